@@ -1,0 +1,297 @@
+//! Sparse adjacency on the device: rows are destinations, entries are sources, with the reverse beside it.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::IntTensor;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use rayon::prelude::*;
+
+/// One direction of an adjacency as device arrays. `I` is the backend's integer primitive.
+#[derive(Clone, Debug)]
+pub struct Topology<I> {
+    /// `[num_rows + 1]`, i32 or (from 2^31 entries on) i64.
+    pub row_ptr: I,
+    /// `[num_edges]`, i32.
+    pub col_idx: I,
+    pub num_rows: usize,
+    pub num_cols: usize,
+    pub num_edges: usize,
+}
+
+/// Both directions of an adjacency, shared by clones and by the autodiff wrapper of a backend.
+#[derive(Debug)]
+pub struct CsrParts<I> {
+    pub forward: Topology<I>,
+    pub reverse: Topology<I>,
+    /// For every entry of `reverse` its position in `forward`, and the other way round; made when first needed.
+    pub reverse_edge: OnceLock<I>,
+    pub forward_edge: OnceLock<I>,
+}
+
+/// A sparse adjacency on a device, checked once at construction.
+///
+/// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources). The reverse
+/// direction, which backward passes walk, is built on the host or given. Clones and [`Csr::reverse`] share the arrays.
+///
+/// # Example
+/// ```
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::Csr;
+/// let csr = Csr::<Flex>::from_host(&[0, 2, 2], &[0, 2], 3, &Default::default()).unwrap();
+/// assert_eq!((csr.num_rows(), csr.num_cols(), csr.num_edges()), (2, 3, 2));
+/// assert_eq!(csr.reverse().num_rows(), 3);
+/// ```
+pub struct Csr<B: Backend> {
+    pub(crate) parts: Arc<CsrParts<IntTensor<B>>>,
+    pub(crate) reversed: bool,
+}
+
+impl<B: Backend> Clone for Csr<B> {
+    fn clone(&self) -> Self {
+        Self { parts: self.parts.clone(), reversed: self.reversed }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Csr<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Csr({} x {}, {} edges)", self.num_rows(), self.num_cols(), self.num_edges())
+    }
+}
+
+/// Why a CSR was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CsrError {
+    /// `row_ptr` has no element; it needs one more than there are rows.
+    NoRowPtr,
+    /// `row_ptr[0]` is not zero.
+    FirstNotZero { found: u64 },
+    /// `row_ptr` decreases after `row`.
+    Decreasing { row: usize, from: u64, to: u64 },
+    /// The last `row_ptr` is not the number of entries.
+    EdgeCount { row_ptr: u64, col_idx: usize },
+    /// A source id is outside the columns.
+    ColumnOutOfRange { edge: usize, found: u32, num_cols: usize },
+    /// More rows or columns than a 32-bit signed id can name.
+    TooManyNodes { found: usize },
+    /// A reverse that does not have the sizes of a reverse.
+    ReverseMismatch { what: &'static str, forward: usize, reverse: usize },
+}
+
+impl fmt::Display for CsrError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRowPtr => write!(f, "row_ptr: expected one element more than there are rows, found none"),
+            Self::FirstNotZero { found } => write!(f, "row_ptr[0]: expected 0, found {found}"),
+            Self::Decreasing { row, from, to } => {
+                write!(f, "row_ptr: expected values that do not decrease, found {from} then {to} at row {row}")
+            }
+            Self::EdgeCount { row_ptr, col_idx } => {
+                write!(f, "row_ptr ends at {row_ptr}: expected the number of entries, {col_idx}")
+            }
+            Self::ColumnOutOfRange { edge, found, num_cols } => {
+                write!(f, "col_idx[{edge}]: expected an id below {num_cols}, found {found}")
+            }
+            Self::TooManyNodes { found } => write!(f, "expected fewer than 2^31 rows and columns, found {found}"),
+            Self::ReverseMismatch { what, forward, reverse } => {
+                write!(f, "reverse: expected {forward} {what}, found {reverse}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CsrError {}
+
+impl<B: Backend> Csr<B> {
+    /// Uploads a CSR and its reverse, which is built here (parallel counting sort; entries keep their row order).
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn from_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize, device: &B::Device) -> Result<Self, CsrError> {
+        check(row_ptr, col_idx, num_cols)?;
+        let (reverse_ptr, reverse_idx) = reverse_host(row_ptr, col_idx, num_cols);
+        let forward = upload::<B>(row_ptr, col_idx, num_cols, device);
+        let reverse = upload::<B>(&reverse_ptr, &reverse_idx, row_ptr.len() - 1, device);
+        Ok(Self::from_parts(forward, reverse))
+    }
+
+    /// Uploads a CSR and the reverse that the caller has already; rows of the reverse list destinations in ascending
+    /// order. That one is the reverse of the other is the caller's promise: only the sizes are compared.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn from_host_with_reverse(
+        (row_ptr, col_idx): (&[u64], &[u32]),
+        (reverse_ptr, reverse_idx): (&[u64], &[u32]),
+        device: &B::Device,
+    ) -> Result<Self, CsrError> {
+        check(row_ptr, col_idx, reverse_ptr.len().saturating_sub(1))?;
+        check(reverse_ptr, reverse_idx, row_ptr.len() - 1)?;
+        if col_idx.len() != reverse_idx.len() {
+            return Err(CsrError::ReverseMismatch {
+                what: "entries",
+                forward: col_idx.len(),
+                reverse: reverse_idx.len(),
+            });
+        }
+        let forward = upload::<B>(row_ptr, col_idx, reverse_ptr.len() - 1, device);
+        let reverse = upload::<B>(reverse_ptr, reverse_idx, row_ptr.len() - 1, device);
+        Ok(Self::from_parts(forward, reverse))
+    }
+
+    /// Uploads a CSR that is its own reverse (an undirected relation): the arrays are stored once. The symmetry is the
+    /// caller's promise: only the sizes are compared.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn from_host_symmetric(row_ptr: &[u64], col_idx: &[u32], device: &B::Device) -> Result<Self, CsrError> {
+        check(row_ptr, col_idx, row_ptr.len().saturating_sub(1))?;
+        let forward = upload::<B>(row_ptr, col_idx, row_ptr.len() - 1, device);
+        Ok(Self::from_parts(forward.clone(), forward))
+    }
+
+    fn from_parts(forward: Topology<IntTensor<B>>, reverse: Topology<IntTensor<B>>) -> Self {
+        let parts = CsrParts { forward, reverse, reverse_edge: OnceLock::new(), forward_edge: OnceLock::new() };
+        Self { parts: Arc::new(parts), reversed: false }
+    }
+
+    /// The same adjacency with rows and columns exchanged: rows are sources, entries are destinations. No copy.
+    pub fn reverse(&self) -> Self {
+        Self { parts: self.parts.clone(), reversed: !self.reversed }
+    }
+
+    /// Destinations.
+    pub fn num_rows(&self) -> usize {
+        self.topology().num_rows
+    }
+
+    /// Sources.
+    pub fn num_cols(&self) -> usize {
+        self.topology().num_cols
+    }
+
+    /// Entries.
+    pub fn num_edges(&self) -> usize {
+        self.topology().num_edges
+    }
+
+    pub(crate) fn topology(&self) -> &Topology<IntTensor<B>> {
+        if self.reversed { &self.parts.reverse } else { &self.parts.forward }
+    }
+
+    pub(crate) fn reverse_topology(&self) -> &Topology<IntTensor<B>> {
+        if self.reversed { &self.parts.forward } else { &self.parts.reverse }
+    }
+
+    /// For every entry of the reverse its position in this direction. The first call reads the structure back and sorts
+    /// on the host; only per-edge weights need it.
+    pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
+        let (slot, from) = if self.reversed {
+            (&self.parts.forward_edge, &self.parts.reverse)
+        } else {
+            (&self.parts.reverse_edge, &self.parts.forward)
+        };
+        slot.get_or_init(|| {
+            let host = |t: &IntTensor<B>| Tensor::<B, 1, Int>::from_primitive(t.clone()).into_data().convert::<i64>();
+            let row_ptr: Vec<i64> = host(&from.row_ptr).into_vec().expect("i64 after convert");
+            let col_idx: Vec<i64> = host(&from.col_idx).into_vec().expect("i64 after convert");
+            let mut next = vec![0i64; from.num_cols + 1];
+            for &c in &col_idx {
+                next[c as usize + 1] += 1;
+            }
+            for c in 0..from.num_cols {
+                next[c + 1] += next[c];
+            }
+            let mut position = vec![0i64; col_idx.len()];
+            for row in 0..from.num_rows {
+                for e in row_ptr[row]..row_ptr[row + 1] {
+                    let slot = &mut next[col_idx[e as usize] as usize];
+                    position[*slot as usize] = e;
+                    *slot += 1;
+                }
+            }
+            int_tensor::<B>(position, col_idx.len() > i32::MAX as usize, &B::int_device(&from.col_idx))
+        })
+        .clone()
+    }
+}
+
+fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
+    let Some((&last, _)) = row_ptr.split_last() else { return Err(CsrError::NoRowPtr) };
+    if row_ptr[0] != 0 {
+        return Err(CsrError::FirstNotZero { found: row_ptr[0] });
+    }
+    if let Some(row) = row_ptr.par_windows(2).position_first(|w| w[1] < w[0]) {
+        return Err(CsrError::Decreasing { row, from: row_ptr[row], to: row_ptr[row + 1] });
+    }
+    if last != col_idx.len() as u64 {
+        return Err(CsrError::EdgeCount { row_ptr: last, col_idx: col_idx.len() });
+    }
+    if let Some(edge) = col_idx.par_iter().position_first(|&c| c as usize >= num_cols) {
+        return Err(CsrError::ColumnOutOfRange { edge, found: col_idx[edge], num_cols });
+    }
+    match num_cols.max(row_ptr.len() - 1) {
+        n if n > i32::MAX as usize => Err(CsrError::TooManyNodes { found: n }),
+        _ => Ok(()),
+    }
+}
+
+/// Rows and columns exchanged; entries of each new row ascend.
+fn reverse_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> (Vec<u64>, Vec<u32>) {
+    let mut reverse_ptr = vec![0u64; num_cols + 1];
+    for &c in col_idx {
+        reverse_ptr[c as usize + 1] += 1;
+    }
+    for c in 0..num_cols {
+        reverse_ptr[c + 1] += reverse_ptr[c];
+    }
+    let mut next = reverse_ptr.clone();
+    let mut reverse_idx = vec![0u32; col_idx.len()];
+    for (row, w) in row_ptr.windows(2).enumerate() {
+        for &c in &col_idx[w[0] as usize..w[1] as usize] {
+            reverse_idx[next[c as usize] as usize] = row as u32;
+            next[c as usize] += 1;
+        }
+    }
+    (reverse_ptr, reverse_idx)
+}
+
+fn upload<B: Backend>(row_ptr: &[u64], col_idx: &[u32], num_cols: usize, device: &B::Device) -> Topology<IntTensor<B>> {
+    let wide = col_idx.len() > i32::MAX as usize;
+    let ids: Vec<i32> = col_idx.par_iter().map(|&c| c as i32).collect();
+    Topology {
+        row_ptr: int_tensor::<B>(row_ptr.iter().map(|&p| p as i64).collect(), wide, device),
+        col_idx: index_tensor::<B>(ids, device),
+        num_rows: row_ptr.len() - 1,
+        num_cols,
+        num_edges: col_idx.len(),
+    }
+}
+
+fn int_tensor<B: Backend>(values: Vec<i64>, wide: bool, device: &B::Device) -> IntTensor<B> {
+    if wide {
+        let len = values.len();
+        let data = TensorData::new(values, [len]);
+        return Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive();
+    }
+    index_tensor::<B>(values.into_par_iter().map(|v| v as i32).collect(), device)
+}
+
+/// Uploads 32-bit ids. No device likes a buffer of zero bytes, so an empty list becomes one unused element; sizes are
+/// kept beside the arrays.
+pub(crate) fn index_tensor<B: Backend>(mut values: Vec<i32>, device: &B::Device) -> IntTensor<B> {
+    if values.is_empty() {
+        values.push(0);
+    }
+    let len = values.len();
+    Tensor::<B, 1, Int>::from_data(TensorData::new(values, [len]), (device, DType::I32)).into_primitive()
+}
+
+impl<B: Backend, C: CheckpointStrategy> Csr<Autodiff<B, C>> {
+    /// The same arrays for the inner backend: integer tensors are not differentiated, so nothing is copied.
+    pub(crate) fn inner(self) -> Csr<B> {
+        Csr { parts: self.parts, reversed: self.reversed }
+    }
+}

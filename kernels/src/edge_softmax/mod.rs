@@ -1,0 +1,69 @@
+//! Softmax of edge logits over the in-edges of each row.
+
+mod autodiff;
+mod cpu;
+#[cfg(feature = "cube")]
+mod kernel;
+#[cfg(feature = "cube")]
+mod launch;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{Tensor, TensorPrimitive};
+
+use crate::check;
+use crate::csr::{Csr, Topology};
+
+/// Backends with [`edge_softmax`].
+pub trait EdgeSoftmaxBackend: Backend {
+    /// The softmax, without gradient.
+    #[doc(hidden)]
+    fn edge_softmax_forward(topology: &Topology<IntTensor<Self>>, logits: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// The gradient of the logits from the softmax and its gradient.
+    #[doc(hidden)]
+    fn edge_softmax_backward(
+        topology: &Topology<IntTensor<Self>>,
+        softmax: FloatTensor<Self>,
+        g: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// The softmax, recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn edge_softmax(csr: Csr<Self>, logits: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::edge_softmax_forward(csr.topology(), logits)
+    }
+}
+
+/// Attention weights from logits: `a_ij = exp(e_ij - m_i) / sum_k exp(e_ik - m_i)` over the entries of row `i`, where
+/// `m_i` is the largest logit of the row, for every head on its own.
+///
+/// # Shapes
+/// `logits` `[num_edges, heads]` in f32, f16 or bf16, in the order of `csr`; the result likewise. Sums are f32.
+///
+/// # Gradient
+/// `de_ij = a_ij (da_ij - sum_k a_ik da_ik)`. Saved: the result. Deterministic.
+///
+/// # Panics
+/// If `logits` does not have a row per entry.
+///
+/// # Source
+/// Velickovic et al., Graph attention networks (ICLR 2018), equation 2.
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Csr, edge_softmax};
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 2, 3], &[0, 1, 1], 2, &device).unwrap();
+/// let logits = Tensor::<Flex, 2>::from_data([[1.0], [1.0], [9.0]], &device);
+/// let a = edge_softmax(&csr, logits);
+/// assert_eq!(a.into_data().to_vec::<f32>().unwrap(), [0.5, 0.5, 1.0]);
+/// ```
+pub fn edge_softmax<B: EdgeSoftmaxBackend>(csr: &Csr<B>, logits: Tensor<B, 2>) -> Tensor<B, 2> {
+    let logits = logits.into_primitive().tensor();
+    check::storage("edge_softmax", "logits", &logits);
+    check::size("edge_softmax", "rows of logits", csr.num_edges(), check::matrix("edge_softmax", "logits", &logits)[0]);
+    Tensor::from_primitive(TensorPrimitive::Float(B::edge_softmax(csr.clone(), logits)))
+}

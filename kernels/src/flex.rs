@@ -1,0 +1,180 @@
+//! Slices in and out of CPU tensors, and the two inner loops of every CPU operator.
+
+use burn::tensor::{Bytes, DType, Element, Shape};
+use burn_flex::{FlexTensor, Layout};
+use bytemuck::Pod;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+/// Rows handled by one rayon task: enough to hide the scheduling, few enough to balance skewed degrees.
+pub(crate) const ROWS_PER_TASK: usize = 32;
+
+/// A storage type of features; arithmetic is always f32.
+pub(crate) trait Storage: Element + Pod + Copy + Default + Send + Sync {
+    /// `dst = src`, widened.
+    fn widen(src: &[Self], dst: &mut [f32]);
+    /// `dst = src`, rounded to nearest even.
+    fn narrow(src: &[f32], dst: &mut [Self]);
+    /// The row as f32: itself, or widened into `scratch`.
+    fn row<'a>(row: &'a [Self], scratch: &'a mut [f32]) -> &'a [f32] {
+        Self::widen(row, scratch);
+        scratch
+    }
+}
+
+impl Storage for f32 {
+    fn widen(src: &[f32], dst: &mut [f32]) {
+        dst.copy_from_slice(src);
+    }
+    fn narrow(src: &[f32], dst: &mut [f32]) {
+        dst.copy_from_slice(src);
+    }
+    fn row<'a>(row: &'a [f32], _: &'a mut [f32]) -> &'a [f32] {
+        row
+    }
+}
+
+impl Storage for f16 {
+    fn widen(src: &[f16], dst: &mut [f32]) {
+        src.convert_to_f32_slice(dst);
+    }
+    fn narrow(src: &[f32], dst: &mut [f16]) {
+        dst.convert_from_f32_slice(src);
+    }
+}
+
+impl Storage for bf16 {
+    fn widen(src: &[bf16], dst: &mut [f32]) {
+        src.convert_to_f32_slice(dst);
+    }
+    fn narrow(src: &[f32], dst: &mut [bf16]) {
+        dst.convert_from_f32_slice(src);
+    }
+}
+
+/// Runs `$body` with `$E` bound to the storage type of `$dtype`.
+macro_rules! with_storage {
+    ($dtype:expr, $E:ident => $body:expr) => {
+        match $dtype {
+            burn::tensor::DType::F32 => {
+                type $E = f32;
+                $body
+            }
+            burn::tensor::DType::F16 => {
+                type $E = half::f16;
+                $body
+            }
+            burn::tensor::DType::BF16 => {
+                type $E = half::bf16;
+                $body
+            }
+            other => panic!("expected f32, f16 or bf16, got {other:?}"),
+        }
+    };
+}
+pub(crate) use with_storage;
+
+/// A tensor over `values`, without a copy.
+pub(crate) fn tensor<E: Storage>(values: Vec<E>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), E::dtype())
+}
+
+/// The elements of a contiguous tensor.
+pub(crate) fn slice<E: Storage>(tensor: &FlexTensor) -> &[E] {
+    tensor.as_slice::<E>().expect("the caller made the tensor contiguous and matched its dtype")
+}
+
+/// The ids of an i32 tensor of ours.
+pub(crate) fn ids(tensor: &FlexTensor) -> &[i32] {
+    tensor.as_slice::<i32>().expect("ids are contiguous i32")
+}
+
+/// Positions among entries (row pointers, edge maps): i32, or i64 from 2^31 entries on.
+#[derive(Clone, Copy)]
+pub(crate) enum Offsets<'a> {
+    Narrow(&'a [i32]),
+    Wide(&'a [i64]),
+}
+
+impl<'a> Offsets<'a> {
+    pub(crate) fn of(tensor: &'a FlexTensor) -> Self {
+        match tensor.dtype() {
+            DType::I64 => Offsets::Wide(tensor.as_slice().expect("offsets are contiguous")),
+            _ => Offsets::Narrow(ids(tensor)),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, i: usize) -> usize {
+        match self {
+            Offsets::Narrow(p) => p[i] as usize,
+            Offsets::Wide(p) => p[i] as usize,
+        }
+    }
+
+    /// Of row pointers: the positions of the entries of row `i`.
+    #[inline(always)]
+    pub(crate) fn row(&self, i: usize) -> std::ops::Range<usize> {
+        self.get(i)..self.get(i + 1)
+    }
+}
+
+/// `acc += weight * row`.
+#[inline(always)]
+pub(crate) fn axpy(acc: &mut [f32], weight: f32, row: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the two features were just detected.
+        return unsafe { axpy_avx2(acc, weight, row) };
+    }
+    for (a, &x) in acc.iter_mut().zip(row) {
+        *a += weight * x;
+    }
+}
+
+/// `<a, b>` with a fixed summation order.
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the two features were just detected.
+        return unsafe { dot_avx2(a, b) };
+    }
+    dot_lanes(a, b, |x, y, sum| sum + x * y)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn axpy_avx2(acc: &mut [f32], weight: f32, row: &[f32]) {
+    for (a, &x) in acc.iter_mut().zip(row) {
+        *a = x.mul_add(weight, *a);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
+    dot_lanes(a, b, f32::mul_add)
+}
+
+/// Sixteen independent sums keep the vector units busy and fix the order.
+#[inline(always)]
+fn dot_lanes(a: &[f32], b: &[f32], fma: impl Fn(f32, f32, f32) -> f32) -> f32 {
+    const LANES: usize = 16;
+    let mut lanes = [0f32; LANES];
+    let (a_chunks, b_chunks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let tail: f32 = a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in a_chunks.zip(b_chunks) {
+        for l in 0..LANES {
+            lanes[l] = fma(x[l], y[l], lanes[l]);
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for l in 0..width {
+            lanes[l] += lanes[l + width];
+        }
+        width /= 2;
+    }
+    lanes[0] + tail
+}

@@ -1,0 +1,204 @@
+//! Fused graph attention: scores, softmax over in-neighbours and aggregation in one pass over the edges.
+
+mod autodiff;
+mod cpu;
+#[cfg(feature = "cube")]
+mod kernel;
+#[cfg(feature = "cube")]
+mod launch;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
+
+use crate::csr::{Csr, Topology};
+use crate::{DropEdge, check};
+
+/// Settings of [`gat`].
+#[derive(Clone, Debug)]
+pub struct GatConfig {
+    /// Slope of the leaky ReLU on negative scores, in [0, 1]. Default 0.2 (Velickovic et al.).
+    pub negative_slope: f32,
+    /// Edges left out before the softmax. Default: none.
+    pub drop_edge: Option<DropEdge>,
+    /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
+    pub chunk_rows: Option<usize>,
+}
+
+impl Default for GatConfig {
+    fn default() -> Self {
+        Self { negative_slope: 0.2, drop_edge: None, chunk_rows: None }
+    }
+}
+
+/// [`GatConfig`] with the number of heads, as the kernels want it.
+#[derive(Clone, Copy, Debug)]
+pub struct GatArgs {
+    pub heads: usize,
+    pub negative_slope: f32,
+    pub drop_edge: Option<DropEdge>,
+    pub chunk_rows: Option<usize>,
+}
+
+/// What the forward pass leaves for the backward pass; nothing has a value per edge.
+#[derive(Clone, Debug)]
+pub struct GatForward<F> {
+    /// `[num_rows, heads * channels]`.
+    pub out: F,
+    /// `[num_rows, heads]`, f32: logarithm of the softmax denominator, maximum included.
+    pub log_sum_exp: F,
+    /// The share of `out` and of the attention mass that edges with a positive score contributed; made on request.
+    pub positive: Option<(F, F)>,
+}
+
+/// Per-row scalars that the backward pass reads for every edge.
+#[derive(Clone, Debug)]
+pub struct GatScalars<F> {
+    /// `[num_rows, heads]`: the score's part of the destination.
+    pub dst_score: F,
+    /// `[num_cols, heads]`: the score's part of the source.
+    pub src_score: F,
+    /// `[num_rows, heads]`.
+    pub log_sum_exp: F,
+    /// `[num_rows, heads]`: `<g_i, out_i>` per head.
+    pub centre: F,
+}
+
+/// Backends with [`gat`].
+pub trait GatBackend: Backend {
+    /// Per head `<x_i, y_i>`, f32; a `y` of one row serves all rows. `y` may have another dtype than `x`.
+    #[doc(hidden)]
+    fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self>;
+
+    /// `out_i,h = w_i,h a_h` in `dtype`: `w` `[rows, heads]`, `a` `[1, heads * channels]`, both f32.
+    #[doc(hidden)]
+    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self>;
+
+    /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order.
+    #[doc(hidden)]
+    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// Softmax and aggregation from the two parts of the score.
+    #[doc(hidden)]
+    fn gat_forward(
+        topology: &Topology<IntTensor<Self>>,
+        h_src: FloatTensor<Self>,
+        dst_score: FloatTensor<Self>,
+        src_score: FloatTensor<Self>,
+        args: GatArgs,
+        positive: bool,
+    ) -> GatForward<FloatTensor<Self>>;
+
+    /// The reverse pass: the gradient of the source features (the path through `src_score` included) and of `src_score`.
+    /// `args` are those of the forward pass.
+    #[doc(hidden)]
+    fn gat_backward(
+        reverse: &Topology<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        h_src: FloatTensor<Self>,
+        attention_src: FloatTensor<Self>,
+        scalars: GatScalars<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+
+    /// The layer, recorded for the backward pass where the backend differentiates. Attention vectors are `[1, heads *
+    /// channels]`, f32.
+    #[doc(hidden)]
+    fn gat(
+        csr: Csr<Self>,
+        h_src: FloatTensor<Self>,
+        h_dst: FloatTensor<Self>,
+        attention_src: FloatTensor<Self>,
+        attention_dst: FloatTensor<Self>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let dst_score = Self::head_dot(h_dst, attention_dst, args.heads);
+        let src_score = Self::head_dot(h_src.clone(), attention_src, args.heads);
+        Self::gat_forward(csr.topology(), h_src, dst_score, src_score, args, false).out
+    }
+}
+
+/// Graph attention over the kept in-edges `i <- j` of every row, for each head:
+///
+/// ```text
+/// e_ij = leaky_relu(<attention_dst, h_dst_i> + <attention_src, h_src_j>)
+/// a_ij = exp(e_ij) / sum_k exp(e_ik)
+/// y_i  = sum_j a_ij h_src_j
+/// ```
+///
+/// One pass over the edges computes scores, a running softmax and the weighted sum: no logit, weight or message is ever
+/// stored per edge. A row without kept edges gives zeros.
+///
+/// # Shapes
+/// `h_src` `[num_cols, heads * channels]` and `h_dst` `[num_rows, heads * channels]` of one dtype (f32, f16 or bf16; for
+/// a relation of a type with itself they may be the same tensor); attention vectors `[heads, channels]` in f32; result
+/// `[num_rows, heads * channels]` in the dtype of `h_src`. Scores and sums are f32.
+///
+/// # Gradient
+/// With `c_i = <g_i, y_i>`, `p_ij = <g_i, h_src_j>`: `dz_ij = a_ij (p_ij - c_i) leaky_relu'(z_ij)`,
+/// `dh_src_j = sum_i a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One reverse pass
+/// gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (p_ij - c_i) = 0`, it equals
+/// `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward pass saves.
+/// Saved: both feature matrices, the result, `y+`, and four values per row and head. Deterministic: no atomics.
+///
+/// # Panics
+/// If a shape or dtype does not fit.
+///
+/// # Source
+/// Velickovic et al., Graph attention networks (ICLR 2018), equations 1 to 4; the centring by `<g_i, y_i>` is that of
+/// Dao et al., FlashAttention (2022).
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Csr, GatConfig, gat};
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 2, 2], &[0, 1], 2, &device).unwrap();
+/// let h = Tensor::<Flex, 2>::from_data([[1.0, 0.0], [3.0, 4.0]], &device);
+/// let zero = Tensor::<Flex, 2>::zeros([1, 2], &device); // equal scores: the mean of the in-neighbours
+/// let y = gat(&csr, h.clone(), h, zero.clone(), zero, GatConfig::default());
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [2.0, 2.0, 0.0, 0.0]);
+/// ```
+pub fn gat<B: GatBackend>(
+    csr: &Csr<B>,
+    h_src: Tensor<B, 2>,
+    h_dst: Tensor<B, 2>,
+    attention_src: Tensor<B, 2>,
+    attention_dst: Tensor<B, 2>,
+    config: GatConfig,
+) -> Tensor<B, 2> {
+    const OP: &str = "gat";
+    let [heads, channels] = attention_src.dims();
+    let [dst_heads, dst_channels] = attention_dst.dims();
+    check::size(OP, "heads of attention_dst", heads, dst_heads);
+    check::size(OP, "channels of attention_dst", channels, dst_channels);
+    assert!(heads > 0 && channels > 0, "gat: attention_src: expected heads and channels, got [{heads}, {channels}]");
+    let flat = |t: Tensor<B, 2>| t.reshape([1, heads * channels]).into_primitive().tensor();
+    let (attention_src, attention_dst) = (flat(attention_src), flat(attention_dst));
+    check::dtype(OP, "attention_src", &attention_src, DType::F32);
+    check::dtype(OP, "attention_dst", &attention_dst, DType::F32);
+    let (h_src, h_dst) = (h_src.into_primitive().tensor(), h_dst.into_primitive().tensor());
+    check::storage(OP, "h_src", &h_src);
+    check::same_dtype(OP, "h_dst", &h_dst, &h_src);
+    let [src_rows, src_width] = check::matrix(OP, "h_src", &h_src);
+    let [dst_rows, dst_width] = check::matrix(OP, "h_dst", &h_dst);
+    check::size(OP, "rows of h_src", csr.num_cols(), src_rows);
+    check::size(OP, "rows of h_dst", csr.num_rows(), dst_rows);
+    check::size(OP, "columns of h_src", heads * channels, src_width);
+    check::size(OP, "columns of h_dst", heads * channels, dst_width);
+    let args = GatArgs {
+        heads,
+        negative_slope: config.negative_slope,
+        drop_edge: config.drop_edge,
+        chunk_rows: config.chunk_rows,
+    };
+    Tensor::from_primitive(TensorPrimitive::Float(B::gat(
+        csr.clone(),
+        h_src,
+        h_dst,
+        attention_src,
+        attention_dst,
+        args,
+    )))
+}

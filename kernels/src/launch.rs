@@ -1,0 +1,108 @@
+//! What every kernel launch needs: plane-per-row geometry under hardware limits, row strides, vector widths.
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::kernel::{cast, into_contiguous_aligned};
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous};
+use cubecl::prelude::*;
+
+/// Threads of a cube: several planes, each on a row of its own.
+const CUBE_THREADS: u32 = 128;
+
+/// A matrix whose rows are contiguous and may be padded: CUDA tensors are pitched.
+pub(crate) struct Rows<R: CubeRuntime> {
+    pub tensor: CubeTensor<R>,
+    /// Elements from one row to the next.
+    pub stride: usize,
+    pub num_rows: usize,
+    pub width: usize,
+}
+
+impl<R: CubeRuntime> Rows<R> {
+    /// `tensor` as it is when its rows can be read, else a copy.
+    pub fn of(tensor: CubeTensor<R>) -> Self {
+        let readable = tensor.meta.strides()[1] == 1 && tensor.meta.strides()[0] >= tensor.meta.shape()[1];
+        let tensor = if readable { tensor } else { into_contiguous_aligned(tensor) };
+        let (num_rows, width) = (tensor.meta.shape()[0], tensor.meta.shape()[1]);
+        Self { stride: tensor.meta.strides()[0], num_rows, width, tensor }
+    }
+
+    pub fn arg(&self) -> ArrayArg<R> {
+        self.tensor.clone().into_array_arg()
+    }
+
+    /// First element, in elements of the buffer; vector loads need it aligned.
+    fn offset(&self) -> usize {
+        self.tensor.handle.offset_start.unwrap_or(0) as usize / self.tensor.dtype.size()
+    }
+}
+
+/// The widest vector that divides `unit` (the channels of a head) and every row stride and start.
+pub(crate) fn vector_width<R: CubeRuntime>(unit: usize, rows: &[&Rows<R>]) -> usize {
+    let first = rows[0];
+    first
+        .tensor
+        .client
+        .io_optimized_vector_sizes(first.tensor.dtype.size())
+        .find(|v| unit.is_multiple_of(*v) && rows.iter().all(|r| r.stride % v == 0 && r.offset() % v == 0))
+        .unwrap_or(1)
+}
+
+/// An uninitialised contiguous tensor beside `like`.
+pub(crate) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
+    let shape = shape.into();
+    // A buffer of zero bytes cannot be bound.
+    let handle = like.client.empty((shape.num_elements() * dtype.size()).max(dtype.size()));
+    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
+}
+
+/// `tensor` as contiguous f32.
+pub(crate) fn f32_vector<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
+    let tensor = if tensor.dtype == DType::F32 { tensor } else { cast(tensor, DType::F32) };
+    into_contiguous(tensor)
+}
+
+/// The address width that reaches every element of `tensors`.
+pub(crate) fn address<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> AddressType {
+    tensors.iter().map(|t| t.required_address_type()).max().unwrap_or(AddressType::U32)
+}
+
+/// One plane per row: `CUBE_DIM_X` is the plane, `CUBE_DIM_Y` counts rows of a cube.
+pub(crate) struct PlanePerRow {
+    pub plane: u32,
+    pub dim: CubeDim,
+    max_cubes: u32,
+}
+
+impl PlanePerRow {
+    /// # Panics
+    /// If the device mixes plane sizes: the kernels count on one size.
+    pub fn of<R: CubeRuntime>(client: &ComputeClient<R>) -> Self {
+        let hardware = &client.properties().hardware;
+        let plane = hardware.plane_size_max;
+        assert!(
+            hardware.plane_size_min == plane,
+            "graph kernels: plane size: expected one size on the device, got {} to {plane}",
+            hardware.plane_size_min
+        );
+        let rows = (CUBE_THREADS / plane).max(1);
+        Self { plane, dim: CubeDim { x: plane, y: rows, z: 1 }, max_cubes: hardware.max_cube_count.0.min(1 << 20) }
+    }
+
+    /// Cubes for `rows` rows; kernels stride over the grid, so fewer are correct too.
+    pub fn count(&self, rows: usize) -> CubeCount {
+        let need = rows.div_ceil(self.dim.y as usize).clamp(1, self.max_cubes as usize);
+        CubeCount::Static(need as u32, 1, 1)
+    }
+
+    /// Vectors of a row that one lane holds.
+    pub fn slots(&self, vectors: usize) -> usize {
+        vectors.div_ceil(self.plane as usize).max(1)
+    }
+}
+
+/// `0..rows` in launches of at most `chunk` rows.
+pub(crate) fn chunks(rows: usize, chunk: Option<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let chunk = chunk.unwrap_or(rows).max(1);
+    (0..rows).step_by(chunk).map(move |start| (start, (start + chunk).min(rows)))
+}

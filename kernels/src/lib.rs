@@ -1,0 +1,76 @@
+//! Sparse graph operators for [Burn](https://burn.dev), with gradients, one implementation for training and inference.
+//!
+//! | operator | what it computes | gradient |
+//! |---|---|---|
+//! | [`spmm`] | `y_i = u_i sum_j v_j w_ij x_j` | `x`, edge weights |
+//! | [`edge_softmax`] | softmax of edge logits over the in-edges of each row | logits |
+//! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
+//! | [`pair_dot`] | dot products of listed pairs of rows | both sides |
+//! | [`gather_rows`] | listed rows of a matrix | the matrix |
+//! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
+//!
+//! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
+//! as [CubeCL](https://github.com/tracel-ai/cubecl) kernels on CUDA and Vulkan devices. Wrap the backend in
+//! [`burn::backend::Autodiff`] and the same call records its backward pass.
+//!
+//! ```
+//! use burn::tensor::Tensor;
+//! use burn_flex::Flex;
+//! use graphsieve_kernels::{Csr, SpmmConfig, spmm};
+//!
+//! // Row 0 <- {1, 2}, row 1 <- {0}, row 2 has no in-neighbours.
+//! let device = Default::default();
+//! let csr = Csr::<Flex>::from_host(&[0, 2, 3, 3], &[1, 2, 0], 3, &device).unwrap();
+//! let x = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
+//! let y = spmm(&csr, x, None, SpmmConfig::default());
+//! assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [110.0, 1.0, 0.0]);
+//! ```
+
+mod check;
+mod csr;
+pub mod device;
+mod drop_edge;
+mod edge_softmax;
+mod flex;
+mod gat;
+mod gather;
+#[cfg(feature = "cube")]
+mod launch;
+mod linear;
+mod pair_dot;
+mod row_index;
+mod spmm;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use csr::{Csr, CsrError};
+pub use drop_edge::DropEdge;
+pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
+pub use gat::{GatBackend, GatConfig, gat};
+pub use gather::{GatherBackend, gather_rows};
+pub use linear::{LinearBackend, linear};
+pub use pair_dot::{PairDotBackend, pair_dot};
+pub use row_index::{PairIndex, RowIndex};
+pub use spmm::{SpmmBackend, SpmmConfig, spmm};
+
+use burn::tensor::backend::Backend;
+
+/// A backend on which every operator of this crate runs.
+pub trait GraphBackend:
+    Backend + SpmmBackend + EdgeSoftmaxBackend + GatBackend + PairDotBackend + GatherBackend + LinearBackend
+{
+}
+
+impl<B> GraphBackend for B where
+    B: Backend + SpmmBackend + EdgeSoftmaxBackend + GatBackend + PairDotBackend + GatherBackend + LinearBackend
+{
+}
+
+/// The CUDA backend that the operators run on: raw CubeCL without kernel fusion, of which every operator of ours would
+/// be a barrier.
+#[cfg(feature = "cuda")]
+pub type Cuda = burn_cubecl::CubeBackend<cubecl::cuda::CudaRuntime, f32, i32, u8>;
+
+/// The Vulkan backend that the operators run on.
+#[cfg(feature = "vulkan")]
+pub type Vulkan = burn_cubecl::CubeBackend<cubecl::wgpu::WgpuRuntime, f32, i32, u8>;

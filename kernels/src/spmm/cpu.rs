@@ -1,0 +1,154 @@
+//! SpMM on the CPU: rayon over blocks of rows, f32 sums in registers and L1.
+
+use burn::tensor::TensorMetadata;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn_flex::{Flex, FlexTensor};
+use rayon::prelude::*;
+
+use super::{EdgeWeight, SpmmArgs, SpmmBackend};
+use crate::csr::Topology;
+use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
+use crate::row_index::Groups;
+
+impl SpmmBackend for Flex {
+    fn spmm_forward(
+        topology: &Topology<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let x = x.to_contiguous();
+        with_storage!(x.dtype(), E => forward::<E>(topology, &x, weight, args))
+    }
+
+    fn spmm_groups(
+        groups: &Groups<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        num_rows: usize,
+    ) -> FloatTensor<Self> {
+        let x = x.to_contiguous();
+        with_storage!(x.dtype(), E => group_sums::<E>(groups, &x, weight, num_rows))
+    }
+
+    fn spmm_weight_gradient(
+        topology: &Topology<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (g, x) = (g.to_contiguous(), x.to_contiguous());
+        with_storage!(x.dtype(), E => weight_gradient::<E>(topology, &g, &x, args))
+    }
+}
+
+fn forward<E: Storage>(
+    topology: &Topology<FlexTensor>,
+    x: &FlexTensor,
+    weight: Option<EdgeWeight<FlexTensor, FlexTensor>>,
+    args: &SpmmArgs<FlexTensor>,
+) -> FlexTensor {
+    let d = x.shape()[1];
+    let xs = flex::slice::<E>(x);
+    let (row_ptr, col_idx) = (Offsets::of(&topology.row_ptr), flex::ids(&topology.col_idx));
+    let weights = weight.as_ref().map(|w| w.weight.to_contiguous());
+    let weights = weights.as_ref().map(flex::slice::<f32>);
+    let edges = weight.as_ref().and_then(|w| w.edge.as_ref()).map(Offsets::of);
+    let scale = |s: &Option<FlexTensor>| s.as_ref().map(FlexTensor::to_contiguous);
+    let (dst_scale, src_scale) = (scale(&args.dst_scale), scale(&args.src_scale));
+    let (dst_scale, src_scale) =
+        (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
+
+    let mut out = vec![E::default(); topology.num_rows * d];
+    out.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+        let (mut acc, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+        for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
+            let i = task * ROWS_PER_TASK + r;
+            acc.fill(0.0);
+            for e in row_ptr.row(i) {
+                let j = col_idx[e] as usize;
+                if args.drop_edge.is_some_and(|drop| !drop.keeps(i as u32, j as u32)) {
+                    continue;
+                }
+                let mut w = src_scale.map_or(1.0, |v| v[j]);
+                if let Some(weights) = weights {
+                    w *= weights[edges.map_or(e, |map| map.get(e))];
+                }
+                axpy(&mut acc, w, E::row(&xs[j * d..(j + 1) * d], &mut scratch));
+            }
+            if let Some(u) = dst_scale {
+                acc.iter_mut().for_each(|a| *a *= u[i]);
+            }
+            E::narrow(&acc, out_row);
+        }
+    });
+    flex::tensor(out, [topology.num_rows, d])
+}
+
+fn group_sums<E: Storage>(
+    groups: &Groups<FlexTensor>,
+    x: &FlexTensor,
+    weight: Option<FlexTensor>,
+    num_rows: usize,
+) -> FlexTensor {
+    let d = x.shape()[1];
+    let xs = flex::slice::<E>(x);
+    let weight = weight.map(|w| w.to_contiguous());
+    let weight = weight.as_ref().map(flex::slice::<f32>);
+    let (rows, row_ptr) = (flex::ids(&groups.rows), Offsets::of(&groups.row_ptr));
+    let (entry, position) = (flex::ids(&groups.entry), flex::ids(&groups.position));
+    let sums: Vec<(usize, Vec<E>)> = (0..groups.num_groups)
+        .into_par_iter()
+        .with_min_len(ROWS_PER_TASK)
+        .map(|g| {
+            let (mut acc, mut scratch, mut sum) = (vec![0f32; d], vec![0f32; d], vec![E::default(); d]);
+            for k in row_ptr.row(g) {
+                let j = entry[k] as usize;
+                let w = weight.map_or(1.0, |w| w[position[k] as usize]);
+                axpy(&mut acc, w, E::row(&xs[j * d..(j + 1) * d], &mut scratch));
+            }
+            E::narrow(&acc, &mut sum);
+            (rows[g] as usize, sum)
+        })
+        .collect();
+    let mut out = vec![E::default(); num_rows * d];
+    for (row, sum) in sums {
+        out[row * d..(row + 1) * d].copy_from_slice(&sum);
+    }
+    flex::tensor(out, [num_rows, d])
+}
+
+fn weight_gradient<E: Storage>(
+    topology: &Topology<FlexTensor>,
+    g: &FlexTensor,
+    x: &FlexTensor,
+    args: &SpmmArgs<FlexTensor>,
+) -> FlexTensor {
+    let d = x.shape()[1];
+    let (gs, xs) = (flex::slice::<E>(g), flex::slice::<E>(x));
+    let (row_ptr, col_idx) = (Offsets::of(&topology.row_ptr), flex::ids(&topology.col_idx));
+    let scale = |s: &Option<FlexTensor>| s.as_ref().map(FlexTensor::to_contiguous);
+    let (dst_scale, src_scale) = (scale(&args.dst_scale), scale(&args.src_scale));
+    let (dst_scale, src_scale) =
+        (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
+    let rows: Vec<Vec<f32>> = (0..topology.num_rows)
+        .into_par_iter()
+        .with_min_len(ROWS_PER_TASK)
+        .map(|i| {
+            let (mut own, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+            E::widen(&gs[i * d..(i + 1) * d], &mut own);
+            row_ptr
+                .row(i)
+                .map(|e| {
+                    let j = col_idx[e] as usize;
+                    if args.drop_edge.is_some_and(|drop| !drop.keeps(i as u32, j as u32)) {
+                        return 0.0;
+                    }
+                    let uv = dst_scale.map_or(1.0, |u| u[i]) * src_scale.map_or(1.0, |v| v[j]);
+                    uv * dot(&own, E::row(&xs[j * d..(j + 1) * d], &mut scratch))
+                })
+                .collect()
+        })
+        .collect();
+    flex::tensor(rows.concat(), [topology.num_edges])
+}

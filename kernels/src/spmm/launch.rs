@@ -1,0 +1,176 @@
+//! SpMM on CubeCL devices: strides, vector width, chunks of rows, launch.
+
+use burn::tensor::{DType, Shape};
+use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::into_contiguous};
+
+use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
+use super::{EdgeWeight, SpmmArgs, SpmmBackend};
+use crate::csr::Topology;
+use crate::drop_edge::{DropEdgeKey, DropMode};
+use crate::launch::{PlanePerRow, Rows, address, chunks, empty, f32_vector, vector_width};
+use crate::row_index::Groups;
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBackend for CubeBackend<R, F, I, BT> {
+    fn spmm_forward(
+        topology: &Topology<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let out = empty(&x, [topology.num_rows, x.meta.shape()[1]], x.dtype);
+        let (weight, edge_map) = match weight {
+            Some(w) => (Some(w.weight), w.edge),
+            None => (None, None),
+        };
+        launch(
+            Sparse { row_ptr: &topology.row_ptr, col_idx: &topology.col_idx, rows: topology.num_rows },
+            x,
+            Factors { weight, edge_map, row_list: None },
+            args,
+            out,
+        )
+    }
+
+    fn spmm_groups(
+        groups: &Groups<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        num_rows: usize,
+    ) -> FloatTensor<Self> {
+        let shape = Shape::new([num_rows, x.meta.shape()[1]]);
+        let out = into_contiguous(Self::float_zeros(shape, &x.device, x.dtype.into()));
+        let edge_map = weight.is_some().then(|| groups.position.clone());
+        launch(
+            Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry, rows: groups.num_groups },
+            x,
+            Factors { weight, edge_map, row_list: Some(groups.rows.clone()) },
+            &SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None },
+            out,
+        )
+    }
+
+    fn spmm_weight_gradient(
+        topology: &Topology<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let out = empty(&x, [topology.num_edges], DType::F32);
+        if topology.num_edges == 0 {
+            return out;
+        }
+        let (g, x) = (Rows::of(g), Rows::of(x));
+        let v = vector_width(x.width, &[&x, &g]);
+        let geometry = PlanePerRow::of(&out.client);
+        let shape = SpmmShape {
+            dst_scale: args.dst_scale.is_some(),
+            src_scale: args.src_scale.is_some(),
+            weight: false,
+            edge_map: false,
+            row_list: false,
+            drop: DropMode::of(&args.drop_edge),
+            slots: geometry.slots(x.width / v),
+        };
+        let scale = |s: &Option<CubeTensor<R>>| s.clone().map_or_else(|| out.clone(), f32_vector);
+        // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+        unsafe {
+            weight_gradient_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(topology.num_rows),
+                geometry.dim,
+                address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &x.tensor, &out]),
+                v,
+                topology.row_ptr.clone().into_array_arg(),
+                topology.col_idx.clone().into_array_arg(),
+                g.arg(),
+                x.arg(),
+                out.clone().into_array_arg(),
+                scale(&args.dst_scale).into_array_arg(),
+                scale(&args.src_scale).into_array_arg(),
+                DropEdgeKey::launch(&args.drop_edge),
+                g.stride / v,
+                x.stride / v,
+                x.width / v,
+                topology.num_rows,
+                shape,
+                [x.tensor.dtype.into(), topology.row_ptr.dtype.into()],
+            );
+        }
+        out
+    }
+}
+
+struct Sparse<'a, R: CubeRuntime> {
+    row_ptr: &'a CubeTensor<R>,
+    col_idx: &'a CubeTensor<R>,
+    rows: usize,
+}
+
+struct Factors<R: CubeRuntime> {
+    weight: Option<CubeTensor<R>>,
+    edge_map: Option<CubeTensor<R>>,
+    row_list: Option<CubeTensor<R>>,
+}
+
+fn launch<R: CubeRuntime>(
+    sparse: Sparse<'_, R>,
+    x: CubeTensor<R>,
+    factors: Factors<R>,
+    args: &SpmmArgs<CubeTensor<R>>,
+    out: CubeTensor<R>,
+) -> CubeTensor<R> {
+    if out.shape().num_elements() == 0 || sparse.rows == 0 {
+        return out;
+    }
+    let x = Rows::of(x);
+    let v = vector_width(x.width, &[&x]);
+    let geometry = PlanePerRow::of(&out.client);
+    let shape = SpmmShape {
+        dst_scale: args.dst_scale.is_some(),
+        src_scale: args.src_scale.is_some(),
+        weight: factors.weight.is_some(),
+        edge_map: factors.edge_map.is_some(),
+        row_list: factors.row_list.is_some(),
+        drop: DropMode::of(&args.drop_edge),
+        slots: geometry.slots(x.width / v),
+    };
+    // An argument that the kernel does not read still needs a buffer.
+    let float = |t: &Option<CubeTensor<R>>| t.clone().map_or_else(|| x.tensor.clone(), f32_vector);
+    let (dst_scale, src_scale, weight) = (float(&args.dst_scale), float(&args.src_scale), float(&factors.weight));
+    let edge_map = factors.edge_map.unwrap_or_else(|| sparse.row_ptr.clone());
+    let row_list = factors.row_list.unwrap_or_else(|| sparse.col_idx.clone());
+    for (start, end) in chunks(sparse.rows, args.chunk_rows) {
+        // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+        unsafe {
+            spmm_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(end - start),
+                geometry.dim,
+                address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out]),
+                v,
+                sparse.row_ptr.clone().into_array_arg(),
+                sparse.col_idx.clone().into_array_arg(),
+                x.arg(),
+                out.clone().into_array_arg(),
+                dst_scale.clone().into_array_arg(),
+                src_scale.clone().into_array_arg(),
+                weight.clone().into_array_arg(),
+                edge_map.clone().into_array_arg(),
+                row_list.clone().into_array_arg(),
+                DropEdgeKey::launch(&args.drop_edge),
+                x.stride / v,
+                x.width / v,
+                start,
+                end,
+                shape,
+                [x.tensor.dtype.into(), sparse.row_ptr.dtype.into()],
+            );
+        }
+    }
+    out
+}

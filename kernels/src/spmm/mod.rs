@@ -1,0 +1,164 @@
+//! Sparse-dense matrix product with separable normalisation.
+
+mod autodiff;
+mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod kernel;
+#[cfg(feature = "cube")]
+mod launch;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
+
+use crate::csr::{Csr, Topology};
+use crate::row_index::Groups;
+use crate::{DropEdge, check};
+
+/// Settings of [`spmm`]; the default is a plain sum over in-neighbours.
+#[derive(Clone, Debug)]
+pub struct SpmmConfig<B: Backend> {
+    /// `u` `[num_rows]`, f32: scales each destination. Not differentiated. Default: ones.
+    pub dst_scale: Option<Tensor<B, 1>>,
+    /// `v` `[num_cols]`, f32: scales each source. Not differentiated. Default: ones.
+    pub src_scale: Option<Tensor<B, 1>>,
+    /// Edges left out of the sum. Default: none.
+    pub drop_edge: Option<DropEdge>,
+    /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
+    pub chunk_rows: Option<usize>,
+}
+
+impl<B: Backend> Default for SpmmConfig<B> {
+    fn default() -> Self {
+        Self { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None }
+    }
+}
+
+/// [`SpmmConfig`] as primitives.
+#[derive(Clone, Debug)]
+pub struct SpmmArgs<F> {
+    pub dst_scale: Option<F>,
+    pub src_scale: Option<F>,
+    pub drop_edge: Option<DropEdge>,
+    pub chunk_rows: Option<usize>,
+}
+
+impl<F> SpmmArgs<F> {
+    /// The arguments of the product with the reverse adjacency.
+    fn reverse(self) -> Self {
+        Self {
+            dst_scale: self.src_scale,
+            src_scale: self.dst_scale,
+            drop_edge: self.drop_edge.map(DropEdge::reverse),
+            chunk_rows: self.chunk_rows,
+        }
+    }
+}
+
+/// A weight per entry, read through an edge map where the adjacency at hand is the reverse of the weighted one.
+#[derive(Clone, Debug)]
+pub struct EdgeWeight<F, I> {
+    pub weight: F,
+    pub edge: Option<I>,
+}
+
+/// Backends with [`spmm`].
+pub trait SpmmBackend: Backend {
+    /// The product, without gradient.
+    #[doc(hidden)]
+    fn spmm_forward(
+        topology: &Topology<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
+
+    /// `out[rows[g]] = sum over the group of weight[position] x[entry]`, zero in all other rows.
+    #[doc(hidden)]
+    fn spmm_groups(
+        groups: &Groups<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        num_rows: usize,
+    ) -> FloatTensor<Self>;
+
+    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight.
+    #[doc(hidden)]
+    fn spmm_weight_gradient(
+        topology: &Topology<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
+
+    /// The product, recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn spmm(
+        csr: Csr<Self>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        args: SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        Self::spmm_forward(csr.topology(), x, weight.map(|weight| EdgeWeight { weight, edge: None }), &args)
+    }
+}
+
+/// Sums the rows of a node's in-neighbours: `y_i = u_i sum_j v_j w_ij x_j` over the kept entries `j` of row `i`.
+///
+/// The separable weights `u`, `v` express GCN normalisation without a value per edge: with
+/// `u_i = 1/sqrt(deg_i)` and `v_j = 1/sqrt(deg_j)` this is `D^-1/2 A D^-1/2 x`.
+///
+/// # Shapes
+/// `x` `[num_cols, d]` in f32, f16 or bf16; `edge_weight` `[num_edges]` in f32, in the order of `csr`; result
+/// `[num_rows, d]` in the dtype of `x`. Sums are taken in f32 whatever the storage.
+///
+/// # Gradient
+/// `dx_j = v_j sum_i u_i w_ij dy_i` (the product with the reverse), `dw_ij = u_i v_j <dy_i, x_j>`. Saved: `x` only when
+/// the edge weights need a gradient. Deterministic: no atomics.
+///
+/// # Panics
+/// If a shape or dtype does not fit; the message names the argument, what was expected and what was got.
+///
+/// # Source
+/// Kipf and Welling, Semi-supervised classification with graph convolutional networks (ICLR 2017), equation 2.
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Csr, SpmmConfig, spmm};
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 2, 3], &[0, 1, 1], 2, &device).unwrap();
+/// let x = Tensor::<Flex, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+/// let w = Tensor::<Flex, 1>::from_data([0.5, 1.0, 2.0], &device);
+/// let y = spmm(&csr, x, Some(w), SpmmConfig::default());
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [3.5, 5.0, 6.0, 8.0]);
+/// ```
+pub fn spmm<B: SpmmBackend>(
+    csr: &Csr<B>,
+    x: Tensor<B, 2>,
+    edge_weight: Option<Tensor<B, 1>>,
+    config: SpmmConfig<B>,
+) -> Tensor<B, 2> {
+    const OP: &str = "spmm";
+    let float = |t: Tensor<B, 1>| t.into_primitive().tensor();
+    let x = x.into_primitive().tensor();
+    check::storage(OP, "x", &x);
+    check::size(OP, "rows of x", csr.num_cols(), check::matrix(OP, "x", &x)[0]);
+    let vector = |name: &str, tensor: Option<Tensor<B, 1>>, len: usize| {
+        let tensor = tensor.map(float);
+        if let Some(t) = &tensor {
+            check::vector(OP, name, t, len);
+            check::dtype(OP, name, t, DType::F32);
+        }
+        tensor
+    };
+    let weight = vector("edge_weight", edge_weight, csr.num_edges());
+    let args = SpmmArgs {
+        dst_scale: vector("dst_scale", config.dst_scale, csr.num_rows()),
+        src_scale: vector("src_scale", config.src_scale, csr.num_cols()),
+        drop_edge: config.drop_edge,
+        chunk_rows: config.chunk_rows,
+    };
+    Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, args)))
+}

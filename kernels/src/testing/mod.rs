@@ -1,0 +1,22 @@
+//! What a test of a sparse graph operator needs: fixture graphs, f64 oracles, gradients and tolerances.
+//!
+//! Nothing here names a Burn type or shares code with the operators under test: a fixture is two vectors, an oracle is
+//! a loop over edges in f64, and a gradient is either a central difference of that loop or a formula checked against
+//! one. A test reads like this:
+//!
+//! 1. take a graph from [`fixtures()`] and inputs from [`values_in`], exact in the type the operator stores;
+//! 2. run the operator, and the function of the same name in [`oracle`] (backward: in [`gradient`]);
+//! 3. compare with [`assert_close`], whose bound [`tolerance()`] derives from the type and the reduction length.
+//!
+//! Arrays are row-major slices. Shapes are written `[rows, columns]`; `E` is the number of edges, `H` of heads and `D`
+//! of channels per head. These functions check shapes with `assert!`, as tests do: a wrong length panics.
+
+pub mod fixtures;
+pub mod gradient;
+pub mod oracle;
+pub mod tolerance;
+
+pub use fixtures::{Fixture, Rng, fixtures, small_fixtures, values, values_f16, values_in};
+pub use gradient::{assert_gradient, central_difference, probe, weighted_sum};
+pub use oracle::{AttendInput, Drop, GatInput, SpmmWeights, keep_all};
+pub use tolerance::{Dtype, assert_close, assert_close_at_scale, relative_error, scaled_error, tolerance};

@@ -1,0 +1,47 @@
+//! Every operator against the f64 oracle, forward and all gradients, on every backend of the build: one body, one named
+//! test per backend.
+
+mod suite;
+
+macro_rules! on_every_backend {
+    ($($name:ident),+ $(,)?) => {
+        mod cpu {
+            $(#[test] fn $name() { super::suite::$name::<burn_flex::Flex>(&Default::default()); })+
+        }
+        #[cfg(feature = "vulkan")]
+        mod vulkan {
+            $(#[test] fn $name() {
+                if super::suite::vulkan_or_skip(stringify!($name)) {
+                    super::suite::$name::<graphsieve_kernels::Vulkan>(&Default::default());
+                }
+            })+
+        }
+        #[cfg(feature = "cuda")]
+        mod cuda {
+            $(#[test] fn $name() {
+                if super::suite::cuda_or_skip(stringify!($name)) {
+                    super::suite::$name::<graphsieve_kernels::Cuda>(&Default::default());
+                }
+            })+
+        }
+    };
+}
+
+on_every_backend!(
+    spmm_matches_the_oracle_on_every_fixture,
+    spmm_with_weights_matches_the_oracle,
+    spmm_in_half_precision_stays_within_the_bound,
+    edge_softmax_matches_the_oracle_on_every_fixture,
+    gat_matches_the_oracle_on_every_fixture,
+    gat_matches_the_oracle_for_every_shape_of_heads,
+    gat_in_half_precision_stays_within_the_bound,
+    gat_survives_huge_scores,
+    gat_equals_edge_softmax_then_spmm,
+    pair_dot_matches_the_oracle,
+    gather_matches_the_oracle,
+    linear_matches_the_oracle_below_and_above_the_split,
+    masks_agree_with_the_host_in_every_pass,
+    chunks_of_rows_change_nothing,
+    repeating_a_pass_gives_the_same_bytes,
+    strided_and_transposed_inputs_are_read_correctly,
+);

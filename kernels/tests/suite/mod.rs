@@ -1,0 +1,443 @@
+//! The bodies of the operator tests, generic in the backend.
+
+#![allow(dead_code)]
+
+use burn::backend::Autodiff;
+use burn::tensor::{DType, Tensor, TensorData};
+use graphsieve_kernels::testing::gradient::{
+    edge_softmax_grad, edge_softmax_grad_magnitude, gat_grad, gat_grad_magnitude,
+};
+use graphsieve_kernels::testing::gradient::{gather_grad, linear_grad, pair_dot_grad, spmm_grad};
+use graphsieve_kernels::testing::{
+    Dtype, Fixture, GatInput, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
+};
+use graphsieve_kernels::{
+    Csr, DropEdge, GatConfig, GraphBackend, PairIndex, RowIndex, SpmmConfig, edge_softmax, gat, gather_rows, linear,
+    pair_dot, spmm,
+};
+
+/// Whether Vulkan tests run; without a driver they say so, or fail where the environment demands one.
+#[cfg(feature = "vulkan")]
+pub fn vulkan_or_skip(test: &str) -> bool {
+    run_or_skip(test, "Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", graphsieve_kernels::device::probe_vulkan().err())
+}
+
+/// Whether CUDA tests run.
+#[cfg(feature = "cuda")]
+pub fn cuda_or_skip(test: &str) -> bool {
+    run_or_skip(test, "CUDA", "GRAPHSIEVE_REQUIRE_CUDA", graphsieve_kernels::device::probe_cuda().err())
+}
+
+fn run_or_skip(test: &str, api: &str, demand: &str, missing: Option<String>) -> bool {
+    let Some(reason) = missing else { return true };
+    assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
+    eprintln!("{test}: skipped: no {api} device: {reason}");
+    false
+}
+
+type Ad<B> = Autodiff<B>;
+
+fn burn_dtype(dtype: Dtype) -> DType {
+    match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::Bf16 => DType::BF16,
+    }
+}
+
+/// Uploads f64 values in a storage type.
+fn up<B: GraphBackend, const D: usize>(
+    values: &[f64],
+    shape: [usize; D],
+    dtype: Dtype,
+    device: &B::Device,
+) -> Tensor<B, D> {
+    let data = TensorData::new(values.iter().map(|&v| v as f32).collect::<Vec<_>>(), shape);
+    Tensor::<B, D>::from_data(data, (device, DType::F32)).cast(burn_dtype(dtype))
+}
+
+fn down<B: GraphBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().convert::<f32>().into_vec().expect("f32 after convert")
+}
+
+fn csr_of<B: GraphBackend>(f: &Fixture, device: &B::Device) -> Csr<B> {
+    Csr::from_host(&f.row_ptr, &f.col_idx, f.num_cols, device).expect("fixtures are valid")
+}
+
+/// A mask of the fixture and the same mask as the operators take it.
+fn half_dropped(f: &Fixture) -> (DropEdge, Vec<bool>) {
+    let drop = DropEdge::new(0.5, 9, 4, 1, 2).expect("a rate above zero").with_bases(1_000, 70_000);
+    let (key0, key1, threshold) = drop.key();
+    (drop, oracle::Drop { key0, key1, threshold }.mask(f, 1_000, 70_000))
+}
+
+/// `backward` of `sum(out * probe)`, as the oracle's gradients expect.
+fn backward<B: GraphBackend, const D: usize>(
+    out: Tensor<Ad<B>, D>,
+    dtype: Dtype,
+) -> <Ad<B> as burn::tensor::backend::AutodiffBackend>::Gradients {
+    let shape = out.dims();
+    let device = out.device();
+    let weights = up::<Ad<B>, D>(&probe(shape.iter().product()), shape, dtype, &device);
+    (out * weights).sum().backward()
+}
+
+fn gradient<B: GraphBackend, const D: usize>(
+    of: &Tensor<Ad<B>, D>,
+    grads: &<Ad<B> as burn::tensor::backend::AutodiffBackend>::Gradients,
+) -> Vec<f32> {
+    down::<B, D>(of.grad(grads).expect("every input that requires a gradient gets one"))
+}
+
+fn longest(f: &Fixture) -> (usize, usize) {
+    (f.max_degree(), f.reverse().0.max_degree())
+}
+
+fn check_spmm<B: GraphBackend>(
+    f: &Fixture,
+    width: usize,
+    dtype: Dtype,
+    scaled: bool,
+    weighted: bool,
+    device: &B::Device,
+) {
+    let name = format!("spmm {} width {width} {dtype:?} scaled {scaled} weighted {weighted}", f.name);
+    let xs = values_in(dtype, 1, f.num_cols * width);
+    let positive = |seed, n| values_in(Dtype::F32, seed, n).iter().map(|v| ((v.abs() + 0.1) as f32) as f64).collect();
+    let (u, v): (Vec<f64>, Vec<f64>) = (positive(2, f.num_rows), positive(3, f.num_cols));
+    let w = values_in(Dtype::F32, 4, f.num_edges());
+    let (drop, mask) = half_dropped(f);
+    let x = up::<Ad<B>, 2>(&xs, [f.num_cols, width], dtype, device).require_grad();
+    let edge = weighted.then(|| up::<Ad<B>, 1>(&w, [w.len()], Dtype::F32, device).require_grad());
+    let vector = |values: &[f64]| scaled.then(|| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device));
+    let config = SpmmConfig {
+        dst_scale: vector(&u),
+        src_scale: vector(&v),
+        drop_edge: scaled.then_some(drop),
+        chunk_rows: None,
+    };
+    let out = spmm(&csr_of::<Ad<B>>(f, device), x.clone(), edge.clone(), config);
+    assert_eq!(out.dims(), [f.num_rows, width], "{name}");
+
+    let kept = if scaled { mask } else { oracle::keep_all(f) };
+    let weights = SpmmWeights {
+        dst_scale: scaled.then_some(&u[..]),
+        src_scale: scaled.then_some(&v[..]),
+        edge_weight: weighted.then_some(&w[..]),
+    };
+    let (forward_len, reverse_len) = longest(f);
+    assert_close(&name, &down(out.clone().inner()), &oracle::spmm(f, &xs, width, &weights, &kept), dtype, forward_len);
+    let grads = backward::<B, 2>(out, dtype);
+    let rounded_probe: Vec<f64> = probe(f.num_rows * width).iter().map(|&p| dtype.round(p)).collect();
+    let want = spmm_grad(f, &xs, width, &weights, &kept, &rounded_probe);
+    assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, dtype, reverse_len);
+    if let Some(edge) = edge {
+        let got = gradient::<B, 1>(&edge, &grads);
+        assert_close(&format!("{name}: dw"), &got, &want.edge_weight, Dtype::F32, width);
+    }
+}
+
+pub fn spmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures() {
+        check_spmm::<B>(&f, 33, Dtype::F32, false, false, device);
+        check_spmm::<B>(&f, 128, Dtype::F32, true, false, device);
+    }
+}
+
+pub fn spmm_with_weights_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures().iter().filter(|f| f.num_edges() > 0) {
+        check_spmm::<B>(f, 31, Dtype::F32, true, true, device);
+    }
+    let f = Fixture::power_law(5, 60);
+    for width in [1, 3, 32, 128, 200] {
+        check_spmm::<B>(&f, width, Dtype::F32, false, true, device);
+    }
+}
+
+pub fn spmm_in_half_precision_stays_within_the_bound<B: GraphBackend>(device: &B::Device) {
+    for f in [Fixture::power_law(6, 300), Fixture::random(7, 40, 90, 600)] {
+        for width in [1, 33, 128] {
+            check_spmm::<B>(&f, width, Dtype::F16, true, false, device);
+        }
+    }
+}
+
+pub fn edge_softmax_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures().iter().filter(|f| f.num_edges() > 0) {
+        for (heads, dtype) in [(1, Dtype::F32), (3, Dtype::F32), (8, Dtype::F16)] {
+            let name = format!("edge_softmax {} heads {heads} {dtype:?}", f.name);
+            let values = values_in(dtype, 11, f.num_edges() * heads);
+            let logits = up::<Ad<B>, 2>(&values, [f.num_edges(), heads], dtype, device).require_grad();
+            let out = edge_softmax(&csr_of::<Ad<B>>(f, device), logits.clone());
+            let kept = oracle::keep_all(f);
+            let want = oracle::edge_softmax(f, &values, heads, &kept);
+            assert_close(&name, &down(out.clone().inner()), &want, dtype, f.max_degree());
+            let grads = backward::<B, 2>(out, dtype);
+            let rounded_probe: Vec<f64> = probe(want.len()).iter().map(|&p| dtype.round(p)).collect();
+            let want = edge_softmax_grad(f, &values, heads, &kept, &rounded_probe);
+            let magnitude = edge_softmax_grad_magnitude(f, &values, heads, &kept, &rounded_probe);
+            let got = gradient::<B, 2>(&logits, &grads);
+            assert_close_at_scale(&format!("{name}: gradient"), &got, &want, &magnitude, dtype, f.max_degree());
+        }
+    }
+}
+
+fn check_gat<B: GraphBackend>(
+    f: &Fixture,
+    (heads, channels): (usize, usize),
+    dtype: Dtype,
+    dropped: bool,
+    device: &B::Device,
+) {
+    let name = format!("gat {} {heads}x{channels} {dtype:?} dropped {dropped}", f.name);
+    let width = heads * channels;
+    let (src, dst) = (values_in(dtype, 21, f.num_cols * width), values_in(dtype, 22, f.num_rows * width));
+    let attention = |seed| -> Vec<f64> {
+        let scale = 1.0 / (channels as f64).sqrt();
+        values_in(Dtype::F32, seed, width).iter().map(|a| (a * scale) as f32 as f64).collect()
+    };
+    let (att_src, att_dst) = (attention(23), attention(24));
+    let slope = 0.2f32;
+    let (drop, mask) = half_dropped(f);
+    let h_src = up::<Ad<B>, 2>(&src, [f.num_cols, width], dtype, device).require_grad();
+    let h_dst = up::<Ad<B>, 2>(&dst, [f.num_rows, width], dtype, device).require_grad();
+    let a_src = up::<Ad<B>, 2>(&att_src, [heads, channels], Dtype::F32, device).require_grad();
+    let a_dst = up::<Ad<B>, 2>(&att_dst, [heads, channels], Dtype::F32, device).require_grad();
+    let config = GatConfig { negative_slope: slope, drop_edge: dropped.then_some(drop), chunk_rows: None };
+    let csr = csr_of::<Ad<B>>(f, device);
+    let out = gat(&csr, h_src.clone(), h_dst.clone(), a_src.clone(), a_dst.clone(), config);
+    assert_eq!(out.dims(), [f.num_rows, width], "{name}");
+
+    let kept = if dropped { mask } else { oracle::keep_all(f) };
+    let input = GatInput {
+        h_src: &src,
+        h_dst: &dst,
+        att_src: &att_src,
+        att_dst: &att_dst,
+        heads,
+        channels,
+        slope: f64::from(slope),
+    };
+    let (forward_len, reverse_len) = longest(f);
+    let (forward_len, reverse_len) = (forward_len + channels, reverse_len + channels);
+    let node_len = f.num_rows.max(f.num_cols) + channels;
+    assert_close(&name, &down(out.clone().inner()), &oracle::gat(f, &input, &kept).out, dtype, forward_len);
+    let grads = backward::<B, 2>(out, dtype);
+    let rounded_probe: Vec<f64> = probe(f.num_rows * width).iter().map(|&p| dtype.round(p)).collect();
+    let want = gat_grad(f, &input, &kept, &rounded_probe);
+    let scale = gat_grad_magnitude(f, &input, &kept, &rounded_probe);
+    let close = |what: &str, got: Vec<f32>, want: &[f64], scale: &[f64], len: usize| {
+        assert_close_at_scale(&format!("{name}: {what}"), &got, want, scale, dtype, len);
+    };
+    close("dh_src", gradient::<B, 2>(&h_src, &grads), &want.h_src, &scale.h_src, reverse_len);
+    close("dh_dst", gradient::<B, 2>(&h_dst, &grads), &want.h_dst, &scale.h_dst, forward_len);
+    close("datt_src", gradient::<B, 2>(&a_src, &grads), &want.att_src, &scale.att_src, node_len);
+    close("datt_dst", gradient::<B, 2>(&a_dst, &grads), &want.att_dst, &scale.att_dst, node_len);
+}
+
+pub fn gat_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures() {
+        check_gat::<B>(&f, (1, 32), Dtype::F32, false, device);
+        check_gat::<B>(&f, (3, 5), Dtype::F32, true, device);
+    }
+}
+
+pub fn gat_matches_the_oracle_for_every_shape_of_heads<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(8, 60);
+    for channels in [1, 31, 32, 33, 128, 200] {
+        check_gat::<B>(&f, (1, channels), Dtype::F32, true, device);
+    }
+    for (heads, channels) in [(2, 16), (3, 31), (4, 32), (8, 1), (8, 8)] {
+        check_gat::<B>(&f, (heads, channels), Dtype::F32, true, device);
+    }
+}
+
+pub fn gat_in_half_precision_stays_within_the_bound<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(9, 200);
+    for (heads, channels) in [(1, 128), (4, 32), (3, 7)] {
+        check_gat::<B>(&f, (heads, channels), Dtype::F16, true, device);
+    }
+}
+
+pub fn gat_survives_huge_scores<B: GraphBackend>(device: &B::Device) {
+    // Scores of +-10,000: without the running maximum every exponential overflows or vanishes.
+    let csr = Csr::<B>::from_host(&[0, 3], &[0, 1, 2], 3, device).unwrap();
+    let h = Tensor::<B, 2>::from_data([[1.0f32], [-1.0], [0.5]], device);
+    let own = Tensor::<B, 2>::from_data([[0.0f32]], device);
+    let attention = Tensor::<B, 2>::from_data([[10_000.0f32]], device);
+    let out = gat(&csr, h, own, attention.clone(), attention, GatConfig::default());
+    assert_eq!(down(out), [1.0]);
+}
+
+pub fn gat_equals_edge_softmax_then_spmm<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(10, 200);
+    let (n, d) = (200, 48);
+    let h = up::<B, 2>(&values_in(Dtype::F32, 31, n * d), [n, d], Dtype::F32, device);
+    let a_src = up::<B, 2>(&values_in(Dtype::F32, 32, d), [1, d], Dtype::F32, device) * 0.1;
+    let a_dst = up::<B, 2>(&values_in(Dtype::F32, 33, d), [1, d], Dtype::F32, device) * 0.1;
+    let csr = csr_of::<B>(&f, device);
+    let fused = gat(&csr, h.clone(), h.clone(), a_src.clone(), a_dst.clone(), GatConfig::default());
+
+    let (s, t) = (down(h.clone().matmul(a_dst.transpose())), down(h.clone().matmul(a_src.transpose())));
+    let logits: Vec<f64> =
+        f.edges().map(|(_, i, j)| s[i] + t[j]).map(|z| f64::from(if z > 0.0 { z } else { 0.2 * z })).collect();
+    let weights = edge_softmax(&csr, up::<B, 2>(&logits, [logits.len(), 1], Dtype::F32, device));
+    let composed = spmm(&csr, h, Some(weights.reshape([logits.len()])), SpmmConfig::default());
+    let want: Vec<f64> = down(composed).into_iter().map(f64::from).collect();
+    assert_close("fused against composed", &down(fused), &want, Dtype::F32, f.max_degree() + d);
+}
+
+pub fn pair_dot_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    let (num_left, num_right) = (40, 25);
+    for (width, dtype) in [(1, Dtype::F32), (31, Dtype::F32), (128, Dtype::F32), (200, Dtype::F32), (128, Dtype::F16)] {
+        for pairs in [0usize, 1, 700] {
+            let name = format!("pair_dot width {width} pairs {pairs} {dtype:?}");
+            let mut rng = graphsieve_kernels::testing::Rng::new(3);
+            let (ia, ib) = (rng.indices(pairs, num_left), rng.indices(pairs, num_right));
+            let (a, b) = (values_in(dtype, 41, num_left * width), values_in(dtype, 42, num_right * width));
+            let left = up::<Ad<B>, 2>(&a, [num_left, width], dtype, device).require_grad();
+            let right = up::<Ad<B>, 2>(&b, [num_right, width], dtype, device).require_grad();
+            let index = PairIndex::new(&ia, &ib, num_left, num_right, device);
+            let out = pair_dot(left.clone(), right.clone(), &index);
+            let want = oracle::pair_dot(&a, &b, width, &ia, &ib);
+            assert_close(&name, &down(out.clone().inner()), &want, Dtype::F32, width);
+            if pairs == 0 {
+                continue;
+            }
+            let grads = backward::<B, 1>(out, Dtype::F32);
+            let (da, db) = pair_dot_grad(&a, &b, width, &ia, &ib, &probe(pairs));
+            assert_close(&format!("{name}: dleft"), &gradient::<B, 2>(&left, &grads), &da, dtype, pairs);
+            assert_close(&format!("{name}: dright"), &gradient::<B, 2>(&right, &grads), &db, dtype, pairs);
+        }
+    }
+}
+
+pub fn gather_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    let rows = 30;
+    for (width, dtype) in [(1, Dtype::F32), (33, Dtype::F32), (128, Dtype::F16)] {
+        let xs = values_in(dtype, 51, rows * width);
+        let index = graphsieve_kernels::testing::Rng::new(4).indices(500, rows);
+        let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
+        let out = gather_rows(x.clone(), &RowIndex::new(&index, rows, device));
+        let got: Vec<f64> = down(out.clone().inner()).into_iter().map(f64::from).collect();
+        assert_eq!(got, oracle::gather(&xs, width, &index), "a gather copies");
+        let grads = backward::<B, 2>(out, dtype);
+        let rounded_probe: Vec<f64> = probe(500 * width).iter().map(|&p| dtype.round(p)).collect();
+        let want = gather_grad(rows, width, &index, &rounded_probe);
+        assert_close("gather: dx", &gradient::<B, 2>(&x, &grads), &want, dtype, 500);
+    }
+}
+
+pub fn linear_matches_the_oracle_below_and_above_the_split<B: GraphBackend>(device: &B::Device) {
+    // 512 batches of at least 64 rows: 32,768 is the first size that is split, 33,000 leaves a remainder.
+    for rows in [1, 100, 32_767, 32_768, 33_000] {
+        let (k, m) = (12, 9);
+        let (xs, ws, bs) =
+            (values_in(Dtype::F32, 61, rows * k), values_in(Dtype::F32, 62, k * m), values_in(Dtype::F32, 63, m));
+        let x = up::<Ad<B>, 2>(&xs, [rows, k], Dtype::F32, device).require_grad();
+        let w = up::<Ad<B>, 2>(&ws, [k, m], Dtype::F32, device).require_grad();
+        let b = up::<Ad<B>, 1>(&bs, [m], Dtype::F32, device).require_grad();
+        let out = linear(x.clone(), w.clone(), Some(b.clone()));
+        let name = format!("linear {rows} rows");
+        assert_close(&name, &down(out.clone().inner()), &oracle::linear(&xs, &ws, &bs, k), Dtype::F32, k);
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        let (dx, dw, db) = linear_grad(&xs, &ws, k, m, &probe(rows * m));
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, Dtype::F32, m);
+        assert_close(&format!("{name}: dw"), &gradient::<B, 2>(&w, &grads), &dw, Dtype::F32, rows);
+        assert_close(&format!("{name}: db"), &gradient::<B, 1>(&b, &grads), &db, Dtype::F32, rows);
+    }
+}
+
+/// Reads the mask of a pass off its result: with features of one and no scaling, a row sums to its kept entries, and
+/// with one source per column and a one-hot feature the entry itself shows.
+pub fn masks_agree_with_the_host_in_every_pass<B: GraphBackend>(device: &B::Device) {
+    let n = 97;
+    // The complete graph: every (dst, src) pair once.
+    let row_ptr: Vec<u64> = (0..=n as u64).map(|i| i * n as u64).collect();
+    let col_idx: Vec<u32> = (0..n).flat_map(|_| 0..n as u32).collect();
+    let csr = Csr::<Ad<B>>::from_host(&row_ptr, &col_idx, n, device).unwrap();
+    let identity: Vec<f64> = (0..n * n).map(|k| f64::from(k / n == k % n)).collect();
+    for rate in [0.15, 0.5, 0.85] {
+        let drop = DropEdge::new(rate, 77, 3, 1, 4).unwrap().with_bases(123, 4_567);
+        let want: Vec<bool> = (0..n * n).map(|k| drop.keeps((k / n) as u32, (k % n) as u32)).collect();
+        assert!(want.iter().any(|&k| k) && want.iter().any(|&k| !k));
+
+        let eye = up::<Ad<B>, 2>(&identity, [n, n], Dtype::F32, device).require_grad();
+        let config = SpmmConfig { drop_edge: Some(drop), ..Default::default() };
+        let sum = spmm(&csr, eye.clone(), None, config);
+        let forward: Vec<bool> = down(sum.clone().inner()).into_iter().map(|v| v != 0.0).collect();
+        assert!(forward == want, "spmm forward, rate {rate}");
+        // d(sum_ij out_ij P_ij)/dX = A^T P; with P the identity that is A^T.
+        let eye_constant = up::<Ad<B>, 2>(&identity, [n, n], Dtype::F32, device);
+        let grads = (sum * eye_constant.clone()).sum().backward();
+        let transposed = gradient::<B, 2>(&eye, &grads);
+        let reverse: Vec<bool> = (0..n * n).map(|k| transposed[(k % n) * n + k / n] != 0.0).collect();
+        assert!(reverse == want, "spmm backward, rate {rate}");
+
+        let zero = up::<Ad<B>, 2>(&vec![0.0; n], [1, n], Dtype::F32, device);
+        let h = up::<Ad<B>, 2>(&identity, [n, n], Dtype::F32, device).require_grad();
+        let config = GatConfig { drop_edge: Some(drop), ..Default::default() };
+        let attended = gat(&csr, h.clone(), eye_constant.clone(), zero.clone(), zero, config);
+        let forward: Vec<bool> = down(attended.clone().inner()).into_iter().map(|v| v != 0.0).collect();
+        assert!(forward == want, "gat forward, rate {rate}");
+        let grads = (attended * eye_constant).sum().backward();
+        let transposed = gradient::<B, 2>(&h, &grads);
+        let reverse: Vec<bool> = (0..n * n).map(|k| transposed[(k % n) * n + k / n] != 0.0).collect();
+        assert!(reverse == want, "gat backward, rate {rate}");
+    }
+}
+
+pub fn chunks_of_rows_change_nothing<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(12, 150);
+    let run = |chunk_rows: Option<usize>| {
+        let (drop, _) = half_dropped(&f);
+        let x = up::<Ad<B>, 2>(&values_in(Dtype::F32, 71, 150 * 20), [150, 20], Dtype::F32, device).require_grad();
+        let a = up::<Ad<B>, 2>(&values_in(Dtype::F32, 72, 20), [2, 10], Dtype::F32, device);
+        let csr = csr_of::<Ad<B>>(&f, device);
+        let config = SpmmConfig { drop_edge: Some(drop), chunk_rows, ..Default::default() };
+        let y = spmm(&csr, x.clone(), None, config);
+        let config = GatConfig { drop_edge: Some(drop), chunk_rows, ..Default::default() };
+        let y = gat(&csr, y.clone(), y, a.clone(), a, config);
+        let grads = backward::<B, 2>(y.clone(), Dtype::F32);
+        (down(y.inner()), gradient::<B, 2>(&x, &grads))
+    };
+    let whole = run(None);
+    for chunk in [1, 7, 64, 149, 150, 10_000] {
+        assert!(run(Some(chunk)) == whole, "chunks of {chunk} rows");
+    }
+}
+
+pub fn repeating_a_pass_gives_the_same_bytes<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(13, 300);
+    let run = || {
+        let h = up::<Ad<B>, 2>(&values_in(Dtype::F32, 81, 300 * 32), [300, 32], Dtype::F32, device).require_grad();
+        let a = up::<Ad<B>, 2>(&values_in(Dtype::F32, 82, 32), [1, 32], Dtype::F32, device).require_grad();
+        let y = gat(&csr_of::<Ad<B>>(&f, device), h.clone(), h.clone(), a.clone(), a.clone(), GatConfig::default());
+        let grads = backward::<B, 2>(y, Dtype::F32);
+        let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        (bits(gradient::<B, 2>(&h, &grads)), bits(gradient::<B, 2>(&a, &grads)))
+    };
+    let first = run();
+    for _ in 0..3 {
+        assert!(run() == first);
+    }
+}
+
+pub fn strided_and_transposed_inputs_are_read_correctly<B: GraphBackend>(device: &B::Device) {
+    // CUDA pads rows; other devices never do, so make padding and transposition by hand.
+    let f = Fixture::random(14, 20, 30, 150);
+    let csr = csr_of::<B>(&f, device);
+    let wide = up::<B, 2>(&values_in(Dtype::F32, 91, 30 * 64), [30, 64], Dtype::F32, device);
+    let dense: Vec<f64> = down(wide.clone()).into_iter().map(f64::from).collect();
+    for (from, to) in [(0, 40), (3, 36), (8, 40), (63, 64)] {
+        let width = to - from;
+        let part: Vec<f64> = (0..30).flat_map(|i| dense[i * 64 + from..i * 64 + to].to_vec()).collect();
+        let want = oracle::spmm(&f, &part, width, &SpmmWeights::default(), &oracle::keep_all(&f));
+        let sliced = wide.clone().slice([0..30, from..to]);
+        let out = spmm(&csr, sliced, None, SpmmConfig::default());
+        assert_close(&format!("columns {from}..{to}"), &down(out), &want, Dtype::F32, f.max_degree());
+        let turned = up::<B, 2>(&part, [30, width], Dtype::F32, device).transpose().reshape([width, 30]).transpose();
+        let out = spmm(&csr, turned, None, SpmmConfig::default());
+        assert_close(&format!("transposed {width}"), &down(out), &want, Dtype::F32, f.max_degree());
+    }
+}

@@ -1,0 +1,244 @@
+//! A TOML document in which every entry remembers where it was written.
+
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{Error, Result};
+
+/// Origin of everything that the command line set.
+pub(super) const COMMAND_LINE: &str = "--set";
+
+/// One value, with what an error message has to say about it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Dotted key as the user wrote it, e.g. `stage1.train.epochs`.
+    pub key: String,
+    /// `configs/stage2.toml:14`, or `--set`.
+    pub origin: String,
+    /// The value's own text.
+    pub text: String,
+    pub value: Value,
+}
+
+impl Entry {
+    /// Says what is wrong with this value.
+    pub fn error(&self, expected: impl Into<String>, help: impl Into<String>) -> Error {
+        Error::Config {
+            origin: self.origin.clone(),
+            key: self.key.clone(),
+            expected: expected.into(),
+            found: self.text.clone(),
+            help: help.into(),
+        }
+    }
+}
+
+/// The TOML types that the configuration uses.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    String(String),
+    Integer(i64),
+    Float(f64),
+    Bool(bool),
+    Table(Table),
+    /// A date, an array or an integer beyond 64 bits: no key takes one.
+    Other,
+}
+
+/// Entries in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    pub entries: Vec<(String, Entry)>,
+}
+
+impl Table {
+    /// Parses `text`; `origin` is the file name that errors show.
+    pub fn parse(text: &str, origin: &str) -> Result<Self> {
+        let source = Source { text, origin, numbered: true };
+        let document = DeTable::parse(text).map_err(|error| source.syntax_error(&error))?;
+        Ok(source.table(document.get_ref(), ""))
+    }
+
+    /// The table that one `--set key=value` stands for. The value is TOML where it parses as such, else plain text.
+    pub fn parse_override(argument: &str) -> Result<Self> {
+        let Some((key, value)) = argument.split_once('=') else {
+            return Err(Error::Usage {
+                argument: format!("{COMMAND_LINE} {argument}"),
+                expected: "key=value".into(),
+                found: "no `=`".into(),
+                help: "for example --set train.epochs=20".into(),
+            });
+        };
+        let quoted = format!("{key}={}", toml::Value::from(value));
+        for text in [argument, &quoted] {
+            if let Ok(document) = DeTable::parse(text) {
+                return Ok(Source { text, origin: COMMAND_LINE, numbered: false }.table(document.get_ref(), ""));
+            }
+        }
+        Err(Error::Usage {
+            argument: format!("{COMMAND_LINE} {argument}"),
+            expected: "a dotted key before the `=`".into(),
+            found: format!("`{key}`"),
+            help: "for example --set train.epochs=20".into(),
+        })
+    }
+
+    /// The entry at a dotted key; `None` where it, or a section on the way, is absent.
+    pub fn get(&self, key: &str) -> Option<&Entry> {
+        let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+        let entry = self.entries.iter().find(|(name, _)| name == first).map(|(_, entry)| entry)?;
+        match (rest, &entry.value) {
+            (None, _) => Some(entry),
+            (Some(rest), Value::Table(table)) => table.get(rest),
+            (Some(_), _) => None,
+        }
+    }
+
+    /// Takes the entry at a dotted key out of the table.
+    pub fn remove(&mut self, key: &str) -> Option<Entry> {
+        let (first, rest) = key.split_once('.').map_or((key, None), |(first, rest)| (first, Some(rest)));
+        let position = self.entries.iter().position(|(name, _)| name == first)?;
+        match (rest, &mut self.entries[position].1.value) {
+            (None, _) => Some(self.entries.remove(position).1),
+            (Some(rest), Value::Table(table)) => table.remove(rest),
+            (Some(_), _) => None,
+        }
+    }
+
+    /// Puts the entries of `other` over those of `self`; tables on both sides are merged.
+    pub fn overlay(&mut self, other: Table) {
+        for (name, entry) in other.entries {
+            match self.entries.iter_mut().find(|(own, _)| *own == name) {
+                None => self.entries.push((name, entry)),
+                Some((_, own)) => match (&mut own.value, entry.value) {
+                    (Value::Table(own), Value::Table(over)) => own.overlay(over),
+                    (_, value) => *own = Entry { value, ..entry },
+                },
+            }
+        }
+    }
+}
+
+/// Text being turned into a [`Table`].
+struct Source<'a> {
+    text: &'a str,
+    origin: &'a str,
+    /// Whether line numbers mean anything to the user.
+    numbered: bool,
+}
+
+impl Source<'_> {
+    fn table(&self, table: &DeTable<'_>, prefix: &str) -> Table {
+        let entries = table.iter().map(|(name, value)| {
+            let key =
+                if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
+            let (text, value) = match value.get_ref() {
+                DeValue::Table(inner) => ("a section".to_string(), Value::Table(self.table(inner, &key))),
+                scalar => (self.text.get(value.span()).unwrap_or_default().to_string(), scalar_value(scalar)),
+            };
+            (name.get_ref().to_string(), Entry { key, origin: self.place(name.span().start), text, value })
+        });
+        Table { entries: entries.collect() }
+    }
+
+    fn place(&self, byte: usize) -> String {
+        if self.numbered { format!("{}:{}", self.origin, self.line(byte)) } else { self.origin.to_string() }
+    }
+
+    /// Number of the line that holds `byte`, from 1.
+    fn line(&self, byte: usize) -> usize {
+        1 + self.text.bytes().take(byte).filter(|&b| b == b'\n').count()
+    }
+
+    fn syntax_error(&self, error: &toml::de::Error) -> Error {
+        let line = self.line(error.span().map_or(0, |span| span.start));
+        Error::Config {
+            origin: format!("{}:{line}", self.origin),
+            key: "this line".into(),
+            expected: format!("valid TOML ({})", error.message().replace('\n', ", ")),
+            found: format!("`{}`", self.text.lines().nth(line - 1).unwrap_or_default().trim()),
+            help: "text needs quotes, true and false are lower case, and a key may occur once".into(),
+        }
+    }
+}
+
+fn scalar_value(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(integer) => {
+            i64::from_str_radix(integer.as_str(), integer.radix()).map_or(Value::Other, Value::Integer)
+        }
+        DeValue::Float(float) => float.as_str().parse().map_or(Value::Other, Value::Float),
+        DeValue::Boolean(flag) => Value::Bool(*flag),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => Value::Other,
+    }
+}
+
+/// Reads a configuration file.
+pub(super) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::Usage {
+            argument: path.display().to_string(),
+            expected: "a configuration file".into(),
+            found: "no such file".into(),
+            help: "configs/quickstart.toml, configs/stage1.toml and configs/stage2.toml run as they are".into(),
+        },
+        std::io::ErrorKind::InvalidData => {
+            Error::format(path, "its bytes", "UTF-8 text", "something else", "save the file as UTF-8")
+        }
+        _ => Error::io(path, "read", error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_knows_its_line_its_key_and_its_text() {
+        let table = Table::parse("name = \"a\"\n\n[train]\n# why\nepochs = 1_000\n", "x.toml").unwrap();
+        let entry = table.get("train.epochs").unwrap();
+        assert_eq!([&*entry.key, &*entry.origin, &*entry.text], ["train.epochs", "x.toml:5", "1_000"]);
+        assert!(matches!(entry.value, Value::Integer(1000)));
+        assert!(table.get("name.epochs").is_none(), "a string has no keys");
+    }
+
+    #[test]
+    fn an_override_is_toml_where_it_parses_and_text_elsewhere() {
+        let value =
+            |argument: &str, key: &str| Table::parse_override(argument).unwrap().get(key).unwrap().value.clone();
+        assert!(matches!(value("a.b=3", "a.b"), Value::Integer(3)));
+        assert!(matches!(value("a.b = 0.5", "a.b"), Value::Float(x) if x == 0.5));
+        assert!(matches!(value("a={b=true}", "a.b"), Value::Bool(true)));
+        assert!(matches!(value("a=some/dir", "a"), Value::String(s) if s == "some/dir"));
+        assert!(matches!(value("a=x=\"y\"", "a"), Value::String(s) if s == "x=\"y\""));
+        assert!(matches!(value("a=", "a"), Value::String(s) if s.is_empty()));
+    }
+
+    #[test]
+    fn an_override_without_a_key_or_a_value_is_a_usage_error() {
+        for argument in ["train.epochs", "=3", "a..b=3", "a b=3"] {
+            assert!(matches!(Table::parse_override(argument), Err(Error::Usage { .. })), "{argument}");
+        }
+    }
+
+    #[test]
+    fn overlaying_merges_tables_and_replaces_the_rest() {
+        let mut table = Table::parse("[a]\nx = 1\ny = 2\n", "x.toml").unwrap();
+        table.overlay(Table::parse_override("a.y=3").unwrap());
+        assert_eq!(table.get("a.x").unwrap().origin, "x.toml:2");
+        assert_eq!((&*table.get("a.y").unwrap().origin, &*table.get("a.y").unwrap().text), ("--set", "3"));
+        table.overlay(Table::parse_override("a=4").unwrap());
+        assert!(matches!(table.get("a").unwrap().value, Value::Integer(4)));
+        assert!(table.remove("a").is_some() && table.get("a").is_none());
+    }
+
+    #[test]
+    fn a_syntax_error_names_its_line() {
+        let error = Table::parse("name = \"a\"\n[train]\nepochs = = 3\n", "x.toml").unwrap_err();
+        let Error::Config { origin, found, .. } = &error else { panic!("{error}") };
+        assert_eq!((origin.as_str(), found.as_str()), ("x.toml:3", "`epochs = = 3`"));
+        assert_eq!(error.exit_code(), 2);
+    }
+}

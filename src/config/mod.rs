@@ -1,0 +1,32 @@
+//! Typed configuration of a run: TOML in two levels, overrides from the command line, errors with line and key.
+//!
+//! [`RunConfig::load`] reads a file, [`RunConfig::to_toml`] writes the resolved settings back. A document is parsed once
+//! into a tree that knows the line of every entry; reading a key states its type, range and default in one place; keys
+//! that nobody read are unknown and rejected with the nearest known one.
+//!
+//! A pipeline stays at two levels: its `[stage1]` and `[stage2]` name a stage's file and take any key of such a file
+//! under its dotted name.
+//!
+//! ```toml
+//! task = "pipeline"
+//!
+//! [data]
+//! path = "artifacts/data/quickstart"
+//!
+//! [stage1]
+//! config = "stage1.toml"   # relative to this file
+//! train.epochs = 60        # instead of [train] epochs in that file
+//! ```
+
+mod document;
+mod load;
+mod reader;
+mod schema;
+mod sections;
+mod write;
+
+pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
+pub use sections::*;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! What can be configured: one struct per task, made of one struct per section (see the `sections` module).
+//!
+//! `new` gives a stage's defaults. Unless a field says otherwise they are those of the published detector (GNN-EADD).
+//! `configs/README.md` is the same reference for readers of TOML.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::sections::*;
+
+/// One run of `graphsieve train`, chosen by the top-level key `task`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "task", rename_all = "lowercase")]
+#[expect(clippy::large_enum_variant, reason = "a process holds one of them")]
+pub enum RunConfig {
+    /// `task = "stage1"`: the graph auto-encoder, without labels.
+    Stage1(Stage1Config),
+    /// `task = "stage2"`: the graph attention classifier, on a few labels.
+    Stage2(Stage2Config),
+    /// `task = "pipeline"`: a synthetic marketplace, Stage 1 and Stage 2 in one go.
+    Pipeline(PipelineConfig),
+}
+
+impl RunConfig {
+    /// The name of the run, part of its directory's name.
+    pub fn name(&self) -> &str {
+        match self {
+            RunConfig::Stage1(config) => &config.name,
+            RunConfig::Stage2(config) => &config.name,
+            RunConfig::Pipeline(config) => &config.name,
+        }
+    }
+
+    /// The seed of the run.
+    pub fn seed(&self) -> u64 {
+        match self {
+            RunConfig::Stage1(config) => config.seed,
+            RunConfig::Stage2(config) => config.seed,
+            RunConfig::Pipeline(config) => config.seed,
+        }
+    }
+
+    /// Where and what the run writes.
+    pub fn output(&self) -> &OutputConfig {
+        match self {
+            RunConfig::Stage1(config) => &config.output,
+            RunConfig::Stage2(config) => &config.output,
+            RunConfig::Pipeline(config) => &config.output,
+        }
+    }
+}
+
+/// Settings of the triple-stream graph auto-encoder.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stage1Config {
+    /// Part of the run directory's name. Default `stage1`.
+    pub name: String,
+    /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    pub seed: u64,
+    /// `[data]`
+    pub data: Stage1Data,
+    /// `[model]`
+    pub model: Stage1Model,
+    /// `[train]`
+    pub train: TrainConfig,
+    /// `[sampling]`
+    pub sampling: SamplingConfig,
+    /// `[temperature]`
+    pub temperature: TemperatureConfig,
+    /// `[output]`
+    pub output: OutputConfig,
+}
+
+impl Stage1Config {
+    /// The published settings, on the data directory `data`.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            name: "stage1".into(),
+            seed: 42,
+            data: Stage1Data { path: data.into() },
+            model: Stage1Model { hidden: 128, out: 128 },
+            train: TrainConfig::stage1(),
+            sampling: SamplingConfig::default(),
+            temperature: TemperatureConfig::default(),
+            output: OutputConfig::default(),
+        }
+    }
+}
+
+/// Settings of the triple-stream graph attention network.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stage2Config {
+    /// Part of the run directory's name. Default `stage2`.
+    pub name: String,
+    /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    pub seed: u64,
+    /// `[data]`
+    pub data: Stage2Data,
+    /// `[model]`
+    pub model: Stage2Model,
+    /// `[train]`
+    pub train: TrainConfig,
+    /// `[drop_edge]`
+    pub drop_edge: DropEdgeConfig,
+    /// `[loss]`
+    pub loss: LossConfig,
+    /// `[split]`
+    pub split: SplitConfig,
+    /// `[output]`
+    pub output: OutputConfig,
+}
+
+impl Stage2Config {
+    /// The published settings, on the data directory `data`.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            name: "stage2".into(),
+            seed: 42,
+            data: Stage2Data { path: data.into(), input: Stage2Input::Embeddings, embeddings: None },
+            model: Stage2Model { hidden: 128, out: 128, negative_slope: 0.2, heads: 1 },
+            train: TrainConfig::stage2(),
+            drop_edge: DropEdgeConfig { rate: 0.85 },
+            loss: LossConfig { lambda_unsup: 0.5, samples_per_relation: 5_000 },
+            split: SplitConfig { train: 0.6, validation: 0.2, test: 0.2, seed: 42 },
+            output: OutputConfig::default(),
+        }
+    }
+}
+
+/// A synthetic marketplace, then both stages on it.
+///
+/// The pipeline decides what has to agree between the stages: both take its seed, data directory and output, and
+/// Stage 2 starts from the embeddings of the pipeline's own Stage 1 ([`Stage2Data::embeddings`] is `None`).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PipelineConfig {
+    /// Part of the run directories' names; the stages are called `<name>-stage1` and `<name>-stage2`. Default `pipeline`.
+    pub name: String,
+    /// Seed of every random choice of all three steps, 0 to 2^63 - 1. Default 42.
+    pub seed: u64,
+    /// `[data]`: where the synthetic marketplace is, or will be.
+    pub data: Stage1Data,
+    /// `[synth]`
+    pub synth: PipelineSynth,
+    /// `[stage1]`: Stage 1 as it will run.
+    pub stage1: Stage1Config,
+    /// `[stage2]`: Stage 2 as it will run.
+    pub stage2: Stage2Config,
+    /// `[output]`
+    pub output: OutputConfig,
+}

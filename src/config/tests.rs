@@ -1,0 +1,340 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::data::synth::Preset;
+use crate::error::{Error, Result};
+
+const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n";
+const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\n";
+const PIPELINE: &str = "task = \"pipeline\"\n[data]\npath = \"data\"\n";
+
+fn parse(text: &str, overrides: &[&str]) -> Result<RunConfig> {
+    let overrides: Vec<_> = overrides.iter().map(|argument| argument.to_string()).collect();
+    RunConfig::parse(text, Path::new("run.toml"), &overrides)
+}
+
+fn stage1(text: &str, overrides: &[&str]) -> Stage1Config {
+    match parse(text, overrides) {
+        Ok(RunConfig::Stage1(config)) => config,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn stage2(text: &str, overrides: &[&str]) -> Stage2Config {
+    match parse(text, overrides) {
+        Ok(RunConfig::Stage2(config)) => config,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Origin, key, found, expected and help of the error in `text`.
+fn error(text: &str, overrides: &[&str]) -> [String; 5] {
+    match parse(text, overrides) {
+        Err(Error::Config { origin, key, found, expected, help }) => [origin, key, found, expected, help],
+        other => panic!("{overrides:?}: {other:?}"),
+    }
+}
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(name)
+}
+
+#[test]
+fn a_file_with_only_the_required_keys_has_the_published_defaults() {
+    assert_eq!(stage1(STAGE1, &[]), Stage1Config::new("data"));
+    assert_eq!(stage2(STAGE2, &[]), Stage2Config::new("data"));
+    let Ok(RunConfig::Pipeline(config)) = parse(PIPELINE, &[]) else { panic!() };
+    assert_eq!(config.stage1, Stage1Config { name: "pipeline-stage1".into(), ..Stage1Config::new("data") });
+    assert_eq!(config.stage2, Stage2Config { name: "pipeline-stage2".into(), ..Stage2Config::new("data") });
+}
+
+#[test]
+fn shipped_stage_files_hold_the_published_defaults() {
+    let data = "artifacts/data/quickstart";
+    let stage1 = RunConfig::load(&shipped("stage1.toml"), &[]).unwrap();
+    assert_eq!(stage1, RunConfig::Stage1(Stage1Config::new(data)));
+    let stage2 = RunConfig::load(&shipped("stage2.toml"), &["data.input=embeddings".to_string()]).unwrap();
+    assert_eq!(stage2, RunConfig::Stage2(Stage2Config::new(data)));
+}
+
+#[test]
+fn the_quickstart_loads_its_stage_files_and_replaces_some_keys() {
+    let Ok(RunConfig::Pipeline(config)) = RunConfig::load(&shipped("quickstart.toml"), &[]) else { panic!() };
+    assert_eq!(config.data.path, config.stage1.data.path);
+    assert_eq!(config.data.path, config.stage2.data.path);
+    assert_ne!(config.stage1.train.epochs, TrainConfig::stage1().epochs, "the pipeline's own");
+    assert_eq!(config.stage1.train.clip_norm, Some(1.0), "from stage1.toml");
+    assert_eq!(config.stage2.data.input, Stage2Input::Embeddings);
+}
+
+/// Values that differ from every default, so that a key which is written but not read (or the reverse) shows.
+fn unusual() -> [RunConfig; 3] {
+    let train = TrainConfig {
+        epochs: 7,
+        learning_rate: 0.02,
+        learning_rate_min: 3e-7,
+        schedule: Schedule::Cosine,
+        clip_norm: Some(2.5),
+        precision: Precision::BF16,
+        chunk_size: Some(2500),
+        validate_every: 3,
+        checkpoint_every: 4,
+        loss_scale: 8.0,
+    };
+    let output = OutputConfig { dir: "out \"x\" ü".into(), plots: false };
+    let stage1 = Stage1Config {
+        name: "a-b_c.d".into(),
+        seed: i64::MAX as u64,
+        data: Stage1Data { path: "C:\\data".into() },
+        model: Stage1Model { hidden: 3, out: 5 },
+        train: TrainConfig { schedule: Schedule::Constant, learning_rate_min: 0.02, clip_norm: None, ..train.clone() },
+        sampling: SamplingConfig {
+            edges: [("pu", 1), ("ps", 2), ("uu", 3), ("co review", 4)].map(|(s, n)| (s.to_string(), n)).into(),
+            default_edges: 5,
+            negatives_per_positive: 6,
+        },
+        temperature: TemperatureConfig { warmup_epochs: 0, start: 1.5, peak: 2.5, end: 0.5 },
+        output: output.clone(),
+    };
+    let stage2 = Stage2Config {
+        name: "e".into(),
+        seed: 0,
+        data: Stage2Data { path: "d".into(), input: Stage2Input::Embeddings, embeddings: Some("z.npy".into()) },
+        model: Stage2Model { hidden: 6, out: 9, negative_slope: 0.1, heads: 3 },
+        train,
+        drop_edge: DropEdgeConfig { rate: 0.1 },
+        loss: LossConfig { lambda_unsup: 0.25, samples_per_relation: 11 },
+        split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 13 },
+        output: output.clone(),
+    };
+    let data = stage1.data.clone();
+    let inside = |stage: &str| (format!("p-{stage}"), 5, output.clone());
+    let (name, seed, out) = inside("stage1");
+    let first = Stage1Config { name, seed, output: out, ..stage1.clone() };
+    let (name, seed, out) = inside("stage2");
+    let input = Stage2Data { path: data.path.clone(), input: Stage2Input::Features, embeddings: None };
+    let second = Stage2Config { name, seed, output: out, data: input, ..stage2.clone() };
+    let synth = PipelineSynth { preset: Preset::Electronics, scale: 0.5, seed: 17 };
+    let pipeline = PipelineConfig { name: "p".into(), seed: 5, data, synth, stage1: first, stage2: second, output };
+    [RunConfig::Stage1(stage1), RunConfig::Stage2(stage2), RunConfig::Pipeline(pipeline)]
+}
+
+#[test]
+fn resolved_text_loads_again_to_an_equal_configuration() {
+    let shipped = ["stage1.toml", "stage2.toml", "quickstart.toml"].map(|f| RunConfig::load(&shipped(f), &[]).unwrap());
+    for config in unusual().into_iter().chain(shipped) {
+        let text = config.to_toml().unwrap();
+        assert_eq!(parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}")), config, "{text}");
+        assert!(!text.lines().any(|line| line.starts_with('[') && line.contains('.')), "two levels:\n{text}");
+    }
+}
+
+#[test]
+fn a_value_that_toml_cannot_hold_is_an_error() {
+    let config = RunConfig::Stage1(Stage1Config { seed: u64::MAX, ..Stage1Config::new("data") });
+    assert!(matches!(config.to_toml(), Err(Error::Config { .. })));
+}
+
+#[test]
+fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
+    let reference = fs::read_to_string(shipped("README.md")).unwrap();
+    let [stage1, stage2, _] = unusual();
+    let mut keys = vec!["synth.preset".to_string(), "synth.scale".into(), "synth.seed".into(), "stage1.config".into()];
+    for config in [stage1, stage2] {
+        for (section, value) in toml::Table::try_from(&config).unwrap() {
+            match value {
+                toml::Value::Table(inner) => keys.extend(inner.keys().map(|key| format!("{section}.{key}"))),
+                _ => keys.push(section),
+            }
+        }
+    }
+    assert!(keys.len() > 40, "{keys:?}");
+    for key in keys {
+        assert!(reference.contains(&format!("`{key}`")), "configs/README.md lacks `{key}`");
+    }
+    for file in ["quickstart.toml", "stage1.toml", "stage2.toml"] {
+        let text = fs::read_to_string(shipped(file)).unwrap();
+        for line in text.lines().filter(|line| line.contains(" = ")) {
+            assert!(line.contains('#'), "{file}: no comment on {line}");
+        }
+    }
+}
+
+#[test]
+fn overrides_come_last_and_the_last_one_wins() {
+    let config = stage1(STAGE1, &["train.epochs=3", "train.epochs = 5", "sampling.edges.pu=9", "name=7"]);
+    assert_eq!((config.train.epochs, &*config.name), (5, "7"));
+    assert_eq!((config.sampling.edges_of("pu"), config.sampling.edges_of("ps")), (9, 8_000));
+    assert_eq!(stage1(STAGE1, &["data.path=other/dir"]).data.path, Path::new("other/dir"));
+}
+
+#[test]
+fn unnamed_streams_take_the_default_number_of_edges() {
+    let config = stage1(STAGE1, &["sampling.default_edges=77", "sampling.edges={ rur = 5 }"]).sampling;
+    assert_eq!(["pu", "rur", "rtr"].map(|stream| config.edges_of(stream)), [30_000, 5, 77]);
+}
+
+#[test]
+fn seeds_of_parts_follow_the_run_unless_given() {
+    assert_eq!(stage2(STAGE2, &["seed=7"]).split.seed, 7);
+    assert_eq!(stage2(STAGE2, &["seed=7", "split.seed=8"]).split.seed, 8);
+    let Ok(RunConfig::Pipeline(config)) = parse(PIPELINE, &["seed=7"]) else { panic!() };
+    assert_eq!([config.synth.seed, config.stage1.seed, config.stage2.split.seed], [7; 3]);
+}
+
+#[test]
+fn a_constant_schedule_ends_where_it_starts() {
+    let train = stage1(STAGE1, &["train.schedule=constant", "train.learning_rate=0.01"]).train;
+    assert_eq!((train.learning_rate, train.learning_rate_min), (0.01, 0.01));
+    assert_eq!(stage2(STAGE2, &["train.schedule=cosine"]).train.learning_rate_min, 1e-5);
+    assert_eq!(stage1(STAGE1, &["train.learning_rate=1e-7"]).train.learning_rate_min, 1e-7);
+}
+
+#[test]
+fn zero_means_off_for_clipping_and_chunks() {
+    let train = stage1(STAGE1, &["train.clip_norm=0", "train.chunk_size=0"]).train;
+    assert_eq!((train.clip_norm, train.chunk_size), (None, None));
+}
+
+#[test]
+fn embeddings_are_a_file_or_in_a_directory() {
+    let file = |overrides: &[&str]| stage2(STAGE2, overrides).data.embeddings_file();
+    assert_eq!(file(&[]), Path::new("data/Z_embeddings_stage1.npy"));
+    assert_eq!(file(&["data.embeddings=runs/a"]), Path::new("runs/a/Z_embeddings_stage1.npy"));
+    assert_eq!(file(&["data.embeddings=runs/z.npy"]), Path::new("runs/z.npy"));
+}
+
+#[test]
+fn values_out_of_range_or_of_the_wrong_type_name_their_line() {
+    let text = format!("{STAGE2}[drop_edge]\n# dense\nrate = 1.2\n");
+    let [origin, key, found, expected, help] = error(&text, &[]);
+    assert_eq!([origin, key, found, expected], ["run.toml:6", "drop_edge.rate", "1.2", "a number in [0, 1)"]);
+    assert!(help.contains("0.85"), "{help}");
+
+    for (override_, expected) in [
+        ("train.epochs=0", "an integer of at least 1"),
+        ("train.epochs=1.5", "an integer of at least 1"),
+        ("train.epochs=99999999999999999999", "an integer of at least 1"),
+        ("train.epochs=-1", "an integer of at least 1"),
+        ("train.epochs={ a = 1 }", "an integer of at least 1"),
+        ("seed=-1", "an integer from 0 to 2^63 - 1"),
+        ("train.learning_rate=0", "a number in (0, 1]"),
+        ("train.learning_rate=fast", "a number in (0, 1]"),
+        ("train.clip_norm=inf", "a number in [0, infinity)"),
+        ("loss.lambda_unsup=nan", "a number in [0, infinity)"),
+        ("output.plots=1", "true or false"),
+        ("output.dir=''", "text that is not empty"),
+        ("split.test=1", "a number in (0, 1)"),
+        ("train=3", "a section"),
+    ] {
+        let [origin, key, _, found_expected, _] = error(STAGE2, &[override_]);
+        assert_eq!((&*origin, &*found_expected), ("--set", expected), "{override_}");
+        assert_eq!(key, override_.split('=').next().unwrap());
+    }
+    let [origin, _, found, expected, _] = error("task = \"stage1\"\nname = 3\n", &[]);
+    assert_eq!([origin, found, expected], ["run.toml:2", "3", "text in quotes"]);
+    let [_, key, ..] = error(STAGE1, &["name=../up"]);
+    assert_eq!(key, "name");
+}
+
+#[test]
+fn unknown_keys_name_their_line_and_the_nearest_known_key() {
+    let [origin, key, _, _, help] = error(&format!("{STAGE2}[drop_edge]\nrat = 0.5\n"), &[]);
+    assert_eq!([origin, key, help], ["run.toml:5", "drop_edge.rat", "did you mean `drop_edge.rate`?"]);
+    for (override_, help) in [
+        ("epochs=3", "did you mean `train.epochs`?"),
+        ("dropedge.rate=0.5", "did you mean `drop_edge.rate`?"),
+        ("train.lr=0.5", "configs/README.md describes every key"),
+        ("tasks=stage1", "did you mean `task`?"),
+    ] {
+        let [origin, key, _, _, found_help] = error(STAGE2, &[override_]);
+        assert_eq!((&*origin, &*found_help), ("--set", help), "{override_}");
+        assert_eq!(key, override_.split('=').next().unwrap());
+    }
+    let [_, key, ..] = error(STAGE1, &["drop_edge.rate=0.5"]);
+    assert_eq!(key, "drop_edge.rate", "a key of the other stage is unknown");
+    let [_, key, ..] = error(&format!("{STAGE1}[modle]\n"), &[]);
+    assert_eq!(key, "modle", "even without keys");
+    let [origin, ..] = error("task = \"stage1\"\n[data]\npaht = \"x\"\n", &[]);
+    assert_eq!(origin, "run.toml:3", "the misspelt key, rather than the missing one");
+}
+
+#[test]
+fn names_of_choices_are_suggested() {
+    let [_, key, found, expected, help] = error(STAGE1, &["train.precision=fp16"]);
+    assert_eq!([&*key, &*found], ["train.precision", "\"fp16\""]);
+    assert_eq!((&*expected, &*help), ("\"f32\" or \"f16\" or \"bf16\"", "did you mean \"f16\"?"));
+    let [origin, key, ..] = error("task = \"stage3\"\n", &[]);
+    assert_eq!([origin, key], ["run.toml:1", "task"]);
+}
+
+#[test]
+fn missing_required_keys_are_named_with_a_way_out() {
+    let [origin, key, found, ..] = error("name = \"a\"\n", &[]);
+    assert_eq!([origin, key, found], ["run.toml", "task", "nothing"]);
+    let [_, key, _, _, help] = error("task = \"stage1\"\n", &[]);
+    assert_eq!(key, "data.path");
+    assert!(help.contains("--set data.path="), "{help}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_rejected() {
+    let [_, key, _, expected, _] = error(STAGE2, &["split.train=0.7"]);
+    assert_eq!(key, "split.train");
+    assert!(expected.contains("1.1"), "{expected}");
+    assert_eq!(error(STAGE2, &["model.heads=3"])[1], "model.heads");
+    assert_eq!(error(STAGE2, &["data.input=features", "data.embeddings=z.npy"])[1], "data.embeddings");
+    assert_eq!(error(STAGE1, &["train.learning_rate_min=0.5"])[1], "train.learning_rate_min");
+}
+
+#[test]
+fn a_pipeline_decides_what_its_stages_share() {
+    for key in ["seed", "name", "data.path", "output.dir", "data.embeddings", "task"] {
+        let [_, found, ..] = error(PIPELINE, &[&format!("stage2.{key}=1")]);
+        assert!(format!("stage2.{key}").starts_with(&found), "{found}");
+    }
+    let [_, key, _, _, help] = error(PIPELINE, &["stage1.train.epoch=1"]);
+    assert_eq!([&*key, &*help], ["stage1.train.epoch", "did you mean `stage1.train.epochs`?"]);
+    let [_, key, ..] = error(PIPELINE, &["train.epochs=1"]);
+    assert_eq!(key, "train.epochs");
+}
+
+#[test]
+fn a_pipeline_describes_its_marketplace() {
+    let Ok(RunConfig::Pipeline(config)) = parse(PIPELINE, &["synth.preset=electronics", "synth.scale=0.5", "seed=3"])
+    else {
+        panic!()
+    };
+    let marketplace = config.synth.marketplace();
+    assert_eq!((marketplace.users, marketplace.seed), (364_360, 3));
+    let [_, key, _, _, help] = error(PIPELINE, &["synth.preset=electronic"]);
+    assert_eq!([&*key, &*help], ["synth.preset", "did you mean \"electronics\"?"]);
+}
+
+#[test]
+fn errors_in_a_stage_file_name_that_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::write(path("one.toml"), "task = \"stage1\"\n[train]\nepochs = 0\n").unwrap();
+    fs::write(path("run.toml"), format!("{PIPELINE}[stage1]\nconfig = \"one.toml\"\n")).unwrap();
+    let load = |overrides: &[&str]| {
+        RunConfig::load(&path("run.toml"), &overrides.iter().map(|o| o.to_string()).collect::<Vec<_>>())
+    };
+    let Err(Error::Config { origin, key, .. }) = load(&[]) else { panic!() };
+    assert_eq!((origin, &*key), (format!("{}:3", path("one.toml").display()), "train.epochs"));
+    assert!(load(&["stage1.train.epochs=2"]).is_ok(), "the pipeline's own key replaces the bad one");
+
+    let Err(Error::Config { key, help, .. }) = load(&["stage1.config=missing.toml"]) else { panic!() };
+    assert_eq!((&*key, &*help), ("stage1.config", "there is no file missing.toml"));
+    let swapped = format!("stage2.config='{}'", path("one.toml").display());
+    let Err(Error::Config { key, expected, .. }) = load(&["stage1.train.epochs=2", &swapped]) else { panic!() };
+    assert_eq!((&*key, &*expected), ("task", "\"stage2\""));
+}
+
+#[test]
+fn a_missing_file_is_a_usage_error() {
+    let error = RunConfig::load(Path::new("no/such.toml"), &[]).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("no/such.toml"), "{error}");
+}

@@ -1,0 +1,8 @@
+//! From raw tables to graph, features and labels: importers, splits, the synthetic marketplace and the baseline model.
+//!
+//! Everything here runs on the host and is deterministic by its seed; nothing names a tensor library.
+
+pub mod amazon;
+pub mod logistic;
+pub mod split;
+pub mod synth;

@@ -1,0 +1,227 @@
+//! Stratified division of labelled nodes into training, validation and test parts.
+
+use std::collections::BTreeMap;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::error::{Error, Result};
+
+/// Shares of the labelled nodes that each part receives; all positive, sum 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SplitFractions {
+    /// Share for fitting, default 0.6.
+    pub train: f64,
+    /// Share for choosing the checkpoint and the threshold, default 0.2.
+    pub validation: f64,
+    /// Share that is looked at once, default 0.2.
+    pub test: f64,
+}
+
+impl Default for SplitFractions {
+    fn default() -> Self {
+        Self { train: 0.6, validation: 0.2, test: 0.2 }
+    }
+}
+
+impl SplitFractions {
+    fn as_array(self) -> [f64; 3] {
+        [self.train, self.validation, self.test]
+    }
+
+    fn check(self) -> Result<()> {
+        let parts = self.as_array();
+        if parts.iter().all(|&f| f.is_finite() && f > 0.0) && (parts.iter().sum::<f64>() - 1.0).abs() < 1e-6 {
+            return Ok(());
+        }
+        Err(Error::Data {
+            what: "split fractions".into(),
+            expected: "three positive fractions that add up to 1".into(),
+            found: format!("train {}, validation {}, test {}", self.train, self.validation, self.test),
+            help: "use for example 0.6, 0.2 and 0.2".into(),
+        })
+    }
+}
+
+/// Labelled nodes `(global id, label)` in three disjoint parts, each in ascending order of id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Used for fitting.
+    pub train: Vec<(u32, u8)>,
+    /// Used for choosing the checkpoint and the threshold.
+    pub validation: Vec<(u32, u8)>,
+    /// Used once, for the final figures.
+    pub test: Vec<(u32, u8)>,
+}
+
+impl Split {
+    /// Divides `labels` so that every class, and within a class every node type where its count allows, is spread over
+    /// the parts by `fractions`.
+    ///
+    /// `type_of` gives the node type of a global id. The result depends on the *set* of labels and on `seed`, not on
+    /// the order of `labels`. A class deviates from its exact share by less than one node per part.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when the fractions are not positive or do not add up to 1, when a label is neither 0 nor 1,
+    /// when a node is labelled twice, and when a class would be without examples in one of the parts.
+    pub fn stratified(
+        labels: &[(u32, u8)],
+        type_of: impl Fn(u32) -> usize,
+        fractions: SplitFractions,
+        seed: u64,
+    ) -> Result<Self> {
+        fractions.check()?;
+        let mut sorted = labels.to_vec();
+        sorted.sort_unstable();
+        check_entries(&sorted)?;
+
+        let mut strata: BTreeMap<(u8, usize), Vec<u32>> = BTreeMap::new();
+        for &(id, label) in &sorted {
+            strata.entry((label, type_of(id))).or_default().push(id);
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
+        for class in 0..2 {
+            let mut groups: Vec<&mut Vec<u32>> =
+                strata.iter_mut().filter(|((label, _), _)| *label == class).map(|(_, ids)| ids).collect();
+            // Large groups first: the rounding of the last, small ones then restores the totals of the class.
+            groups.sort_by_key(|ids| std::cmp::Reverse(ids.len()));
+            let mut owed = [0.0; 3];
+            for ids in groups {
+                ids.shuffle(&mut rng);
+                let mut rest = ids.as_slice();
+                for (part, count) in parts.iter_mut().zip(apportion(ids.len(), fractions.as_array(), &mut owed)) {
+                    let (taken, left) = rest.split_at(count);
+                    part.extend(taken.iter().map(|&id| (id, class)));
+                    rest = left;
+                }
+            }
+            check_class(class, &parts)?;
+        }
+        for part in &mut parts {
+            part.sort_unstable();
+        }
+        let [train, validation, test] = parts;
+        Ok(Self { train, validation, test })
+    }
+}
+
+/// Largest-remainder apportionment of `n` nodes; `owed` carries what rounding took from each part to the next stratum.
+fn apportion(n: usize, fractions: [f64; 3], owed: &mut [f64; 3]) -> [usize; 3] {
+    let ideal: [f64; 3] = std::array::from_fn(|p| fractions[p] * n as f64 + owed[p]);
+    let mut counts = ideal.map(|x| x.max(0.0).floor() as usize);
+    // Parts that are owed nothing can leave the floors above `n` in sum; the largest part gives back.
+    while counts.iter().sum::<usize>() > n {
+        let p = (0..3).max_by_key(|&p| counts[p]).unwrap_or(0);
+        counts[p] -= 1;
+    }
+    while counts.iter().sum::<usize>() < n {
+        let remainder = |p: usize| ideal[p] - counts[p] as f64;
+        let p = (0..3).rev().max_by(|&a, &b| remainder(a).total_cmp(&remainder(b))).unwrap_or(0);
+        counts[p] += 1;
+    }
+    *owed = std::array::from_fn(|p| ideal[p] - counts[p] as f64);
+    counts
+}
+
+fn check_entries(sorted: &[(u32, u8)]) -> Result<()> {
+    if let Some((id, label)) = sorted.iter().find(|(_, label)| *label > 1) {
+        return Err(Error::Data {
+            what: format!("label of node {id}"),
+            expected: "0 (normal) or 1 (anomalous)".into(),
+            found: label.to_string(),
+            help: "map every class of the label file to 0 or 1".into(),
+        });
+    }
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(Error::Data {
+            what: format!("label of node {}", pair[0].0),
+            expected: "one label per node".into(),
+            found: format!("labels {} and {}", pair[0].1, pair[1].1),
+            help: "remove the repeated entry from the label file".into(),
+        });
+    }
+    Ok(())
+}
+
+fn check_class(class: u8, parts: &[Vec<(u32, u8)>; 3]) -> Result<()> {
+    let counts = [0, 1, 2].map(|p: usize| parts[p].iter().filter(|(_, label)| *label == class).count());
+    if counts.iter().all(|&c| c > 0) {
+        return Ok(());
+    }
+    let name = if class == 1 { "1 (anomalous)" } else { "0 (normal)" };
+    Err(Error::Data {
+        what: format!("labels of class {name}"),
+        expected: "at least one example in each of training, validation and test".into(),
+        found: format!(
+            "{} in all: {} training, {} validation, {} test",
+            counts.iter().sum::<usize>(),
+            counts[0],
+            counts[1],
+            counts[2]
+        ),
+        help: "label more nodes of this class, or give the small parts larger fractions".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(normal: usize, anomalous: usize) -> Vec<(u32, u8)> {
+        (0..normal + anomalous).map(|i| (3 * i as u32, u8::from(i >= normal))).collect()
+    }
+
+    fn count(part: &[(u32, u8)], class: u8) -> usize {
+        part.iter().filter(|(_, label)| *label == class).count()
+    }
+
+    #[test]
+    fn every_class_and_type_gets_its_share() {
+        let labels = labels(500, 300);
+        let type_of = |id: u32| usize::from(id % 5 == 0);
+        let split = Split::stratified(&labels, type_of, SplitFractions::default(), 1).unwrap();
+        for (part, share) in [(&split.train, 0.6), (&split.validation, 0.2), (&split.test, 0.2)] {
+            assert_eq!(count(part, 0), (500.0 * share) as usize);
+            assert_eq!(count(part, 1), (300.0 * share) as usize);
+            let of_type = part.iter().filter(|(id, label)| *label == 1 && type_of(*id) == 1).count();
+            assert!((of_type as f64 - 60.0 * share).abs() <= 1.0, "{of_type} of type 1 for a share of {share}");
+        }
+        let mut all: Vec<_> = [split.train, split.validation, split.test].concat();
+        all.sort_unstable();
+        assert_eq!(all, labels, "parts are disjoint and complete");
+    }
+
+    #[test]
+    fn order_of_the_input_does_not_matter_but_the_seed_does() {
+        let forward = labels(40, 40);
+        let backward: Vec<_> = forward.iter().rev().copied().collect();
+        let split = |l: &[(u32, u8)], seed| Split::stratified(l, |_| 0, SplitFractions::default(), seed).unwrap();
+        assert_eq!(split(&forward, 7), split(&backward, 7));
+        assert_ne!(split(&forward, 7), split(&forward, 8));
+    }
+
+    #[test]
+    fn many_tiny_types_still_add_up_to_the_fractions() {
+        let split = Split::stratified(&labels(50, 50), |id| id as usize, SplitFractions::default(), 3).unwrap();
+        assert_eq!((count(&split.train, 1), count(&split.validation, 1), count(&split.test, 1)), (30, 10, 10));
+    }
+
+    #[test]
+    fn a_class_missing_from_a_part_is_an_error_that_names_it() {
+        let error = Split::stratified(&labels(50, 2), |_| 0, SplitFractions::default(), 0).unwrap_err().to_string();
+        assert!(error.contains("class 1 (anomalous)") && error.contains("2 in all"), "{error}");
+        assert!(Split::stratified(&[], |_| 0, SplitFractions::default(), 0).is_err());
+    }
+
+    #[test]
+    fn repeated_nodes_odd_labels_and_odd_fractions_are_errors() {
+        let with = |labels: &[(u32, u8)], fractions| Split::stratified(labels, |_| 0, fractions, 0);
+        assert!(with(&[(1, 0), (1, 1)], SplitFractions::default()).is_err());
+        assert!(with(&[(1, 2)], SplitFractions::default()).is_err());
+        let fractions = SplitFractions { train: 0.9, validation: 0.2, test: -0.1 };
+        assert!(with(&labels(50, 50), fractions).is_err());
+        assert!(with(&labels(50, 50), SplitFractions { train: f64::NAN, ..SplitFractions::default() }).is_err());
+    }
+}

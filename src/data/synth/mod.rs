@@ -1,0 +1,301 @@
+//! Synthetic marketplace: users, products and sellers with planted review fraud, for trials and benchmarks.
+//!
+//! Ordinary life follows the laws of 5-core review data: five reviews per user plus a geometric tail, Zipf-like
+//! popularity of products within niches, Zipf-like brand sizes, one to three preferred niches per user. Into it are
+//! planted
+//!
+//! - **review rings**: 8 to 20 users who review the same 4 to 8 obscure products across categories, besides ordinary
+//!   reviews as camouflage;
+//! - **bursts**: obscure products reviewed by members of unrelated rings and by hardly active users;
+//! - **shill brands**: small sellers to whom the targets of a ring belong;
+//! - **fan clubs**: benign groups with the density of rings, so that density alone does not give a ring away.
+//!
+//! Ring members, targets, burst products and shill brands are anomalous (label 1). Each carries a faint offset in its
+//! features that drowns in the noise of the single node and emerges in means over neighbours; see [`generate`] for
+//! this and for what else a model can learn from the structure.
+
+mod catalogue;
+mod features;
+mod labels;
+mod reviews;
+mod rng;
+mod scheme;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+use crate::graph::{Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels};
+use catalogue::Catalogue;
+use features::{FEATURE_DIM, Marketplace};
+use rng::{Domain, item_rng};
+use scheme::{Scheme, Trace};
+
+/// Callback `(stage, done, total)` of long operations.
+type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
+
+/// Share of labelled normal users and products that come from fan clubs.
+const HARD_SHARE: f64 = 0.3;
+
+/// Marketplaces of known sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// 5,000 nodes: seconds on a laptop.
+    Quickstart,
+    /// 15,937 nodes, the size of Amazon Luxury Beauty.
+    LuxuryBeauty,
+    /// 1,540,475 nodes, the size of Amazon Electronics.
+    Electronics,
+}
+
+impl Preset {
+    /// All presets, smallest first.
+    pub const ALL: [Preset; 3] = [Preset::Quickstart, Preset::LuxuryBeauty, Preset::Electronics];
+
+    /// Name on the command line, e.g. `luxury-beauty`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::Quickstart => "quickstart",
+            Preset::LuxuryBeauty => "luxury-beauty",
+            Preset::Electronics => "electronics",
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Preset {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if let Some(preset) = Self::ALL.into_iter().find(|preset| preset.name() == text) {
+            return Ok(preset);
+        }
+        let nearest = Self::ALL
+            .into_iter()
+            .max_by(|a, b| strsim::jaro_winkler(text, a.name()).total_cmp(&strsim::jaro_winkler(text, b.name())));
+        Err(Error::Usage {
+            argument: "preset".into(),
+            expected: Self::ALL.map(Preset::name).join(", "),
+            found: format!("{text:?}"),
+            help: nearest.map_or_else(String::new, |preset| format!("did you mean {preset}?")),
+        })
+    }
+}
+
+/// Size and shape of a synthetic marketplace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SynthConfig {
+    /// Number of users, at least 200.
+    pub users: usize,
+    /// Number of products, at least 200.
+    pub products: usize,
+    /// Number of sellers (brands), at least 8.
+    pub sellers: usize,
+    /// Mean number of reviews per user, in [5, 100]; the minimum is 5, the rest a geometric tail.
+    pub mean_reviews: f64,
+    /// Share of products with ordinary reviews, in (0, 1]; metadata lists many products that nobody reviewed.
+    pub reviewed_share: f64,
+    /// Exponent of the popularity law `(rank + 2)^-s` within a niche, in [0, 3].
+    pub popularity_exponent: f64,
+    /// Share of products without a seller, in [0, 1).
+    pub brandless_share: f64,
+    /// Share of all nodes that are anomalous, in (0, 0.1]; at least one ring is planted.
+    pub fraud_share: f64,
+    /// Reviewers of one product among whom co-review edges are drawn, at most 1,000; published value 25.
+    pub co_review_cap: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for SynthConfig {
+    /// The quickstart preset.
+    fn default() -> Self {
+        Self::preset(Preset::Quickstart)
+    }
+}
+
+impl SynthConfig {
+    /// Configuration of a preset, with seed 0.
+    pub fn preset(preset: Preset) -> Self {
+        let base = Self {
+            users: 2_600,
+            products: 2_200,
+            sellers: 200,
+            mean_reviews: 8.95,
+            reviewed_share: 0.7,
+            popularity_exponent: 1.25,
+            brandless_share: 0.026,
+            fraud_share: 0.072,
+            co_review_cap: 25,
+            seed: 0,
+        };
+        match preset {
+            Preset::Quickstart => base,
+            Preset::LuxuryBeauty => {
+                Self { users: 3_800, products: 12_000, sellers: 137, reviewed_share: 0.2, fraud_share: 0.0377, ..base }
+            }
+            Preset::Electronics => Self {
+                users: 728_719,
+                products: 756_077,
+                sellers: 55_679,
+                reviewed_share: 0.22,
+                fraud_share: 0.0044,
+                ..base
+            },
+        }
+    }
+
+    /// The same marketplace with `factor` times the users, products and sellers (and anomalies).
+    pub fn scaled(self, factor: f64) -> Self {
+        // The cast saturates: an absurd factor becomes an absurd size, which `generate` refuses.
+        let scale = |count: usize| (count as f64 * factor).round() as usize;
+        Self { users: scale(self.users), products: scale(self.products), sellers: scale(self.sellers), ..self }
+    }
+
+    /// Nodes of all types together.
+    pub fn num_nodes(&self) -> usize {
+        self.users.saturating_add(self.products).saturating_add(self.sellers)
+    }
+
+    fn check(&self) -> Result<()> {
+        let sizes = [("users", self.users, 200), ("products", self.products, 200), ("sellers", self.sellers, 8)];
+        for (name, count, least) in sizes {
+            if count < least {
+                return refuse(name, format!("at least {least}"), count, "choose a larger size or scale");
+            }
+        }
+        if self.num_nodes() > i32::MAX as usize {
+            let expected = format!("at most {} nodes in all", i32::MAX);
+            return refuse("size", expected, self.num_nodes(), "choose a smaller size or scale");
+        }
+        let shares = [
+            ("mean_reviews", self.mean_reviews, (5.0..=100.0).contains(&self.mean_reviews), "within [5, 100]"),
+            (
+                "reviewed_share",
+                self.reviewed_share,
+                self.reviewed_share > 0.0 && self.reviewed_share <= 1.0,
+                "in (0, 1]",
+            ),
+            (
+                "popularity_exponent",
+                self.popularity_exponent,
+                (0.0..=3.0).contains(&self.popularity_exponent),
+                "within [0, 3]",
+            ),
+            ("brandless_share", self.brandless_share, (0.0..1.0).contains(&self.brandless_share), "in [0, 1)"),
+            ("fraud_share", self.fraud_share, self.fraud_share > 0.0 && self.fraud_share <= 0.1, "in (0, 0.1]"),
+        ];
+        for (name, value, valid, expected) in shares {
+            if !valid {
+                return refuse(name, expected.into(), value, "the presets use values that fit review data");
+            }
+        }
+        if self.co_review_cap > 1_000 {
+            return refuse("co_review_cap", "at most 1000".into(), self.co_review_cap, "the published value is 25");
+        }
+        Ok(())
+    }
+}
+
+fn refuse(name: &str, expected: String, found: impl fmt::Display, help: &str) -> Result<()> {
+    Err(Error::Usage {
+        argument: format!("{name} of the synthetic marketplace"),
+        expected,
+        found: found.to_string(),
+        help: help.into(),
+    })
+}
+
+/// Generates graph, features `[N, 128]`, labels and string ids.
+///
+/// Features are centroids of niches plus noise; an anomalous node adds an offset of 0.95 noise standard deviations in
+/// directions orthogonal to the centroids. Labelled are all anomalies and as many normal nodes with like degrees, three
+/// tenths of the users and products among them from fan clubs. The result depends on `config` only, never on the
+/// number of threads. `progress` is called from this thread with `(stage, done, total)`.
+///
+/// Members of a ring share their neighbours, so a model can also recognise the neighbourhood of a *known* ring, without
+/// any offset. A random split puts ring-mates on both sides; figures from it do not tell how well unseen rings are found.
+///
+/// # Errors
+/// [`Error::Usage`] for a configuration outside the documented ranges.
+pub fn generate(config: &SynthConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Result<Dataset> {
+    config.check()?;
+    let mut catalogue = Catalogue::generate(config);
+    let scheme = Scheme::plant(config, &mut catalogue);
+    let epu = reviews::draw_reviews(config, &catalogue, &scheme, progress);
+    let euu = reviews::draw_co_reviews(config, &epu, progress);
+    let sold_by: Vec<(u32, u32)> = catalogue
+        .brand_of
+        .iter()
+        .enumerate()
+        .filter_map(|(product, seller)| Some((product as u32, (*seller)?)))
+        .collect();
+    let eps = Adjacency::from_edges(config.products, config.sellers, &sold_by);
+    let graph = HeteroGraph::marketplace(config.users, config.products, config.sellers, epu, eps, euu)?;
+
+    let relation = |name: &str| {
+        let found = graph.relations().iter().find(|relation| relation.name == name);
+        found.expect("the marketplace preset has this relation").forward.as_ref()
+    };
+    let market = Marketplace {
+        catalogue: &catalogue,
+        scheme: &scheme,
+        user_products: relation("epu"),
+        product_users: relation("epu_T"),
+        seller_products: relation("eps_T"),
+    };
+    let features = features::draw_features(config, &market, progress);
+    let labels = draw_labels(config, &market, relation("euu"));
+    let features = Features::from_vec(features, config.num_nodes(), FEATURE_DIM);
+    Ok(Dataset { graph, features: Some(features), labels: Some(labels), ids: Some(draw_ids(config)) })
+}
+
+fn draw_labels(config: &SynthConfig, market: &Marketplace, co_reviews: &Adjacency) -> Labels {
+    let scheme = market.scheme;
+    let mut rng = item_rng(config.seed, Domain::Labels, 0);
+    let mut entries = Vec::new();
+    let mut label_type = |offset: usize,
+                          count: usize,
+                          anomalies: &HashMap<u32, Trace>,
+                          hard: &HashSet<u32>,
+                          degrees: &dyn Fn(u32) -> labels::Degrees| {
+        let of_kind = |keep: &dyn Fn(&u32) -> bool| (0..count as u32).filter(keep).collect::<Vec<u32>>();
+        let anomalous = of_kind(&|id| anomalies.contains_key(id));
+        let hard_pool = of_kind(&|id| hard.contains(id) && !anomalies.contains_key(id));
+        let ordinary = of_kind(&|id| !hard.contains(id) && !anomalies.contains_key(id));
+        let normal = labels::match_degrees(&anomalous, &hard_pool, &ordinary, HARD_SHARE, degrees, &mut rng);
+        entries.extend(anomalous.iter().map(|&id| (offset as u32 + id, 1)));
+        entries.extend(normal.iter().map(|&id| (offset as u32 + id, 0)));
+    };
+    let user_degrees = |id: u32| [market.user_products.degree(id as usize), co_reviews.degree(id as usize)];
+    let has_brand = |id: u32| usize::from(market.catalogue.brand_of[id as usize].is_some());
+    let product_degrees = |id: u32| [market.product_users.degree(id as usize), has_brand(id)];
+    let seller_degrees = |id: u32| [market.seller_products.degree(id as usize), 0];
+    label_type(0, config.users, &scheme.users, &scheme.fans, &user_degrees);
+    label_type(config.users, config.products, &scheme.products, &scheme.fan_products, &product_degrees);
+    label_type(config.users + config.products, config.sellers, &scheme.sellers, &HashSet::new(), &seller_degrees);
+    entries.sort_unstable();
+    Labels { entries }
+}
+
+/// Ids whose alphabetical order is their numerical one.
+fn draw_ids(config: &SynthConfig) -> IdMaps {
+    let numbered = |prefix: &str, count: usize, width: usize| {
+        let width = width.max(count.saturating_sub(1).to_string().len());
+        (0..count).map(|i| format!("{prefix}{i:0width$}")).collect()
+    };
+    IdMaps(vec![
+        numbered("U", config.users, 6),
+        numbered("P", config.products, 6),
+        numbered("brand-", config.sellers, 5),
+    ])
+}
+
+#[cfg(test)]
+mod tests;

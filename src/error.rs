@@ -1,0 +1,105 @@
+//! Typed errors: what is wrong, where, what was expected, what was found, and the way out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Result with this crate's [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that the world can do wrong. A caller's bug (a tensor of the wrong shape) panics instead.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A command-line argument or a combination of arguments that cannot be run.
+    #[error("{argument}: expected {expected}, found {found}\n  help: {help}")]
+    Usage { argument: String, expected: String, found: String, help: String },
+
+    /// A key of a configuration file (or of `--set`) that is unknown, mistyped or out of range.
+    #[error("{origin}: {key} = {found}: expected {expected}\n  help: {help}")]
+    Config {
+        /// `configs/stage2.toml:14`, or `--set`.
+        origin: String,
+        key: String,
+        expected: String,
+        found: String,
+        help: String,
+    },
+
+    /// The operating system refused to read or write a path.
+    #[error("{}: cannot {action}: {source}\n  help: {}", path.display(), io_help(source))]
+    Io { path: PathBuf, action: &'static str, source: io::Error },
+
+    /// A file whose content is not what its format promises.
+    #[error("{}: {place}: expected {expected}, found {found}\n  help: {help}", path.display())]
+    Format {
+        path: PathBuf,
+        /// Line, key, row or byte offset inside the file.
+        place: String,
+        expected: String,
+        found: String,
+        help: String,
+    },
+
+    /// Inputs that are readable one by one but cannot be used together.
+    #[error("{what}: expected {expected}, found {found}\n  help: {help}")]
+    Data { what: String, expected: String, found: String, help: String },
+
+    /// An output that exists already and is never overwritten.
+    #[error("{}: exists already and is never overwritten\n  help: {help}", path.display())]
+    Exists { path: PathBuf, help: String },
+
+    /// A compute device that is not there or cannot be used.
+    #[error("device {device} is not usable: {reason}\n  help: {help}")]
+    Device { device: String, reason: String, help: String },
+
+    /// A loss or gradient that became NaN or infinite.
+    #[error("{term} became {value} in epoch {epoch}; the run was stopped\n  help: {help}")]
+    NonFinite { term: String, value: f64, epoch: usize, help: String },
+
+    /// The user asked to stop; everything was saved.
+    #[error("interrupted; everything up to epoch {epoch} is saved. Go on with: {resume}")]
+    Interrupted { epoch: usize, resume: String },
+}
+
+impl Error {
+    /// An [`Error::Io`] for `path`; `action` completes "cannot …", e.g. `"read"`.
+    pub fn io(path: impl AsRef<Path>, action: &'static str, source: io::Error) -> Self {
+        Error::Io { path: path.as_ref().to_path_buf(), action, source }
+    }
+
+    /// An [`Error::Format`] for `path` at `place`.
+    pub fn format(
+        path: impl AsRef<Path>,
+        place: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Error::Format {
+            path: path.as_ref().to_path_buf(),
+            place: place.into(),
+            expected: expected.into(),
+            found: found.into(),
+            help: help.into(),
+        }
+    }
+
+    /// Exit status of the process: 2 for usage and configuration, 130 for an interruption, 1 for a failed run.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Usage { .. } | Error::Config { .. } => 2,
+            Error::Interrupted { .. } => 130,
+            _ => 1,
+        }
+    }
+}
+
+fn io_help(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "check the path; `graphsieve synth` or `graphsieve prepare` makes a data directory",
+        io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
+        io::ErrorKind::StorageFull => "free some space or choose another output directory; nothing half-written was left",
+        io::ErrorKind::IsADirectory => "give a file, not a directory",
+        io::ErrorKind::NotADirectory => "a part of the path is a file, not a directory",
+        _ => "see the message of the operating system above",
+    }
+}

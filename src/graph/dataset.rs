@@ -1,0 +1,245 @@
+//! The data directory: graph, features, labels and string ids, read with every check and written as a whole.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::features::Features;
+use super::formats::{AdjacencyFiles, is_present, parent_of, sync_directory, temporary, write_adjacency, write_new};
+use super::hetero::{HeteroGraph, NodeType, RelationSpec};
+use super::ids::IdMaps;
+use super::labels::Labels;
+use super::manifest::{FEATURES_DIM, FEATURES_FILE, FeaturesEntry, IdSpace, Manifest, NodeCounts};
+use crate::error::{Error, Result};
+
+const LABELS_FILE: &str = "labels.npy";
+const IDS_FILE: &str = "node_id_mappings.json";
+
+/// What a data directory holds.
+#[derive(Debug)]
+pub struct Dataset {
+    /// Node types and relations.
+    pub graph: HeteroGraph,
+    /// Raw features of all nodes.
+    pub features: Option<Features>,
+    /// Known labels of some nodes.
+    pub labels: Option<Labels>,
+    /// Ids that the nodes had in the raw data.
+    pub ids: Option<IdMaps>,
+}
+
+impl Dataset {
+    /// Reads and validates a data directory.
+    ///
+    /// The graph is described by `graph.toml` or `graph.json`, or is the marketplace preset when there is only a
+    /// `node_counts.json`. Features, `labels.npy` and `node_id_mappings.json` are optional. Self-loops that lie outside
+    /// a relation's source type are removed and counted in [`Relation::loops`](super::Relation::loops).
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a missing or unreadable file, [`Error::Format`] for content that is truncated, out of range,
+    /// contradictory or not finite, [`Error::Data`] for files that do not belong together.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let metadata = fs::metadata(dir).map_err(|source| Error::io(dir, "open", source))?;
+        if !metadata.is_dir() {
+            return Err(Error::io(dir, "open", io::ErrorKind::NotADirectory.into()));
+        }
+        let (manifest, manifest_path) = Manifest::read(dir)?;
+        let types: Vec<(String, usize)> = manifest.node_types.iter().map(|t| (t.name.clone(), t.count)).collect();
+        // Without relations yet: names and counts are checked, also against the features, before anything is allocated.
+        let nodes = HeteroGraph::new(types, Vec::new()).map_err(|error| located(error, &manifest_path))?;
+        let optional = |name: &str| Some(dir.join(name)).filter(|path| is_present(path));
+        let features = match &manifest.features {
+            Some(FeaturesEntry { file, dim, .. }) => Some(Features::open(&dir.join(file), nodes.num_nodes(), *dim)?),
+            None => optional(FEATURES_FILE)
+                .map(|path| Features::open(&path, nodes.num_nodes(), FEATURES_DIM))
+                .transpose()?,
+        };
+        let graph = read_graph(dir, &manifest, &manifest_path, nodes.node_types())?;
+        let labels = optional(LABELS_FILE).map(|path| Labels::read_npy(&path, graph.num_nodes())).transpose()?;
+        let ids = optional(IDS_FILE).map(|path| IdMaps::read_json(&path, graph.node_types())).transpose()?;
+        Ok(Self { graph, features, labels, ids })
+    }
+
+    /// Writes the whole directory and returns the paths of its files.
+    ///
+    /// Everything is written and synced under a temporary name beside `dir` and renamed at the end, so that `dir` is
+    /// complete or absent. A marketplace graph gets the original's files: global ids, `node_counts.json`, and in every
+    /// relation one self-loop per row carrying the row's own global id (rows of `euu` that hold theirs already get no
+    /// second one). Every other graph gets a `graph.toml` and local ids without added loops.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] unless `dir` is absent or an empty directory; [`Error::Data`] when features, labels or ids do
+    /// not fit the graph; [`Error::Io`].
+    pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.check()?;
+        refuse_existing(dir)?;
+        let parent = parent_of(dir);
+        fs::create_dir_all(parent).map_err(|source| Error::io(parent, "create", source))?;
+        let failed = |source| Error::io(dir, "write", source);
+        let building = temporary(0o777).tempdir_in(parent).map_err(failed)?;
+        let names = self.write_files(building.path())?;
+        sync_directory(building.path())?;
+        // Renaming onto an empty directory replaces it, onto any other one fails: nothing is ever overwritten.
+        if cfg!(windows) && dir.exists() {
+            fs::remove_dir(dir).map_err(failed)?;
+        }
+        fs::rename(building.path(), dir).or_else(|source| refuse_existing(dir).and(Err(failed(source))))?;
+        let _ = building.keep();
+        sync_directory(parent)?;
+        Ok(names.into_iter().map(|name| dir.join(name)).collect())
+    }
+
+    fn write_files(&self, dir: &Path) -> Result<Vec<String>> {
+        let graph = &self.graph;
+        let types = graph.node_types();
+        let marketplace = graph.is_marketplace();
+        let mut names = Vec::new();
+        let dim = self.features.as_ref().map(Features::dim);
+        if marketplace {
+            let [users, products, sellers] = [0, 1, 2].map(|at| types[at].count);
+            let counts = NodeCounts { users, products, sellers, total: graph.num_nodes() };
+            names.push("node_counts.json".to_owned());
+            write_new(&dir.join("node_counts.json"), |file| Ok(serde_json::to_writer_pretty(file, &counts)?))?;
+        }
+        if !marketplace || dim.is_some_and(|dim| dim != FEATURES_DIM) {
+            let ids = if marketplace { IdSpace::Global } else { IdSpace::Local };
+            let text = toml::to_string(&Manifest::of_graph(graph, ids, dim)).map_err(io::Error::other);
+            names.push("graph.toml".to_owned());
+            write_new(&dir.join("graph.toml"), |file| file.write_all(text?.as_bytes()))?;
+        }
+        let written = graph.relations().par_iter().map(|relation| {
+            let names = ["row_ptr", "col_idx"].map(|part| format!("{}_{part}.bin", relation.name));
+            let [row_ptr, col_idx] = [0, 1].map(|at| dir.join(&names[at]));
+            let (src_offset, own_ids) =
+                if marketplace { (types[relation.src].offset, Some(types[relation.dst].offset)) } else { (0, None) };
+            write_adjacency([&row_ptr, &col_idx], &relation.forward, src_offset, own_ids)?;
+            Ok(names)
+        });
+        names.extend(written.collect::<Result<Vec<_>>>()?.into_iter().flatten());
+        if let Some(features) = &self.features {
+            names.push(FEATURES_FILE.to_owned());
+            features.write(&dir.join(FEATURES_FILE))?;
+        }
+        if let Some(labels) = &self.labels {
+            names.push(LABELS_FILE.to_owned());
+            labels.write_npy(&dir.join(LABELS_FILE))?;
+        }
+        if let Some(ids) = &self.ids {
+            names.push(IDS_FILE.to_owned());
+            ids.write_json(&dir.join(IDS_FILE), types)?;
+        }
+        Ok(names)
+    }
+
+    /// Whether the parts belong together.
+    fn check(&self) -> Result<()> {
+        let nodes = self.graph.num_nodes();
+        if let Some(features) = self.features.as_ref().filter(|features| features.num_rows() != nodes) {
+            return Err(Error::Data {
+                what: "features".into(),
+                expected: format!("{nodes} rows, one per node"),
+                found: features.num_rows().to_string(),
+                help: "give every node one row of features".into(),
+            });
+        }
+        self.labels.as_ref().map_or(Ok(()), |labels| labels.check(nodes))?;
+        self.ids.as_ref().map_or(Ok(()), |ids| ids.check(self.graph.node_types()))
+    }
+}
+
+fn refuse_existing(dir: &Path) -> Result<()> {
+    let exists = match fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(source) => source.kind() != io::ErrorKind::NotFound,
+    };
+    if !exists {
+        return Ok(());
+    }
+    Err(Error::Exists { path: dir.into(), help: "choose another directory, or remove this one yourself".into() })
+}
+
+fn read_graph(dir: &Path, manifest: &Manifest, manifest_path: &Path, types: &[NodeType]) -> Result<HeteroGraph> {
+    let mut specs = Vec::with_capacity(manifest.relations.len());
+    let mut removed = Vec::with_capacity(manifest.relations.len());
+    for entry in &manifest.relations {
+        let indices = (manifest.type_index(&entry.src), manifest.type_index(&entry.dst));
+        let (Some(src), Some(dst)) = indices else { continue };
+        let (src_type, dst_type) = (&types[src], &types[dst]);
+        let file = |given: &Option<PathBuf>, part: &str| match given {
+            Some(path) => dir.join(path),
+            None => dir.join(format!("{}_{part}.bin", entry.name)),
+        };
+        let files = AdjacencyFiles {
+            row_ptr: file(&entry.row_ptr, "row_ptr"),
+            col_idx: file(&entry.col_idx, "col_idx"),
+            dst: (&dst_type.name, dst_type.count),
+            src: &src_type.name,
+            src_ids: match entry.ids {
+                IdSpace::Global => src_type.offset..src_type.offset + src_type.count,
+                IdSpace::Local => 0..src_type.count,
+            },
+            first_row_id: (entry.ids == IdSpace::Global).then_some(dst_type.offset),
+        };
+        let (adjacency, loops) = files.read()?;
+        removed.push((entry.name.as_str(), loops));
+        specs.push(RelationSpec {
+            name: entry.name.clone(),
+            src,
+            dst,
+            stream: manifest.stream_of(entry).to_owned(),
+            primary: entry.primary.unwrap_or(entry.reverse_of.is_none()),
+            adjacency,
+        });
+    }
+    // A declared pair that does not match is an error below; nothing is generated for it.
+    let complete = |name: &str| {
+        manifest.relations.iter().any(|entry| match &entry.reverse_of {
+            Some(partner) => entry.name == name || partner == name,
+            None => entry.name == name && entry.one_way,
+        })
+    };
+    let types = types.iter().map(|node_type| (node_type.name.clone(), node_type.count)).collect();
+    let mut graph =
+        HeteroGraph::with_reverse_relations(types, specs, complete).map_err(|error| located(error, manifest_path))?;
+    for (name, loops) in removed {
+        graph.record_removed_loops(name, loops);
+    }
+    check_partners(manifest, manifest_path, &graph)?;
+    Ok(graph)
+}
+
+/// Whether relations that are declared to be each other's reverse are.
+fn check_partners(manifest: &Manifest, path: &Path, graph: &HeteroGraph) -> Result<()> {
+    let relation = |name: &str| graph.relations().iter().find(|relation| relation.name == name);
+    for entry in &manifest.relations {
+        let Some(partner_name) = &entry.reverse_of else { continue };
+        let (Some(own), Some(partner)) = (relation(&entry.name), relation(partner_name)) else { continue };
+        let (own, reverse, partner) = (&own.forward, &own.reverse, &partner.forward);
+        if Arc::ptr_eq(reverse, partner) || own.is_reverse_of(partner) {
+            continue;
+        }
+        return Err(Error::format(
+            path,
+            format!("relation `{}`", entry.name),
+            format!("exactly the edges of `{partner_name}` the other way round ({} edges)", partner.num_edges()),
+            format!("other edges ({})", own.num_edges()),
+            "remove the files of the reverse and its declaration: it is then generated; or, if the two are different \
+             relations, describe them in graph.toml without reverse_of",
+        ));
+    }
+    Ok(())
+}
+
+/// Gives an error about declared types and relations the file that declares them.
+fn located(error: Error, path: &Path) -> Error {
+    match error {
+        Error::Data { what, expected, found, help } => Error::format(path, what, expected, found, help),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

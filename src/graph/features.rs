@@ -1,0 +1,106 @@
+//! Raw node features: one row of f16 per node, owned or memory-mapped.
+
+use std::io::Write;
+use std::path::Path;
+
+use half::f16;
+use memmap2::Mmap;
+
+use super::formats::{map_file, write_new};
+use super::npy::first_non_finite;
+use crate::error::{Error, Result};
+
+/// Node features `[num_rows, dim]` in f16, row-major; row = global node id.
+#[derive(Debug)]
+pub struct Features {
+    storage: Storage,
+    rows: usize,
+    dim: usize,
+}
+
+#[derive(Debug)]
+enum Storage {
+    Owned(Vec<f16>),
+    Mapped(Mmap),
+}
+
+impl Features {
+    /// Takes over `rows * dim` values.
+    ///
+    /// # Panics
+    /// When there are more or fewer values.
+    pub fn from_vec(values: Vec<f16>, rows: usize, dim: usize) -> Self {
+        assert_eq!(Some(values.len()), rows.checked_mul(dim), "features: expected {rows} x {dim} values");
+        Self { storage: Storage::Owned(values), rows, dim }
+    }
+
+    /// Maps a raw f16 file and checks its length and that every value is finite.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for a wrong length (naming what would fit) or a value that is not finite.
+    pub fn open(path: &Path, rows: usize, dim: usize) -> Result<Self> {
+        let map = map_file(path)?;
+        let row_bytes = (dim as u128) * 2;
+        let expected = rows as u128 * row_bytes;
+        if map.len() as u128 != expected {
+            return Err(wrong_length(path, rows, dim, expected, map.len()));
+        }
+        let features = Self { storage: Storage::Mapped(map), rows, dim };
+        let values = features.as_f16();
+        match first_non_finite(values, |value| value.to_bits() & 0x7c00 == 0x7c00) {
+            None => Ok(features),
+            Some(at) => Err(Error::format(
+                path,
+                format!("row {}, column {}", at / dim, at % dim),
+                "a finite number",
+                values[at].to_string(),
+                "replace missing values before writing features; f16 ends at 65504, so scale larger ones",
+            )),
+        }
+    }
+
+    /// Number of nodes.
+    pub fn num_rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// All values, row-major.
+    pub fn as_f16(&self) -> &[f16] {
+        match &self.storage {
+            Storage::Owned(values) => values,
+            Storage::Mapped(map) => bytemuck::cast_slice(map),
+        }
+    }
+
+    /// The features of one node.
+    ///
+    /// # Panics
+    /// When `node` is not below [`num_rows`](Self::num_rows).
+    pub fn row(&self, node: usize) -> &[f16] {
+        &self.as_f16()[node * self.dim..(node + 1) * self.dim]
+    }
+
+    /// Writes the raw values to a new file.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        write_new(path, |file| file.write_all(bytemuck::cast_slice(self.as_f16())))
+    }
+}
+
+fn wrong_length(path: &Path, rows: usize, dim: usize, expected: u128, found: usize) -> Error {
+    let found_wide = found as u128;
+    let fits = |unit: u128| (unit > 0 && found > 0 && found_wide.is_multiple_of(unit)).then(|| found_wide / unit);
+    let help = match (fits(rows as u128 * 2), fits(dim as u128 * 2)) {
+        (Some(columns), _) => {
+            format!("{columns} columns would fit: set dim = {columns} under [features] in graph.toml")
+        }
+        (None, Some(nodes)) => format!("{nodes} nodes of {dim} columns would fit: check the node counts"),
+        (None, None) => "the file is truncated, or not raw f16".into(),
+    };
+    let expected = format!("{expected} bytes: {rows} nodes x {dim} columns x 2 bytes (f16)");
+    Error::format(path, "file length", expected, format!("{found} bytes"), help)
+}

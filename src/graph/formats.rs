@@ -1,0 +1,355 @@
+//! Files of the data directory: atomic writes, checked memory maps, adjacency as raw little-endian arrays.
+//!
+//! `{stem}_row_ptr.bin` holds rows + 1 offsets as i32 (as i64 when there are more than `i32::MAX` edges; readers tell
+//! the two apart by the file length), `{stem}_col_idx.bin` the source ids as i32.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use memmap2::Mmap;
+use rayon::prelude::*;
+
+use super::adjacency::{Adjacency, accumulate, for_each_row_mut};
+use crate::error::{Error, Result};
+
+#[cfg(target_endian = "big")]
+compile_error!("graph files are mapped as little-endian arrays; a big-endian target needs a converting reader");
+
+/// Writes `path` through a temporary file beside it, which is synced and renamed when `write` succeeded.
+///
+/// Readers see the old content or the new one, never a part; on an error nothing is left behind. An existing file is
+/// replaced, so callers that must not overwrite check first. Missing parent directories are created.
+///
+/// # Errors
+/// [`Error::Io`] with `path` when the directory, the file or `write` fails.
+pub fn atomic_write(path: impl AsRef<Path>, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
+    let path = path.as_ref();
+    let failed = |source| Error::io(path, "write", source);
+    let parent = parent_of(path);
+    fs::create_dir_all(parent).map_err(|source| Error::io(parent, "create", source))?;
+    let (file, temporary) = temporary(0o666).tempfile_in(parent).map_err(failed)?.into_parts();
+    fill(file, write).map_err(failed)?;
+    temporary.persist(path).map_err(|refused| failed(refused.error))?;
+    sync_directory(parent)
+}
+
+/// Writes a new file and syncs it, for directories that appear as a whole.
+pub(crate) fn write_new(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
+    File::create_new(path).and_then(|file| fill(file, write)).map_err(|source| Error::io(path, "write", source))
+}
+
+fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let mut writer = BufWriter::with_capacity(1 << 20, file);
+    write(&mut writer)?;
+    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+/// Directory of `path`; the working directory for a bare name.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A builder of hidden temporary names; `mode` is narrowed by the process's umask, as for any new file.
+pub(crate) fn temporary(mode: u32) -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".graphsieve-").suffix(".tmp");
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(mode));
+    #[cfg(not(unix))]
+    let _ = mode;
+    builder
+}
+
+/// Makes a rename inside `directory` survive a power cut.
+pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
+    #[cfg(unix)]
+    File::open(directory).and_then(|d| d.sync_all()).map_err(|source| Error::io(directory, "sync", source))?;
+    #[cfg(not(unix))]
+    let _ = directory;
+    Ok(())
+}
+
+/// Whether there is something under this name, be it a link to nowhere: what is there but unreadable is an error, not
+/// an absent optional file.
+pub(crate) fn is_present(path: &Path) -> bool {
+    !matches!(fs::symlink_metadata(path), Err(source) if source.kind() == io::ErrorKind::NotFound)
+}
+
+/// Maps a regular file for reading.
+pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
+    let failed = |source| Error::io(path, "read", source);
+    // Asked first: opening a pipe would block.
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    if !metadata.is_file() {
+        return Err(failed(io::Error::other("not a regular file")));
+    }
+    let file = File::open(path).map_err(failed)?;
+    // SAFETY: the map is read-only. Like every program that maps its inputs, this one relies on nobody truncating a
+    // data file while it is open.
+    unsafe { Mmap::map(&file) }.map_err(failed)
+}
+
+/// Where an adjacency lies and how its ids are to be read.
+pub(crate) struct AdjacencyFiles<'a> {
+    pub row_ptr: PathBuf,
+    pub col_idx: PathBuf,
+    /// Name and number of the destination nodes.
+    pub dst: (&'a str, usize),
+    /// Name of the source type.
+    pub src: &'a str,
+    /// Ids that the source type has in the file: global or local.
+    pub src_ids: Range<usize>,
+    /// Global id of the first row when the file holds global ids, in which every row may carry its own.
+    pub first_row_id: Option<usize>,
+}
+
+impl AdjacencyFiles<'_> {
+    /// Reads and sanitises: entries that are the row's own global id outside the source type's range are dropped.
+    /// Returns the adjacency (ids local to the source type) and the number of dropped entries.
+    ///
+    /// Two passes over the mapped file, one to check and count, one to convert; nothing but the result is allocated
+    /// per entry.
+    pub fn read(&self) -> Result<(Adjacency, usize)> {
+        let row_ptr = self.read_row_ptr()?;
+        let map = map_file(&self.col_idx)?;
+        let end = row_ptr.last().copied().unwrap_or(0);
+        if map.len() as u64 != end.saturating_mul(4) {
+            return Err(self.wrong_col_idx_length(end, map.len()));
+        }
+        let entries: &[i32] = bytemuck::cast_slice(&map);
+        let num_cols = self.src_ids.len();
+        let local = |id: i32| {
+            let local = i64::from(id) - self.src_ids.start as i64;
+            (0..num_cols as i64).contains(&local).then_some(local as u32)
+        };
+        let is_own = |id: i32, row: usize| self.first_row_id.is_some_and(|first| i64::from(id) == (first + row) as i64);
+
+        let first_bad = AtomicU64::new(u64::MAX);
+        let rows = self.dst.1;
+        let mut kept_ptr = Vec::with_capacity(rows + 1);
+        kept_ptr.push(0u64);
+        kept_ptr.par_extend((0..rows).into_par_iter().with_min_len(256).map(|row| {
+            let start = row_ptr[row];
+            let mut kept = 0;
+            for (at, &id) in entries[start as usize..row_ptr[row + 1] as usize].iter().enumerate() {
+                if local(id).is_some() {
+                    kept += 1;
+                } else if !is_own(id, row) {
+                    first_bad.fetch_min(start + at as u64, Relaxed);
+                    break;
+                }
+            }
+            kept
+        }));
+        let first_bad = first_bad.into_inner();
+        if first_bad != u64::MAX {
+            return Err(self.id_out_of_range(&row_ptr, first_bad, entries[first_bad as usize]));
+        }
+        accumulate(&mut kept_ptr);
+
+        let mut col_idx = vec![0u32; kept_ptr.last().copied().unwrap_or(0) as usize];
+        for_each_row_mut(&kept_ptr, &mut col_idx, &|row, kept| {
+            let found = &entries[row_ptr[row] as usize..row_ptr[row + 1] as usize];
+            for (slot, local) in kept.iter_mut().zip(found.iter().filter_map(|&id| local(id))) {
+                *slot = local;
+            }
+        });
+        let removed = entries.len() - col_idx.len();
+        Ok((Adjacency::from_checked(kept_ptr, col_idx, num_cols), removed))
+    }
+
+    fn read_row_ptr(&self) -> Result<Vec<u64>> {
+        let map = map_file(&self.row_ptr)?;
+        let (dst, rows) = self.dst;
+        let length = rows as u64 + 1;
+        let bytes = map.len() as u64;
+        let values: Vec<i64> = if bytes == length * 4 {
+            bytemuck::cast_slice::<u8, i32>(&map).par_iter().with_min_len(1 << 14).map(|&v| i64::from(v)).collect()
+        } else if bytes == length * 8 {
+            bytemuck::cast_slice::<u8, i64>(&map).to_vec()
+        } else {
+            let other = if bytes > 0 && bytes.is_multiple_of(4) {
+                format!("as i32 it would fit {} `{dst}` nodes; check the node counts", bytes / 4 - 1)
+            } else {
+                "the file is truncated or holds something else".into()
+            };
+            return Err(Error::format(
+                &self.row_ptr,
+                "file length",
+                format!("{} bytes (i32) or {} (i64) for {rows} `{dst}` rows", length * 4, length * 8),
+                format!("{bytes} bytes"),
+                format!("{other}; write the directory again if it is damaged"),
+            ));
+        };
+        if values[0] != 0 {
+            return Err(Error::format(&self.row_ptr, "row 0", "a start of 0", values[0].to_string(), ROW_PTR_HELP));
+        }
+        if let Some(row) = values.par_windows(2).with_min_len(1 << 14).position_first(|pair| pair[1] < pair[0]) {
+            return Err(Error::format(
+                &self.row_ptr,
+                format!("row {row}"),
+                format!("an end of at least {}, its start", values[row]),
+                values[row + 1].to_string(),
+                ROW_PTR_HELP,
+            ));
+        }
+        // Not negative: the first is 0 and none is below the one before it. `collect` reuses the allocation.
+        Ok(values.into_iter().map(|value| value as u64).collect())
+    }
+
+    fn wrong_col_idx_length(&self, end: u64, bytes: usize) -> Error {
+        let found = if bytes.is_multiple_of(4) {
+            format!("{} entries ({bytes} bytes)", bytes / 4)
+        } else {
+            format!("{bytes} bytes, not a multiple of 4")
+        };
+        Error::format(
+            &self.col_idx,
+            "file length",
+            format!("{end} entries ({} bytes), the last value of {}", end.saturating_mul(4), self.row_ptr.display()),
+            found,
+            "the two files belong together: one of them is truncated or comes from another run",
+        )
+    }
+
+    fn id_out_of_range(&self, row_ptr: &[u64], entry: u64, id: i32) -> Error {
+        let row = row_ptr.partition_point(|&start| start <= entry) - 1;
+        let own = self.first_row_id.map_or_else(String::new, |first| format!(" (or the row's own id {})", first + row));
+        Error::format(
+            &self.col_idx,
+            format!("entry {entry}, row {row}"),
+            format!("a `{}` id in [{}, {}){own}", self.src, self.src_ids.start, self.src_ids.end),
+            format!("id out of range: {id}"),
+            "check the node counts, the source type, and whether ids are \"global\" or \"local\" in graph.toml",
+        )
+    }
+}
+
+const ROW_PTR_HELP: &str = "row_ptr starts at 0 and never decreases; the file is damaged or not a row_ptr";
+
+/// Writes both files of an adjacency, without a temporary name: for directories that appear as a whole.
+///
+/// `src_offset` is added to every id. With `own_ids = Some(first)` row `i` also gets the entry `first + i`, its own
+/// global id, in sorted position, unless it holds that entry already.
+pub(crate) fn write_adjacency(
+    paths: [&Path; 2],
+    adjacency: &Adjacency,
+    src_offset: usize,
+    own_ids: Option<usize>,
+) -> Result<()> {
+    let [row_ptr_path, col_idx_path] = paths;
+    let largest = (src_offset + adjacency.num_cols()).max(own_ids.unwrap_or(0) + adjacency.num_rows());
+    if largest > i32::MAX as usize {
+        return Err(Error::Data {
+            what: format!("ids for {}", col_idx_path.display()),
+            expected: format!("at most {}, the files hold i32", i32::MAX),
+            found: largest.to_string(),
+            help: "split the graph; the file format of the original ends here".into(),
+        });
+    }
+    let own_id = |row: usize| {
+        let own = own_ids? + row;
+        let held = own.checked_sub(src_offset).is_some_and(|id| adjacency.row(row).contains(&(id as u32)));
+        (!held).then_some(own as i32)
+    };
+    let rows = 0..adjacency.num_rows();
+    let added: usize = rows.clone().into_par_iter().with_min_len(256).filter(|&row| own_id(row).is_some()).count();
+    let wide = adjacency.num_edges() + added > i32::MAX as usize;
+
+    write_new(row_ptr_path, |file| {
+        let mut end = 0u64;
+        let mut put = |value: u64| {
+            if wide { file.write_all(&value.to_le_bytes()) } else { file.write_all(&(value as u32).to_le_bytes()) }
+        };
+        put(0)?;
+        for row in rows.clone() {
+            end += adjacency.degree(row) as u64 + u64::from(own_id(row).is_some());
+            put(end)?;
+        }
+        Ok(())
+    })?;
+    write_new(col_idx_path, |file| {
+        let mut ids: Vec<i32> = Vec::new();
+        for row in rows.clone() {
+            ids.clear();
+            ids.extend(adjacency.row(row).iter().map(|&col| (col as usize + src_offset) as i32));
+            if let Some(own) = own_id(row) {
+                ids.insert(ids.partition_point(|&id| id < own), own);
+            }
+            file.write_all(bytemuck::cast_slice(&ids))?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn i32s(path: &Path) -> Vec<i32> {
+        fs::read(path).unwrap().chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    fn names_in(dir: &Path) -> Vec<String> {
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_content_and_no_temporary_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/scores.csv");
+        atomic_write(&path, |file| file.write_all(b"old")).unwrap();
+        let error = atomic_write(&path, |file| {
+            file.write_all(b"new, but")?;
+            Err(io::Error::other("no more"))
+        });
+        assert!(error.unwrap_err().to_string().contains("scores.csv: cannot write: no more"));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names_in(&dir.path().join("sub")), ["scores.csv"]);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn written_files_are_readable_like_ordinary_ones() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (plain, atomic) = (dir.path().join("plain"), dir.path().join("atomic"));
+        fs::write(&plain, "").unwrap();
+        atomic_write(&atomic, |_| Ok(())).unwrap();
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(atomic), mode(plain));
+    }
+
+    #[test]
+    fn row_starts_of_eight_bytes_are_read_as_i64() {
+        let dir = tempfile::tempdir().unwrap();
+        let (row_ptr, col_idx) = (dir.path().join("r"), dir.path().join("c"));
+        fs::write(&row_ptr, [0i64, 2, 3].map(i64::to_le_bytes).concat()).unwrap();
+        fs::write(&col_idx, [1i32, 0, 1].map(i32::to_le_bytes).concat()).unwrap();
+        let files = AdjacencyFiles { row_ptr, col_idx, dst: ("a", 2), src: "b", src_ids: 0..2, first_row_id: None };
+        let (adjacency, removed) = files.read().unwrap();
+        assert_eq!((adjacency.row_ptr(), adjacency.col_idx(), removed), (&[0, 2, 3][..], &[1, 0, 1][..], 0));
+    }
+
+    #[test]
+    fn own_ids_are_written_in_sorted_position_and_never_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let written = |name: &str, adjacency: &Adjacency, src_offset, own| {
+            let paths = ["r", "c"].map(|part| dir.path().join(format!("{name}{part}")));
+            write_adjacency([&paths[0], &paths[1]], adjacency, src_offset, own).unwrap();
+            paths.map(|path| i32s(&path))
+        };
+        let bipartite = Adjacency::from_edges(2, 3, &[(0, 0), (0, 2)]);
+        assert_eq!(written("a", &bipartite, 2, Some(0)), [vec![0, 3, 4], vec![0, 2, 4, 1]]);
+        assert_eq!(written("b", &bipartite, 0, Some(3)), [vec![0, 3, 4], vec![0, 2, 3, 4]]);
+        let square = Adjacency::from_edges(2, 2, &[(0, 0), (0, 1), (1, 0)]);
+        assert_eq!(written("c", &square, 0, Some(0)), [vec![0, 2, 4], vec![0, 1, 0, 1]]);
+        assert_eq!(written("d", &square, 0, None), [vec![0, 2, 3], vec![0, 1, 0]]);
+    }
+}

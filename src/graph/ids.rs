@@ -1,0 +1,212 @@
+//! String ids that nodes had in the raw data.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::formats::{map_file, write_new};
+use super::hetero::NodeType;
+use crate::error::{Error, Result};
+
+/// String ids of the raw data: per node type, local id -> original id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdMaps(pub Vec<Vec<String>>);
+
+impl IdMaps {
+    /// The original id of a global id.
+    pub fn get(&self, global: usize) -> Option<&str> {
+        let mut local = global;
+        for names in &self.0 {
+            match names.get(local) {
+                Some(name) => return Some(name),
+                None => local -= names.len(),
+            }
+        }
+        None
+    }
+
+    /// Original id -> global id; `None` for an id that several node types use.
+    pub fn index(&self) -> HashMap<&str, Option<u32>> {
+        let mut index = HashMap::with_capacity(self.0.iter().map(Vec::len).sum());
+        for (global, name) in self.0.iter().flatten().enumerate() {
+            index.entry(name.as_str()).and_modify(|node| *node = None).or_insert(Some(global as u32));
+        }
+        index
+    }
+
+    /// Reads `node_id_mappings.json`: for every type `{type}_map`, an object string id -> global id that names every
+    /// node of the type exactly once.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] with the line of malformed JSON or the map and key of a wrong id.
+    pub fn read_json(path: &Path, node_types: &[NodeType]) -> Result<Self> {
+        const HELP: &str = "for every node type T the file holds \"T_map\": {string id: global id}, each node once";
+        let map = map_file(path)?;
+        let maps: Pairs<Pairs<u64>> = serde_json::from_slice(&map).map_err(|source| {
+            let place = format!("line {}, column {}", source.line(), source.column());
+            Error::format(path, place, "objects of string id -> global id", source.to_string(), HELP)
+        })?;
+        let mut maps = maps.0;
+        let mut all = Vec::with_capacity(node_types.len());
+        for node_type in node_types {
+            let key = format!("{}_map", node_type.name);
+            let error =
+                |place: &str, expected: String, found: String| Error::format(path, place, expected, found, HELP);
+            let Some(at) = maps.iter().position(|(name, _)| *name == key) else {
+                return Err(error("keys", format!("`{key}`"), "no such key".into()));
+            };
+            let pairs = maps.swap_remove(at).1.0;
+            if pairs.len() != node_type.count {
+                let expected = format!("{} ids, one per `{}` node", node_type.count, node_type.name);
+                return Err(error(&key, expected, format!("{} ids", pairs.len())));
+            }
+            let mut names: Vec<Option<String>> = vec![None; node_type.count];
+            for (name, id) in pairs {
+                let place = || format!("{key}, key {name:?}");
+                let end = node_type.offset + node_type.count;
+                let local = usize::try_from(id).ok().filter(|id| (node_type.offset..end).contains(id));
+                let Some(local) = local.map(|id| id - node_type.offset) else {
+                    let expected = format!("a global id in [{}, {end})", node_type.offset);
+                    return Err(error(&place(), expected, format!("id out of range: {id}")));
+                };
+                if let Some(earlier) = &names[local] {
+                    let found = format!("duplicate id: {id}, which {earlier:?} has as well");
+                    return Err(error(&place(), "every id once".into(), found));
+                }
+                names[local] = Some(name);
+            }
+            // As many pairs as nodes and none twice: every slot is filled.
+            let names: Vec<String> = names.into_iter().flatten().collect();
+            if let Some([earlier, local]) = first_repeated(&names) {
+                let ids = [earlier, local].map(|local| local + node_type.offset);
+                let found = format!("one key for the ids {} and {}", ids[0], ids[1]);
+                return Err(error(&format!("{key}, key {:?}", names[local]), "every key once".into(), found));
+            }
+            all.push(names);
+        }
+        Ok(Self(all))
+    }
+
+    /// Writes `node_id_mappings.json` in the order of the ids.
+    pub(crate) fn write_json(&self, path: &Path, node_types: &[NodeType]) -> Result<()> {
+        struct Map<'a>(&'a [String], usize);
+        impl Serialize for Map<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.collect_map(self.0.iter().enumerate().map(|(local, name)| (name, self.1 + local)))
+            }
+        }
+        struct Maps<'a>(&'a IdMaps, &'a [NodeType]);
+        impl Serialize for Maps<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                let mut map = serializer.serialize_map(Some(self.1.len()))?;
+                for (names, node_type) in self.0.0.iter().zip(self.1) {
+                    map.serialize_entry(&format!("{}_map", node_type.name), &Map(names, node_type.offset))?;
+                }
+                map.end()
+            }
+        }
+        write_new(path, |file| serde_json::to_writer(file, &Maps(self, node_types)).map_err(Into::into))
+    }
+
+    /// Checks that every node has one id, unique in its type.
+    pub(crate) fn check(&self, node_types: &[NodeType]) -> Result<()> {
+        let error = |expected: String, found: String| Error::Data {
+            what: "string ids".into(),
+            expected,
+            found,
+            help: "give every node one string id, unique in its type, or none to any".into(),
+        };
+        if self.0.len() != node_types.len() {
+            return Err(error(format!("{} node types", node_types.len()), self.0.len().to_string()));
+        }
+        for (names, node_type) in self.0.iter().zip(node_types) {
+            if names.len() != node_type.count {
+                return Err(error(
+                    format!("{} ids of type `{}`", node_type.count, node_type.name),
+                    names.len().to_string(),
+                ));
+            }
+            if let Some([earlier, local]) = first_repeated(names) {
+                let name = &names[local];
+                let found = format!("{name:?} for nodes {earlier} and {local} of type `{}`", node_type.name);
+                return Err(error("every id once".into(), found));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first name that occurs a second time: both places.
+fn first_repeated(names: &[String]) -> Option<[usize; 2]> {
+    let mut seen = HashMap::with_capacity(names.len());
+    names.iter().enumerate().find_map(|(at, name)| seen.insert(name, at).map(|earlier| [earlier, at]))
+}
+
+/// A JSON object as pairs in file order, repeated keys included.
+struct Pairs<V>(Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct PairsVisitor<V>(std::marker::PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
+            type Value = Pairs<V>;
+            fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(PairsVisitor(std::marker::PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn wrong_id_maps_are_named_by_map_and_key() {
+        let types = [
+            NodeType { name: "user".into(), offset: 0, count: 2 },
+            NodeType { name: "item".into(), offset: 2, count: 1 },
+        ];
+        let read = |text: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            fs::write(file.path(), text).unwrap();
+            IdMaps::read_json(file.path(), &types)
+        };
+        let maps = read(r#"{"item_map": {"x": 2}, "user_map": {"b": 1, "a": 0}}"#).unwrap();
+        assert_eq!(maps, IdMaps(vec![vec!["a".into(), "b".into()], vec!["x".into()]]));
+        assert_eq!([0, 2, 3].map(|node| maps.get(node)), [Some("a"), Some("x"), None]);
+        let cases = [
+            (r#"{"user_map": {"a": 0, "b": 1}}"#, "keys: expected `item_map`"),
+            (
+                r#"{"user_map": {"a": 0}, "item_map": {"x": 2}}"#,
+                "user_map: expected 2 ids, one per `user` node, found 1",
+            ),
+            (
+                r#"{"user_map": {"a": 0, "b": 2}, "item_map": {"x": 2}}"#,
+                "user_map, key \"b\": expected a global id in [0, 2)",
+            ),
+            (r#"{"user_map": {"a": 0, "b": 0}, "item_map": {"x": 2}}"#, "duplicate id: 0, which \"a\" has as well"),
+            (r#"{"user_map": {"a": 0, "a": 1}, "item_map": {"x": 2}}"#, "user_map, key \"a\": expected every key once"),
+            ("{\"user_map\": {\"a\": 0,\n \"b\": -1}}", "line 2"),
+            ("{\"user_map\": {\"a\": 0,\n \"b\": 1}", "line 2"),
+            ("[]", "line 1"),
+        ];
+        for (text, expected) in cases {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}\nlacks {expected}");
+        }
+    }
+}

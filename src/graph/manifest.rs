@@ -1,0 +1,344 @@
+//! `graph.toml` (or `graph.json`): which node types and relations a data directory holds, and in which files.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::formats::is_present;
+use super::hetero::HeteroGraph;
+use crate::error::{Error, Result};
+
+/// File name of the features unless a manifest names another.
+pub(crate) const FEATURES_FILE: &str = "X_combined.memmap";
+/// Columns of the features unless a manifest says otherwise.
+pub(crate) const FEATURES_DIM: usize = 128;
+
+/// Node types, relations and features of a data directory. The TOML keys are the field names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Node types in the order of their global ids.
+    pub node_types: Vec<NodeTypeEntry>,
+    /// Relations in the order in which models see them.
+    pub relations: Vec<RelationEntry>,
+    /// Raw features; without the table the default file is used if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<FeaturesEntry>,
+}
+
+/// One `[[node_types]]` table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeTypeEntry {
+    /// Unique name.
+    pub name: String,
+    /// Number of nodes.
+    pub count: usize,
+}
+
+/// One `[[relations]]` table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelationEntry {
+    /// Unique name and file stem.
+    pub name: String,
+    /// Name of the source node type.
+    pub src: String,
+    /// Name of the destination node type.
+    pub dst: String,
+    /// Weight-sharing group; default: that of `reverse_of`, else the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
+    /// File of row starts; default `{name}_row_ptr.bin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_ptr: Option<PathBuf>,
+    /// File of source ids; default `{name}_col_idx.bin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub col_idx: Option<PathBuf>,
+    /// Whether the file counts ids over all types or inside the source type.
+    #[serde(default)]
+    pub ids: IdSpace,
+    /// The relation that holds exactly these edges the other way round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverse_of: Option<String>,
+    /// Whether loss terms sample edges from this relation; default: true unless `reverse_of` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<bool>,
+    /// Leaves out the generated `{name}_T` of a relation that no other one reverses.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_way: bool,
+}
+
+/// How the ids of a file are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IdSpace {
+    /// Over all node types; rows may carry their own global id as a self-loop.
+    #[default]
+    Global,
+    /// Inside the source type.
+    Local,
+}
+
+/// The `[features]` table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeaturesEntry {
+    /// File of raw values; default `X_combined.memmap`.
+    #[serde(default = "default_file")]
+    pub file: PathBuf,
+    /// Columns; default 128.
+    #[serde(default = "default_dim")]
+    pub dim: usize,
+    /// Type of the values.
+    #[serde(default)]
+    pub dtype: FeatureType,
+}
+
+/// Type of the raw feature values.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeatureType {
+    /// IEEE half precision.
+    #[default]
+    F16,
+}
+
+fn default_file() -> PathBuf {
+    FEATURES_FILE.into()
+}
+
+fn default_dim() -> usize {
+    FEATURES_DIM
+}
+
+/// `node_counts.json` of the marketplace preset.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct NodeCounts {
+    pub users: usize,
+    pub products: usize,
+    pub sellers: usize,
+    pub total: usize,
+}
+
+const FILES: [&str; 3] = ["graph.toml", "graph.json", "node_counts.json"];
+
+impl Manifest {
+    /// Reads the manifest of `dir`: `graph.toml` or `graph.json`, otherwise `node_counts.json`, which stands for the
+    /// marketplace preset. Returns it with its path.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] when there is none or there are two, with the line of a syntax error or unknown
+    /// key (and the nearest known one), or the relation with an unknown type, partner or contradiction.
+    pub fn read(dir: &Path) -> Result<(Self, PathBuf)> {
+        let [toml, json, counts] = FILES.map(|name| dir.join(name));
+        let manifest = match (is_present(&toml), is_present(&json)) {
+            (true, true) => {
+                let help = "remove one of them; both describe the graph";
+                return Err(Error::format(dir, "manifest", "graph.toml or graph.json", "both", help));
+            }
+            (true, false) => (Self::parse_toml(&toml, &read_text(&toml)?)?, toml),
+            (false, true) => (Self::parse_json(&json, &read_text(&json)?)?, json),
+            (false, false) if is_present(&counts) => (Self::parse_counts(&counts, &read_text(&counts)?)?, counts),
+            (false, false) => {
+                let help = "write a graph.toml that declares node types and relations, or make a directory with \
+                            `graphsieve synth` or `graphsieve prepare`";
+                return Err(Error::format(dir, "manifest", FILES.join(" or "), "none of them", help));
+            }
+        };
+        manifest.0.check(&manifest.1)?;
+        Ok(manifest)
+    }
+
+    fn parse_toml(path: &Path, text: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|source| {
+            let before = source.span().and_then(|span| text.get(..span.start)).unwrap_or("");
+            let line = 1 + before.matches('\n').count();
+            syntax_error(path, format!("line {line}"), source.message())
+        })
+    }
+
+    fn parse_json(path: &Path, text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|source| json_error(path, &source))
+    }
+
+    fn parse_counts(path: &Path, text: &str) -> Result<Self> {
+        let counts: NodeCounts = serde_json::from_str(text).map_err(|source| json_error(path, &source))?;
+        let NodeCounts { users, products, sellers, total } = counts;
+        let sum = users as u128 + products as u128 + sellers as u128;
+        if sum != total as u128 {
+            let expected = format!("{sum} = {users} users + {products} products + {sellers} sellers");
+            let help = "the counts disagree; write the directory again";
+            return Err(Error::format(path, "total", expected, total.to_string(), help));
+        }
+        let node_types = [("user", users), ("product", products), ("seller", sellers)];
+        let relation = |name: &str, src: &str, dst: &str, stream: &str, reverse_of: Option<&str>| RelationEntry {
+            name: name.into(),
+            src: src.into(),
+            dst: dst.into(),
+            stream: Some(stream.into()),
+            reverse_of: reverse_of.map(Into::into),
+            ..RelationEntry::default()
+        };
+        Ok(Self {
+            node_types: node_types.map(|(name, count)| NodeTypeEntry { name: name.into(), count }).into(),
+            relations: vec![
+                relation("epu", "product", "user", "pu", None),
+                relation("epu_T", "user", "product", "pu", Some("epu")),
+                relation("eps", "seller", "product", "ps", None),
+                relation("eps_T", "product", "seller", "ps", Some("eps")),
+                RelationEntry { one_way: true, ..relation("euu", "user", "user", "uu", None) },
+            ],
+            features: None,
+        })
+    }
+
+    /// The manifest under which [`Dataset::write`](super::Dataset::write) stores `graph`.
+    pub fn of_graph(graph: &HeteroGraph, ids: IdSpace, dim: Option<usize>) -> Self {
+        let types = graph.node_types();
+        let relations = graph.relations();
+        let partner_of = |at: usize| {
+            let relation = &relations[at];
+            let is_partner = |other: &&super::Relation| {
+                std::sync::Arc::ptr_eq(&relation.reverse, &other.forward) && relation.stream == other.stream
+            };
+            relations[..at].iter().find(is_partner).filter(|_| !relation.is_symmetric())
+        };
+        let entry = |at: usize| {
+            let relation = &relations[at];
+            let reverse_of = partner_of(at).map(|partner| partner.name.clone());
+            let reversed = relations.iter().any(|other| std::sync::Arc::ptr_eq(&relation.reverse, &other.forward));
+            RelationEntry {
+                name: relation.name.clone(),
+                src: types[relation.src].name.clone(),
+                dst: types[relation.dst].name.clone(),
+                stream: Some(relation.stream.clone()),
+                row_ptr: None,
+                col_idx: None,
+                ids,
+                primary: (relation.primary == reverse_of.is_some()).then_some(relation.primary),
+                one_way: !reversed,
+                reverse_of,
+            }
+        };
+        Self {
+            node_types: types.iter().map(|t| NodeTypeEntry { name: t.name.clone(), count: t.count }).collect(),
+            relations: (0..relations.len()).map(entry).collect(),
+            features: dim.map(|dim| FeaturesEntry { file: default_file(), dim, dtype: FeatureType::F16 }),
+        }
+    }
+
+    /// Stream of a relation, defaults filled in.
+    pub fn stream_of<'a>(&'a self, relation: &'a RelationEntry) -> &'a str {
+        let partner = || self.relation(relation.reverse_of.as_deref()?)?.stream.as_deref();
+        let fallback = || relation.reverse_of.as_deref().unwrap_or(&relation.name);
+        relation.stream.as_deref().or_else(partner).unwrap_or_else(fallback)
+    }
+
+    /// Index of a node type.
+    pub fn type_index(&self, name: &str) -> Option<usize> {
+        self.node_types.iter().position(|node_type| node_type.name == name)
+    }
+
+    fn relation(&self, name: &str) -> Option<&RelationEntry> {
+        self.relations.iter().find(|relation| relation.name == name)
+    }
+
+    fn check(&self, path: &Path) -> Result<()> {
+        if self.relations.is_empty() {
+            let help = "add a [[relations]] table with name, src and dst";
+            return Err(Error::format(path, "relations", "at least one", "none", help));
+        }
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for (at, relation) in self.relations.iter().enumerate() {
+            let place = |key: &str| format!("relations[{at}] `{}`, {key}", relation.name);
+            if let Some(earlier) = seen.insert(&relation.name, at) {
+                let found = format!("the name of relations[{earlier}] again");
+                return Err(Error::format(path, place("name"), "every name once", found, "rename one of them"));
+            }
+            for (key, name) in [("src", &relation.src), ("dst", &relation.dst)] {
+                if self.type_index(name).is_none() {
+                    let names = self.node_types.iter().map(|node_type| node_type.name.as_str());
+                    return Err(unknown_name(path, place(key), "a name of node_types", name, names));
+                }
+            }
+            let Some(partner_name) = &relation.reverse_of else { continue };
+            let names = self.relations.iter().map(|other| other.name.as_str()).filter(|name| *name != relation.name);
+            let partner = self.relation(partner_name).filter(|partner| partner.name != relation.name);
+            let Some(partner) = partner else {
+                return Err(unknown_name(
+                    path,
+                    place("reverse_of"),
+                    "the name of another relation",
+                    partner_name,
+                    names,
+                ));
+            };
+            if (&partner.src, &partner.dst) != (&relation.dst, &relation.src) {
+                let expected = format!("a relation {} <- {}", relation.src, relation.dst);
+                let found = format!("`{partner_name}`, {} <- {}", partner.dst, partner.src);
+                let help = "a reverse exchanges source and destination type; correct src, dst or reverse_of";
+                return Err(Error::format(path, place("reverse_of"), expected, found, help));
+            }
+            if partner.reverse_of.is_some() {
+                let found = format!("`{partner_name}`, which has a reverse_of itself");
+                let help = "keep reverse_of on one relation of the pair; the other one is the primary direction";
+                return Err(Error::format(path, place("reverse_of"), "a relation without reverse_of", found, help));
+            }
+            if self.stream_of(relation) != self.stream_of(partner) {
+                let expected = format!("`{}`, as `{partner_name}`", self.stream_of(partner));
+                let help = "a relation and its reverse share weights; leave out `stream`, or leave out `reverse_of`";
+                return Err(Error::format(path, place("stream"), expected, self.stream_of(relation), help));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))
+}
+
+fn json_error(path: &Path, source: &serde_json::Error) -> Error {
+    let message = source.to_string();
+    let position = format!(" at line {} column {}", source.line(), source.column());
+    let message = message.strip_suffix(&position).unwrap_or(&message);
+    syntax_error(path, format!("line {}", source.line()), message)
+}
+
+/// Turns serde's message into an error; for an unknown key or value it names the nearest known one.
+fn syntax_error(path: &Path, place: String, message: &str) -> Error {
+    // serde's wording: "unknown field `x`, expected one of `a`, `b`".
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match quoted.as_slice() {
+        [found, known @ ..] if message.starts_with("unknown field") => {
+            unknown_name(path, place, "a known key", found, known.iter().copied())
+        }
+        [found, known @ ..] if message.starts_with("unknown variant") => {
+            unknown_name(path, place, "a known value", found, known.iter().copied())
+        }
+        _ => {
+            let help = "see the example in the documentation of `graph`; keys: node_types, relations, features";
+            Error::format(path, place, "a well-formed description of the graph", message, help)
+        }
+    }
+}
+
+fn unknown_name<'a>(
+    path: &Path,
+    place: String,
+    expected: &str,
+    found: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Error {
+    let known: Vec<&str> = known.collect();
+    let nearest = known.iter().min_by_key(|name| strsim::damerau_levenshtein(name, found));
+    let help = nearest.map_or("remove it".into(), |nearest| format!("did you mean `{nearest}`?"));
+    let expected = format!("{expected} ({})", known.join(", "));
+    Error::format(path, place, expected, format!("unknown `{found}`"), help)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! Typed heterogeneous graphs on the host: node types, relations, features, labels, and the data directory that holds
+//! them.
+//!
+//! Node types lie one behind another in one global id space of `u32`; inside an [`Adjacency`] ids are local to their
+//! type. A [`Relation`] has both directions at hand: `forward` (rows = destinations) and `reverse` (rows = sources),
+//! sharing memory with the opposite relation where there is one.
+//!
+//! # A data directory
+//! Any typed graph is described by a `graph.toml` (or a `graph.json` of the same shape), see [`Manifest`]:
+//!
+//! ```toml
+//! [[node_types]]
+//! name = "review"
+//! count = 45954
+//!
+//! [[relations]]
+//! name = "same_user"      # files same_user_row_ptr.bin, same_user_col_idx.bin
+//! src = "review"
+//! dst = "review"
+//! ids = "local"
+//!
+//! [features]
+//! file = "X_combined.memmap"
+//! dim = 32
+//! ```
+//!
+//! A relation that is not symmetric and that no other one reverses gets a generated reverse `{name}_T`, unless it says
+//! `one_way = true`. Without a manifest, `node_counts.json` stands for the marketplace preset:
+//! [`HeteroGraph::marketplace`].
+
+mod adjacency;
+pub mod dataset;
+mod features;
+pub mod formats;
+mod hetero;
+mod ids;
+mod labels;
+pub mod manifest;
+mod npy;
+pub mod statistics;
+
+pub use adjacency::{Adjacency, AdjacencyError};
+pub use dataset::Dataset;
+pub use features::Features;
+pub use formats::atomic_write;
+pub use hetero::{HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};
+pub use ids::IdMaps;
+pub use labels::Labels;
+pub use manifest::Manifest;
+pub use npy::{read_embeddings, write_npy_f32};
+pub use statistics::Statistics;

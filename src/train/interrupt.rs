@@ -1,0 +1,114 @@
+//! Ctrl-C: the first asks the run to stop at the end of its step, the second ends the process.
+//!
+//! SIGTERM (a scheduler that ends a job) and SIGHUP (a closed terminal) count as Ctrl-C.
+
+use std::process;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Exit status after an interruption, 128 + SIGINT.
+const INTERRUPTED: i32 = 130;
+
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+static CAUGHT: OnceLock<bool> = OnceLock::new();
+
+/// Catches Ctrl-C for the rest of the process and says whether that worked; further calls change nothing.
+///
+/// Signals that somebody handles or ignores already (`nohup`, a program that embeds this library) stay as they are: a
+/// run under `nohup` must survive its terminal. Then, and where the system refuses, a line on stderr says that the run
+/// cannot save before it ends.
+pub fn install() -> bool {
+    *CAUGHT.get_or_init(|| {
+        let installed = ctrlc::try_set_handler(|| {
+            if press(&REQUESTED) {
+                eprintln!("\nstopping: the current step is finished and saved; press Ctrl-C again to end at once");
+            } else {
+                eprintln!("\nended at once; what was not saved yet is lost");
+                process::exit(INTERRUPTED);
+            }
+        });
+        if let Err(error) = &installed {
+            let reason = match error {
+                ctrlc::Error::MultipleHandlers => "it is ignored (nohup, background job) or handled already".to_owned(),
+                other => other.to_string(),
+            };
+            eprintln!("note: Ctrl-C does not save first: {reason}; an ended run goes on from its last checkpoint");
+        }
+        installed.is_ok()
+    })
+}
+
+/// Whether the run was asked to stop. Ask between steps.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
+
+/// Records a Ctrl-C; true for the first.
+fn press(requested: &AtomicBool) -> bool {
+    !requested.swap(true, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn only_the_first_press_asks_to_stop() {
+        let requested = AtomicBool::new(false);
+        assert_eq!([press(&requested), press(&requested), press(&requested)], [true, false, false]);
+        assert!(requested.load(Ordering::Relaxed));
+    }
+
+    /// Set for the process that `ctrl_c_…` below starts; without it the "test" that runs there does nothing.
+    const CHILD: &str = "GRAPHSIEVE_TEST_INTERRUPT";
+
+    #[test]
+    fn interrupted_process() {
+        if std::env::var_os(CHILD).is_none() {
+            return;
+        }
+        println!("{}", if install() && install() { "ready" } else { "not caught" });
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !requested() && Instant::now() < deadline {
+            sleep(Duration::from_millis(1));
+        }
+        println!("saved");
+        sleep(deadline.saturating_duration_since(Instant::now()));
+    }
+
+    /// In a process of its own, because signals are caught for a whole process.
+    #[cfg(unix)]
+    #[test]
+    fn ctrl_c_asks_to_stop_and_a_second_one_exits_with_130() {
+        let test = format!("{}::interrupted_process", module_path!().split_once("::").unwrap().1);
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([test.as_str(), "--exact", "--nocapture"])
+            .env(CHILD, "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().to_string();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        for expected in ["ready", "saved"] {
+            let line = lines.find(|line| line.ends_with(expected) || line.ends_with("not caught"));
+            let line = line.unwrap_or_else(|| panic!("the process ended before it was {expected}"));
+            if line.ends_with("not caught") {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                eprintln!("skipped: the tests run with signals ignored (nohup, background job)");
+                return;
+            }
+            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(INTERRUPTED));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains("press Ctrl-C again") && told.contains("ended at once"), "{told}");
+    }
+}
