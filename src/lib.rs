@@ -1,1 +1,30 @@
+//! graphsieve finds anomalous users, products and sellers in marketplace graphs, and nodes in any typed graph.
+//!
+//! Stage 1 ([`models::TripleStreamGae`]) learns embeddings without labels, Stage 2 ([`models::TripleStreamGat`]) turns a
+//! few labels into a score for every node. Models are Burn modules on the sparse operators of [`graphsieve_kernels`],
+//! which run on CPUs, CUDA and Vulkan devices with the same code for training and inference.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`graph`] | typed graphs on the host and their files |
+//! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
+//! | [`metrics`] | ranking metrics, thresholds, reports |
+//! | [`config`] | typed TOML |
+//! | [`models`] | the two models, graphs on the device, checkpoint files |
+//! | [`score`] | inference and evaluation |
+//! | [`train`] | the loops and what surrounds them |
+//! | [`backend`] | the device, chosen at run time |
+//! | [`cli`] | the commands |
 
+pub mod backend;
+pub mod cli;
+pub mod config;
+pub mod data;
+pub mod error;
+pub mod graph;
+pub mod metrics;
+pub mod models;
+pub mod score;
+pub mod train;
+
+pub use error::{Error, Result};

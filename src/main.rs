@@ -1,1 +1,34 @@
-fn main() {}
+//! The program `graphsieve`: parses the command line, runs it, and turns the outcome into an exit status.
+
+use std::panic;
+use std::process::ExitCode;
+use std::sync::Once;
+
+use clap::Parser;
+use graphsieve::cli::{self, Cli};
+
+fn main() -> ExitCode {
+    report_panics();
+    let cli = Cli::parse();
+    // Caught so that temporary files are removed on the way out; the hook has told the user.
+    match panic::catch_unwind(|| cli::run(cli)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The last resort: a panic is a bug of this program, told in one line. Further ones follow from the first.
+fn report_panics() {
+    static FIRST: Once = Once::new();
+    panic::set_hook(Box::new(|panic| {
+        FIRST.call_once(|| {
+            let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
+            let place = panic.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
+            eprintln!("error: internal error{place}: {message}; please report it together with the command line");
+        });
+    }));
+}

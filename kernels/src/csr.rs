@@ -291,7 +291,7 @@ pub(crate) fn index_tensor<B: Backend>(mut values: Vec<i32>, device: &B::Device)
 
 impl<B: Backend, C: CheckpointStrategy> Csr<Autodiff<B, C>> {
     /// The same arrays for the inner backend: integer tensors are not differentiated, so nothing is copied.
-    pub(crate) fn inner(self) -> Csr<B> {
+    pub fn inner(self) -> Csr<B> {
         Csr { parts: self.parts, reversed: self.reversed }
     }
 }

@@ -32,6 +32,19 @@ impl RunConfig {
         }
     }
 
+    /// Renames the run.
+    pub fn set_name(&mut self, name: String) {
+        match self {
+            RunConfig::Stage1(config) => config.name = name,
+            RunConfig::Stage2(config) => config.name = name,
+            RunConfig::Pipeline(config) => {
+                config.stage1.name = format!("{name}-stage1");
+                config.stage2.name = format!("{name}-stage2");
+                config.name = name;
+            }
+        }
+    }
+
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
         match self {

@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn every_class_and_type_gets_its_share() {
         let labels = labels(500, 300);
-        let type_of = |id: u32| usize::from(id % 5 == 0);
+        let type_of = |id: u32| usize::from(id.is_multiple_of(5));
         let split = Split::stratified(&labels, type_of, SplitFractions::default(), 1).unwrap();
         for (part, share) in [(&split.train, 0.6), (&split.validation, 0.2), (&split.test, 0.2)] {
             assert_eq!(count(part, 0), (500.0 * share) as usize);

@@ -65,6 +65,26 @@ impl MetricsLog {
     }
 }
 
+/// What was logged, for plots.
+#[derive(Debug, Default)]
+pub struct History(Vec<serde_json::Map<String, serde_json::Value>>);
+
+impl History {
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
+        // Lines were checked when the log was opened.
+        Ok(Self(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()))
+    }
+
+    /// `(epoch, value)` of every line that has a number under `key`.
+    pub fn series(&self, key: &str) -> Vec<(f64, f64)> {
+        let point = |line: &serde_json::Map<String, serde_json::Value>| {
+            Some((line.get("epoch")?.as_f64()?, line.get(key)?.as_f64()?))
+        };
+        self.0.iter().filter_map(point).collect()
+    }
+}
+
 /// Length of the leading lines of epochs up to `resumed`.
 fn kept_bytes(path: &Path, text: &[u8], resumed: u64) -> Result<u64> {
     let mut kept = 0;

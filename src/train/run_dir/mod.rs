@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use indicatif::DecimalBytes;
 
-pub use self::metrics_log::MetricsLog;
+pub use self::metrics_log::{History, MetricsLog};
 pub use self::provenance::Meta;
 use self::provenance::UtcTime;
 use crate::error::{Error, Result};
@@ -109,6 +109,14 @@ impl RunDir {
     /// Path of the checkpoint from which the run can go on.
     pub fn last_checkpoint(&self) -> PathBuf {
         self.path.join("checkpoint").join("last")
+    }
+
+    /// What has been logged so far.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the log cannot be read.
+    pub fn history(&self) -> Result<History> {
+        History::read(&self.path.join(METRICS))
     }
 
     /// The log of metrics of a run that starts, or that goes on after epoch `resumed` (epochs count from 1; 0 for a new

@@ -1,0 +1,351 @@
+//! Choice of the compute device at run time. What was built in (`cuda`, `vulkan`) is decided here and nowhere else.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// A device that this build can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Device {
+    /// The processor, all threads.
+    Cpu,
+    /// The CUDA device with this index.
+    #[cfg(feature = "cuda")]
+    Cuda(usize),
+    /// The default Vulkan adapter.
+    #[cfg(feature = "vulkan")]
+    Vulkan,
+}
+
+/// The name under which a device is asked for, e.g. `cuda:0`.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(index) => write!(f, "cuda:{index}"),
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan => f.write_str("vulkan"),
+        }
+    }
+}
+
+/// A device, and why it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// What to compute on.
+    pub device: Device,
+    /// For the user; names what was tried before.
+    pub reason: String,
+}
+
+/// The Vulkan adapter of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adapter {
+    /// Always the Vulkan device.
+    pub device: Device,
+    /// As the driver names it.
+    pub name: String,
+    /// False for a driver that computes on the processor; `auto` never takes one.
+    pub hardware: bool,
+}
+
+/// Runs `$body` with a backend type and its device: `with_backend!(device, |B, d| train::<B>(config, &d))`.
+///
+/// `$device` is a [`Device`]. The body is compiled once per backend of this build.
+macro_rules! with_backend {
+    ($device:expr, |$backend:ident, $handle:ident| $body:expr) => {
+        match $device {
+            $crate::backend::Device::Cpu => {
+                type $backend = burn_flex::Flex;
+                let $handle = burn_flex::FlexDevice;
+                $body
+            }
+            #[cfg(feature = "cuda")]
+            $crate::backend::Device::Cuda(index) => {
+                type $backend = graphsieve_kernels::Cuda;
+                let $handle = burn_cuda::CudaDevice::new(index);
+                $body
+            }
+            #[cfg(feature = "vulkan")]
+            $crate::backend::Device::Vulkan => {
+                type $backend = graphsieve_kernels::Vulkan;
+                let $handle = burn_wgpu::WgpuDevice::default();
+                $body
+            }
+        }
+    };
+}
+#[allow(unused_imports, reason = "the macro is of use to the entry points of train and score only")]
+pub(crate) use with_backend;
+
+/// Chooses the device for `--device` `auto`, `cpu`, `cuda`, `cuda:N` or `vulkan`.
+///
+/// `auto` takes the first CUDA device, then a Vulkan adapter that is hardware, then the processor; devices further
+/// down are not looked for. What is asked for by name is taken or refused, never replaced.
+///
+/// # Errors
+/// [`Error::Usage`] for another word, [`Error::Device`] for a device that is not there or that this build cannot use.
+pub fn choose(request: &str) -> Result<Choice> {
+    decide(request.parse()?, cuda_devices, vulkan_adapter)
+}
+
+/// The CUDA devices of this machine, or why none can be used.
+///
+/// # Errors
+/// Says what is missing. Looking never panics.
+pub fn cuda_devices() -> Result<Vec<Device>, String> {
+    #[cfg(feature = "cuda")]
+    return Ok((0..graphsieve_kernels::device::probe_cuda()?).map(Device::Cuda).collect());
+    #[cfg(not(feature = "cuda"))]
+    Err("this build has no CUDA support (feature `cuda`)".into())
+}
+
+/// The default Vulkan adapter of this machine, or why there is none.
+///
+/// # Errors
+/// Says what is missing. Looking never panics.
+pub fn vulkan_adapter() -> Result<Adapter, String> {
+    #[cfg(feature = "vulkan")]
+    return graphsieve_kernels::device::probe_vulkan().map(|found| Adapter {
+        device: Device::Vulkan,
+        name: found.name,
+        hardware: found.hardware,
+    });
+    #[cfg(not(feature = "vulkan"))]
+    Err("this build has no Vulkan support (feature `vulkan`)".into())
+}
+
+/// Backends that were built in, the processor's first.
+pub fn built_in() -> Vec<&'static str> {
+    let optional = [("cuda", cfg!(feature = "cuda")), ("vulkan", cfg!(feature = "vulkan"))];
+    let built = optional.into_iter().filter_map(|(name, built)| built.then_some(name));
+    std::iter::once("cpu").chain(built).collect()
+}
+
+/// Name and model of a device for logs and `meta.json`, e.g. `cuda:0 (NVIDIA H100 80GB HBM3)`.
+pub fn description(device: &Device) -> String {
+    let model = match device {
+        Device::Cpu => Some(Processor::of_this_machine().to_string()),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(index) => cuda_name(*index),
+        #[cfg(feature = "vulkan")]
+        Device::Vulkan => vulkan_adapter().ok().map(|adapter| adapter.name),
+    };
+    model.map_or_else(|| device.to_string(), |model| format!("{device} ({model})"))
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_name(index: usize) -> Option<String> {
+    use cudarc::driver::result::device;
+    device::get(index.try_into().ok()?).and_then(device::get_name).ok()
+}
+
+/// What the processor offers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Processor {
+    /// Threads that computations use.
+    pub threads: usize,
+    /// Widest vector instructions that the processor has.
+    pub simd: &'static str,
+}
+
+impl Processor {
+    /// Looks at this machine.
+    pub fn of_this_machine() -> Self {
+        Self { threads: rayon::current_num_threads(), simd: simd() }
+    }
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} threads, {}", self.threads, self.simd)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn simd() -> &'static str {
+    match () {
+        () if std::is_x86_feature_detected!("avx512f") => "AVX-512",
+        () if std::is_x86_feature_detected!("avx2") => "AVX2",
+        () if std::is_x86_feature_detected!("avx") => "AVX",
+        () => "SSE2",
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn simd() -> &'static str {
+    "NEON"
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn simd() -> &'static str {
+    "no known SIMD"
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Auto,
+    Cpu,
+    Cuda(usize),
+    Vulkan,
+}
+
+impl FromStr for Request {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        const NAMES: [&str; 4] = ["auto", "cpu", "cuda", "vulkan"];
+        let malformed = |help: String| Error::Usage {
+            argument: "--device".into(),
+            expected: "auto, cpu, cuda, cuda:N or vulkan".into(),
+            found: format!("{text:?}"),
+            help,
+        };
+        match text.split_once(':') {
+            None if text == "auto" => Ok(Request::Auto),
+            None if text == "cpu" => Ok(Request::Cpu),
+            None if text == "cuda" => Ok(Request::Cuda(0)),
+            None if text == "vulkan" => Ok(Request::Vulkan),
+            Some(("cuda", index)) => {
+                index.parse().map(Request::Cuda).map_err(|_| malformed("the first CUDA device is cuda:0".into()))
+            }
+            _ => {
+                let closeness = |name: &str| strsim::jaro_winkler(&text.to_lowercase(), name);
+                let nearest = NAMES.into_iter().max_by(|a, b| closeness(a).total_cmp(&closeness(b))).unwrap_or("auto");
+                Err(malformed(format!("did you mean {nearest}? `graphsieve info` lists the devices of this machine")))
+            }
+        }
+    }
+}
+
+fn decide(
+    request: Request,
+    cuda: impl FnOnce() -> Result<Vec<Device>, String>,
+    vulkan: impl FnOnce() -> Result<Adapter, String>,
+) -> Result<Choice> {
+    let refuse = |device: String, reason: String, help: &str| Error::Device { device, reason, help: help.into() };
+    match request {
+        Request::Auto => Ok(automatic(cuda, vulkan)),
+        Request::Cpu => Ok(Choice { device: Device::Cpu, reason: "as asked for".into() }),
+        Request::Cuda(index) => {
+            let help = "use --device cpu or auto, or install the NVIDIA driver and the CUDA toolkit, or build with the \
+                        feature `cuda`";
+            let devices = cuda().map_err(|reason| refuse(format!("cuda:{index}"), reason, help))?;
+            match devices.get(index) {
+                Some(&device) => Ok(Choice { device, reason: "as asked for".into() }),
+                None => {
+                    let reason = format!("there are {} CUDA devices, counted from cuda:0", devices.len());
+                    Err(refuse(format!("cuda:{index}"), reason, "`graphsieve info` lists them"))
+                }
+            }
+        }
+        Request::Vulkan => {
+            let help = "use --device cpu or auto, or install a Vulkan driver and its loader (libvulkan.so.1), or build \
+                        with the feature `vulkan`";
+            let adapter = vulkan().map_err(|reason| refuse("vulkan".into(), reason, help))?;
+            let kind = if adapter.hardware { "" } else { ", a software driver that computes on the processor" };
+            Ok(Choice { device: adapter.device, reason: format!("as asked for: {}{kind}", adapter.name) })
+        }
+    }
+}
+
+fn automatic(
+    cuda: impl FnOnce() -> Result<Vec<Device>, String>,
+    vulkan: impl FnOnce() -> Result<Adapter, String>,
+) -> Choice {
+    let no_cuda = match cuda() {
+        Ok(devices) => match devices.first() {
+            Some(&device) => return Choice { device, reason: "auto: the first CUDA device".into() },
+            None => "there is none".into(),
+        },
+        Err(reason) => reason,
+    };
+    let no_vulkan = match vulkan() {
+        Ok(Adapter { device, name, hardware: true }) => {
+            return Choice { device, reason: format!("auto: no CUDA ({no_cuda}), but the Vulkan GPU {name}") };
+        }
+        Ok(adapter) => format!("{} is a software driver", adapter.name),
+        Err(reason) => reason,
+    };
+    Choice { device: Device::Cpu, reason: format!("auto: no CUDA ({no_cuda}), no Vulkan GPU ({no_vulkan})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_cuda() -> Result<Vec<Device>, String> {
+        Err("libcuda.so was not found".into())
+    }
+
+    fn no_vulkan() -> Result<Adapter, String> {
+        Err("no Vulkan adapter".into())
+    }
+
+    fn refused(request: &str) -> String {
+        let error = decide(request.parse().unwrap(), no_cuda, no_vulkan).unwrap_err();
+        assert!(matches!(error, Error::Device { .. }) && error.exit_code() == 1, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_device_asked_for_by_name_is_never_replaced() {
+        assert!(refused("cuda").starts_with("device cuda:0 is not usable: libcuda.so was not found"));
+        assert!(refused("cuda:3").starts_with("device cuda:3"));
+        assert!(refused("vulkan").contains("help: use --device cpu"));
+        let unasked = || panic!("the processor needs no probing");
+        assert_eq!(decide(Request::Cpu, unasked, no_vulkan).unwrap().device, Device::Cpu);
+    }
+
+    #[test]
+    fn auto_says_what_it_tried_before_the_processor() {
+        let choice = decide(Request::Auto, no_cuda, no_vulkan).unwrap();
+        assert_eq!(choice.device, Device::Cpu);
+        assert_eq!(choice.reason, "auto: no CUDA (libcuda.so was not found), no Vulkan GPU (no Vulkan adapter)");
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn auto_takes_cuda_first_and_counts_devices() {
+        let two = || Ok(vec![Device::Cuda(0), Device::Cuda(1)]);
+        let unasked = || panic!("Vulkan is not probed when there is CUDA");
+        assert_eq!(decide(Request::Auto, two, unasked).unwrap().device, Device::Cuda(0));
+        assert_eq!(decide(Request::Cuda(1), two, unasked).unwrap().device, Device::Cuda(1));
+        let error = decide(Request::Cuda(2), two, unasked).unwrap_err().to_string();
+        assert!(error.contains("device cuda:2 is not usable: there are 2 CUDA devices"), "{error}");
+    }
+
+    #[cfg(feature = "vulkan")]
+    #[test]
+    fn auto_takes_a_vulkan_gpu_but_no_software_driver() {
+        let adapter = |hardware| move || Ok(Adapter { device: Device::Vulkan, name: "driver".into(), hardware });
+        assert_eq!(decide(Request::Auto, no_cuda, adapter(true)).unwrap().device, Device::Vulkan);
+        let choice = decide(Request::Auto, no_cuda, adapter(false)).unwrap();
+        assert_eq!(choice.device, Device::Cpu);
+        assert!(choice.reason.contains("driver is a software driver"), "{}", choice.reason);
+        assert_eq!(decide(Request::Vulkan, no_cuda, adapter(false)).unwrap().device, Device::Vulkan);
+    }
+
+    #[test]
+    fn another_word_is_a_usage_error_with_the_nearest_name() {
+        for (request, nearest) in [("Cuda", "cuda?"), ("vulcan", "vulkan?"), ("cpu:1", "cpu?"), ("", "did you mean")] {
+            let error = choose(request).unwrap_err();
+            assert!(matches!(error, Error::Usage { .. }), "{error}");
+            assert!(error.to_string().contains(nearest), "{error}");
+        }
+        let error = choose("cuda:x").unwrap_err().to_string();
+        assert!(error.contains("cuda:N") && error.contains("cuda:0"), "{error}");
+    }
+
+    #[test]
+    fn every_device_has_a_description() {
+        let choice = choose("auto").unwrap();
+        assert!(description(&choice.device).starts_with(&choice.device.to_string()));
+        assert!(description(&Device::Cpu).contains("threads"));
+        assert_eq!(built_in()[0], "cpu");
+    }
+}

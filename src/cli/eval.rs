@@ -1,0 +1,195 @@
+//! `graphsieve eval`
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::Format;
+use crate::config::{RunConfig, SplitConfig};
+use crate::data::split::{Split, SplitFractions};
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, Labels};
+use crate::metrics::Report;
+use crate::score::evaluate::{read_scores, report, validation_threshold};
+use crate::train::run_dir::RunDir;
+
+/// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Scores of all nodes, as `graphsieve score` writes them
+    #[arg(long, value_name = "SCORES.npy")]
+    scores: PathBuf,
+
+    /// Data directory of these scores
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+
+    /// Part of the labels that the figures are about [default: test, or all with --include-train]
+    #[arg(long, value_enum)]
+    split: Option<Part>,
+
+    /// Let labels that the model was fitted to into the figures, which flatters them
+    #[arg(long)]
+    include_train: bool,
+
+    /// Take seed and shares of the split from this run
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["seed", "fractions"])]
+    run: Option<PathBuf>,
+
+    /// Seed of the split
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+
+    /// Shares of the labels for training, validation and test
+    #[arg(long, value_name = "F,F,F", value_delimiter = ',', num_args = 1, default_values_t = [0.6, 0.2, 0.2])]
+    fractions: Vec<f64>,
+
+    /// Labels with the columns id and label (0 or 1) [default: labels.npy of the data directory]
+    #[arg(long, value_name = "L.csv")]
+    labels: Option<PathBuf>,
+
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// Labels that the figures are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Part {
+    Test,
+    Validation,
+    /// With --include-train only
+    Train,
+    /// With --include-train only
+    All,
+}
+
+pub(super) fn run(arguments: Arguments) -> Result<()> {
+    let part = part(arguments.split, arguments.include_train)?;
+    let (fractions, seed) = match &arguments.run {
+        Some(run) => split_of_run(run)?,
+        None => (fractions(&arguments.fractions)?, arguments.seed),
+    };
+    let dataset = Dataset::open(&arguments.data)?;
+    let graph = &dataset.graph;
+    let labels = match &arguments.labels {
+        Some(path) => Labels::from_csv(path, dataset.ids.as_ref(), graph.num_nodes())?,
+        None => dataset.labels.ok_or_else(|| no_labels(&arguments.data))?,
+    };
+    let scores = read_scores(&arguments.scores, graph.num_nodes())?;
+    let split = Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?;
+    let threshold = validation_threshold(&scores, graph, &split)?;
+    let entries = match part {
+        Part::Test => &split.test,
+        Part::Validation => &split.validation,
+        Part::Train => &split.train,
+        Part::All => &labels.entries,
+    };
+    let report = report(&scores, graph, entries, threshold)?;
+    let labels = entries.len();
+    arguments.format.print(&Outcome { part, labels, threshold_labels: split.validation.len(), seed, report })
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Outcome {
+    part: Part,
+    /// Labelled nodes of the part.
+    labels: usize,
+    /// Labelled nodes on which the threshold was chosen.
+    threshold_labels: usize,
+    /// Seed of the split.
+    seed: u64,
+    #[serde(flatten)]
+    report: Report,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self.part {
+            Part::Test => "test labels",
+            Part::Validation => "validation labels, on which the threshold was chosen",
+            Part::Train => "training labels: these figures flatter the model",
+            Part::All => "all labels, those of the training included: these figures flatter the model",
+        };
+        writeln!(f, "{} {part}", self.labels)?;
+        writeln!(f, "split by seed {}, threshold from {} validation labels\n", self.seed, self.threshold_labels)?;
+        self.report.fmt(f)
+    }
+}
+
+/// Training labels are shown only to those who say that they know.
+fn part(split: Option<Part>, include_train: bool) -> Result<Part> {
+    let refuse = |argument: &str, expected: &str, found: &str, help: &str| {
+        let [argument, expected, found, help] = [argument, expected, found, help].map(String::from);
+        Err(Error::Usage { argument, expected, found, help })
+    };
+    match (split, include_train) {
+        (None, true) => Ok(Part::All),
+        (None, false) => Ok(Part::Test),
+        (Some(part @ (Part::Train | Part::All)), true) | (Some(part @ (Part::Test | Part::Validation)), false) => {
+            Ok(part)
+        }
+        (Some(_), false) => {
+            let help = "the model was fitted to the training labels; to see these figures anyway, add --include-train";
+            refuse("--split", "test or validation", "a part with training labels, without --include-train", help)
+        }
+        (Some(_), true) => {
+            let help = "leave --include-train out, or ask for --split all";
+            refuse("--include-train", "--split all or train", "a part without training labels", help)
+        }
+    }
+}
+
+fn fractions(given: &[f64]) -> Result<SplitFractions> {
+    match *given {
+        [train, validation, test] => Ok(SplitFractions { train, validation, test }),
+        _ => Err(Error::Usage {
+            argument: "--fractions".into(),
+            expected: "three numbers".into(),
+            found: format!("{}", given.len()),
+            help: "for example --fractions 0.6,0.2,0.2".into(),
+        }),
+    }
+}
+
+/// Seed and shares that a run of stage 2, or of a pipeline, used.
+fn split_of_run(path: &Path) -> Result<(SplitFractions, u64)> {
+    let run = RunDir::open(path)?;
+    let SplitConfig { train, validation, test, seed } = match RunConfig::load(&run.config(), &[])? {
+        RunConfig::Stage2(config) => config.split,
+        RunConfig::Pipeline(config) => config.stage2.split,
+        RunConfig::Stage1(_) => {
+            return Err(Error::Usage {
+                argument: format!("--run {}", path.display()),
+                expected: "a run that splits labels: stage 2 or a pipeline".into(),
+                found: "a stage-1 run, which uses no labels".into(),
+                help: "give --seed and --fractions instead".into(),
+            });
+        }
+    };
+    Ok((SplitFractions { train, validation, test }, seed))
+}
+
+fn no_labels(data: &Path) -> Error {
+    let help = "give --labels FILE.csv with the columns id and label";
+    Error::format(data, "labels.npy", "labels of some nodes", "no such file", help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn training_labels_need_a_word_of_their_own() {
+        assert_eq!(part(None, false).unwrap(), Part::Test);
+        assert_eq!(part(None, true).unwrap(), Part::All);
+        assert_eq!(part(Some(Part::Train), true).unwrap(), Part::Train);
+        for (split, include_train) in [(Part::Train, false), (Part::All, false), (Part::Test, true)] {
+            assert_eq!(part(Some(split), include_train).unwrap_err().exit_code(), 2);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The command line: one file per subcommand, which reads its arguments, calls the library and shows the result.
+//!
+//! Results go to stdout, everything else to stderr.
+
+mod config;
+mod eval;
+mod info;
+mod prepare;
+mod score;
+mod synth;
+mod train;
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::train::progress::Mode;
+
+/// Finds anomalous users, products and sellers in marketplace graphs.
+#[derive(Debug, Parser)]
+#[command(name = "graphsieve", version, propagate_version = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Show no progress and no notes, only results and errors
+    #[arg(long, global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Prepare(prepare::Arguments),
+    Synth(synth::Arguments),
+    Train(train::Arguments),
+    Score(score::Arguments),
+    Eval(eval::Arguments),
+    Info(info::Arguments),
+    Config(config::Arguments),
+}
+
+/// Runs a command line.
+///
+/// # Errors
+/// What the command reports; [`Error::exit_code`] is the exit status.
+pub fn run(cli: Cli) -> Result<()> {
+    let console = Console { quiet: cli.quiet };
+    match cli.command {
+        Command::Prepare(arguments) => prepare::run(arguments, console),
+        Command::Synth(arguments) => synth::run(arguments, console),
+        Command::Train(arguments) => train::run(arguments, console),
+        Command::Score(arguments) => score::run(arguments, console),
+        Command::Eval(arguments) => eval::run(arguments),
+        Command::Info(arguments) => info::run(arguments),
+        Command::Config(arguments) => config::run(arguments),
+    }
+}
+
+/// How a result is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For machines
+    Json,
+}
+
+impl Format {
+    /// Shows `result` on stdout.
+    fn print(self, result: &(impl Display + Serialize)) -> Result<()> {
+        match self {
+            Format::Table => print(result),
+            Format::Json => {
+                let text = serde_json::to_string_pretty(result);
+                print(&text.map_err(|fault| Error::io("stdout", "write", fault.into()))?)
+            }
+        }
+    }
+}
+
+/// Writes a result to stdout, ending in one line end.
+fn print(result: &impl Display) -> Result<()> {
+    let text = result.to_string();
+    let mut stdout = io::stdout().lock();
+    let written = writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush());
+    match written {
+        // A reader such as `head` has seen enough.
+        Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|source| Error::io("stdout", "write", source)),
+    }
+}
+
+/// What is said besides results.
+#[derive(Debug, Clone, Copy)]
+struct Console {
+    quiet: bool,
+}
+
+impl Console {
+    fn progress(self) -> Mode {
+        if self.quiet { Mode::Quiet } else { Mode::detect() }
+    }
+
+    /// A line on stderr that the user may miss.
+    fn note(self, text: impl Display) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+}
+
+/// Refuses an output directory that could not be written in the end, before any work is done.
+fn check_new_directory(dir: &Path) -> Result<()> {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => exists(dir, "choose another directory, or remove this one yourself"),
+        },
+        Err(refused) if refused.kind() == io::ErrorKind::NotFound => check_ancestor(dir),
+        Err(refused) => Err(Error::io(dir, "create", refused)),
+    }
+}
+
+/// Refuses an output file that exists (unless `force`) or that could not be written in the end.
+fn check_new_file(path: &Path, force: bool) -> Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(Error::io(path, "write", io::ErrorKind::IsADirectory.into())),
+        Ok(_) if force => Ok(()),
+        Ok(_) => exists(path, "choose another name, or give --force to replace it"),
+        Err(refused) if refused.kind() == io::ErrorKind::NotFound => check_ancestor(path),
+        Err(refused) => Err(Error::io(path, "write", refused)),
+    }
+}
+
+/// The nearest ancestor that exists has to be a directory.
+fn check_ancestor(path: &Path) -> Result<()> {
+    match path.ancestors().skip(1).find(|ancestor| ancestor.exists()) {
+        Some(ancestor) if !ancestor.is_dir() => Err(Error::io(path, "create", io::ErrorKind::NotADirectory.into())),
+        _ => Ok(()),
+    }
+}
+
+fn exists(path: &Path, help: &str) -> Result<()> {
+    Err(Error::Exists { path: path.into(), help: help.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_argument_is_explained() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{} has no description", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn an_output_that_cannot_be_written_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(check_new_directory(dir.path()).is_ok(), "an empty directory is taken");
+        assert!(check_new_directory(&dir.path().join("a/b")).is_ok());
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(check_new_directory(dir.path()), Err(Error::Exists { .. })));
+        assert!(matches!(check_new_directory(&file), Err(Error::Io { .. })));
+        assert!(matches!(check_new_directory(&file.join("below/it")), Err(Error::Io { .. })));
+        assert!(matches!(check_new_file(&file, false), Err(Error::Exists { .. })));
+        assert!(check_new_file(&file, true).is_ok() && check_new_file(&dir.path().join("new"), false).is_ok());
+        assert!(matches!(check_new_file(dir.path(), true), Err(Error::Io { .. })));
+    }
+}

@@ -1,0 +1,55 @@
+//! `graphsieve train`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Console;
+use crate::backend::{self, with_backend};
+use crate::config::RunConfig;
+use crate::error::Result;
+use crate::train::run_dir::RunDir;
+use crate::train::{self, RunOptions};
+
+/// Train what a configuration file describes, or go on with a run
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// TOML file, see configs/README.md [with --resume: that of the run]
+    #[arg(value_name = "CONFIG", required_unless_present = "resume")]
+    config: Option<PathBuf>,
+
+    /// Replace a key of the file, e.g. train.epochs=20; the last one wins
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
+    #[arg(long, default_value = "auto")]
+    device: String,
+
+    /// Name of the run, part of its directory's name [default: the key `name` of the file]
+    #[arg(long, conflicts_with = "resume")]
+    name: Option<String>,
+
+    /// Go on with this run from its last checkpoint
+    #[arg(long, value_name = "RUN")]
+    resume: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    let file = match (&arguments.config, &arguments.resume) {
+        (None, Some(run)) => RunDir::open(run)?.config(),
+        (file, _) => file.clone().unwrap_or_default(),
+    };
+    let mut config = RunConfig::load(&file, &arguments.set)?;
+    if let Some(name) = arguments.name {
+        config.set_name(name);
+    }
+    let choice = backend::choose(&arguments.device)?;
+    let device = backend::description(&choice.device);
+    console.note(format_args!("device: {device}; {}", choice.reason));
+    let options = RunOptions { device, resume: arguments.resume, progress: console.progress() };
+    let outcome = with_backend!(choice.device, |B, d| train::run::<B>(config, &options, &d))?;
+    super::print(&outcome)?;
+    console.note(outcome.files()?);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! A typed graph on a device.
+
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor, TensorData};
+use graphsieve_kernels::Csr;
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::graph::{Adjacency, HeteroGraph, NodeType, Relation};
+
+/// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
+#[derive(Clone, Debug)]
+pub struct DeviceGraph<B: Backend> {
+    pub node_types: Vec<NodeType>,
+    /// Weight-sharing groups in order of first use.
+    pub streams: Vec<String>,
+    pub relations: Vec<DeviceRelation<B>>,
+}
+
+/// One relation on the device.
+#[derive(Clone, Debug)]
+pub struct DeviceRelation<B: Backend> {
+    /// Index of the source's node type.
+    pub src: usize,
+    /// Index of the destination's node type.
+    pub dst: usize,
+    /// Index into [`DeviceGraph::streams`].
+    pub stream: usize,
+    /// Rows are destinations, entries are sources, both local to their types.
+    pub csr: Csr<B>,
+}
+
+impl<B: Backend> DeviceGraph<B> {
+    /// Uploads every adjacency once.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when a relation does not fit what the kernels can index.
+    pub fn upload(graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
+        let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
+        let mut uploaded: Vec<(Arc<Adjacency>, Csr<B>)> = Vec::new();
+        let mut relations = Vec::new();
+        for relation in graph.relations() {
+            // The partner's upload holds these arrays already, rows and columns exchanged.
+            let partner = uploaded.iter().find(|(reverse, _)| Arc::ptr_eq(reverse, &relation.forward));
+            let csr = match partner {
+                Some((_, csr)) if !relation.is_symmetric() => csr.reverse(),
+                _ => upload::<B>(relation, device)?,
+            };
+            uploaded.push((relation.reverse.clone(), csr.clone()));
+            let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
+            relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr });
+        }
+        Ok(Self { node_types: graph.node_types().to_vec(), streams, relations })
+    }
+
+    /// Number of distinct streams into a node type.
+    pub fn streams_into(&self, node_type: usize) -> usize {
+        let into = |s: &usize| self.relations.iter().any(|r| r.dst == node_type && r.stream == *s);
+        (0..self.streams.len()).filter(into).count()
+    }
+
+    /// Entries of all relations: the edges that one layer visits.
+    pub fn num_edges(&self) -> usize {
+        self.relations.iter().map(|r| r.csr.num_edges()).sum()
+    }
+}
+
+impl<B: Backend> DeviceGraph<Autodiff<B>> {
+    /// The same arrays for passes that record nothing.
+    pub fn inner(&self) -> DeviceGraph<B> {
+        let relation = |r: &DeviceRelation<Autodiff<B>>| DeviceRelation {
+            src: r.src,
+            dst: r.dst,
+            stream: r.stream,
+            csr: r.csr.clone().inner(),
+        };
+        DeviceGraph {
+            node_types: self.node_types.clone(),
+            streams: self.streams.clone(),
+            relations: self.relations.iter().map(relation).collect(),
+        }
+    }
+}
+
+fn upload<B: Backend>(relation: &Relation, device: &B::Device) -> Result<Csr<B>> {
+    let (forward, reverse) = (&relation.forward, &relation.reverse);
+    let csr = if relation.is_symmetric() {
+        Csr::from_host_symmetric(forward.row_ptr(), forward.col_idx(), device)
+    } else {
+        let rows = (forward.row_ptr(), forward.col_idx());
+        Csr::from_host_with_reverse(rows, (reverse.row_ptr(), reverse.col_idx()), device)
+    };
+    csr.map_err(|problem| Error::Data {
+        what: format!("relation {}", relation.name),
+        expected: "an adjacency that the kernels can index".into(),
+        found: problem.to_string(),
+        help: "split the graph".into(),
+    })
+}
+
+/// Uploads a host matrix `[rows, width]`, one tensor per node type, stored as `dtype`.
+pub fn upload_by_type<B: Backend>(
+    node_types: &[NodeType],
+    width: usize,
+    dtype: DType,
+    device: &B::Device,
+    value: impl Fn(usize) -> f32 + Sync,
+) -> Vec<Tensor<B, 2>> {
+    node_types
+        .iter()
+        .map(|t| {
+            let elements = t.offset * width..(t.offset + t.count) * width;
+            let shape = [t.count, width];
+            let data = match dtype {
+                DType::F16 => {
+                    let values: Vec<half::f16> =
+                        elements.into_par_iter().map(|k| half::f16::from_f32(value(k))).collect();
+                    TensorData::new(values, shape)
+                }
+                DType::BF16 => {
+                    let values: Vec<half::bf16> =
+                        elements.into_par_iter().map(|k| half::bf16::from_f32(value(k))).collect();
+                    TensorData::new(values, shape)
+                }
+                _ => TensorData::new(elements.into_par_iter().map(&value).collect::<Vec<f32>>(), shape),
+            };
+            Tensor::from_data(data, (device, dtype))
+        })
+        .collect()
+}

@@ -1,0 +1,15 @@
+//! The two models as Burn modules, generic in the backend and in the set of relations.
+//!
+//! [`TripleStreamGae`] (Stage 1) learns embeddings without labels, [`TripleStreamGat`] (Stage 2) turns embeddings and a
+//! few labels into a score for every node. Training and inference call the same operators of `graphsieve-kernels`.
+
+pub mod attention;
+pub mod auto_encoder;
+pub mod device_graph;
+pub mod parameters;
+pub mod weights;
+
+pub use attention::{AttentionSpec, Pass, TripleStreamGat};
+pub use auto_encoder::{AutoEncoderSpec, TripleStreamGae};
+pub use device_graph::DeviceGraph;
+pub use weights::{ModelSpec, Weights};

@@ -1,0 +1,145 @@
+//! Full-graph inference without gradients.
+
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::GraphBackend;
+use ndarray::{Array1, Array2};
+
+use super::ScoreOptions;
+use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
+use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
+use crate::models::device_graph::{DeviceGraph, upload_by_type};
+use crate::models::parameters::{Parameters, to_host};
+use crate::models::weights::{ModelSpec, Weights};
+
+/// Scores and refined embeddings of every node, by global id.
+pub struct Scored {
+    /// In [0, 1]; higher is more anomalous.
+    pub scores: Vec<f32>,
+    /// `[nodes, width]`, row-major.
+    pub embeddings: Vec<f32>,
+    /// Width of an embedding.
+    pub width: usize,
+}
+
+/// Scores of every node with a Stage-2 model.
+pub fn attention_scores<B: GraphBackend>(
+    model: &TripleStreamGat<B>,
+    graph: &DeviceGraph<B>,
+    x: &[Tensor<B, 2>],
+    chunk_rows: Option<usize>,
+) -> Scored {
+    let mut scored = Scored { scores: Vec::new(), embeddings: Vec::new(), width: 0 };
+    for h in model.embed(graph, x, Pass { drop_edge: None, chunk_rows }) {
+        scored.width = h.dims()[1];
+        let logits = to_host(model.logits(h.clone()));
+        scored.scores.extend(logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())));
+        scored.embeddings.extend(to_host(h));
+    }
+    scored
+}
+
+/// Scores the graph of a data directory with a checkpoint and writes the result.
+///
+/// # Errors
+/// A checkpoint, data or input that cannot be read or do not fit each other, or an output that cannot be written.
+pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Scored> {
+    let (weights, file) = Weights::read(&options.checkpoint)?;
+    let ModelSpec::Attention(spec) = &weights.spec else {
+        let help = "score with a Stage-2 checkpoint; the embeddings of a Stage-1 run are in its directory";
+        return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
+    };
+    let dataset = Dataset::open(&options.data)?;
+    let spec = for_graph(spec, &dataset.graph, &file)?;
+    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
+    let x = input::<B>(options, &spec, &dataset, device)?;
+    let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
+    let scored = attention_scores(&model, &graph, &x, None);
+    write_npy_f32(&options.out, &Array1::from_vec(scored.scores.clone()))?;
+    if let Some(path) = &options.embeddings_out {
+        write_npy_f32(path, &matrix(&scored))?;
+    }
+    Ok(scored)
+}
+
+/// The refined embeddings as a matrix.
+pub fn matrix(scored: &Scored) -> Array2<f32> {
+    let shape = (scored.scores.len(), scored.width);
+    Array2::from_shape_vec(shape, scored.embeddings.clone())
+        .unwrap_or_else(|e| unreachable!("one row per score: {e}"))
+}
+
+/// The model's shape with the streams in the graph's order.
+fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &std::path::Path) -> Result<AttentionSpec> {
+    let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
+    let same = streams.len() == spec.streams.len() && streams.iter().all(|s| spec.streams.contains(s));
+    if !same {
+        let help = "score a graph with the relations that the model was trained on";
+        let (expected, found) = (format!("streams {}", streams.join(", ")), spec.streams.join(", "));
+        return Err(Error::format(file, "streams", expected, found, help));
+    }
+    Ok(AttentionSpec { streams, ..spec.clone() })
+}
+
+fn input<B: GraphBackend>(
+    options: &ScoreOptions,
+    spec: &AttentionSpec,
+    dataset: &Dataset,
+    device: &B::Device,
+) -> Result<Vec<Tensor<B, 2>>> {
+    let trained_on = match RunConfig::load(&options.checkpoint.join("config.toml"), &[]) {
+        Ok(RunConfig::Stage2(config)) if options.checkpoint.is_dir() => Some(config.data),
+        _ => None,
+    };
+    let place = options.input.clone().or_else(|| trained_on.as_ref().and_then(|data| data.embeddings.clone()));
+    let from_features = options.input.is_none() && trained_on.is_some_and(|d| d.input == Stage2Input::Features);
+    let data = Stage2Data {
+        path: options.data.clone(),
+        input: if from_features { Stage2Input::Features } else { Stage2Input::Embeddings },
+        embeddings: place,
+    };
+    stage2_input(&data, dataset, Some(spec.input), DType::F32, device).map(|(x, _)| x)
+}
+
+/// What a Stage-2 model starts from: one tensor per node type, and its width.
+///
+/// # Errors
+/// When the embeddings or features are missing, or have another width than `expected_width`.
+pub fn stage2_input<B: GraphBackend>(
+    data: &Stage2Data,
+    dataset: &Dataset,
+    expected_width: Option<usize>,
+    dtype: DType,
+    device: &B::Device,
+) -> Result<(Vec<Tensor<B, 2>>, usize)> {
+    let node_types = dataset.graph.node_types();
+    let check = |what: std::path::PathBuf, width: usize| match expected_width {
+        Some(expected) if expected != width => Err(Error::format(
+            what,
+            "width",
+            format!("{expected} columns, as the model was trained on"),
+            width.to_string(),
+            "give the embeddings or features that belong to this model",
+        )),
+        _ => Ok(()),
+    };
+    match data.input {
+        Stage2Input::Features => {
+            let features = dataset.features.as_ref().ok_or_else(|| {
+                let help = format!("use data.input = \"embeddings\" with a {EMBEDDINGS_FILE}");
+                Error::format(&data.path, "features", "a feature file", "none", help)
+            })?;
+            check(data.path.clone(), features.dim())?;
+            let values = features.as_f16();
+            Ok((upload_by_type(node_types, features.dim(), dtype, device, |k| values[k].to_f32()), features.dim()))
+        }
+        Stage2Input::Embeddings => {
+            let file = data.embeddings_file();
+            let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
+            check(file, z.ncols())?;
+            let values = z.as_slice().unwrap_or_else(|| unreachable!("embeddings are read in row-major order"));
+            Ok((upload_by_type(node_types, z.ncols(), dtype, device, |k| values[k]), z.ncols()))
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! From a checkpoint to scores: full-graph inference, and the evaluation of scores against labels.
+
+pub mod evaluate;
+mod inference;
+
+pub use inference::{Scored, attention_scores, matrix, run, stage2_input};
+
+use std::path::PathBuf;
+
+/// What `graphsieve score` is asked for.
+#[derive(Clone, Debug)]
+pub struct ScoreOptions {
+    /// A checkpoint file or a run directory.
+    pub checkpoint: PathBuf,
+    /// The data directory.
+    pub data: PathBuf,
+    /// Where the scores go: `.npy`, f32, one per node.
+    pub out: PathBuf,
+    /// Where the refined embeddings go, if anywhere.
+    pub embeddings_out: Option<PathBuf>,
+    /// The input of the model: a `.npy` file or a Stage-1 run. Default: what the run was trained on, else
+    /// `Z_embeddings_stage1.npy` of the data directory.
+    pub input: Option<PathBuf>,
+}

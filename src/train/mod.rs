@@ -1,0 +1,99 @@
+//! Training: the loops of both stages, run directories, checkpoints, progress.
+
+pub mod edges;
+pub mod interrupt;
+pub mod loss;
+pub mod optimiser;
+pub mod plots;
+pub mod progress;
+pub mod run_dir;
+mod session;
+pub mod stage1;
+pub mod stage2;
+
+use std::fmt;
+use std::fs;
+
+use graphsieve_kernels::GraphBackend;
+
+use crate::config::{PipelineConfig, RunConfig};
+use crate::data::synth;
+use crate::error::Result;
+use crate::train::progress::{StageProgress, Unit};
+use crate::train::run_dir::RunDir;
+
+pub use session::RunOptions;
+pub use stage1::Stage1Outcome;
+pub use stage2::Stage2Outcome;
+
+/// What a run leaves, for the closing message.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub stage1: Option<Stage1Outcome>,
+    pub stage2: Option<Stage2Outcome>,
+}
+
+impl Outcome {
+    /// What was written where.
+    ///
+    /// # Errors
+    /// When a run directory cannot be read.
+    pub fn files(&self) -> Result<String> {
+        let runs = self.stage1.iter().map(|s| &s.run).chain(self.stage2.iter().map(|s| &s.run));
+        let summaries: Result<Vec<String>> = runs.map(|run| RunDir::open(run)?.summary()).collect();
+        Ok(summaries?.join("\n"))
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(stage1) = &self.stage1 {
+            let m = &stage1.metrics;
+            writeln!(
+                f,
+                "Stage 1: loss {:.4}; on pairs not trained on: edge AUC {:.4}, P(edge) {:.4}, P(no edge) {:.4}",
+                stage1.loss, m.edge_auc, m.p_positive, m.p_negative
+            )?;
+        }
+        match &self.stage2 {
+            Some(stage2) => write!(f, "Stage 2: {stage2}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs what a configuration describes on backend `B`.
+///
+/// # Errors
+/// Data, a checkpoint or an output that cannot be used, a loss that is not finite, or an interruption.
+pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B::Device) -> Result<Outcome> {
+    match config {
+        RunConfig::Stage1(config) => {
+            let stage1 = stage1::run::<B>(&config, options, device)?;
+            Ok(Outcome { stage1: Some(stage1), stage2: None })
+        }
+        RunConfig::Stage2(config) => {
+            let stage2 = stage2::run::<B>(&config, options, device)?;
+            Ok(Outcome { stage1: None, stage2: Some(stage2) })
+        }
+        RunConfig::Pipeline(config) => {
+            marketplace(&config, options)?;
+            let stage1 = stage1::run::<B>(&config.stage1, options, device)?;
+            let mut second = config.stage2.clone();
+            second.data.embeddings = Some(stage1.run.clone());
+            let stage2 = stage2::run::<B>(&second, options, device)?;
+            Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2) })
+        }
+    }
+}
+
+/// Makes the synthetic marketplace of a pipeline, unless an earlier run made it.
+fn marketplace(config: &PipelineConfig, options: &RunOptions) -> Result<()> {
+    let path = &config.data.path;
+    if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Ok(());
+    }
+    let progress = StageProgress::with_mode(Unit::Items, options.progress);
+    let dataset = synth::generate(&config.synth.marketplace(), &progress.callback())?;
+    dataset.write(path).map(|_| ())
+}

@@ -1,0 +1,190 @@
+//! What both stages share around their loops: run directory, log, progress, checkpoints, interruption.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use graphsieve_kernels::GraphBackend;
+use serde::{Deserialize, Serialize};
+
+use super::interrupt;
+use super::optimiser::{LossScale, Optimiser};
+use super::progress::{Mode, Progress, Unit, rate};
+use super::run_dir::{Meta, MetricsLog, RunDir};
+use crate::config::TrainConfig;
+use crate::error::{Error, Result};
+use crate::models::parameters::Export;
+use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
+
+/// How a training is started, besides its configuration.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Description of the device, for `meta.json`.
+    pub device: String,
+    /// The run directory to go on with.
+    pub resume: Option<PathBuf>,
+    /// How progress is shown.
+    pub progress: Mode,
+}
+
+/// Position of a training, kept in its `last` checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Position {
+    /// Last finished epoch; epochs count from 1.
+    pub epoch: usize,
+    /// Epoch of the best checkpoint, 0 before the first validation.
+    pub best_epoch: usize,
+    /// Validation metric of the best checkpoint.
+    pub best_metric: f64,
+    /// Of an f16 run.
+    pub loss_scale: Option<LossScale>,
+}
+
+/// One running training.
+pub struct Session {
+    pub run: RunDir,
+    pub position: Position,
+    log: MetricsLog,
+    progress: Progress,
+    started: Instant,
+    epochs: usize,
+    edges_per_epoch: usize,
+    /// Last epoch before this process.
+    resumed_at: usize,
+}
+
+/// File of the checkpoint with the best validation metric.
+pub fn best_file(run: &RunDir) -> PathBuf {
+    run.best_checkpoint().with_extension(NATIVE_EXTENSION)
+}
+
+/// File of the checkpoint to go on from.
+pub fn last_file(run: &RunDir) -> PathBuf {
+    run.last_checkpoint().with_extension(NATIVE_EXTENSION)
+}
+
+/// Opens the run to resume, with its last checkpoint, or makes a new one.
+pub fn open_or_create(
+    options: &RunOptions,
+    runs: &Path,
+    name: &str,
+    seed: u64,
+    config_toml: &str,
+) -> Result<(RunDir, Option<Weights>)> {
+    match &options.resume {
+        None => Ok((RunDir::create(runs, name, config_toml, Meta::now(options.device.clone(), seed))?, None)),
+        Some(path) => {
+            let run = RunDir::open(path)?;
+            let (weights, _) = Weights::read(&last_file(&run))?;
+            Ok((run, Some(weights)))
+        }
+    }
+}
+
+impl Session {
+    /// Starts the log and the progress bar.
+    pub fn new(
+        run: RunDir,
+        position: Position,
+        title: &str,
+        train: &TrainConfig,
+        edges_per_epoch: usize,
+        mode: Mode,
+    ) -> Result<Self> {
+        let log = run.metrics_log(position.epoch as u64)?;
+        let progress = Progress::with_mode(title, train.epochs as u64, Unit::Items, mode);
+        progress.start_at(position.epoch as u64);
+        interrupt::install();
+        let (epochs, resumed_at) = (train.epochs, position.epoch);
+        Ok(Self { run, position, log, progress, started: Instant::now(), epochs, edges_per_epoch, resumed_at })
+    }
+
+    /// Records a finished epoch.
+    pub fn log(&mut self, epoch: usize, values: &impl Serialize) -> Result<()> {
+        self.log.append(epoch as u64, values)
+    }
+
+    /// Shows the progress after `epoch`.
+    pub fn show(&self, epoch: usize, message: &str) {
+        let edges = self.edges_per_epoch as f64 * (epoch - self.resumed_at) as f64;
+        let speed = rate(edges, self.started.elapsed(), "edges");
+        self.progress.update(epoch as u64, &format!("{message}  {speed}"));
+    }
+
+    /// Ends the progress display.
+    pub fn finish(&self, message: &str) {
+        self.progress.finish(message);
+    }
+
+    /// Writes the checkpoint to go on from.
+    pub fn save_last<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
+        &mut self,
+        spec: &ModelSpec,
+        tensors: Export,
+        optimiser: &Optimiser<B, M>,
+    ) -> Result<()> {
+        self.log.sync()?;
+        self.position.loss_scale = optimiser.loss_scale();
+        let progress = serde_json::to_string(&self.position).unwrap_or_default();
+        let training = TrainingState { progress, optimiser: optimiser.save() };
+        let weights = Weights { spec: spec.clone(), tensors: tensors.0, training: Some(training) };
+        weights.write_native(&last_file(&self.run))
+    }
+
+    /// Writes the best checkpoint, and the same weights as safetensors for other programs.
+    pub fn save_best(&mut self, spec: &ModelSpec, tensors: Export) -> Result<()> {
+        let weights = Weights { spec: spec.clone(), tensors: tensors.0, training: None };
+        weights.write_native(&best_file(&self.run))?;
+        weights.write_safetensors(&best_file(&self.run).with_extension("safetensors"))
+    }
+
+    /// Whether a checkpoint is due after `epoch`.
+    pub fn checkpoint_due(&self, epoch: usize, train: &TrainConfig) -> bool {
+        epoch == self.epochs || epoch.is_multiple_of(train.checkpoint_every) || interrupt::requested()
+    }
+
+    /// After a Ctrl-C: how to go on. Call it when everything is saved.
+    pub fn stop_if_asked(&self, epoch: usize) -> Result<()> {
+        if !interrupt::requested() || epoch == self.epochs {
+            return Ok(());
+        }
+        self.progress.finish("interrupted");
+        let resume = format!("graphsieve train --resume {}", self.run.path().display());
+        Err(Error::Interrupted { epoch, resume })
+    }
+}
+
+/// The position kept in a checkpoint, and the optimiser's state.
+pub fn restore<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
+    run: &RunDir,
+    weights: &Weights,
+    optimiser: Optimiser<B, M>,
+    device: &B::Device,
+) -> Result<(Position, Optimiser<B, M>)> {
+    let file = last_file(run);
+    let help = "the checkpoint is damaged or of another version; start a new run";
+    let Some(training) = &weights.training else {
+        return Err(Error::format(&file, "optimiser", "the state of a training", "weights alone", help));
+    };
+    let position: Position = serde_json::from_str(&training.progress)
+        .map_err(|e| Error::format(&file, "progress", "the position of a training", e.to_string(), help))?;
+    let mut optimiser = optimiser
+        .load(training.optimiser.clone(), device)
+        .map_err(|e| Error::format(&file, "optimiser", "the state of an optimiser", e, help))?;
+    optimiser.set_loss_scale(position.loss_scale);
+    Ok((position, optimiser))
+}
+
+/// Fails when a value of the loss is not finite.
+pub fn check_finite(term: &str, value: f32, epoch: usize) -> Result<()> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    Err(Error::NonFinite {
+        term: term.into(),
+        value: f64::from(value),
+        epoch,
+        help: "lower train.learning_rate, set train.clip_norm, or use precision f32".into(),
+    })
+}

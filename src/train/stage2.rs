@@ -1,0 +1,307 @@
+//! Stage 2: the loop of the graph attention network.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::tensor::{Tensor, TensorData, activation};
+use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
+use ndarray::{Array1, Array2};
+use serde::Serialize;
+
+use super::edges::{Purpose, sample_edges};
+use super::loss::bce_with_logits_sum;
+use super::optimiser::{Optimiser, dtype, learning_rate};
+use super::plots::{self, Series};
+use super::session::{Position, RunOptions, Session, best_file, check_finite, last_file, open_or_create, restore};
+use crate::config::{RunConfig, SplitConfig, Stage2Config};
+use crate::data::logistic::LogisticRegression;
+use crate::data::split::{Split, SplitFractions};
+use crate::error::{Error, Result};
+use crate::graph::formats::atomic_write;
+use crate::graph::{Dataset, HeteroGraph, write_npy_f32};
+use crate::metrics::{Ranking, roc_auc};
+use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat};
+use crate::models::device_graph::DeviceGraph;
+use crate::models::parameters::{Parameters, to_host};
+use crate::models::weights::{ModelSpec, Weights};
+use crate::score::evaluate::{Evaluation, evaluate_split};
+use crate::score::{attention_scores, matrix, stage2_input};
+
+/// One line of `metrics.jsonl`.
+#[derive(Serialize)]
+struct EpochLine {
+    loss: f32,
+    supervised: f32,
+    unsupervised: f32,
+    learning_rate: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_auc: Option<f64>,
+}
+
+/// What a finished Stage 2 leaves.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stage2Outcome {
+    pub run: PathBuf,
+    pub best_epoch: usize,
+    /// Of the best checkpoint, on the validation and the test part.
+    pub evaluation: Evaluation,
+    /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
+    pub baseline_auc: Option<f64>,
+}
+
+impl fmt::Display for Stage2Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "best epoch {}, held-out test labels:\n{}", self.best_epoch, self.evaluation.test)?;
+        match self.baseline_auc {
+            Some(auc) => write!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The split that a configuration means.
+pub fn split_of(graph: &HeteroGraph, entries: &[(u32, u8)], split: &SplitConfig) -> Result<Split> {
+    let fractions = SplitFractions { train: split.train, validation: split.validation, test: split.test };
+    Split::stratified(entries, |node| graph.type_of(node as usize), fractions, split.seed)
+}
+
+/// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels.
+///
+/// # Errors
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
+/// interruption (everything is saved then).
+pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
+    let dataset = Dataset::open(&config.data.path)?;
+    let host = &dataset.graph;
+    let labels = dataset.labels.as_ref().ok_or_else(|| {
+        let help = "Stage 2 learns from labels; add labels.npy to the data directory";
+        Error::format(&config.data.path, "labels.npy", "labelled nodes", "no such file", help)
+    })?;
+    let split = split_of(host, &labels.entries, &config.split)?;
+    let storage = dtype(config.train.precision);
+    let (x, input) = stage2_input::<Autodiff<B>>(&config.data, &dataset, None, storage, device)?;
+    let spec = AttentionSpec {
+        streams: host.streams().into_iter().map(String::from).collect(),
+        input,
+        hidden: config.model.hidden,
+        output: config.model.out,
+        heads: config.model.heads,
+        negative_slope: config.model.negative_slope as f32,
+    };
+    let toml = RunConfig::Stage2(config.clone()).to_toml()?;
+    let (run, checkpoint) = open_or_create(options, &config.output.dir, &config.name, config.seed, &toml)?;
+
+    let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
+    let inner_graph = graph.inner();
+    let inner_x: Vec<Tensor<B, 2>> = x.iter().map(|x| x.clone().inner()).collect();
+    let last = last_file(&run);
+    let mut parameters = match &checkpoint {
+        Some(weights) => Parameters::from_tensors(&weights.tensors, &last, device),
+        None => Parameters::from_seed(config.seed, device),
+    };
+    let mut model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut parameters)?;
+    let mut optimiser = Optimiser::<B, _>::new(&config.train);
+    let mut position = Position::default();
+    if let Some(weights) = &checkpoint {
+        (position, optimiser) = restore(&run, weights, optimiser, device)?;
+    }
+    let model_spec = ModelSpec::Attention(spec.clone());
+    let mut session = Session::new(run, position, "stage 2", &config.train, 2 * graph.num_edges(), options.progress)?;
+
+    let chunk_rows = config.train.chunk_size;
+    let train_labels = LabelledRows::<Autodiff<B>>::new(host, &split.train, device);
+    let mut pending = Vec::new();
+    let mut shown_loss = f32::NAN;
+    for epoch in position.epoch + 1..=config.train.epochs {
+        let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
+        let pass = Pass { drop_edge: Some(drop_edge), chunk_rows };
+        let rate = learning_rate(&config.train, epoch);
+        let h = model.embed(&graph, &x, pass);
+        let supervised = train_labels.loss(&model, &h);
+        let unsupervised = smoothness(config, host, &model, &h, epoch, device);
+        let loss = supervised.clone() + unsupervised.clone() * config.loss.lambda_unsup;
+        pending.push((epoch, rate, [loss.clone(), supervised, unsupervised].map(Tensor::inner)));
+        model = optimiser.step(model, loss, rate);
+
+        session.position.epoch = epoch;
+        let due = epoch == config.train.epochs || epoch.is_multiple_of(config.train.validate_every);
+        let save = session.checkpoint_due(epoch, &config.train);
+        if !due && !save {
+            continue;
+        }
+        let validation_auc = match due {
+            true => {
+                let scored = attention_scores(&model.valid(), &inner_graph, &inner_x, chunk_rows);
+                Some(part_auc(&scored.scores, &split.validation)?)
+            }
+            false => None,
+        };
+        for (at, rate, terms) in pending.drain(..) {
+            let [loss, supervised, unsupervised] = terms.map(|term| to_host(term)[0]);
+            check_finite("the supervised loss", supervised, at)?;
+            check_finite("the unsupervised loss", unsupervised, at)?;
+            let validation_auc = validation_auc.filter(|_| at == epoch);
+            shown_loss = loss;
+            session.log(at, &EpochLine { loss, supervised, unsupervised, learning_rate: rate, validation_auc })?;
+        }
+        if let Some(auc) = validation_auc
+            && (session.position.best_epoch == 0 || auc > session.position.best_metric)
+        {
+            session.position.best_epoch = epoch;
+            session.position.best_metric = auc;
+            session.save_best(&model_spec, model.export(&spec))?;
+        }
+        session.show(epoch, &format!("loss {shown_loss:.4}  best validation AUC {:.4}", session.position.best_metric));
+        if save {
+            session.save_last(&model_spec, model.export(&spec), &optimiser)?;
+            session.stop_if_asked(epoch)?;
+        }
+    }
+
+    let file = best_file(&session.run);
+    let (best, _) = Weights::read(&file)?;
+    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&best.tensors, &file, device))?;
+    let scored = attention_scores(&model, &inner_graph, &inner_x, chunk_rows);
+    write_npy_f32(session.run.output("anomaly_scores_stage2.npy"), &Array1::from_vec(scored.scores.clone()))?;
+    write_npy_f32(session.run.output("Z_stage2.npy"), &matrix(&scored))?;
+    let outcome = Stage2Outcome {
+        run: session.run.path().to_path_buf(),
+        best_epoch: session.position.best_epoch,
+        evaluation: evaluate_split(&scored.scores, host, &split)?,
+        baseline_auc: baseline(&dataset, &split)?,
+    };
+    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    if config.output.plots {
+        plot(&session, &scored.scores, &split, outcome.evaluation.threshold)?;
+    }
+    session.finish(&format!("best validation AUC {:.4}", session.position.best_metric));
+    Ok(outcome)
+}
+
+/// Labelled nodes of every type, ready to be gathered.
+struct LabelledRows<B: GraphBackend> {
+    /// Node type, its labelled rows, their labels.
+    parts: Vec<(usize, RowIndex<B>, Tensor<B, 1>)>,
+    total: usize,
+}
+
+impl<B: GraphBackend> LabelledRows<B> {
+    fn new(graph: &HeteroGraph, entries: &[(u32, u8)], device: &B::Device) -> Self {
+        let mut parts = Vec::new();
+        for (t, node_type) in graph.node_types().iter().enumerate() {
+            let own: Vec<&(u32, u8)> = entries.iter().filter(|(node, _)| graph.type_of(*node as usize) == t).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let rows: Vec<u32> = own.iter().map(|(node, _)| node - node_type.offset as u32).collect();
+            let labels: Vec<f32> = own.iter().map(|(_, label)| f32::from(*label)).collect();
+            let labels = TensorData::new(labels, [rows.len()]);
+            let index = RowIndex::new(&rows, node_type.count, device);
+            parts.push((t, index, Tensor::from_data(labels, device)));
+        }
+        Self { parts, total: entries.len() }
+    }
+
+    /// Mean cross-entropy over all labelled nodes.
+    fn loss(&self, model: &TripleStreamGat<B>, h: &[Tensor<B, 2>]) -> Tensor<B, 1> {
+        let terms = self.parts.iter().map(|(t, rows, labels)| {
+            bce_with_logits_sum(model.logits(gather_rows(h[*t].clone(), rows)), labels.clone())
+        });
+        let sum = terms.reduce(|a, b| a + b).unwrap_or_else(|| unreachable!("a split has training labels"));
+        sum / self.total as f64
+    }
+}
+
+/// Mean over relations of the mean squared difference of the scores at both ends of sampled edges.
+fn smoothness<B: GraphBackend>(
+    config: &Stage2Config,
+    host: &HeteroGraph,
+    model: &TripleStreamGat<Autodiff<B>>,
+    h: &[Tensor<Autodiff<B>, 2>],
+    epoch: usize,
+    device: &B::Device,
+) -> Tensor<Autodiff<B>, 1> {
+    let samples = config.loss.samples_per_relation;
+    let scores = |t: usize, rows: &[u32]| {
+        let index = RowIndex::new(rows, host.node_types()[t].count, device);
+        activation::sigmoid(model.logits(gather_rows(h[t].clone(), &index)))
+    };
+    let mut terms = Vec::new();
+    for (id, relation) in host.relations().iter().enumerate().filter(|(_, r)| r.primary) {
+        let (edges, _) = sample_edges(relation, id, samples, config.seed, Purpose::Smoothness, epoch as u64);
+        if !edges.is_empty() {
+            let difference = scores(relation.dst, &edges.dst) - scores(relation.src, &edges.src);
+            terms.push((difference.clone() * difference).mean());
+        }
+    }
+    let relations = terms.len().max(1) as f64;
+    match terms.into_iter().reduce(|a, b| a + b) {
+        Some(sum) => sum / relations,
+        None => Tensor::zeros([1], device),
+    }
+}
+
+fn part_auc(scores: &[f32], part: &[(u32, u8)]) -> Result<f64> {
+    let (values, labels): (Vec<f32>, Vec<u8>) = part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+    roc_auc(&values, &labels)
+}
+
+/// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
+const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
+
+/// Test ROC-AUC of a logistic regression on the raw features.
+fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
+    let Some(features) = &dataset.features else { return Ok(None) };
+    let rows = |part: &[(u32, u8)]| {
+        let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).map(|v| v.to_f32()).collect();
+        Array2::from_shape_vec((part.len(), features.dim()), values)
+            .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
+    };
+    let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
+    let (train, validation, test) = (rows(&split.train), rows(&split.validation), rows(&split.test));
+    let mut best: Option<(f64, LogisticRegression)> = None;
+    for penalty in PENALTIES {
+        let fitted = LogisticRegression::fit(train.view(), &labels(&split.train), penalty)?;
+        let auc = roc_auc(&fitted.scores(validation.view()), &labels(&split.validation))?;
+        if best.as_ref().is_none_or(|(so_far, _)| auc > *so_far) {
+            best = Some((auc, fitted));
+        }
+    }
+    let Some((_, fitted)) = best else { return Ok(None) };
+    roc_auc(&fitted.scores(test.view()), &labels(&split.test)).map(Some)
+}
+
+fn plot(session: &Session, scores: &[f32], split: &Split, threshold: f64) -> Result<()> {
+    let history = session.run.history()?;
+    let series = |key: &str| history.series(key);
+    let (supervised, unsupervised, auc) = (series("supervised"), series("unsupervised"), series("validation_auc"));
+    let losses = [
+        Series { name: "supervised loss", points: &supervised },
+        Series { name: "unsupervised loss", points: &unsupervised },
+    ];
+    let metrics = [Series { name: "validation ROC-AUC", points: &auc }];
+    let file = |name: &str| session.run.output(name);
+    plots::training_curves(&file("training.svg"), "Stage 2: graph attention", &losses, &metrics)?;
+
+    let (values, labels): (Vec<f32>, Vec<u8>) =
+        split.test.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+    let ranking = Ranking::new(&values, &labels)?;
+    if let (Some(points), Some(auc)) = (ranking.roc_curve(), ranking.roc_auc()) {
+        let points: Vec<_> = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate)).collect();
+        plots::roc_curve(&file("roc.svg"), "Stage 2: test labels", &points, auc)?;
+    }
+    if let (Some(points), Some(average)) = (ranking.pr_curve(), ranking.average_precision()) {
+        let points: Vec<_> = points.iter().map(|p| (p.recall, p.precision)).collect();
+        let prevalence = ranking.positives() as f64 / values.len() as f64;
+        plots::precision_recall_curve(
+            &file("precision_recall.svg"),
+            "Stage 2: test labels",
+            &points,
+            average,
+            prevalence,
+        )?;
+    }
+    plots::score_histogram(&file("scores.svg"), "Stage 2: test labels", &values, &labels, Some(threshold))
+}
