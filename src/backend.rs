@@ -79,7 +79,6 @@ macro_rules! with_backend {
         }
     };
 }
-#[allow(unused_imports, reason = "the macro is of use to the entry points of train and score only")]
 pub(crate) use with_backend;
 
 /// Chooses the device for `--device` `auto`, `cpu`, `cuda`, `cuda:N` or `vulkan`.
@@ -238,7 +237,7 @@ fn decide(
             match devices.get(index) {
                 Some(&device) => Ok(Choice { device, reason: "as asked for".into() }),
                 None => {
-                    let reason = format!("there are {} CUDA devices, counted from cuda:0", devices.len());
+                    let reason = format!("CUDA devices found: {}, counted from cuda:0", devices.len());
                     Err(refuse(format!("cuda:{index}"), reason, "`graphsieve info` lists them"))
                 }
             }
@@ -316,7 +315,7 @@ mod tests {
         assert_eq!(decide(Request::Auto, two, unasked).unwrap().device, Device::Cuda(0));
         assert_eq!(decide(Request::Cuda(1), two, unasked).unwrap().device, Device::Cuda(1));
         let error = decide(Request::Cuda(2), two, unasked).unwrap_err().to_string();
-        assert!(error.contains("device cuda:2 is not usable: there are 2 CUDA devices"), "{error}");
+        assert!(error.contains("device cuda:2 is not usable: CUDA devices found: 2"), "{error}");
     }
 
     #[cfg(feature = "vulkan")]

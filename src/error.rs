@@ -97,7 +97,9 @@ fn io_help(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => "check the path; `graphsieve synth` or `graphsieve prepare` makes a data directory",
         io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
-        io::ErrorKind::StorageFull => "free some space or choose another output directory; nothing half-written was left",
+        io::ErrorKind::StorageFull => {
+            "free some space or choose another output directory; nothing half-written was left"
+        }
         io::ErrorKind::IsADirectory => "give a file, not a directory",
         io::ErrorKind::NotADirectory => "a part of the path is a file, not a directory",
         _ => "see the message of the operating system above",

@@ -11,13 +11,16 @@ fn main() -> ExitCode {
     report_panics();
     let cli = Cli::parse();
     // Caught so that temporary files are removed on the way out; the hook has told the user.
-    match panic::catch_unwind(|| cli::run(cli)) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => {
+    panic::catch_unwind(|| run(cli)).unwrap_or(ExitCode::FAILURE)
+}
+
+fn run(cli: Cli) -> ExitCode {
+    match cli::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(error.exit_code())
         }
-        Err(_) => ExitCode::FAILURE,
     }
 }
 

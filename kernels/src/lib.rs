@@ -7,6 +7,7 @@
 //! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
 //! | [`pair_dot`] | dot products of listed pairs of rows | both sides |
 //! | [`gather_rows`] | listed rows of a matrix | the matrix |
+//! | [`elu`] | the activation between layers, one tensor saved | the input |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
 //!
 //! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
@@ -31,9 +32,11 @@ mod csr;
 pub mod device;
 mod drop_edge;
 mod edge_softmax;
+mod elu;
 mod flex;
 mod gat;
 mod gather;
+mod head;
 #[cfg(feature = "cube")]
 mod launch;
 mod linear;
@@ -46,6 +49,7 @@ pub mod testing;
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
+pub use elu::{EluBackend, elu};
 pub use gat::{GatBackend, GatConfig, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
@@ -57,12 +61,19 @@ use burn::tensor::backend::Backend;
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
-    Backend + SpmmBackend + EdgeSoftmaxBackend + GatBackend + PairDotBackend + GatherBackend + LinearBackend
+    Backend + SpmmBackend + EdgeSoftmaxBackend + GatBackend + PairDotBackend + GatherBackend + LinearBackend + EluBackend
 {
 }
 
 impl<B> GraphBackend for B where
-    B: Backend + SpmmBackend + EdgeSoftmaxBackend + GatBackend + PairDotBackend + GatherBackend + LinearBackend
+    B: Backend
+        + SpmmBackend
+        + EdgeSoftmaxBackend
+        + GatBackend
+        + PairDotBackend
+        + GatherBackend
+        + LinearBackend
+        + EluBackend
 {
 }
 

@@ -42,6 +42,8 @@ on_every_backend!(
     linear_matches_the_oracle_below_and_above_the_split,
     masks_agree_with_the_host_in_every_pass,
     chunks_of_rows_change_nothing,
+    recomputing_changes_nothing,
+    elu_matches_its_definition,
     repeating_a_pass_gives_the_same_bytes,
     strided_and_transposed_inputs_are_read_correctly,
 );

@@ -59,7 +59,9 @@ pub(super) struct Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Part {
+    /// Labels that nothing was chosen on
     Test,
+    /// Labels on which checkpoint and threshold were chosen
     Validation,
     /// With --include-train only
     Train,
@@ -146,11 +148,15 @@ fn part(split: Option<Part>, include_train: bool) -> Result<Part> {
 
 fn fractions(given: &[f64]) -> Result<SplitFractions> {
     match *given {
-        [train, validation, test] => Ok(SplitFractions { train, validation, test }),
+        [train, validation, test]
+            if given.iter().all(|&f| f > 0.0) && (given.iter().sum::<f64>() - 1.0).abs() < 1e-6 =>
+        {
+            Ok(SplitFractions { train, validation, test })
+        }
         _ => Err(Error::Usage {
             argument: "--fractions".into(),
-            expected: "three numbers".into(),
-            found: format!("{}", given.len()),
+            expected: "three positive numbers that add up to 1".into(),
+            found: format!("{given:?}"),
             help: "for example --fractions 0.6,0.2,0.2".into(),
         }),
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Format;
-use crate::backend::{self, Processor};
+use crate::backend::{self, Device, Processor};
 use crate::error::Result;
 use crate::graph::{Dataset, Statistics};
 
@@ -45,8 +45,15 @@ struct Machine {
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Probe {
-    Devices(Vec<String>),
+    Devices(Vec<Found>),
     Unusable(String),
+}
+
+#[derive(Serialize)]
+struct Found {
+    name: String,
+    /// False for a driver that computes on the processor, which `auto` never takes.
+    hardware: bool,
 }
 
 /// What `--device auto` takes.
@@ -58,15 +65,13 @@ struct Auto {
 
 impl Machine {
     fn probe() -> Result<Self> {
+        let found = |device: &Device, hardware| Found { name: backend::description(device), hardware };
         let cuda = match backend::cuda_devices() {
-            Ok(devices) => Probe::Devices(devices.iter().map(backend::description).collect()),
+            Ok(devices) => Probe::Devices(devices.iter().map(|device| found(device, true)).collect()),
             Err(reason) => Probe::Unusable(reason),
         };
         let vulkan = match backend::vulkan_adapter() {
-            Ok(adapter) => {
-                let kind = if adapter.hardware { "GPU" } else { "software driver, not taken by auto" };
-                Probe::Devices(vec![format!("{}: {kind}", backend::description(&adapter.device))])
-            }
+            Ok(adapter) => Probe::Devices(vec![found(&adapter.device, adapter.hardware)]),
             Err(reason) => Probe::Unusable(reason),
         };
         let auto = backend::choose("auto")?;
@@ -96,8 +101,14 @@ impl fmt::Display for Machine {
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Probe::Devices(devices) => f.write_str(&devices.join("\n          ")),
             Probe::Unusable(reason) => write!(f, "not usable: {reason}"),
+            Probe::Devices(devices) => {
+                let line = |device: &Found| match device.hardware {
+                    true => device.name.clone(),
+                    false => format!("{}, a software driver", device.name),
+                };
+                f.write_str(&devices.iter().map(line).collect::<Vec<_>>().join("\n          "))
+            }
         }
     }
 }

@@ -135,7 +135,11 @@ mod tests {
     #[test]
     fn a_wrong_threshold_is_named_with_its_line() {
         let cases = [
-            ("# a\nuser_max_bursts = 3", ":2: user_max_bursts = 3: expected a known key", "did you mean user_max_burst?"),
+            (
+                "# a\nuser_max_bursts = 3",
+                ":2: user_max_bursts = 3: expected a known key",
+                "did you mean user_max_burst?",
+            ),
             ("user_max_burst = \"many\"", ":1: user_max_burst = \"many\": expected invalid type", "leave the key out"),
             ("core_percentile = 101", "core_percentile = 101: expected 0 to 100", "default"),
             ("core_percentile = = 1", ":1: core_percentile = = 1: expected", "default"),

@@ -229,6 +229,7 @@ fn stage2_model(reader: &Reader, default: Stage2Model) -> Result<Stage2Model> {
         out: reader.integer("model.out", default.out, 1)?,
         negative_slope: reader.number("model.negative_slope", default.negative_slope, 0.0..1.0)?,
         heads: reader.integer("model.heads", default.heads, 1)?,
+        recompute: reader.flag("model.recompute", default.recompute)?,
     };
     if !model.hidden.is_multiple_of(model.heads) || !model.out.is_multiple_of(model.heads) {
         let expected = format!("a divisor of model.hidden = {} and model.out = {}", model.hidden, model.out);

@@ -94,6 +94,9 @@ pub struct Stage2Model {
     pub negative_slope: f64,
     /// Attention heads per layer and stream, at least 1; their outputs are concatenated. Default 1.
     pub heads: usize,
+    /// Whether the backward pass repeats the attention instead of keeping its results: less memory, more time, the same
+    /// gradient. Default false.
+    pub recompute: bool,
 }
 
 /// `[train]`: optimisation.

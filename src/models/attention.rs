@@ -1,10 +1,9 @@
 //! Stage 2: the triple-stream graph attention network.
 
 use burn::module::{Module, Param};
-use burn::tensor::activation::elu;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{DropEdge, GatConfig, GraphBackend, gat, linear};
+use graphsieve_kernels::{DropEdge, GatConfig, GraphBackend, elu, gat, linear};
 use serde::{Deserialize, Serialize};
 
 use super::device_graph::DeviceGraph;
@@ -35,6 +34,8 @@ pub struct Pass {
     pub drop_edge: Option<EpochDrop>,
     /// Rows per kernel launch; the result does not depend on it.
     pub chunk_rows: Option<usize>,
+    /// Whether the backward pass repeats the attention instead of keeping it: less memory, more time, same gradient.
+    pub recompute: bool,
 }
 
 /// DropEdge of one epoch.
@@ -165,17 +166,20 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let mut projected: Vec<Option<Tensor<B, 2>>> = vec![None; graph.node_types.len()];
             let relations = graph.relations.iter().enumerate().filter(|(_, r)| r.stream == stream);
             for (id, relation) in relations {
-                let mut project = |t: usize| {
-                    projected[t].get_or_insert_with(|| linear(h[t].clone(), weight.clone(), None)).clone()
-                };
+                let mut project =
+                    |t: usize| projected[t].get_or_insert_with(|| linear(h[t].clone(), weight.clone(), None)).clone();
                 let (h_src, h_dst) = (project(relation.src), project(relation.dst));
                 let drop_edge = pass.drop_edge.and_then(|drop| {
                     let bases = [relation.dst, relation.src].map(|t| graph.node_types[t].offset as u32);
                     DropEdge::new(drop.rate, drop.seed, drop.epoch, index as u32, id as u32)
                         .map(|key| key.with_bases(bases[0], bases[1]))
                 });
-                let config =
-                    GatConfig { negative_slope: self.negative_slope, drop_edge, chunk_rows: pass.chunk_rows };
+                let config = GatConfig {
+                    negative_slope: self.negative_slope,
+                    drop_edge,
+                    chunk_rows: pass.chunk_rows,
+                    recompute: pass.recompute,
+                };
                 let out = gat(&relation.csr, h_src, h_dst, attention_src.clone(), attention_dst.clone(), config);
                 sums[relation.dst] = Some(match sums[relation.dst].take() {
                     Some(sum) => sum + out,
@@ -190,7 +194,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             .map(|(t, (sum, rows))| match sum {
                 Some(sum) => {
                     let streams = graph.streams_into(t);
-                    elu(if streams > 1 { sum / streams as f64 } else { sum }, 1.0)
+                    elu(if streams > 1 { sum / streams as f64 } else { sum })
                 }
                 // Nothing points at this type.
                 None => Tensor::zeros([rows, width], (&h[t].device(), h[t].dtype())),

@@ -117,13 +117,11 @@ impl<B: Backend> Normalisation<B> {
 
     fn of_relation(relation: &Relation, device: &B::Device) -> Self {
         let forward = &relation.forward;
-        let own_loop =
-            |i: usize| relation.src == relation.dst && forward.row(i).contains(&(i as u32));
+        let own_loop = |i: usize| relation.src == relation.dst && forward.row(i).contains(&(i as u32));
         let rows = forward.num_rows();
         let has_loop: Vec<bool> = (0..rows).map(own_loop).collect();
         // The degree counts the self-loop, stored or added.
-        let dst_degree: Vec<f32> =
-            (0..rows).map(|i| (forward.degree(i) + usize::from(!has_loop[i])) as f32).collect();
+        let dst_degree: Vec<f32> = (0..rows).map(|i| (forward.degree(i) + usize::from(!has_loop[i])) as f32).collect();
         let sources = relation.reverse.num_rows();
         let src_loop = |j: usize| relation.src == relation.dst && has_loop[j];
         let src_degree: Vec<f32> =
@@ -185,12 +183,7 @@ impl<B: GraphBackend> TripleStreamGae<B> {
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
-    fn forward(
-        &self,
-        graph: &DeviceGraph<B>,
-        h: &[Tensor<B, 2>],
-        aggregated: &[Tensor<B, 2>],
-    ) -> Vec<Tensor<B, 2>> {
+    fn forward(&self, graph: &DeviceGraph<B>, h: &[Tensor<B, 2>], aggregated: &[Tensor<B, 2>]) -> Vec<Tensor<B, 2>> {
         let project = |x: &Tensor<B, 2>, weight: &Param<Tensor<B, 2>>, bias: Option<Tensor<B, 1>>| {
             let dtype = x.dtype();
             linear(x.clone(), cast(weight.val(), dtype), bias.map(|b| cast(b, dtype)))

@@ -79,7 +79,13 @@ impl Weights {
         let file = if path.is_dir() {
             let best = path.join("checkpoint").join(format!("best.{NATIVE_EXTENSION}"));
             if !best.is_file() {
-                return Err(Error::format(path, "checkpoint/best.bpk", "the checkpoint of a run", "no such file", HELP));
+                return Err(Error::format(
+                    path,
+                    "checkpoint/best.bpk",
+                    "the checkpoint of a run",
+                    "no such file",
+                    HELP,
+                ));
             }
             best
         } else {
@@ -115,9 +121,9 @@ impl Weights {
             bytes(PROGRESS, training.progress.as_bytes());
             bytes(OPTIMISER, &training.optimiser);
         }
-        let packed = BurnpackWriter::new(snapshots).to_bytes().map_err(|e| {
-            Error::io(path, "pack", std::io::Error::other(e.to_string()))
-        })?;
+        let packed = BurnpackWriter::new(snapshots)
+            .to_bytes()
+            .map_err(|e| Error::io(path, "pack", std::io::Error::other(e.to_string())))?;
         atomic_write(path, |file| file.write_all(&packed))
     }
 
@@ -243,14 +249,8 @@ mod tests {
     use super::*;
 
     fn weights() -> Weights {
-        let spec = AttentionSpec {
-            streams: vec!["a".into()],
-            input: 2,
-            hidden: 1,
-            output: 1,
-            heads: 1,
-            negative_slope: 0.25,
-        };
+        let spec =
+            AttentionSpec { streams: vec!["a".into()], input: 2, hidden: 1, output: 1, heads: 1, negative_slope: 0.25 };
         let tensor = |shape: &[usize]| HostTensor {
             shape: shape.to_vec(),
             values: (0..shape.iter().product()).map(|k| k as f32 + 0.5).collect(),

@@ -31,7 +31,7 @@ pub fn attention_scores<B: GraphBackend>(
     chunk_rows: Option<usize>,
 ) -> Scored {
     let mut scored = Scored { scores: Vec::new(), embeddings: Vec::new(), width: 0 };
-    for h in model.embed(graph, x, Pass { drop_edge: None, chunk_rows }) {
+    for h in model.embed(graph, x, Pass { chunk_rows, ..Default::default() }) {
         scored.width = h.dims()[1];
         let logits = to_host(model.logits(h.clone()));
         scored.scores.extend(logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())));
@@ -66,8 +66,7 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Resul
 /// The refined embeddings as a matrix.
 pub fn matrix(scored: &Scored) -> Array2<f32> {
     let shape = (scored.scores.len(), scored.width);
-    Array2::from_shape_vec(shape, scored.embeddings.clone())
-        .unwrap_or_else(|e| unreachable!("one row per score: {e}"))
+    Array2::from_shape_vec(shape, scored.embeddings.clone()).unwrap_or_else(|e| unreachable!("one row per score: {e}"))
 }
 
 /// The model's shape with the streams in the graph's order.

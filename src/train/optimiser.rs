@@ -55,8 +55,8 @@ pub struct Optimiser<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> {
 impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
     /// Adam with the usual moments (0.9, 0.999) and epsilon 1e-8.
     pub fn new(config: &TrainConfig) -> Self {
-        let scale = (config.precision == Precision::F16)
-            .then_some(LossScale { factor: config.loss_scale, good_steps: 0 });
+        let scale =
+            (config.precision == Precision::F16).then_some(LossScale { factor: config.loss_scale, good_steps: 0 });
         Self { adam: AdamConfig::new().with_epsilon(1e-8).init(), clip_norm: config.clip_norm, scale }
     }
 

@@ -120,12 +120,14 @@ impl Progress {
 
 /// Progress of work that reports `(stage, done, total)`; stages may overlap and each gets a bar of its own.
 ///
-/// A stage ends when it reports `done` = `total`.
+/// A stage ends when it first reports `done` = `total`. What it reports after that is ignored: work in parallel may say so
+/// more than once, or be overtaken on its way here.
 pub struct StageProgress {
     unit: Unit,
     mode: Mode,
     bars: MultiProgress,
-    stages: Mutex<Vec<(&'static str, Progress)>>,
+    /// Without a display once the stage has ended.
+    stages: Mutex<Vec<(&'static str, Option<Progress>)>>,
 }
 
 impl StageProgress {
@@ -144,12 +146,14 @@ impl StageProgress {
     pub fn report(&self, stage: &'static str, done: u64, total: u64) {
         let mut stages = lock(&self.stages);
         let at = stages.iter().position(|(name, _)| *name == stage).unwrap_or_else(|| {
-            stages.push((stage, self.start(stage, total)));
+            stages.push((stage, Some(self.start(stage, total))));
             stages.len() - 1
         });
-        stages[at].1.update(done, "");
+        let Some(progress) = &stages[at].1 else { return };
+        progress.update(done, "");
         if total > 0 && done >= total {
-            stages.swap_remove(at).1.finish("");
+            progress.finish("");
+            stages[at].1 = None;
         }
     }
 
@@ -219,7 +223,9 @@ impl Lines {
 
     fn update(&mut self, done: u64, message: &str, now: Instant) {
         self.done = done;
-        if now.duration_since(self.printed) >= self.interval {
+        // The line with the whole total is that of `finish`.
+        let running = self.total == 0 || done < self.total;
+        if running && now.duration_since(self.printed) >= self.interval {
             self.printed = now;
             let line = self.line(message, now, true);
             self.write(&line);
@@ -312,6 +318,17 @@ mod tests {
     }
 
     #[test]
+    fn the_last_line_is_printed_once_however_often_the_total_is_reported() {
+        let (mut lines, captured) = lines(100, Unit::Items);
+        let start = lines.started;
+        for seconds in 10..40 {
+            lines.update(100, "", start + Duration::from_secs(seconds));
+        }
+        lines.finish("edge AUC 0.9", start + Duration::from_secs(40));
+        assert_eq!(captured.text(), "stage2: 100/100, 00:00:40: edge AUC 0.9\n");
+    }
+
+    #[test]
     fn the_time_left_of_a_resumed_run_counts_only_its_own_epochs() {
         let (mut lines, captured) = lines(100, Unit::Items);
         lines.first = 80;
@@ -331,8 +348,9 @@ mod tests {
     fn absurd_counts_do_not_panic() {
         let (mut lines, captured) = lines(u64::MAX, Unit::Items);
         lines.update(1, "", lines.started + Duration::from_secs(1 << 40));
-        lines.update(u64::MAX, "", lines.started + Duration::from_secs(1 << 41));
-        assert_eq!(captured.text().lines().count(), 2);
+        lines.update(u64::MAX - 1, "", lines.started + Duration::from_secs(1 << 41));
+        lines.finish("", lines.started + Duration::from_secs(1 << 42));
+        assert_eq!(captured.text().lines().count(), 3);
     }
 
     #[test]
@@ -354,8 +372,15 @@ mod tests {
         report("read reviews", 10, 100);
         report("read products", 5, 0);
         report("read reviews", 100, 100);
-        let open: Vec<&str> = lock(&stages.stages).iter().map(|stage| stage.0).collect();
-        assert_eq!(open, ["read products"]);
+        let open = || -> Vec<&str> {
+            let stages = lock(&stages.stages);
+            stages.iter().filter(|stage| stage.1.is_some()).map(|stage| stage.0).collect()
+        };
+        assert_eq!(open(), ["read products"]);
+        // The total again, and a thread that comes late: neither starts the stage anew.
+        report("read reviews", 100, 100);
+        report("read reviews", 90, 100);
+        assert_eq!(open(), ["read products"]);
     }
 
     #[test]

@@ -155,6 +155,16 @@ impl Session {
     }
 }
 
+/// Refuses a checkpoint that another model wrote.
+pub fn check_spec(run: &RunDir, weights: &Weights, spec: &ModelSpec) -> Result<()> {
+    if weights.spec == *spec {
+        return Ok(());
+    }
+    let help = "resume with the configuration of the run: graphsieve train --resume RUN";
+    let (expected, found) = (format!("{spec:?}"), format!("{:?}", weights.spec));
+    Err(Error::format(last_file(run), "model", expected, found, help))
+}
+
 /// The position kept in a checkpoint, and the optimiser's state.
 pub fn restore<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
     run: &RunDir,

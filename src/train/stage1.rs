@@ -13,7 +13,7 @@ use super::edges::{LabelledPairs, Purpose, labelled_pairs};
 use super::loss::{bce_with_logits_sum, sigmoid};
 use super::optimiser::{Optimiser, dtype, learning_rate};
 use super::plots::{self, Series};
-use super::session::{Position, RunOptions, Session, check_finite, last_file, open_or_create, restore};
+use super::session::{Position, RunOptions, Session, check_finite, check_spec, last_file, open_or_create, restore};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, TemperatureConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
@@ -98,6 +98,10 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     // Features have no gradient and no edge is dropped: the first aggregation never changes.
     let aggregated = TripleStreamGae::aggregate(&graph, &normalisation, &x, chunk);
 
+    let model_spec = ModelSpec::AutoEncoder(spec.clone());
+    if let Some(weights) = &checkpoint {
+        check_spec(&run, weights, &model_spec)?;
+    }
     let last = last_file(&run);
     let mut parameters = match &checkpoint {
         Some(weights) => Parameters::from_tensors(&weights.tensors, &last, device),
@@ -109,7 +113,6 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     if let Some(weights) = &checkpoint {
         (position, optimiser) = restore(&run, weights, optimiser, device)?;
     }
-    let model_spec = ModelSpec::AutoEncoder(spec.clone());
     let mut session = Session::new(run, position, "stage 1", &config.train, 2 * graph.num_edges(), options.progress)?;
 
     let per_relation = |relation: &Relation| config.sampling.edges_of(&relation.stream);
@@ -252,8 +255,8 @@ fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Resul
     let width = z.first().map_or(0, |z| z.dims()[1]);
     let values: Vec<f32> = z.into_iter().flat_map(to_host).collect();
     let rows = values.len() / width.max(1);
-    let matrix = Array2::from_shape_vec((rows, width), values)
-        .unwrap_or_else(|e| unreachable!("whole rows of one width: {e}"));
+    let matrix =
+        Array2::from_shape_vec((rows, width), values).unwrap_or_else(|e| unreachable!("whole rows of one width: {e}"));
     write_npy_f32(path, &matrix)
 }
 

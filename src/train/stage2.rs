@@ -14,7 +14,9 @@ use super::edges::{Purpose, sample_edges};
 use super::loss::bce_with_logits_sum;
 use super::optimiser::{Optimiser, dtype, learning_rate};
 use super::plots::{self, Series};
-use super::session::{Position, RunOptions, Session, best_file, check_finite, last_file, open_or_create, restore};
+use super::session::{
+    Position, RunOptions, Session, best_file, check_finite, check_spec, last_file, open_or_create, restore,
+};
 use crate::config::{RunConfig, SplitConfig, Stage2Config};
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
@@ -96,6 +98,10 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
     let inner_graph = graph.inner();
     let inner_x: Vec<Tensor<B, 2>> = x.iter().map(|x| x.clone().inner()).collect();
+    let model_spec = ModelSpec::Attention(spec.clone());
+    if let Some(weights) = &checkpoint {
+        check_spec(&run, weights, &model_spec)?;
+    }
     let last = last_file(&run);
     let mut parameters = match &checkpoint {
         Some(weights) => Parameters::from_tensors(&weights.tensors, &last, device),
@@ -107,7 +113,6 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     if let Some(weights) = &checkpoint {
         (position, optimiser) = restore(&run, weights, optimiser, device)?;
     }
-    let model_spec = ModelSpec::Attention(spec.clone());
     let mut session = Session::new(run, position, "stage 2", &config.train, 2 * graph.num_edges(), options.progress)?;
 
     let chunk_rows = config.train.chunk_size;
@@ -116,12 +121,14 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let mut shown_loss = f32::NAN;
     for epoch in position.epoch + 1..=config.train.epochs {
         let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
-        let pass = Pass { drop_edge: Some(drop_edge), chunk_rows };
+        let pass = Pass { drop_edge: Some(drop_edge), chunk_rows, recompute: config.model.recompute };
         let rate = learning_rate(&config.train, epoch);
         let h = model.embed(&graph, &x, pass);
         let supervised = train_labels.loss(&model, &h);
         let unsupervised = smoothness(config, host, &model, &h, epoch, device);
         let loss = supervised.clone() + unsupervised.clone() * config.loss.lambda_unsup;
+        // The embeddings of a large graph are large: none should outlive the step.
+        drop(h);
         pending.push((epoch, rate, [loss.clone(), supervised, unsupervised].map(Tensor::inner)));
         model = optimiser.step(model, loss, rate);
 
@@ -131,17 +138,25 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
         if !due && !save {
             continue;
         }
+        let mut terms = Vec::new();
+        for (at, rate, values) in pending.drain(..) {
+            let [loss, supervised, unsupervised] = values.map(|value| to_host(value)[0]);
+            check_finite("the supervised loss", supervised, at)?;
+            check_finite("the unsupervised loss", unsupervised, at)?;
+            check_finite("the loss", loss, at)?;
+            terms.push((at, rate, loss, supervised, unsupervised));
+        }
         let validation_auc = match due {
             true => {
                 let scored = attention_scores(&model.valid(), &inner_graph, &inner_x, chunk_rows);
+                if let Some(&score) = scored.scores.iter().find(|score| !score.is_finite()) {
+                    check_finite("a validation score", score, epoch)?;
+                }
                 Some(part_auc(&scored.scores, &split.validation)?)
             }
             false => None,
         };
-        for (at, rate, terms) in pending.drain(..) {
-            let [loss, supervised, unsupervised] = terms.map(|term| to_host(term)[0]);
-            check_finite("the supervised loss", supervised, at)?;
-            check_finite("the unsupervised loss", unsupervised, at)?;
+        for (at, rate, loss, supervised, unsupervised) in terms {
             let validation_auc = validation_auc.filter(|_| at == epoch);
             shown_loss = loss;
             session.log(at, &EpochLine { loss, supervised, unsupervised, learning_rate: rate, validation_auc })?;
@@ -244,7 +259,8 @@ fn smoothness<B: GraphBackend>(
 }
 
 fn part_auc(scores: &[f32], part: &[(u32, u8)]) -> Result<f64> {
-    let (values, labels): (Vec<f32>, Vec<u8>) = part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+    let (values, labels): (Vec<f32>, Vec<u8>) =
+        part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
     roc_auc(&values, &labels)
 }
 

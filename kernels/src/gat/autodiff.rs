@@ -8,7 +8,7 @@ use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_backend::{AutodiffBackend, DType, TensorMetadata};
+use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::{GatArgs, GatBackend, GatForward, GatScalars};
 use crate::csr::{Csr, Topology};
@@ -26,7 +26,15 @@ struct Saved<B: GatBackend> {
     attention_dst: FloatTensor<B>,
     dst_score: FloatTensor<B>,
     src_score: FloatTensor<B>,
-    forward: GatForward<FloatTensor<B>>,
+    /// Absent when it is to be repeated.
+    forward: Option<GatForward<FloatTensor<B>>>,
+}
+
+impl<B: GatBackend> Saved<B> {
+    fn repeat_forward(&self) -> GatForward<FloatTensor<B>> {
+        let (h_src, scores) = (self.h_src.clone(), (self.dst_score.clone(), self.src_score.clone()));
+        B::gat_forward(self.csr.topology(), h_src, scores.0, scores.1, self.args, true)
+    }
 }
 
 impl<B: GatBackend> Backward<B, 4> for Gat {
@@ -35,13 +43,14 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
     fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [h_src_node, h_dst_node, attention_src_node, attention_dst_node] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
-        let saved = ops.state;
+        let mut saved = ops.state;
         let heads = saved.args.heads;
-        let centre = B::head_dot(g.clone(), saved.forward.out, heads);
+        let forward = saved.forward.take().unwrap_or_else(|| saved.repeat_forward());
+        let centre = B::head_dot(g.clone(), forward.out, heads);
 
         if h_dst_node.is_some() || attention_dst_node.is_some() {
             let (out_positive, mass_positive) =
-                saved.forward.positive.expect("the recorded forward pass saves the positive share");
+                forward.positive.expect("the recorded forward pass saves the positive share");
             // Burn broadcasts a matrix of no rows to one of one row.
             let ds = if saved.csr.num_rows() == 0 {
                 centre.clone()
@@ -61,7 +70,7 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
             let scalars = GatScalars {
                 dst_score: saved.dst_score,
                 src_score: saved.src_score,
-                log_sum_exp: saved.forward.log_sum_exp,
+                log_sum_exp: forward.log_sum_exp,
                 centre,
             };
             let reverse = saved.csr.reverse_topology();
@@ -77,18 +86,6 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
 }
 
 impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
-    fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
-        Self::from_inner(B::head_dot(x.primitive, y.primitive, heads))
-    }
-
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
-        Self::from_inner(B::head_outer(w.primitive, a.primitive, dtype))
-    }
-
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::from_inner(B::head_column_sum(x.primitive, w.primitive))
-    }
-
     fn gat_forward(
         topology: &Topology<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
@@ -144,9 +141,10 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
                     dst_score.clone(),
                     src_score.clone(),
                     args,
-                    true,
+                    !args.recompute,
                 );
                 let out = forward.out.clone();
+                let forward = (!args.recompute).then_some(forward);
                 let saved = Saved {
                     csr,
                     args,

@@ -1,122 +1,17 @@
 //! Graph attention on CubeCL devices.
 
 use burn::tensor::DType;
-use burn_backend::TensorMetadata;
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::kernel::{
-    GatShape, column_sum_kernel, gat_backward_kernel, gat_forward_kernel, head_dot_kernel, head_outer_kernel,
-    partial_column_sum_kernel,
-};
+use super::kernel::{GatShape, gat_backward_kernel, gat_forward_kernel};
 use super::{GatArgs, GatBackend, GatForward, GatScalars};
 use crate::csr::Topology;
 use crate::drop_edge::{DropEdge, DropEdgeKey, DropMode};
 use crate::launch::{PlanePerRow, Rows, address, chunks, empty, f32_vector, vector_width};
 
-/// Rows of one partial column sum: short enough for thousands of planes on millions of rows.
-const ROWS_PER_PARTIAL: usize = 192;
-
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend for CubeBackend<R, F, I, BT> {
-    fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
-        let out = empty(&x, [x.meta.shape()[0], heads], DType::F32);
-        if out.shape().num_elements() == 0 {
-            return out;
-        }
-        let (x, y) = (Rows::of(x), Rows::of(y));
-        let geometry = PlanePerRow::of(&out.client);
-        // SAFETY: the loops end at the sizes of the matrices.
-        unsafe {
-            head_dot_kernel::launch_unchecked::<R>(
-                &out.client,
-                geometry.count(x.num_rows),
-                geometry.dim,
-                address(&[&x.tensor, &y.tensor, &out]),
-                x.arg(),
-                y.arg(),
-                out.clone().into_array_arg(),
-                x.stride,
-                if y.num_rows == 1 { 0 } else { y.stride },
-                x.width / heads,
-                heads,
-                x.num_rows,
-                [x.tensor.dtype.into(), y.tensor.dtype.into()],
-            );
-        }
-        out
-    }
-
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
-        let (w, a) = (f32_vector(w), f32_vector(a));
-        let (num_rows, heads, width) = (w.meta.shape()[0], w.meta.shape()[1], a.meta.shape()[1]);
-        let out = empty(&w, [num_rows, width], dtype);
-        if num_rows == 0 {
-            return out;
-        }
-        let geometry = PlanePerRow::of(&out.client);
-        // SAFETY: the loops end at the sizes of the matrices.
-        unsafe {
-            head_outer_kernel::launch_unchecked::<R>(
-                &out.client,
-                geometry.count(num_rows),
-                geometry.dim,
-                address(&[&w, &out]),
-                w.into_array_arg(),
-                a.into_array_arg(),
-                out.clone().into_array_arg(),
-                width / heads,
-                heads,
-                num_rows,
-                dtype.into(),
-            );
-        }
-        out
-    }
-
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        let (x, w) = (Rows::of(x), f32_vector(w));
-        let heads = w.meta.shape()[1];
-        if x.num_rows == 0 {
-            return Self::float_zeros([1, x.width].into(), &x.tensor.device, DType::F32.into());
-        }
-        let num_partials = x.num_rows.div_ceil(ROWS_PER_PARTIAL);
-        let partial = empty(&w, [num_partials, x.width], DType::F32);
-        let out = empty(&w, [1, x.width], DType::F32);
-        let geometry = PlanePerRow::of(&out.client);
-        // SAFETY: the loops end at the sizes of the matrices.
-        unsafe {
-            partial_column_sum_kernel::launch_unchecked::<R>(
-                &out.client,
-                geometry.count(num_partials),
-                geometry.dim,
-                address(&[&x.tensor, &w, &partial]),
-                x.arg(),
-                w.into_array_arg(),
-                partial.clone().into_array_arg(),
-                x.stride,
-                x.width / heads,
-                heads,
-                x.num_rows,
-                ROWS_PER_PARTIAL,
-                num_partials,
-                x.tensor.dtype.into(),
-            );
-            column_sum_kernel::launch_unchecked::<R>(
-                &out.client,
-                geometry.count(x.width),
-                geometry.dim,
-                address(&[&partial, &out]),
-                partial.clone().into_array_arg(),
-                out.clone().into_array_arg(),
-                x.width,
-                num_partials,
-            );
-        }
-        out
-    }
-
     fn gat_forward(
         topology: &Topology<IntTensor<Self>>,
         h_src: FloatTensor<Self>,

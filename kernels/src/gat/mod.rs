@@ -7,11 +7,11 @@ mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
-use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::csr::{Csr, Topology};
+use crate::head::HeadBackend;
 use crate::{DropEdge, check};
 
 /// Settings of [`gat`].
@@ -23,11 +23,14 @@ pub struct GatConfig {
     pub drop_edge: Option<DropEdge>,
     /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
     pub chunk_rows: Option<usize>,
+    /// Whether the backward pass repeats the forward pass instead of keeping its results: two matrices of the size of
+    /// the result less in memory for one gather per edge more. The gradient is the same. Default: false.
+    pub recompute: bool,
 }
 
 impl Default for GatConfig {
     fn default() -> Self {
-        Self { negative_slope: 0.2, drop_edge: None, chunk_rows: None }
+        Self { negative_slope: 0.2, drop_edge: None, chunk_rows: None, recompute: false }
     }
 }
 
@@ -38,6 +41,7 @@ pub struct GatArgs {
     pub negative_slope: f32,
     pub drop_edge: Option<DropEdge>,
     pub chunk_rows: Option<usize>,
+    pub recompute: bool,
 }
 
 /// What the forward pass leaves for the backward pass; nothing has a value per edge.
@@ -65,19 +69,7 @@ pub struct GatScalars<F> {
 }
 
 /// Backends with [`gat`].
-pub trait GatBackend: Backend {
-    /// Per head `<x_i, y_i>`, f32; a `y` of one row serves all rows. `y` may have another dtype than `x`.
-    #[doc(hidden)]
-    fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self>;
-
-    /// `out_i,h = w_i,h a_h` in `dtype`: `w` `[rows, heads]`, `a` `[1, heads * channels]`, both f32.
-    #[doc(hidden)]
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self>;
-
-    /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order.
-    #[doc(hidden)]
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self>;
-
+pub trait GatBackend: HeadBackend {
     /// Softmax and aggregation from the two parts of the score.
     #[doc(hidden)]
     fn gat_forward(
@@ -139,7 +131,8 @@ pub trait GatBackend: Backend {
 /// `dh_src_j = sum_i a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One reverse pass
 /// gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (p_ij - c_i) = 0`, it equals
 /// `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward pass saves.
-/// Saved: both feature matrices, the result, `y+`, and four values per row and head. Deterministic: no atomics.
+/// Saved: both feature matrices, the result, `y+`, and four values per row and head ([`GatConfig::recompute`] saves the
+/// result and `y+` no longer). Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit.
@@ -192,6 +185,7 @@ pub fn gat<B: GatBackend>(
         negative_slope: config.negative_slope,
         drop_edge: config.drop_edge,
         chunk_rows: config.chunk_rows,
+        recompute: config.recompute,
     };
     Tensor::from_primitive(TensorPrimitive::Float(B::gat(
         csr.clone(),

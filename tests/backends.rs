@@ -1,0 +1,188 @@
+//! Laws of training through the library: one loss curve on every backend, the same bytes whatever the chunks and
+//! threads, half precision near full precision, any typed graph.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn_flex::Flex;
+use graphsieve::config::{Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
+use graphsieve::data::synth::{self, Preset, SynthConfig};
+use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
+use graphsieve::train::progress::Mode;
+use graphsieve::train::{self, RunOptions};
+use graphsieve_kernels::GraphBackend;
+use tempfile::TempDir;
+
+const STEPS: usize = 20;
+
+/// A directory with a marketplace of a few hundred nodes in `data`.
+fn marketplace() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let config = SynthConfig::preset(Preset::Quickstart).scaled(0.15);
+    synth::generate(&config, &|_, _, _| ()).unwrap().write(&dir.path().join("data")).unwrap();
+    dir
+}
+
+fn stage1(dir: &TempDir) -> Stage1Config {
+    let mut config = Stage1Config::new(dir.path().join("data"));
+    config.output.dir = dir.path().join("runs");
+    config.output.plots = false;
+    config.train.epochs = STEPS;
+    config
+}
+
+fn stage2(dir: &TempDir) -> Stage2Config {
+    let mut config = Stage2Config::new(dir.path().join("data"));
+    config.data.input = Stage2Input::Features;
+    config.output.dir = dir.path().join("runs");
+    config.output.plots = false;
+    config.train.epochs = STEPS;
+    config.drop_edge.rate = 0.5;
+    config
+}
+
+fn both_stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) -> [RunConfig; 2] {
+    let (mut first, mut second) = (stage1(dir), stage2(dir));
+    change(&mut first.train);
+    change(&mut second.train);
+    [RunConfig::Stage1(first), RunConfig::Stage2(second)]
+}
+
+fn run<B: GraphBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
+    let options = RunOptions { device: "test".into(), resume: None, progress: Mode::Quiet };
+    let outcome = train::run::<B>(config, &options, device).unwrap();
+    outcome.stage1.map(|s| s.run).or(outcome.stage2.map(|s| s.run)).unwrap()
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap();
+    text.lines().map(loss).collect()
+}
+
+fn assert_same_curve(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
+    assert_eq!((got.len(), want.len()), (STEPS, STEPS), "{name}");
+    assert_ne!(want[0], want[STEPS - 1], "the loss moves");
+    for (epoch, (a, b)) in got.iter().zip(want).enumerate() {
+        assert!((a - b).abs() <= tolerance * b.abs(), "{name}, epoch {}: loss {a} instead of {b}", epoch + 1);
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn assert_follows_the_cpu<B: GraphBackend>(api: &str, demand: &str, missing: Option<String>) {
+    if let Some(reason) = missing {
+        assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
+        eprintln!("skipped: no {api} device: {reason}");
+        return;
+    }
+    let dir = marketplace();
+    for (stage, config) in both_stages(&dir, |_| ()).into_iter().enumerate() {
+        let want = losses(&run::<Flex>(config.clone(), &Default::default()));
+        let got = losses(&run::<B>(config, &Default::default()));
+        assert_same_curve(&format!("{api}, stage {}", stage + 1), &got, &want, 1e-3);
+    }
+}
+
+#[cfg(feature = "vulkan")]
+#[test]
+fn twenty_steps_on_vulkan_follow_the_cpu() {
+    let missing = graphsieve_kernels::device::probe_vulkan().err();
+    assert_follows_the_cpu::<graphsieve_kernels::Vulkan>("Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", missing);
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn twenty_steps_on_cuda_follow_the_cpu() {
+    let missing = graphsieve_kernels::device::probe_cuda().err();
+    assert_follows_the_cpu::<graphsieve_kernels::Cuda>("CUDA", "GRAPHSIEVE_REQUIRE_CUDA", missing);
+}
+
+/// The files with what a run computed.
+fn outputs(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
+    let names = ["Z_embeddings_stage1.npy", "anomaly_scores_stage2.npy", "Z_stage2.npy", "metrics.jsonl"];
+    let files: Vec<_> = names.iter().filter_map(|n| Some((*n, fs::read(run.join(n)).ok()?))).collect();
+    assert!(files.len() >= 2);
+    files
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_whatever_the_chunks_and_threads() {
+    let dir = marketplace();
+    let train = |stage: usize, chunk: Option<usize>, threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let config = both_stages(&dir, |train| train.chunk_size = chunk)[stage].clone();
+        outputs(&pool.install(|| run::<Flex>(config, &Default::default())))
+    };
+    for stage in [0, 1] {
+        let first = train(stage, None, 2);
+        for (chunk, threads) in [(None, 2), (Some(7), 2), (None, 1), (None, 5)] {
+            let same = train(stage, chunk, threads) == first;
+            assert!(same, "stage {}, chunk {chunk:?}, {threads} threads", stage + 1);
+        }
+    }
+}
+
+#[test]
+fn recomputing_the_attention_gives_the_same_bytes() {
+    let dir = marketplace();
+    let train = |recompute: bool| {
+        let mut config = stage2(&dir);
+        config.model.recompute = recompute;
+        outputs(&run::<Flex>(RunConfig::Stage2(config), &Default::default()))
+    };
+    assert!(train(true) == train(false));
+}
+
+#[test]
+fn another_seed_gives_another_model() {
+    let dir = marketplace();
+    let train =
+        |seed: u64| losses(&run::<Flex>(RunConfig::Stage1(Stage1Config { seed, ..stage1(&dir) }), &Default::default()));
+    assert_ne!(train(42), train(43));
+}
+
+#[test]
+fn half_precision_follows_the_curve_of_full_precision() {
+    let dir = marketplace();
+    for stage in [0, 1] {
+        let train = |precision: Precision| {
+            let config = both_stages(&dir, |train| train.precision = precision)[stage].clone();
+            losses(&run::<Flex>(config, &Default::default()))
+        };
+        let want = train(Precision::F32);
+        assert_same_curve("f16", &train(Precision::F16), &want, 0.01);
+        assert_same_curve("bf16", &train(Precision::BF16), &want, 0.03);
+    }
+}
+
+#[test]
+fn any_typed_graph_trains_not_only_a_marketplace() {
+    let dir = tempfile::tempdir().unwrap();
+    let n = 60u32;
+    let ring: Vec<(u32, u32)> = (0..n).flat_map(|i| [(i, (i + 1) % n), ((i + 1) % n, i)]).collect();
+    let skip: Vec<(u32, u32)> = (0..n).map(|i| (i, (i * 7 + 3) % n)).collect();
+    let spec = |name: &str, edges: &[(u32, u32)]| RelationSpec {
+        name: name.into(),
+        src: 0,
+        dst: 0,
+        stream: name.into(),
+        primary: true,
+        adjacency: Adjacency::from_edges(n as usize, n as usize, edges),
+    };
+    let types = vec![("account".to_string(), n as usize)];
+    let graph = HeteroGraph::new(types, vec![spec("pays", &ring), spec("shares", &skip)]).unwrap();
+    let values = (0..n * 8).map(|k| half::f16::from_f32((k % 13) as f32 / 13.0)).collect();
+    let labels = Labels { entries: (0..n).map(|i| (i, u8::from(i % 3 == 0))).collect() };
+    let features = Some(Features::from_vec(values, n as usize, 8));
+    Dataset { graph, features, labels: Some(labels), ids: None }.write(&dir.path().join("data")).unwrap();
+
+    let mut first = stage1(&dir);
+    (first.model.hidden, first.model.out) = (12, 10);
+    let embeddings = run::<Flex>(RunConfig::Stage1(first), &Default::default());
+    let mut second = stage2(&dir);
+    second.data.input = Stage2Input::Embeddings;
+    second.data.embeddings = Some(embeddings);
+    (second.model.hidden, second.model.out, second.model.heads) = (12, 6, 3);
+    let scores = run::<Flex>(RunConfig::Stage2(second), &Default::default()).join("anomaly_scores_stage2.npy");
+    assert_eq!(graphsieve::score::evaluate::read_scores(&scores, n as usize).unwrap().len(), n as usize);
+}

@@ -1,0 +1,129 @@
+//! Configurations and arguments that cannot be run: exit status 2, with the line, the key and the nearest name.
+
+mod support;
+
+use support::{Sandbox, has_cuda, repository};
+
+const STAGE2: &str = "task = \"stage2\"\n\n[data]\npath = \"data\"\ninput = \"features\"\n";
+
+fn refused(text: &str, parts: &[&str]) {
+    let sandbox = Sandbox::new();
+    sandbox.write("run.toml", text);
+    for command in [&["config", "check", "run.toml"][..], &["config", "show", "run.toml"], &["train", "run.toml"]] {
+        sandbox.refuses(command, 2, parts);
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_one() {
+    refused(&format!("{STAGE2}[train]\nepoch = 3\n"), &["run.toml:7: train.epoch = 3", "did you mean `train.epochs`?"]);
+    refused(&format!("{STAGE2}[trian]\nepochs = 3\n"), &["run.toml:7: trian.epochs", "did you mean `train.epochs`?"]);
+    refused(&format!("sed = 1\n{STAGE2}"), &["run.toml:1: sed = 1", "did you mean `seed`?"]);
+}
+
+#[test]
+fn a_mistyped_value_is_refused_with_its_line() {
+    let section = |text: &str| format!("{STAGE2}{text}\n");
+    refused(&section("[train]\nepochs = \"ten\""), &["run.toml:7: train.epochs = \"ten\": expected an integer"]);
+    refused(&section("[train]\nepochs = 0"), &["run.toml:7: train.epochs = 0: expected an integer of at least 1"]);
+    refused(&section("[train]\nlearning_rate = nan"), &["run.toml:7: train.learning_rate = nan"]);
+    refused(&section("[drop_edge]\nrate = 1.0"), &["run.toml:7: drop_edge.rate = 1.0", "[0, 1)"]);
+    refused(&section("[model]\nheads = 3"), &["run.toml:7: model.heads = 3", "divisor"]);
+    refused(&section("[split]\ntest = 0.5"), &["run.toml:7: split.test = 0.5", "= 1"]);
+    refused(&section("[train]\nprecision = \"f12\""), &["run.toml:7: train.precision", "did you mean \"f"]);
+    refused(&section("[output]\nplots = 1"), &["run.toml:7: output.plots = 1: expected true or false"]);
+}
+
+#[test]
+fn what_is_no_configuration_is_refused() {
+    refused("task = = 1\n", &["run.toml:1", "valid TOML"]);
+    refused("", &["run.toml", "task", "\"stage1\" or \"stage2\" or \"pipeline\""]);
+    refused("task = \"stage3\"\n", &["run.toml:1: task = \"stage3\"", "did you mean"]);
+    refused("task = \"stage1\"\n", &["run.toml", "data.path", "graphsieve synth"]);
+    let pipeline = "task = \"pipeline\"\n[data]\npath = \"data\"\n[stage1]\n";
+    refused(&format!("{pipeline}config = \"nowhere.toml\"\n"), &["nowhere.toml"]);
+    refused(&format!("{pipeline}seed = 1\n"), &["run.toml:5", "seed", "at the top of this file"]);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_refused() {
+    let sandbox = Sandbox::new();
+    let parts = ["nowhere.toml: expected a configuration file, found no such file", "configs/quickstart.toml"];
+    sandbox.refuses(["train", "nowhere.toml"], 2, &parts);
+    sandbox.write("latin1.toml", b"name = \"\xe9\"\n");
+    sandbox.refuses(["config", "check", "latin1.toml"], 1, &["latin1.toml", "expected UTF-8 text"]);
+}
+
+#[test]
+fn a_faulty_override_is_refused() {
+    let sandbox = Sandbox::new();
+    sandbox.write("run.toml", STAGE2);
+    let refused = |set: &str, parts: &[&str]| {
+        sandbox.refuses(["config", "show", "run.toml", "--set", set], 2, parts);
+        sandbox.refuses(["train", "run.toml", "--set", set], 2, parts);
+    };
+    refused("train.epoch=3", &["--set: train.epoch = 3", "did you mean `train.epochs`?"]);
+    refused("train.epochs=few", &["--set: train.epochs", "expected an integer"]);
+    refused("train.epochs", &["--set train.epochs: expected key=value"]);
+}
+
+#[test]
+fn every_file_is_checked_and_every_error_shown() {
+    let sandbox = Sandbox::new();
+    sandbox.write("a.toml", "task = 1\n");
+    sandbox.write("b.toml", STAGE2);
+    sandbox.write("c.toml", "tsk = \"stage2\"\n");
+    let said = sandbox.run(["config", "check", "a.toml", "b.toml", "c.toml"]);
+    said.is_refused(2, &["error: a.toml:1", "error: c.toml"]);
+    assert_eq!(said.stdout, "b.toml: ok\n");
+}
+
+#[test]
+fn a_device_that_does_not_exist_is_refused() {
+    let sandbox = Sandbox::new();
+    let config = repository("configs/stage2.toml");
+    let train = |device| {
+        let fixed = ["train".into(), config.clone().into_os_string(), "--device".into()];
+        fixed.into_iter().chain([std::ffi::OsString::from(device)])
+    };
+    sandbox.refuses(train("gpu"), 2, &["--device: expected auto, cpu, cuda, cuda:N or vulkan, found \"gpu\""]);
+    sandbox.refuses(train("CUDA"), 2, &["did you mean cuda?"]);
+    sandbox.refuses(train("cuda:first"), 2, &["\"cuda:first\"", "cuda:0"]);
+    sandbox.refuses(train("cuda:9999"), 1, &["device cuda:9999 is not usable: "]);
+    let score = ["score", "--checkpoint", "c", "--data", "d", "--out", "o", "--device", "vulcan"];
+    sandbox.refuses(score, 2, &["did you mean vulkan?"]);
+    if has_cuda(&sandbox) {
+        eprintln!("skipped the rest: there is a CUDA device");
+        return;
+    }
+    sandbox.refuses(train("cuda"), 1, &["device cuda:0 is not usable: ", "--device cpu"]);
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write_scores("scores.npy", &[0.5; 500]);
+    sandbox.refuses(["trian"], 2, &["trian", "train"]);
+    sandbox.refuses(["synth"], 2, &["--out"]);
+    sandbox.refuses(["synth", "--preset", "luxury", "--out", "x"], 2, &["did you mean luxury-beauty?"]);
+    for scale in ["0", "-1", "nan", "inf", "0.001", "1e300"] {
+        sandbox.refuses(["synth", &format!("--scale={scale}"), "--out", "x"], 2, &["expected"]);
+    }
+    let eval = |more: &[&'static str]| [&["eval", "--scores", "scores.npy", "--data", "data"], more].concat();
+    sandbox.refuses(eval(&["--split", "train"]), 2, &["--split", "--include-train"]);
+    sandbox.refuses(eval(&["--split", "all"]), 2, &["--split", "--include-train"]);
+    sandbox.refuses(eval(&["--split", "test", "--include-train"]), 2, &["--include-train"]);
+    sandbox.refuses(
+        eval(&["--fractions", "0.5,0.5"]),
+        2,
+        &["--fractions: expected three positive numbers that add up to 1, found [0.5, 0.5]"],
+    );
+    sandbox.refuses(eval(&["--fractions", "0.5,0.5,0.5"]), 2, &["--fractions: expected three positive numbers"]);
+    sandbox.refuses(eval(&["--fractions", "a,b,c"]), 2, &["--fractions"]);
+    sandbox.refuses(eval(&["--run", "data"]), 1, &["data: config.toml: expected a file that every run has"]);
+    sandbox.refuses(["train"], 2, &["CONFIG"]);
+    sandbox.refuses(["train", "--resume", "data"], 1, &["data: config.toml: expected a file that every run has"]);
+    let score = ["score", "--checkpoint", "c", "--data", "data", "--out"];
+    sandbox.refuses([&score[..], &["scores.npy"]].concat(), 1, &["scores.npy: exists already", "--force"]);
+    sandbox.refuses([&score[..], &["o.npy", "--embeddings", "o.npy"]].concat(), 2, &["another file than --out"]);
+}

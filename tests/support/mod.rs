@@ -1,0 +1,149 @@
+//! Runs the program in a directory of its own and looks at what it says and leaves behind.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// A directory in which the program runs; removed at the end.
+pub struct Sandbox(TempDir);
+
+/// What a run of the program said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Sandbox {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// With a small synthetic marketplace in `data`: 260 users, 220 products, 20 sellers.
+    pub fn with_data() -> Self {
+        let sandbox = Self::new();
+        sandbox.succeeds(["--quiet", "synth", "--scale", "0.1", "--out", "data"]);
+        sandbox
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(name), content).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    /// Replaces a file by `change` of its bytes.
+    pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = self.read(name);
+        change(&mut bytes);
+        self.write(name, bytes);
+    }
+
+    /// Writes scores of all nodes, as the program would: a `.npy` array of f32.
+    pub fn write_scores(&self, name: &str, scores: &[f32]) {
+        let data: Vec<u8> = scores.iter().flat_map(|score| score.to_le_bytes()).collect();
+        self.write(name, npy("<f4", &format!("({},)", scores.len()), &data));
+    }
+
+    pub fn run<I: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
+        Said::from(command.args(arguments).current_dir(self.0.path()).output().unwrap())
+    }
+
+    /// Runs what has to work.
+    pub fn succeeds<I: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Said {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said
+    }
+
+    /// Runs what has to be refused with exit status `code` and a message that holds all `parts`, without a panic,
+    /// without a result, and without a change to any file.
+    pub fn refuses<I: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = I>, code: i32, parts: &[&str]) {
+        let before = self.files();
+        let said = self.run(arguments);
+        said.is_refused(code, parts);
+        assert!(said.stdout.is_empty(), "a result in spite of the error: {}", said.stdout);
+        assert!(self.files() == before, "files were left or changed: {:?}", self.files().keys());
+    }
+
+    /// Every file and directory with its content.
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        let mut open = vec![self.0.path().to_path_buf()];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                let content = if path.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+                if path.is_dir() {
+                    open.push(path.clone());
+                }
+                files.insert(path, content);
+            }
+        }
+        files
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        Self { code: output.status.code(), stdout, stderr }
+    }
+}
+
+impl Said {
+    /// The last error names all `parts`, and a way out.
+    pub fn is_refused(&self, code: i32, parts: &[&str]) {
+        let Self { stderr, .. } = self;
+        assert_eq!(self.code, Some(code), "{stderr}");
+        assert!(stderr.contains("error: "), "{stderr}");
+        assert!(stderr.contains("help: ") || stderr.contains("try '--help'"), "no way out: {stderr}");
+        for trace in ["panicked", "internal error", "RUST_BACKTRACE"] {
+            assert!(!stderr.contains(trace), "{stderr}");
+        }
+        for part in parts {
+            assert!(stderr.contains(part), "{stderr}\nlacks {part:?}");
+        }
+    }
+}
+
+/// Bytes of a `.npy` file.
+pub fn npy(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let mut header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}");
+    let padding = 63 - (10 + header.len()) % 64;
+    header.extend(std::iter::repeat_n(' ', padding));
+    header.push('\n');
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\x00".as_slice(), &length, header.as_bytes(), data].concat()
+}
+
+/// Bytes of `labels.npy`.
+pub fn labels_npy(entries: &[(i64, i64)]) -> Vec<u8> {
+    let data: Vec<u8> =
+        entries.iter().flat_map(|(id, label)| [id.to_le_bytes(), label.to_le_bytes()].concat()).collect();
+    npy("<i8", &format!("({}, 2)", entries.len()), &data)
+}
+
+/// Whether the program finds a CUDA device on this machine.
+pub fn has_cuda(sandbox: &Sandbox) -> bool {
+    let info: serde_json::Value = serde_json::from_str(&sandbox.succeeds(["info", "--format", "json"]).stdout).unwrap();
+    info["cuda"]["devices"].is_array()
+}
+
+/// Path of a file of this repository.
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
