@@ -87,9 +87,12 @@ fn input<B: GraphBackend>(
     dataset: &Dataset,
     device: &B::Device,
 ) -> Result<Vec<Tensor<B, 2>>> {
-    let trained_on = match RunConfig::load(&options.checkpoint.join("config.toml"), &[]) {
-        Ok(RunConfig::Stage2(config)) if options.checkpoint.is_dir() => Some(config.data),
-        _ => None,
+    let trained_on = match options.checkpoint.is_dir() {
+        true => match RunConfig::load(&options.checkpoint.join("config.toml"), &[])? {
+            RunConfig::Stage2(config) => Some(config.data),
+            _ => None,
+        },
+        false => None,
     };
     let place = options.input.clone().or_else(|| trained_on.as_ref().and_then(|data| data.embeddings.clone()));
     let from_features = options.input.is_none() && trained_on.is_some_and(|d| d.input == Stage2Input::Features);

@@ -16,7 +16,7 @@ use std::fs;
 
 use graphsieve_kernels::GraphBackend;
 
-use crate::config::{PipelineConfig, RunConfig};
+use crate::config::{PipelineConfig, RunConfig, Stage2Input};
 use crate::data::synth;
 use crate::error::Result;
 use crate::train::progress::{StageProgress, Unit};
@@ -54,11 +54,19 @@ impl fmt::Display for Outcome {
                 "Stage 1: loss {:.4}; on pairs not trained on: edge AUC {:.4}, P(edge) {:.4}, P(no edge) {:.4}",
                 stage1.loss, m.edge_auc, m.p_positive, m.p_negative
             )?;
+            write_speed(f, stage1.seconds_per_epoch)?;
         }
         match &self.stage2 {
             Some(stage2) => write!(f, "Stage 2: {stage2}"),
             None => Ok(()),
         }
+    }
+}
+
+fn write_speed(f: &mut fmt::Formatter<'_>, seconds_per_epoch: Option<f64>) -> fmt::Result {
+    match seconds_per_epoch {
+        Some(seconds) => writeln!(f, "{:.1} ms per epoch after the first", seconds * 1e3),
+        None => Ok(()),
     }
 }
 
@@ -80,7 +88,9 @@ pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B:
             marketplace(&config, options)?;
             let stage1 = stage1::run::<B>(&config.stage1, options, device)?;
             let mut second = config.stage2.clone();
-            second.data.embeddings = Some(stage1.run.clone());
+            if second.data.input == Stage2Input::Embeddings {
+                second.data.embeddings = Some(stage1.run.clone());
+            }
             let stage2 = stage2::run::<B>(&second, options, device)?;
             Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2) })
         }

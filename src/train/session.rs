@@ -52,6 +52,8 @@ pub struct Session {
     edges_per_epoch: usize,
     /// Last epoch before this process.
     resumed_at: usize,
+    /// When the first epoch of this process was done: it compiles kernels and fills caches.
+    warm_since: Option<Instant>,
 }
 
 /// File of the checkpoint with the best validation metric.
@@ -97,7 +99,17 @@ impl Session {
         progress.start_at(position.epoch as u64);
         interrupt::install();
         let (epochs, resumed_at) = (train.epochs, position.epoch);
-        Ok(Self { run, position, log, progress, started: Instant::now(), epochs, edges_per_epoch, resumed_at })
+        Ok(Self {
+            run,
+            position,
+            log,
+            progress,
+            started: Instant::now(),
+            epochs,
+            edges_per_epoch,
+            resumed_at,
+            warm_since: None,
+        })
     }
 
     /// Records a finished epoch.
@@ -110,6 +122,26 @@ impl Session {
         let edges = self.edges_per_epoch as f64 * (epoch - self.resumed_at) as f64;
         let speed = rate(edges, self.started.elapsed(), "edges");
         self.progress.update(epoch as u64, &format!("{message}  {speed}"));
+    }
+
+    /// Marks the end of an epoch. The first one waits for the device, so that [`Self::seconds_per_epoch`] starts there.
+    pub fn epoch_done<B: GraphBackend>(&mut self, device: &B::Device) -> Result<()> {
+        if self.warm_since.is_none() {
+            B::sync(device).map_err(|e| Error::Device {
+                device: format!("{device:?}"),
+                reason: format!("{e:?}"),
+                help: "the device failed during the first epoch; try a smaller graph, precision f16 or another device"
+                    .into(),
+            })?;
+            self.warm_since = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Mean wall time of the epochs after the first, validation and checkpoints included.
+    pub fn seconds_per_epoch(&self) -> Option<f64> {
+        let epochs = self.epochs.checked_sub(self.resumed_at + 1).filter(|&n| n > 0)?;
+        Some(self.warm_since?.elapsed().as_secs_f64() / epochs as f64)
     }
 
     /// Ends the progress display.

@@ -54,6 +54,8 @@ pub struct Stage1Outcome {
     /// On pairs that were never trained on.
     pub metrics: EdgeMetrics,
     pub loss: f32,
+    /// Mean wall time of the epochs after the first.
+    pub seconds_per_epoch: Option<f64>,
 }
 
 /// The temperature of `epoch`, counted from 1: linear from `start` to `peak`, then a cosine to `end`.
@@ -147,6 +149,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         });
         model = optimiser.step(model, loss, rate);
 
+        session.epoch_done::<B>(device)?;
         session.position.epoch = epoch;
         let save = session.checkpoint_due(epoch, &config.train);
         if due || save {
@@ -172,6 +175,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         }
     }
 
+    let seconds_per_epoch = session.seconds_per_epoch();
     let model = model.valid();
     session.save_best(&model_spec, model.export(&spec))?;
     let inner = graph.inner();
@@ -189,7 +193,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         plot(&session)?;
     }
     session.finish(&format!("edge AUC {:.4}", metrics.edge_auc));
-    Ok(Stage1Outcome { run: session.run.path().to_path_buf(), embeddings, metrics, loss: last_loss })
+    Ok(Stage1Outcome { run: session.run.path().to_path_buf(), embeddings, metrics, loss: last_loss, seconds_per_epoch })
 }
 
 /// What an epoch leaves on the device until the next report.

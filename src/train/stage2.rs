@@ -51,15 +51,18 @@ pub struct Stage2Outcome {
     pub evaluation: Evaluation,
     /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
     pub baseline_auc: Option<f64>,
+    /// Mean wall time of the epochs after the first.
+    #[serde(skip)]
+    pub seconds_per_epoch: Option<f64>,
 }
 
 impl fmt::Display for Stage2Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "best epoch {}, held-out test labels:\n{}", self.best_epoch, self.evaluation.test)?;
-        match self.baseline_auc {
-            Some(auc) => write!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}"),
-            None => Ok(()),
+        if let Some(auc) = self.baseline_auc {
+            writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
         }
+        super::write_speed(f, self.seconds_per_epoch)
     }
 }
 
@@ -132,6 +135,7 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
         pending.push((epoch, rate, [loss.clone(), supervised, unsupervised].map(Tensor::inner)));
         model = optimiser.step(model, loss, rate);
 
+        session.epoch_done::<B>(device)?;
         session.position.epoch = epoch;
         let due = epoch == config.train.epochs || epoch.is_multiple_of(config.train.validate_every);
         let save = session.checkpoint_due(epoch, &config.train);
@@ -175,6 +179,7 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
         }
     }
 
+    let seconds_per_epoch = session.seconds_per_epoch();
     let file = best_file(&session.run);
     let (best, _) = Weights::read(&file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&best.tensors, &file, device))?;
@@ -186,6 +191,7 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
         best_epoch: session.position.best_epoch,
         evaluation: evaluate_split(&scored.scores, host, &split)?,
         baseline_auc: baseline(&dataset, &split)?,
+        seconds_per_epoch,
     };
     atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
