@@ -69,13 +69,13 @@ fn assert_same_curve(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
 }
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-fn assert_follows_the_cpu<B: GraphBackend>(api: &str, demand: &str, missing: Option<String>) {
+fn assert_follows_the_cpu<B: GraphBackend>(data: fn() -> TempDir, api: &str, demand: &str, missing: Option<String>) {
     if let Some(reason) = missing {
         assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
         eprintln!("skipped: no {api} device: {reason}");
         return;
     }
-    let dir = marketplace();
+    let dir = data();
     for (stage, config) in both_stages(&dir, |_| ()).into_iter().enumerate() {
         let want = losses(&run::<Flex>(config.clone(), &Default::default()));
         let got = losses(&run::<B>(config, &Default::default()));
@@ -87,14 +87,49 @@ fn assert_follows_the_cpu<B: GraphBackend>(api: &str, demand: &str, missing: Opt
 #[test]
 fn twenty_steps_on_vulkan_follow_the_cpu() {
     let missing = graphsieve_kernels::device::probe_vulkan().err();
-    assert_follows_the_cpu::<graphsieve_kernels::Vulkan>("Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", missing);
+    assert_follows_the_cpu::<graphsieve_kernels::Vulkan>(marketplace, "Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", missing);
 }
 
 #[cfg(feature = "cuda")]
 #[test]
 fn twenty_steps_on_cuda_follow_the_cpu() {
     let missing = graphsieve_kernels::device::probe_cuda().err();
-    assert_follows_the_cpu::<graphsieve_kernels::Cuda>("CUDA", "GRAPHSIEVE_REQUIRE_CUDA", missing);
+    assert_follows_the_cpu::<graphsieve_kernels::Cuda>(marketplace, "CUDA", "GRAPHSIEVE_REQUIRE_CUDA", missing);
+}
+
+/// A marketplace whose products have no brand: a node type without nodes.
+fn without_sellers() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (users, products) = (40u32, 30u32);
+    let bought: Vec<(u32, u32)> =
+        (0..users).flat_map(|u| (0..4).map(move |k| (u, (u * 3 + k * 7) % products))).collect();
+    let together: Vec<(u32, u32)> =
+        (0..users).flat_map(|u| [(u, u), (u, (u + 1) % users), ((u + 1) % users, u)]).collect();
+    let epu = Adjacency::from_edges(users as usize, products as usize, &bought);
+    let eps = Adjacency::from_edges(products as usize, 0, &[]);
+    let euu = Adjacency::from_edges(users as usize, users as usize, &together);
+    let graph = HeteroGraph::marketplace(users as usize, products as usize, 0, epu, eps, euu).unwrap();
+    let values = (0..70 * 128).map(|k| half::f16::from_f32((k % 31) as f32 / 31.0)).collect();
+    let features = Some(Features::from_vec(values, 70, 128));
+    let labels = Some(Labels { entries: (0..users).map(|i| (i, u8::from(i % 4 == 0))).collect() });
+    Dataset { graph, features, labels, ids: None }.write(&dir.path().join("data")).unwrap();
+    dir
+}
+
+#[test]
+fn a_node_type_without_nodes_is_no_obstacle() {
+    let dir = without_sellers();
+    for config in both_stages(&dir, |_| ()) {
+        assert_eq!(losses(&run::<Flex>(config, &Default::default())).len(), STEPS);
+    }
+}
+
+#[cfg(feature = "vulkan")]
+#[test]
+fn a_node_type_without_nodes_is_no_obstacle_on_vulkan() {
+    let missing = graphsieve_kernels::device::probe_vulkan().err();
+    let api = ("Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN");
+    assert_follows_the_cpu::<graphsieve_kernels::Vulkan>(without_sellers, api.0, api.1, missing);
 }
 
 /// The files with what a run computed.

@@ -24,8 +24,9 @@ fn assert_golden(checkpoint: PathBuf) {
     let want = read_scores(&golden("expected_scores.npy"), 45).unwrap();
     assert!(want.iter().any(|&s| s < 0.3) && want.iter().any(|&s| s > 0.7), "the golden scores spread");
     assert!(largest_difference(&read_scores(&out, 45).unwrap(), &want) < 1e-5);
-    let embeddings = read_embeddings(golden("expected_embeddings.npy"), Some(45)).unwrap();
-    assert!(largest_difference(&scored.embeddings, embeddings.as_slice().unwrap()) < 1e-5);
+    let want = read_embeddings(golden("expected_embeddings.npy"), Some(45)).unwrap();
+    let got = read_embeddings(refined, Some(45)).unwrap();
+    assert!(largest_difference(got.as_slice().unwrap(), want.as_slice().unwrap()) < 1e-5);
 }
 
 #[test]

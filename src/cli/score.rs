@@ -62,10 +62,10 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         embeddings_out: arguments.embeddings,
         input: arguments.input,
     };
-    let scored = with_backend!(choice.device, |B, d| score::run::<B>(&options, &d))?;
-    console.note(format_args!("{} scores: {}", scored.scores.len(), options.out.display()));
+    let written = with_backend!(choice.device, |B, d| score::run::<B>(&options, &d))?;
+    console.note(format_args!("{} scores: {}", written.nodes, options.out.display()));
     if let Some(path) = &options.embeddings_out {
-        console.note(format_args!("{} embeddings of width {}: {}", scored.scores.len(), scored.width, path.display()));
+        console.note(format_args!("{} embeddings: {}", written.nodes, path.display()));
     }
     Ok(())
 }

@@ -94,8 +94,8 @@ pub struct Stage2Model {
     pub negative_slope: f64,
     /// Attention heads per layer and stream, at least 1; their outputs are concatenated. Default 1.
     pub heads: usize,
-    /// Whether the backward pass repeats the attention instead of keeping its results: less memory, more time, the same
-    /// gradient. Default false.
+    /// Whether the backward pass repeats the attention instead of keeping its results: less memory, one more pass over
+    /// the kept edges, the same gradient. Default true.
     pub recompute: bool,
 }
 

@@ -159,19 +159,17 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let weight = cast(parameters.projection.val(), h[0].dtype());
             width = weight.dims()[1];
             let channels = width / self.heads;
-            let vector = |from: usize| {
-                parameters.attention.val().slice([from * width..(from + 1) * width]).reshape([self.heads, channels])
-            };
+            let vector =
+                |from: usize| parameters.attention.val().narrow(0, from * width, width).reshape([self.heads, channels]);
             let (attention_dst, attention_src) = (vector(0), vector(1));
             let mut projected: Vec<Option<Tensor<B, 2>>> = vec![None; graph.node_types.len()];
-            let relations = graph.relations.iter().enumerate().filter(|(_, r)| r.stream == stream);
-            for (id, relation) in relations {
+            for relation in graph.relations.iter().filter(|r| r.stream == stream) {
                 let mut project =
                     |t: usize| projected[t].get_or_insert_with(|| linear(h[t].clone(), weight.clone(), None)).clone();
                 let (h_src, h_dst) = (project(relation.src), project(relation.dst));
                 let drop_edge = pass.drop_edge.and_then(|drop| {
                     let bases = [relation.dst, relation.src].map(|t| graph.node_types[t].offset as u32);
-                    DropEdge::new(drop.rate, drop.seed, drop.epoch, index as u32, id as u32)
+                    DropEdge::new(drop.rate, drop.seed, drop.epoch, index as u32, relation.id as u32)
                         .map(|key| key.with_bases(bases[0], bases[1]))
                 });
                 let config = GatConfig {
@@ -197,6 +195,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                     elu(if streams > 1 { sum / streams as f64 } else { sum })
                 }
                 // Nothing points at this type.
+                None if rows == 0 => Tensor::empty([0, width], (&h[t].device(), h[t].dtype())),
                 None => Tensor::zeros([rows, width], (&h[t].device(), h[t].dtype())),
             })
             .collect()

@@ -7,7 +7,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, SpmmConfig, linear, spmm};
 use serde::{Deserialize, Serialize};
 
-use super::device_graph::DeviceGraph;
+use super::device_graph::{DeviceGraph, DeviceRelation, map_rows};
 use super::parameters::{Export, Init, Parameters, cast};
 use crate::error::Result;
 use crate::graph::{HeteroGraph, Relation};
@@ -140,14 +140,14 @@ impl<B: Backend> Normalisation<B> {
 }
 
 impl<B: GraphBackend> TripleStreamGae<B> {
-    /// `A~_r h` for every relation. Of the features it is constant, so a run computes it once.
+    /// `A~_r h` for every relation on the device. Of the features it is constant, so a run computes it once.
     pub fn aggregate(
         graph: &DeviceGraph<B>,
         normalisation: &[Normalisation<B>],
         h: &[Tensor<B, 2>],
         chunk_rows: Option<usize>,
     ) -> Vec<Tensor<B, 2>> {
-        let one = |(relation, norm): (&super::device_graph::DeviceRelation<B>, &Normalisation<B>)| {
+        let one = |(relation, norm): (&DeviceRelation<B>, &Normalisation<B>)| {
             let config = SpmmConfig {
                 dst_scale: Some(norm.dst_scale.clone()),
                 src_scale: Some(norm.src_scale.clone()),
@@ -160,7 +160,7 @@ impl<B: GraphBackend> TripleStreamGae<B> {
                 None => sum,
             }
         };
-        graph.relations.iter().zip(normalisation).map(one).collect()
+        graph.relations.iter().map(|relation| one((relation, &normalisation[relation.id]))).collect()
     }
 
     /// Embeddings of length one, one tensor per node type, f32. `aggregated` is [`Self::aggregate`] of the features `x`.
@@ -174,11 +174,11 @@ impl<B: GraphBackend> TripleStreamGae<B> {
     ) -> Vec<Tensor<B, 2>> {
         let mut h = self.layers[0].forward(graph, x, aggregated);
         for layer in &self.layers[1..] {
-            h = h.into_iter().map(relu).collect();
+            h = h.into_iter().map(|h| map_rows(h, relu)).collect();
             let aggregated = Self::aggregate(graph, normalisation, &h, chunk_rows);
             h = layer.forward(graph, &h, &aggregated);
         }
-        h.into_iter().map(normalise_rows).collect()
+        h.into_iter().map(|h| map_rows(h, normalise_rows)).collect()
     }
 }
 

@@ -31,10 +31,17 @@ pub struct DeviceRelation<B: Backend> {
     pub stream: usize,
     /// Rows are destinations, entries are sources, both local to their types.
     pub csr: Csr<B>,
+    /// Index of the relation in the graph on the host.
+    pub id: usize,
+}
+
+/// `f` of a matrix; one without rows stays without: Burn's element-wise kernels do not take empty work on every device.
+pub fn map_rows<B: Backend>(x: Tensor<B, 2>, f: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>) -> Tensor<B, 2> {
+    if x.dims()[0] == 0 { x } else { f(x) }
 }
 
 impl<B: Backend> DeviceGraph<B> {
-    /// Uploads every adjacency once.
+    /// Uploads every adjacency once. Relations with a node type that has no nodes are left out.
     ///
     /// # Errors
     /// [`Error::Data`] when a relation does not fit what the kernels can index.
@@ -42,7 +49,10 @@ impl<B: Backend> DeviceGraph<B> {
         let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
         let mut uploaded: Vec<(Arc<Adjacency>, Csr<B>)> = Vec::new();
         let mut relations = Vec::new();
-        for relation in graph.relations() {
+        for (id, relation) in graph.relations().iter().enumerate() {
+            if relation.forward.num_rows() == 0 || relation.forward.num_cols() == 0 {
+                continue;
+            }
             // The partner's upload holds these arrays already, rows and columns exchanged.
             let partner = uploaded.iter().find(|(reverse, _)| Arc::ptr_eq(reverse, &relation.forward));
             let csr = match partner {
@@ -51,7 +61,7 @@ impl<B: Backend> DeviceGraph<B> {
             };
             uploaded.push((relation.reverse.clone(), csr.clone()));
             let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
-            relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr });
+            relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id });
         }
         Ok(Self { node_types: graph.node_types().to_vec(), streams, relations })
     }
@@ -76,6 +86,7 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             dst: r.dst,
             stream: r.stream,
             csr: r.csr.clone().inner(),
+            id: r.id,
         };
         DeviceGraph {
             node_types: self.node_types.clone(),

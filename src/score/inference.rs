@@ -13,14 +13,22 @@ use crate::models::device_graph::{DeviceGraph, upload_by_type};
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::{ModelSpec, Weights};
 
-/// Scores and refined embeddings of every node, by global id.
-pub struct Scored {
+/// Scores of every node, by global id, and the refined embeddings on the device.
+pub struct Scored<B: GraphBackend> {
     /// In [0, 1]; higher is more anomalous.
     pub scores: Vec<f32>,
-    /// `[nodes, width]`, row-major.
-    pub embeddings: Vec<f32>,
-    /// Width of an embedding.
-    pub width: usize,
+    /// One matrix per node type.
+    pub embeddings: Vec<Tensor<B, 2>>,
+}
+
+impl<B: GraphBackend> Scored<B> {
+    /// The refined embeddings of all nodes as one matrix on the host.
+    pub fn embedding_matrix(self) -> Array2<f32> {
+        let width = self.embeddings.first().map_or(0, |h| h.dims()[1]);
+        let values = self.embeddings.into_iter().flat_map(to_host).collect();
+        Array2::from_shape_vec((self.scores.len(), width), values)
+            .unwrap_or_else(|e| unreachable!("one row per score: {e}"))
+    }
 }
 
 /// Scores of every node with a Stage-2 model.
@@ -29,22 +37,27 @@ pub fn attention_scores<B: GraphBackend>(
     graph: &DeviceGraph<B>,
     x: &[Tensor<B, 2>],
     chunk_rows: Option<usize>,
-) -> Scored {
-    let mut scored = Scored { scores: Vec::new(), embeddings: Vec::new(), width: 0 };
-    for h in model.embed(graph, x, Pass { chunk_rows, ..Default::default() }) {
-        scored.width = h.dims()[1];
-        let logits = to_host(model.logits(h.clone()));
-        scored.scores.extend(logits.into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())));
-        scored.embeddings.extend(to_host(h));
+) -> Scored<B> {
+    let embeddings = model.embed(graph, x, Pass { chunk_rows, ..Default::default() });
+    let mut scores = Vec::new();
+    for h in embeddings.iter().filter(|h| h.dims()[0] > 0) {
+        scores.extend(to_host(model.logits(h.clone())).into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())));
     }
-    scored
+    Scored { scores, embeddings }
+}
+
+/// What `graphsieve score` wrote.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Number of scores.
+    pub nodes: usize,
 }
 
 /// Scores the graph of a data directory with a checkpoint and writes the result.
 ///
 /// # Errors
 /// A checkpoint, data or input that cannot be read or do not fit each other, or an output that cannot be written.
-pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Scored> {
+pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Written> {
     let (weights, file) = Weights::read(&options.checkpoint)?;
     let ModelSpec::Attention(spec) = &weights.spec else {
         let help = "score with a Stage-2 checkpoint; the embeddings of a Stage-1 run are in its directory";
@@ -56,17 +69,12 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Resul
     let x = input::<B>(options, &spec, &dataset, device)?;
     let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
     let scored = attention_scores(&model, &graph, &x, None);
+    let nodes = scored.scores.len();
     write_npy_f32(&options.out, &Array1::from_vec(scored.scores.clone()))?;
     if let Some(path) = &options.embeddings_out {
-        write_npy_f32(path, &matrix(&scored))?;
+        write_npy_f32(path, &scored.embedding_matrix())?;
     }
-    Ok(scored)
-}
-
-/// The refined embeddings as a matrix.
-pub fn matrix(scored: &Scored) -> Array2<f32> {
-    let shape = (scored.scores.len(), scored.width);
-    Array2::from_shape_vec(shape, scored.embeddings.clone()).unwrap_or_else(|e| unreachable!("one row per score: {e}"))
+    Ok(Written { nodes })
 }
 
 /// The model's shape with the streams in the graph's order.

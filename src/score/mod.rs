@@ -3,7 +3,7 @@
 pub mod evaluate;
 mod inference;
 
-pub use inference::{Scored, attention_scores, matrix, run, stage2_input};
+pub use inference::{Scored, Written, attention_scores, run, stage2_input};
 
 use std::path::PathBuf;
 

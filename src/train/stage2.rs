@@ -29,7 +29,7 @@ use crate::models::device_graph::DeviceGraph;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::{ModelSpec, Weights};
 use crate::score::evaluate::{Evaluation, evaluate_split};
-use crate::score::{attention_scores, matrix, stage2_input};
+use crate::score::{attention_scores, stage2_input};
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -185,17 +185,18 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&best.tensors, &file, device))?;
     let scored = attention_scores(&model, &inner_graph, &inner_x, chunk_rows);
     write_npy_f32(session.run.output("anomaly_scores_stage2.npy"), &Array1::from_vec(scored.scores.clone()))?;
-    write_npy_f32(session.run.output("Z_stage2.npy"), &matrix(&scored))?;
+    let scores = scored.scores.clone();
+    write_npy_f32(session.run.output("Z_stage2.npy"), &scored.embedding_matrix())?;
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: session.position.best_epoch,
-        evaluation: evaluate_split(&scored.scores, host, &split)?,
+        evaluation: evaluate_split(&scores, host, &split)?,
         baseline_auc: baseline(&dataset, &split)?,
         seconds_per_epoch,
     };
     atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
-        plot(&session, &scored.scores, &split, outcome.evaluation.threshold)?;
+        plot(&session, &scores, &split, outcome.evaluation.threshold)?;
     }
     session.finish(&format!("best validation AUC {:.4}", session.position.best_metric));
     Ok(outcome)

@@ -51,14 +51,9 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
         if h_dst_node.is_some() || attention_dst_node.is_some() {
             let (out_positive, mass_positive) =
                 forward.positive.expect("the recorded forward pass saves the positive share");
-            // Burn broadcasts a matrix of no rows to one of one row.
-            let ds = if saved.csr.num_rows() == 0 {
-                centre.clone()
-            } else {
-                let positive = B::head_dot(g.clone(), out_positive, heads);
-                let difference = B::float_sub(positive, B::float_mul(centre.clone(), mass_positive));
-                B::float_mul_scalar(difference, (1.0 - saved.args.negative_slope).into())
-            };
+            let positive = B::head_dot(g.clone(), out_positive, heads);
+            let difference = B::float_sub(positive, B::float_mul(centre.clone(), mass_positive));
+            let ds = B::float_mul_scalar(difference, (1.0 - saved.args.negative_slope).into());
             if let Some(node) = attention_dst_node {
                 grads.register::<B>(node.id, B::head_column_sum(saved.h_dst.clone(), ds.clone()));
             }

@@ -181,9 +181,9 @@ fn backward<E: Storage>(
                         axpy(&mut acc[head.clone()], alpha, &g_row[head]);
                     }
                 }
-                for h in 0..heads {
+                for (h, &dt) in dt.iter().enumerate() {
                     let head = h * channels..(h + 1) * channels;
-                    axpy(&mut acc[head.clone()], dt[h], &a[head]);
+                    axpy(&mut acc[head.clone()], dt, &a[head]);
                 }
                 E::narrow(&acc, dh_row);
             }

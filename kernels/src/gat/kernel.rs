@@ -1,6 +1,8 @@
 //! Graph attention, one plane per row: lanes own an edge each while scores are computed, a stretch of channels each while
 //! rows are gathered. Sums and softmax stay in registers.
 
+#![allow(clippy::manual_is_multiple_of, reason = "the kernel language has no is_multiple_of")]
+
 use cubecl::prelude::*;
 
 use crate::drop_edge::{DropEdgeKey, DropMode, keeps};

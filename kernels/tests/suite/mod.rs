@@ -53,7 +53,8 @@ fn up<B: GraphBackend, const D: usize>(
     device: &B::Device,
 ) -> Tensor<B, D> {
     let data = TensorData::new(values.iter().map(|&v| v as f32).collect::<Vec<_>>(), shape);
-    Tensor::<B, D>::from_data(data, (device, DType::F32)).cast(burn_dtype(dtype))
+    let tensor = Tensor::<B, D>::from_data(data, (device, DType::F32));
+    if dtype == Dtype::F32 { tensor } else { tensor.cast(burn_dtype(dtype)) }
 }
 
 fn down<B: GraphBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
@@ -131,6 +132,9 @@ fn check_spmm<B: GraphBackend>(
     };
     let (forward_len, reverse_len) = longest(f);
     assert_close(&name, &down(out.clone().inner()), &oracle::spmm(f, &xs, width, &weights, &kept), dtype, forward_len);
+    if f.num_rows == 0 {
+        return; // Burn's own product and sum of the loss below do not take a matrix without rows.
+    }
     let grads = backward::<B, 2>(out, dtype);
     let rounded_probe: Vec<f64> = probe(f.num_rows * width).iter().map(|&p| dtype.round(p)).collect();
     let want = spmm_grad(f, &xs, width, &weights, &kept, &rounded_probe);
@@ -226,6 +230,9 @@ fn check_gat<B: GraphBackend>(
     let (forward_len, reverse_len) = (forward_len + channels, reverse_len + channels);
     let node_len = f.num_rows.max(f.num_cols) + channels;
     assert_close(&name, &down(out.clone().inner()), &oracle::gat(f, &input, &kept).out, dtype, forward_len);
+    if f.num_rows == 0 {
+        return; // Burn's own product and sum of the loss below do not take a matrix without rows.
+    }
     let grads = backward::<B, 2>(out, dtype);
     let rounded_probe: Vec<f64> = probe(f.num_rows * width).iter().map(|&p| dtype.round(p)).collect();
     let want = gat_grad(f, &input, &kept, &rounded_probe);

@@ -12,8 +12,9 @@ const MAX_CATEGORIES: usize = 24;
 const NICHE_SIZE: f64 = 150.0;
 /// Rank offset of the Zipf-Mandelbrot laws: flattens the very top, as in real review data.
 const POPULARITY_OFFSET: f64 = 2.0;
-const BRAND_OFFSET: f64 = 3.0;
-const BRAND_EXPONENT: f64 = 1.5;
+/// The largest brand of Electronics sells about 2 % of its products.
+const BRAND_OFFSET: f64 = 5.0;
+const BRAND_EXPONENT: f64 = 1.0;
 
 /// Products in niches and brands.
 pub(super) struct Catalogue {
