@@ -19,8 +19,10 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 fn assert_golden(checkpoint: PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("scores.npy");
-    let options = ScoreOptions { checkpoint, data: golden(""), out: out.clone(), embeddings_out: None, input: None };
-    let scored = score::run::<Flex>(&options, &Default::default()).unwrap();
+    let refined = dir.path().join("embeddings.npy");
+    let embeddings_out = Some(refined.clone());
+    let options = ScoreOptions { checkpoint, data: golden(""), out: out.clone(), embeddings_out, input: None };
+    score::run::<Flex>(&options, &Default::default()).unwrap();
     let want = read_scores(&golden("expected_scores.npy"), 45).unwrap();
     assert!(want.iter().any(|&s| s < 0.3) && want.iter().any(|&s| s > 0.7), "the golden scores spread");
     assert!(largest_difference(&read_scores(&out, 45).unwrap(), &want) < 1e-5);
