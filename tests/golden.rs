@@ -24,7 +24,8 @@ fn assert_golden(checkpoint: PathBuf) {
     let options = ScoreOptions { checkpoint, data: golden(""), out: out.clone(), embeddings_out, input: None };
     score::run::<Flex>(&options, &Default::default()).unwrap();
     let want = read_scores(&golden("expected_scores.npy"), 45).unwrap();
-    assert!(want.iter().any(|&s| s < 0.3) && want.iter().any(|&s| s > 0.7), "the golden scores spread");
+    let spread = want.iter().copied().fold(f32::MIN, f32::max) - want.iter().copied().fold(f32::MAX, f32::min);
+    assert!(spread > 0.1, "scores that are all alike would prove little");
     assert!(largest_difference(&read_scores(&out, 45).unwrap(), &want) < 1e-5);
     let want = read_embeddings(golden("expected_embeddings.npy"), Some(45)).unwrap();
     let got = read_embeddings(refined, Some(45)).unwrap();
