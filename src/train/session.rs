@@ -14,7 +14,7 @@ use super::progress::{Mode, Progress, Unit, rate};
 use super::run_dir::{Meta, MetricsLog, RunDir};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::models::parameters::Export;
+use crate::models::parameters::{Export, Parameters};
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
 
 /// How a training is started, besides its configuration.
@@ -187,35 +187,38 @@ impl Session {
     }
 }
 
-/// Refuses a checkpoint that another model wrote.
-pub fn check_spec(run: &RunDir, weights: &Weights, spec: &ModelSpec) -> Result<()> {
-    if weights.spec == *spec {
-        return Ok(());
-    }
-    let help = "resume with the configuration of the run: graphsieve train --resume RUN";
-    let (expected, found) = (format!("{spec:?}"), format!("{:?}", weights.spec));
-    Err(Error::format(last_file(run), "model", expected, found, help))
-}
-
-/// The position kept in a checkpoint, and the optimiser's state.
-pub fn restore<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
+/// A model with its optimiser and position: new from `seed`, or as the last checkpoint of the run left them.
+pub fn start<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
     run: &RunDir,
-    weights: &Weights,
-    optimiser: Optimiser<B, M>,
+    checkpoint: Option<Weights>,
+    spec: &ModelSpec,
+    seed: u64,
+    train: &TrainConfig,
     device: &B::Device,
-) -> Result<(Position, Optimiser<B, M>)> {
+    build: impl FnOnce(&mut Parameters<Autodiff<B>>) -> Result<M>,
+) -> Result<(M, Optimiser<B, M>, Position)> {
+    let optimiser = Optimiser::<B, M>::new(train);
+    let Some(weights) = checkpoint else {
+        return Ok((build(&mut Parameters::from_seed(seed, device))?, optimiser, Position::default()));
+    };
     let file = last_file(run);
+    if weights.spec != *spec {
+        let help = "resume with the configuration of the run: graphsieve train --resume RUN";
+        let (expected, found) = (format!("{spec:?}"), format!("{:?}", weights.spec));
+        return Err(Error::format(file, "model", expected, found, help));
+    }
     let help = "the checkpoint is damaged or of another version; start a new run";
-    let Some(training) = &weights.training else {
-        return Err(Error::format(&file, "optimiser", "the state of a training", "weights alone", help));
+    let Some(training) = weights.training else {
+        return Err(Error::format(file, "optimiser", "the state of a training", "weights alone", help));
     };
     let position: Position = serde_json::from_str(&training.progress)
         .map_err(|e| Error::format(&file, "progress", "the position of a training", e.to_string(), help))?;
     let mut optimiser = optimiser
-        .load(training.optimiser.clone(), device)
+        .load(training.optimiser, device)
         .map_err(|e| Error::format(&file, "optimiser", "the state of an optimiser", e, help))?;
     optimiser.set_loss_scale(position.loss_scale);
-    Ok((position, optimiser))
+    let model = build(&mut Parameters::from_tensors(&weights.tensors, &file, device))?;
+    Ok((model, optimiser, position))
 }
 
 /// Fails when a value of the loss is not finite.

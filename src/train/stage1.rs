@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use super::edges::{LabelledPairs, Purpose, labelled_pairs};
 use super::loss::{bce_with_logits_sum, sigmoid};
-use super::optimiser::{Optimiser, dtype, learning_rate};
+use super::optimiser::{dtype, learning_rate};
 use super::plots::{self, Series};
-use super::session::{Position, RunOptions, Session, check_finite, check_spec, last_file, open_or_create, restore};
+use super::session::{RunOptions, Session, check_finite, open_or_create, start};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, TemperatureConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
 use crate::metrics::roc_auc;
 use crate::models::auto_encoder::{AutoEncoderSpec, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, upload_by_type};
-use crate::models::parameters::{Parameters, to_host};
+use crate::models::parameters::to_host;
 use crate::models::weights::ModelSpec;
 
 /// How well scores of pairs tell edges from non-edges.
@@ -101,20 +101,10 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let aggregated = TripleStreamGae::aggregate(&graph, &normalisation, &x, chunk);
 
     let model_spec = ModelSpec::AutoEncoder(spec.clone());
-    if let Some(weights) = &checkpoint {
-        check_spec(&run, weights, &model_spec)?;
-    }
-    let last = last_file(&run);
-    let mut parameters = match &checkpoint {
-        Some(weights) => Parameters::from_tensors(&weights.tensors, &last, device),
-        None => Parameters::from_seed(config.seed, device),
-    };
-    let mut model = TripleStreamGae::<Autodiff<B>>::new(&spec, &mut parameters)?;
-    let mut optimiser = Optimiser::<B, _>::new(&config.train);
-    let mut position = Position::default();
-    if let Some(weights) = &checkpoint {
-        (position, optimiser) = restore(&run, weights, optimiser, device)?;
-    }
+    let (mut model, mut optimiser, position) =
+        start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
+            TripleStreamGae::new(&spec, parameters)
+        })?;
     let mut session = Session::new(run, position, "stage 1", &config.train, 2 * graph.num_edges(), options.progress)?;
 
     let per_relation = |relation: &Relation| config.sampling.edges_of(&relation.stream);

@@ -12,11 +12,9 @@ use serde::Serialize;
 
 use super::edges::{Purpose, sample_edges};
 use super::loss::bce_with_logits_sum;
-use super::optimiser::{Optimiser, dtype, learning_rate};
+use super::optimiser::{dtype, learning_rate};
 use super::plots::{self, Series};
-use super::session::{
-    Position, RunOptions, Session, best_file, check_finite, check_spec, last_file, open_or_create, restore,
-};
+use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, start};
 use crate::config::{RunConfig, SplitConfig, Stage2Config};
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
@@ -102,20 +100,10 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let inner_graph = graph.inner();
     let inner_x: Vec<Tensor<B, 2>> = x.iter().map(|x| x.clone().inner()).collect();
     let model_spec = ModelSpec::Attention(spec.clone());
-    if let Some(weights) = &checkpoint {
-        check_spec(&run, weights, &model_spec)?;
-    }
-    let last = last_file(&run);
-    let mut parameters = match &checkpoint {
-        Some(weights) => Parameters::from_tensors(&weights.tensors, &last, device),
-        None => Parameters::from_seed(config.seed, device),
-    };
-    let mut model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut parameters)?;
-    let mut optimiser = Optimiser::<B, _>::new(&config.train);
-    let mut position = Position::default();
-    if let Some(weights) = &checkpoint {
-        (position, optimiser) = restore(&run, weights, optimiser, device)?;
-    }
+    let (mut model, mut optimiser, position) =
+        start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
+            TripleStreamGat::new(&spec, parameters)
+        })?;
     let mut session = Session::new(run, position, "stage 2", &config.train, 2 * graph.num_edges(), options.progress)?;
 
     let chunk_rows = config.train.chunk_size;
