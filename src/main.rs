@@ -32,7 +32,7 @@ fn report_panics() {
         FIRST.call_once(|| {
             let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
             let place = panic.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
-            if ["BufferTooBig", "OUT_OF_MEMORY", "OutOfMemory"].iter().any(|sign| message.contains(sign)) {
+            if ["BufferTooBig", "allocate buffer", "OUT_OF_MEMORY", "OutOfMemory"].iter().any(|sign| message.contains(sign)) {
                 eprintln!("error: the device has too little free memory for this graph: {message}");
                 eprintln!("  help: set train.precision=f16 and model.recompute=true, close other programs, or use --device cpu");
                 return;
