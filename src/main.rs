@@ -24,17 +24,19 @@ fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// The last resort: a panic is a bug of this program, told in one line. Further ones follow from the first. Burn has no
-/// other way than a panic to say that a device has no memory left.
+/// The last resort: a panic is a bug of this program, told in one line. Further ones follow from the first.
 fn report_panics() {
     static FIRST: Once = Once::new();
     panic::set_hook(Box::new(|panic| {
         FIRST.call_once(|| {
             let message = panic.payload_as_str().unwrap_or("no message").replace('\n', " ");
             let place = panic.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
-            if ["BufferTooBig", "allocate buffer", "OUT_OF_MEMORY", "OutOfMemory"].iter().any(|sign| message.contains(sign)) {
-                eprintln!("error: the device has too little free memory for this graph: {message}");
-                eprintln!("  help: set train.precision=f16 and model.recompute=true, close other programs, or use --device cpu");
+            // What follows from a device that failed is no bug of this program.
+            if let Some(reason) = graphsieve_kernels::device::failure() {
+                eprintln!("error: the device of this run failed: {reason}");
+                eprintln!(
+                    "  help: for want of memory set train.precision=f16, close other programs, or use --device cpu"
+                );
                 return;
             }
             eprintln!("error: internal error{place}: {message}; please report it together with the command line");

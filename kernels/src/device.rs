@@ -1,6 +1,40 @@
 //! Looking for devices without a panic: neither CUDA nor Vulkan can be asked through Burn, which panics on its device
 //! thread when a driver is missing.
 
+use std::sync::{Mutex, Once};
+
+/// Prefix of the names of CubeCL's device threads.
+const DEVICE_THREAD: &str = "DSD-";
+
+static FAILURE: Mutex<Option<String>> = Mutex::new(None);
+
+/// Keeps the first panic of a device thread for [`failure`].
+///
+/// CubeCL runs a device on a thread of its own and goes on after a panic there, for example when an allocation fails:
+/// what was to be computed is then missing without another word. Call this before the work, and [`failure`] after a
+/// read, which waits for everything queued before it. The panic hook that is in place keeps all other panics.
+pub fn watch() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let previous = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let of_device = std::thread::current().name().is_some_and(|name| name.starts_with(DEVICE_THREAD));
+            if !of_device {
+                return previous(panic);
+            }
+            let message = panic.payload_as_str().unwrap_or("a panic without a message").replace('\n', " ");
+            if let Ok(mut first) = FAILURE.lock() {
+                first.get_or_insert(message);
+            }
+        }));
+    });
+}
+
+/// What went wrong on a device thread since [`watch`], if anything did.
+pub fn failure() -> Option<String> {
+    FAILURE.lock().ok()?.clone()
+}
+
 /// A Vulkan adapter.
 #[cfg(feature = "vulkan")]
 #[derive(Clone, Debug)]
@@ -66,4 +100,22 @@ pub fn probe_vulkan() -> Result<VulkanAdapter, String> {
             })
         })
         .clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_device_thread_is_kept_and_one_of_another_thread_is_not() {
+        watch();
+        let panics = |name: &str| {
+            let thread = std::thread::Builder::new().name(name.into());
+            thread.spawn(|| panic!("can't allocate buffer of size: 7")).unwrap().join().unwrap_err();
+        };
+        panics("worker");
+        assert_eq!(failure(), None);
+        panics("DSD-0-0");
+        assert_eq!(failure().as_deref(), Some("can't allocate buffer of size: 7"));
+    }
 }

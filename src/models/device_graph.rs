@@ -35,6 +35,24 @@ pub struct DeviceRelation<B: Backend> {
     pub id: usize,
 }
 
+/// Fails when the device failed on its own thread, for example for want of memory. Call it after a read, which waits for
+/// everything queued before it.
+///
+/// # Errors
+/// [`Error::Device`] with the device's own words.
+pub fn check_device() -> Result<()> {
+    match graphsieve_kernels::device::failure() {
+        None => Ok(()),
+        Some(reason) => Err(Error::Device {
+            device: "of this run".into(),
+            reason,
+            help: "for want of memory set train.precision=f16 and model.recompute=true, close other programs, or use \
+                   --device cpu"
+                .into(),
+        }),
+    }
+}
+
 /// `f` of a matrix; one without rows stays without: Burn's element-wise kernels do not take empty work on every device.
 pub fn map_rows<B: Backend>(x: Tensor<B, 2>, f: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>) -> Tensor<B, 2> {
     if x.dims()[0] == 0 { x } else { f(x) }

@@ -9,7 +9,7 @@ use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, upload_by_type};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::{ModelSpec, Weights};
 
@@ -58,6 +58,7 @@ pub struct Written {
 /// # Errors
 /// A checkpoint, data or input that cannot be read or do not fit each other, or an output that cannot be written.
 pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Written> {
+    graphsieve_kernels::device::watch();
     let (weights, file) = Weights::read(&options.checkpoint)?;
     let ModelSpec::Attention(spec) = &weights.spec else {
         let help = "score with a Stage-2 checkpoint; the embeddings of a Stage-1 run are in its directory";
@@ -69,10 +70,13 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Resul
     let x = input::<B>(options, &spec, &dataset, device)?;
     let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
     let scored = attention_scores(&model, &graph, &x, None);
-    let nodes = scored.scores.len();
-    write_npy_f32(&options.out, &Array1::from_vec(scored.scores.clone()))?;
-    if let Some(path) = &options.embeddings_out {
-        write_npy_f32(path, &scored.embedding_matrix())?;
+    let scores = scored.scores.clone();
+    let embeddings = options.embeddings_out.as_ref().map(|path| (path, scored.embedding_matrix()));
+    check_device()?;
+    let nodes = scores.len();
+    write_npy_f32(&options.out, &Array1::from_vec(scores))?;
+    if let Some((path, matrix)) = embeddings {
+        write_npy_f32(path, &matrix)?;
     }
     Ok(Written { nodes })
 }

@@ -75,6 +75,7 @@ fn write_speed(f: &mut fmt::Formatter<'_>, seconds_per_epoch: Option<f64>) -> fm
 /// # Errors
 /// Data, a checkpoint or an output that cannot be used, a loss that is not finite, or an interruption.
 pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B::Device) -> Result<Outcome> {
+    graphsieve_kernels::device::watch();
     match config {
         RunConfig::Stage1(config) => {
             let stage1 = stage1::run::<B>(&config, options, device)?;

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
 use crate::metrics::roc_auc;
 use crate::models::auto_encoder::{AutoEncoderSpec, Normalisation, TripleStreamGae};
-use crate::models::device_graph::{DeviceGraph, upload_by_type};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
 use crate::models::parameters::to_host;
 use crate::models::weights::ModelSpec;
 
@@ -145,6 +145,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         if due || save {
             for entry in pending.drain(..) {
                 let loss = to_host(entry.loss)[0];
+                check_device()?;
                 check_finite("the reconstruction loss", loss, entry.epoch)?;
                 let metrics = match entry.logits.is_empty() {
                     true => None,
@@ -248,6 +249,7 @@ fn edge_metrics<B: GraphBackend>(logits: &[Tensor<B, 1>], pairs: &[LabelledPairs
 fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Result<()> {
     let width = z.first().map_or(0, |z| z.dims()[1]);
     let values: Vec<f32> = z.into_iter().flat_map(to_host).collect();
+    check_device()?;
     let rows = values.len() / width.max(1);
     let matrix =
         Array2::from_shape_vec((rows, width), values).unwrap_or_else(|e| unreachable!("whole rows of one width: {e}"));

@@ -23,7 +23,7 @@ use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, HeteroGraph, write_npy_f32};
 use crate::metrics::{Ranking, roc_auc};
 use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat};
-use crate::models::device_graph::DeviceGraph;
+use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::{ModelSpec, Weights};
 use crate::score::evaluate::{Evaluation, evaluate_split};
@@ -133,6 +133,7 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
         let mut terms = Vec::new();
         for (at, rate, values) in pending.drain(..) {
             let [loss, supervised, unsupervised] = values.map(|value| to_host(value)[0]);
+            check_device()?;
             check_finite("the supervised loss", supervised, at)?;
             check_finite("the unsupervised loss", unsupervised, at)?;
             check_finite("the loss", loss, at)?;
@@ -172,9 +173,11 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let (best, _) = Weights::read(&file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&best.tensors, &file, device))?;
     let scored = attention_scores(&model, &inner_graph, &inner_x, chunk_rows);
-    write_npy_f32(session.run.output("anomaly_scores_stage2.npy"), &Array1::from_vec(scored.scores.clone()))?;
     let scores = scored.scores.clone();
-    write_npy_f32(session.run.output("Z_stage2.npy"), &scored.embedding_matrix())?;
+    let embeddings = scored.embedding_matrix();
+    check_device()?;
+    write_npy_f32(session.run.output("anomaly_scores_stage2.npy"), &Array1::from_vec(scores.clone()))?;
+    write_npy_f32(session.run.output("Z_stage2.npy"), &embeddings)?;
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: session.position.best_epoch,
