@@ -9,6 +9,8 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use rayon::prelude::*;
 
+use crate::node_set::{NodeSet, NodeSetParts};
+
 /// One direction of an adjacency as device arrays. `I` is the backend's integer primitive.
 #[derive(Clone, Debug)]
 pub struct Topology<I> {
@@ -19,6 +21,33 @@ pub struct Topology<I> {
     pub num_rows: usize,
     pub num_cols: usize,
     pub num_edges: usize,
+    /// Rows of more than [`LONG_ROW`] entries, ascending: several planes share each of them.
+    pub long_rows: I,
+    pub num_long: usize,
+}
+
+/// Entries of a row beyond which one plane would keep a GPU waiting.
+pub const LONG_ROW: usize = 512;
+
+/// One direction of an adjacency as an operator walks it: whole, or between selected rows and columns. Matrices of a
+/// selected side hold the selected nodes alone, in the order of the selection.
+#[derive(Clone, Debug)]
+pub struct View<I> {
+    pub topology: Topology<I>,
+    pub rows: Option<Arc<NodeSetParts<I>>>,
+    pub cols: Option<Arc<NodeSetParts<I>>>,
+}
+
+impl<I> View<I> {
+    /// Rows that are walked.
+    pub fn num_rows(&self) -> usize {
+        self.rows.as_ref().map_or(self.topology.num_rows, |set| set.len)
+    }
+
+    /// Columns that are read.
+    pub fn num_cols(&self) -> usize {
+        self.cols.as_ref().map_or(self.topology.num_cols, |set| set.len)
+    }
 }
 
 /// Both directions of an adjacency, shared by clones and by the autodiff wrapper of a backend.
@@ -34,7 +63,8 @@ pub struct CsrParts<I> {
 /// A sparse adjacency on a device, checked once at construction.
 ///
 /// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources). The reverse
-/// direction, which backward passes walk, is built on the host or given. Clones and [`Csr::reverse`] share the arrays.
+/// direction, which backward passes walk, is built on the host or given. Clones, [`Csr::reverse`] and
+/// [`Csr::restrict`] share the arrays.
 ///
 /// # Example
 /// ```
@@ -45,13 +75,15 @@ pub struct CsrParts<I> {
 /// assert_eq!(csr.reverse().num_rows(), 3);
 /// ```
 pub struct Csr<B: Backend> {
-    pub(crate) parts: Arc<CsrParts<IntTensor<B>>>,
-    pub(crate) reversed: bool,
+    parts: Arc<CsrParts<IntTensor<B>>>,
+    reversed: bool,
+    rows: Option<NodeSet<B>>,
+    cols: Option<NodeSet<B>>,
 }
 
 impl<B: Backend> Clone for Csr<B> {
     fn clone(&self) -> Self {
-        Self { parts: self.parts.clone(), reversed: self.reversed }
+        Self { parts: self.parts.clone(), reversed: self.reversed, rows: self.rows.clone(), cols: self.cols.clone() }
     }
 }
 
@@ -154,35 +186,80 @@ impl<B: Backend> Csr<B> {
 
     fn from_parts(forward: Topology<IntTensor<B>>, reverse: Topology<IntTensor<B>>) -> Self {
         let parts = CsrParts { forward, reverse, reverse_edge: OnceLock::new(), forward_edge: OnceLock::new() };
-        Self { parts: Arc::new(parts), reversed: false }
+        Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
     }
 
     /// The same adjacency with rows and columns exchanged: rows are sources, entries are destinations. No copy.
     pub fn reverse(&self) -> Self {
-        Self { parts: self.parts.clone(), reversed: !self.reversed }
+        Self { parts: self.parts.clone(), reversed: !self.reversed, rows: self.cols.clone(), cols: self.rows.clone() }
     }
 
-    /// Destinations.
+    /// The part of the adjacency between some destinations and some sources; `None` takes all of a side. Matrices of a
+    /// selected side have one row per selected node. An entry whose source is not selected is passed over, so a result
+    /// is that of the whole graph only if every source that counts is selected ([`NodeMarks::add_sources`]). No copy.
+    ///
+    /// # Panics
+    /// If a set is of another number of nodes than its side.
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve_kernels::{Csr, NodeSet, SpmmConfig, spmm};
+    /// let device = Default::default();
+    /// let csr = Csr::<Flex>::from_host(&[0, 1, 2, 4], &[0, 1, 1, 2], 3, &device).unwrap();
+    /// let last = NodeSet::new(&[2], 3, &device);
+    /// let x = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
+    /// let y = spmm(&csr.restrict(Some(&last), None), x, None, SpmmConfig::default());
+    /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [110.0]);
+    /// ```
+    pub fn restrict(&self, rows: Option<&NodeSet<B>>, cols: Option<&NodeSet<B>>) -> Self {
+        let side = |name: &str, set: Option<&NodeSet<B>>, nodes: usize| {
+            if let Some(set) = set {
+                assert!(set.num_nodes() == nodes, "Csr: {name}: expected a set of {nodes} nodes, got {set:?}");
+            }
+            set.cloned()
+        };
+        let topology = self.topology();
+        Self {
+            parts: self.parts.clone(),
+            reversed: self.reversed,
+            rows: side("rows", rows, topology.num_rows),
+            cols: side("cols", cols, topology.num_cols),
+        }
+    }
+
+    /// Destinations, the selected ones of a restricted adjacency.
     pub fn num_rows(&self) -> usize {
-        self.topology().num_rows
+        self.rows.as_ref().map_or(self.topology().num_rows, NodeSet::len)
     }
 
-    /// Sources.
+    /// Sources, the selected ones of a restricted adjacency.
     pub fn num_cols(&self) -> usize {
-        self.topology().num_cols
+        self.cols.as_ref().map_or(self.topology().num_cols, NodeSet::len)
     }
 
-    /// Entries.
+    /// Entries, whether selected or not.
     pub fn num_edges(&self) -> usize {
         self.topology().num_edges
     }
 
-    pub(crate) fn topology(&self) -> &Topology<IntTensor<B>> {
-        if self.reversed { &self.parts.reverse } else { &self.parts.forward }
+    /// Whether some nodes are left out.
+    pub fn is_restricted(&self) -> bool {
+        self.rows.is_some() || self.cols.is_some()
     }
 
-    pub(crate) fn reverse_topology(&self) -> &Topology<IntTensor<B>> {
-        if self.reversed { &self.parts.forward } else { &self.parts.reverse }
+    pub(crate) fn view(&self) -> View<IntTensor<B>> {
+        let set = |s: &Option<NodeSet<B>>| s.as_ref().map(|s| s.parts.clone());
+        View { topology: self.topology().clone(), rows: set(&self.rows), cols: set(&self.cols) }
+    }
+
+    pub(crate) fn reverse_view(&self) -> View<IntTensor<B>> {
+        self.reverse().view()
+    }
+
+    pub(crate) fn topology(&self) -> &Topology<IntTensor<B>> {
+        if self.reversed { &self.parts.reverse } else { &self.parts.forward }
     }
 
     /// For every entry of the reverse its position in this direction. The first call reads the structure back and sorts
@@ -261,12 +338,17 @@ fn reverse_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> (Vec<u64>,
 fn upload<B: Backend>(row_ptr: &[u64], col_idx: &[u32], num_cols: usize, device: &B::Device) -> Topology<IntTensor<B>> {
     let wide = col_idx.len() > i32::MAX as usize;
     let ids: Vec<i32> = col_idx.par_iter().map(|&c| c as i32).collect();
+    let is_long = |w: &[u64]| (w[1] - w[0]) as usize > LONG_ROW;
+    let long: Vec<i32> =
+        row_ptr.par_windows(2).enumerate().filter(|(_, w)| is_long(w)).map(|(i, _)| i as i32).collect();
     Topology {
         row_ptr: int_tensor::<B>(row_ptr.iter().map(|&p| p as i64).collect(), wide, device),
         col_idx: index_tensor::<B>(ids, device),
         num_rows: row_ptr.len() - 1,
         num_cols,
         num_edges: col_idx.len(),
+        num_long: long.len(),
+        long_rows: index_tensor::<B>(long, device),
     }
 }
 
@@ -292,6 +374,11 @@ pub(crate) fn index_tensor<B: Backend>(mut values: Vec<i32>, device: &B::Device)
 impl<B: Backend, C: CheckpointStrategy> Csr<Autodiff<B, C>> {
     /// The same arrays for the inner backend: integer tensors are not differentiated, so nothing is copied.
     pub fn inner(self) -> Csr<B> {
-        Csr { parts: self.parts, reversed: self.reversed }
+        Csr {
+            parts: self.parts,
+            reversed: self.reversed,
+            rows: self.rows.map(NodeSet::inner),
+            cols: self.cols.map(NodeSet::inner),
+        }
     }
 }

@@ -4,6 +4,8 @@
 #[cfg(feature = "cube")]
 use cubecl::prelude::*;
 
+use crate::rows::KeepKey;
+
 /// Which edges one layer keeps in one epoch.
 ///
 /// An edge `dst <- src` is kept when `mix(dst ^ key0, src ^ key1) < threshold`, where `threshold = (1 - rate) 2^32` and
@@ -71,6 +73,13 @@ impl DropEdge {
     /// `(key0, key1, threshold)`, for an oracle.
     pub fn key(&self) -> (u32, u32, u32) {
         (self.key0, self.key1, self.threshold)
+    }
+}
+
+impl From<DropEdge> for KeepKey {
+    fn from(drop: DropEdge) -> Self {
+        let DropEdge { key0, key1, threshold, row_base, col_base, reversed } = drop;
+        KeepKey { key0, key1, threshold, row_base, col_base, reversed }
     }
 }
 

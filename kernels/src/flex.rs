@@ -3,18 +3,17 @@
 use burn::tensor::{Bytes, DType, Element, Shape};
 use burn_flex::{FlexTensor, Layout};
 use bytemuck::Pod;
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+
+use crate::csr::View;
+use crate::drop_edge::DropEdge;
+use crate::rows::{KeepKey, Row, keep_into};
 
 /// Rows handled by one rayon task: enough to hide the scheduling, few enough to balance skewed degrees.
 pub(crate) const ROWS_PER_TASK: usize = 32;
 
 /// A storage type of features; arithmetic is always f32.
-pub(crate) trait Storage: Element + Pod + Copy + Default + Send + Sync {
-    /// `dst = src`, widened.
-    fn widen(src: &[Self], dst: &mut [f32]);
-    /// `dst = src`, rounded to nearest even.
-    fn narrow(src: &[f32], dst: &mut [Self]);
+pub(crate) trait Storage: Row + Element + Pod + Default {
     /// The row as f32: itself, or widened into `scratch`.
     fn row<'a>(row: &'a [Self], scratch: &'a mut [f32]) -> &'a [f32] {
         Self::widen(row, scratch);
@@ -23,34 +22,14 @@ pub(crate) trait Storage: Element + Pod + Copy + Default + Send + Sync {
 }
 
 impl Storage for f32 {
-    fn widen(src: &[f32], dst: &mut [f32]) {
-        dst.copy_from_slice(src);
-    }
-    fn narrow(src: &[f32], dst: &mut [f32]) {
-        dst.copy_from_slice(src);
-    }
     fn row<'a>(row: &'a [f32], _: &'a mut [f32]) -> &'a [f32] {
         row
     }
 }
 
-impl Storage for f16 {
-    fn widen(src: &[f16], dst: &mut [f32]) {
-        src.convert_to_f32_slice(dst);
-    }
-    fn narrow(src: &[f32], dst: &mut [f16]) {
-        dst.convert_from_f32_slice(src);
-    }
-}
+impl Storage for f16 {}
 
-impl Storage for bf16 {
-    fn widen(src: &[bf16], dst: &mut [f32]) {
-        src.convert_to_f32_slice(dst);
-    }
-    fn narrow(src: &[f32], dst: &mut [bf16]) {
-        dst.convert_from_f32_slice(src);
-    }
-}
+impl Storage for bf16 {}
 
 /// Runs `$body` with `$E` bound to the storage type of `$dtype`.
 macro_rules! with_storage {
@@ -177,4 +156,65 @@ fn dot_lanes(a: &[f32], b: &[f32], fma: impl Fn(f32, f32, f32) -> f32) -> f32 {
         width /= 2;
     }
     lanes[0] + tail
+}
+
+/// Walks the kept entries of the rows of a view.
+pub(crate) struct Walker<'a> {
+    row_ptr: Offsets<'a>,
+    col_idx: &'a [i32],
+    rows: Option<&'a [i32]>,
+    position: Option<&'a [i32]>,
+    drop: Option<DropEdge>,
+}
+
+impl<'a> Walker<'a> {
+    pub(crate) fn new(view: &'a View<FlexTensor>, drop: Option<DropEdge>) -> Self {
+        Self {
+            row_ptr: Offsets::of(&view.topology.row_ptr),
+            col_idx: ids(&view.topology.col_idx),
+            rows: view.rows.as_ref().map(|set| ids(&set.rows)),
+            position: view.cols.as_ref().map(|set| ids(&set.position)),
+            drop,
+        }
+    }
+
+    /// The node that result row `r` belongs to.
+    pub(crate) fn node(&self, r: usize) -> usize {
+        self.rows.map_or(r, |rows| rows[r] as usize)
+    }
+
+    /// The entries of `node` in storage order, whether kept or not.
+    pub(crate) fn entries(&self, node: usize) -> (std::ops::Range<usize>, &'a [i32]) {
+        let range = self.row_ptr.row(node);
+        (range.clone(), &self.col_idx[range])
+    }
+
+    /// The kept sources of `node` as nodes, in storage order.
+    pub(crate) fn sources(&self, node: usize, sources: &mut Vec<u32>) {
+        sources.clear();
+        let (_, cols) = self.entries(node);
+        match self.drop {
+            Some(drop) => keep_into(sources, node as u32, cols, KeepKey::from(drop)),
+            None => sources.extend(cols.iter().map(|&c| c as u32)),
+        }
+        if let Some(position) = self.position {
+            sources.retain(|&j| position[j as usize] >= 0);
+        }
+    }
+
+    /// Nodes to rows of the matrix at hand, in place: each is selected.
+    pub(crate) fn locate(&self, sources: &mut [u32]) {
+        if let Some(position) = self.position {
+            sources.iter_mut().for_each(|j| *j = position[*j as usize] as u32);
+        }
+    }
+
+    pub(crate) fn keeps(&self, row: usize, col: u32) -> bool {
+        self.drop.is_none_or(|drop| drop.keeps(row as u32, col))
+    }
+}
+
+/// An integer tensor over `values`, without a copy.
+pub(crate) fn int_tensor(values: Vec<i32>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), DType::I32)
 }

@@ -40,19 +40,24 @@ mod head;
 #[cfg(feature = "cube")]
 mod launch;
 mod linear;
+mod node_set;
 mod pair_dot;
 mod row_index;
+mod rows;
 mod spmm;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "cube")]
+mod walk;
 
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
 pub use elu::{EluBackend, elu};
-pub use gat::{GatBackend, GatConfig, gat};
+pub use gat::{GatBackend, GatConfig, attend, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
+pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use pair_dot::{PairDotBackend, pair_dot};
 pub use row_index::{PairIndex, RowIndex};
 pub use spmm::{SpmmBackend, SpmmConfig, spmm};
@@ -61,12 +66,21 @@ use burn::tensor::backend::Backend;
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
-    Backend + SpmmBackend + EdgeSoftmaxBackend + GatBackend + PairDotBackend + GatherBackend + LinearBackend + EluBackend
+    Backend
+    + NodeSetBackend
+    + SpmmBackend
+    + EdgeSoftmaxBackend
+    + GatBackend
+    + PairDotBackend
+    + GatherBackend
+    + LinearBackend
+    + EluBackend
 {
 }
 
 impl<B> GraphBackend for B where
     B: Backend
+        + NodeSetBackend
         + SpmmBackend
         + EdgeSoftmaxBackend
         + GatBackend

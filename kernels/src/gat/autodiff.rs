@@ -11,19 +11,17 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::{GatArgs, GatBackend, GatForward, GatScalars};
-use crate::csr::{Csr, Topology};
+use crate::csr::{Csr, View};
 
 #[derive(Debug)]
 struct Gat;
 
+/// What both backward passes start from.
 #[derive(Clone, Debug)]
 struct Saved<B: GatBackend> {
     csr: Csr<B>,
     args: GatArgs,
     h_src: FloatTensor<B>,
-    h_dst: FloatTensor<B>,
-    attention_src: FloatTensor<B>,
-    attention_dst: FloatTensor<B>,
     dst_score: FloatTensor<B>,
     src_score: FloatTensor<B>,
     /// Absent when it is to be repeated.
@@ -31,50 +29,109 @@ struct Saved<B: GatBackend> {
 }
 
 impl<B: GatBackend> Saved<B> {
-    fn repeat_forward(&self) -> GatForward<FloatTensor<B>> {
-        let (h_src, scores) = (self.h_src.clone(), (self.dst_score.clone(), self.src_score.clone()));
-        B::gat_forward(self.csr.topology(), h_src, scores.0, scores.1, self.args, true)
+    /// Runs the forward pass; the second value is its result.
+    fn forward(
+        csr: Csr<B>,
+        args: GatArgs,
+        h_src: FloatTensor<B>,
+        dst_score: FloatTensor<B>,
+        src_score: FloatTensor<B>,
+    ) -> (Self, FloatTensor<B>) {
+        let (s, t) = (dst_score.clone(), src_score.clone());
+        let forward = B::gat_forward(&csr.view(), h_src.clone(), s, t, args, !args.recompute);
+        let out = forward.out.clone();
+        let forward = (!args.recompute).then_some(forward);
+        (Self { csr, args, h_src, dst_score, src_score, forward }, out)
+    }
+
+    /// What the gradient `g` of the result means for the two scores and, where asked for, for the features. With
+    /// `attention_src` the last includes the path through the source's score.
+    fn backward(
+        mut self,
+        g: FloatTensor<B>,
+        attention_src: Option<FloatTensor<B>>,
+        wanted: Wanted,
+    ) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+        let args = self.args;
+        let forward = self.forward.take().unwrap_or_else(|| {
+            let (s, t) = (self.dst_score.clone(), self.src_score.clone());
+            B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, args, true)
+        });
+        let centre = B::head_dot(g.clone(), forward.out, args.heads);
+        let ds = wanted.dst_score.then(|| {
+            let (out_positive, mass_positive) =
+                forward.positive.expect("the recorded forward pass saves the positive share");
+            let positive = B::head_dot(g.clone(), out_positive, args.heads);
+            let difference = B::float_sub(positive, B::float_mul(centre.clone(), mass_positive));
+            B::float_mul_scalar(difference, (1.0 - args.negative_slope).into())
+        });
+        if !wanted.src_score && !wanted.features {
+            return (None, None, ds);
+        }
+        let scalars = GatScalars {
+            dst_score: self.dst_score,
+            src_score: self.src_score,
+            log_sum_exp: forward.log_sum_exp,
+            centre,
+        };
+        let reverse = self.csr.reverse_view();
+        let (dh, dt) = B::gat_backward(&reverse, g, self.h_src, attention_src, scalars, args, wanted.features);
+        (dh, Some(dt), ds)
     }
 }
 
+/// Which gradients somebody waits for.
+struct Wanted {
+    features: bool,
+    src_score: bool,
+    dst_score: bool,
+}
+
 impl<B: GatBackend> Backward<B, 4> for Gat {
-    type State = Saved<B>;
+    /// Beside what is common: destination features and both attention vectors.
+    type State = (Saved<B>, FloatTensor<B>, FloatTensor<B>, FloatTensor<B>);
 
     fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [h_src_node, h_dst_node, attention_src_node, attention_dst_node] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
-        let mut saved = ops.state;
-        let heads = saved.args.heads;
-        let forward = saved.forward.take().unwrap_or_else(|| saved.repeat_forward());
-        let centre = B::head_dot(g.clone(), forward.out, heads);
-
-        if h_dst_node.is_some() || attention_dst_node.is_some() {
-            let (out_positive, mass_positive) =
-                forward.positive.expect("the recorded forward pass saves the positive share");
-            let positive = B::head_dot(g.clone(), out_positive, heads);
-            let difference = B::float_sub(positive, B::float_mul(centre.clone(), mass_positive));
-            let ds = B::float_mul_scalar(difference, (1.0 - saved.args.negative_slope).into());
-            if let Some(node) = attention_dst_node {
-                grads.register::<B>(node.id, B::head_column_sum(saved.h_dst.clone(), ds.clone()));
-            }
-            if let Some(node) = h_dst_node {
-                grads.register::<B>(node.id, B::head_outer(ds, saved.attention_dst, saved.h_dst.dtype()));
-            }
+        let (saved, h_dst, attention_src, attention_dst) = ops.state;
+        let h_src = saved.h_src.clone();
+        let wanted = Wanted {
+            features: h_src_node.is_some(),
+            src_score: attention_src_node.is_some(),
+            dst_score: h_dst_node.is_some() || attention_dst_node.is_some(),
+        };
+        let (dh, dt, ds) = saved.backward(g, Some(attention_src), wanted);
+        if let (Some(node), Some(ds)) = (attention_dst_node, &ds) {
+            grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), ds.clone()));
         }
-        if h_src_node.is_some() || attention_src_node.is_some() {
-            let scalars = GatScalars {
-                dst_score: saved.dst_score,
-                src_score: saved.src_score,
-                log_sum_exp: forward.log_sum_exp,
-                centre,
-            };
-            let reverse = saved.csr.reverse_topology();
-            let (dh, dt) = B::gat_backward(reverse, g, saved.h_src.clone(), saved.attention_src, scalars, saved.args);
-            if let Some(node) = attention_src_node {
-                grads.register::<B>(node.id, B::head_column_sum(saved.h_src, dt));
-            }
-            if let Some(node) = h_src_node {
-                grads.register::<B>(node.id, dh);
+        if let (Some(node), Some(ds)) = (h_dst_node, ds) {
+            grads.register::<B>(node.id, B::head_outer(ds, attention_dst, h_dst.dtype()));
+        }
+        if let (Some(node), Some(dt)) = (attention_src_node, dt) {
+            grads.register::<B>(node.id, B::head_column_sum(h_src, dt));
+        }
+        if let (Some(node), Some(dh)) = (h_src_node, dh) {
+            grads.register::<B>(node.id, dh);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Attend;
+
+impl<B: GatBackend> Backward<B, 3> for Attend {
+    type State = Saved<B>;
+
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [h_src, dst_score, src_score] = ops.parents;
+        let g = grads.consume::<B>(&ops.node);
+        let wanted =
+            Wanted { features: h_src.is_some(), src_score: src_score.is_some(), dst_score: dst_score.is_some() };
+        let (dh, dt, ds) = ops.state.backward(g, None, wanted);
+        for (node, gradient) in [(h_src, dh), (src_score, dt), (dst_score, ds)] {
+            if let (Some(node), Some(gradient)) = (node, gradient) {
+                grads.register::<B>(node.id, gradient);
             }
         }
     }
@@ -82,15 +139,14 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
 
 impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     fn gat_forward(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
         dst_score: FloatTensor<Self>,
         src_score: FloatTensor<Self>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>> {
-        let forward =
-            B::gat_forward(topology, h_src.primitive, dst_score.primitive, src_score.primitive, args, positive);
+        let forward = B::gat_forward(view, h_src.primitive, dst_score.primitive, src_score.primitive, args, positive);
         GatForward {
             out: Self::from_inner(forward.out),
             log_sum_exp: Self::from_inner(forward.log_sum_exp),
@@ -99,21 +155,43 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     }
 
     fn gat_backward(
-        reverse: &Topology<IntTensor<Self>>,
+        reverse: &View<IntTensor<Self>>,
         g: FloatTensor<Self>,
         h_src: FloatTensor<Self>,
-        attention_src: FloatTensor<Self>,
+        attention_src: Option<FloatTensor<Self>>,
         scalars: GatScalars<FloatTensor<Self>>,
         args: GatArgs,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        features: bool,
+    ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
         let scalars = GatScalars {
             dst_score: scalars.dst_score.primitive,
             src_score: scalars.src_score.primitive,
             log_sum_exp: scalars.log_sum_exp.primitive,
             centre: scalars.centre.primitive,
         };
-        let (dh, dt) = B::gat_backward(reverse, g.primitive, h_src.primitive, attention_src.primitive, scalars, args);
-        (Self::from_inner(dh), Self::from_inner(dt))
+        let attention_src = attention_src.map(|a| a.primitive);
+        let (g, h_src) = (g.primitive, h_src.primitive);
+        let (dh, dt) = B::gat_backward(reverse, g, h_src, attention_src, scalars, args, features);
+        (dh.map(Self::from_inner), Self::from_inner(dt))
+    }
+
+    fn attend(
+        csr: Csr<Self>,
+        h_src: FloatTensor<Self>,
+        dst_score: FloatTensor<Self>,
+        src_score: FloatTensor<Self>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let csr = csr.inner();
+        let nodes = [h_src.node.clone(), dst_score.node.clone(), src_score.node.clone()];
+        let (h_src, s, t) = (h_src.primitive, dst_score.primitive, src_score.primitive);
+        match Attend.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let (saved, out) = Saved::forward(csr, args, h_src, s, t);
+                prep.finish(saved, out)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::attend(csr, h_src, s, t, args)),
+        }
     }
 
     fn gat(
@@ -126,41 +204,16 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let csr = csr.inner();
         let nodes = [h_src.node.clone(), h_dst.node.clone(), attention_src.node.clone(), attention_dst.node.clone()];
+        let (h_src, h_dst) = (h_src.primitive, h_dst.primitive);
+        let (attention_src, attention_dst) = (attention_src.primitive, attention_dst.primitive);
         match Gat.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let dst_score = B::head_dot(h_dst.primitive.clone(), attention_dst.primitive.clone(), args.heads);
-                let src_score = B::head_dot(h_src.primitive.clone(), attention_src.primitive.clone(), args.heads);
-                let forward = B::gat_forward(
-                    csr.topology(),
-                    h_src.primitive.clone(),
-                    dst_score.clone(),
-                    src_score.clone(),
-                    args,
-                    !args.recompute,
-                );
-                let out = forward.out.clone();
-                let forward = (!args.recompute).then_some(forward);
-                let saved = Saved {
-                    csr,
-                    args,
-                    h_src: h_src.primitive,
-                    h_dst: h_dst.primitive,
-                    attention_src: attention_src.primitive,
-                    attention_dst: attention_dst.primitive,
-                    dst_score,
-                    src_score,
-                    forward,
-                };
-                prep.finish(saved, out)
+                let dst_score = B::head_dot(h_dst.clone(), attention_dst.clone(), args.heads);
+                let src_score = B::head_dot(h_src.clone(), attention_src.clone(), args.heads);
+                let (saved, out) = Saved::forward(csr, args, h_src, dst_score, src_score);
+                prep.finish((saved, h_dst, attention_src, attention_dst), out)
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::gat(
-                csr,
-                h_src.primitive,
-                h_dst.primitive,
-                attention_src.primitive,
-                attention_dst.primitive,
-                args,
-            )),
+            OpsKind::UnTracked(prep) => prep.finish(B::gat(csr, h_src, h_dst, attention_src, attention_dst, args)),
         }
     }
 }

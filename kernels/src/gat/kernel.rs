@@ -1,12 +1,15 @@
-//! Graph attention, one plane per row: lanes own an edge each while scores are computed, a stretch of channels each while
-//! rows are gathered. Sums and softmax stay in registers.
+//! Graph attention, a plane per row (a team of planes for a long one): lanes own an edge each while scores are computed,
+//! a stretch of channels each while rows are gathered. Sums and softmax stay in registers.
 
 #![allow(clippy::manual_is_multiple_of, reason = "the kernel language has no is_multiple_of")]
 
 use cubecl::prelude::*;
 
 use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
-use crate::spmm::kernel::lane_sum;
+use crate::walk::{
+    Walk, add_rows, col_of, first_work, in_reach, lane_sum, result_of, row_of, team_max, team_rank, team_sum,
+    team_sum_scalar, work_step,
+};
 
 /// What distinguishes one compiled kernel from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,10 +17,10 @@ pub(crate) struct GatShape {
     pub heads: usize,
     /// Vectors of a row held by one lane.
     pub slots: usize,
-    /// Words of a ballot that can have bits: a plane of 64 lanes has two.
-    pub ballot_words: usize,
-    /// Whether the share of positive scores is written.
-    pub positive: bool,
+    /// Whether the share of positive scores is written (forward); whether the gradient of the features is (reverse).
+    pub second: bool,
+    /// Reverse: whether the path through the source's score is part of the gradient of the features.
+    pub through_score: bool,
     pub drop: DropMode,
 }
 
@@ -26,10 +29,56 @@ fn leaky_relu(z: f32, slope: f32) -> f32 {
     select(z > 0.0f32, z, z * slope)
 }
 
-/// The head of vector `c`; lanes beyond the row read head 0, whose values they never write.
+/// The head of every slot of this lane; lanes beyond the row read head 0, whose values they never write.
 #[cube]
-fn head_of(c: usize, vectors: usize, head_vectors: usize, #[comptime] heads: usize) -> usize {
-    if heads == 1 { 0usize.runtime() } else { select(c < vectors, c / head_vectors, 0usize.runtime()) }
+fn heads_of_slots(
+    vectors: usize,
+    head_vectors: usize,
+    #[comptime] shape: GatShape,
+    #[comptime] walk: Walk,
+) -> Array<usize> {
+    let mut head = Array::<usize>::new(shape.slots);
+    #[unroll]
+    for slot in 0..shape.slots {
+        let c = slot * walk.plane + UNIT_POS_X as usize;
+        if shape.heads == 1 {
+            head[slot] = 0usize;
+        } else {
+            head[slot] = select(c < vectors, c / head_vectors, 0usize.runtime());
+        }
+    }
+    head
+}
+
+/// The value of head `head` among `values`, which stay in registers: no array is indexed at run time.
+#[cube]
+fn of_head(values: &Array<f32>, head: usize, #[comptime] heads: usize) -> f32 {
+    let mut value = values[0];
+    #[unroll]
+    for h in 1..heads {
+        value = select(head == h, values[h], value);
+    }
+    value
+}
+
+#[cube]
+fn zeros<N: Size>(#[comptime] slots: usize) -> Array<Vector<f32, N>> {
+    let mut sums = Array::<Vector<f32, N>>::new(slots);
+    #[unroll]
+    for slot in 0..slots {
+        sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+    }
+    sums
+}
+
+#[cube]
+fn filled(value: f32, #[comptime] len: usize) -> Array<f32> {
+    let mut values = Array::<f32>::new(len);
+    #[unroll]
+    for h in 0..len {
+        values[h] = value;
+    }
+    values
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -43,143 +92,154 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     log_sum_exp: &mut Array<f32>,
     out_positive: &mut Array<Vector<F, N>>,
     mass_positive: &mut Array<f32>,
+    list: &Array<i32>,
+    position: &Array<i32>,
+    col_position: &Array<i32>,
     drop: &DropEdgeKey,
     slope: f32,
     h_stride: usize,
     vectors: usize,
     head_vectors: usize,
-    row_start: usize,
-    row_end: usize,
+    start: usize,
+    end: usize,
     #[comptime] shape: GatShape,
+    #[comptime] walk: Walk,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
-    let plane = CUBE_DIM_X as usize;
     let heads = comptime!(shape.heads);
-    let mut row = row_start + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < row_end {
-        let start = usize::cast_from(row_ptr[row]);
-        let end = usize::cast_from(row_ptr[row + 1]);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
+    let mut scalars = SharedMemory::<f32>::new(walk.team);
+    let head = heads_of_slots(vectors, head_vectors, shape, walk);
+    let mut work = first_work(start, walk);
+    while work < end {
+        let row = row_of(work, list, walk);
+        let result = result_of(work, row, list, position, walk);
+        let first = usize::cast_from(row_ptr[row]);
+        let last = usize::cast_from(row_ptr[row + 1]);
+        if result >= 0i32 && in_reach(last - first, walk) {
+            let i = usize::cast_from(result);
+            // Running softmax per head: the maximum so far, and this lane's share of the masses relative to it.
+            let mut max = filled(f32::min_value(), heads);
+            let mut mass = filled(0.0f32, heads);
+            let mut mass_of_positive = filled(0.0f32, heads);
+            let mut sums = zeros::<N>(shape.slots);
+            let mut positives = zeros::<N>(shape.slots);
 
-        // Running softmax and sums of the head that each slot belongs to.
-        let mut head = Array::<usize>::new(shape.slots);
-        let mut max = Array::<f32>::new(shape.slots);
-        let mut mass = Array::<f32>::new(shape.slots);
-        let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
-        let mut positive_mass = Array::<f32>::new(shape.slots);
-        let mut positive_sums = Array::<Vector<f32, N>>::new(shape.slots);
-        #[unroll]
-        for slot in 0..shape.slots {
-            head[slot] = head_of(slot * plane + lane, vectors, head_vectors, shape.heads);
-            max[slot] = f32::min_value();
-            mass[slot] = 0.0f32;
-            sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
-            positive_mass[slot] = 0.0f32;
-            positive_sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
-        }
-
-        let mut tile = start;
-        while tile < end {
-            // Each lane owns an edge: is it kept, and what is its score?
-            let e = tile + lane;
-            let valid = e < end;
-            let col = u32::cast_from(col_idx[select(valid, e, start)]);
-            let kept = valid && keeps(drop, row as u32, col, shape.drop);
-            let mut own_weight = 0.0f32;
-            let mut own_positive = 0.0f32;
-            for h in 0..heads {
-                let z = dst_score[row * heads + h] + src_score[col as usize * heads + h];
-                let logit = select(kept, leaky_relu(z, slope), f32::min_value());
-                let tile_max = plane_max(logit);
+            let mut tile = first + team_rank(walk) * walk.plane;
+            while tile < last {
+                // Each lane owns an edge: is it kept, and what is its score?
+                let e = tile + lane;
+                let valid = e < last;
+                let col = u32::cast_from(col_idx[select(valid, e, first)]);
+                let kept = valid && keeps(drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, col_position, walk);
+                let kept = kept && at >= 0i32;
+                let j = usize::cast_from(select(kept, at, 0i32));
+                let mut weights = Array::<f32>::new(heads);
+                let mut rescale = Array::<f32>::new(heads);
+                #[unroll]
+                for h in 0..heads {
+                    let z = dst_score[i * heads + h] + src_score[j * heads + h];
+                    let logit = select(kept, leaky_relu(z, slope), f32::min_value());
+                    let new_max = max[h].max(plane_max(logit));
+                    rescale[h] = (max[h] - new_max).exp();
+                    max[h] = new_max;
+                    let weight = select(kept, (logit - new_max).exp(), 0.0f32);
+                    mass[h] = mass[h] * rescale[h] + weight;
+                    if shape.second {
+                        mass_of_positive[h] = mass_of_positive[h] * rescale[h] + select(z > 0.0f32, weight, 0.0f32);
+                        // One number for both sums: its sign says whether the score is positive.
+                        weights[h] = select(z > 0.0f32, weight, -weight);
+                    } else {
+                        weights[h] = weight;
+                    }
+                }
                 #[unroll]
                 for slot in 0..shape.slots {
-                    if head[slot] == h {
-                        let new_max = max[slot].max(tile_max);
-                        let rescale = (max[slot] - new_max).exp();
-                        max[slot] = new_max;
-                        mass[slot] *= rescale;
-                        sums[slot] *= Vector::<f32, N>::empty().fill(rescale);
-                        if shape.positive {
-                            positive_mass[slot] *= rescale;
-                            positive_sums[slot] *= Vector::<f32, N>::empty().fill(rescale);
-                        }
+                    let factor = Vector::<f32, N>::empty().fill(of_head(&rescale, head[slot], heads));
+                    sums[slot] *= factor;
+                    if shape.second {
+                        positives[slot] *= factor;
                     }
                 }
-                if shape.heads == 1 {
-                    own_weight = (logit - max[0]).exp();
-                    own_positive = select(z > 0.0f32, own_weight, 0.0f32);
-                }
+                add_rows::<F, N>(
+                    h_src,
+                    h_stride,
+                    vectors,
+                    kept,
+                    j,
+                    &weights,
+                    &head,
+                    &mut sums,
+                    &mut positives,
+                    heads,
+                    shape.slots,
+                    shape.second,
+                    walk,
+                );
+                tile += comptime!(walk.plane * walk.team);
             }
 
-            // All lanes visit the kept edges of the tile together, each adding its channels.
-            let ballot = plane_ballot(kept);
             #[unroll]
-            for word in 0..shape.ballot_words {
-                let mut bits = ballot[word];
-                while bits != 0u32 {
-                    let k = bits.find_first_set() - 1u32;
-                    bits &= bits - 1u32;
-                    let source_lane = k + comptime!(word as u32 * 32u32);
-                    let j = plane_shuffle(col, source_lane) as usize;
-                    let mut shared_weight = 0.0f32;
-                    let mut shared_positive = 0.0f32;
-                    if shape.heads == 1 {
-                        shared_weight = plane_shuffle(own_weight, source_lane);
-                        if shape.positive {
-                            shared_positive = plane_shuffle(own_positive, source_lane);
-                        }
-                    }
+            for h in 0..heads {
+                let team_maximum = team_max(max[h], &mut scalars, walk);
+                let rescale = (max[h] - team_maximum).exp();
+                max[h] = team_maximum;
+                mass[h] = team_sum_scalar(mass[h] * rescale, &mut scalars, walk);
+                if shape.second {
+                    mass_of_positive[h] = team_sum_scalar(mass_of_positive[h] * rescale, &mut scalars, walk);
+                }
+                if walk.team > 1 {
                     #[unroll]
                     for slot in 0..shape.slots {
-                        let c = slot * plane + lane;
-                        let mut weight = shared_weight;
-                        let mut positive = shared_positive;
-                        if shape.heads != 1 {
-                            let z = dst_score[row * heads + head[slot]] + src_score[j * heads + head[slot]];
-                            weight = (leaky_relu(z, slope) - max[slot]).exp();
-                            positive = select(z > 0.0f32, weight, 0.0f32);
+                        let factor = select(head[slot] == h, rescale, 1.0f32);
+                        sums[slot] *= Vector::<f32, N>::empty().fill(factor);
+                        positives[slot] *= Vector::<f32, N>::empty().fill(factor);
+                    }
+                }
+            }
+            if walk.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
+                if shape.second {
+                    team_sum::<N>(&mut positives, &mut shared, shape.slots, walk);
+                }
+            }
+            if team_rank(walk) == 0 {
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let c = slot * walk.plane + lane;
+                    if c < vectors {
+                        // Without kept edges all sums are zero and stay so.
+                        let total = of_head(&mass, head[slot], heads);
+                        let scale = select(total > 0.0f32, 1.0f32 / total, 0.0f32);
+                        let scale_all = Vector::<f32, N>::empty().fill(scale);
+                        out[i * vectors + c] = Vector::<F, N>::cast_from(sums[slot] * scale_all);
+                        if shape.second {
+                            out_positive[i * vectors + c] = Vector::<F, N>::cast_from(positives[slot] * scale_all);
                         }
-                        mass[slot] += weight;
-                        if c < vectors {
-                            let value = Vector::<f32, N>::cast_from(h_src[j * h_stride + c]);
-                            sums[slot] += value * Vector::<f32, N>::empty().fill(weight);
-                            if shape.positive {
-                                positive_mass[slot] += positive;
-                                positive_sums[slot] += value * Vector::<f32, N>::empty().fill(positive);
-                            }
+                    }
+                }
+                if lane == 0 {
+                    #[unroll]
+                    for h in 0..heads {
+                        let any = mass[h] > 0.0f32;
+                        log_sum_exp[i * heads + h] = select(any, max[h] + mass[h].ln(), f32::max_value());
+                        if shape.second {
+                            mass_positive[i * heads + h] = select(any, mass_of_positive[h] / mass[h], 0.0f32);
                         }
                     }
                 }
             }
-            tile += plane;
         }
-
-        #[unroll]
-        for slot in 0..shape.slots {
-            let c = slot * plane + lane;
-            if c < vectors {
-                // Without kept edges all sums are zero and stay so.
-                let any = mass[slot] > 0.0f32;
-                let scale = select(any, 1.0f32 / mass[slot], 0.0f32);
-                let scale_all = Vector::<f32, N>::empty().fill(scale);
-                out[row * vectors + c] = Vector::<F, N>::cast_from(sums[slot] * scale_all);
-                let first_of_head = c % head_vectors == 0;
-                if shape.positive {
-                    out_positive[row * vectors + c] = Vector::<F, N>::cast_from(positive_sums[slot] * scale_all);
-                    if first_of_head {
-                        mass_positive[row * heads + head[slot]] = positive_mass[slot] * scale;
-                    }
-                }
-                if first_of_head {
-                    log_sum_exp[row * heads + head[slot]] = select(any, max[slot] + mass[slot].ln(), f32::max_value());
-                }
-            }
-        }
-        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+        work += work_step(walk);
     }
 }
 
 /// The reverse pass, one plane per source `j`: gathers `g_i` of every destination once.
+///
+/// `dt_j = sum_i a_ij l_ij (<g_i, h_j> - c_i)` with `l_ij` the slope of the leaky ReLU needs no product per edge: it is
+/// `<sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i`, and `l_ij` has two values, so two sums of rows are enough.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     row_ptr: &Array<P>,
@@ -193,113 +253,145 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     centre: &Array<f32>,
     dh: &mut Array<Vector<F, N>>,
     dt: &mut Array<f32>,
+    list: &Array<i32>,
+    position: &Array<i32>,
+    col_position: &Array<i32>,
     drop: &DropEdgeKey,
     slope: f32,
     g_stride: usize,
     h_stride: usize,
     vectors: usize,
     head_vectors: usize,
-    row_start: usize,
-    row_end: usize,
+    start: usize,
+    end: usize,
     #[comptime] shape: GatShape,
+    #[comptime] walk: Walk,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
-    let plane = CUBE_DIM_X as usize;
     let heads = comptime!(shape.heads);
-    let mut row = row_start + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < row_end {
-        let start = usize::cast_from(row_ptr[row]);
-        let end = usize::cast_from(row_ptr[row + 1]);
-
-        let mut head = Array::<usize>::new(shape.slots);
-        let mut own = Array::<Vector<f32, N>>::new(shape.slots);
-        let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
-        let mut products = Array::<f32>::new(shape.slots);
-        let mut score_gradient = Array::<f32>::new(shape.heads);
-        #[unroll]
-        for slot in 0..shape.slots {
-            let c = slot * plane + lane;
-            head[slot] = head_of(c, vectors, head_vectors, shape.heads);
-            own[slot] = Vector::<f32, N>::empty().fill(0.0f32);
-            sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
-            products[slot] = 0.0f32;
-            if c < vectors {
-                own[slot] = Vector::<f32, N>::cast_from(h_src[row * h_stride + c]);
-            }
-        }
-        #[unroll]
-        for h in 0..shape.heads {
-            score_gradient[h] = 0.0f32;
-        }
-
-        let mut tile = start;
-        while tile < end {
-            let e = tile + lane;
-            let valid = e < end;
-            let col = u32::cast_from(col_idx[select(valid, e, start)]);
-            let kept = valid && keeps(drop, row as u32, col, shape.drop);
-            let ballot = plane_ballot(kept);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
+    let mut scalars = SharedMemory::<f32>::new(walk.team);
+    let head = heads_of_slots(vectors, head_vectors, shape, walk);
+    let mut work = first_work(start, walk);
+    while work < end {
+        let row = row_of(work, list, walk);
+        let result = result_of(work, row, list, position, walk);
+        let first = usize::cast_from(row_ptr[row]);
+        let last = usize::cast_from(row_ptr[row + 1]);
+        if result >= 0i32 && in_reach(last - first, walk) {
+            let j = usize::cast_from(result);
+            let mut own_score = Array::<f32>::new(heads);
             #[unroll]
-            for word in 0..shape.ballot_words {
-                let mut bits = ballot[word];
-                while bits != 0u32 {
-                    let k = bits.find_first_set() - 1u32;
-                    bits &= bits - 1u32;
-                    let i = plane_shuffle(col, k + comptime!(word as u32 * 32u32)) as usize;
+            for h in 0..heads {
+                own_score[h] = src_score[j * heads + h];
+            }
+            let mut centres = filled(0.0f32, heads);
+            let mut sums = zeros::<N>(shape.slots);
+            let mut positives = zeros::<N>(shape.slots);
+
+            let mut tile = first + team_rank(walk) * walk.plane;
+            while tile < last {
+                let e = tile + lane;
+                let valid = e < last;
+                let col = u32::cast_from(col_idx[select(valid, e, first)]);
+                let kept = valid && keeps(drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, col_position, walk);
+                let kept = kept && at >= 0i32;
+                let i = usize::cast_from(select(kept, at, 0i32));
+                let mut weights = filled(0.0f32, heads);
+                if kept {
+                    #[unroll]
+                    for h in 0..heads {
+                        let z = dst_score[i * heads + h] + own_score[h];
+                        let alpha = (leaky_relu(z, slope) - log_sum_exp[i * heads + h]).exp();
+                        centres[h] += alpha * select(z > 0.0f32, 1.0f32, slope) * centre[i * heads + h];
+                        weights[h] = select(z > 0.0f32, alpha, -alpha);
+                    }
+                }
+                add_rows::<F, N>(
+                    g,
+                    g_stride,
+                    vectors,
+                    kept,
+                    i,
+                    &weights,
+                    &head,
+                    &mut sums,
+                    &mut positives,
+                    heads,
+                    shape.slots,
+                    true,
+                    walk,
+                );
+                tile += comptime!(walk.plane * walk.team);
+            }
+            if walk.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
+                team_sum::<N>(&mut positives, &mut shared, shape.slots, walk);
+                #[unroll]
+                for h in 0..heads {
+                    centres[h] = team_sum_scalar(centres[h], &mut scalars, walk);
+                }
+            }
+            if team_rank(walk) == 0 {
+                // <sum a l g, h_j> per head: a lane's share first.
+                let mut products = filled(0.0f32, heads);
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let c = slot * walk.plane + lane;
+                    if c < vectors {
+                        let own = Vector::<f32, N>::cast_from(h_src[j * h_stride + c]);
+                        let negatives = (sums[slot] - positives[slot]) * Vector::<f32, N>::empty().fill(slope);
+                        let product = lane_sum(own * (positives[slot] + negatives));
+                        #[unroll]
+                        for h in 0..heads {
+                            products[h] += select(head[slot] == h, product, 0.0f32);
+                        }
+                    }
+                }
+                let mut score_gradient = Array::<f32>::new(heads);
+                #[unroll]
+                for h in 0..heads {
+                    let mut centred = products[h];
+                    if walk.team == 1 {
+                        centred -= centres[h];
+                    }
+                    score_gradient[h] = plane_sum(centred);
+                    if walk.team > 1 {
+                        score_gradient[h] -= centres[h];
+                    }
+                }
+                if shape.second {
                     #[unroll]
                     for slot in 0..shape.slots {
-                        let c = slot * plane + lane;
+                        let c = slot * walk.plane + lane;
                         if c < vectors {
-                            let at = i * heads + head[slot];
-                            let z = dst_score[at] + src_score[row * heads + head[slot]];
-                            let alpha = (leaky_relu(z, slope) - log_sum_exp[at]).exp();
-                            let value = Vector::<f32, N>::cast_from(g[i * g_stride + c]);
-                            products[slot] = lane_sum(value * own[slot]);
-                            sums[slot] += value * Vector::<f32, N>::empty().fill(alpha);
+                            let mut total = sums[slot];
+                            if shape.through_score {
+                                let through = of_head(&score_gradient, head[slot], heads);
+                                #[unroll]
+                                for k in 0..total.size() {
+                                    total[k] += through * attention_src[c * N::value() + k];
+                                }
+                            }
+                            dh[j * vectors + c] = Vector::<F, N>::cast_from(total);
                         }
                     }
+                }
+                if lane == 0 {
                     #[unroll]
-                    for h in 0..shape.heads {
-                        let mut part = 0.0f32;
-                        #[unroll]
-                        for slot in 0..shape.slots {
-                            part += select(head[slot] == h, products[slot], 0.0f32);
-                        }
-                        let dot = plane_sum(part);
-                        let at = i * heads + h;
-                        let z = dst_score[at] + src_score[row * heads + h];
-                        let alpha = (leaky_relu(z, slope) - log_sum_exp[at]).exp();
-                        score_gradient[h] += alpha * (dot - centre[at]) * select(z > 0.0f32, 1.0f32, slope);
+                    for h in 0..heads {
+                        dt[j * heads + h] = score_gradient[h];
                     }
                 }
             }
-            tile += plane;
         }
-
-        #[unroll]
-        for slot in 0..shape.slots {
-            let c = slot * plane + lane;
-            if c < vectors {
-                let mut through_score = 0.0f32;
-                #[unroll]
-                for h in 0..shape.heads {
-                    through_score = select(head[slot] == h, score_gradient[h], through_score);
-                }
-                let mut total = sums[slot];
-                #[unroll]
-                for k in 0..total.size() {
-                    total[k] += through_score * attention_src[c * N::value() + k];
-                }
-                dh[row * vectors + c] = Vector::<F, N>::cast_from(total);
-            }
-        }
-        if lane == 0 {
-            #[unroll]
-            for h in 0..shape.heads {
-                dt[row * heads + h] = score_gradient[h];
-            }
-        }
-        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+        work += work_step(walk);
     }
+}
+
+/// Vectors that a team adds up through shared memory.
+fn shared_vectors(shape: GatShape, walk: Walk) -> usize {
+    if walk.team == 1 { 1 } else { walk.team * walk.plane * shape.slots }
 }

@@ -10,7 +10,7 @@ mod launch;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
-use crate::csr::{Csr, Topology};
+use crate::csr::{Csr, View};
 use crate::head::HeadBackend;
 use crate::{DropEdge, check};
 
@@ -44,6 +44,13 @@ pub struct GatArgs {
     pub recompute: bool,
 }
 
+impl GatArgs {
+    fn new(heads: usize, config: &GatConfig) -> Self {
+        let GatConfig { negative_slope, drop_edge, chunk_rows, recompute } = *config;
+        Self { heads, negative_slope, drop_edge, chunk_rows, recompute }
+    }
+}
+
 /// What the forward pass leaves for the backward pass; nothing has a value per edge.
 #[derive(Clone, Debug)]
 pub struct GatForward<F> {
@@ -73,7 +80,7 @@ pub trait GatBackend: HeadBackend {
     /// Softmax and aggregation from the two parts of the score.
     #[doc(hidden)]
     fn gat_forward(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
         dst_score: FloatTensor<Self>,
         src_score: FloatTensor<Self>,
@@ -81,17 +88,30 @@ pub trait GatBackend: HeadBackend {
         positive: bool,
     ) -> GatForward<FloatTensor<Self>>;
 
-    /// The reverse pass: the gradient of the source features (the path through `src_score` included) and of `src_score`.
-    /// `args` are those of the forward pass.
+    /// The reverse pass: the gradient of the source features (when `features` asks for it) and of `src_score`. With
+    /// `attention_src` the first includes the path through `src_score`. `args` are those of the forward pass.
     #[doc(hidden)]
     fn gat_backward(
-        reverse: &Topology<IntTensor<Self>>,
+        reverse: &View<IntTensor<Self>>,
         g: FloatTensor<Self>,
         h_src: FloatTensor<Self>,
-        attention_src: FloatTensor<Self>,
+        attention_src: Option<FloatTensor<Self>>,
         scalars: GatScalars<FloatTensor<Self>>,
         args: GatArgs,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+        features: bool,
+    ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>);
+
+    /// Softmax and aggregation, recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn attend(
+        csr: Csr<Self>,
+        h_src: FloatTensor<Self>,
+        dst_score: FloatTensor<Self>,
+        src_score: FloatTensor<Self>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
+    }
 
     /// The layer, recorded for the backward pass where the backend differentiates. Attention vectors are `[1, heads *
     /// channels]`, f32.
@@ -106,7 +126,7 @@ pub trait GatBackend: HeadBackend {
     ) -> FloatTensor<Self> {
         let dst_score = Self::head_dot(h_dst, attention_dst, args.heads);
         let src_score = Self::head_dot(h_src.clone(), attention_src, args.heads);
-        Self::gat_forward(csr.topology(), h_src, dst_score, src_score, args, false).out
+        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
     }
 }
 
@@ -130,7 +150,8 @@ pub trait GatBackend: HeadBackend {
 /// With `c_i = <g_i, y_i>`, `p_ij = <g_i, h_src_j>`: `dz_ij = a_ij (p_ij - c_i) leaky_relu'(z_ij)`,
 /// `dh_src_j = sum_i a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One reverse pass
 /// gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (p_ij - c_i) = 0`, it equals
-/// `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward pass saves.
+/// `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward pass saves;
+/// and `sum_i dz_ij` needs no product per edge: it is that of `h_src_j` with two weighted sums of `g_i`.
 /// Saved: both feature matrices, the result, `y+`, and four values per row and head ([`GatConfig::recompute`] saves the
 /// result and `y+` no longer). Deterministic: no atomics.
 ///
@@ -180,13 +201,7 @@ pub fn gat<B: GatBackend>(
     check::size(OP, "rows of h_dst", csr.num_rows(), dst_rows);
     check::size(OP, "columns of h_src", heads * channels, src_width);
     check::size(OP, "columns of h_dst", heads * channels, dst_width);
-    let args = GatArgs {
-        heads,
-        negative_slope: config.negative_slope,
-        drop_edge: config.drop_edge,
-        chunk_rows: config.chunk_rows,
-        recompute: config.recompute,
-    };
+    let args = GatArgs::new(heads, &config);
     Tensor::from_primitive(TensorPrimitive::Float(B::gat(
         csr.clone(),
         h_src,
@@ -195,4 +210,63 @@ pub fn gat<B: GatBackend>(
         attention_dst,
         args,
     )))
+}
+
+/// [`gat`] with the two parts of the score given: `e_ij = leaky_relu(dst_score_i + src_score_j)`, softmax over the kept
+/// in-edges, `y_i = sum_j a_ij h_src_j`.
+///
+/// Where features are wide and the output is narrow, or few destinations are wanted, attention comes before projection:
+/// `sum_j a_ij (x_j w) = (sum_j a_ij x_j) w`, and the score `<a, x_j w>` is `<w a, x_j>` ([`row_dots`](crate::row_dots)).
+///
+/// # Shapes
+/// `h_src` `[num_cols, heads * channels]`, f32, f16 or bf16; `dst_score` `[num_rows, heads]` and `src_score`
+/// `[num_cols, heads]`, f32; result `[num_rows, heads * channels]` in the dtype of `h_src`. The number of heads is that
+/// of the scores' columns.
+///
+/// # Gradient
+/// Of all three, as for [`gat`]: `dh_src_j = sum_i a_ij g_i`, `ddst_score_i = sum_j dz_ij`, `dsrc_score_j = sum_i dz_ij`.
+/// Deterministic: no atomics.
+///
+/// # Panics
+/// If a shape or dtype does not fit.
+///
+/// # Source
+/// As [`gat`].
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Csr, GatConfig, attend};
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 2], &[0, 1], 2, &device).unwrap();
+/// let h = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
+/// let dst = Tensor::<Flex, 2>::from_data([[0.0]], &device);
+/// let src = Tensor::<Flex, 2>::from_data([[0.0], [3.0f32.ln()]], &device); // the second counts three times
+/// let y = attend(&csr, h, dst, src, GatConfig::default());
+/// assert!((y.into_scalar() - 2.5).abs() < 1e-6);
+/// ```
+pub fn attend<B: GatBackend>(
+    csr: &Csr<B>,
+    h_src: Tensor<B, 2>,
+    dst_score: Tensor<B, 2>,
+    src_score: Tensor<B, 2>,
+    config: GatConfig,
+) -> Tensor<B, 2> {
+    const OP: &str = "attend";
+    let primitive = |t: Tensor<B, 2>| t.into_primitive().tensor();
+    let (h_src, dst_score, src_score) = (primitive(h_src), primitive(dst_score), primitive(src_score));
+    check::storage(OP, "h_src", &h_src);
+    check::dtype(OP, "dst_score", &dst_score, DType::F32);
+    check::dtype(OP, "src_score", &src_score, DType::F32);
+    let [rows, width] = check::matrix(OP, "h_src", &h_src);
+    let [dst_rows, heads] = check::matrix(OP, "dst_score", &dst_score);
+    let [src_rows, src_heads] = check::matrix(OP, "src_score", &src_score);
+    check::size(OP, "rows of h_src", csr.num_cols(), rows);
+    check::size(OP, "rows of dst_score", csr.num_rows(), dst_rows);
+    check::size(OP, "rows of src_score", csr.num_cols(), src_rows);
+    check::size(OP, "columns of src_score", heads, src_heads);
+    assert!(heads > 0 && width % heads == 0, "{OP}: h_src: expected columns in {heads} equal heads, got {width}");
+    let args = GatArgs::new(heads, &config);
+    Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst_score, src_score, args)))
 }

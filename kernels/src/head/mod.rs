@@ -4,7 +4,7 @@
 
 mod cpu;
 #[cfg(feature = "cube")]
-mod kernel;
+pub(crate) mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 

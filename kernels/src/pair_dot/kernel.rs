@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use crate::spmm::kernel::lane_sum;
+use crate::walk::lane_sum;
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn pair_dot_kernel<F: Float, N: Size>(

@@ -8,7 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::{EdgeWeight, SpmmArgs, SpmmBackend};
-use crate::csr::{Csr, Topology};
+use crate::csr::{Csr, Topology, View};
 use crate::row_index::Groups;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl<B: SpmmBackend> Backward<B, 1> for Product {
         let g = grads.consume::<B>(&ops.node);
         let (csr, args) = ops.state;
         if let [Some(x)] = ops.parents {
-            grads.register::<B>(x.id, B::spmm_forward(csr.reverse_topology(), g, None, &args.reverse()));
+            grads.register::<B>(x.id, B::spmm_forward(&csr.reverse_view(), g, None, &args.reverse()));
         }
     }
 }
@@ -44,20 +44,20 @@ impl<B: SpmmBackend> Backward<B, 2> for WeightedProduct {
         if let (Some(node), Some(weight)) = (x_node, weight) {
             let weight = checkpointer.retrieve_node_output::<FloatTensor<B>>(weight);
             let weight = EdgeWeight { weight, edge: Some(csr.reverse_edge()) };
-            grads.register::<B>(node.id, B::spmm_forward(csr.reverse_topology(), g, Some(weight), &args.reverse()));
+            grads.register::<B>(node.id, B::spmm_forward(&csr.reverse_view(), g, Some(weight), &args.reverse()));
         }
     }
 }
 
 impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
     fn spmm_forward(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let weight = weight.map(|w| EdgeWeight { weight: w.weight.primitive, edge: w.edge });
-        Self::from_inner(B::spmm_forward(topology, x.primitive, weight, &inner::<B, C>(args.clone())))
+        Self::from_inner(B::spmm_forward(view, x.primitive, weight, &inner::<B, C>(args.clone())))
     }
 
     fn spmm_groups(
@@ -86,14 +86,14 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let (csr, args) = (csr.inner(), inner::<B, C>(args));
         let Some(weight) = weight else {
-            let out = B::spmm_forward(csr.topology(), x.primitive.clone(), None, &args);
+            let out = B::spmm_forward(&csr.view(), x.primitive.clone(), None, &args);
             return match Product.prepare::<C>([x.node.clone()]).compute_bound().stateful() {
                 OpsKind::Tracked(prep) => prep.finish((csr, args), out),
                 OpsKind::UnTracked(prep) => prep.finish(out),
             };
         };
         let inner_weight = EdgeWeight { weight: weight.primitive.clone(), edge: None };
-        let out = B::spmm_forward(csr.topology(), x.primitive.clone(), Some(inner_weight), &args);
+        let out = B::spmm_forward(&csr.view(), x.primitive.clone(), Some(inner_weight), &args);
         match WeightedProduct.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
                 let saved_x = weight.is_tracked().then(|| prep.checkpoint(&x));

@@ -6,19 +6,20 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::{EdgeWeight, SpmmArgs, SpmmBackend};
-use crate::csr::Topology;
-use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
+use crate::csr::{Topology, View};
+use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
 use crate::row_index::Groups;
+use crate::rows::zeroed;
 
 impl SpmmBackend for Flex {
     fn spmm_forward(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let x = x.to_contiguous();
-        with_storage!(x.dtype(), E => forward::<E>(topology, &x, weight, args))
+        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, args))
     }
 
     fn spmm_groups(
@@ -43,14 +44,14 @@ impl SpmmBackend for Flex {
 }
 
 fn forward<E: Storage>(
-    topology: &Topology<FlexTensor>,
+    view: &View<FlexTensor>,
     x: &FlexTensor,
     weight: Option<EdgeWeight<FlexTensor, FlexTensor>>,
     args: &SpmmArgs<FlexTensor>,
 ) -> FlexTensor {
-    let d = x.shape()[1];
+    let (rows, d) = (view.num_rows(), x.shape()[1]);
     let xs = flex::slice::<E>(x);
-    let (row_ptr, col_idx) = (Offsets::of(&topology.row_ptr), flex::ids(&topology.col_idx));
+    let walker = Walker::new(view, args.drop_edge);
     let weights = weight.as_ref().map(|w| w.weight.to_contiguous());
     let weights = weights.as_ref().map(flex::slice::<f32>);
     let edges = weight.as_ref().and_then(|w| w.edge.as_ref()).map(Offsets::of);
@@ -59,30 +60,40 @@ fn forward<E: Storage>(
     let (dst_scale, src_scale) =
         (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
 
-    let mut out = vec![E::default(); topology.num_rows * d];
+    let mut out = zeroed::<E>(rows * d);
     out.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
-        let (mut acc, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+        let (mut acc, mut sources, mut factors) = (vec![0f32; d], Vec::new(), Vec::new());
         for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
-            let i = task * ROWS_PER_TASK + r;
+            let i = walker.node(task * ROWS_PER_TASK + r);
             acc.fill(0.0);
-            for e in row_ptr.row(i) {
-                let j = col_idx[e] as usize;
-                if args.drop_edge.is_some_and(|drop| !drop.keeps(i as u32, j as u32)) {
-                    continue;
+            factors.clear();
+            match weights {
+                // Weights belong to positions among the entries, which a list of sources does not tell.
+                Some(weights) => {
+                    sources.clear();
+                    let (range, cols) = walker.entries(i);
+                    for (e, &col) in range.zip(cols).filter(|(_, col)| walker.keeps(i, **col as u32)) {
+                        sources.push(col as u32);
+                        factors.push(weights[edges.map_or(e, |map| map.get(e))]);
+                    }
                 }
-                let mut w = src_scale.map_or(1.0, |v| v[j]);
-                if let Some(weights) = weights {
-                    w *= weights[edges.map_or(e, |map| map.get(e))];
+                None => {
+                    walker.sources(i, &mut sources);
+                    factors.resize(sources.len(), 1.0);
                 }
-                axpy(&mut acc, w, E::row(&xs[j * d..(j + 1) * d], &mut scratch));
             }
+            if let Some(v) = src_scale {
+                factors.iter_mut().zip(&sources).for_each(|(f, &j)| *f *= v[j as usize]);
+            }
+            walker.locate(&mut sources);
+            E::add_rows(&mut acc, xs, d, 0, &sources, &factors);
             if let Some(u) = dst_scale {
                 acc.iter_mut().for_each(|a| *a *= u[i]);
             }
             E::narrow(&acc, out_row);
         }
     });
-    flex::tensor(out, [topology.num_rows, d])
+    flex::tensor(out, [rows, d])
 }
 
 fn group_sums<E: Storage>(

@@ -1,8 +1,12 @@
-//! One plane per row; lanes hold the channels, f32 sums stay in registers.
+//! A plane per row (a team of planes for a long one): lanes own an entry each while weights are read, a stretch of
+//! channels each while rows are gathered. f32 sums stay in registers.
 
 use cubecl::prelude::*;
 
 use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::walk::{
+    Walk, add_rows, col_of, first_work, in_reach, lane_sum, result_of, row_of, team_rank, team_sum, work_step,
+};
 
 /// What a launch reads besides the matrix; each combination is a kernel of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,8 +16,6 @@ pub(crate) struct SpmmShape {
     pub weight: bool,
     /// Weights are read through an edge map.
     pub edge_map: bool,
-    /// Output rows come from a list.
-    pub row_list: bool,
     pub drop: DropMode,
     /// Vectors of a row held by one lane.
     pub slots: usize,
@@ -29,68 +31,99 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
     src_scale: &Array<f32>,
     weight: &Array<f32>,
     edge_map: &Array<P>,
-    row_list: &Array<i32>,
+    list: &Array<i32>,
+    position: &Array<i32>,
+    col_position: &Array<i32>,
     drop: &DropEdgeKey,
     x_stride: usize,
     vectors: usize,
-    row_start: usize,
-    row_end: usize,
+    start: usize,
+    end: usize,
     #[comptime] shape: SpmmShape,
+    #[comptime] walk: Walk,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
-    let plane = CUBE_DIM_X as usize;
-    let mut row = row_start + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < row_end {
-        let start = usize::cast_from(row_ptr[row]);
-        let end = usize::cast_from(row_ptr[row + 1]);
-        let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
-        #[unroll]
-        for slot in 0..shape.slots {
-            sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
-        }
-        for e in start..end {
-            let col = col_idx[e];
-            if keeps(drop, row as u32, u32::cast_from(col), shape.drop) {
-                let j = usize::cast_from(col);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(if walk.team == 1 {
+        1usize
+    } else {
+        walk.team * walk.plane * shape.slots
+    }));
+    let head = Array::<usize>::new(1usize);
+    let mut work = first_work(start, walk);
+    while work < end {
+        let row = row_of(work, list, walk);
+        let out_row = result_of(work, row, list, position, walk);
+        let first = usize::cast_from(row_ptr[row]);
+        let last = usize::cast_from(row_ptr[row + 1]);
+        if out_row >= 0i32 && in_reach(last - first, walk) {
+            let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
+            let mut unused = Array::<Vector<f32, N>>::new(shape.slots);
+            #[unroll]
+            for slot in 0..shape.slots {
+                sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+                unused[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+            }
+            let mut tile = first + team_rank(walk) * walk.plane;
+            while tile < last {
+                let e = tile + lane;
+                let valid = e < last;
+                let e = select(valid, e, first);
+                let col = u32::cast_from(col_idx[e]);
+                let kept = valid && keeps(drop, row as u32, col, shape.drop);
+                let j = col_of(col, kept, col_position, walk);
+                let kept = kept && j >= 0i32;
                 let mut w = 1.0f32;
-                if shape.src_scale {
-                    w *= src_scale[j];
-                }
-                if shape.weight {
-                    if shape.edge_map {
-                        w *= weight[usize::cast_from(edge_map[e])];
-                    } else {
-                        w *= weight[e];
+                if kept {
+                    if shape.src_scale {
+                        w *= src_scale[col as usize];
                     }
+                    if shape.weight {
+                        if shape.edge_map {
+                            w *= weight[usize::cast_from(edge_map[e])];
+                        } else {
+                            w *= weight[e];
+                        }
+                    }
+                }
+                let mut weights = Array::<f32>::new(1usize);
+                weights[0] = w;
+                add_rows::<F, N>(
+                    x,
+                    x_stride,
+                    vectors,
+                    kept,
+                    usize::cast_from(j),
+                    &weights,
+                    &head,
+                    &mut sums,
+                    &mut unused,
+                    1usize,
+                    shape.slots,
+                    false,
+                    walk,
+                );
+                tile += comptime!(walk.plane * walk.team);
+            }
+            if walk.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
+            }
+            if team_rank(walk) == 0 {
+                let mut scale = 1.0f32;
+                if shape.dst_scale {
+                    scale = dst_scale[row];
                 }
                 #[unroll]
                 for slot in 0..shape.slots {
-                    let c = slot * plane + lane;
+                    let c = slot * walk.plane + lane;
                     if c < vectors {
-                        let value = Vector::<f32, N>::cast_from(x[j * x_stride + c]);
-                        sums[slot] += value * Vector::<f32, N>::empty().fill(w);
+                        let scaled = sums[slot] * Vector::<f32, N>::empty().fill(scale);
+                        out[usize::cast_from(out_row) * vectors + c] = Vector::<F, N>::cast_from(scaled);
                     }
                 }
             }
         }
-        let mut scale = 1.0f32;
-        if shape.dst_scale {
-            scale = dst_scale[row];
-        }
-        let mut out_row = row;
-        if shape.row_list {
-            out_row = usize::cast_from(row_list[row]);
-        }
-        #[unroll]
-        for slot in 0..shape.slots {
-            let c = slot * plane + lane;
-            if c < vectors {
-                let scaled = sums[slot] * Vector::<f32, N>::empty().fill(scale);
-                out[out_row * vectors + c] = Vector::<F, N>::cast_from(scaled);
-            }
-        }
-        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+        work += work_step(walk);
     }
 }
 
@@ -154,15 +187,4 @@ pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
     }
-}
-
-/// The sum of the elements of a vector.
-#[cube]
-pub(crate) fn lane_sum<N: Size>(vector: Vector<f32, N>) -> f32 {
-    let mut sum = vector[0];
-    #[unroll]
-    for k in 1..vector.size() {
-        sum += vector[k];
-    }
-    sum
 }

@@ -10,30 +10,32 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::in
 
 use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
 use super::{EdgeWeight, SpmmArgs, SpmmBackend};
-use crate::csr::Topology;
+use crate::csr::{Topology, View};
 use crate::drop_edge::{DropEdgeKey, DropMode};
-use crate::launch::{PlanePerRow, Rows, address, chunks, empty, f32_vector, vector_width};
+use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
 use crate::row_index::Groups;
+use crate::walk::{Sweep, padded_bytes, scattered_sweep, sweeps};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBackend for CubeBackend<R, F, I, BT> {
     fn spmm_forward(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let out = empty(&x, [topology.num_rows, x.meta.shape()[1]], x.dtype);
+        let width = x.meta.shape()[1];
+        let out = empty(&x, [view.num_rows(), width], x.dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
         let (weight, edge_map) = match weight {
             Some(w) => (Some(w.weight), w.edge),
             None => (None, None),
         };
-        launch(
-            Sparse { row_ptr: &topology.row_ptr, col_idx: &topology.col_idx, rows: topology.num_rows },
-            x,
-            Factors { weight, edge_map, row_list: None },
-            args,
-            out,
-        )
+        // A team holds a row of f32 vectors, padded to whole planes.
+        let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &out));
+        let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
+        launch(sparse, sweeps, x, Factors { weight, edge_map }, args, out)
     }
 
     fn spmm_groups(
@@ -44,14 +46,14 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
     ) -> FloatTensor<Self> {
         let shape = Shape::new([num_rows, x.meta.shape()[1]]);
         let out = into_contiguous(Self::float_zeros(shape, &x.device, x.dtype.into()));
+        if out.shape().num_elements() == 0 || groups.num_groups == 0 {
+            return out;
+        }
         let edge_map = weight.is_some().then(|| groups.position.clone());
-        launch(
-            Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry, rows: groups.num_groups },
-            x,
-            Factors { weight, edge_map, row_list: Some(groups.rows.clone()) },
-            &SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None },
-            out,
-        )
+        let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None };
+        let sparse = Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry };
+        let sweeps = vec![scattered_sweep(&groups.rows, groups.num_groups)];
+        launch(sparse, sweeps, x, Factors { weight, edge_map }, &none, out)
     }
 
     fn spmm_weight_gradient(
@@ -72,7 +74,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             src_scale: args.src_scale.is_some(),
             weight: false,
             edge_map: false,
-            row_list: false,
             drop: DropMode::of(&args.drop_edge),
             slots: geometry.slots(x.width / v),
         };
@@ -108,25 +109,21 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
 struct Sparse<'a, R: CubeRuntime> {
     row_ptr: &'a CubeTensor<R>,
     col_idx: &'a CubeTensor<R>,
-    rows: usize,
 }
 
 struct Factors<R: CubeRuntime> {
     weight: Option<CubeTensor<R>>,
     edge_map: Option<CubeTensor<R>>,
-    row_list: Option<CubeTensor<R>>,
 }
 
 fn launch<R: CubeRuntime>(
     sparse: Sparse<'_, R>,
+    sweeps: Vec<Sweep<R>>,
     x: CubeTensor<R>,
     factors: Factors<R>,
     args: &SpmmArgs<CubeTensor<R>>,
     out: CubeTensor<R>,
 ) -> CubeTensor<R> {
-    if out.shape().num_elements() == 0 || sparse.rows == 0 {
-        return out;
-    }
     let x = Rows::of(x);
     let v = vector_width(x.width, &[&x]);
     let geometry = PlanePerRow::of(&out.client);
@@ -135,7 +132,6 @@ fn launch<R: CubeRuntime>(
         src_scale: args.src_scale.is_some(),
         weight: factors.weight.is_some(),
         edge_map: factors.edge_map.is_some(),
-        row_list: factors.row_list.is_some(),
         drop: DropMode::of(&args.drop_edge),
         slots: geometry.slots(x.width / v),
     };
@@ -143,14 +139,13 @@ fn launch<R: CubeRuntime>(
     let float = |t: &Option<CubeTensor<R>>| t.clone().map_or_else(|| x.tensor.clone(), f32_vector);
     let (dst_scale, src_scale, weight) = (float(&args.dst_scale), float(&args.src_scale), float(&factors.weight));
     let edge_map = factors.edge_map.unwrap_or_else(|| sparse.row_ptr.clone());
-    let row_list = factors.row_list.unwrap_or_else(|| sparse.col_idx.clone());
-    for (start, end) in chunks(sparse.rows, args.chunk_rows) {
+    for sweep in sweeps {
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
         unsafe {
             spmm_kernel::launch_unchecked::<R>(
                 &out.client,
-                geometry.count(end - start),
-                geometry.dim,
+                sweep.count,
+                sweep.dim,
                 address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out]),
                 v,
                 sparse.row_ptr.clone().into_array_arg(),
@@ -161,13 +156,16 @@ fn launch<R: CubeRuntime>(
                 src_scale.clone().into_array_arg(),
                 weight.clone().into_array_arg(),
                 edge_map.clone().into_array_arg(),
-                row_list.clone().into_array_arg(),
+                sweep.list.into_array_arg(),
+                sweep.position.into_array_arg(),
+                sweep.col_position.into_array_arg(),
                 DropEdgeKey::launch(&args.drop_edge),
                 x.stride / v,
                 x.width / v,
-                start,
-                end,
+                sweep.start,
+                sweep.end,
                 shape,
+                sweep.walk,
                 [x.tensor.dtype.into(), sparse.row_ptr.dtype.into()],
             );
         }

@@ -11,16 +11,17 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
-use crate::csr::{Csr, Topology};
+use crate::csr::{Csr, Topology, View};
 use crate::row_index::Groups;
 use crate::{DropEdge, check};
 
 /// Settings of [`spmm`]; the default is a plain sum over in-neighbours.
 #[derive(Clone, Debug)]
 pub struct SpmmConfig<B: Backend> {
-    /// `u` `[num_rows]`, f32: scales each destination. Not differentiated. Default: ones.
+    /// `u`, f32, one value per destination (of the whole graph, also where `csr` is restricted). Not differentiated.
+    /// Default: ones.
     pub dst_scale: Option<Tensor<B, 1>>,
-    /// `v` `[num_cols]`, f32: scales each source. Not differentiated. Default: ones.
+    /// `v`, f32, one value per source (of the whole graph). Not differentiated. Default: ones.
     pub src_scale: Option<Tensor<B, 1>>,
     /// Edges left out of the sum. Default: none.
     pub drop_edge: Option<DropEdge>,
@@ -67,7 +68,7 @@ pub trait SpmmBackend: Backend {
     /// The product, without gradient.
     #[doc(hidden)]
     fn spmm_forward(
-        topology: &Topology<IntTensor<Self>>,
+        view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
@@ -99,7 +100,7 @@ pub trait SpmmBackend: Backend {
         weight: Option<FloatTensor<Self>>,
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::spmm_forward(csr.topology(), x, weight.map(|weight| EdgeWeight { weight, edge: None }), &args)
+        Self::spmm_forward(&csr.view(), x, weight.map(|weight| EdgeWeight { weight, edge: None }), &args)
     }
 }
 
@@ -154,9 +155,11 @@ pub fn spmm<B: SpmmBackend>(
         tensor
     };
     let weight = vector("edge_weight", edge_weight, csr.num_edges());
+    assert!(weight.is_none() || !csr.is_restricted(), "{OP}: edge_weight: expected a whole adjacency, got {csr:?}");
+    let whole = csr.topology();
     let args = SpmmArgs {
-        dst_scale: vector("dst_scale", config.dst_scale, csr.num_rows()),
-        src_scale: vector("src_scale", config.src_scale, csr.num_cols()),
+        dst_scale: vector("dst_scale", config.dst_scale, whole.num_rows),
+        src_scale: vector("src_scale", config.src_scale, whole.num_cols),
         drop_edge: config.drop_edge,
         chunk_rows: config.chunk_rows,
     };

@@ -1,0 +1,140 @@
+//! One plane per row or per stretch of rows; a lane holds some vectors of a row.
+
+use cubecl::prelude::*;
+
+use crate::walk::lane_sum;
+
+/// `count` vectors, `[count, width]`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn row_dots_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    vectors: &Array<f32>,
+    out: &mut Array<f32>,
+    x_stride: usize,
+    row_vectors: usize,
+    count: usize,
+    num_rows: usize,
+    #[comptime] slots: usize,
+    #[define(F)] _type: StorageType,
+) {
+    let lane = UNIT_POS_X as usize;
+    let plane = CUBE_DIM_X as usize;
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < num_rows {
+        let mut own = Array::<Vector<f32, N>>::new(slots);
+        #[unroll]
+        for slot in 0..slots {
+            let c = slot * plane + lane;
+            own[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+            if c < row_vectors {
+                own[slot] = Vector::<f32, N>::cast_from(x[row * x_stride + c]);
+            }
+        }
+        for k in 0..count {
+            let mut product = 0.0f32;
+            #[unroll]
+            for slot in 0..slots {
+                let c = slot * plane + lane;
+                if c < row_vectors {
+                    let mut other = Vector::<f32, N>::empty().fill(0.0f32);
+                    #[unroll]
+                    for n in 0..other.size() {
+                        other[n] = vectors[(k * row_vectors + c) * N::value() + n];
+                    }
+                    product += lane_sum(own[slot] * other);
+                }
+            }
+            let dot = plane_sum(product);
+            if lane == 0 {
+                out[row * count + k] = dot;
+            }
+        }
+        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
+/// `out_i = sum_k g_ik vector_k`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn gradient_kernel<F: Float>(
+    g: &Array<f32>,
+    vectors: &Array<f32>,
+    out: &mut Array<F>,
+    width: usize,
+    count: usize,
+    num_rows: usize,
+    #[define(F)] _type: StorageType,
+) {
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < num_rows {
+        let mut c = UNIT_POS_X as usize;
+        while c < width {
+            let mut sum = 0.0f32;
+            for k in 0..count {
+                sum += g[row * count + k] * vectors[k * width + c];
+            }
+            out[row * width + c] = F::cast_from(sum);
+            c += CUBE_DIM_X as usize;
+        }
+        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
+/// Sums `g_ik x_i` over a stretch of rows per plane, for `block` of the `count` weights from `first` on.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn partial_sums_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    g: &Array<f32>,
+    partial: &mut Array<f32>,
+    x_stride: usize,
+    row_vectors: usize,
+    count: usize,
+    first: usize,
+    num_rows: usize,
+    rows_per_partial: usize,
+    num_partials: usize,
+    #[comptime] block: usize,
+    #[comptime] slots: usize,
+    #[define(F)] _type: StorageType,
+) {
+    let lane = UNIT_POS_X as usize;
+    let plane = CUBE_DIM_X as usize;
+    let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while stretch < num_partials {
+        let start = stretch * rows_per_partial;
+        let end = select(start + rows_per_partial < num_rows, start + rows_per_partial, num_rows);
+        let mut sums = Array::<Vector<f32, N>>::new(comptime!(block * slots));
+        #[unroll]
+        for s in 0..block * slots {
+            sums[s] = Vector::<f32, N>::empty().fill(0.0f32);
+        }
+        for row in start..end {
+            #[unroll]
+            for slot in 0..slots {
+                let c = slot * plane + lane;
+                if c < row_vectors {
+                    let value = Vector::<f32, N>::cast_from(x[row * x_stride + c]);
+                    #[unroll]
+                    for k in 0..block {
+                        let weight = Vector::<f32, N>::empty().fill(g[row * count + first + k]);
+                        sums[k * slots + slot] += value * weight;
+                    }
+                }
+            }
+        }
+        #[unroll]
+        for k in 0..block {
+            #[unroll]
+            for slot in 0..slots {
+                let c = slot * plane + lane;
+                if c < row_vectors {
+                    let sum = sums[k * slots + slot];
+                    #[unroll]
+                    for n in 0..sum.size() {
+                        partial[((stretch * count + first + k) * row_vectors + c) * N::value() + n] = sum[n];
+                    }
+                }
+            }
+        }
+        stretch += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}

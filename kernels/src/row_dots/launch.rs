@@ -1,0 +1,130 @@
+//! Dot products with every row on CubeCL devices.
+
+use burn::tensor::DType;
+use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::RowDotsBackend;
+use super::kernel::{gradient_kernel, partial_sums_kernel, row_dots_kernel};
+use crate::head::kernel::column_sum_kernel;
+use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
+
+/// Rows of one partial sum: short enough for thousands of planes on millions of rows.
+const ROWS_PER_PARTIAL: usize = 192;
+/// Sums that one plane keeps in registers.
+const BLOCK: usize = 4;
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBackend for CubeBackend<R, F, I, BT> {
+    fn row_dots_forward(x: FloatTensor<Self>, vectors: FloatTensor<Self>) -> FloatTensor<Self> {
+        let count = vectors.meta.shape()[0];
+        let out = empty(&x, [x.meta.shape()[0], count], DType::F32);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let (x, vectors) = (Rows::of(x), f32_vector(vectors));
+        let v = vector_width(x.width, &[&x]);
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: the loops end at the sizes of the matrices.
+        unsafe {
+            row_dots_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(x.num_rows),
+                geometry.dim,
+                address(&[&x.tensor, &out]),
+                v,
+                x.arg(),
+                vectors.into_array_arg(),
+                out.clone().into_array_arg(),
+                x.stride / v,
+                x.width / v,
+                count,
+                x.num_rows,
+                geometry.slots(x.width / v),
+                x.tensor.dtype.into(),
+            );
+        }
+        out
+    }
+
+    fn row_dots_gradient(g: FloatTensor<Self>, vectors: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+        let (g, vectors) = (f32_vector(g), f32_vector(vectors));
+        let (rows, count, width) = (g.meta.shape()[0], g.meta.shape()[1], vectors.meta.shape()[1]);
+        let out = empty(&g, [rows, width], dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: the loops end at the sizes of the matrices.
+        unsafe {
+            gradient_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(rows),
+                geometry.dim,
+                address(&[&g, &out]),
+                g.into_array_arg(),
+                vectors.into_array_arg(),
+                out.clone().into_array_arg(),
+                width,
+                count,
+                rows,
+                dtype.into(),
+            );
+        }
+        out
+    }
+
+    fn weighted_column_sums(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (x, g) = (Rows::of(x), f32_vector(g));
+        let count = g.meta.shape()[1];
+        if x.num_rows == 0 {
+            return Self::float_zeros([count, x.width].into(), &x.tensor.device, DType::F32.into());
+        }
+        let out = empty(&g, [count, x.width], DType::F32);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let num_partials = x.num_rows.div_ceil(ROWS_PER_PARTIAL);
+        let partial = empty(&g, [num_partials, count * x.width], DType::F32);
+        let v = vector_width(x.width, &[&x]);
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: the loops end at the sizes of the matrices.
+        unsafe {
+            for first in (0..count).step_by(BLOCK) {
+                partial_sums_kernel::launch_unchecked::<R>(
+                    &out.client,
+                    geometry.count(num_partials),
+                    geometry.dim,
+                    address(&[&x.tensor, &g, &partial]),
+                    v,
+                    x.arg(),
+                    g.clone().into_array_arg(),
+                    partial.clone().into_array_arg(),
+                    x.stride / v,
+                    x.width / v,
+                    count,
+                    first,
+                    x.num_rows,
+                    ROWS_PER_PARTIAL,
+                    num_partials,
+                    BLOCK.min(count - first),
+                    geometry.slots(x.width / v),
+                    x.tensor.dtype.into(),
+                );
+            }
+            column_sum_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(count * x.width),
+                geometry.dim,
+                address(&[&partial, &out]),
+                partial.clone().into_array_arg(),
+                out.clone().into_array_arg(),
+                count * x.width,
+                num_partials,
+            );
+        }
+        out
+    }
+}

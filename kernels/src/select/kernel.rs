@@ -1,0 +1,57 @@
+//! One plane per selected row.
+
+use cubecl::prelude::*;
+
+/// Which of the arrays mean something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SelectShape {
+    pub from: bool,
+    pub to: bool,
+    pub scale: bool,
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn select_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    place: &Array<i32>,
+    nodes: &Array<i32>,
+    scale: &Array<f32>,
+    out: &mut Array<Vector<F, N>>,
+    x_stride: usize,
+    vectors: usize,
+    len: usize,
+    #[comptime] shape: SelectShape,
+    #[define(F)] _type: StorageType,
+) {
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < len {
+        let mut node = row;
+        if shape.to {
+            node = usize::cast_from(nodes[row]);
+        }
+        let mut at = i32::cast_from(node);
+        if shape.from {
+            at = place[node];
+        }
+        let present = at >= 0i32;
+        let from = usize::cast_from(select(present, at, 0i32)) * x_stride;
+        let mut factor = select(present, 1.0f32, 0.0f32);
+        if shape.scale {
+            factor *= scale[node];
+        }
+        let mut c = UNIT_POS_X as usize;
+        while c < vectors {
+            let mut value = Vector::<F, N>::empty().fill(F::new(0.0f32));
+            if present {
+                value = x[from + c];
+            }
+            if shape.scale {
+                let scaled = Vector::<f32, N>::cast_from(value) * Vector::<f32, N>::empty().fill(factor);
+                value = Vector::<F, N>::cast_from(scaled);
+            }
+            out[row * vectors + c] = value;
+            c += CUBE_DIM_X as usize;
+        }
+        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}

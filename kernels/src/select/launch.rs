@@ -1,0 +1,59 @@
+//! Selection on CubeCL devices.
+
+use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::into_contiguous};
+
+use super::kernel::{SelectShape, select_kernel};
+use super::{SelectBackend, Side};
+use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SelectBackend for CubeBackend<R, F, I, BT> {
+    fn select_forward(
+        x: FloatTensor<Self>,
+        from: &Side<IntTensor<Self>>,
+        to: &Side<IntTensor<Self>>,
+        scale: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (rows, width) = (x.meta.shape()[0], x.meta.shape()[1]);
+        let len = to.as_ref().map_or_else(|| from.as_ref().map_or(rows, |f| f.num_nodes), |t| t.len);
+        let out = empty(&x, [len, width], x.dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        if rows == 0 {
+            return into_contiguous(Self::float_zeros([len, width].into(), &x.device, x.dtype.into()));
+        }
+        let x = Rows::of(x);
+        let v = vector_width(width, &[&x]);
+        let geometry = PlanePerRow::of(&out.client);
+        let shape = SelectShape { from: from.is_some(), to: to.is_some(), scale: scale.is_some() };
+        // An argument that the kernel does not read still needs a buffer.
+        let nodes = to.as_ref().map_or_else(|| out.clone(), |t| t.rows.clone());
+        let place = from.as_ref().map_or_else(|| nodes.clone(), |f| f.position.clone());
+        let scale = scale.map_or_else(|| out.clone(), f32_vector);
+        // SAFETY: positions were made from the set that `x` has a row for each node of.
+        unsafe {
+            select_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(len),
+                geometry.dim,
+                address(&[&x.tensor, &out]),
+                v,
+                x.arg(),
+                place.into_array_arg(),
+                nodes.into_array_arg(),
+                scale.into_array_arg(),
+                out.clone().into_array_arg(),
+                x.stride / v,
+                width / v,
+                len,
+                shape,
+                x.tensor.dtype.into(),
+            );
+        }
+        out
+    }
+}
