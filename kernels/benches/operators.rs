@@ -8,7 +8,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Distribution, Tensor};
 use graphsieve_kernels::testing::Fixture;
-use graphsieve_kernels::{Csr, DropEdge, GatConfig, GraphBackend, SpmmConfig, elu, gat, linear, spmm};
+use graphsieve_kernels::{Csr, DropEdge, GatConfig, GraphBackend, SpmmConfig, gat, linear, spmm};
 
 const WARM_UP: usize = 3;
 const RUNS: usize = 10;

@@ -122,6 +122,7 @@ pub(crate) struct DropEdgeKey {
 }
 
 /// How the kernel reads the key: a variant of its own for each case, decided before the launch.
+#[cfg(feature = "cube")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DropMode {
     KeepAll,
@@ -129,6 +130,7 @@ pub(crate) enum DropMode {
     RowsAreSources,
 }
 
+#[cfg(feature = "cube")]
 impl DropMode {
     pub(crate) fn of(drop: &Option<DropEdge>) -> Self {
         match drop {

@@ -106,3 +106,10 @@ pub(crate) fn chunks(rows: usize, chunk: Option<usize>) -> impl Iterator<Item = 
     let chunk = chunk.unwrap_or(rows).max(1);
     (0..rows).step_by(chunk).map(move |start| (start, (start + chunk).min(rows)))
 }
+
+/// A thread per element, up to what a grid holds; kernels stride over the grid.
+pub(crate) fn flat(len: usize) -> (CubeCount, CubeDim) {
+    const THREADS: usize = 256;
+    let cubes = len.div_ceil(THREADS).clamp(1, 1 << 15);
+    (CubeCount::Static(cubes as u32, 1, 1), CubeDim { x: THREADS as u32, y: 1, z: 1 })
+}

@@ -2,13 +2,19 @@
 //!
 //! | operator | what it computes | gradient |
 //! |---|---|---|
-//! | [`spmm`] | `y_i = u_i sum_j v_j w_ij x_j` | `x`, edge weights |
+//! | [`spmm`] | `y_i = u_i sum_j v_j w_ij x_j + s_i h_i` | `x`, edge weights, `h` |
 //! | [`edge_softmax`] | softmax of edge logits over the in-edges of each row | logits |
 //! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
+//! | [`attend`] | the same with scores given | features, both parts of the score |
+//! | [`row_dots`] | dot products of every row with a few vectors | both |
 //! | [`pair_dot`] | dot products of listed pairs of rows | both sides |
 //! | [`gather_rows`] | listed rows of a matrix | the matrix |
-//! | [`elu`] | the activation between layers, one tensor saved | the input |
+//! | [`select_rows`] | rows of one [`NodeSet`] out of a matrix over another | the matrix |
+//! | [`combine`] | `activation(scale (sum of matrices + bias))` in one pass | matrices, bias |
+//! | [`normalise_rows`] | rows of length one | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
+//!
+//! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
 //!
 //! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
 //! as [CubeCL](https://github.com/tracel-ai/cubecl) kernels on CUDA and Vulkan devices. Wrap the backend in
@@ -28,11 +34,11 @@
 //! ```
 
 mod check;
+mod combine;
 mod csr;
 pub mod device;
 mod drop_edge;
 mod edge_softmax;
-mod elu;
 mod flex;
 mod gat;
 mod gather;
@@ -41,53 +47,61 @@ mod head;
 mod launch;
 mod linear;
 mod node_set;
+mod normalise;
 mod pair_dot;
+mod row_dots;
 mod row_index;
 mod rows;
+mod select;
 mod spmm;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "cube")]
 mod walk;
 
+pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
-pub use elu::{EluBackend, elu};
 pub use gat::{GatBackend, GatConfig, attend, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
+pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
-pub use row_index::{PairIndex, RowIndex};
-pub use spmm::{SpmmBackend, SpmmConfig, spmm};
-
-use burn::tensor::backend::Backend;
+pub use row_dots::{RowDotsBackend, row_dots};
+pub use row_index::{PairIndex, PairList, RowIndex, RowList};
+pub use select::{SelectBackend, select_rows};
+pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
-    Backend
-    + NodeSetBackend
+    NodeSetBackend
+    + SelectBackend
     + SpmmBackend
     + EdgeSoftmaxBackend
     + GatBackend
+    + RowDotsBackend
     + PairDotBackend
     + GatherBackend
     + LinearBackend
-    + EluBackend
+    + CombineBackend
+    + NormaliseBackend
 {
 }
 
 impl<B> GraphBackend for B where
-    B: Backend
-        + NodeSetBackend
+    B: NodeSetBackend
+        + SelectBackend
         + SpmmBackend
         + EdgeSoftmaxBackend
         + GatBackend
+        + RowDotsBackend
         + PairDotBackend
         + GatherBackend
         + LinearBackend
-        + EluBackend
+        + CombineBackend
+        + NormaliseBackend
 {
 }
 

@@ -54,16 +54,12 @@ impl<B: Backend> fmt::Debug for RowIndex<B> {
 }
 
 impl<B: Backend> RowIndex<B> {
-    /// Uploads `rows` of a matrix of `num_rows` rows.
+    /// Groups and uploads `rows` of a matrix of `num_rows` rows.
     ///
     /// # Panics
     /// If a row is out of range or there are 2^31 rows or more.
     pub fn new(rows: &[u32], num_rows: usize, device: &B::Device) -> Self {
-        check_rows("RowIndex", rows, num_rows);
-        let order = grouped_order(rows);
-        let groups = groups::<B>(rows, &order, |p| p as i32, device);
-        let index = index_tensor::<B>(rows.iter().map(|&r| r as i32).collect(), device);
-        Self { parts: Arc::new(RowIndexParts { index, groups, len: rows.len(), num_rows }) }
+        RowList::new(rows, num_rows).upload(device)
     }
 
     /// Number of gathered rows.
@@ -108,31 +104,12 @@ impl<B: Backend> fmt::Debug for PairIndex<B> {
 }
 
 impl<B: Backend> PairIndex<B> {
-    /// Uploads the pairs `(left[p], right[p])` of matrices with `num_left` and `num_right` rows.
+    /// Groups and uploads the pairs `(left[p], right[p])` of matrices with `num_left` and `num_right` rows.
     ///
     /// # Panics
     /// If the lists differ in length, a row is out of range, or there are 2^31 rows or more.
     pub fn new(left: &[u32], right: &[u32], num_left: usize, num_right: usize, device: &B::Device) -> Self {
-        assert!(
-            left.len() == right.len(),
-            "PairIndex: right: expected {} entries like left, got {}",
-            left.len(),
-            right.len()
-        );
-        check_rows("PairIndex: left", left, num_left);
-        check_rows("PairIndex: right", right, num_right);
-        let (left_order, right_order) = rayon::join(|| grouped_order(left), || grouped_order(right));
-        let ids = |v: &[u32]| index_tensor::<B>(v.iter().map(|&r| r as i32).collect(), device);
-        let parts = PairIndexParts {
-            left: ids(left),
-            right: ids(right),
-            by_left: groups::<B>(left, &left_order, |p| right[p as usize] as i32, device),
-            by_right: groups::<B>(right, &right_order, |p| left[p as usize] as i32, device),
-            len: left.len(),
-            num_left,
-            num_right,
-        };
-        Self { parts: Arc::new(parts) }
+        PairList::new(left, right, num_left, num_right).upload(device)
     }
 
     /// Number of pairs.
@@ -154,35 +131,146 @@ fn check_rows(what: &str, rows: &[u32], num_rows: usize) {
     }
 }
 
+/// A [`RowIndex`] that is still on the host: made on any thread, uploaded where the device is driven from.
+#[derive(Clone, Debug)]
+pub struct RowList {
+    index: Vec<i32>,
+    groups: HostGroups,
+    num_rows: usize,
+}
+
+impl RowList {
+    /// Groups `rows` of a matrix of `num_rows` rows.
+    ///
+    /// # Panics
+    /// If a row is out of range or there are 2^31 rows or more.
+    pub fn new(rows: &[u32], num_rows: usize) -> Self {
+        check_rows("RowIndex", rows, num_rows);
+        let groups = HostGroups::new(rows, &grouped_order(rows, num_rows), |p| p as i32);
+        Self { index: signed(rows), groups, num_rows }
+    }
+
+    /// Uploads the list.
+    pub fn upload<B: Backend>(self, device: &B::Device) -> RowIndex<B> {
+        let len = self.index.len();
+        let (index, groups) = (index_tensor::<B>(self.index, device), self.groups.upload::<B>(device));
+        RowIndex { parts: Arc::new(RowIndexParts { index, groups, len, num_rows: self.num_rows }) }
+    }
+}
+
+/// A [`PairIndex`] that is still on the host.
+#[derive(Clone, Debug)]
+pub struct PairList {
+    left: Vec<i32>,
+    right: Vec<i32>,
+    by_left: HostGroups,
+    by_right: HostGroups,
+    num_left: usize,
+    num_right: usize,
+}
+
+impl PairList {
+    /// Groups the pairs `(left[p], right[p])` of matrices with `num_left` and `num_right` rows.
+    ///
+    /// # Panics
+    /// If the lists differ in length, a row is out of range, or there are 2^31 rows or more.
+    pub fn new(left: &[u32], right: &[u32], num_left: usize, num_right: usize) -> Self {
+        assert!(
+            left.len() == right.len(),
+            "PairIndex: right: expected {} entries like left, got {}",
+            left.len(),
+            right.len()
+        );
+        check_rows("PairIndex: left", left, num_left);
+        check_rows("PairIndex: right", right, num_right);
+        let (by_left, by_right) = rayon::join(
+            || HostGroups::new(left, &grouped_order(left, num_left), |p| right[p as usize] as i32),
+            || HostGroups::new(right, &grouped_order(right, num_right), |p| left[p as usize] as i32),
+        );
+        Self { left: signed(left), right: signed(right), by_left, by_right, num_left, num_right }
+    }
+
+    /// Uploads the pairs.
+    pub fn upload<B: Backend>(self, device: &B::Device) -> PairIndex<B> {
+        let len = self.left.len();
+        let parts = PairIndexParts {
+            left: index_tensor::<B>(self.left, device),
+            right: index_tensor::<B>(self.right, device),
+            by_left: self.by_left.upload::<B>(device),
+            by_right: self.by_right.upload::<B>(device),
+            len,
+            num_left: self.num_left,
+            num_right: self.num_right,
+        };
+        PairIndex { parts: Arc::new(parts) }
+    }
+}
+
+fn signed(rows: &[u32]) -> Vec<i32> {
+    rows.iter().map(|&r| r as i32).collect()
+}
+
 /// Positions sorted by row, then by position.
-fn grouped_order(rows: &[u32]) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..rows.len() as u32).collect();
-    order.par_sort_unstable_by_key(|&p| (rows[p as usize], p));
+fn grouped_order(rows: &[u32], num_rows: usize) -> Vec<u32> {
+    // Counting is faster than comparing unless most rows are not named at all.
+    if num_rows > 8 * rows.len() {
+        let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+        order.par_sort_unstable_by_key(|&p| (rows[p as usize], p));
+        return order;
+    }
+    let mut next = vec![0u32; num_rows + 1];
+    for &row in rows {
+        next[row as usize + 1] += 1;
+    }
+    for row in 0..num_rows {
+        next[row + 1] += next[row];
+    }
+    let mut order = vec![0u32; rows.len()];
+    for (p, &row) in rows.iter().enumerate() {
+        let at = &mut next[row as usize];
+        order[*at as usize] = p as u32;
+        *at += 1;
+    }
     order
 }
 
-fn groups<B: Backend>(
-    rows: &[u32],
-    order: &[u32],
-    entry: impl Fn(u32) -> i32,
-    device: &B::Device,
-) -> Groups<IntTensor<B>> {
-    let mut distinct = Vec::new();
-    let mut row_ptr = Vec::new();
-    for (at, &p) in order.iter().enumerate() {
-        let row = rows[p as usize] as i32;
-        if distinct.last() != Some(&row) {
-            distinct.push(row);
-            row_ptr.push(at as i32);
+/// [`Groups`] on the host.
+#[derive(Clone, Debug)]
+struct HostGroups {
+    rows: Vec<i32>,
+    row_ptr: Vec<i32>,
+    entry: Vec<i32>,
+    position: Vec<i32>,
+}
+
+impl HostGroups {
+    fn new(rows: &[u32], order: &[u32], entry: impl Fn(u32) -> i32) -> Self {
+        let mut distinct = Vec::new();
+        let mut row_ptr = Vec::new();
+        for (at, &p) in order.iter().enumerate() {
+            let row = rows[p as usize] as i32;
+            if distinct.last() != Some(&row) {
+                distinct.push(row);
+                row_ptr.push(at as i32);
+            }
+        }
+        row_ptr.push(order.len() as i32);
+        Self {
+            rows: distinct,
+            row_ptr,
+            entry: order.iter().map(|&p| entry(p)).collect(),
+            position: order.iter().map(|&p| p as i32).collect(),
         }
     }
-    row_ptr.push(order.len() as i32);
-    Groups {
-        num_groups: distinct.len(),
-        rows: index_tensor::<B>(distinct, device),
-        row_ptr: index_tensor::<B>(row_ptr, device),
-        entry: index_tensor::<B>(order.iter().map(|&p| entry(p)).collect(), device),
-        position: index_tensor::<B>(order.iter().map(|&p| p as i32).collect(), device),
+
+    fn upload<B: Backend>(self, device: &B::Device) -> Groups<IntTensor<B>> {
+        Groups {
+            num_groups: self.rows.len(),
+            rows: index_tensor::<B>(self.rows, device),
+            row_ptr: index_tensor::<B>(self.row_ptr, device),
+            entry: index_tensor::<B>(self.entry, device),
+            position: index_tensor::<B>(self.position, device),
+        }
     }
 }
 

@@ -261,6 +261,7 @@ fn train(reader: &Reader, default: TrainConfig) -> Result<TrainConfig> {
         clip_norm: (clip_norm > 0.0).then_some(clip_norm),
         precision: reader.choice("train.precision", default.precision)?,
         chunk_size: reader.integer_or_zero("train.chunk_size", default.chunk_size)?,
+        rows: reader.choice("train.rows", default.rows)?,
         validate_every: reader.integer("train.validate_every", default.validate_every, 1)?,
         checkpoint_every: reader.integer("train.checkpoint_every", default.checkpoint_every, 1)?,
         loss_scale: reader.number("train.loss_scale", default.loss_scale, 1.0..)?,

@@ -131,7 +131,7 @@ impl Stage2Config {
             name: "stage2".into(),
             seed: 42,
             data: Stage2Data { path: data.into(), input: Stage2Input::Embeddings, embeddings: None },
-            model: Stage2Model { hidden: 128, out: 128, negative_slope: 0.2, heads: 1, recompute: true },
+            model: Stage2Model { hidden: 128, out: 128, negative_slope: 0.2, heads: 1, recompute: false },
             train: TrainConfig::stage2(),
             drop_edge: DropEdgeConfig { rate: 0.85 },
             loss: LossConfig { lambda_unsup: 0.5, samples_per_relation: 5_000 },

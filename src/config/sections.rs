@@ -95,7 +95,7 @@ pub struct Stage2Model {
     /// Attention heads per layer and stream, at least 1; their outputs are concatenated. Default 1.
     pub heads: usize,
     /// Whether the backward pass repeats the attention instead of keeping its results: less memory, one more pass over
-    /// the kept edges, the same gradient. Default true.
+    /// the kept edges, the same gradient. Default false.
     pub recompute: bool,
 }
 
@@ -121,6 +121,9 @@ pub struct TrainConfig {
     /// whole graph, the default; the original system used 2,500.
     #[serde(serialize_with = "zero_for_none")]
     pub chunk_size: Option<usize>,
+    /// Which rows an epoch computes: those that the loss can reach, or all. The loss and its gradient are the same.
+    /// Default `reachable`.
+    pub rows: Rows,
     /// Epochs between validations, at least 1; the last epoch is always validated. Default 10.
     pub validate_every: usize,
     /// Epochs between checkpoints, at least 1; the last epoch is always saved. Default 10.
@@ -141,6 +144,7 @@ impl TrainConfig {
             clip_norm: Some(1.0),
             precision: Precision::F32,
             chunk_size: None,
+            rows: Rows::Reachable,
             validate_every: 10,
             checkpoint_every: 10,
             loss_scale: 65_536.0,
@@ -155,6 +159,20 @@ impl TrainConfig {
 
     /// Where the cosine schedule ends unless `learning_rate_min` is given.
     pub(super) const COSINE_MIN: f64 = 1e-5;
+}
+
+/// The rows that a training epoch computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rows {
+    /// Those that the loss depends on.
+    Reachable,
+    /// Those of the whole graph.
+    All,
+}
+
+impl Choice for Rows {
+    const NAMES: &'static [(&'static str, Self)] = &[("reachable", Rows::Reachable), ("all", Rows::All)];
 }
 
 /// How the learning rate falls over the epochs.

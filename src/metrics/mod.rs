@@ -16,6 +16,11 @@ pub use threshold::{Confusion, ThresholdChoice, best_f1_threshold};
 
 use crate::error::{Error, Result};
 
+/// `1 / (1 + exp(-x))`: the score that a logit means.
+pub fn sigmoid(logit: f32) -> f32 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
 /// Refuses what no metric is defined for: unequal lengths, scores that are not finite, labels other than 0 and 1.
 fn check_scores(scores: &[f32], labels: &[u8]) -> Result<()> {
     if scores.len() != labels.len() {

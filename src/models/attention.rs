@@ -1,13 +1,16 @@
 //! Stage 2: the triple-stream graph attention network.
 
 use burn::module::{Module, Param};
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{DropEdge, GatConfig, GraphBackend, elu, gat, linear};
+use graphsieve_kernels::{
+    Activation, DropEdge, GatConfig, GraphBackend, attend, combine, gat, linear, row_dots, select_rows,
+};
 use serde::{Deserialize, Serialize};
 
-use super::device_graph::DeviceGraph;
+use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters, cast};
+use super::reach::Reach;
 use crate::error::Result;
 
 /// The shape of a [`TripleStreamGat`].
@@ -56,6 +59,9 @@ pub struct EpochDrop {
 /// ```text
 /// h'_t = elu( 1/|streams into t| sum_r gat_r(W_r h) )        logit = <w, h''> + b        score = sigmoid(logit)
 /// ```
+///
+/// With one head the sum over neighbours is taken before the projection, which is the same by linearity: then only the
+/// destinations that are wanted are projected, and the scores come from `<W a, h>`.
 ///
 /// # Shapes
 /// Input and output are one `[nodes, width]` tensor per node type; logits `[nodes]`, f32.
@@ -129,12 +135,62 @@ impl<B: Backend> TripleStreamGat<B> {
     }
 }
 
+impl Pass {
+    /// The edges that layer `layer` drops from a relation.
+    pub fn drop_of<B: Backend>(
+        &self,
+        graph: &DeviceGraph<B>,
+        layer: usize,
+        relation: &DeviceRelation<B>,
+    ) -> Option<DropEdge> {
+        let drop = self.drop_edge?;
+        let base = |t: usize| graph.node_types[t].offset as u32;
+        DropEdge::new(drop.rate, drop.seed, drop.epoch, layer as u32, relation.id as u32)
+            .map(|key| key.with_bases(base(relation.dst), base(relation.src)))
+    }
+}
+
+/// What a layer reads.
+struct Source<'a, B: Backend> {
+    graph: &'a DeviceGraph<B>,
+    reach: &'a Reach<B>,
+    /// Counted from 0.
+    layer: usize,
+    /// One matrix per node type, with the rows of the level.
+    h: &'a [Tensor<B, 2>],
+    pass: Pass,
+}
+
+impl<'a, B: GraphBackend> Source<'a, B> {
+    /// Whether a relation carries anything: nodes at both ends.
+    fn is_live(&self, relation: &DeviceRelation<B>) -> bool {
+        self.reach.rows(self.graph, self.layer, relation.src) > 0
+            && self.reach.rows(self.graph, self.layer + 1, relation.dst) > 0
+    }
+
+    /// The rows of the destinations out of a matrix over the level before.
+    fn destinations(&self, t: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        let (from, to) = (&self.reach.levels[self.layer][t], &self.reach.levels[self.layer + 1][t]);
+        select_rows(rows, from.as_ref(), to.as_ref())
+    }
+
+    fn config(&self, relation: &DeviceRelation<B>, negative_slope: f32) -> GatConfig {
+        GatConfig {
+            negative_slope,
+            drop_edge: self.pass.drop_of(self.graph, self.layer, relation),
+            chunk_rows: self.pass.chunk_rows,
+            recompute: self.pass.recompute,
+        }
+    }
+}
+
 impl<B: GraphBackend> TripleStreamGat<B> {
-    /// The refined embeddings of every node type. Storage follows `x`: weights are cast to its dtype.
-    pub fn embed(&self, graph: &DeviceGraph<B>, x: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
+    /// The refined embeddings of the rows that `reach` wants, one matrix per node type. Storage follows `x`: weights are
+    /// cast to its dtype.
+    pub fn embed(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, x: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
         let mut h = x.to_vec();
         for (index, layer) in self.layers.iter().enumerate() {
-            h = self.layer(index, layer, graph, &h, pass);
+            h = self.layer(layer, Source { graph, reach, layer: index, h: &h, pass });
         }
         h
     }
@@ -142,62 +198,101 @@ impl<B: GraphBackend> TripleStreamGat<B> {
     /// Logits of embeddings, `[rows]`, f32.
     pub fn logits(&self, h: Tensor<B, 2>) -> Tensor<B, 1> {
         let rows = h.dims()[0];
-        linear(cast(h, DType::F32), self.head.val(), Some(self.head_bias.val())).reshape([rows])
+        row_dots(h, self.head.val().transpose()).reshape([rows]) + self.head_bias.val()
     }
 
-    fn layer(
-        &self,
-        index: usize,
-        layer: &AttentionLayer<B>,
-        graph: &DeviceGraph<B>,
-        h: &[Tensor<B, 2>],
-        pass: Pass,
-    ) -> Vec<Tensor<B, 2>> {
-        let mut sums: Vec<Option<Tensor<B, 2>>> = vec![None; graph.node_types.len()];
-        let mut width = 0;
+    fn layer(&self, layer: &AttentionLayer<B>, source: Source<'_, B>) -> Vec<Tensor<B, 2>> {
+        let [input, width] = layer.streams[0].projection.val().dims();
+        // A sum over neighbours before the projection gathers rows of the input's width.
+        let project_last = self.heads == 1 && input <= 2 * width;
+        let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
+        let graph = source.graph;
+        let finish = |(t, parts): (usize, Vec<Tensor<B, 2>>)| {
+            let rows = source.reach.rows(graph, source.layer + 1, t);
+            match parts.is_empty() {
+                false => combine(parts, None, 1.0 / graph.streams_into[t].max(1) as f32, Activation::Elu),
+                // Nothing points at this type.
+                true => blank([rows, width], &source.h[t]),
+            }
+        };
+        parts.into_iter().enumerate().map(finish).collect()
+    }
+
+    /// `sum_j a_ij (W h_j)` per destination type and relation.
+    fn project_first(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
+        let types = source.graph.node_types.len();
+        let mut parts = vec![Vec::new(); types];
         for (stream, parameters) in layer.streams.iter().enumerate() {
-            let weight = cast(parameters.projection.val(), h[0].dtype());
-            width = weight.dims()[1];
-            let channels = width / self.heads;
-            let vector =
-                |from: usize| parameters.attention.val().narrow(0, from * width, width).reshape([self.heads, channels]);
+            let weight = cast(parameters.projection.val(), source.h[0].dtype());
+            let width = weight.dims()[1];
+            let vector = |from: usize| {
+                parameters.attention.val().narrow(0, from * width, width).reshape([self.heads, width / self.heads])
+            };
             let (attention_dst, attention_src) = (vector(0), vector(1));
-            let mut projected: Vec<Option<Tensor<B, 2>>> = vec![None; graph.node_types.len()];
-            for relation in graph.relations.iter().filter(|r| r.stream == stream) {
-                let mut project =
-                    |t: usize| projected[t].get_or_insert_with(|| linear(h[t].clone(), weight.clone(), None)).clone();
-                let (h_src, h_dst) = (project(relation.src), project(relation.dst));
-                let drop_edge = pass.drop_edge.and_then(|drop| {
-                    let bases = [relation.dst, relation.src].map(|t| graph.node_types[t].offset as u32);
-                    DropEdge::new(drop.rate, drop.seed, drop.epoch, index as u32, relation.id as u32)
-                        .map(|key| key.with_bases(bases[0], bases[1]))
-                });
-                let config = GatConfig {
-                    negative_slope: self.negative_slope,
-                    drop_edge,
-                    chunk_rows: pass.chunk_rows,
-                    recompute: pass.recompute,
+            let mut projected: Vec<Option<Tensor<B, 2>>> = vec![None; types];
+            for relation in source.graph.relations.iter().filter(|r| r.stream == stream && source.is_live(r)) {
+                let mut project = |t: usize| {
+                    projected[t].get_or_insert_with(|| linear(source.h[t].clone(), weight.clone(), None)).clone()
                 };
-                let out = gat(&relation.csr, h_src, h_dst, attention_src.clone(), attention_dst.clone(), config);
-                sums[relation.dst] = Some(match sums[relation.dst].take() {
-                    Some(sum) => sum + out,
-                    None => out,
-                });
+                let h_src = project(relation.src);
+                let h_dst = source.destinations(relation.dst, project(relation.dst));
+                let config = source.config(relation, self.negative_slope);
+                let csr = source.reach.csr(source.layer, relation);
+                parts[relation.dst].push(gat(&csr, h_src, h_dst, attention_src.clone(), attention_dst.clone(), config));
             }
         }
-        let rows = graph.node_types.iter().map(|t| t.count);
-        sums.into_iter()
-            .zip(rows)
-            .enumerate()
-            .map(|(t, (sum, rows))| match sum {
-                Some(sum) => {
-                    let streams = graph.streams_into(t);
-                    elu(if streams > 1 { sum / streams as f64 } else { sum })
-                }
-                // Nothing points at this type.
-                None if rows == 0 => Tensor::empty([0, width], (&h[t].device(), h[t].dtype())),
-                None => Tensor::zeros([rows, width], (&h[t].device(), h[t].dtype())),
-            })
-            .collect()
+        parts
     }
+
+    /// `(sum_j a_ij h_j) W` per destination type and relation, for one head.
+    fn project_last(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
+        let graph = source.graph;
+        // `[2, in]` per stream: what the two halves of the attention vector mean for an input row.
+        let folded: Vec<Tensor<B, 2>> = (layer.streams.iter())
+            .map(|parameters| {
+                let weight = parameters.projection.val();
+                let attention = parameters.attention.val().reshape([2, weight.dims()[1]]);
+                linear(attention, weight.transpose(), None)
+            })
+            .collect();
+        let live: Vec<&DeviceRelation<B>> = graph.relations.iter().filter(|r| source.is_live(r)).collect();
+        // Both scores of all streams that touch a type come from one pass over its rows.
+        let types = graph.node_types.len();
+        let mut columns: Vec<Vec<usize>> = vec![Vec::new(); types];
+        for relation in &live {
+            for t in [relation.src, relation.dst] {
+                if !columns[t].contains(&relation.stream) {
+                    columns[t].push(relation.stream);
+                }
+            }
+        }
+        let mut scores: Vec<Option<[Tensor<B, 2>; 2]>> = vec![None; types];
+        for (t, streams) in columns.iter().enumerate().filter(|(_, streams)| !streams.is_empty()) {
+            let vectors = Tensor::cat(streams.iter().map(|&s| folded[s].clone()).collect(), 0);
+            let all = row_dots(source.h[t].clone(), vectors);
+            scores[t] = Some([source.destinations(t, all.clone()), all]);
+        }
+        let score = |t: usize, role: usize, stream: usize| {
+            let place = columns[t].iter().position(|&s| s == stream).unwrap_or_default();
+            let [dst, src] = scores[t].as_ref().unwrap_or_else(|| unreachable!("a live relation has scores"));
+            [dst, src][role].clone().narrow(1, 2 * place + role, 1)
+        };
+        let mut parts = vec![Vec::new(); types];
+        for relation in live {
+            let csr = source.reach.csr(source.layer, relation);
+            let (dst_score, src_score) =
+                (score(relation.dst, 0, relation.stream), score(relation.src, 1, relation.stream));
+            let config = source.config(relation, self.negative_slope);
+            let attended = attend(&csr, source.h[relation.src].clone(), dst_score, src_score, config);
+            let weight = cast(layer.streams[relation.stream].projection.val(), attended.dtype());
+            parts[relation.dst].push(linear(attended, weight, None));
+        }
+        parts
+    }
+}
+
+/// Zeros like `like`; a GPU does not fill a matrix without rows.
+pub(super) fn blank<B: Backend>(shape: [usize; 2], like: &Tensor<B, 2>) -> Tensor<B, 2> {
+    let options = (&like.device(), like.dtype());
+    if shape[0] == 0 { Tensor::empty(shape, options) } else { Tensor::zeros(shape, options) }
 }

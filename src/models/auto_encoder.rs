@@ -1,14 +1,18 @@
 //! Stage 1: the triple-stream graph auto-encoder.
 
+use burn::backend::Autodiff;
 use burn::module::{Module, Param};
-use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, SpmmConfig, linear, spmm};
+use burn::tensor::{Tensor, TensorData};
+use graphsieve_kernels::{
+    Activation, GraphBackend, SelfTerm, SpmmConfig, combine, linear, normalise_rows, select_rows, spmm,
+};
 use serde::{Deserialize, Serialize};
 
-use super::device_graph::{DeviceGraph, DeviceRelation, map_rows};
+use super::attention::blank;
+use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters, cast};
+use super::reach::Reach;
 use crate::error::Result;
 use crate::graph::{HeteroGraph, Relation};
 
@@ -105,8 +109,8 @@ impl<B: Backend> TripleStreamGae<B> {
 pub struct Normalisation<B: Backend> {
     dst_scale: Tensor<B, 1>,
     src_scale: Tensor<B, 1>,
-    /// `[rows, 1]`; `None` when every row holds its own loop as an edge.
-    self_weight: Option<Tensor<B, 2>>,
+    /// `None` when every row holds its own loop as an edge.
+    self_weight: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend> Normalisation<B> {
@@ -133,74 +137,139 @@ impl<B: Backend> Normalisation<B> {
         let inverse_root = |degree: &[f32]| vector(degree.iter().map(|d| 1.0 / d.max(1.0).sqrt()).collect());
         let self_weight = (!has_loop.iter().all(|&l| l)).then(|| {
             let weights = dst_degree.iter().zip(&has_loop).map(|(d, &l)| if l { 0.0 } else { 1.0 / d.max(1.0) });
-            vector(weights.collect()).reshape([rows, 1])
+            vector(weights.collect())
         });
         Self { dst_scale: inverse_root(&dst_degree), src_scale: inverse_root(&src_degree), self_weight }
     }
 }
 
-impl<B: GraphBackend> TripleStreamGae<B> {
-    /// `A~_r h` for every relation on the device. Of the features it is constant, so a run computes it once.
-    pub fn aggregate(
+/// What the first layer projects, one matrix per node type: the aggregate of every relation into the type side by side,
+/// and behind them the features. It is constant, so a run makes it once and the layer is one product per type.
+#[derive(Clone, Debug)]
+pub struct Inputs<B: Backend> {
+    stacked: Vec<Tensor<B, 2>>,
+}
+
+impl<B: GraphBackend> Inputs<B> {
+    /// Aggregates the features `x`.
+    pub fn new(
         graph: &DeviceGraph<B>,
         normalisation: &[Normalisation<B>],
-        h: &[Tensor<B, 2>],
+        x: Vec<Tensor<B, 2>>,
         chunk_rows: Option<usize>,
-    ) -> Vec<Tensor<B, 2>> {
-        let one = |(relation, norm): (&DeviceRelation<B>, &Normalisation<B>)| {
-            let config = SpmmConfig {
-                dst_scale: Some(norm.dst_scale.clone()),
-                src_scale: Some(norm.src_scale.clone()),
-                drop_edge: None,
-                chunk_rows,
-            };
-            let sum = spmm(&relation.csr, h[relation.src].clone(), None, config);
-            match &norm.self_weight {
-                Some(weight) => sum + h[relation.dst].clone() * cast(weight.clone(), h[relation.dst].dtype()),
-                None => sum,
-            }
+    ) -> Self {
+        let all = Reach::all(graph);
+        let mut columns: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
+        for relation in &graph.relations {
+            columns[relation.dst].push(aggregate(graph, &all, 0, relation, normalisation, &x, chunk_rows));
+        }
+        let stack = |(mut columns, x): (Vec<Tensor<B, 2>>, Tensor<B, 2>)| {
+            columns.push(x);
+            if columns[0].dims()[0] == 0 { columns.remove(0) } else { Tensor::cat(columns, 1) }
         };
-        graph.relations.iter().map(|relation| one((relation, &normalisation[relation.id]))).collect()
+        Self { stacked: columns.into_iter().zip(x).map(stack).collect() }
     }
+}
 
-    /// Embeddings of length one, one tensor per node type, f32. `aggregated` is [`Self::aggregate`] of the features `x`.
+impl<B: Backend> Inputs<Autodiff<B>> {
+    /// The same for passes that record nothing.
+    pub fn inner(self) -> Inputs<B> {
+        Inputs { stacked: self.stacked.into_iter().map(Tensor::inner).collect() }
+    }
+}
+
+/// `A~_r h` on the rows that layer `layer` wants.
+fn aggregate<B: GraphBackend>(
+    graph: &DeviceGraph<B>,
+    reach: &Reach<B>,
+    layer: usize,
+    relation: &DeviceRelation<B>,
+    normalisation: &[Normalisation<B>],
+    h: &[Tensor<B, 2>],
+    chunk_rows: Option<usize>,
+) -> Tensor<B, 2> {
+    debug_assert!(reach.rows(graph, layer + 1, relation.dst) > 0, "a relation without wanted rows is skipped");
+    let norm = &normalisation[relation.id];
+    let own = norm.self_weight.as_ref().map(|scale| SelfTerm {
+        h: h[relation.dst].clone(),
+        scale: scale.clone(),
+        nodes: reach.levels[layer][relation.dst].clone(),
+    });
+    let config = SpmmConfig {
+        dst_scale: Some(norm.dst_scale.clone()),
+        src_scale: Some(norm.src_scale.clone()),
+        own,
+        drop_edge: None,
+        chunk_rows,
+    };
+    spmm(&reach.csr(layer, relation), h[relation.src].clone(), None, config)
+}
+
+impl<B: GraphBackend> TripleStreamGae<B> {
+    /// Embeddings of length one of the rows that `reach` wants, one matrix per node type, f32.
     pub fn embed(
         &self,
         graph: &DeviceGraph<B>,
+        reach: &Reach<B>,
         normalisation: &[Normalisation<B>],
-        x: &[Tensor<B, 2>],
-        aggregated: &[Tensor<B, 2>],
+        inputs: &Inputs<B>,
         chunk_rows: Option<usize>,
     ) -> Vec<Tensor<B, 2>> {
-        let mut h = self.layers[0].forward(graph, x, aggregated);
-        for layer in &self.layers[1..] {
-            h = h.into_iter().map(|h| map_rows(h, relu)).collect();
-            let aggregated = Self::aggregate(graph, normalisation, &h, chunk_rows);
-            h = layer.forward(graph, &h, &aggregated);
-        }
-        h.into_iter().map(|h| map_rows(h, normalise_rows)).collect()
+        let h = self.layers[0].first(graph, reach, inputs);
+        let h = self.layers[1].second(graph, reach, normalisation, &h, chunk_rows);
+        h.into_iter().map(normalise_rows).collect()
     }
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
-    fn forward(&self, graph: &DeviceGraph<B>, h: &[Tensor<B, 2>], aggregated: &[Tensor<B, 2>]) -> Vec<Tensor<B, 2>> {
-        let project = |x: &Tensor<B, 2>, weight: &Param<Tensor<B, 2>>, bias: Option<Tensor<B, 1>>| {
-            let dtype = x.dtype();
-            linear(x.clone(), cast(weight.val(), dtype), bias.map(|b| cast(b, dtype)))
+    /// One product per type: the weights are stacked as the inputs are.
+    fn first(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, inputs: &Inputs<B>) -> Vec<Tensor<B, 2>> {
+        let one = |(t, stacked): (usize, &Tensor<B, 2>)| {
+            let width = self.own[t].val().dims()[1];
+            if reach.rows(graph, 1, t) == 0 {
+                return blank([0, width], stacked);
+            }
+            let mut weights: Vec<Tensor<B, 2>> =
+                graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].weight.val()).collect();
+            weights.push(self.own[t].val());
+            let weight = cast(Tensor::cat(weights, 0), stacked.dtype());
+            let rows = select_rows(stacked.clone(), None, reach.levels[1][t].as_ref());
+            combine(vec![linear(rows, weight, None)], self.bias(graph, t), 1.0, Activation::Relu)
         };
-        let mut out: Vec<Tensor<B, 2>> = h.iter().zip(&self.own).map(|(h, own)| project(h, own, None)).collect();
-        for (relation, sum) in graph.relations.iter().zip(aggregated) {
-            let affine = &self.streams[relation.stream];
-            let arrived = project(sum, &affine.weight, Some(affine.bias.val()));
-            out[relation.dst] = out[relation.dst].clone() + arrived;
-        }
-        out
+        inputs.stacked.iter().enumerate().map(one).collect()
     }
-}
 
-/// `h / |h|` by row, in f32; a row of zeros stays zero.
-fn normalise_rows<B: Backend>(h: Tensor<B, 2>) -> Tensor<B, 2> {
-    let h = cast(h, DType::F32);
-    let length = (h.clone() * h.clone()).sum_dim(1).add_scalar(1e-12).sqrt();
-    h / length
+    fn second(
+        &self,
+        graph: &DeviceGraph<B>,
+        reach: &Reach<B>,
+        normalisation: &[Normalisation<B>],
+        h: &[Tensor<B, 2>],
+        chunk_rows: Option<usize>,
+    ) -> Vec<Tensor<B, 2>> {
+        let one = |t: usize| {
+            let own = self.own[t].val();
+            if reach.rows(graph, 2, t) == 0 {
+                return blank([0, own.dims()[1]], &h[t]);
+            }
+            let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| {
+                let weight = cast(weight, rows.dtype());
+                linear(rows, weight, None)
+            };
+            let rows = select_rows(h[t].clone(), reach.levels[1][t].as_ref(), reach.levels[2][t].as_ref());
+            let mut parts = vec![project(rows, own)];
+            for relation in graph.relations.iter().filter(|r| r.dst == t) {
+                let sum = aggregate(graph, reach, 1, relation, normalisation, h, chunk_rows);
+                parts.push(project(sum, self.streams[relation.stream].weight.val()));
+            }
+            combine(parts, self.bias(graph, t), 1.0, Activation::Identity)
+        };
+        (0..h.len()).map(one).collect()
+    }
+
+    /// The biases of all relations into a type together.
+    fn bias(&self, graph: &DeviceGraph<B>, t: usize) -> Option<Tensor<B, 1>> {
+        let into = graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].bias.val());
+        into.reduce(|a, b| a + b)
+    }
 }

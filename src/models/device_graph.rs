@@ -1,5 +1,6 @@
 //! A typed graph on a device.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -18,6 +19,8 @@ pub struct DeviceGraph<B: Backend> {
     /// Weight-sharing groups in order of first use.
     pub streams: Vec<String>,
     pub relations: Vec<DeviceRelation<B>>,
+    /// For every node type the number of distinct streams into it, those without any node at the other end included.
+    pub streams_into: Vec<usize>,
 }
 
 /// One relation on the device.
@@ -53,11 +56,6 @@ pub fn check_device() -> Result<()> {
     }
 }
 
-/// `f` of a matrix; one without rows stays without: Burn's element-wise kernels do not take empty work on every device.
-pub fn map_rows<B: Backend>(x: Tensor<B, 2>, f: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>) -> Tensor<B, 2> {
-    if x.dims()[0] == 0 { x } else { f(x) }
-}
-
 impl<B: Backend> DeviceGraph<B> {
     /// Uploads every adjacency once. Relations with a node type that has no nodes are left out.
     ///
@@ -81,13 +79,8 @@ impl<B: Backend> DeviceGraph<B> {
             let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
             relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id });
         }
-        Ok(Self { node_types: graph.node_types().to_vec(), streams, relations })
-    }
-
-    /// Number of distinct streams into a node type.
-    pub fn streams_into(&self, node_type: usize) -> usize {
-        let into = |s: &usize| self.relations.iter().any(|r| r.dst == node_type && r.stream == *s);
-        (0..self.streams.len()).filter(into).count()
+        let streams_into = (0..graph.node_types().len()).map(|t| streams_into(graph, t)).collect();
+        Ok(Self { node_types: graph.node_types().to_vec(), streams, relations, streams_into })
     }
 
     /// Entries of all relations: the edges that one layer visits.
@@ -110,8 +103,15 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             node_types: self.node_types.clone(),
             streams: self.streams.clone(),
             relations: self.relations.iter().map(relation).collect(),
+            streams_into: self.streams_into.clone(),
         }
     }
+}
+
+fn streams_into(graph: &HeteroGraph, node_type: usize) -> usize {
+    let into: HashSet<&str> =
+        graph.relations().iter().filter(|r| r.dst == node_type).map(|r| r.stream.as_str()).collect();
+    into.len()
 }
 
 fn upload<B: Backend>(relation: &Relation, device: &B::Device) -> Result<Csr<B>> {

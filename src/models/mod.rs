@@ -7,9 +7,11 @@ pub mod attention;
 pub mod auto_encoder;
 pub mod device_graph;
 pub mod parameters;
+pub mod reach;
 pub mod weights;
 
 pub use attention::{AttentionSpec, Pass, TripleStreamGat};
 pub use auto_encoder::{AutoEncoderSpec, TripleStreamGae};
 pub use device_graph::DeviceGraph;
+pub use reach::Reach;
 pub use weights::{ModelSpec, Weights};

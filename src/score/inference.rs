@@ -8,9 +8,11 @@ use super::ScoreOptions;
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
+use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
 use crate::models::parameters::{Parameters, to_host};
+use crate::models::reach::Reach;
 use crate::models::weights::{ModelSpec, Weights};
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
@@ -38,10 +40,10 @@ pub fn attention_scores<B: GraphBackend>(
     x: &[Tensor<B, 2>],
     chunk_rows: Option<usize>,
 ) -> Scored<B> {
-    let embeddings = model.embed(graph, x, Pass { chunk_rows, ..Default::default() });
+    let embeddings = model.embed(graph, &Reach::all(graph), x, Pass { chunk_rows, ..Default::default() });
     let mut scores = Vec::new();
     for h in embeddings.iter().filter(|h| h.dims()[0] > 0) {
-        scores.extend(to_host(model.logits(h.clone())).into_iter().map(|logit| 1.0 / (1.0 + (-logit).exp())));
+        scores.extend(to_host(model.logits(h.clone())).into_iter().map(sigmoid));
     }
     Scored { scores, embeddings }
 }

@@ -9,11 +9,6 @@ pub fn bce_with_logits_sum<B: Backend>(logits: Tensor<B, 1>, targets: Tensor<B, 
     (activation::relu(logits.clone()) - logits * targets + tail).sum()
 }
 
-/// `1 / (1 + exp(-x))` on the host.
-pub fn sigmoid(logit: f32) -> f32 {
-    1.0 / (1.0 + (-logit).exp())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,8 +3,10 @@
 pub mod edges;
 pub mod interrupt;
 pub mod loss;
+pub mod loss_rows;
 pub mod optimiser;
 pub mod plots;
+mod prefetch;
 pub mod progress;
 pub mod run_dir;
 mod session;

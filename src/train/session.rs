@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{DropEdge, GraphBackend, NodeSet};
 use serde::{Deserialize, Serialize};
 
 use super::interrupt;
@@ -14,7 +14,9 @@ use super::progress::{Mode, Progress, Unit, rate};
 use super::run_dir::{Meta, MetricsLog, RunDir};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::models::device_graph::{DeviceGraph, DeviceRelation};
 use crate::models::parameters::{Export, Parameters};
+use crate::models::reach::Reach;
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
 
 /// How a training is started, besides its configuration.
@@ -219,6 +221,18 @@ pub fn start<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
     optimiser.set_loss_scale(position.loss_scale);
     let model = build(&mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     Ok((model, optimiser, position))
+}
+
+/// What the rows `nodes` of a result depend on; everything when there is no list.
+pub fn reach_of<B: GraphBackend>(
+    graph: &DeviceGraph<B>,
+    nodes: Option<Vec<Vec<u32>>>,
+    drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
+    device: &B::Device,
+) -> Reach<B> {
+    let Some(nodes) = nodes else { return Reach::all(graph) };
+    let wanted = nodes.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, device)).collect();
+    Reach::of(graph, wanted, drop_edge, device)
 }
 
 /// Fails when a value of the loss is not finite.

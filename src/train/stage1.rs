@@ -4,23 +4,27 @@ use std::path::{Path, PathBuf};
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
+use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, PairIndex, pair_dot};
+use graphsieve_kernels::{GraphBackend, PairList, pair_dot};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
 use super::edges::{LabelledPairs, Purpose, labelled_pairs};
-use super::loss::{bce_with_logits_sum, sigmoid};
+use super::loss::bce_with_logits_sum;
+use super::loss_rows::LossRows;
 use super::optimiser::{dtype, learning_rate};
 use super::plots::{self, Series};
-use super::session::{RunOptions, Session, check_finite, open_or_create, start};
-use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, TemperatureConfig};
+use super::prefetch::Prefetch;
+use super::session::{RunOptions, Session, check_finite, open_or_create, reach_of, start};
+use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
-use crate::metrics::roc_auc;
-use crate::models::auto_encoder::{AutoEncoderSpec, Normalisation, TripleStreamGae};
+use crate::metrics::{roc_auc, sigmoid};
+use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
 use crate::models::parameters::to_host;
+use crate::models::reach::Reach;
 use crate::models::weights::ModelSpec;
 
 /// How well scores of pairs tell edges from non-edges.
@@ -95,11 +99,6 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let storage = dtype(config.train.precision);
     let values = features.as_f16();
     let x = upload_by_type::<Autodiff<B>>(host.node_types(), features.dim(), storage, device, |k| values[k].to_f32());
-    let normalisation = Normalisation::of(host, device);
-    let chunk = config.train.chunk_size;
-    // Features have no gradient and no edge is dropped: the first aggregation never changes.
-    let aggregated = TripleStreamGae::aggregate(&graph, &normalisation, &x, chunk);
-
     let model_spec = ModelSpec::AutoEncoder(spec.clone());
     let (mut model, mut optimiser, position) =
         start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
@@ -107,36 +106,18 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         })?;
     let mut session = Session::new(run, position, "stage 1", &config.train, 2 * graph.num_edges(), options.progress)?;
 
-    let per_relation = |relation: &Relation| config.sampling.edges_of(&relation.stream);
-    let negatives = config.sampling.negatives_per_positive;
+    let mut epochs = Epochs::new(config, host, graph, x, position.epoch + 1, device);
     let mut pending: Vec<Pending<B>> = Vec::new();
     let mut last_loss = f32::NAN;
     let mut last_metrics = None;
     for epoch in position.epoch + 1..=config.train.epochs {
-        let pairs = labelled_pairs(host, per_relation, negatives, config.seed, Purpose::Reconstruction, epoch as u64);
-        let tau = temperature(&config.temperature, epoch, config.train.epochs);
         let rate = learning_rate(&config.train, epoch);
-        let z = model.embed(&graph, &normalisation, &x, &aggregated, chunk);
-        let logits = pair_logits(host, &z, &pairs, tau, device)?;
-        let total: usize = pairs.iter().map(|p| p.dst.len()).sum();
-        let mut loss: Option<Tensor<Autodiff<B>, 1>> = None;
-        for (pairs, logits) in pairs.iter().zip(&logits) {
-            let term = bce_with_logits_sum(logits.clone(), targets(pairs, device));
-            loss = Some(match loss {
-                Some(sum) => sum + term,
-                None => term,
-            });
-        }
-        let loss = loss.ok_or_else(no_edges)? / total as f64;
+        let tau = temperature(&config.temperature, epoch, config.train.epochs);
+        let Scored { loss, logits, targets } = epochs.next(&model).ok_or_else(no_edges)?;
         let due = epoch == config.train.epochs || epoch.is_multiple_of(config.train.validate_every);
-        pending.push(Pending {
-            epoch,
-            loss: loss.clone().inner(),
-            rate,
-            tau,
-            logits: if due { logits.into_iter().map(Tensor::inner).collect() } else { Vec::new() },
-            pairs: if due { pairs } else { Vec::new() },
-        });
+        let inner = loss.clone().inner();
+        let scores = due.then(|| (logits.inner(), targets));
+        pending.push(Pending { epoch, loss: inner, rate, tau, scores });
         model = optimiser.step(model, loss, rate);
 
         session.epoch_done::<B>(device)?;
@@ -147,10 +128,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
                 let loss = to_host(entry.loss)[0];
                 check_device()?;
                 check_finite("the reconstruction loss", loss, entry.epoch)?;
-                let metrics = match entry.logits.is_empty() {
-                    true => None,
-                    false => Some(edge_metrics(&entry.logits, &entry.pairs)?),
-                };
+                let metrics = entry.scores.map(|(logits, labels)| edge_metrics(logits, &labels)).transpose()?;
                 last_metrics = metrics.or(last_metrics);
                 last_loss = loss;
                 let (learning_rate, temperature) = (entry.rate, entry.tau);
@@ -169,15 +147,8 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let seconds_per_epoch = session.seconds_per_epoch();
     let model = model.valid();
     session.save_best(&model_spec, model.export(&spec))?;
-    let inner = graph.inner();
-    let plain = |tensors: &[Tensor<Autodiff<B>, 2>]| -> Vec<Tensor<B, 2>> {
-        tensors.iter().map(|t| t.clone().inner()).collect()
-    };
-    let normalisation = Normalisation::of(host, device);
-    let z = model.embed(&inner, &normalisation, &plain(&x), &plain(&aggregated), chunk);
-    let pairs = labelled_pairs(host, per_relation, 1, config.seed, Purpose::Evaluation, 0);
-    let logits = pair_logits(host, &z, &pairs, 1.0, device)?;
-    let metrics = edge_metrics(&logits, &pairs)?;
+    let z = epochs.embed_all(&model);
+    let metrics = epochs.held_out_metrics(&z)?;
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_embeddings(&embeddings, z)?;
     if config.output.plots {
@@ -193,8 +164,8 @@ struct Pending<B: GraphBackend> {
     loss: Tensor<B, 1>,
     rate: f64,
     tau: f64,
-    logits: Vec<Tensor<B, 1>>,
-    pairs: Vec<LabelledPairs>,
+    /// Logits and labels of all pairs, of an epoch that is reported.
+    scores: Option<(Tensor<B, 1>, Vec<u8>)>,
 }
 
 fn no_edges() -> Error {
@@ -206,43 +177,149 @@ fn no_edges() -> Error {
     }
 }
 
-/// `tau <z_dst, z_src>` of every pair, one tensor per entry of `pairs`.
+/// The forward passes of a training, one epoch after the other.
+pub struct Epochs<B: GraphBackend> {
+    graph: DeviceGraph<Autodiff<B>>,
+    normalisation: Vec<Normalisation<Autodiff<B>>>,
+    inputs: Inputs<Autodiff<B>>,
+    batches: Prefetch<Batch>,
+    host: HeteroGraph,
+    config: Stage1Config,
+    device: B::Device,
+}
+
+/// The loss of one epoch, and the pairs behind it.
+pub struct Scored<B: Backend> {
+    pub loss: Tensor<B, 1>,
+    pub logits: Tensor<B, 1>,
+    /// 1 for edges, 0 for pairs that were drawn.
+    pub targets: Vec<u8>,
+}
+
+impl<B: GraphBackend> Epochs<B> {
+    /// Epochs from `first` on.
+    pub fn new(
+        config: &Stage1Config,
+        host: &HeteroGraph,
+        graph: DeviceGraph<Autodiff<B>>,
+        x: Vec<Tensor<Autodiff<B>, 2>>,
+        first: usize,
+        device: &B::Device,
+    ) -> Self {
+        let normalisation = Normalisation::of(host, device);
+        // Features have no gradient and no edge is dropped: the first aggregation never changes.
+        let inputs = Inputs::new(&graph, &normalisation, x, config.train.chunk_size);
+        let (settings, host_of_worker) = (config.clone(), host.clone());
+        let batches = Prefetch::new(first..=config.train.epochs, move |epoch| {
+            let tau = temperature(&settings.temperature, epoch, settings.train.epochs);
+            let negatives = settings.sampling.negatives_per_positive;
+            let purpose = Purpose::Reconstruction;
+            Batch::new(&settings, &host_of_worker, (negatives, purpose, epoch), settings.train.rows, tau)
+        });
+        let (host, config, device) = (host.clone(), config.clone(), device.clone());
+        Self { graph, normalisation, inputs, batches, host, config, device }
+    }
+
+    /// The loss of the next epoch; `None` when the graph has no edge to reconstruct.
+    pub fn next(&mut self, model: &TripleStreamGae<Autodiff<B>>) -> Option<Scored<Autodiff<B>>> {
+        let batch = self.batches.next();
+        let (graph, device) = (&self.graph, &self.device);
+        if batch.pairs.is_empty() {
+            return None;
+        }
+        let reach = reach_of(graph, batch.nodes, |_| None, device);
+        let z = model.embed(graph, &reach, &self.normalisation, &self.inputs, self.config.train.chunk_size);
+        let logits = pair_logits(&z, batch.pairs, batch.tau, device);
+        let targets: Vec<f32> = batch.targets.iter().map(|&t| f32::from(t)).collect();
+        let total = targets.len();
+        let targets = Tensor::from_data(TensorData::new(targets, [total]), device);
+        let loss = bce_with_logits_sum(logits.clone(), targets) / total as f64;
+        Some(Scored { loss, logits, targets: batch.targets })
+    }
+
+    /// Embeddings of every node.
+    fn embed_all(&self, model: &TripleStreamGae<B>) -> Vec<Tensor<B, 2>> {
+        let graph = self.graph.inner();
+        let normalisation = Normalisation::of(&self.host, &self.device);
+        let chunk_rows = self.config.train.chunk_size;
+        model.embed(&graph, &Reach::all(&graph), &normalisation, &self.inputs.clone().inner(), chunk_rows)
+    }
+
+    /// How well finished embeddings tell edges from pairs that no epoch drew.
+    fn held_out_metrics(&self, z: &[Tensor<B, 2>]) -> Result<EdgeMetrics> {
+        let batch = Batch::new(&self.config, &self.host, (1, Purpose::Evaluation, 0), Rows::All, 1.0);
+        edge_metrics(pair_logits(z, batch.pairs, 1.0, &self.device), &batch.targets)
+    }
+}
+
+/// The pairs of one epoch as numbers of rows.
+struct Batch {
+    tau: f64,
+    /// The rows that are computed, by type; all when there is no list.
+    nodes: Option<Vec<Vec<u32>>>,
+    /// Types of both ends and the pairs, for every relation that has some.
+    pairs: Vec<(usize, usize, PairList)>,
+    targets: Vec<u8>,
+}
+
+impl Batch {
+    fn new(
+        config: &Stage1Config,
+        host: &HeteroGraph,
+        (negatives, purpose, epoch): (usize, Purpose, usize),
+        rows: Rows,
+        tau: f64,
+    ) -> Self {
+        let per_relation = |relation: &Relation| config.sampling.edges_of(&relation.stream);
+        let drawn = labelled_pairs(host, per_relation, negatives, config.seed, purpose, epoch as u64);
+        let counts: Vec<usize> = host.node_types().iter().map(|t| t.count).collect();
+        let types =
+            |pairs: &LabelledPairs| (host.relations()[pairs.relation].dst, host.relations()[pairs.relation].src);
+        let rows = match rows {
+            Rows::All => LossRows::all(&counts),
+            Rows::Reachable => LossRows::of(
+                &counts,
+                drawn.iter().flat_map(|p| [(types(p).0, p.dst.as_slice()), (types(p).1, p.src.as_slice())]),
+            ),
+        };
+        let list = |pairs: &LabelledPairs| {
+            let (dst, src) = types(pairs);
+            let (left, right) = (rows.numbers(dst, &pairs.dst), rows.numbers(src, &pairs.src));
+            (dst, src, PairList::new(&left, &right, rows.len(dst), rows.len(src)))
+        };
+        let target = |pairs: &LabelledPairs| {
+            let positives = pairs.positives;
+            (0..pairs.dst.len()).map(move |p| u8::from(p < positives))
+        };
+        Self {
+            tau,
+            nodes: rows.nodes(),
+            pairs: drawn.iter().map(list).collect(),
+            targets: drawn.iter().flat_map(target).collect(),
+        }
+    }
+}
+
+/// `tau <z_dst, z_src>` of every pair.
 fn pair_logits<B: GraphBackend>(
-    host: &HeteroGraph,
     z: &[Tensor<B, 2>],
-    pairs: &[LabelledPairs],
+    pairs: Vec<(usize, usize, PairList)>,
     tau: f64,
     device: &B::Device,
-) -> Result<Vec<Tensor<B, 1>>> {
-    let one = |pairs: &LabelledPairs| {
-        let relation = &host.relations()[pairs.relation];
-        let (dst, src) = (relation.dst, relation.src);
-        let count = |t: usize| host.node_types()[t].count;
-        let index = PairIndex::new(&pairs.dst, &pairs.src, count(dst), count(src), device);
-        Ok(pair_dot(z[dst].clone(), z[src].clone(), &index) * tau)
-    };
-    pairs.iter().map(one).collect()
+) -> Tensor<B, 1> {
+    let one =
+        |(dst, src, pairs): (usize, usize, PairList)| pair_dot(z[dst].clone(), z[src].clone(), &pairs.upload(device));
+    Tensor::cat(pairs.into_iter().map(one).collect(), 0) * tau
 }
 
-fn targets<B: GraphBackend>(pairs: &LabelledPairs, device: &B::Device) -> Tensor<B, 1> {
-    let values: Vec<f32> = (0..pairs.dst.len()).map(|p| f32::from(u8::from(p < pairs.positives))).collect();
-    let len = values.len();
-    Tensor::from_data(TensorData::new(values, [len]), device)
-}
-
-fn edge_metrics<B: GraphBackend>(logits: &[Tensor<B, 1>], pairs: &[LabelledPairs]) -> Result<EdgeMetrics> {
-    let (mut scores, mut labels) = (Vec::new(), Vec::new());
-    for (logits, pairs) in logits.iter().zip(pairs) {
-        let values = to_host(logits.clone());
-        labels.extend((0..values.len()).map(|p| u8::from(p < pairs.positives)));
-        scores.extend(values.into_iter().map(sigmoid));
-    }
+fn edge_metrics<B: GraphBackend>(logits: Tensor<B, 1>, labels: &[u8]) -> Result<EdgeMetrics> {
+    let scores: Vec<f32> = to_host(logits).into_iter().map(sigmoid).collect();
     let mean = |class: u8| {
-        let own = scores.iter().zip(&labels).filter(|(_, l)| **l == class).map(|(s, _)| f64::from(*s));
+        let own = scores.iter().zip(labels).filter(|(_, l)| **l == class).map(|(s, _)| f64::from(*s));
         own.clone().sum::<f64>() / own.count().max(1) as f64
     };
     let (p_positive, p_negative) = (mean(1), mean(0));
-    let edge_auc = roc_auc(&scores, &labels)?;
+    let edge_auc = roc_auc(&scores, labels)?;
     Ok(EdgeMetrics { p_positive, p_negative, margin: p_positive - p_negative, edge_auc })
 }
 

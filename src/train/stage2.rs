@@ -5,22 +5,25 @@ use std::path::PathBuf;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
+use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData, activation};
-use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
+use graphsieve_kernels::{GraphBackend, RowList, gather_rows};
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
-use super::edges::{Purpose, sample_edges};
+use super::edges::{EdgeSample, Purpose, sample_edges};
 use super::loss::bce_with_logits_sum;
+use super::loss_rows::LossRows;
 use super::optimiser::{dtype, learning_rate};
 use super::plots::{self, Series};
-use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, start};
-use crate::config::{RunConfig, SplitConfig, Stage2Config};
+use super::prefetch::Prefetch;
+use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, reach_of, start};
+use crate::config::{Rows, RunConfig, SplitConfig, Stage2Config};
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, HeteroGraph, write_npy_f32};
+use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
 use crate::metrics::{Ranking, roc_auc};
 use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device};
@@ -107,19 +110,12 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let mut session = Session::new(run, position, "stage 2", &config.train, 2 * graph.num_edges(), options.progress)?;
 
     let chunk_rows = config.train.chunk_size;
-    let train_labels = LabelledRows::<Autodiff<B>>::new(host, &split.train, device);
+    let mut epochs = Epochs::new(config, host, graph, x, &split.train, position.epoch + 1, device);
     let mut pending = Vec::new();
     let mut shown_loss = f32::NAN;
     for epoch in position.epoch + 1..=config.train.epochs {
-        let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
-        let pass = Pass { drop_edge: Some(drop_edge), chunk_rows, recompute: config.model.recompute };
         let rate = learning_rate(&config.train, epoch);
-        let h = model.embed(&graph, &x, pass);
-        let supervised = train_labels.loss(&model, &h);
-        let unsupervised = smoothness(config, host, &model, &h, epoch, device);
-        let loss = supervised.clone() + unsupervised.clone() * config.loss.lambda_unsup;
-        // The embeddings of a large graph are large: none should outlive the step.
-        drop(h);
+        let Terms { loss, supervised, unsupervised } = epochs.next(&model);
         pending.push((epoch, rate, [loss.clone(), supervised, unsupervised].map(Tensor::inner)));
         model = optimiser.step(model, loss, rate);
 
@@ -193,66 +189,134 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     Ok(outcome)
 }
 
-/// Labelled nodes of every type, ready to be gathered.
-struct LabelledRows<B: GraphBackend> {
-    /// Node type, its labelled rows, their labels.
-    parts: Vec<(usize, RowIndex<B>, Tensor<B, 1>)>,
-    total: usize,
+/// The loss of one epoch and its two terms.
+pub struct Terms<B: Backend> {
+    pub loss: Tensor<B, 1>,
+    pub supervised: Tensor<B, 1>,
+    pub unsupervised: Tensor<B, 1>,
 }
 
-impl<B: GraphBackend> LabelledRows<B> {
-    fn new(graph: &HeteroGraph, entries: &[(u32, u8)], device: &B::Device) -> Self {
-        let mut parts = Vec::new();
-        for (t, node_type) in graph.node_types().iter().enumerate() {
-            let own: Vec<&(u32, u8)> = entries.iter().filter(|(node, _)| graph.type_of(*node as usize) == t).collect();
-            if own.is_empty() {
-                continue;
+/// The forward passes of a training, one epoch after the other.
+pub struct Epochs<B: GraphBackend> {
+    graph: DeviceGraph<Autodiff<B>>,
+    x: Vec<Tensor<Autodiff<B>, 2>>,
+    batches: Prefetch<Batch>,
+    config: Stage2Config,
+    device: B::Device,
+}
+
+impl<B: GraphBackend> Epochs<B> {
+    /// Epochs from `first` on; `labels` are those of the training part.
+    pub fn new(
+        config: &Stage2Config,
+        host: &HeteroGraph,
+        graph: DeviceGraph<Autodiff<B>>,
+        x: Vec<Tensor<Autodiff<B>, 2>>,
+        labels: &[(u32, u8)],
+        first: usize,
+        device: &B::Device,
+    ) -> Self {
+        let (settings, host, labels) = (config.clone(), host.clone(), labels.to_vec());
+        let batches =
+            Prefetch::new(first..=config.train.epochs, move |epoch| Batch::new(&settings, &host, &labels, epoch));
+        Self { graph, x, batches, config: config.clone(), device: device.clone() }
+    }
+
+    /// The loss of the next epoch.
+    pub fn next(&mut self, model: &TripleStreamGat<Autodiff<B>>) -> Terms<Autodiff<B>> {
+        let batch = self.batches.next();
+        let (config, graph, device) = (&self.config, &self.graph, &self.device);
+        let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: batch.epoch as u32 };
+        let pass =
+            Pass { drop_edge: Some(drop_edge), chunk_rows: config.train.chunk_size, recompute: config.model.recompute };
+        let reach = reach_of(graph, batch.nodes, |relation| pass.drop_of(graph, 1, relation), device);
+        let h = model.embed(graph, &reach, &self.x, pass);
+        let logits = h.into_iter().filter(|h| h.dims()[0] > 0).map(|h| model.logits(h)).collect();
+        let logits: Tensor<Autodiff<B>, 1> = Tensor::cat(logits, 0);
+        let rows = logits.dims()[0];
+        let logits = logits.reshape([rows, 1]);
+
+        let vector = |values: Vec<f32>| {
+            let len = values.len();
+            Tensor::<Autodiff<B>, 1>::from_data(TensorData::new(values, [len]), device)
+        };
+        let at = |rows: RowList| {
+            let index = rows.upload(device);
+            gather_rows(logits.clone(), &index).reshape([index.len()])
+        };
+        let total = batch.targets.len();
+        let supervised = bce_with_logits_sum(at(batch.labelled), vector(batch.targets)) / total as f64;
+        let unsupervised = match batch.weights.is_empty() {
+            true => Tensor::zeros([1], device),
+            false => {
+                let difference = activation::sigmoid(at(batch.dst)) - activation::sigmoid(at(batch.src));
+                (difference.clone() * difference * vector(batch.weights)).sum()
             }
-            let rows: Vec<u32> = own.iter().map(|(node, _)| node - node_type.offset as u32).collect();
-            let labels: Vec<f32> = own.iter().map(|(_, label)| f32::from(*label)).collect();
-            let labels = TensorData::new(labels, [rows.len()]);
-            let index = RowIndex::new(&rows, node_type.count, device);
-            parts.push((t, index, Tensor::from_data(labels, device)));
-        }
-        Self { parts, total: entries.len() }
-    }
-
-    /// Mean cross-entropy over all labelled nodes.
-    fn loss(&self, model: &TripleStreamGat<B>, h: &[Tensor<B, 2>]) -> Tensor<B, 1> {
-        let terms = self.parts.iter().map(|(t, rows, labels)| {
-            bce_with_logits_sum(model.logits(gather_rows(h[*t].clone(), rows)), labels.clone())
-        });
-        let sum = terms.reduce(|a, b| a + b).unwrap_or_else(|| unreachable!("a split has training labels"));
-        sum / self.total as f64
+        };
+        let loss = supervised.clone() + unsupervised.clone() * config.loss.lambda_unsup;
+        Terms { loss, supervised, unsupervised }
     }
 }
 
-/// Mean over relations of the mean squared difference of the scores at both ends of sampled edges.
-fn smoothness<B: GraphBackend>(
-    config: &Stage2Config,
-    host: &HeteroGraph,
-    model: &TripleStreamGat<Autodiff<B>>,
-    h: &[Tensor<Autodiff<B>, 2>],
+/// What the loss of one epoch reads, as numbers of rows of one vector of logits: those of all types one behind the other.
+struct Batch {
     epoch: usize,
-    device: &B::Device,
-) -> Tensor<Autodiff<B>, 1> {
-    let samples = config.loss.samples_per_relation;
-    let scores = |t: usize, rows: &[u32]| {
-        let index = RowIndex::new(rows, host.node_types()[t].count, device);
-        activation::sigmoid(model.logits(gather_rows(h[t].clone(), &index)))
-    };
-    let mut terms = Vec::new();
-    for (id, relation) in host.relations().iter().enumerate().filter(|(_, r)| r.primary) {
-        let (edges, _) = sample_edges(relation, id, samples, config.seed, Purpose::Smoothness, epoch as u64);
-        if !edges.is_empty() {
-            let difference = scores(relation.dst, &edges.dst) - scores(relation.src, &edges.src);
-            terms.push((difference.clone() * difference).mean());
+    /// The rows that are computed, by type; all when there is no list.
+    nodes: Option<Vec<Vec<u32>>>,
+    labelled: RowList,
+    targets: Vec<f32>,
+    /// Both ends of the sampled edges of all relations.
+    dst: RowList,
+    src: RowList,
+    /// What a squared difference counts: the mean over relations of the mean over a relation's edges.
+    weights: Vec<f32>,
+}
+
+impl Batch {
+    fn new(config: &Stage2Config, host: &HeteroGraph, labels: &[(u32, u8)], epoch: usize) -> Self {
+        let (samples, seed) = (config.loss.samples_per_relation, config.seed);
+        let primary = host.relations().iter().enumerate().filter(|(_, relation)| relation.primary);
+        let edges: Vec<(&Relation, EdgeSample)> = primary
+            .map(|(id, r)| (r, sample_edges(r, id, samples, seed, Purpose::Smoothness, epoch as u64).0))
+            .filter(|(_, edges)| !edges.is_empty())
+            .collect();
+
+        let types = host.node_types();
+        let counts: Vec<usize> = types.iter().map(|t| t.count).collect();
+        let mut labelled: Vec<Vec<u32>> = vec![Vec::new(); types.len()];
+        for (node, _) in labels {
+            let t = host.type_of(*node as usize);
+            labelled[t].push(node - types[t].offset as u32);
         }
-    }
-    let relations = terms.len().max(1) as f64;
-    match terms.into_iter().reduce(|a, b| a + b) {
-        Some(sum) => sum / relations,
-        None => Tensor::zeros([1], device),
+        let lists = edges.iter().flat_map(|(r, e)| [(r.dst, e.dst.as_slice()), (r.src, e.src.as_slice())]);
+        let rows = match config.train.rows {
+            Rows::All => LossRows::all(&counts),
+            Rows::Reachable => LossRows::of(&counts, lists.chain(labelled.iter().map(Vec::as_slice).enumerate())),
+        };
+        let mut base = vec![0u32; types.len() + 1];
+        for t in 0..types.len() {
+            base[t + 1] = base[t] + rows.len(t) as u32;
+        }
+        let total = base[types.len()] as usize;
+        let number = |t: usize, node: u32| base[t] + rows.number(t, node);
+        let list = |rows: Vec<u32>| RowList::new(&rows, total);
+        let of_label = |(node, _): &(u32, u8)| {
+            let t = host.type_of(*node as usize);
+            number(t, node - types[t].offset as u32)
+        };
+        let ends = |end: fn(&Relation) -> usize, nodes: fn(&EdgeSample) -> &[u32]| {
+            list(edges.iter().flat_map(|(r, e)| nodes(e).iter().map(|&n| number(end(r), n))).collect())
+        };
+        let weight = |edges_of_relation: &EdgeSample| 1.0 / (edges_of_relation.len() * edges.len()) as f32;
+        Self {
+            epoch,
+            labelled: list(labels.iter().map(of_label).collect()),
+            targets: labels.iter().map(|(_, label)| f32::from(*label)).collect(),
+            dst: ends(|r| r.dst, |e| &e.dst),
+            src: ends(|r| r.src, |e| &e.src),
+            weights: edges.iter().flat_map(|(_, e)| vec![weight(e); e.len()]).collect(),
+            nodes: rows.nodes(),
+        }
     }
 }
 

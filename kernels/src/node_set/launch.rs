@@ -12,21 +12,11 @@ use super::kernel::{count_kernel, fill_kernel, list_kernel, mark_sources_kernel,
 use crate::DropEdge;
 use crate::csr::View;
 use crate::drop_edge::{DropEdgeKey, DropMode};
-use crate::launch::{PlanePerRow, address, empty};
+use crate::launch::{PlanePerRow, address, empty, flat};
 use crate::walk::sweeps;
 
 /// Nodes that one plane counts and lists: a multiple of every plane size.
 const STRETCH: usize = 1024;
-/// Threads of a cube without planes.
-const THREADS: u32 = 256;
-
-fn flat(len: usize) -> (CubeCount, CubeDim) {
-    (
-        CubeCount::Static(len.div_ceil(THREADS as usize).clamp(1, 1 << 15) as u32, 1, 1),
-        CubeDim { x: THREADS, y: 1, z: 1 },
-    )
-}
-
 fn scatter<R: CubeRuntime>(rows: &CubeTensor<R>, len: usize, out: &CubeTensor<R>, place: bool) {
     if len == 0 {
         return;

@@ -34,11 +34,7 @@ impl<B: SelectBackend, C: CheckpointStrategy> SelectBackend for Autodiff<B, C> {
         Self::from_inner(B::select_forward(x.primitive, from, to, scale.map(|s| s.primitive)))
     }
 
-    fn select_rows(
-        x: FloatTensor<Self>,
-        from: Side<IntTensor<Self>>,
-        to: Side<IntTensor<Self>>,
-    ) -> FloatTensor<Self> {
+    fn select_rows(x: FloatTensor<Self>, from: Side<IntTensor<Self>>, to: Side<IntTensor<Self>>) -> FloatTensor<Self> {
         let out = B::select_forward(x.primitive, &from, &to, None);
         match Select.prepare::<C>([x.node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish((from, to), out),

@@ -34,22 +34,25 @@ fn forward<E: Storage>(
     let nodes = to.as_ref().map(|t| flex::ids(&t.rows));
     let place = from.as_ref().map(|f| flex::ids(&f.position));
     let mut out = zeroed::<E>(len * d);
-    out.par_chunks_mut(d.max(1)).with_min_len(ROWS_PER_TASK).enumerate().for_each_init(Vec::new, |widened, (k, row)| {
-        let node = nodes.map_or(k, |n| n[k] as usize);
-        let at = place.map_or(node as i32, |p| p[node]);
-        if at < 0 {
-            return;
-        }
-        let from = &xs[at as usize * d..(at as usize + 1) * d];
-        match scale {
-            None => row.copy_from_slice(from),
-            Some(scale) => {
-                widened.resize(d, 0.0);
-                E::widen(from, widened);
-                widened.iter_mut().for_each(|v| *v *= scale[node]);
-                E::narrow(widened, row);
+    out.par_chunks_mut(d.max(1)).with_min_len(ROWS_PER_TASK).enumerate().for_each_init(
+        Vec::new,
+        |widened, (k, row)| {
+            let node = nodes.map_or(k, |n| n[k] as usize);
+            let at = place.map_or(node as i32, |p| p[node]);
+            if at < 0 {
+                return;
             }
-        }
-    });
+            let from = &xs[at as usize * d..(at as usize + 1) * d];
+            match scale {
+                None => row.copy_from_slice(from),
+                Some(scale) => {
+                    widened.resize(d, 0.0);
+                    E::widen(from, widened);
+                    widened.iter_mut().for_each(|v| *v *= scale[node]);
+                    E::narrow(widened, row);
+                }
+            }
+        },
+    );
     flex::tensor(out, [len, d])
 }

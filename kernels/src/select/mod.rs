@@ -33,11 +33,7 @@ pub trait SelectBackend: Backend {
 
     /// The rows, recorded for the backward pass where the backend differentiates.
     #[doc(hidden)]
-    fn select_rows(
-        x: FloatTensor<Self>,
-        from: Side<IntTensor<Self>>,
-        to: Side<IntTensor<Self>>,
-    ) -> FloatTensor<Self> {
+    fn select_rows(x: FloatTensor<Self>, from: Side<IntTensor<Self>>, to: Side<IntTensor<Self>>) -> FloatTensor<Self> {
         Self::select_forward(x, &from, &to, None)
     }
 }

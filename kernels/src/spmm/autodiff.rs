@@ -7,44 +7,38 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
-use super::{EdgeWeight, SpmmArgs, SpmmBackend};
+use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Csr, Topology, View};
 use crate::row_index::Groups;
+use crate::select::Side;
 
 #[derive(Debug)]
 struct Product;
 
-impl<B: SpmmBackend> Backward<B, 1> for Product {
-    type State = (Csr<B>, SpmmArgs<FloatTensor<B>>);
+/// What the gradient of a self term needs: the nodes of its rows and the factors.
+type OwnState<B> = Option<(Side<IntTensor<B>>, FloatTensor<B>)>;
 
-    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let g = grads.consume::<B>(&ops.node);
-        let (csr, args) = ops.state;
-        if let [Some(x)] = ops.parents {
-            grads.register::<B>(x.id, B::spmm_forward(&csr.reverse_view(), g, None, &args.reverse()));
-        }
-    }
-}
-
-#[derive(Debug)]
-struct WeightedProduct;
-
-impl<B: SpmmBackend> Backward<B, 2> for WeightedProduct {
+impl<B: SpmmBackend> Backward<B, 3> for Product {
     /// The checkpoint of `x` is there only when the weights need a gradient, that of the weights only when `x` does.
-    type State = (Csr<B>, SpmmArgs<FloatTensor<B>>, Option<NodeId>, Option<NodeId>);
+    type State = (Csr<B>, SpmmArgs<FloatTensor<B>>, Option<NodeId>, Option<NodeId>, OwnState<B>);
 
-    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let [x_node, weight_node] = ops.parents;
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+        let [x_node, weight_node, own_node] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
-        let (csr, args, x, weight) = ops.state;
+        let (csr, args, x, weight, own) = ops.state;
         if let (Some(node), Some(x)) = (weight_node, x) {
             let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
             grads.register::<B>(node.id, B::spmm_weight_gradient(csr.topology(), g.clone(), x, &args));
         }
-        if let (Some(node), Some(weight)) = (x_node, weight) {
-            let weight = checkpointer.retrieve_node_output::<FloatTensor<B>>(weight);
-            let weight = EdgeWeight { weight, edge: Some(csr.reverse_edge()) };
-            grads.register::<B>(node.id, B::spmm_forward(&csr.reverse_view(), g, Some(weight), &args.reverse()));
+        if let (Some(node), Some((nodes, scale))) = (own_node, own) {
+            grads.register::<B>(node.id, B::select_forward(g.clone(), &csr.view().rows, &nodes, Some(scale)));
+        }
+        if let Some(node) = x_node {
+            let weight = weight.map(|weight| EdgeWeight {
+                weight: checkpointer.retrieve_node_output::<FloatTensor<B>>(weight),
+                edge: Some(csr.reverse_edge()),
+            });
+            grads.register::<B>(node.id, B::spmm_forward(&csr.reverse_view(), g, weight, None, &args.reverse()));
         }
     }
 }
@@ -54,10 +48,12 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let weight = weight.map(|w| EdgeWeight { weight: w.weight.primitive, edge: w.edge });
-        Self::from_inner(B::spmm_forward(view, x.primitive, weight, &inner::<B, C>(args.clone())))
+        let own = own.map(|o| OwnRows { h: o.h.primitive, scale: o.scale.primitive, nodes: o.nodes });
+        Self::from_inner(B::spmm_forward(view, x.primitive, weight, own, &inner::<B, C>(args.clone())))
     }
 
     fn spmm_groups(
@@ -82,23 +78,27 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         csr: Csr<Self>,
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (csr, args) = (csr.inner(), inner::<B, C>(args));
-        let Some(weight) = weight else {
-            let out = B::spmm_forward(&csr.view(), x.primitive.clone(), None, &args);
-            return match Product.prepare::<C>([x.node.clone()]).compute_bound().stateful() {
-                OpsKind::Tracked(prep) => prep.finish((csr, args), out),
-                OpsKind::UnTracked(prep) => prep.finish(out),
-            };
-        };
-        let inner_weight = EdgeWeight { weight: weight.primitive.clone(), edge: None };
-        let out = B::spmm_forward(&csr.view(), x.primitive.clone(), Some(inner_weight), &args);
-        match WeightedProduct.prepare::<C>([x.node.clone(), weight.node.clone()]).compute_bound().stateful() {
+        let inner_weight = weight.as_ref().map(|w| EdgeWeight { weight: w.primitive.clone(), edge: None });
+        let inner_own = own.as_ref().map(|o| OwnRows {
+            h: o.h.primitive.clone(),
+            scale: o.scale.primitive.clone(),
+            nodes: o.nodes.clone(),
+        });
+        let out = B::spmm_forward(&csr.view(), x.primitive.clone(), inner_weight, inner_own, &args);
+        // What is not there is stood in for by a constant, which gets no gradient.
+        let constant = || Self::from_inner(out.clone()).node;
+        let weight_node = weight.as_ref().map_or_else(constant, |w| w.node.clone());
+        let own_node = own.as_ref().map_or_else(constant, |o| o.h.node.clone());
+        match Product.prepare::<C>([x.node.clone(), weight_node, own_node]).compute_bound().stateful() {
             OpsKind::Tracked(mut prep) => {
-                let saved_x = weight.is_tracked().then(|| prep.checkpoint(&x));
-                let saved_weight = x.is_tracked().then(|| prep.checkpoint(&weight));
-                prep.finish((csr, args, saved_x, saved_weight), out)
+                let saved_x = weight.as_ref().filter(|w| w.is_tracked()).map(|_| prep.checkpoint(&x));
+                let saved_weight = weight.as_ref().filter(|_| x.is_tracked()).map(|w| prep.checkpoint(w));
+                let own = own.map(|o| (o.nodes, o.scale.primitive));
+                prep.finish((csr, args, saved_x, saved_weight, own), out)
             }
             OpsKind::UnTracked(prep) => prep.finish(out),
         }

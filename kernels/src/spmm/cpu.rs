@@ -5,7 +5,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
-use super::{EdgeWeight, SpmmArgs, SpmmBackend};
+use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
 use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
 use crate::row_index::Groups;
@@ -16,10 +16,12 @@ impl SpmmBackend for Flex {
         view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let x = x.to_contiguous();
-        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, args))
+        let own = own.map(|o| OwnRows { h: o.h.to_contiguous(), scale: o.scale.to_contiguous(), nodes: o.nodes });
+        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, own.as_ref(), args))
     }
 
     fn spmm_groups(
@@ -47,6 +49,7 @@ fn forward<E: Storage>(
     view: &View<FlexTensor>,
     x: &FlexTensor,
     weight: Option<EdgeWeight<FlexTensor, FlexTensor>>,
+    own: Option<&OwnRows<FlexTensor, FlexTensor>>,
     args: &SpmmArgs<FlexTensor>,
 ) -> FlexTensor {
     let (rows, d) = (view.num_rows(), x.shape()[1]);
@@ -59,6 +62,10 @@ fn forward<E: Storage>(
     let (dst_scale, src_scale) = (scale(&args.dst_scale), scale(&args.src_scale));
     let (dst_scale, src_scale) =
         (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
+
+    let own = own.map(|o| {
+        (flex::slice::<E>(&o.h), flex::slice::<f32>(&o.scale), o.nodes.as_ref().map(|set| flex::ids(&set.position)))
+    });
 
     let mut out = zeroed::<E>(rows * d);
     out.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
@@ -89,6 +96,12 @@ fn forward<E: Storage>(
             E::add_rows(&mut acc, xs, d, 0, &sources, &factors);
             if let Some(u) = dst_scale {
                 acc.iter_mut().for_each(|a| *a *= u[i]);
+            }
+            if let Some((h, scale, position)) = own {
+                let at = position.map_or(i as i32, |p| p[i]);
+                if at >= 0 && scale[i] != 0.0 {
+                    E::add_rows(&mut acc, h, d, 0, &[at as u32], &[scale[i]]);
+                }
             }
             E::narrow(&acc, out_row);
         }

@@ -16,6 +16,9 @@ pub(crate) struct SpmmShape {
     pub weight: bool,
     /// Weights are read through an edge map.
     pub edge_map: bool,
+    /// A self term is added, its rows found through positions or not.
+    pub own: bool,
+    pub own_position: bool,
     pub drop: DropMode,
     /// Vectors of a row held by one lane.
     pub slots: usize,
@@ -31,11 +34,15 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
     src_scale: &Array<f32>,
     weight: &Array<f32>,
     edge_map: &Array<P>,
+    own: &Array<Vector<F, N>>,
+    own_scale: &Array<f32>,
+    own_position: &Array<i32>,
     list: &Array<i32>,
     position: &Array<i32>,
     col_position: &Array<i32>,
     drop: &DropEdgeKey,
     x_stride: usize,
+    own_stride: usize,
     vectors: usize,
     start: usize,
     end: usize,
@@ -113,11 +120,19 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 if shape.dst_scale {
                     scale = dst_scale[row];
                 }
+                let mut own_at = i32::cast_from(row);
+                if shape.own_position {
+                    own_at = own_position[row];
+                }
                 #[unroll]
                 for slot in 0..shape.slots {
                     let c = slot * walk.plane + lane;
                     if c < vectors {
-                        let scaled = sums[slot] * Vector::<f32, N>::empty().fill(scale);
+                        let mut scaled = sums[slot] * Vector::<f32, N>::empty().fill(scale);
+                        if shape.own && own_at >= 0i32 {
+                            let term = Vector::<f32, N>::cast_from(own[usize::cast_from(own_at) * own_stride + c]);
+                            scaled += term * Vector::<f32, N>::empty().fill(own_scale[row]);
+                        }
                         out[usize::cast_from(out_row) * vectors + c] = Vector::<F, N>::cast_from(scaled);
                     }
                 }

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::into_contiguous};
 
 use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
-use super::{EdgeWeight, SpmmArgs, SpmmBackend};
+use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
 use crate::drop_edge::{DropEdgeKey, DropMode};
 use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
@@ -21,6 +21,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
         view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let width = x.meta.shape()[1];
@@ -35,7 +36,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
         // A team holds a row of f32 vectors, padded to whole planes.
         let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &out));
         let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
-        launch(sparse, sweeps, x, Factors { weight, edge_map }, args, out)
+        launch(sparse, sweeps, x, Factors { weight, edge_map, own }, args, out)
     }
 
     fn spmm_groups(
@@ -53,7 +54,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
         let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None };
         let sparse = Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry };
         let sweeps = vec![scattered_sweep(&groups.rows, groups.num_groups)];
-        launch(sparse, sweeps, x, Factors { weight, edge_map }, &none, out)
+        launch(sparse, sweeps, x, Factors { weight, edge_map, own: None }, &none, out)
     }
 
     fn spmm_weight_gradient(
@@ -74,6 +75,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             src_scale: args.src_scale.is_some(),
             weight: false,
             edge_map: false,
+            own: false,
+            own_position: false,
             drop: DropMode::of(&args.drop_edge),
             slots: geometry.slots(x.width / v),
         };
@@ -114,6 +117,7 @@ struct Sparse<'a, R: CubeRuntime> {
 struct Factors<R: CubeRuntime> {
     weight: Option<CubeTensor<R>>,
     edge_map: Option<CubeTensor<R>>,
+    own: Option<OwnRows<CubeTensor<R>, CubeTensor<R>>>,
 }
 
 fn launch<R: CubeRuntime>(
@@ -125,13 +129,16 @@ fn launch<R: CubeRuntime>(
     out: CubeTensor<R>,
 ) -> CubeTensor<R> {
     let x = Rows::of(x);
-    let v = vector_width(x.width, &[&x]);
+    let own = factors.own.as_ref().map_or_else(|| Rows::of(x.tensor.clone()), |own| Rows::of(own.h.clone()));
+    let v = vector_width(x.width, &[&x, &own]);
     let geometry = PlanePerRow::of(&out.client);
     let shape = SpmmShape {
         dst_scale: args.dst_scale.is_some(),
         src_scale: args.src_scale.is_some(),
         weight: factors.weight.is_some(),
         edge_map: factors.edge_map.is_some(),
+        own: factors.own.is_some(),
+        own_position: factors.own.as_ref().is_some_and(|own| own.nodes.is_some()),
         drop: DropMode::of(&args.drop_edge),
         slots: geometry.slots(x.width / v),
     };
@@ -139,6 +146,9 @@ fn launch<R: CubeRuntime>(
     let float = |t: &Option<CubeTensor<R>>| t.clone().map_or_else(|| x.tensor.clone(), f32_vector);
     let (dst_scale, src_scale, weight) = (float(&args.dst_scale), float(&args.src_scale), float(&factors.weight));
     let edge_map = factors.edge_map.unwrap_or_else(|| sparse.row_ptr.clone());
+    let own_scale = float(&factors.own.as_ref().map(|own| own.scale.clone()));
+    let own_position =
+        factors.own.and_then(|own| own.nodes).map_or_else(|| sparse.col_idx.clone(), |n| n.position.clone());
     for sweep in sweeps {
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
         unsafe {
@@ -156,11 +166,15 @@ fn launch<R: CubeRuntime>(
                 src_scale.clone().into_array_arg(),
                 weight.clone().into_array_arg(),
                 edge_map.clone().into_array_arg(),
+                own.arg(),
+                own_scale.clone().into_array_arg(),
+                own_position.clone().into_array_arg(),
                 sweep.list.into_array_arg(),
                 sweep.position.into_array_arg(),
                 sweep.col_position.into_array_arg(),
                 DropEdgeKey::launch(&args.drop_edge),
                 x.stride / v,
+                own.stride / v,
                 x.width / v,
                 sweep.start,
                 sweep.end,

@@ -12,7 +12,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::csr::{Csr, Topology, View};
+use crate::node_set::NodeSet;
 use crate::row_index::Groups;
+use crate::select::{SelectBackend, Side};
 use crate::{DropEdge, check};
 
 /// Settings of [`spmm`]; the default is a plain sum over in-neighbours.
@@ -23,15 +25,36 @@ pub struct SpmmConfig<B: Backend> {
     pub dst_scale: Option<Tensor<B, 1>>,
     /// `v`, f32, one value per source (of the whole graph). Not differentiated. Default: ones.
     pub src_scale: Option<Tensor<B, 1>>,
+    /// A self term beside the sum. Default: none.
+    pub own: Option<SelfTerm<B>>,
     /// Edges left out of the sum. Default: none.
     pub drop_edge: Option<DropEdge>,
     /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
     pub chunk_rows: Option<usize>,
 }
 
+/// The self term of a convolution, `s_i h_i` for every destination `i`: self-loops that the adjacency does not hold.
+#[derive(Clone, Debug)]
+pub struct SelfTerm<B: Backend> {
+    /// `h`: a row per destination, or per node of `nodes`, of the width and dtype of the sources. Differentiated.
+    pub h: Tensor<B, 2>,
+    /// `s`, f32, one value per destination (of the whole graph). Not differentiated.
+    pub scale: Tensor<B, 1>,
+    /// The nodes that `h` has rows for; `None` where these are the destinations of the adjacency at hand.
+    pub nodes: Option<NodeSet<B>>,
+}
+
+/// [`SelfTerm`] as primitives.
+#[derive(Clone, Debug)]
+pub struct OwnRows<F, I> {
+    pub h: F,
+    pub scale: F,
+    pub nodes: Side<I>,
+}
+
 impl<B: Backend> Default for SpmmConfig<B> {
     fn default() -> Self {
-        Self { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None }
+        Self { dst_scale: None, src_scale: None, own: None, drop_edge: None, chunk_rows: None }
     }
 }
 
@@ -64,13 +87,14 @@ pub struct EdgeWeight<F, I> {
 }
 
 /// Backends with [`spmm`].
-pub trait SpmmBackend: Backend {
-    /// The product, without gradient.
+pub trait SpmmBackend: SelectBackend {
+    /// The product, without gradient. `own` adds the self term.
     #[doc(hidden)]
     fn spmm_forward(
         view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
@@ -98,13 +122,14 @@ pub trait SpmmBackend: Backend {
         csr: Csr<Self>,
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::spmm_forward(&csr.view(), x, weight.map(|weight| EdgeWeight { weight, edge: None }), &args)
+        Self::spmm_forward(&csr.view(), x, weight.map(|weight| EdgeWeight { weight, edge: None }), own, &args)
     }
 }
 
-/// Sums the rows of a node's in-neighbours: `y_i = u_i sum_j v_j w_ij x_j` over the kept entries `j` of row `i`.
+/// Sums the rows of a node's in-neighbours: `y_i = u_i sum_j v_j w_ij x_j + s_i h_i` over the kept entries `j` of row `i`.
 ///
 /// The separable weights `u`, `v` express GCN normalisation without a value per edge: with
 /// `u_i = 1/sqrt(deg_i)` and `v_j = 1/sqrt(deg_j)` this is `D^-1/2 A D^-1/2 x`.
@@ -114,8 +139,8 @@ pub trait SpmmBackend: Backend {
 /// `[num_rows, d]` in the dtype of `x`. Sums are taken in f32 whatever the storage.
 ///
 /// # Gradient
-/// `dx_j = v_j sum_i u_i w_ij dy_i` (the product with the reverse), `dw_ij = u_i v_j <dy_i, x_j>`. Saved: `x` only when
-/// the edge weights need a gradient. Deterministic: no atomics.
+/// `dx_j = v_j sum_i u_i w_ij dy_i` (the product with the reverse), `dw_ij = u_i v_j <dy_i, x_j>`, `dh_i = s_i dy_i`.
+/// Saved: `x` only when the edge weights need a gradient. Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit; the message names the argument, what was expected and what was got.
@@ -163,5 +188,17 @@ pub fn spmm<B: SpmmBackend>(
         drop_edge: config.drop_edge,
         chunk_rows: config.chunk_rows,
     };
-    Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, args)))
+    let own = config.own.map(|own| {
+        let (h, scale) = (own.h.into_primitive().tensor(), float(own.scale));
+        let [rows, width] = check::matrix(OP, "own.h", &h);
+        check::same_dtype(OP, "own.h", &h, &x);
+        check::size(OP, "columns of own.h", check::matrix(OP, "x", &x)[1], width);
+        check::vector(OP, "own.scale", &scale, whole.num_rows);
+        check::dtype(OP, "own.scale", &scale, DType::F32);
+        // Without a set of its own, `h` has a row for each destination at hand.
+        let nodes = own.nodes.map(|set| set.parts).or_else(|| csr.view().rows);
+        check::size(OP, "rows of own.h", nodes.as_ref().map_or(whole.num_rows, |set| set.len), rows);
+        OwnRows { h, scale, nodes }
+    });
+    Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, own, args)))
 }

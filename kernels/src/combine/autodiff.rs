@@ -1,0 +1,97 @@
+//! Every part gets `scale dy activation'(y)`, the bias its column sum.
+
+use burn::tensor::DType;
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{AutodiffBackend, TensorMetadata};
+
+use super::{Activation, CombineBackend, MAX_PARTS};
+
+/// `N` counts the parts; a constant takes the place of a missing bias and of missing parts.
+const PARENTS: usize = MAX_PARTS + 1;
+
+#[derive(Debug)]
+struct Combine;
+
+#[derive(Clone, Debug)]
+struct State<B: CombineBackend> {
+    /// The result, where the slope depends on it.
+    out: Option<FloatTensor<B>>,
+    scale: f32,
+    activation: Activation,
+}
+
+impl<B: CombineBackend> Backward<B, PARENTS> for Combine {
+    type State = State<B>;
+
+    fn backward(self, ops: Ops<Self::State, PARENTS>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let g = grads.consume::<B>(&ops.node);
+        let State { out, scale, activation } = ops.state;
+        let shared = match out {
+            Some(out) => B::combine_backward(g, out, scale, activation),
+            None if scale == 1.0 => g,
+            None => B::float_mul_scalar(g, scale.into()),
+        };
+        let [bias, parts @ ..] = ops.parents;
+        if let Some(node) = bias {
+            grads.register::<B>(node.id, column_sum::<B>(shared.clone()));
+        }
+        for node in parts.into_iter().flatten() {
+            grads.register::<B>(node.id, shared.clone());
+        }
+    }
+}
+
+/// The column sum `[1, d]` in f32 and a fixed order.
+fn column_sum<B: CombineBackend>(g: FloatTensor<B>) -> FloatTensor<B> {
+    let rows = g.shape()[0];
+    let ones = B::float_ones([rows, 1].into(), &B::float_device(&g), DType::F32.into());
+    B::head_column_sum(g, ones)
+}
+
+impl<B: CombineBackend, C: CheckpointStrategy> CombineBackend for Autodiff<B, C> {
+    fn combine_forward(
+        parts: Vec<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let parts = parts.into_iter().map(|p| p.primitive).collect();
+        Self::from_inner(B::combine_forward(parts, bias.map(|b| b.primitive), scale, activation))
+    }
+
+    fn combine_backward(
+        g: FloatTensor<Self>,
+        out: FloatTensor<Self>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::combine_backward(g.primitive, out.primitive, scale, activation))
+    }
+
+    fn combine(
+        parts: Vec<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let inner = parts.iter().map(|p| p.primitive.clone()).collect();
+        let out = B::combine_forward(inner, bias.as_ref().map(|b| b.primitive.clone()), scale, activation);
+        // A parent without gradient that stands in for those that are not there.
+        let constant = || Self::from_inner(out.clone()).node;
+        let bias = bias.map_or_else(constant, |b| b.node);
+        let mut parts = parts.into_iter().map(|p| p.node);
+        let mut part = || parts.next().unwrap_or_else(constant);
+        let nodes = [bias, part(), part(), part(), part()];
+        match Combine.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let saved = (activation != Activation::Identity).then(|| out.clone());
+                prep.finish(State { out: saved, scale, activation }, out)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(out),
+        }
+    }
+}
