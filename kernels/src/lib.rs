@@ -40,11 +40,13 @@ mod head;
 #[cfg(feature = "cube")]
 mod launch;
 mod linear;
+mod memory;
 mod node_set;
 mod pair_dot;
 mod row_index;
 mod rows;
 mod spmm;
+mod start_gradient;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "cube")]
@@ -57,10 +59,12 @@ pub use elu::{EluBackend, elu};
 pub use gat::{GatBackend, GatConfig, attend, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
+pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use pair_dot::{PairDotBackend, pair_dot};
 pub use row_index::{PairIndex, RowIndex};
 pub use spmm::{SpmmBackend, SpmmConfig, spmm};
+pub use start_gradient::backward_from;
 
 use burn::tensor::backend::Backend;
 

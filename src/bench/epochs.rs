@@ -1,0 +1,223 @@
+//! Training epochs of both stages, and full-graph inference.
+
+use burn::tensor::Tensor;
+use graphsieve_kernels::{GraphBackend, MemoryBackend};
+
+use super::bytes::{self, Shape};
+use super::clock::time;
+use super::inputs::{mix, uniform};
+use super::memory::peak;
+use super::report::{GraphFacts, Row};
+use super::{BenchOptions, Note, Work, no_edges};
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, HeteroGraph};
+use crate::models::attention::{AttentionSpec, TripleStreamGat};
+use crate::models::device_graph::{DeviceGraph, upload_by_type};
+use crate::models::parameters::Parameters;
+use crate::score::attention_scores;
+use crate::train::optimiser::dtype;
+
+/// Width of the measured attention network after either layer, as in the shipped configuration.
+const HIDDEN: usize = 128;
+
+/// A training that can be advanced epoch by epoch.
+pub trait Epochs {
+    /// Trains one epoch; epochs count from 1. What is left in the device's queue is waited for by the caller.
+    ///
+    /// # Errors
+    /// What the training reports.
+    fn step(&mut self, epoch: usize) -> Result<()>;
+
+    /// Edges that one epoch visits: those of all relations, once per layer.
+    fn edges(&self) -> usize;
+}
+
+/// The training of Stage 1 on a data directory, with the published settings.
+///
+/// # Errors
+/// Always, for now: the loop of Stage 1 cannot be advanced by one epoch from outside.
+fn stage1_epochs<B: GraphBackend>(_: Dataset, _: &BenchOptions, _: &B::Device) -> Result<Box<dyn Epochs>> {
+    Err(not_yet(Work::Stage1))
+}
+
+/// The training of Stage 2 on a data directory, with the published settings.
+///
+/// # Errors
+/// Always, for now: the loop of Stage 2 cannot be advanced by one epoch from outside.
+fn stage2_epochs<B: GraphBackend>(_: Dataset, _: &BenchOptions, _: &B::Device) -> Result<Box<dyn Epochs>> {
+    Err(not_yet(Work::Stage2))
+}
+
+fn not_yet(work: Work) -> Error {
+    let help = "`graphsieve train` prints the time per epoch of a whole training";
+    super::usage("bench", "kernels or inference", work.name(), help)
+}
+
+/// Measures the epochs of a stage.
+pub fn training<B: GraphBackend + MemoryBackend>(
+    work: Work,
+    dataset: Dataset,
+    options: &BenchOptions,
+    device: &B::Device,
+    note: Note,
+) -> Result<(GraphFacts, Vec<Row>)> {
+    let facts = whole_graph(&dataset.graph, options, None)?;
+    note(&format!("preparing {}", work.name()));
+    let mut epochs = match work {
+        Work::Stage1 => stage1_epochs::<B>(dataset, options, device)?,
+        _ => stage2_epochs::<B>(dataset, options, device)?,
+    };
+    note(&format!("measuring epochs of {}", work.name()));
+    let row = measure::<B>(&format!("{} epoch", work.name()), epochs.as_mut(), options.runs, device)?;
+    Ok((facts, vec![row]))
+}
+
+/// Times one epoch after the other; the one whose memory is watched is not among them.
+fn measure<B: GraphBackend + MemoryBackend>(
+    name: &str,
+    epochs: &mut dyn Epochs,
+    runs: usize,
+    device: &B::Device,
+) -> Result<Row> {
+    let mut epoch = 0;
+    let mut next = || {
+        epoch += 1;
+        epochs.step(epoch)
+    };
+    let times = time::<B>(device, runs, &mut next)?;
+    let peak = peak::<B>(device, next)?;
+    Ok(Row::new(name, times).with_edges(epochs.edges()).with_peak(peak))
+}
+
+/// Measures the scores of all nodes: the attention network of the shipped configuration with weights from the seed.
+pub fn inference<B: GraphBackend + MemoryBackend>(
+    dataset: &Dataset,
+    options: &BenchOptions,
+    bandwidth: f64,
+    device: &B::Device,
+    note: Note,
+) -> Result<(GraphFacts, Vec<Row>)> {
+    let host = &dataset.graph;
+    let input = dataset.features.as_ref().map_or(HIDDEN, |features| features.dim());
+    let facts = whole_graph(host, options, Some(HIDDEN))?;
+    note("uploading the graph");
+    let spec = AttentionSpec {
+        streams: host.streams().into_iter().map(String::from).collect(),
+        input,
+        hidden: HIDDEN,
+        output: HIDDEN,
+        heads: 1,
+        negative_slope: 0.2,
+    };
+    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
+    let (node_types, storage) = (host.node_types(), dtype(options.precision));
+    let x: Vec<Tensor<B, 2>> = match &dataset.features {
+        Some(features) => {
+            let values = features.as_f16();
+            upload_by_type(node_types, input, storage, device, |k| values[k].to_f32())
+        }
+        None => upload_by_type(node_types, input, storage, device, |k| uniform(mix(options.seed), k as u64)),
+    };
+    let graph = DeviceGraph::<B>::upload(host, device)?;
+    note("measuring inference");
+    let run = || {
+        attention_scores(&model, &graph, &x, None);
+        Ok(())
+    };
+    let times = time::<B>(device, options.runs, run)?;
+    let element = storage.size() as u64;
+    let bytes = inference_bytes(host, [input, HIDDEN, HIDDEN].map(|width| width as u64), element);
+    let row = Row::new("inference", times)
+        .with_bytes(bytes, bandwidth)
+        .with_edges(2 * host.num_edges())
+        .with_peak(peak::<B>(device, run)?);
+    Ok((facts, vec![row]))
+}
+
+/// Bytes of both layers of the attention network and of its head, each matrix read or written once: features in, one
+/// projection per stream and node type out, attention of every relation, and the activated sum out.
+fn inference_bytes(graph: &HeteroGraph, widths: [u64; 3], element: u64) -> u64 {
+    let count = |node_type: usize| graph.node_types()[node_type].count as u64;
+    let (relations, nodes) = (graph.relations(), graph.num_nodes() as u64);
+    let projected: u64 = graph
+        .streams()
+        .iter()
+        .flat_map(|stream| (0..graph.node_types().len()).map(move |t| (stream, t)))
+        .filter(|(stream, t)| relations.iter().any(|r| r.stream == **stream && (r.src == *t || r.dst == *t)))
+        .map(|(_, t)| count(t))
+        .sum();
+    let layer = |input: u64, output: u64| -> u64 {
+        let attention = relations.iter().map(|relation| {
+            let edges = relation.forward.num_edges() as u64;
+            let (rows, cols) = (count(relation.dst), count(relation.src));
+            bytes::gat_forward(Shape { rows, cols, edges, kept: edges, channels: output, heads: 1, element })
+        });
+        (nodes * input + projected * output + nodes * output) * element + attention.sum::<u64>()
+    };
+    let head = nodes * (widths[2] * element + 4);
+    layer(widths[0], widths[1]) + layer(widths[1], widths[2]) + head
+}
+
+fn whole_graph(graph: &HeteroGraph, options: &BenchOptions, channels: Option<usize>) -> Result<GraphFacts> {
+    if graph.num_edges() == 0 {
+        return Err(no_edges(&options.data));
+    }
+    let longest = |adjacency: &crate::graph::Adjacency| {
+        (0..adjacency.num_rows()).map(|row| adjacency.degree(row)).max().unwrap_or_default()
+    };
+    Ok(GraphFacts {
+        data: options.data.clone(),
+        relation: None,
+        rows: graph.num_nodes(),
+        cols: graph.num_nodes(),
+        edges: graph.num_edges(),
+        longest_row: graph.relations().iter().map(|relation| longest(&relation.forward)).max().unwrap_or_default(),
+        channels,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::{Flex, FlexDevice};
+
+    use super::*;
+    use crate::bench::WARM_UP;
+    use crate::graph::{Adjacency, RelationSpec};
+
+    /// Remembers which epochs it was asked for.
+    struct Counting(Vec<usize>);
+
+    impl Epochs for Counting {
+        fn step(&mut self, epoch: usize) -> Result<()> {
+            self.0.push(epoch);
+            Ok(())
+        }
+
+        fn edges(&self) -> usize {
+            1_000
+        }
+    }
+
+    #[test]
+    fn epochs_are_measured_in_order_and_each_once() {
+        let mut epochs = Counting(Vec::new());
+        let row = measure::<Flex>("epoch", &mut epochs, 4, &FlexDevice).unwrap();
+        assert_eq!(epochs.0, (1..=WARM_UP + 4 + 1).collect::<Vec<_>>());
+        assert!(row.edges_per_s.is_some_and(|rate| rate > 0.0) && row.bytes.is_none());
+    }
+
+    #[test]
+    fn bytes_of_inference_are_those_counted_by_hand() {
+        // Two destinations with three edges from two sources; one stream.
+        let adjacency = Adjacency::from_edges(2, 2, &[(0, 0), (0, 1), (1, 1)]);
+        let (name, stream) = ("r".to_string(), "r".to_string());
+        let spec = RelationSpec { name, src: 1, dst: 0, stream, primary: true, adjacency };
+        let graph = HeteroGraph::new(vec![("d".into(), 2), ("s".into(), 2)], vec![spec]).unwrap();
+        // A layer of width 3: ids 4 * (3 + 2), gathers 3 * 12, results 2 * 12, scalars 4 * (2 + 4).
+        let attention = 20 + 36 + 24 + 24;
+        // 4 nodes of width 5, then of width 3; each node is projected once and its result written.
+        let first = (4 * 5 + 4 * 3 + 4 * 3) * 4 + attention;
+        let second = (4 * 3 + 4 * 3 + 4 * 3) * 4 + attention;
+        assert_eq!(inference_bytes(&graph, [5, 3, 3], 4), first + second + 4 * (3 * 4 + 4));
+    }
+}
