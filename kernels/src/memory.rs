@@ -43,7 +43,6 @@ where
     BT: burn_cubecl::element::BoolElement,
 {
     fn memory_probe(device: &Self::Device) -> Option<MemoryProbe> {
-        use cubecl::prelude::Runtime;
         let mut client = R::client(device);
         // CubeCL counts per stream, and every thread has its own: the probe asks about the stream of this thread.
         let stream = client.empty(1).stream;
