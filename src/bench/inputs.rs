@@ -1,4 +1,4 @@
-//! Random features that are the same on every device, and samples of rows.
+//! What the operators are measured on: a relation, random features that are the same on every device, samples of rows.
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
@@ -7,7 +7,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::exact::Matrix;
-use crate::graph::NodeType;
+use super::{BenchOptions, no_edges, usage};
+use crate::error::Result;
+use crate::graph::{Adjacency, HeteroGraph, NodeType};
 use crate::models::device_graph::upload_by_type;
 use crate::models::parameters::to_host;
 
@@ -35,6 +37,27 @@ impl<B: GraphBackend> Stored<B> {
     pub fn tracked(&self) -> Tensor<Autodiff<B>, 2> {
         Tensor::from_inner(self.tensor.clone()).require_grad()
     }
+}
+
+/// The relation that was asked for, else the one with most edges.
+pub fn choose(graph: &HeteroGraph, options: &BenchOptions) -> Result<usize> {
+    let relations = graph.relations();
+    let names = || relations.iter().map(|relation| relation.name.as_str()).collect::<Vec<_>>().join(", ");
+    let id = match &options.relation {
+        Some(name) => relations
+            .iter()
+            .position(|relation| relation.name == *name)
+            .ok_or_else(|| usage("--relation", &names(), &format!("{name:?}"), "without it the largest is taken"))?,
+        None => (0..relations.len())
+            .max_by_key(|&id| relations[id].forward.num_edges())
+            .ok_or_else(|| no_edges(&options.data))?,
+    };
+    if relations[id].forward.num_edges() == 0 { Err(no_edges(&options.data)) } else { Ok(id) }
+}
+
+/// The row with most entries.
+pub fn longest_row(adjacency: &Adjacency) -> u32 {
+    (0..adjacency.num_rows()).max_by_key(|&row| adjacency.degree(row)).unwrap_or_default() as u32
 }
 
 /// `count` distinct rows of `rows`, ascending, `one_more` among them.

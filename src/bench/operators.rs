@@ -12,12 +12,12 @@ use rayon::prelude::*;
 use super::bytes::{self, Shape};
 use super::clock::time;
 use super::exact::{self, Attention};
-use super::inputs::{Stored, mix, sample_rows};
+use super::inputs::{Stored, choose, longest_row, mix, sample_rows};
 use super::memory::peak;
 use super::report::{GraphFacts, Row, error_bound};
-use super::{BenchOptions, Note, no_edges, usage};
+use super::{BenchOptions, Note};
 use crate::error::Result;
-use crate::graph::{Adjacency, Dataset, HeteroGraph, Relation};
+use crate::graph::{Dataset, Relation};
 use crate::models::device_graph;
 use crate::models::parameters::to_host;
 use crate::train::optimiser::dtype;
@@ -307,24 +307,4 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
             None => vec![f32::NAN; rows.len() * of.dims()[1]],
         }
     }
-}
-
-/// The relation that was asked for, else the one with most edges.
-fn choose(graph: &HeteroGraph, options: &BenchOptions) -> Result<usize> {
-    let relations = graph.relations();
-    let names = || relations.iter().map(|relation| relation.name.as_str()).collect::<Vec<_>>().join(", ");
-    let id = match &options.relation {
-        Some(name) => relations
-            .iter()
-            .position(|relation| relation.name == *name)
-            .ok_or_else(|| usage("--relation", &names(), &format!("{name:?}"), "without it the largest is taken"))?,
-        None => (0..relations.len())
-            .max_by_key(|&id| relations[id].forward.num_edges())
-            .ok_or_else(|| no_edges(&options.data))?,
-    };
-    if relations[id].forward.num_edges() == 0 { Err(no_edges(&options.data)) } else { Ok(id) }
-}
-
-fn longest_row(adjacency: &Adjacency) -> u32 {
-    (0..adjacency.num_rows()).max_by_key(|&row| adjacency.degree(row)).unwrap_or_default() as u32
 }
