@@ -85,7 +85,7 @@ fn measure<B: GraphBackend + MemoryBackend>(
         epochs.step(epoch)
     };
     let times = time::<B>(device, runs, &mut next)?;
-    let peak = peak::<B>(device, next)?;
+    let peak = peak::<B, _>(device, next)?;
     Ok(Row::new(name, times).with_edges(epochs.edges()).with_peak(peak))
 }
 
@@ -121,16 +121,16 @@ pub fn inference<B: GraphBackend + MemoryBackend>(
     let graph = DeviceGraph::<B>::upload(host, device)?;
     note("measuring inference");
     let run = || {
-        attention_scores(&model, &graph, &x, None);
-        Ok(())
+        let scored = attention_scores(&model, &graph, &x, None);
+        Ok(scored)
     };
-    let times = time::<B>(device, options.runs, run)?;
+    let times = time::<B>(device, options.runs, || run().map(drop))?;
     let element = storage.size() as u64;
     let bytes = inference_bytes(host, [input, HIDDEN, HIDDEN].map(|width| width as u64), element);
     let row = Row::new("inference", times)
         .with_bytes(bytes, bandwidth)
         .with_edges(2 * host.num_edges())
-        .with_peak(peak::<B>(device, run)?);
+        .with_peak(peak::<B, _>(device, run)?);
     Ok((facts, vec![row]))
 }
 

@@ -126,12 +126,13 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         run: impl Fn() -> T,
     ) -> Result<()> {
         (self.note)(&format!("measuring {name}"));
-        let run = || {
+        let timed = || {
             run();
             Ok(())
         };
-        let times = time::<B>(self.device, self.options.runs, run)?;
-        let mut row = Row::new(name, times).with_bytes(bytes, self.bandwidth).with_peak(peak::<B>(self.device, run)?);
+        let times = time::<B>(self.device, self.options.runs, timed)?;
+        let peak = peak::<B, T>(self.device, || Ok(run()))?;
+        let mut row = Row::new(name, times).with_bytes(bytes, self.bandwidth).with_peak(peak);
         if on_graph {
             row = row.with_edges(self.relation.forward.num_edges());
         }
