@@ -13,10 +13,12 @@
 //! | [`models`] | the two models, graphs on the device, checkpoint files |
 //! | [`score`] | inference and evaluation |
 //! | [`train`] | the loops and what surrounds them |
+//! | [`bench`] | measurements against the memory bandwidth and against f64 |
 //! | [`backend`] | the device, chosen at run time |
 //! | [`cli`] | the commands |
 
 pub mod backend;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod data;

@@ -161,8 +161,18 @@ fn info_says_what_there_is_and_what_auto_takes() {
 #[test]
 fn every_command_explains_itself() {
     let sandbox = Sandbox::new();
-    let commands =
-        ["prepare", "prepare amazon", "synth", "train", "score", "eval", "info", "config show", "config check"];
+    let commands = [
+        "prepare",
+        "prepare amazon",
+        "synth",
+        "train",
+        "score",
+        "eval",
+        "info",
+        "bench",
+        "config show",
+        "config check",
+    ];
     for command in commands {
         let said = sandbox.succeeds(command.split(' ').chain(["--help"]));
         assert!(said.stdout.contains("Usage: graphsieve") && said.stderr.is_empty(), "{command}: {said:?}");

@@ -46,6 +46,7 @@ mod head;
 #[cfg(feature = "cube")]
 mod launch;
 mod linear;
+mod memory;
 mod node_set;
 mod normalise;
 mod pair_dot;
@@ -54,6 +55,7 @@ mod row_index;
 mod rows;
 mod select;
 mod spmm;
+mod start_gradient;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "cube")]
@@ -66,6 +68,7 @@ pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
 pub use gat::{GatBackend, GatConfig, attend, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
+pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
@@ -73,6 +76,7 @@ pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
 pub use select::{SelectBackend, select_rows};
 pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
+pub use start_gradient::backward_from;
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:

@@ -2,6 +2,7 @@
 //!
 //! Results go to stdout, everything else to stderr.
 
+mod bench;
 mod config;
 mod eval;
 mod info;
@@ -41,6 +42,7 @@ enum Command {
     Score(score::Arguments),
     Eval(eval::Arguments),
     Info(info::Arguments),
+    Bench(bench::Arguments),
     Config(config::Arguments),
 }
 
@@ -57,6 +59,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Score(arguments) => score::run(arguments, console),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Info(arguments) => info::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments, console),
         Command::Config(arguments) => config::run(arguments),
     }
 }

@@ -114,7 +114,11 @@ fn streams_into(graph: &HeteroGraph, node_type: usize) -> usize {
     into.len()
 }
 
-fn upload<B: Backend>(relation: &Relation, device: &B::Device) -> Result<Csr<B>> {
+/// Uploads one relation.
+///
+/// # Errors
+/// [`Error::Data`] when it does not fit what the kernels can index.
+pub fn upload<B: Backend>(relation: &Relation, device: &B::Device) -> Result<Csr<B>> {
     let (forward, reverse) = (&relation.forward, &relation.reverse);
     let csr = if relation.is_symmetric() {
         Csr::from_host_symmetric(forward.row_ptr(), forward.col_idx(), device)

@@ -12,8 +12,8 @@ use graphsieve_kernels::testing::{
     Dtype, Fixture, GatInput, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
 };
 use graphsieve_kernels::{
-    Csr, DropEdge, GatConfig, GraphBackend, PairIndex, RowIndex, SpmmConfig, edge_softmax, elu, gat, gather_rows,
-    linear, pair_dot, spmm,
+    Activation, Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, SelfTerm, SpmmConfig,
+    attend, combine, edge_softmax, gat, gather_rows, linear, normalise_rows, pair_dot, row_dots, select_rows, spmm,
 };
 
 /// Whether Vulkan tests run; without a driver they say so, or fail where the environment demands one.
@@ -118,6 +118,7 @@ fn check_spmm<B: GraphBackend>(
     let config = SpmmConfig {
         dst_scale: vector(&u),
         src_scale: vector(&v),
+        own: None,
         drop_edge: scaled.then_some(drop),
         chunk_rows: None,
     };
@@ -433,15 +434,324 @@ pub fn recomputing_changes_nothing<B: GraphBackend>(device: &B::Device) {
     assert!(run(true) == run(false));
 }
 
-pub fn elu_matches_its_definition<B: GraphBackend>(device: &B::Device) {
-    let xs: Vec<f64> = values_in(Dtype::F32, 75, 500).iter().map(|x| x * 3.0).map(|x| x as f32 as f64).collect();
-    let x = up::<Ad<B>, 2>(&xs, [20, 25], Dtype::F32, device).require_grad();
-    let y = elu(x.clone());
-    let want: Vec<f64> = xs.iter().map(|&x| if x > 0.0 { x } else { x.exp_m1() }).collect();
-    assert_close("elu", &down(y.clone().inner()), &want, Dtype::F32, 1);
-    let grads = backward::<B, 2>(y, Dtype::F32);
-    let want: Vec<f64> = xs.iter().zip(probe(500)).map(|(&x, p)| p * if x > 0.0 { 1.0 } else { x.exp() }).collect();
-    assert_close("elu: dx", &gradient::<B, 2>(&x, &grads), &want, Dtype::F32, 1);
+pub fn combine_matches_its_definition<B: GraphBackend>(device: &B::Device) {
+    let (rows, width) = (20, 25);
+    for (dtype, parts, with_bias, activation) in [
+        (Dtype::F32, 1, false, Activation::Elu),
+        (Dtype::F32, 2, true, Activation::Relu),
+        (Dtype::F32, 3, true, Activation::Identity),
+        (Dtype::F32, 4, true, Activation::Elu),
+        (Dtype::F32, 7, true, Activation::Elu),
+        (Dtype::F16, 2, true, Activation::Elu),
+    ] {
+        let name = format!("combine {parts} parts {dtype:?} {activation:?}");
+        let inputs: Vec<Vec<f64>> = (0..parts).map(|p| values_in(dtype, 75 + p, rows * width)).collect();
+        let bias = values_in(Dtype::F32, 90, width);
+        let scale = 0.5;
+        let tracked: Vec<_> =
+            inputs.iter().map(|x| up::<Ad<B>, 2>(x, [rows, width], dtype, device).require_grad()).collect();
+        let tracked_bias = with_bias.then(|| up::<Ad<B>, 1>(&bias, [width], Dtype::F32, device).require_grad());
+        let out = combine(tracked.clone(), tracked_bias.clone(), scale as f32, activation);
+        let sum = |k: usize| {
+            let bias = if with_bias { bias[k % width] } else { 0.0 };
+            scale * (inputs.iter().map(|x| x[k]).sum::<f64>() + bias)
+        };
+        let value = |y: f64| match activation {
+            Activation::Identity => y,
+            Activation::Relu => y.max(0.0),
+            Activation::Elu => {
+                if y > 0.0 {
+                    y
+                } else {
+                    y.exp_m1()
+                }
+            }
+        };
+        let slope = |y: f64| match activation {
+            Activation::Identity => 1.0,
+            Activation::Relu => f64::from(u8::from(y > 0.0)),
+            Activation::Elu => {
+                if y > 0.0 {
+                    1.0
+                } else {
+                    y.exp()
+                }
+            }
+        };
+        let want: Vec<f64> = (0..rows * width).map(|k| value(sum(k))).collect();
+        assert_close(&name, &down(out.clone().inner()), &want, dtype, parts as usize);
+        let grads = backward::<B, 2>(out, dtype);
+        let dx: Vec<f64> =
+            probe(rows * width).iter().enumerate().map(|(k, &p)| scale * dtype.round(p) * slope(sum(k))).collect();
+        for x in &tracked {
+            assert_close(&format!("{name}: dx"), &gradient::<B, 2>(x, &grads), &dx, dtype, 2);
+        }
+        if let Some(bias) = tracked_bias {
+            let want: Vec<f64> = (0..width).map(|c| (0..rows).map(|r| dx[r * width + c]).sum()).collect();
+            assert_close(&format!("{name}: dbias"), &gradient::<B, 1>(&bias, &grads), &want, dtype, rows);
+        }
+    }
+}
+
+pub fn normalised_rows_match_their_definition<B: GraphBackend>(device: &B::Device) {
+    for (width, dtype) in [(1, Dtype::F32), (31, Dtype::F32), (128, Dtype::F32), (200, Dtype::F32), (128, Dtype::F16)] {
+        let rows = 40;
+        let mut xs = values_in(dtype, 77, rows * width);
+        xs[..width].fill(0.0);
+        let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
+        let out = normalise_rows(x.clone());
+        let name = format!("normalise_rows width {width} {dtype:?}");
+        let (mut z, mut dx) = (Vec::new(), Vec::new());
+        let weights = probe(rows * width);
+        for (row, g) in xs.chunks(width).zip(weights.chunks(width)) {
+            let length = (row.iter().map(|v| v * v).sum::<f64>() + 1e-12).sqrt();
+            let unit: Vec<f64> = row.iter().map(|v| v / length).collect();
+            let along: f64 = unit.iter().zip(g).map(|(u, g)| u * g).sum();
+            dx.extend(unit.iter().zip(g).map(|(u, g)| (g - u * along) / length));
+            z.extend(unit);
+        }
+        assert_close(&name, &down(out.clone().inner()), &z, Dtype::F32, width);
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        // The row of zeros has a gradient of 1e6: its own scale would hide every other row.
+        let got = gradient::<B, 2>(&x, &grads);
+        if dtype == Dtype::F32 {
+            assert_close(&format!("{name}: dx of zeros"), &got[..width], &dx[..width], dtype, width);
+        }
+        assert_close(&format!("{name}: dx"), &got[width..], &dx[width..], dtype, width);
+    }
+}
+
+pub fn row_dots_match_the_oracle<B: GraphBackend>(device: &B::Device) {
+    // 192 rows to a partial sum on GPUs, 1024 on the CPU; four vectors to a launch.
+    for (rows, width, count, dtype) in [
+        (1, 1, 1, Dtype::F32),
+        (193, 31, 3, Dtype::F32),
+        (2_100, 128, 4, Dtype::F32),
+        (300, 200, 9, Dtype::F32),
+        (500, 128, 2, Dtype::F16),
+    ] {
+        let name = format!("row_dots {rows} x {width}, {count} vectors, {dtype:?}");
+        let (xs, vs) = (values_in(dtype, 78, rows * width), values_in(Dtype::F32, 79, count * width));
+        let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
+        let v = up::<Ad<B>, 2>(&vs, [count, width], Dtype::F32, device).require_grad();
+        let out = row_dots(x.clone(), v.clone());
+        let transposed: Vec<f64> = (0..width * count).map(|k| vs[k % count * width + k / count]).collect();
+        let want = oracle::linear(&xs, &transposed, &vec![0.0; count], width);
+        assert_close(&name, &down(out.clone().inner()), &want, Dtype::F32, width);
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        let (dx, dv, _) = linear_grad(&xs, &transposed, width, count, &probe(rows * count));
+        let dv: Vec<f64> = (0..width * count).map(|k| dv[k % width * count + k / width]).collect();
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, dtype, count);
+        assert_close(&format!("{name}: dv"), &gradient::<B, 2>(&v, &grads), &dv, Dtype::F32, rows);
+    }
+}
+
+/// Every second node, every third, none and all.
+fn node_lists(nodes: usize) -> [Vec<u32>; 4] {
+    let every = |step: usize| (0..nodes as u32).step_by(step).collect();
+    [every(2), every(3), Vec::new(), every(1)]
+}
+
+pub fn selected_rows_move_between_sets<B: GraphBackend>(device: &B::Device) {
+    let (nodes, width) = (301, 12);
+    for (dtype, width) in [(Dtype::F32, width), (Dtype::F16, 128), (Dtype::F32, 1)] {
+        for from in node_lists(nodes) {
+            for to in node_lists(nodes) {
+                if from.is_empty() {
+                    continue; // Nothing to differentiate.
+                }
+                let xs = values_in(dtype, 83, from.len() * width);
+                let x = up::<Ad<B>, 2>(&xs, [from.len(), width], dtype, device).require_grad();
+                let sets = [&from, &to].map(|list| NodeSet::<Ad<B>>::new(list, nodes, device));
+                assert_eq!(sets[1].to_host(), to);
+                let out = select_rows(x.clone(), Some(&sets[0]), Some(&sets[1]));
+                let place = |node: &u32| from.binary_search(node).ok();
+                let row = |at: Option<usize>, of: &[f64]| match at {
+                    Some(at) => of[at * width..(at + 1) * width].to_vec(),
+                    None => vec![0.0; width],
+                };
+                let want: Vec<f32> = to.iter().flat_map(|node| row(place(node), &xs)).map(|v| v as f32).collect();
+                assert_eq!(down(out.clone().inner()), want, "{} of {} rows", to.len(), from.len());
+                if to.is_empty() {
+                    continue;
+                }
+                let grads = backward::<B, 2>(out, dtype);
+                let g: Vec<f64> = probe(to.len() * width).iter().map(|&p| dtype.round(p)).collect();
+                let want: Vec<f32> =
+                    from.iter().flat_map(|node| row(to.binary_search(node).ok(), &g)).map(|v| v as f32).collect();
+                assert_eq!(gradient::<B, 2>(&x, &grads), want, "gradient, {} of {} rows", to.len(), from.len());
+            }
+        }
+    }
+}
+
+pub fn marks_find_the_sources_of_kept_edges<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures().into_iter().filter(|f| f.num_rows > 0 && f.num_cols > 0) {
+        let csr = csr_of::<B>(&f, device);
+        let (drop, mask) = half_dropped(&f);
+        for wanted in node_lists(f.num_rows) {
+            for (drop_edge, kept) in [(None, oracle::keep_all(&f)), (Some(drop), mask.clone())] {
+                let rows = NodeSet::new(&wanted, f.num_rows, device);
+                let extra = NodeSet::new(&[f.num_cols as u32 - 1], f.num_cols, device);
+                let mut marks = NodeMarks::new(f.num_cols, device);
+                marks.add(&extra);
+                marks.add_sources(&csr.restrict(Some(&rows), None), drop_edge);
+                let set = NodeMarks::into_sets(vec![marks]).remove(0);
+                let reached = |(e, i, j): (usize, usize, usize)| {
+                    (kept[e] && wanted.binary_search(&(i as u32)).is_ok()).then_some(j as u32)
+                };
+                let mut want: Vec<u32> = f.edges().filter_map(reached).chain([f.num_cols as u32 - 1]).collect();
+                want.sort_unstable();
+                want.dedup();
+                assert_eq!(set.to_host(), want, "{}", f.name);
+                assert_eq!(set.len(), want.len(), "{}", f.name);
+            }
+        }
+    }
+    // More than one stretch of marks per launch, and none at all.
+    let nodes = 5_000;
+    for list in node_lists(nodes) {
+        let mut marks = NodeMarks::<B>::new(nodes, device);
+        marks.add(&NodeSet::new(&list, nodes, device));
+        assert_eq!(NodeMarks::into_sets(vec![marks])[0].to_host(), list);
+    }
+}
+
+/// A restricted product or attention is that of the graph whose other edges do not exist.
+pub fn restricted_operators_match_the_oracle<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures().into_iter().filter(|f| f.num_edges() > 0) {
+        for (rows, cols) in [(0, 3), (1, 0), (3, 1), (1, 1)] {
+            let (rows, cols) = (node_lists(f.num_rows)[rows].clone(), node_lists(f.num_cols)[cols].clone());
+            check_restricted::<B>(&f, &rows, &cols, device);
+        }
+    }
+}
+
+fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], device: &B::Device) {
+    let width = 12;
+    let name = format!("{} between {} and {} nodes", f.name, rows.len(), cols.len());
+    // The sub-graph with nodes numbered anew, and its DropEdge fates under the numbers of the whole.
+    let (drop, mask) = half_dropped(f);
+    let mut kept = Vec::new();
+    let part: Vec<Vec<u32>> = (rows.iter())
+        .map(|&i| {
+            let entries = f.row_ptr[i as usize] as usize..f.row_ptr[i as usize + 1] as usize;
+            entries
+                .filter_map(|e| {
+                    let j = cols.binary_search(&f.col_idx[e]).ok()?;
+                    kept.push(mask[e]);
+                    Some(j as u32)
+                })
+                .collect()
+        })
+        .collect();
+    let part = Fixture::from_rows(&name, cols.len(), &part);
+    let sets = (NodeSet::<Ad<B>>::new(rows, f.num_rows, device), NodeSet::<Ad<B>>::new(cols, f.num_cols, device));
+    let csr = csr_of::<Ad<B>>(f, device).restrict(Some(&sets.0), Some(&sets.1));
+    assert_eq!((csr.num_rows(), csr.num_cols()), (rows.len(), cols.len()), "{name}");
+    let xs = values_in(Dtype::F32, 84, cols.len() * width);
+    let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], Dtype::F32, device).require_grad();
+    let weights = probe(rows.len() * width);
+    let (forward_len, reverse_len) = longest(&part);
+
+    // SpMM with scales over the whole graph and a self term.
+    let scale = |seed, n: usize| -> Vec<f64> {
+        values_in(Dtype::F32, seed, n).iter().map(|v| f64::from((v.abs() + 0.1) as f32)).collect()
+    };
+    let (u, v, s) = (scale(85, f.num_rows), scale(86, f.num_cols), scale(87, f.num_rows));
+    let pick = |of: &[f64], nodes: &[u32]| -> Vec<f64> { nodes.iter().map(|&n| of[n as usize]).collect() };
+    let own_nodes = node_lists(f.num_rows)[0].clone();
+    let hs = values_in(Dtype::F32, 88, own_nodes.len() * width);
+    let h = up::<Ad<B>, 2>(&hs, [own_nodes.len(), width], Dtype::F32, device).require_grad();
+    let vector = |values: &[f64]| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device);
+    let config = SpmmConfig {
+        dst_scale: Some(vector(&u)),
+        src_scale: Some(vector(&v)),
+        own: Some(SelfTerm {
+            h: h.clone(),
+            scale: vector(&s),
+            nodes: Some(NodeSet::new(&own_nodes, f.num_rows, device)),
+        }),
+        drop_edge: Some(drop),
+        chunk_rows: Some(7),
+    };
+    let out = spmm(&csr, x.clone(), None, config);
+    let (u_part, v_part) = (pick(&u, rows), pick(&v, cols));
+    let factors = SpmmWeights { dst_scale: Some(&u_part), src_scale: Some(&v_part), edge_weight: None };
+    let mut want = oracle::spmm(&part, &xs, width, &factors, &kept);
+    let mut dh = vec![0.0; hs.len()];
+    for (r, node) in rows.iter().enumerate() {
+        if let Ok(at) = own_nodes.binary_search(node) {
+            for c in 0..width {
+                want[r * width + c] += s[*node as usize] * hs[at * width + c];
+                dh[at * width + c] = s[*node as usize] * weights[r * width + c];
+            }
+        }
+    }
+    assert_close(&format!("spmm {name}"), &down(out.clone().inner()), &want, Dtype::F32, forward_len + 1);
+    let grads = backward::<B, 2>(out, Dtype::F32);
+    let want = spmm_grad(&part, &xs, width, &factors, &kept, &weights);
+    assert_close(&format!("spmm {name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, Dtype::F32, reverse_len);
+    assert_close(&format!("spmm {name}: dh"), &gradient::<B, 2>(&h, &grads), &dh, Dtype::F32, 1);
+
+    // Attention from scores, against attention on the sub-graph.
+    let heads = 3;
+    let (ss, ts) = (values_in(Dtype::F32, 95, rows.len() * heads), values_in(Dtype::F32, 96, cols.len() * heads));
+    let run = |csr: &Csr<Ad<B>>, drop_edge: Option<DropEdge>| {
+        let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], Dtype::F32, device).require_grad();
+        let s = up::<Ad<B>, 2>(&ss, [rows.len(), heads], Dtype::F32, device).require_grad();
+        let t = up::<Ad<B>, 2>(&ts, [cols.len(), heads], Dtype::F32, device).require_grad();
+        let config = GatConfig { drop_edge, ..Default::default() };
+        let out = attend(csr, x.clone(), s.clone(), t.clone(), config);
+        let value = down(out.clone().inner());
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        (value, gradient::<B, 2>(&x, &grads), gradient::<B, 2>(&s, &grads), gradient::<B, 2>(&t, &grads))
+    };
+    let got = run(&csr, Some(drop));
+    // The kept part of the sub-graph as a graph of its own.
+    let mut left = vec![Vec::new(); rows.len()];
+    for (e, i, j) in part.edges().filter(|&(e, _, _)| kept[e]) {
+        let _ = e;
+        left[i].push(j as u32);
+    }
+    let left = Fixture::from_rows("kept", cols.len(), &left);
+    let want = run(&csr_of::<Ad<B>>(&left, device), None);
+    let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
+    let len = left.max_degree().max(left.reverse().0.max_degree()) + width;
+    assert_close(&format!("attend {name}"), &got.0, &wide(want.0), Dtype::F32, len);
+    assert_close(&format!("attend {name}: dx"), &got.1, &wide(want.1), Dtype::F32, len);
+    assert_close(&format!("attend {name}: ds"), &got.2, &wide(want.2), Dtype::F32, len);
+    assert_close(&format!("attend {name}: dt"), &got.3, &wide(want.3), Dtype::F32, len);
+}
+
+/// Attention from scores is that of attention vectors when the scores are theirs, gradients included.
+pub fn attend_equals_gat<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::power_law(16, 200);
+    let (n, d) = (200, 48);
+    let (drop, _) = half_dropped(&f);
+    let csr = csr_of::<Ad<B>>(&f, device);
+    let config = || GatConfig { drop_edge: Some(drop), ..Default::default() };
+    let inputs = || {
+        let h = up::<Ad<B>, 2>(&values_in(Dtype::F32, 97, n * d), [n, d], Dtype::F32, device).require_grad();
+        let a = up::<Ad<B>, 2>(&values_in(Dtype::F32, 98, d), [1, d], Dtype::F32, device).require_grad();
+        let b = up::<Ad<B>, 2>(&values_in(Dtype::F32, 99, d), [1, d], Dtype::F32, device).require_grad();
+        (h, a, b)
+    };
+    let read = |out: Tensor<Ad<B>, 2>, (h, a, b): (Tensor<Ad<B>, 2>, Tensor<Ad<B>, 2>, Tensor<Ad<B>, 2>)| {
+        let value = down(out.clone().inner());
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        [value, gradient::<B, 2>(&h, &grads), gradient::<B, 2>(&a, &grads), gradient::<B, 2>(&b, &grads)]
+    };
+    let (h, a, b) = inputs();
+    let fused = read(gat(&csr, h.clone(), h.clone(), a.clone(), b.clone(), config()), (h, a, b));
+    let (h, a, b) = inputs();
+    let scores = row_dots(h.clone(), Tensor::cat(vec![b.clone(), a.clone()], 0));
+    let (s, t) = (scores.clone().narrow(1, 0, 1), scores.narrow(1, 1, 1));
+    let composed = read(attend(&csr, h.clone(), s, t, config()), (h, a, b));
+    for (k, (fused, composed)) in fused.iter().zip(composed).enumerate() {
+        let want: Vec<f64> = composed.into_iter().map(f64::from).collect();
+        assert_close(&format!("part {k}"), fused, &want, Dtype::F32, f.num_edges());
+    }
 }
 
 pub fn repeating_a_pass_gives_the_same_bytes<B: GraphBackend>(device: &B::Device) {

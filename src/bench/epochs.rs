@@ -1,0 +1,316 @@
+//! Training epochs of both stages, and full-graph inference.
+
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::tensor::Tensor;
+use graphsieve_kernels::{GraphBackend, MemoryBackend};
+
+use super::bytes::{self, Shape};
+use super::clock::time;
+use super::inputs::{mix, uniform};
+use super::memory::peak;
+use super::report::{GraphFacts, Row};
+use super::{BenchOptions, Note, WARM_UP, Work, no_edges};
+use crate::config::{Rows, Stage1Config, Stage2Config, TrainConfig};
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, HeteroGraph};
+use crate::models::attention::{AttentionSpec, TripleStreamGat};
+use crate::models::auto_encoder::{AutoEncoderSpec, TripleStreamGae};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
+use crate::models::parameters::Parameters;
+use crate::score::attention_scores;
+use crate::train::optimiser::{Optimiser, dtype, learning_rate};
+use crate::train::{stage1, stage2};
+
+/// Width of the measured attention network after either layer, as in the shipped configuration.
+const HIDDEN: usize = 128;
+
+/// A training that can be advanced epoch by epoch.
+pub trait Epochs {
+    /// Trains one epoch; epochs count from 1. What is left in the device's queue is waited for by the caller.
+    ///
+    /// # Errors
+    /// What the training reports.
+    fn step(&mut self, epoch: usize) -> Result<()>;
+
+    /// Edges that one epoch visits: those of all relations, once per layer.
+    fn edges(&self) -> usize;
+}
+
+/// A stage's forward passes with the model that they train.
+struct Training<B: GraphBackend, M: AutodiffModule<Autodiff<B>>, F> {
+    model: Option<M>,
+    optimiser: Optimiser<B, M>,
+    loss: F,
+    config: TrainConfig,
+    edges: usize,
+}
+
+impl<B, M, F> Epochs for Training<B, M, F>
+where
+    B: GraphBackend,
+    M: AutodiffModule<Autodiff<B>>,
+    F: FnMut(&M) -> Result<Tensor<Autodiff<B>, 1>>,
+{
+    fn step(&mut self, epoch: usize) -> Result<()> {
+        if let Some(model) = self.model.take() {
+            let loss = (self.loss)(&model)?;
+            self.model = Some(self.optimiser.step(model, loss, learning_rate(&self.config, epoch)));
+        }
+        check_device()
+    }
+
+    fn edges(&self) -> usize {
+        self.edges
+    }
+}
+
+/// The published settings, for as many epochs as are measured.
+fn settings(published: TrainConfig, options: &BenchOptions, rows: Rows) -> TrainConfig {
+    TrainConfig { epochs: WARM_UP + options.runs + 1, precision: options.precision, rows, ..published }
+}
+
+/// The features of a data directory, or random ones where it has none, one matrix per node type.
+fn features<B: GraphBackend>(
+    dataset: &Dataset,
+    options: &BenchOptions,
+    device: &B::Device,
+) -> (Vec<Tensor<B, 2>>, usize) {
+    let (node_types, storage) = (dataset.graph.node_types(), dtype(options.precision));
+    match &dataset.features {
+        Some(features) => {
+            let (values, width) = (features.as_f16(), features.dim());
+            (upload_by_type(node_types, width, storage, device, |k| values[k].to_f32()), width)
+        }
+        None => {
+            let value = |k: usize| uniform(mix(options.seed), k as u64);
+            (upload_by_type(node_types, HIDDEN, storage, device, value), HIDDEN)
+        }
+    }
+}
+
+/// The training of Stage 1 on a data directory, with the published settings.
+fn stage1_epochs<B: GraphBackend>(
+    dataset: &Dataset,
+    options: &BenchOptions,
+    rows: Rows,
+    device: &B::Device,
+) -> Result<Box<dyn Epochs>> {
+    let host = &dataset.graph;
+    let published = Stage1Config::new(&options.data);
+    let config = settings(published.train.clone(), options, rows);
+    let (x, input) = features::<Autodiff<B>>(dataset, options, device);
+    let spec = AutoEncoderSpec {
+        streams: host.streams().into_iter().map(String::from).collect(),
+        node_types: host.node_types().iter().map(|t| t.name.clone()).collect(),
+        input,
+        hidden: HIDDEN,
+        output: HIDDEN,
+    };
+    let model = TripleStreamGae::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
+    let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
+    let edges = 2 * graph.num_edges();
+    let stage = Stage1Config { train: config.clone(), seed: options.seed, ..published };
+    let mut epochs = stage1::Epochs::new(&stage, host, graph, x, 1, device);
+    let data = options.data.clone();
+    let loss = move |model: &TripleStreamGae<Autodiff<B>>| {
+        epochs.next(model).map(|scored| scored.loss).ok_or_else(|| no_edges(&data))
+    };
+    Ok(Box::new(Training { model: Some(model), optimiser: Optimiser::new(&config), loss, config, edges }))
+}
+
+/// The training of Stage 2 on the features and labels of a data directory, with the published settings.
+fn stage2_epochs<B: GraphBackend>(
+    dataset: &Dataset,
+    options: &BenchOptions,
+    rows: Rows,
+    device: &B::Device,
+) -> Result<Box<dyn Epochs>> {
+    let host = &dataset.graph;
+    let labels = dataset.labels.as_ref().ok_or_else(|| {
+        let help = "Stage 2 learns from labels; add labels.npy to the data directory";
+        Error::format(&options.data, "labels.npy", "labelled nodes", "no such file", help)
+    })?;
+    let published = Stage2Config::new(&options.data);
+    let config = settings(published.train.clone(), options, rows);
+    let split = stage2::split_of(host, &labels.entries, &published.split)?;
+    let (x, input) = features::<Autodiff<B>>(dataset, options, device);
+    let spec = attention_spec(host, input);
+    let model = TripleStreamGat::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
+    let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
+    let edges = 2 * graph.num_edges();
+    let stage = Stage2Config { train: config.clone(), seed: options.seed, ..published };
+    let mut epochs = stage2::Epochs::new(&stage, host, graph, x, &split.train, 1, device);
+    let loss = move |model: &TripleStreamGat<Autodiff<B>>| Ok(epochs.next(model).loss);
+    Ok(Box::new(Training { model: Some(model), optimiser: Optimiser::new(&config), loss, config, edges }))
+}
+
+fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {
+    AttentionSpec {
+        streams: host.streams().into_iter().map(String::from).collect(),
+        input,
+        hidden: HIDDEN,
+        output: HIDDEN,
+        heads: 1,
+        negative_slope: 0.2,
+    }
+}
+
+/// Measures the epochs of a stage.
+pub fn training<B: GraphBackend + MemoryBackend>(
+    work: Work,
+    dataset: &Dataset,
+    options: &BenchOptions,
+    device: &B::Device,
+    note: Note,
+) -> Result<(GraphFacts, Vec<Row>)> {
+    let facts = whole_graph(&dataset.graph, options, None)?;
+    let mut measured = Vec::new();
+    for (rows, which) in [(Rows::Reachable, "reachable rows"), (Rows::All, "all rows")] {
+        let name = format!("{} epoch, {which}", work.name());
+        note(&format!("preparing {name}"));
+        let mut epochs = match work {
+            Work::Stage1 => stage1_epochs::<B>(dataset, options, rows, device)?,
+            _ => stage2_epochs::<B>(dataset, options, rows, device)?,
+        };
+        note(&format!("measuring {name}"));
+        measured.push(measure::<B>(&name, epochs.as_mut(), options.runs, device)?);
+    }
+    Ok((facts, measured))
+}
+
+/// Times one epoch after the other; the one whose memory is watched is not among them.
+fn measure<B: GraphBackend + MemoryBackend>(
+    name: &str,
+    epochs: &mut dyn Epochs,
+    runs: usize,
+    device: &B::Device,
+) -> Result<Row> {
+    let mut epoch = 0;
+    let mut next = || {
+        epoch += 1;
+        epochs.step(epoch)
+    };
+    let times = time::<B>(device, runs, &mut next)?;
+    let peak = peak::<B, _>(device, next)?;
+    Ok(Row::new(name, times).with_edges(epochs.edges()).with_peak(peak))
+}
+
+/// Measures the scores of all nodes: the attention network of the shipped configuration with weights from the seed.
+pub fn inference<B: GraphBackend + MemoryBackend>(
+    dataset: &Dataset,
+    options: &BenchOptions,
+    bandwidth: f64,
+    device: &B::Device,
+    note: Note,
+) -> Result<(GraphFacts, Vec<Row>)> {
+    let host = &dataset.graph;
+    let facts = whole_graph(host, options, Some(HIDDEN))?;
+    note("uploading the graph");
+    let storage = dtype(options.precision);
+    let (x, input) = features::<B>(dataset, options, device);
+    let spec = attention_spec(host, input);
+    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
+    let graph = DeviceGraph::<B>::upload(host, device)?;
+    note("measuring inference");
+    let run = || {
+        let scored = attention_scores(&model, &graph, &x, None);
+        Ok(scored)
+    };
+    let times = time::<B>(device, options.runs, || run().map(drop))?;
+    let element = storage.size() as u64;
+    let bytes = inference_bytes(host, [input, HIDDEN, HIDDEN].map(|width| width as u64), element);
+    let row = Row::new("inference", times)
+        .with_bytes(bytes, bandwidth)
+        .with_edges(2 * host.num_edges())
+        .with_peak(peak::<B, _>(device, run)?);
+    Ok((facts, vec![row]))
+}
+
+/// Bytes of both layers of the attention network and of its head, each matrix read or written once: features in, one
+/// projection per stream and node type out, attention of every relation, and the activated sum out.
+fn inference_bytes(graph: &HeteroGraph, widths: [u64; 3], element: u64) -> u64 {
+    let count = |node_type: usize| graph.node_types()[node_type].count as u64;
+    let (relations, nodes) = (graph.relations(), graph.num_nodes() as u64);
+    let projected: u64 = graph
+        .streams()
+        .iter()
+        .flat_map(|stream| (0..graph.node_types().len()).map(move |t| (stream, t)))
+        .filter(|(stream, t)| relations.iter().any(|r| r.stream == **stream && (r.src == *t || r.dst == *t)))
+        .map(|(_, t)| count(t))
+        .sum();
+    let layer = |input: u64, output: u64| -> u64 {
+        let attention = relations.iter().map(|relation| {
+            let edges = relation.forward.num_edges() as u64;
+            let (rows, cols) = (count(relation.dst), count(relation.src));
+            bytes::gat_forward(Shape { rows, cols, edges, kept: edges, channels: output, heads: 1, element })
+        });
+        (nodes * input + projected * output + nodes * output) * element + attention.sum::<u64>()
+    };
+    let head = nodes * (widths[2] * element + 4);
+    layer(widths[0], widths[1]) + layer(widths[1], widths[2]) + head
+}
+
+fn whole_graph(graph: &HeteroGraph, options: &BenchOptions, channels: Option<usize>) -> Result<GraphFacts> {
+    if graph.num_edges() == 0 {
+        return Err(no_edges(&options.data));
+    }
+    let longest = |adjacency: &crate::graph::Adjacency| {
+        (0..adjacency.num_rows()).map(|row| adjacency.degree(row)).max().unwrap_or_default()
+    };
+    Ok(GraphFacts {
+        data: options.data.clone(),
+        relation: None,
+        rows: graph.num_nodes(),
+        cols: graph.num_nodes(),
+        edges: graph.num_edges(),
+        longest_row: graph.relations().iter().map(|relation| longest(&relation.forward)).max().unwrap_or_default(),
+        channels,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::{Flex, FlexDevice};
+
+    use super::*;
+    use crate::bench::WARM_UP;
+    use crate::graph::{Adjacency, RelationSpec};
+
+    /// Remembers which epochs it was asked for.
+    struct Counting(Vec<usize>);
+
+    impl Epochs for Counting {
+        fn step(&mut self, epoch: usize) -> Result<()> {
+            self.0.push(epoch);
+            Ok(())
+        }
+
+        fn edges(&self) -> usize {
+            1_000
+        }
+    }
+
+    #[test]
+    fn epochs_are_measured_in_order_and_each_once() {
+        let mut epochs = Counting(Vec::new());
+        let row = measure::<Flex>("epoch", &mut epochs, 4, &FlexDevice).unwrap();
+        assert_eq!(epochs.0, (1..=WARM_UP + 4 + 1).collect::<Vec<_>>());
+        assert!(row.edges_per_s.is_some_and(|rate| rate > 0.0) && row.bytes.is_none());
+    }
+
+    #[test]
+    fn bytes_of_inference_are_those_counted_by_hand() {
+        // Two destinations with three edges from two sources; one stream.
+        let adjacency = Adjacency::from_edges(2, 2, &[(0, 0), (0, 1), (1, 1)]);
+        let (name, stream) = ("r".to_string(), "r".to_string());
+        let spec = RelationSpec { name, src: 1, dst: 0, stream, primary: true, adjacency };
+        let graph = HeteroGraph::new(vec![("d".into(), 2), ("s".into(), 2)], vec![spec]).unwrap();
+        // A layer of width 3: ids 4 * (3 + 2), gathers 3 * 12, results 2 * 12, scalars 4 * (2 + 4).
+        let attention = 20 + 36 + 24 + 24;
+        // 4 nodes of width 5, then of width 3; each node is projected once and its result written.
+        let first = (4 * 5 + 4 * 3 + 4 * 3) * 4 + attention;
+        let second = (4 * 3 + 4 * 3 + 4 * 3) * 4 + attention;
+        assert_eq!(inference_bytes(&graph, [5, 3, 3], 4), first + second + 4 * (3 * 4 + 4));
+    }
+}

@@ -1,0 +1,96 @@
+//! Peak memory of one run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, thread};
+
+use graphsieve_kernels::{DeviceMemory, MemoryBackend};
+use serde::Serialize;
+
+use super::clock::sync;
+use crate::error::Result;
+
+/// Runs that are watched on a GPU: samples may miss the peak of a single one.
+const WATCHED_RUNS: usize = 3;
+
+/// The most memory that was held during a run, with everything that was there before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Peak {
+    /// On a GPU the largest sample of the bytes in living tensors, on the processor the largest resident set of the
+    /// process, data on the host included.
+    pub bytes: u64,
+    /// What the GPU's allocator took from the driver for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_bytes: Option<u64>,
+}
+
+/// Watches the memory while `run` runs, which is not timed. `None` where the system does not tell.
+///
+/// On a GPU the results of `run` always count; what lives only within it counts when a sample meets it, so the figure
+/// may be somewhat low for a run of microseconds.
+///
+/// # Errors
+/// What `run` reports, or a device that failed.
+pub fn peak<B: MemoryBackend, T>(device: &B::Device, mut run: impl FnMut() -> Result<T>) -> Result<Option<Peak>> {
+    B::memory_cleanup(device);
+    sync::<B>(device)?;
+    let (Some(probe), Some(at_end)) = (B::memory_probe(device), B::memory_probe(device)) else {
+        reset_resident_peak();
+        run()?;
+        return Ok(resident_peak().map(|bytes| Peak { bytes, reserved_bytes: None }));
+    };
+    let done = AtomicBool::new(false);
+    let peak = thread::scope(|scope| {
+        let done = &done;
+        let sampler = scope.spawn(move || {
+            let mut peak = probe();
+            while !done.load(Ordering::Relaxed) {
+                peak = peak.max(probe());
+            }
+            peak.max(probe())
+        });
+        let ran = (0..WATCHED_RUNS).try_fold(DeviceMemory::default(), |peak, _| {
+            let results = run()?;
+            sync::<B>(device)?;
+            let peak = peak.max(at_end());
+            drop(results);
+            Ok(peak)
+        });
+        done.store(true, Ordering::Relaxed);
+        let sampled = sampler.join().unwrap_or_default();
+        ran.map(|peak| peak.max(sampled))
+    })?;
+    Ok((peak != DeviceMemory::default()).then_some(Peak { bytes: peak.in_use, reserved_bytes: Some(peak.reserved) }))
+}
+
+/// Lets the kernel forget earlier peaks; where it does not, the peak is that since the start of the process.
+fn reset_resident_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+fn resident_peak() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::hint::black_box;
+
+    use burn_flex::{Flex, FlexDevice};
+
+    use super::*;
+
+    #[test]
+    fn memory_that_was_given_back_in_between_is_seen() {
+        let touch = |bytes: usize| {
+            let run = || {
+                black_box(vec![1u8; bytes]);
+                Ok(())
+            };
+            peak::<Flex, _>(&FlexDevice, run).unwrap().unwrap().bytes
+        };
+        assert!(touch(256 << 20) >= 256 << 20);
+    }
+}

@@ -1,0 +1,110 @@
+//! `graphsieve bench` on a small marketplace: every row is there, finite and correct.
+
+mod support;
+
+use serde_json::Value;
+use support::Sandbox;
+
+const COMMON: [&str; 8] = ["--data", "data", "--device", "cpu", "--runs", "3", "--format", "json"];
+
+fn bench(sandbox: &Sandbox, work: &str, more: &[&str]) -> Value {
+    let said = sandbox.succeeds([&["bench", work][..], &COMMON, more].concat());
+    assert!(said.stderr.contains("measuring "), "{}", said.stderr);
+    serde_json::from_str(&said.stdout).unwrap()
+}
+
+fn positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|value| value > 0.0 && value.is_finite())
+}
+
+fn check_times(row: &Value) {
+    let of = |name: &str| row[name].as_f64().unwrap();
+    let ordered = ["min_ms", "lower_quartile_ms", "median_ms", "upper_quartile_ms"].map(of);
+    assert!(ordered[0] > 0.0 && ordered.is_sorted(), "{row}");
+    for name in ["first_ms", "bytes", "floor_ms", "ratio"] {
+        assert!(positive(&row[name]), "{name} of {row}");
+    }
+    assert!(!cfg!(target_os = "linux") || positive(&row["peak"]["bytes"]), "{row}");
+}
+
+#[test]
+fn every_operator_is_measured_and_correct_in_every_storage() {
+    let sandbox = Sandbox::with_data();
+    for (dtype, bound) in [("f32", 1e-4), ("f16", 1e-2), ("bf16", 5e-2)] {
+        let report = bench(&sandbox, "kernels", &["--dtype", dtype]);
+        assert_eq!((&report["work"], &report["dtype"], &report["runs"]), (&"kernels".into(), &dtype.into(), &3.into()));
+        assert_eq!((&report["graph"]["relation"], &report["graph"]["rows"]), (&"euu".into(), &260.into()));
+        assert!(positive(&report["copy_gb_per_s"]) && report["device"].as_str().unwrap().starts_with("cpu"));
+        let rows = report["rows"].as_array().unwrap();
+        let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+        let expected = [
+            "copy of the features",
+            "spmm forward",
+            "spmm forward + backward",
+            "gat 1 head forward",
+            "gat 1 head forward + backward",
+            "gat 1 head forward, 15 % kept",
+            "gat 1 head forward + backward, 15 % kept",
+            "gat 4 heads forward",
+            "gat 4 heads forward + backward",
+            "gat 4 heads forward, 15 % kept",
+            "gat 4 heads forward + backward, 15 % kept",
+            "linear forward",
+            "linear forward + dx + dw",
+            "elu forward + backward",
+        ];
+        assert_eq!(names, expected);
+        for row in rows {
+            check_times(row);
+            let (error, on_graph) = (row["error"].as_f64().unwrap(), row["edges_per_s"].is_number());
+            assert!(error <= bound && row["correct"] == true, "{dtype}: {row}");
+            let name = row["name"].as_str().unwrap();
+            assert_eq!(on_graph, name.starts_with("gat") || name.starts_with("spmm"), "{row}");
+        }
+        // Storage that rounds shows it: the f64 computation does not round along.
+        let errors = rows.iter().map(|row| row["error"].as_f64().unwrap());
+        let largest = errors.fold(0.0, f64::max);
+        assert!(dtype == "f32" || largest > 1e-5, "{dtype}: {largest}");
+    }
+}
+
+#[test]
+fn a_relation_between_two_types_and_another_width_are_measured_too() {
+    let sandbox = Sandbox::with_data();
+    let report = bench(&sandbox, "kernels", &["--relation", "eps_T", "--channels", "20"]);
+    let graph = &report["graph"];
+    assert_eq!((&graph["relation"], &graph["rows"], &graph["cols"]), (&"eps_T".into(), &20.into(), &220.into()));
+    assert!(report["rows"].as_array().unwrap().iter().all(|row| row["correct"] == true), "{report}");
+}
+
+#[test]
+fn inference_is_measured_on_the_whole_graph() {
+    let sandbox = Sandbox::with_data();
+    for dtype in ["f32", "f16"] {
+        let report = bench(&sandbox, "inference", &["--dtype", dtype]);
+        assert_eq!((&report["work"], &report["graph"]["rows"]), (&"inference".into(), &500.into()));
+        let [row] = &report["rows"].as_array().unwrap()[..] else { panic!("one row: {report}") };
+        check_times(row);
+        assert!(positive(&row["edges_per_s"]), "{row}");
+    }
+    let table = sandbox.succeeds(["bench", "inference", "--data", "data", "--device", "cpu", "--runs", "1", "--quiet"]);
+    assert!(table.stdout.contains("median ms") && table.stdout.contains("copy"), "{}", table.stdout);
+    assert_eq!(table.stderr, "");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let sandbox = Sandbox::with_data();
+    let refuses = |arguments: &[&str], code: i32, part: &str| sandbox.refuses(arguments, code, &[part]);
+    refuses(&["bench", "everything", "--data", "data"], 2, "[possible values: kernels, stage1, stage2, inference]");
+    refuses(&["bench", "kernels"], 2, "--data");
+    refuses(&["bench", "kernels", "--data", "absent", "--device", "cpu"], 1, "absent: cannot open");
+    let kernels = |more: &[&str], part: &str| {
+        refuses(&[&["bench", "kernels", "--data", "data", "--device", "cpu"], more].concat(), 2, part);
+    };
+    kernels(&["--relation", "epx"], "--relation: expected epu, epu_T, eps, eps_T, euu, found \"epx\"");
+    kernels(&["--channels", "6"], "--channels: expected a multiple of 4");
+    kernels(&["--runs", "0"], "--runs: expected at least 1");
+    kernels(&["--dtype", "f64"], "[possible values: f32, f16, bf16]");
+    kernels(&["--device", "gpu"], "--device");
+}
