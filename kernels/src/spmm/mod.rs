@@ -36,11 +36,11 @@ pub struct SpmmConfig<B: Backend> {
 /// The self term of a convolution, `s_i h_i` for every destination `i`: self-loops that the adjacency does not hold.
 #[derive(Clone, Debug)]
 pub struct SelfTerm<B: Backend> {
-    /// `h`: a row per destination, or per node of `nodes`, of the width and dtype of the sources. Differentiated.
+    /// `h`: a row per node of `nodes`, of the width and dtype of the sources. Differentiated.
     pub h: Tensor<B, 2>,
     /// `s`, f32, one value per destination (of the whole graph). Not differentiated.
     pub scale: Tensor<B, 1>,
-    /// The nodes that `h` has rows for; `None` where these are the destinations of the adjacency at hand.
+    /// The nodes that `h` has rows for; `None` stands for every destination, also where the adjacency is restricted.
     pub nodes: Option<NodeSet<B>>,
 }
 
@@ -195,8 +195,7 @@ pub fn spmm<B: SpmmBackend>(
         check::size(OP, "columns of own.h", check::matrix(OP, "x", &x)[1], width);
         check::vector(OP, "own.scale", &scale, whole.num_rows);
         check::dtype(OP, "own.scale", &scale, DType::F32);
-        // Without a set of its own, `h` has a row for each destination at hand.
-        let nodes = own.nodes.map(|set| set.parts).or_else(|| csr.view().rows);
+        let nodes = own.nodes.map(|set| set.parts);
         check::size(OP, "rows of own.h", nodes.as_ref().map_or(whole.num_rows, |set| set.len), rows);
         OwnRows { h, scale, nodes }
     });
