@@ -8,7 +8,7 @@ use graphsieve_kernels::{GraphBackend, MemoryBackend};
 use super::bytes::{self, Shape};
 use super::clock::time;
 use super::inputs::{mix, uniform};
-use super::memory::peak;
+use super::memory::{WATCHED_RUNS, peak};
 use super::report::{GraphFacts, Row};
 use super::{BenchOptions, Note, WARM_UP, Work, no_edges};
 use crate::config::{Rows, Stage1Config, Stage2Config, TrainConfig};
@@ -67,7 +67,7 @@ where
 
 /// The published settings, for as many epochs as are measured.
 fn settings(published: TrainConfig, options: &BenchOptions, rows: Rows) -> TrainConfig {
-    TrainConfig { epochs: WARM_UP + options.runs + 1, precision: options.precision, rows, ..published }
+    TrainConfig { epochs: WARM_UP + options.runs + WATCHED_RUNS, precision: options.precision, rows, ..published }
 }
 
 /// The features of a data directory, or random ones where it has none, one matrix per node type.

@@ -10,7 +10,7 @@ use super::clock::sync;
 use crate::error::Result;
 
 /// Runs that are watched on a GPU: samples may miss the peak of a single one.
-const WATCHED_RUNS: usize = 3;
+pub const WATCHED_RUNS: usize = 3;
 
 /// The most memory that was held during a run, with everything that was there before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +48,7 @@ pub fn peak<B: MemoryBackend, T>(device: &B::Device, mut run: impl FnMut() -> Re
             }
             peak.max(probe())
         });
+        let stop = Stop(done);
         let ran = (0..WATCHED_RUNS).try_fold(DeviceMemory::default(), |peak, _| {
             let results = run()?;
             sync::<B>(device)?;
@@ -55,11 +56,20 @@ pub fn peak<B: MemoryBackend, T>(device: &B::Device, mut run: impl FnMut() -> Re
             drop(results);
             Ok(peak)
         });
-        done.store(true, Ordering::Relaxed);
+        drop(stop);
         let sampled = sampler.join().unwrap_or_default();
         ran.map(|peak| peak.max(sampled))
     })?;
     Ok((peak != DeviceMemory::default()).then_some(Peak { bytes: peak.in_use, reserved_bytes: Some(peak.reserved) }))
+}
+
+/// Ends the sampling, also when a run panics: the scope waits for its threads.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Lets the kernel forget earlier peaks; where it does not, the peak is that since the start of the process.

@@ -501,23 +501,29 @@ pub fn normalised_rows_match_their_definition<B: GraphBackend>(device: &B::Devic
         let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
         let out = normalise_rows(x.clone());
         let name = format!("normalise_rows width {width} {dtype:?}");
-        let (mut z, mut dx) = (Vec::new(), Vec::new());
+        // A row of one element has no gradient: two equal terms cancel.
+        let (mut z, mut dx, mut terms) = (Vec::new(), Vec::new(), Vec::new());
         let weights = probe(rows * width);
         for (row, g) in xs.chunks(width).zip(weights.chunks(width)) {
             let length = (row.iter().map(|v| v * v).sum::<f64>() + 1e-12).sqrt();
             let unit: Vec<f64> = row.iter().map(|v| v / length).collect();
             let along: f64 = unit.iter().zip(g).map(|(u, g)| u * g).sum();
             dx.extend(unit.iter().zip(g).map(|(u, g)| (g - u * along) / length));
+            terms.extend(unit.iter().zip(g).map(|(u, g)| (g.abs() + (u * along).abs()) / length));
             z.extend(unit);
         }
         assert_close(&name, &down(out.clone().inner()), &z, Dtype::F32, width);
         let grads = backward::<B, 2>(out, Dtype::F32);
         // The row of zeros has a gradient of 1e6: its own scale would hide every other row.
         let got = gradient::<B, 2>(&x, &grads);
+        let check = |what: &str, part: std::ops::Range<usize>| {
+            let (got, want, terms) = (&got[part.clone()], &dx[part.clone()], &terms[part]);
+            assert_close_at_scale(&format!("{name}: {what}"), got, want, terms, dtype, width);
+        };
         if dtype == Dtype::F32 {
-            assert_close(&format!("{name}: dx of zeros"), &got[..width], &dx[..width], dtype, width);
+            check("dx of zeros", 0..width);
         }
-        assert_close(&format!("{name}: dx"), &got[width..], &dx[width..], dtype, width);
+        check("dx", width..rows * width);
     }
 }
 
@@ -720,8 +726,37 @@ fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], de
     let len = left.max_degree().max(left.reverse().0.max_degree()) + width;
     assert_close(&format!("attend {name}"), &got.0, &wide(want.0), Dtype::F32, len);
     assert_close(&format!("attend {name}: dx"), &got.1, &wide(want.1), Dtype::F32, len);
-    assert_close(&format!("attend {name}: ds"), &got.2, &wide(want.2), Dtype::F32, len);
-    assert_close(&format!("attend {name}: dt"), &got.3, &wide(want.3), Dtype::F32, len);
+    // Gradients of scores are differences of sums; their terms give the scale.
+    let (s_terms, t_terms) = score_gradient_terms(&left, &xs, (&ss, &ts), (heads, width / heads), &weights);
+    let (ds, dt) = (wide(want.2), wide(want.3));
+    assert_close_at_scale(&format!("attend {name}: ds"), &got.2, &ds, &s_terms, Dtype::F32, len);
+    assert_close_at_scale(&format!("attend {name}: dt"), &got.3, &dt, &t_terms, Dtype::F32, len);
+}
+
+/// `sum a_ij (|p_ij| + |c_i|)` over the edges of every destination, and of every source, per head.
+fn score_gradient_terms(
+    f: &Fixture,
+    values: &[f64],
+    (score_dst, score_src): (&[f64], &[f64]),
+    (heads, channels): (usize, usize),
+    g: &[f64],
+) -> (Vec<f64>, Vec<f64>) {
+    let input = oracle::AttendInput { values, score_dst, score_src, heads, channels, slope: 0.2 };
+    let attention = oracle::attend(f, &input, &oracle::keep_all(f));
+    let dot = |a: &[f64], i: usize, b: &[f64], j: usize, h: usize| -> f64 {
+        let head = |x: &[f64], row: usize| x[(row * heads + h) * channels..][..channels].to_vec();
+        head(a, i).iter().zip(head(b, j)).map(|(a, b)| a * b).sum()
+    };
+    let (mut dst, mut src) = (vec![0.0; f.num_rows * heads], vec![0.0; f.num_cols * heads]);
+    for (e, i, j) in f.edges() {
+        for h in 0..heads {
+            let (p, c) = (dot(g, i, values, j, h), dot(g, i, &attention.out, i, h));
+            let term = attention.alpha[e * heads + h] * (p.abs() + c.abs());
+            dst[i * heads + h] += term;
+            src[j * heads + h] += term;
+        }
+    }
+    (dst, src)
 }
 
 /// Attention from scores is that of attention vectors when the scores are theirs, gradients included.
