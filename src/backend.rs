@@ -67,6 +67,7 @@ macro_rules! with_backend {
             #[cfg(feature = "cuda")]
             $crate::backend::Device::Cuda(index) => {
                 type $backend = graphsieve_kernels::Cuda;
+                $crate::backend::keep_compiled_kernels(index);
                 let $handle = burn_cuda::CudaDevice::new(index);
                 $body
             }
@@ -80,6 +81,28 @@ macro_rules! with_backend {
     };
 }
 pub(crate) use with_backend;
+
+/// Lets compiled kernels survive the process, so that only the first run on a machine waits for the compiler. They lie in
+/// the user's cache directory, apart for each build of this program and each kind of GPU: CubeCL's keys know neither.
+/// Where there is no place for them, every run compiles.
+#[cfg(feature = "cuda")]
+pub(crate) fn keep_compiled_kernels(index: usize) {
+    let Some(cache) = std::env::var_os("XDG_CACHE_HOME")
+        .map(std::path::PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
+    else {
+        return;
+    };
+    let build = std::env::current_exe().and_then(|program| program.metadata()).ok().and_then(|program| {
+        let built = program.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(format!("{:x}-{:x}", program.len(), built.as_nanos()))
+    });
+    if let (Some(build), Some(model)) = (build, cuda_name(index)) {
+        let model: String = model.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        graphsieve_kernels::device::keep_compiled(&cache.join("graphsieve").join(build).join(model));
+    }
+}
 
 /// Chooses the device for `--device` `auto`, `cpu`, `cuda`, `cuda:N` or `vulkan`.
 ///

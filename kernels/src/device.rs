@@ -35,6 +35,29 @@ pub fn failure() -> Option<String> {
     FAILURE.lock().ok()?.clone()
 }
 
+/// Keeps compiled CUDA kernels in `dir`, which is made. Call it before the first use of a device; later, or where a
+/// `cubecl.toml` names another place, or where `dir` cannot be written, nothing happens. Whether they are kept now.
+///
+/// The kernels in a directory must all be of one build of the program and for one kind of GPU.
+#[cfg(feature = "cuda")]
+pub fn keep_compiled(dir: &std::path::Path) -> bool {
+    use cubecl::config::cache::CacheConfig;
+    use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+
+    if CubeClRuntimeConfig::storage().lock().is_some() {
+        return false;
+    }
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    // CubeCL panics on a directory that it cannot write.
+    let writable = std::fs::create_dir_all(dir).is_ok() && std::fs::File::create(dir.join(".writable")).is_ok();
+    let keeps = config.compilation.cache.is_none() && writable;
+    if keeps {
+        config.compilation.cache = Some(CacheConfig::File(dir.to_path_buf()));
+    }
+    CubeClRuntimeConfig::set(config);
+    keeps
+}
+
 /// A Vulkan adapter.
 #[cfg(feature = "vulkan")]
 #[derive(Clone, Debug)]

@@ -31,6 +31,11 @@ impl<R: CubeRuntime> Rows<R> {
         self.tensor.clone().into_array_arg()
     }
 
+    /// Whether every row starts at a multiple of `vector` elements.
+    pub fn is_aligned_to(&self, vector: usize) -> bool {
+        self.stride.is_multiple_of(vector) && self.offset().is_multiple_of(vector)
+    }
+
     /// First element, in elements of the buffer; vector loads need it aligned.
     fn offset(&self) -> usize {
         self.tensor.handle.offset_start.unwrap_or(0) as usize / self.tensor.dtype.size()

@@ -39,7 +39,7 @@ on_every_backend!(
     gat_equals_edge_softmax_then_spmm,
     pair_dot_matches_the_oracle,
     gather_matches_the_oracle,
-    linear_matches_the_oracle_below_and_above_the_split,
+    linear_matches_the_oracle_for_every_shape,
     masks_agree_with_the_host_in_every_pass,
     chunks_of_rows_change_nothing,
     recomputing_changes_nothing,

@@ -9,7 +9,7 @@ use super::{GatArgs, GatBackend, GatForward, GatScalars};
 use crate::csr::View;
 use crate::drop_edge::DropEdge;
 use crate::flex::{self, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
-use crate::rows::{exp_all, exp_weights, zeroed};
+use crate::rows::{EDGES_PER_BLOCK, exp_all, exp_weights, zeroed};
 
 impl GatBackend for Flex {
     fn gat_forward(
@@ -44,6 +44,11 @@ impl GatBackend for Flex {
             backward::<E>(reverse, &g, &h_src, attention_src.as_ref(), &scalars, args, features)
         })
     }
+}
+
+/// Stretches of a list of edges whose rows fit in L1 together.
+fn runs(edges: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..edges).step_by(EDGES_PER_BLOCK).map(move |start| start..edges.min(start + EDGES_PER_BLOCK))
 }
 
 fn leaky_relu(z: f32, slope: f32) -> f32 {
@@ -88,7 +93,8 @@ fn forward<E: Storage>(
         .enumerate()
         .for_each(|(task, ((out, lse), mut positive))| {
             let (mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width]);
-            let (mut sources, mut scores, mut weights, mut share) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let (mut sources, mut scores) = (Vec::new(), Vec::new());
+            let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
             for (r, out_row) in out.chunks_mut(width).enumerate() {
                 let i = task * block + r;
                 walker.sources(walker.node(i), &mut sources);
@@ -99,20 +105,27 @@ fn forward<E: Storage>(
                     let own = s[i * heads + h];
                     scores.clear();
                     scores.extend(sources.iter().map(|&j| own + t[j as usize * heads + h]));
-                    weights.clear();
-                    weights.extend(scores.iter().map(|&z| leaky_relu(z, args.negative_slope)));
-                    let (max, sum) = exp_weights(&mut weights);
+                    weights[h].clear();
+                    weights[h].extend(scores.iter().map(|&z| leaky_relu(z, args.negative_slope)));
+                    let (max, sum) = exp_weights(&mut weights[h]);
                     lse[r * heads + h] = if sources.is_empty() { f32::MAX } else { max + sum.ln() };
                     let scale = 1.0 / sum;
-                    weights.iter_mut().for_each(|w| *w *= scale);
-                    let (from, head) = (h * channels, h * channels..(h + 1) * channels);
-                    match &mut positive {
-                        None => E::add_rows(&mut acc[head], hs, width, from, &sources, &weights),
-                        Some((_, mass)) => {
-                            positive_share(&weights, &scores, &mut share);
-                            mass[r * heads + h] = share.iter().sum();
+                    weights[h].iter_mut().for_each(|w| *w *= scale);
+                    if let Some((_, mass)) = &mut positive {
+                        positive_share(&weights[h], &scores, &mut share[h]);
+                        mass[r * heads + h] = share[h].iter().sum();
+                    }
+                }
+                // All heads of a run of edges before the next run: the rows are in L1 then.
+                for run in runs(sources.len()) {
+                    for h in 0..heads {
+                        let (from, head) = (h * channels, h * channels..(h + 1) * channels);
+                        let (ids, weights) = (&sources[run.clone()], &weights[h][run.clone()]);
+                        if positive.is_some() {
                             let both = [&mut acc[head.clone()], &mut acc_positive[head]];
-                            E::add_rows_twice(both, hs, width, from, &sources, [&weights, &share]);
+                            E::add_rows_twice(both, hs, width, from, ids, [weights, &share[h][run.clone()]]);
+                        } else {
+                            E::add_rows(&mut acc[head], hs, width, from, ids, weights);
                         }
                     }
                 }
@@ -159,7 +172,8 @@ fn backward<E: Storage>(
     };
     dt.par_chunks_mut(block * heads).zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
         let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
-        let (mut targets, mut scores, mut weights, mut share) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut targets, mut scores) = (Vec::new(), Vec::new());
+        let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
         for (r, dt) in dt.chunks_mut(heads).enumerate() {
             let j = task * block + r;
             walker.sources(walker.node(j), &mut targets);
@@ -167,28 +181,32 @@ fn backward<E: Storage>(
             E::widen(&hs[j * width..(j + 1) * width], &mut own);
             acc.fill(0.0);
             acc_positive.fill(0.0);
+            let slope = |w: f32, positive: f32| positive + args.negative_slope * (w - positive);
             for h in 0..heads {
                 let at = |i: u32| i as usize * heads + h;
                 scores.clear();
                 scores.extend(targets.iter().map(|&i| s[at(i)] + t[j * heads + h]));
-                weights.clear();
-                weights.extend(
-                    scores.iter().zip(&targets).map(|(&z, &i)| leaky_relu(z, args.negative_slope) - lse[at(i)]),
-                );
-                exp_all(&mut weights);
-                positive_share(&weights, &scores, &mut share);
-                let (from, head) = (h * channels, h * channels..(h + 1) * channels);
-                let both = [&mut acc[head.clone()], &mut acc_positive[head.clone()]];
-                E::add_rows_twice(both, gs, width, from, &targets, [&weights, &share]);
-                let slope = |w: f32, positive: f32| positive + args.negative_slope * (w - positive);
-                let centres: f32 = targets
-                    .iter()
-                    .zip(weights.iter().zip(&share))
-                    .map(|(&i, (&w, &p))| slope(w, p) * centre[at(i)])
-                    .sum();
-                let (all, positive) =
-                    (dot(&acc[head.clone()], &own[head.clone()]), dot(&acc_positive[head.clone()], &own[head.clone()]));
-                dt[h] = slope(all, positive) - centres;
+                let logits =
+                    scores.iter().zip(&targets).map(|(&z, &i)| leaky_relu(z, args.negative_slope) - lse[at(i)]);
+                weights[h].clear();
+                weights[h].extend(logits);
+                exp_all(&mut weights[h]);
+                positive_share(&weights[h], &scores, &mut share[h]);
+                let terms = targets.iter().zip(weights[h].iter().zip(&share[h]));
+                dt[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * centre[at(i)]).sum::<f32>();
+            }
+            for run in runs(targets.len()) {
+                for h in 0..heads {
+                    let (from, head) = (h * channels, h * channels..(h + 1) * channels);
+                    let both = [&mut acc[head.clone()], &mut acc_positive[head]];
+                    let weights = [&weights[h][run.clone()], &share[h][run.clone()]];
+                    E::add_rows_twice(both, gs, width, from, &targets[run.clone()], weights);
+                }
+            }
+            for h in 0..heads {
+                let head = h * channels..(h + 1) * channels;
+                let own = &own[head.clone()];
+                dt[h] += slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own));
                 if let Some(attention) = attention {
                     axpy(&mut acc[head.clone()], dt[h], &attention[head]);
                 }

@@ -89,21 +89,33 @@ pub(crate) fn partial_column_sum_kernel<F: Float>(
     }
 }
 
-/// Adds up partial sums, one plane per column.
+/// Columns that a cube adds up, a thread beside the other, and threads that share a column.
+pub(crate) const COLUMNS: usize = 32;
+pub(crate) const SHARES: usize = 8;
+
+/// Adds up partial sums: neighbours read neighbouring columns.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn column_sum_kernel(partial: &Array<f32>, out: &mut Array<f32>, width: usize, num_partials: usize) {
-    let mut column = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while column < width {
-        let mut sum = 0.0f32;
-        let mut p = UNIT_POS_X as usize;
+    let mut shared = SharedMemory::<f32>::new(COLUMNS * SHARES);
+    let x = UNIT_POS_X as usize;
+    let y = UNIT_POS_Y as usize;
+    let column = CUBE_POS * COLUMNS + x;
+    let mut sum = 0.0f32;
+    if column < width {
+        let mut p = y;
         while p < num_partials {
             sum += partial[p * width + column];
-            p += CUBE_DIM_X as usize;
+            p += SHARES;
         }
-        let total = plane_sum(sum);
-        if UNIT_POS_X == 0 {
-            out[column] = total;
+    }
+    shared[y * COLUMNS + x] = sum;
+    sync_cube();
+    if y == 0 && column < width {
+        let mut total = 0.0f32;
+        #[unroll]
+        for share in 0..SHARES {
+            total += shared[share * COLUMNS + x];
         }
-        column += CUBE_COUNT * CUBE_DIM_Y as usize;
+        out[column] = total;
     }
 }

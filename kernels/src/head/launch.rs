@@ -5,10 +5,14 @@ use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
+use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::prelude::*;
 
 use super::HeadBackend;
-use super::kernel::{column_sum_kernel, head_dot_kernel, head_outer_kernel, partial_column_sum_kernel};
+use super::kernel::{
+    COLUMNS, SHARES, column_sum_kernel, head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
+};
 use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector};
 
 /// Rows of one partial column sum: short enough for thousands of planes on millions of rows.
@@ -78,12 +82,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
         }
         let num_partials = x.num_rows.div_ceil(ROWS_PER_PARTIAL);
         let partial = empty(&w, [num_partials, x.width], DType::F32);
-        let out = empty(&w, [1, x.width], DType::F32);
-        let geometry = PlanePerRow::of(&out.client);
+        let geometry = PlanePerRow::of(&partial.client);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             partial_column_sum_kernel::launch_unchecked::<R>(
-                &out.client,
+                &partial.client,
                 geometry.count(num_partials),
                 geometry.dim,
                 address(&[&x.tensor, &w, &partial]),
@@ -98,17 +101,27 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
                 num_partials,
                 x.tensor.dtype.into(),
             );
-            column_sum_kernel::launch_unchecked::<R>(
-                &out.client,
-                geometry.count(x.width),
-                geometry.dim,
-                address(&[&partial, &out]),
-                partial.clone().into_array_arg(),
-                out.clone().into_array_arg(),
-                x.width,
-                num_partials,
-            );
         }
-        out
+        column_sums(partial)
     }
+}
+
+/// The column sums of `[partials, width]`, `[1, width]`, in a fixed order.
+pub(crate) fn column_sums<R: CubeRuntime>(partial: CubeTensor<R>) -> CubeTensor<R> {
+    let (num_partials, width) = (partial.meta.shape()[0], partial.meta.shape()[1]);
+    let out = empty(&partial, [1, width], DType::F32);
+    // SAFETY: the loops end at the sizes of the matrix.
+    unsafe {
+        column_sum_kernel::launch_unchecked::<R>(
+            &out.client,
+            CubeCount::Static(width.div_ceil(COLUMNS) as u32, 1, 1),
+            CubeDim { x: COLUMNS as u32, y: SHARES as u32, z: 1 },
+            address(&[&partial]),
+            partial.clone().into_array_arg(),
+            out.clone().into_array_arg(),
+            width,
+            num_partials,
+        );
+    }
+    out
 }

@@ -4,9 +4,12 @@
 
 mod cpu;
 #[cfg(feature = "cube")]
-pub(crate) mod kernel;
+mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
+
+#[cfg(feature = "cube")]
+pub(crate) use launch::column_sums;
 
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;

@@ -1,6 +1,6 @@
-//! `dx = dy w^T`, `dw = x^T dy` in batches of rows.
+//! `dx = dy w^T`, `dw = x^T dy`, `db` the column sum of `dy`.
 
-use burn::tensor::{DType, Shape, Slice};
+use burn::tensor::{DType, Shape};
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
@@ -9,11 +9,6 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::LinearBackend;
-
-/// Batches of the weight gradient: enough independent products for every multiprocessor of a large GPU.
-const BATCHES: usize = 512;
-/// Below this many rows per batch the plain product is as fast.
-const MIN_ROWS_PER_BATCH: usize = 64;
 
 #[derive(Debug)]
 struct Linear;
@@ -31,7 +26,7 @@ impl<B: LinearBackend> Backward<B, 3> for Linear {
         }
         if let (Some(node), Some(x)) = (weight_node, x) {
             let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
-            grads.register::<B>(node.id, weight_gradient::<B>(x, g.clone()));
+            grads.register::<B>(node.id, B::weight_gradient(x, g.clone()));
         }
         if let (Some(node), Some(weight)) = (x_node, weight) {
             let weight = checkpointer.retrieve_node_output::<FloatTensor<B>>(weight);
@@ -48,32 +43,15 @@ fn bias_gradient<B: LinearBackend>(g: FloatTensor<B>) -> FloatTensor<B> {
     if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) }
 }
 
-fn weight_gradient<B: LinearBackend>(x: FloatTensor<B>, g: FloatTensor<B>) -> FloatTensor<B> {
-    let ([n, k], [_, m]) = ([x.shape()[0], x.shape()[1]], [g.shape()[0], g.shape()[1]]);
-    let per_batch = n / BATCHES;
-    if per_batch < MIN_ROWS_PER_BATCH {
-        return B::product(B::float_transpose(x), g);
-    }
-    let main = per_batch * BATCHES;
-    let rows = |t: &FloatTensor<B>, from: usize, to: usize, width: usize| {
-        B::float_slice(t.clone(), &[Slice::from(from..to), Slice::from(0..width)])
-    };
-    let batched =
-        |t: &FloatTensor<B>, width| B::float_reshape(rows(t, 0, main, width), Shape::new([BATCHES, per_batch, width]));
-    let partial = B::product(B::float_swap_dims(batched(&x, k), 1, 2), batched(&g, m));
-    // Hundreds of partial products: add them in f32 whatever the storage.
-    let dtype = partial.dtype();
-    let partial = if dtype == DType::F32 { partial } else { B::float_cast(partial, DType::F32.into()) };
-    let sum = B::float_reshape(B::float_sum_dim(partial, 0), Shape::new([k, m]));
-    let sum = if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) };
-    if main == n {
-        return sum;
-    }
-    let rest = B::product(B::float_transpose(rows(&x, main, n, k)), rows(&g, main, n, m));
-    B::float_add(sum, rest)
-}
-
 impl<B: LinearBackend, C: CheckpointStrategy> LinearBackend for Autodiff<B, C> {
+    fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::from_inner(B::product(x.primitive, w.primitive))
+    }
+
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::from_inner(B::weight_gradient(x.primitive, g.primitive))
+    }
+
     fn project(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
         let out = B::project(x.primitive.clone(), weight.primitive.clone(), bias.as_ref().map(|b| b.primitive.clone()));
         // Without a bias its place is taken by a constant, which gets no gradient.

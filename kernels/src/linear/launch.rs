@@ -1,49 +1,136 @@
-//! Matrix products on CubeCL devices with a strategy that is fixed before the launch: nothing is benchmarked.
+//! Matrix products on CubeCL devices with a kernel that is fixed before the launch: nothing is benchmarked.
 
-use burn::tensor::DType;
+use burn::tensor::{DType, Shape};
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
-use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
+use cubecl::prelude::*;
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
 use super::LinearBackend;
-use crate::launch::empty;
+use super::kernel::{SIDE, TILE, VECTOR, partial_gram_kernel, tall_product_kernel};
+use crate::head::column_sums;
+use crate::launch::{Rows, address, empty};
+
+/// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
+const MAX_STRETCHES: usize = 512;
+/// Rows of a stretch, at least.
+const MIN_ROWS: usize = 256;
+/// Rows from which tensor cores are worth their padding.
+const MIN_TALL: usize = 1024;
+
+const CUBE: CubeDim = CubeDim { x: SIDE as u32, y: SIDE as u32, z: 1 };
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBackend for CubeBackend<R, F, I, BT> {
-    fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        let dtype = lhs.dtype;
-        let rank = lhs.meta.shape().num_dims();
-        let mut shape = lhs.meta.shape().clone();
-        shape[rank - 1] = rhs.meta.shape()[rank - 1];
-        let out = empty(&lhs, shape, dtype);
+    fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (rows, columns, dtype) = (x.meta.shape()[0], w.meta.shape()[1], x.dtype);
+        let out = empty(&x, [rows, columns], dtype);
         if out.meta.shape().num_elements() == 0 {
             return out;
         }
-        if dtype == DType::F32 {
-            full_precision(lhs, rhs, out)
-        } else {
-            // Tensor cores where there are some; they add up in f32.
-            matmul(lhs, rhs, Some(out), MatmulStrategy::Cube, dtype).expect("the shapes of a product were checked")
+        // Tensor cores add up in f32, but would round f32 inputs to 10 bits (tf32).
+        if dtype != DType::F32 && rows >= MIN_TALL {
+            let cores = Strategy::SimpleCyclicMma(Default::default());
+            if launch(&cores, &x, &w, &out).is_ok() {
+                return out;
+            }
         }
+        let (x, w) = (Rows::of(x), Rows::of(into_contiguous(w)));
+        if !fits(&x) || !fits(&w) {
+            let units = Strategy::SimpleUnit(Default::default());
+            launch(&units, &x.tensor, &w.tensor, &out).expect("a product without tensor cores runs on every device");
+            return out;
+        }
+        let tiles = rows.div_ceil(TILE).min(1 << 15) as u32;
+        // SAFETY: every load and store is guarded by the sizes of its matrix.
+        unsafe {
+            tall_product_kernel::launch_unchecked::<R>(
+                &out.client,
+                CubeCount::Static(tiles, columns.div_ceil(TILE) as u32, 1),
+                CUBE,
+                address(&[&x.tensor, &w.tensor, &out]),
+                VECTOR,
+                x.arg(),
+                w.arg(),
+                out.clone().into_array_arg(),
+                x.stride / VECTOR,
+                w.stride / VECTOR,
+                rows,
+                x.width / VECTOR,
+                columns / VECTOR,
+                [dtype.into(), w.tensor.dtype.into()],
+            );
+        }
+        out
+    }
+
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
+        let dtype = x.dtype;
+        let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
+        if rows == 0 {
+            return Self::float_zeros(Shape::new([height, width]), &x.device, dtype.into());
+        }
+        let (x, g) = (Rows::of(x), Rows::of(g));
+        let sum = if fits(&x) && fits(&g) {
+            let per_stretch = rows.div_ceil(MAX_STRETCHES).max(MIN_ROWS);
+            let stretches = rows.div_ceil(per_stretch);
+            let partial = empty(&x.tensor, [stretches, height * width], DType::F32);
+            // SAFETY: every load and store is guarded by the sizes of its matrix.
+            unsafe {
+                partial_gram_kernel::launch_unchecked::<R>(
+                    &partial.client,
+                    CubeCount::Static(stretches as u32, height.div_ceil(TILE) as u32, width.div_ceil(TILE) as u32),
+                    CUBE,
+                    address(&[&x.tensor, &g.tensor, &partial]),
+                    VECTOR,
+                    x.arg(),
+                    g.arg(),
+                    partial.clone().into_array_arg(),
+                    x.stride / VECTOR,
+                    g.stride / VECTOR,
+                    rows,
+                    per_stretch,
+                    height / VECTOR,
+                    width / VECTOR,
+                    dtype.into(),
+                );
+            }
+            Self::float_reshape(column_sums(partial), Shape::new([height, width]))
+        } else {
+            Self::float_matmul(Self::float_transpose(wide::<R>(x.tensor)), wide::<R>(g.tensor))
+        };
+        if dtype == DType::F32 { sum } else { Self::float_cast(sum, dtype.into()) }
     }
 }
 
-/// A product in true f32: tensor cores would round the inputs to 10 bits (tf32).
-fn full_precision<R: CubeRuntime>(lhs: CubeTensor<R>, rhs: CubeTensor<R>, out: CubeTensor<R>) -> CubeTensor<R> {
-    let dtype = DType::F32.into();
+/// Whether the rows can be read by vectors of four.
+fn fits<R: CubeRuntime>(rows: &Rows<R>) -> bool {
+    rows.width.is_multiple_of(VECTOR) && rows.is_aligned_to(VECTOR)
+}
+
+fn wide<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
+    if tensor.dtype == DType::F32 { tensor } else { cast(tensor, DType::F32) }
+}
+
+fn launch<R: CubeRuntime>(
+    strategy: &Strategy,
+    lhs: &CubeTensor<R>,
+    rhs: &CubeTensor<R>,
+    out: &CubeTensor<R>,
+) -> Result<(), MatmulSetupError> {
+    let dtype = out.dtype.into();
     let mut elems = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
     launch_ref(
-        &Strategy::SimpleUnit(Default::default()),
+        strategy,
         &out.client,
-        InputBinding::new(lhs.binding(), dtype),
-        InputBinding::new(rhs.binding(), dtype),
+        InputBinding::new(lhs.clone().binding(), dtype),
+        InputBinding::new(rhs.clone().binding(), dtype),
         out.clone().binding(),
         &mut elems,
     )
-    .expect("a product without tensor cores runs on every device");
-    out
 }

@@ -1,6 +1,9 @@
 //! Dense projection of very many rows.
 
 mod autodiff;
+mod cpu;
+#[cfg(feature = "cube")]
+mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
@@ -12,11 +15,13 @@ use crate::head::HeadBackend;
 
 /// Backends with [`linear`].
 pub trait LinearBackend: HeadBackend {
-    /// The matrix product of two matrices or of two batches of matrices, without gradient; f32 is full f32.
+    /// `x w` for an `x` of many rows and a small `w`, without gradient; f32 is full f32.
     #[doc(hidden)]
-    fn product(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::float_matmul(lhs, rhs)
-    }
+    fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `x^T g` of two matrices of many rows; sums of rows are f32 in a fixed order.
+    #[doc(hidden)]
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// `x w + b`, recorded for the backward pass where the backend differentiates; the bias is `[1, m]`.
     #[doc(hidden)]
@@ -29,12 +34,10 @@ pub trait LinearBackend: HeadBackend {
     }
 }
 
-impl LinearBackend for burn_flex::Flex {}
-
 /// Projects every row: `y = x w + b`.
 ///
 /// The same as a matrix product followed by a sum, but for the gradient of `w`: the product of a `[k, n]` with an
-/// `[n, m]` matrix keeps few output tiles busy when `n` is in the millions, so it is split along `n` into batches whose
+/// `[n, m]` matrix keeps few output tiles busy when `n` is in the millions, so it is split along `n` into stretches whose
 /// partial products are added in f32. The gradient of `b` is a column sum in the same manner.
 ///
 /// # Shapes

@@ -9,7 +9,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::RowDotsBackend;
 use super::kernel::{gradient_kernel, partial_sums_kernel, row_dots_kernel};
-use crate::head::kernel::column_sum_kernel;
+use crate::head::column_sums;
 use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
 
 /// Rows of one partial sum: short enough for thousands of planes on millions of rows.
@@ -82,19 +82,18 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         if x.num_rows == 0 {
             return Self::float_zeros([count, x.width].into(), &x.tensor.device, DType::F32.into());
         }
-        let out = empty(&g, [count, x.width], DType::F32);
-        if out.shape().num_elements() == 0 {
-            return out;
+        if count * x.width == 0 {
+            return empty(&g, [count, x.width], DType::F32);
         }
         let num_partials = x.num_rows.div_ceil(ROWS_PER_PARTIAL);
         let partial = empty(&g, [num_partials, count * x.width], DType::F32);
         let v = vector_width(x.width, &[&x]);
-        let geometry = PlanePerRow::of(&out.client);
+        let geometry = PlanePerRow::of(&partial.client);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             for first in (0..count).step_by(BLOCK) {
                 partial_sums_kernel::launch_unchecked::<R>(
-                    &out.client,
+                    &partial.client,
                     geometry.count(num_partials),
                     geometry.dim,
                     address(&[&x.tensor, &g, &partial]),
@@ -114,17 +113,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
                     x.tensor.dtype.into(),
                 );
             }
-            column_sum_kernel::launch_unchecked::<R>(
-                &out.client,
-                geometry.count(count * x.width),
-                geometry.dim,
-                address(&[&partial, &out]),
-                partial.clone().into_array_arg(),
-                out.clone().into_array_arg(),
-                count * x.width,
-                num_partials,
-            );
         }
-        out
+        Self::float_reshape(column_sums(partial), [count, x.width].into())
     }
 }

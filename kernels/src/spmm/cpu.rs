@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
-use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
+use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, with_storage};
 use crate::row_index::Groups;
 use crate::rows::zeroed;
 
@@ -159,19 +159,17 @@ fn weight_gradient<E: Storage>(
         .into_par_iter()
         .with_min_len(ROWS_PER_TASK)
         .map(|i| {
-            let (mut own, mut scratch) = (vec![0f32; d], vec![0f32; d]);
+            let mut own = vec![0f32; d];
             E::widen(&gs[i * d..(i + 1) * d], &mut own);
-            row_ptr
-                .row(i)
-                .map(|e| {
-                    let j = col_idx[e] as usize;
-                    if args.drop_edge.is_some_and(|drop| !drop.keeps(i as u32, j as u32)) {
-                        return 0.0;
-                    }
-                    let uv = dst_scale.map_or(1.0, |u| u[i]) * src_scale.map_or(1.0, |v| v[j]);
-                    uv * dot(&own, E::row(&xs[j * d..(j + 1) * d], &mut scratch))
-                })
-                .collect()
+            let sources: Vec<u32> = col_idx[row_ptr.row(i)].iter().map(|&j| j as u32).collect();
+            let mut products = vec![0f32; sources.len()];
+            E::dot_rows(&mut products, &own, xs, d, 0, &sources);
+            for (product, &j) in products.iter_mut().zip(&sources) {
+                let kept = args.drop_edge.is_none_or(|drop| drop.keeps(i as u32, j));
+                let uv = dst_scale.map_or(1.0, |u| u[i]) * src_scale.map_or(1.0, |v| v[j as usize]);
+                *product = if kept { uv * *product } else { 0.0 };
+            }
+            products
         })
         .collect();
     flex::tensor(rows.concat(), [topology.num_edges])

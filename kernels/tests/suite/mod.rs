@@ -341,24 +341,35 @@ pub fn gather_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     }
 }
 
-pub fn linear_matches_the_oracle_below_and_above_the_split<B: GraphBackend>(device: &B::Device) {
-    // 512 batches of at least 64 rows: 32,768 is the first size that is split, 33,000 leaves a remainder.
-    for rows in [1, 100, 32_767, 32_768, 33_000] {
-        let (k, m) = (12, 9);
-        let (xs, ws, bs) =
-            (values_in(Dtype::F32, 61, rows * k), values_in(Dtype::F32, 62, k * m), values_in(Dtype::F32, 63, m));
-        let x = up::<Ad<B>, 2>(&xs, [rows, k], Dtype::F32, device).require_grad();
-        let w = up::<Ad<B>, 2>(&ws, [k, m], Dtype::F32, device).require_grad();
-        let b = up::<Ad<B>, 1>(&bs, [m], Dtype::F32, device).require_grad();
-        let out = linear(x.clone(), w.clone(), Some(b.clone()));
-        let name = format!("linear {rows} rows");
-        assert_close(&name, &down(out.clone().inner()), &oracle::linear(&xs, &ws, &bs, k), Dtype::F32, k);
-        let grads = backward::<B, 2>(out, Dtype::F32);
-        let (dx, dw, db) = linear_grad(&xs, &ws, k, m, &probe(rows * m));
-        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, Dtype::F32, m);
-        assert_close(&format!("{name}: dw"), &gradient::<B, 2>(&w, &grads), &dw, Dtype::F32, rows);
-        assert_close(&format!("{name}: db"), &gradient::<B, 1>(&b, &grads), &db, Dtype::F32, rows);
+pub fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device) {
+    // Rows: tiles of 128, stretches of 256 and more; on the CPU 512 stretches of at least 64, so that 32,768 is the first
+    // size that is split and 33,000 leaves a remainder.
+    for rows in [1, 100, 257, 32_767, 32_768, 33_000] {
+        check_linear::<B>(rows, 12, 9, Dtype::F32, device);
     }
+    // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and tensor cores from 1,024 rows on.
+    for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1)] {
+        check_linear::<B>(700, k, m, Dtype::F32, device);
+    }
+    check_linear::<B>(300, 128, 128, Dtype::F16, device);
+    check_linear::<B>(2_000, 128, 128, Dtype::F16, device);
+    check_linear::<B>(2_000, 384, 128, Dtype::F16, device);
+}
+
+fn check_linear<B: GraphBackend>(rows: usize, k: usize, m: usize, dtype: Dtype, device: &B::Device) {
+    let (xs, ws, bs) = (values_in(dtype, 61, rows * k), values_in(dtype, 62, k * m), values_in(dtype, 63, m));
+    let x = up::<Ad<B>, 2>(&xs, [rows, k], dtype, device).require_grad();
+    let w = up::<Ad<B>, 2>(&ws, [k, m], dtype, device).require_grad();
+    let b = up::<Ad<B>, 1>(&bs, [m], dtype, device).require_grad();
+    let out = linear(x.clone(), w.clone(), Some(b.clone()));
+    let name = format!("linear {rows} rows, {k} to {m}, {dtype:?}");
+    assert_close(&name, &down(out.clone().inner()), &oracle::linear(&xs, &ws, &bs, k), dtype, k);
+    let grads = backward::<B, 2>(out, dtype);
+    let rounded_probe: Vec<f64> = probe(rows * m).iter().map(|&p| dtype.round(p)).collect();
+    let (dx, dw, db) = linear_grad(&xs, &ws, k, m, &rounded_probe);
+    assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, dtype, m);
+    assert_close(&format!("{name}: dw"), &gradient::<B, 2>(&w, &grads), &dw, dtype, rows);
+    assert_close(&format!("{name}: db"), &gradient::<B, 1>(&b, &grads), &db, dtype, rows);
 }
 
 /// Reads the mask of a pass off its result: with features of one and no scaling, a row sums to its kept entries, and

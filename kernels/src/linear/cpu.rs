@@ -1,0 +1,46 @@
+//! Matrix products on the CPU: those of Burn.
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Shape, Slice};
+use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
+use burn_flex::Flex;
+
+use super::LinearBackend;
+
+/// Stretches of rows whose products are independent: the threads share them.
+const STRETCHES: usize = 512;
+/// Below this many rows per stretch the plain product is as fast.
+const MIN_ROWS: usize = 64;
+
+impl LinearBackend for Flex {
+    fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_matmul(x, w)
+    }
+
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
+        let ([n, k], [_, m]) = ([x.shape()[0], x.shape()[1]], [g.shape()[0], g.shape()[1]]);
+        let per_stretch = n / STRETCHES;
+        if per_stretch < MIN_ROWS {
+            return Self::float_matmul(Self::float_transpose(x), g);
+        }
+        let main = per_stretch * STRETCHES;
+        let rows = |t: &FloatTensor<Self>, from: usize, to: usize, width: usize| {
+            Self::float_slice(t.clone(), &[Slice::from(from..to), Slice::from(0..width)])
+        };
+        let batched = |t: &FloatTensor<Self>, width| {
+            Self::float_reshape(rows(t, 0, main, width), Shape::new([STRETCHES, per_stretch, width]))
+        };
+        let partial = Self::float_matmul(Self::float_swap_dims(batched(&x, k), 1, 2), batched(&g, m));
+        // Hundreds of partial products: add them in f32 whatever the storage.
+        let dtype = partial.dtype();
+        let partial = if dtype == DType::F32 { partial } else { Self::float_cast(partial, DType::F32.into()) };
+        let sum = Self::float_reshape(Self::float_sum_dim(partial, 0), Shape::new([k, m]));
+        let sum = if dtype == DType::F32 { sum } else { Self::float_cast(sum, dtype.into()) };
+        if main == n {
+            return sum;
+        }
+        let rest = Self::float_matmul(Self::float_transpose(rows(&x, main, n, k)), rows(&g, main, n, m));
+        Self::float_add(sum, rest)
+    }
+}

@@ -1,0 +1,391 @@
+//! What the loops are written over: registers of the instruction sets, and the choice among these at run time.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use half::{bf16, f16};
+
+/// A number that [`Vector`]s load and store.
+///
+/// # Safety
+/// The value of all zero bytes is valid, and is zero.
+pub unsafe trait Element: Copy + Default + Send + Sync {
+    /// `V::LANES` elements, widened.
+    ///
+    /// # Safety
+    /// That of [`Vector`].
+    unsafe fn load<V: Vector>(from: *const Self) -> V;
+    /// Writes `V::LANES` elements, rounded to nearest even.
+    ///
+    /// # Safety
+    /// That of [`Vector`].
+    unsafe fn store<V: Vector>(v: V, to: *mut Self);
+}
+
+// SAFETY: 0.0 is all zero bytes.
+unsafe impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const f32) -> V {
+        unsafe { V::load(from) }
+    }
+    #[inline(always)]
+    unsafe fn store<V: Vector>(v: V, to: *mut f32) {
+        unsafe { v.store(to) }
+    }
+}
+
+// SAFETY: 0.0 is all zero bytes.
+unsafe impl Element for f16 {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const f16) -> V {
+        unsafe { V::load_f16(from) }
+    }
+    #[inline(always)]
+    unsafe fn store<V: Vector>(v: V, to: *mut f16) {
+        unsafe { v.store_f16(to) }
+    }
+}
+
+// SAFETY: 0.0 is all zero bytes.
+unsafe impl Element for bf16 {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const bf16) -> V {
+        unsafe { V::load_bf16(from) }
+    }
+    #[inline(always)]
+    unsafe fn store<V: Vector>(v: V, to: *mut bf16) {
+        let mut lanes = [0f32; MAX_LANES];
+        unsafe { v.store(lanes.as_mut_ptr()) };
+        for (l, lane) in lanes[..V::LANES].iter().enumerate() {
+            let bits = lane.to_bits();
+            let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16;
+            // Rounding could carry a NaN over into infinity.
+            let quiet = bits >> 16 | 0x40;
+            let narrow = if lane.is_nan() { quiet } else { rounded };
+            unsafe { to.add(l).write(bf16::from_bits(narrow as u16)) };
+        }
+    }
+}
+
+/// The widest [`Vector`].
+pub const MAX_LANES: usize = 16;
+
+/// A register of f32 of one instruction set.
+///
+/// # Safety
+/// Its methods may run only where that instruction set is enabled, which [`dispatch`] sees to. They read and write
+/// `LANES` elements, at any alignment.
+pub trait Vector: Copy {
+    /// Numbers in a register.
+    const LANES: usize;
+    /// Registers that may hold sums, leaving some for operands.
+    const SUMS: usize;
+    /// `value` in all lanes.
+    unsafe fn splat(value: f32) -> Self;
+    /// As stored.
+    unsafe fn load(from: *const f32) -> Self;
+    /// Widened.
+    unsafe fn load_f16(from: *const f16) -> Self;
+    /// Widened.
+    unsafe fn load_bf16(from: *const bf16) -> Self;
+    /// As it is.
+    unsafe fn store(self, to: *mut f32);
+    /// Rounded to nearest even.
+    unsafe fn store_f16(self, to: *mut f16);
+    /// `self * factor + sum`.
+    unsafe fn mul_add(self, factor: Self, sum: Self) -> Self;
+    /// The sums of the lanes of four registers.
+    unsafe fn sums(of: [Self; 4]) -> [f32; 4];
+    /// `a * b + c`, fused where that is one instruction.
+    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32;
+    /// Writes to `to` those of `ids` whose hash is below `threshold`; returns how many. All lanes may be written.
+    #[inline(always)]
+    unsafe fn keep(ids: &[i32; MAX_LANES], hash: &[u32; MAX_LANES], threshold: u32, to: *mut u32) -> usize {
+        let mut len = 0;
+        for (&id, &hash) in ids.iter().zip(hash) {
+            // Written in any case, and overwritten unless kept: no branch to mispredict.
+            // SAFETY: `len` is below the number of lanes.
+            unsafe { to.add(len).write(id as u32) };
+            len += usize::from(hash < threshold);
+        }
+        len
+    }
+}
+
+// SAFETY of the blocks in all implementations: the contract of Vector.
+#[cfg(target_arch = "x86_64")]
+impl Vector for __m512 {
+    const LANES: usize = 16;
+    const SUMS: usize = 16;
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { _mm512_storeu_ps(to, self) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16) {
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self)) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
+        unsafe { _mm512_fmadd_ps(self, factor, sum) }
+    }
+    #[inline(always)]
+    unsafe fn sums(of: [Self; 4]) -> [f32; 4] {
+        unsafe {
+            let mut halves = [_mm256_setzero_ps(); 4];
+            for r in 0..4 {
+                halves[r] = _mm256_add_ps(_mm512_castps512_ps256(of[r]), _mm512_extractf32x8_ps::<1>(of[r]));
+            }
+            __m256::sums(halves)
+        }
+    }
+    #[inline(always)]
+    unsafe fn keep(ids: &[i32; 16], hash: &[u32; 16], threshold: u32, to: *mut u32) -> usize {
+        unsafe {
+            let hash = _mm512_loadu_si512(hash.as_ptr().cast());
+            let kept = _mm512_cmplt_epu32_mask(hash, _mm512_set1_epi32(threshold as i32));
+            let ids = _mm512_maskz_compress_epi32(kept, _mm512_loadu_si512(ids.as_ptr().cast()));
+            _mm512_storeu_si512(to.cast(), ids);
+            kept.count_ones() as usize
+        }
+    }
+    #[inline(always)]
+    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Vector for __m256 {
+    const LANES: usize = 8;
+    const SUMS: usize = 8;
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        unsafe { _mm256_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        unsafe { _mm256_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { _mm256_storeu_ps(to, self) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16) {
+        unsafe { _mm_storeu_si128(to.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self)) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
+        unsafe { _mm256_fmadd_ps(self, factor, sum) }
+    }
+    #[inline(always)]
+    unsafe fn sums(of: [Self; 4]) -> [f32; 4] {
+        unsafe {
+            let pairs = _mm256_hadd_ps(_mm256_hadd_ps(of[0], of[1]), _mm256_hadd_ps(of[2], of[3]));
+            let sums = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
+            let mut out = [0.0; 4];
+            _mm_storeu_ps(out.as_mut_ptr(), sums);
+            out
+        }
+    }
+    #[inline(always)]
+    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+/// Any machine: four lanes are what most have.
+impl Vector for [f32; 4] {
+    const LANES: usize = 4;
+    const SUMS: usize = 8;
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        [value; 4]
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        unsafe { from.cast::<Self>().read() }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        unsafe { from.cast::<[f16; 4]>().read() }.map(f16::to_f32)
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        unsafe { from.cast::<[bf16; 4]>().read() }.map(bf16::to_f32)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { to.cast::<Self>().write(self) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16) {
+        unsafe { to.cast::<[f16; 4]>().write(self.map(f16::from_f32)) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
+        let mut out = sum;
+        for l in 0..4 {
+            out[l] += self[l] * factor[l];
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn sums(of: [Self; 4]) -> [f32; 4] {
+        of.map(|v| (v[0] + v[2]) + (v[1] + v[3]))
+    }
+    #[inline(always)]
+    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+}
+
+/// A loop to be compiled for every instruction set.
+pub trait Kernel {
+    /// What the loop returns.
+    type Output;
+    /// Runs the loop on registers `V`.
+    ///
+    /// # Safety
+    /// The instruction set of `V` is enabled. Implementations are `#[inline(always)]`: that is how they come to be
+    /// compiled for it.
+    unsafe fn run<V: Vector>(self) -> Self::Output;
+}
+
+/// The instruction sets, best first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Isa {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Any,
+}
+
+impl Isa {
+    /// To test each that is available.
+    #[cfg(test)]
+    #[cfg(target_arch = "x86_64")]
+    pub const ALL: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Any];
+    /// To test each that is available.
+    #[cfg(test)]
+    #[cfg(not(target_arch = "x86_64"))]
+    pub const ALL: [Isa; 1] = [Isa::Any];
+
+    /// Whether this machine has it; the standard library remembers what it detected.
+    pub fn available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+            }
+            Isa::Any => true,
+        }
+    }
+}
+
+/// Runs `kernel` with the best instruction set of this machine.
+pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    for isa in [Isa::Avx512, Isa::Avx2] {
+        if isa.available() {
+            // SAFETY: just detected.
+            return unsafe { run_on(isa, kernel) };
+        }
+    }
+    // SAFETY: always available.
+    unsafe { run_on(Isa::Any, kernel) }
+}
+
+/// Runs `kernel` with the instruction set `isa`.
+///
+/// # Safety
+/// `isa` is available.
+pub unsafe fn run_on<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    fn avx512<K: Kernel>(kernel: K) -> K::Output {
+        // SAFETY: enabled for this function.
+        unsafe { kernel.run::<__m512>() }
+    }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn avx2<K: Kernel>(kernel: K) -> K::Output {
+        // SAFETY: enabled for this function.
+        unsafe { kernel.run::<__m256>() }
+    }
+    // SAFETY: `isa` is available.
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2(kernel),
+            Isa::Any => kernel.run::<[f32; 4]>(),
+        }
+    }
+}
+
+/// The first `count < LANES` elements, then zeros.
+///
+/// # Safety
+/// That of [`Vector`], with `count` elements to read.
+#[inline(always)]
+pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) -> V {
+    let mut lanes = [E::default(); MAX_LANES];
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, lanes.as_mut_ptr(), count);
+        E::load(lanes.as_ptr())
+    }
+}
+
+/// The first `count < LANES` lanes.
+///
+/// # Safety
+/// That of [`Vector`], with `count` elements to write.
+#[inline(always)]
+pub unsafe fn store_first<V: Vector, E: Element>(v: V, to: *mut E, count: usize) {
+    let mut lanes = [E::default(); MAX_LANES];
+    unsafe {
+        E::store(v, lanes.as_mut_ptr());
+        std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count);
+    }
+}
