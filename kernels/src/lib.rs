@@ -65,7 +65,7 @@ pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
-pub use gat::{GatBackend, GatConfig, attend, gat};
+pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
 pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};

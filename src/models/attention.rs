@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, DropEdge, GatConfig, GraphBackend, attend, combine, gat, linear, row_dots, select_rows,
+    Activation, DropEdge, GatConfig, GraphBackend, ScoreColumns, attend, combine, gat, linear, row_dots, select_rows,
 };
 use serde::{Deserialize, Serialize};
 
@@ -195,10 +195,12 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         h
     }
 
-    /// Logits of embeddings, `[rows]`, f32.
-    pub fn logits(&self, h: Tensor<B, 2>) -> Tensor<B, 1> {
-        let rows = h.dims()[0];
-        row_dots(h, self.head.val().transpose()).reshape([rows]) + self.head_bias.val()
+    /// Logits of the embeddings of some types, one behind the other, `[rows, 1]`, f32. There is at least one row.
+    pub fn logits(&self, h: impl IntoIterator<Item = Tensor<B, 2>>) -> Tensor<B, 2> {
+        let weight = self.head.val().transpose();
+        let rows = h.into_iter().filter(|h| h.dims()[0] > 0);
+        let products: Vec<_> = rows.map(|h| row_dots(h, weight.clone())).collect();
+        combine(vec![Tensor::cat(products, 0)], Some(self.head_bias.val()), 1.0, Activation::Identity)
     }
 
     fn layer(&self, layer: &AttentionLayer<B>, source: Source<'_, B>) -> Vec<Tensor<B, 2>> {
@@ -275,15 +277,14 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let score = |t: usize, role: usize, stream: usize| {
             let place = columns[t].iter().position(|&s| s == stream).unwrap_or_default();
             let [dst, src] = scores[t].as_ref().unwrap_or_else(|| unreachable!("a live relation has scores"));
-            [dst, src][role].clone().narrow(1, 2 * place + role, 1)
+            ScoreColumns { scores: [dst, src][role].clone(), first: 2 * place + role }
         };
         let mut parts = vec![Vec::new(); types];
         for relation in live {
             let csr = source.reach.csr(source.layer, relation);
-            let (dst_score, src_score) =
-                (score(relation.dst, 0, relation.stream), score(relation.src, 1, relation.stream));
+            let (dst, src) = (score(relation.dst, 0, relation.stream), score(relation.src, 1, relation.stream));
             let config = source.config(relation, self.negative_slope);
-            let attended = attend(&csr, source.h[relation.src].clone(), dst_score, src_score, config);
+            let attended = attend(&csr, source.h[relation.src].clone(), dst, src, 1, config);
             let weight = cast(layer.streams[relation.stream].projection.val(), attended.dtype());
             parts[relation.dst].push(linear(attended, weight, None));
         }

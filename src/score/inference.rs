@@ -41,10 +41,7 @@ pub fn attention_scores<B: GraphBackend>(
     chunk_rows: Option<usize>,
 ) -> Scored<B> {
     let embeddings = model.embed(graph, &Reach::all(graph), x, Pass { chunk_rows, ..Default::default() });
-    let mut scores = Vec::new();
-    for h in embeddings.iter().filter(|h| h.dims()[0] > 0) {
-        scores.extend(to_host(model.logits(h.clone())).into_iter().map(sigmoid));
-    }
+    let scores = to_host(model.logits(embeddings.iter().cloned())).into_iter().map(sigmoid).collect();
     Scored { scores, embeddings }
 }
 

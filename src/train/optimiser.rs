@@ -51,6 +51,8 @@ const EPSILON: f64 = 1e-8;
 /// parameters there are.
 pub struct Optimiser<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> {
     moments: Option<[Tensor<B, 1>; 2]>,
+    /// The parameters as the last step left them.
+    values: Option<Tensor<B, 1>>,
     steps: u64,
     clip_norm: Option<f64>,
     scale: Option<LossScale>,
@@ -62,10 +64,10 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
     pub fn new(config: &TrainConfig) -> Self {
         let scale =
             (config.precision == Precision::F16).then_some(LossScale { factor: config.loss_scale, good_steps: 0 });
-        Self { moments: None, steps: 0, clip_norm: config.clip_norm, scale, model: PhantomData }
+        Self { moments: None, values: None, steps: 0, clip_norm: config.clip_norm, scale, model: PhantomData }
     }
 
-    /// One step down the gradient of `loss`. With loss scaling, a step whose gradient is not finite is skipped and the
+    /// One step down the gradient of `loss`; `model` is the one that the step before returned. With loss scaling, a step whose gradient is not finite is skipped and the
     /// scale halved.
     pub fn step(&mut self, model: M, loss: Tensor<Autodiff<B>, 1>, learning_rate: f64) -> M {
         let factor = self.scale.map_or(1.0, |s| s.factor);
@@ -76,7 +78,7 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
         if flat.values.is_empty() {
             return model;
         }
-        let (values, mut gradient) = (Tensor::cat(flat.values, 0), Tensor::cat(flat.gradients, 0));
+        let mut gradient = Tensor::cat(flat.gradients, 0);
         if self.clip_norm.is_some() || self.scale.is_some() {
             let norm = (gradient.clone() * gradient.clone()).sum().sqrt() / factor;
             if let Some(scale) = &mut self.scale {
@@ -96,7 +98,9 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
             };
             gradient = gradient * (shrink / factor);
         }
+        let values = self.values.take().unwrap_or_else(|| Tensor::cat(flat.values, 0));
         let values = self.update(values, gradient, learning_rate);
+        self.values = Some(values.clone());
         model.map(&mut Unflatten { values, next: 0 })
     }
 

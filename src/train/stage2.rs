@@ -231,10 +231,7 @@ impl<B: GraphBackend> Epochs<B> {
             Pass { drop_edge: Some(drop_edge), chunk_rows: config.train.chunk_size, recompute: config.model.recompute };
         let reach = reach_of(graph, batch.nodes, |relation| pass.drop_of(graph, 1, relation), device);
         let h = model.embed(graph, &reach, &self.x, pass);
-        let logits = h.into_iter().filter(|h| h.dims()[0] > 0).map(|h| model.logits(h)).collect();
-        let logits: Tensor<Autodiff<B>, 1> = Tensor::cat(logits, 0);
-        let rows = logits.dims()[0];
-        let logits = logits.reshape([rows, 1]);
+        let logits = model.logits(h);
 
         let vector = |values: Vec<f32>| {
             let len = values.len();

@@ -10,7 +10,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
-use super::{GatArgs, GatBackend, GatForward, GatScalars};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, Scores};
 use crate::csr::{Csr, View};
 
 #[derive(Debug)]
@@ -22,8 +22,8 @@ struct Saved<B: GatBackend> {
     csr: Csr<B>,
     args: GatArgs,
     h_src: FloatTensor<B>,
-    dst_score: FloatTensor<B>,
-    src_score: FloatTensor<B>,
+    dst_score: Scores<FloatTensor<B>>,
+    src_score: Scores<FloatTensor<B>>,
     /// Absent when it is to be repeated.
     forward: Option<GatForward<FloatTensor<B>>>,
 }
@@ -34,8 +34,8 @@ impl<B: GatBackend> Saved<B> {
         csr: Csr<B>,
         args: GatArgs,
         h_src: FloatTensor<B>,
-        dst_score: FloatTensor<B>,
-        src_score: FloatTensor<B>,
+        dst_score: Scores<FloatTensor<B>>,
+        src_score: Scores<FloatTensor<B>>,
     ) -> (Self, FloatTensor<B>) {
         let (s, t) = (dst_score.clone(), src_score.clone());
         let forward = B::gat_forward(&csr.view(), h_src.clone(), s, t, args, !args.recompute);
@@ -57,14 +57,7 @@ impl<B: GatBackend> Saved<B> {
             let (s, t) = (self.dst_score.clone(), self.src_score.clone());
             B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, args, true)
         });
-        let centre = B::head_dot(g.clone(), forward.out, args.heads);
-        let ds = wanted.dst_score.then(|| {
-            let (out_positive, mass_positive) =
-                forward.positive.expect("the recorded forward pass saves the positive share");
-            let positive = B::head_dot(g.clone(), out_positive, args.heads);
-            let difference = B::float_sub(positive, B::float_mul(centre.clone(), mass_positive));
-            B::float_mul_scalar(difference, (1.0 - args.negative_slope).into())
-        });
+        let (centre, ds) = B::gat_centre(g.clone(), &forward, wanted.dst_score.then_some(&self.dst_score), args);
         if !wanted.src_score && !wanted.features {
             return (None, None, ds);
         }
@@ -141,12 +134,13 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     fn gat_forward(
         view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
-        dst_score: FloatTensor<Self>,
-        src_score: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>> {
-        let forward = B::gat_forward(view, h_src.primitive, dst_score.primitive, src_score.primitive, args, positive);
+        let (s, t) = (dst_score.map(|m| m.primitive), src_score.map(|m| m.primitive));
+        let forward = B::gat_forward(view, h_src.primitive, s, t, args, positive);
         GatForward {
             out: Self::from_inner(forward.out),
             log_sum_exp: Self::from_inner(forward.log_sum_exp),
@@ -164,8 +158,8 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         features: bool,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
         let scalars = GatScalars {
-            dst_score: scalars.dst_score.primitive,
-            src_score: scalars.src_score.primitive,
+            dst_score: scalars.dst_score.map(|m| m.primitive),
+            src_score: scalars.src_score.map(|m| m.primitive),
             log_sum_exp: scalars.log_sum_exp.primitive,
             centre: scalars.centre.primitive,
         };
@@ -178,13 +172,13 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     fn attend(
         csr: Csr<Self>,
         h_src: FloatTensor<Self>,
-        dst_score: FloatTensor<Self>,
-        src_score: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
         args: GatArgs,
     ) -> FloatTensor<Self> {
         let csr = csr.inner();
-        let nodes = [h_src.node.clone(), dst_score.node.clone(), src_score.node.clone()];
-        let (h_src, s, t) = (h_src.primitive, dst_score.primitive, src_score.primitive);
+        let nodes = [h_src.node.clone(), dst_score.matrix.node.clone(), src_score.matrix.node.clone()];
+        let (h_src, s, t) = (h_src.primitive, dst_score.map(|m| m.primitive), src_score.map(|m| m.primitive));
         match Attend.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 let (saved, out) = Saved::forward(csr, args, h_src, s, t);
@@ -208,8 +202,8 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         let (attention_src, attention_dst) = (attention_src.primitive, attention_dst.primitive);
         match Gat.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let dst_score = B::head_dot(h_dst.clone(), attention_dst.clone(), args.heads);
-                let src_score = B::head_dot(h_src.clone(), attention_src.clone(), args.heads);
+                let dst_score = Scores::of(B::head_dot(h_dst.clone(), attention_dst.clone(), args.heads));
+                let src_score = Scores::of(B::head_dot(h_src.clone(), attention_src.clone(), args.heads));
                 let (saved, out) = Saved::forward(csr, args, h_src, dst_score, src_score);
                 prep.finish((saved, h_dst, attention_src, attention_dst), out)
             }

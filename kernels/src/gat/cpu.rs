@@ -5,7 +5,7 @@ use burn_backend::TensorMetadata;
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
-use super::{GatArgs, GatBackend, GatForward, GatScalars};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, Scores};
 use crate::csr::View;
 use crate::drop_edge::DropEdge;
 use crate::flex::{self, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
@@ -15,12 +15,12 @@ impl GatBackend for Flex {
     fn gat_forward(
         view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
-        dst_score: FloatTensor<Self>,
-        src_score: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>> {
-        let (h_src, s, t) = (h_src.to_contiguous(), dst_score.to_contiguous(), src_score.to_contiguous());
+        let (h_src, s, t) = (h_src.to_contiguous(), contiguous(dst_score), contiguous(src_score));
         with_storage!(h_src.dtype(), E => forward::<E>(view, &h_src, &s, &t, args, positive))
     }
 
@@ -36,8 +36,8 @@ impl GatBackend for Flex {
         let (g, h_src, attention_src) =
             (g.to_contiguous(), h_src.to_contiguous(), attention_src.map(|a| a.to_contiguous()));
         let scalars = GatScalars {
-            dst_score: scalars.dst_score.to_contiguous(),
-            src_score: scalars.src_score.to_contiguous(),
+            dst_score: contiguous(scalars.dst_score),
+            src_score: contiguous(scalars.src_score),
             ..scalars
         };
         with_storage!(h_src.dtype(), E => {
@@ -49,6 +49,28 @@ impl GatBackend for Flex {
 /// Stretches of a list of edges whose rows fit in L1 together.
 fn runs(edges: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..edges).step_by(EDGES_PER_BLOCK).map(move |start| start..edges.min(start + EDGES_PER_BLOCK))
+}
+
+fn contiguous(scores: Scores<FlexTensor>) -> Scores<FlexTensor> {
+    scores.map(|matrix| matrix.to_contiguous())
+}
+
+/// The scores of nodes by head.
+struct ScoreTable<'a> {
+    values: &'a [f32],
+    columns: usize,
+    first: usize,
+}
+
+impl<'a> ScoreTable<'a> {
+    fn of(scores: &'a Scores<FlexTensor>) -> Self {
+        let columns = scores.matrix.shape()[1];
+        Self { values: flex::slice::<f32>(&scores.matrix), columns, first: scores.first }
+    }
+
+    fn get(&self, node: usize, head: usize) -> f32 {
+        self.values[node * self.columns + self.first + head]
+    }
 }
 
 fn leaky_relu(z: f32, slope: f32) -> f32 {
@@ -64,15 +86,15 @@ fn positive_share(weights: &[f32], scores: &[f32], share: &mut Vec<f32>) {
 fn forward<E: Storage>(
     view: &View<FlexTensor>,
     h_src: &FlexTensor,
-    dst_score: &FlexTensor,
-    src_score: &FlexTensor,
+    dst_score: &Scores<FlexTensor>,
+    src_score: &Scores<FlexTensor>,
     args: GatArgs,
     positive: bool,
 ) -> GatForward<FlexTensor> {
     let (rows, width, heads) = (view.num_rows(), h_src.shape()[1], args.heads);
     let channels = width / heads;
     let hs = flex::slice::<E>(h_src);
-    let (s, t) = (flex::slice::<f32>(dst_score), flex::slice::<f32>(src_score));
+    let (s, t) = (ScoreTable::of(dst_score), ScoreTable::of(src_score));
     let walker = Walker::new(view, args.drop_edge);
 
     let mut out = zeroed::<E>(rows * width);
@@ -102,9 +124,9 @@ fn forward<E: Storage>(
                 acc.fill(0.0);
                 acc_positive.fill(0.0);
                 for h in 0..heads {
-                    let own = s[i * heads + h];
+                    let own = s.get(i, h);
                     scores.clear();
-                    scores.extend(sources.iter().map(|&j| own + t[j as usize * heads + h]));
+                    scores.extend(sources.iter().map(|&j| own + t.get(j as usize, h)));
                     weights[h].clear();
                     weights[h].extend(scores.iter().map(|&z| leaky_relu(z, args.negative_slope)));
                     let (max, sum) = exp_weights(&mut weights[h]);
@@ -158,23 +180,25 @@ fn backward<E: Storage>(
     let channels = width / heads;
     let (gs, hs) = (flex::slice::<E>(g), flex::slice::<E>(h_src));
     let attention = attention_src.map(flex::slice::<f32>);
-    let (s, t) = (flex::slice::<f32>(&scalars.dst_score), flex::slice::<f32>(&scalars.src_score));
+    let (s, t) = (ScoreTable::of(&scalars.dst_score), ScoreTable::of(&scalars.src_score));
     let (lse, centre) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.centre));
     let walker = Walker::new(reverse, args.drop_edge.map(DropEdge::reverse));
 
     let block = ROWS_PER_TASK;
     let mut dh = zeroed::<E>(if features { rows * width } else { 0 });
-    let mut dt = zeroed::<f32>(rows * heads);
+    let columns = t.columns;
+    let mut dt = zeroed::<f32>(rows * columns);
     let mut dh_blocks: Vec<Option<&mut [E]>> = if features {
         dh.chunks_mut(block * width).map(Some).collect()
     } else {
         (0..rows.div_ceil(block)).map(|_| None).collect()
     };
-    dt.par_chunks_mut(block * heads).zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
+    dt.par_chunks_mut(block * columns).zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
         let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
         let (mut targets, mut scores) = (Vec::new(), Vec::new());
         let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
-        for (r, dt) in dt.chunks_mut(heads).enumerate() {
+        for (r, row) in dt.chunks_mut(columns).enumerate() {
+            let dt = &mut row[t.first..t.first + heads];
             let j = task * block + r;
             walker.sources(walker.node(j), &mut targets);
             walker.locate(&mut targets);
@@ -185,7 +209,7 @@ fn backward<E: Storage>(
             for h in 0..heads {
                 let at = |i: u32| i as usize * heads + h;
                 scores.clear();
-                scores.extend(targets.iter().map(|&i| s[at(i)] + t[j * heads + h]));
+                scores.extend(targets.iter().map(|&i| s.get(i as usize, h) + t.get(j, h)));
                 let logits =
                     scores.iter().zip(&targets).map(|(&z, &i)| leaky_relu(z, args.negative_slope) - lse[at(i)]);
                 weights[h].clear();
@@ -216,5 +240,5 @@ fn backward<E: Storage>(
             }
         }
     });
-    (features.then(|| flex::tensor(dh, [rows, width])), flex::tensor(dt, [rows, heads]))
+    (features.then(|| flex::tensor(dh, [rows, width])), flex::tensor(dt, [rows, columns]))
 }

@@ -98,6 +98,10 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     drop: &DropEdgeKey,
     slope: f32,
     h_stride: usize,
+    dst_columns: usize,
+    dst_first: usize,
+    src_columns: usize,
+    src_first: usize,
     vectors: usize,
     head_vectors: usize,
     start: usize,
@@ -140,7 +144,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 let mut rescale = Array::<f32>::new(heads);
                 #[unroll]
                 for h in 0..heads {
-                    let z = dst_score[i * heads + h] + src_score[j * heads + h];
+                    let z = dst_score[i * dst_columns + dst_first + h] + src_score[j * src_columns + src_first + h];
                     let logit = select(kept, leaky_relu(z, slope), f32::min_value());
                     let new_max = max[h].max(plane_max(logit));
                     rescale[h] = (max[h] - new_max).exp();
@@ -236,6 +240,72 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     }
 }
 
+/// What the reverse pass needs of every destination, one plane per row: `c_i = <g_i, y_i>`, and where `positive` the
+/// gradient of its score, `(1 - slope) (<g_i, y+_i> - c_i A+_i)`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn gat_centre_kernel<F: Float, N: Size>(
+    g: &Array<Vector<F, N>>,
+    out: &Array<Vector<F, N>>,
+    out_positive: &Array<Vector<F, N>>,
+    mass_positive: &Array<f32>,
+    centre: &mut Array<f32>,
+    ds: &mut Array<f32>,
+    slope: f32,
+    g_stride: usize,
+    columns: usize,
+    first: usize,
+    vectors: usize,
+    head_vectors: usize,
+    num_rows: usize,
+    #[comptime] heads: usize,
+    #[comptime] slots: usize,
+    #[comptime] positive: bool,
+    #[define(F)] _type: StorageType,
+) {
+    let lane = UNIT_POS_X as usize;
+    let plane = CUBE_DIM_X as usize;
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < num_rows {
+        let mut centres = filled(0.0f32, heads);
+        let mut positives = filled(0.0f32, heads);
+        #[unroll]
+        for slot in 0..slots {
+            let c = slot * plane + lane;
+            if c < vectors {
+                let gradient = Vector::<f32, N>::cast_from(g[row * g_stride + c]);
+                let product = lane_sum(gradient * Vector::<f32, N>::cast_from(out[row * vectors + c]));
+                let mut positive_product = 0.0f32;
+                if positive {
+                    positive_product =
+                        lane_sum(gradient * Vector::<f32, N>::cast_from(out_positive[row * vectors + c]));
+                }
+                let head = c / head_vectors;
+                #[unroll]
+                for h in 0..heads {
+                    centres[h] += select(head == h, product, 0.0f32);
+                    positives[h] += select(head == h, positive_product, 0.0f32);
+                }
+            }
+        }
+        #[unroll]
+        for h in 0..heads {
+            let total = plane_sum(centres[h]);
+            let mut positive_total = 0.0f32;
+            if positive {
+                positive_total = plane_sum(positives[h]);
+            }
+            if lane == 0 {
+                centre[row * heads + h] = total;
+                if positive {
+                    let difference = positive_total - total * mass_positive[row * heads + h];
+                    ds[row * columns + first + h] = (1.0f32 - slope) * difference;
+                }
+            }
+        }
+        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
 /// The reverse pass, one plane per source `j`: gathers `g_i` of every destination once.
 ///
 /// `dt_j = sum_i a_ij l_ij (<g_i, h_j> - c_i)` with `l_ij` the slope of the leaky ReLU needs no product per edge: it is
@@ -260,6 +330,10 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     slope: f32,
     g_stride: usize,
     h_stride: usize,
+    dst_columns: usize,
+    dst_first: usize,
+    src_columns: usize,
+    src_first: usize,
     vectors: usize,
     head_vectors: usize,
     start: usize,
@@ -284,7 +358,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
             let mut own_score = Array::<f32>::new(heads);
             #[unroll]
             for h in 0..heads {
-                own_score[h] = src_score[j * heads + h];
+                own_score[h] = src_score[j * src_columns + src_first + h];
             }
             let mut centres = filled(0.0f32, heads);
             let mut sums = zeros::<N>(shape.slots);
@@ -303,7 +377,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 if kept {
                     #[unroll]
                     for h in 0..heads {
-                        let z = dst_score[i * heads + h] + own_score[h];
+                        let z = dst_score[i * dst_columns + dst_first + h] + own_score[h];
                         let alpha = (leaky_relu(z, slope) - log_sum_exp[i * heads + h]).exp();
                         centres[h] += alpha * select(z > 0.0f32, 1.0f32, slope) * centre[i * heads + h];
                         weights[h] = select(z > 0.0f32, alpha, -alpha);
@@ -382,7 +456,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 if lane == 0 {
                     #[unroll]
                     for h in 0..heads {
-                        dt[j * heads + h] = score_gradient[h];
+                        dt[j * src_columns + src_first + h] = score_gradient[h];
                     }
                 }
             }

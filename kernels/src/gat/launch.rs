@@ -1,12 +1,15 @@
 //! Graph attention on CubeCL devices.
 
 use burn::tensor::DType;
+use burn::tensor::backend::Backend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::kernel::{GatShape, gat_backward_kernel, gat_forward_kernel};
-use super::{GatArgs, GatBackend, GatForward, GatScalars};
+use super::kernel::{GatShape, gat_backward_kernel, gat_centre_kernel, gat_forward_kernel};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, Scores};
 use crate::csr::View;
 use crate::drop_edge::{DropEdge, DropEdgeKey, DropMode};
 use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
@@ -16,8 +19,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
     fn gat_forward(
         view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
-        dst_score: FloatTensor<Self>,
-        src_score: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>> {
@@ -39,7 +42,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         // What the kernel does not write still needs a buffer.
         let (out_positive, mass_positive) =
             result.positive.clone().unwrap_or_else(|| (result.out.clone(), result.log_sum_exp.clone()));
-        let (dst_score, src_score) = (f32_vector(dst_score), f32_vector(src_score));
+        let (dst, src) = (dst_score.map(f32_vector), src_score.map(f32_vector));
         let shape = shape(&geometry, &args, width / v, result.positive.is_some(), false, &args.drop_edge);
         for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out)) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
@@ -53,8 +56,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     topology.row_ptr.clone().into_array_arg(),
                     topology.col_idx.clone().into_array_arg(),
                     h_src.arg(),
-                    dst_score.clone().into_array_arg(),
-                    src_score.clone().into_array_arg(),
+                    dst.matrix.clone().into_array_arg(),
+                    src.matrix.clone().into_array_arg(),
                     result.out.clone().into_array_arg(),
                     result.log_sum_exp.clone().into_array_arg(),
                     out_positive.clone().into_array_arg(),
@@ -65,6 +68,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     DropEdgeKey::launch(&args.drop_edge),
                     args.negative_slope,
                     h_src.stride / v,
+                    dst.matrix.meta.shape()[1],
+                    dst.first,
+                    src.matrix.meta.shape()[1],
+                    src.first,
                     width / v,
                     width / args.heads / v,
                     sweep.start,
@@ -76,6 +83,57 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             }
         }
         result
+    }
+
+    fn gat_centre(
+        g: FloatTensor<Self>,
+        forward: &GatForward<FloatTensor<Self>>,
+        dst_score: Option<&Scores<FloatTensor<Self>>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let (rows, width) = (g.meta.shape()[0], g.meta.shape()[1]);
+        let centre = empty(&g, [rows, args.heads], DType::F32);
+        let ds = dst_score.map(|score| score_gradient::<Self, R>(score, args.heads));
+        if rows == 0 {
+            return (centre, ds);
+        }
+        let g = Rows::of(g);
+        let v = vector_width(width / args.heads, &[&g]);
+        let geometry = PlanePerRow::of(&centre.client);
+        // What the kernel does not read or write still needs a buffer.
+        let (out_positive, mass_positive) = match (&ds, &forward.positive) {
+            (Some(_), Some((out, mass))) => (out.clone(), mass.clone()),
+            _ => (forward.out.clone(), centre.clone()),
+        };
+        let written = ds.clone().unwrap_or_else(|| centre.clone());
+        // SAFETY: the loop ends at the number of rows.
+        unsafe {
+            gat_centre_kernel::launch_unchecked::<R>(
+                &centre.client,
+                geometry.count(rows),
+                geometry.dim,
+                address(&[&g.tensor, &forward.out]),
+                v,
+                g.arg(),
+                forward.out.clone().into_array_arg(),
+                out_positive.into_array_arg(),
+                mass_positive.into_array_arg(),
+                centre.clone().into_array_arg(),
+                written.clone().into_array_arg(),
+                args.negative_slope,
+                g.stride / v,
+                written.meta.shape()[1],
+                dst_score.map_or(0, |score| score.first),
+                width / v,
+                width / args.heads / v,
+                rows,
+                args.heads,
+                geometry.slots(width / v),
+                ds.is_some(),
+                g.tensor.dtype.into(),
+            );
+        }
+        (centre, ds)
     }
 
     fn gat_backward(
@@ -90,7 +148,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let (width, dtype) = (h_src.meta.shape()[1], h_src.dtype);
         let (topology, rows) = (&reverse.topology, reverse.num_rows());
         let dh = features.then(|| empty(&h_src, [rows, width], dtype));
-        let dt = empty(&h_src, [rows, args.heads], DType::F32);
+        let (dst, src) = (scalars.dst_score.map(f32_vector), scalars.src_score.map(f32_vector));
+        let dt = score_gradient::<Self, R>(&src, args.heads);
         if rows == 0 {
             return (dh, dt);
         }
@@ -99,7 +158,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let geometry = PlanePerRow::of(&dt.client);
         let through_score = attention_src.is_some();
         let attention_src = attention_src.map_or_else(|| dt.clone(), f32_vector);
-        let (dst_score, src_score) = (f32_vector(scalars.dst_score), f32_vector(scalars.src_score));
         // What the kernel does not write still needs a buffer.
         let written = dh.clone().unwrap_or_else(|| h_src.tensor.clone());
         let drop = args.drop_edge.map(DropEdge::reverse);
@@ -118,8 +176,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     g.arg(),
                     h_src.arg(),
                     attention_src.clone().into_array_arg(),
-                    dst_score.clone().into_array_arg(),
-                    src_score.clone().into_array_arg(),
+                    dst.matrix.clone().into_array_arg(),
+                    src.matrix.clone().into_array_arg(),
                     scalars.log_sum_exp.clone().into_array_arg(),
                     scalars.centre.clone().into_array_arg(),
                     written.clone().into_array_arg(),
@@ -131,6 +189,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     args.negative_slope,
                     g.stride / v,
                     h_src.stride / v,
+                    dst.matrix.meta.shape()[1],
+                    dst.first,
+                    src.matrix.meta.shape()[1],
+                    src.first,
                     width / v,
                     width / args.heads / v,
                     sweep.start,
@@ -143,6 +205,18 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         }
         (dh, dt)
     }
+}
+
+/// Room for the gradient of `scores`: zero where another relation's scores are.
+fn score_gradient<B: Backend<FloatTensorPrimitive = CubeTensor<R>, Device = R::Device>, R: CubeRuntime>(
+    scores: &Scores<CubeTensor<R>>,
+    heads: usize,
+) -> CubeTensor<R> {
+    let shape = scores.matrix.meta.shape().clone();
+    if shape[1] == heads || shape[0] == 0 {
+        return empty(&scores.matrix, shape, DType::F32);
+    }
+    into_contiguous(B::float_zeros(shape, &scores.matrix.device, DType::F32.into()))
 }
 
 fn shape(

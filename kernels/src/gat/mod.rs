@@ -7,8 +7,9 @@ mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
+use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Tensor, TensorPrimitive};
+use burn::tensor::{DType, Slice, Tensor, TensorMetadata, TensorPrimitive};
 
 use crate::csr::{Csr, View};
 use crate::head::HeadBackend;
@@ -62,13 +63,30 @@ pub struct GatForward<F> {
     pub positive: Option<(F, F)>,
 }
 
+/// One part of the score: `heads` columns of a matrix from column `first` on, f32.
+#[derive(Clone, Debug)]
+pub struct Scores<F> {
+    pub matrix: F,
+    pub first: usize,
+}
+
+impl<F> Scores<F> {
+    pub(crate) fn of(matrix: F) -> Self {
+        Self { matrix, first: 0 }
+    }
+
+    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> Scores<G> {
+        Scores { matrix: f(self.matrix), first: self.first }
+    }
+}
+
 /// Per-row scalars that the backward pass reads for every edge.
 #[derive(Clone, Debug)]
 pub struct GatScalars<F> {
-    /// `[num_rows, heads]`: the score's part of the destination.
-    pub dst_score: F,
-    /// `[num_cols, heads]`: the score's part of the source.
-    pub src_score: F,
+    /// A row per destination.
+    pub dst_score: Scores<F>,
+    /// A row per source.
+    pub src_score: Scores<F>,
     /// `[num_rows, heads]`.
     pub log_sum_exp: F,
     /// `[num_rows, heads]`: `<g_i, out_i>` per head.
@@ -82,14 +100,41 @@ pub trait GatBackend: HeadBackend {
     fn gat_forward(
         view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
-        dst_score: FloatTensor<Self>,
-        src_score: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>>;
 
-    /// The reverse pass: the gradient of the source features (when `features` asks for it) and of `src_score`. With
-    /// `attention_src` the first includes the path through `src_score`. `args` are those of the forward pass.
+    /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` (a matrix of its shape, zero in other
+    /// columns) where asked for.
+    #[doc(hidden)]
+    fn gat_centre(
+        g: FloatTensor<Self>,
+        forward: &GatForward<FloatTensor<Self>>,
+        dst_score: Option<&Scores<FloatTensor<Self>>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let centre = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
+        let gradient = dst_score.map(|score| {
+            let (out, mass) = forward.positive.clone().expect("the recorded forward pass saves the positive share");
+            let positive = Self::head_dot(g, out, args.heads);
+            let difference = Self::float_sub(positive, Self::float_mul(centre.clone(), mass));
+            let ds = Self::float_mul_scalar(difference, (1.0 - args.negative_slope).into());
+            let [rows, columns] = [score.matrix.shape()[0], score.matrix.shape()[1]];
+            if columns == args.heads {
+                return ds;
+            }
+            let zeros = Self::float_zeros([rows, columns].into(), &Self::float_device(&ds), DType::F32.into());
+            let part = [Slice::from(0..rows), Slice::from(score.first..score.first + args.heads)];
+            Self::float_slice_assign(zeros, &part, ds)
+        });
+        (centre, gradient)
+    }
+
+    /// The reverse pass: the gradient of the source features (when `features` asks for it) and of `src_score` (a matrix
+    /// of its shape, zero in other columns). With `attention_src` the first includes the path through `src_score`. `args`
+    /// are those of the forward pass.
     #[doc(hidden)]
     fn gat_backward(
         reverse: &View<IntTensor<Self>>,
@@ -106,8 +151,8 @@ pub trait GatBackend: HeadBackend {
     fn attend(
         csr: Csr<Self>,
         h_src: FloatTensor<Self>,
-        dst_score: FloatTensor<Self>,
-        src_score: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
         args: GatArgs,
     ) -> FloatTensor<Self> {
         Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
@@ -124,8 +169,8 @@ pub trait GatBackend: HeadBackend {
         attention_dst: FloatTensor<Self>,
         args: GatArgs,
     ) -> FloatTensor<Self> {
-        let dst_score = Self::head_dot(h_dst, attention_dst, args.heads);
-        let src_score = Self::head_dot(h_src.clone(), attention_src, args.heads);
+        let dst_score = Scores::of(Self::head_dot(h_dst, attention_dst, args.heads));
+        let src_score = Scores::of(Self::head_dot(h_src.clone(), attention_src, args.heads));
         Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
     }
 }
@@ -212,19 +257,27 @@ pub fn gat<B: GatBackend>(
     )))
 }
 
-/// [`gat`] with the two parts of the score given: `e_ij = leaky_relu(dst_score_i + src_score_j)`, softmax over the kept
-/// in-edges, `y_i = sum_j a_ij h_src_j`.
+/// Columns of a matrix that hold one part of the score of [`attend`], one per head.
+#[derive(Clone, Debug)]
+pub struct ScoreColumns<B: Backend> {
+    /// A row per node, f32. It may hold scores of other relations, too.
+    pub scores: Tensor<B, 2>,
+    /// The column of the first head.
+    pub first: usize,
+}
+
+/// [`gat`] with the two parts of the score given: `e_ij = leaky_relu(dst_i + src_j)`, softmax over the kept in-edges,
+/// `y_i = sum_j a_ij h_src_j`.
 ///
 /// Where features are wide and the output is narrow, or few destinations are wanted, attention comes before projection:
 /// `sum_j a_ij (x_j w) = (sum_j a_ij x_j) w`, and the score `<a, x_j w>` is `<w a, x_j>` ([`row_dots`](crate::row_dots)).
 ///
 /// # Shapes
-/// `h_src` `[num_cols, heads * channels]`, f32, f16 or bf16; `dst_score` `[num_rows, heads]` and `src_score`
-/// `[num_cols, heads]`, f32; result `[num_rows, heads * channels]` in the dtype of `h_src`. The number of heads is that
-/// of the scores' columns.
+/// `h_src` `[num_cols, heads * channels]`, f32, f16 or bf16; `dst` `[num_rows, any]` and `src` `[num_cols, any]`, of which
+/// `heads` columns are read; result `[num_rows, heads * channels]` in the dtype of `h_src`.
 ///
 /// # Gradient
-/// Of all three, as for [`gat`]: `dh_src_j = sum_i a_ij g_i`, `ddst_score_i = sum_j dz_ij`, `dsrc_score_j = sum_i dz_ij`.
+/// Of all three, as for [`gat`]: `dh_src_j = sum_i a_ij g_i`, `ddst_i = sum_j dz_ij`, `dsrc_j = sum_i dz_ij`.
 /// Deterministic: no atomics.
 ///
 /// # Panics
@@ -237,36 +290,43 @@ pub fn gat<B: GatBackend>(
 /// ```
 /// use burn::tensor::Tensor;
 /// use burn_flex::Flex;
-/// use graphsieve_kernels::{Csr, GatConfig, attend};
+/// use graphsieve_kernels::{Csr, GatConfig, ScoreColumns, attend};
 /// let device = Default::default();
 /// let csr = Csr::<Flex>::from_host(&[0, 2], &[0, 1], 2, &device).unwrap();
 /// let h = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
-/// let dst = Tensor::<Flex, 2>::from_data([[0.0]], &device);
-/// let src = Tensor::<Flex, 2>::from_data([[0.0], [3.0f32.ln()]], &device); // the second counts three times
-/// let y = attend(&csr, h, dst, src, GatConfig::default());
+/// let dst = ScoreColumns { scores: Tensor::<Flex, 2>::from_data([[0.0]], &device), first: 0 };
+/// // The second source counts three times.
+/// let src = ScoreColumns { scores: Tensor::<Flex, 2>::from_data([[0.0], [3.0f32.ln()]], &device), first: 0 };
+/// let y = attend(&csr, h, dst, src, 1, GatConfig::default());
 /// assert!((y.into_scalar() - 2.5).abs() < 1e-6);
 /// ```
 pub fn attend<B: GatBackend>(
     csr: &Csr<B>,
     h_src: Tensor<B, 2>,
-    dst_score: Tensor<B, 2>,
-    src_score: Tensor<B, 2>,
+    dst: ScoreColumns<B>,
+    src: ScoreColumns<B>,
+    heads: usize,
     config: GatConfig,
 ) -> Tensor<B, 2> {
     const OP: &str = "attend";
-    let primitive = |t: Tensor<B, 2>| t.into_primitive().tensor();
-    let (h_src, dst_score, src_score) = (primitive(h_src), primitive(dst_score), primitive(src_score));
+    let h_src = h_src.into_primitive().tensor();
     check::storage(OP, "h_src", &h_src);
-    check::dtype(OP, "dst_score", &dst_score, DType::F32);
-    check::dtype(OP, "src_score", &src_score, DType::F32);
     let [rows, width] = check::matrix(OP, "h_src", &h_src);
-    let [dst_rows, heads] = check::matrix(OP, "dst_score", &dst_score);
-    let [src_rows, src_heads] = check::matrix(OP, "src_score", &src_score);
     check::size(OP, "rows of h_src", csr.num_cols(), rows);
-    check::size(OP, "rows of dst_score", csr.num_rows(), dst_rows);
-    check::size(OP, "rows of src_score", csr.num_cols(), src_rows);
-    check::size(OP, "columns of src_score", heads, src_heads);
     assert!(heads > 0 && width % heads == 0, "{OP}: h_src: expected columns in {heads} equal heads, got {width}");
+    let scores = |name: &str, part: ScoreColumns<B>, rows: usize| {
+        let matrix = part.scores.into_primitive().tensor();
+        check::dtype(OP, name, &matrix, DType::F32);
+        let [score_rows, columns] = check::matrix(OP, name, &matrix);
+        check::size(OP, &format!("rows of {name}"), rows, score_rows);
+        assert!(
+            part.first + heads <= columns,
+            "{OP}: {name}: expected {heads} columns from {} on, got {columns} columns",
+            part.first
+        );
+        Scores { matrix, first: part.first }
+    };
+    let (dst, src) = (scores("dst", dst, csr.num_rows()), scores("src", src, csr.num_cols()));
     let args = GatArgs::new(heads, &config);
-    Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst_score, src_score, args)))
+    Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst, src, args)))
 }

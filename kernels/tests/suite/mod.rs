@@ -12,8 +12,9 @@ use graphsieve_kernels::testing::{
     Dtype, Fixture, GatInput, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
 };
 use graphsieve_kernels::{
-    Activation, Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, SelfTerm, SpmmConfig,
-    attend, combine, edge_softmax, gat, gather_rows, linear, normalise_rows, pair_dot, row_dots, select_rows, spmm,
+    Activation, Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, ScoreColumns,
+    SelfTerm, SpmmConfig, attend, combine, edge_softmax, gat, gather_rows, linear, normalise_rows, pair_dot, row_dots,
+    select_rows, spmm,
 };
 
 /// Whether Vulkan tests run; without a driver they say so, or fail where the environment demands one.
@@ -644,6 +645,10 @@ pub fn restricted_operators_match_the_oracle<B: GraphBackend>(device: &B::Device
     }
 }
 
+fn columns<B: GraphBackend>(scores: &Tensor<B, 2>, first: usize) -> ScoreColumns<B> {
+    ScoreColumns { scores: scores.clone(), first }
+}
+
 fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], device: &B::Device) {
     let width = 12;
     let name = format!("{} between {} and {} nodes", f.name, rows.len(), cols.len());
@@ -719,7 +724,8 @@ fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], de
         let s = up::<Ad<B>, 2>(&ss, [rows.len(), heads], Dtype::F32, device).require_grad();
         let t = up::<Ad<B>, 2>(&ts, [cols.len(), heads], Dtype::F32, device).require_grad();
         let config = GatConfig { drop_edge, ..Default::default() };
-        let out = attend(csr, x.clone(), s.clone(), t.clone(), config);
+        let (dst, src) = (columns(&s, 0), columns(&t, 0));
+        let out = attend(csr, x.clone(), dst, src, heads, config);
         let value = down(out.clone().inner());
         let grads = backward::<B, 2>(out, Dtype::F32);
         (value, gradient::<B, 2>(&x, &grads), gradient::<B, 2>(&s, &grads), gradient::<B, 2>(&t, &grads))
@@ -792,8 +798,8 @@ pub fn attend_equals_gat<B: GraphBackend>(device: &B::Device) {
     let fused = read(gat(&csr, h.clone(), h.clone(), a.clone(), b.clone(), config()), (h, a, b));
     let (h, a, b) = inputs();
     let scores = row_dots(h.clone(), Tensor::cat(vec![b.clone(), a.clone()], 0));
-    let (s, t) = (scores.clone().narrow(1, 0, 1), scores.narrow(1, 1, 1));
-    let composed = read(attend(&csr, h.clone(), s, t, config()), (h, a, b));
+    let (dst, src) = (columns(&scores, 0), columns(&scores, 1));
+    let composed = read(attend(&csr, h.clone(), dst, src, 1, config()), (h, a, b));
     for (k, (fused, composed)) in fused.iter().zip(composed).enumerate() {
         let want: Vec<f64> = composed.into_iter().map(f64::from).collect();
         assert_close(&format!("part {k}"), fused, &want, Dtype::F32, f.num_edges());
