@@ -43,6 +43,8 @@ pub(crate) struct Walk {
     pub select_cols: bool,
     /// Words of a ballot that can have bits: a plane of 64 lanes has two.
     pub ballot_words: usize,
+    /// Rows that are loaded at a time: several hide the latency of memory, but few edges want few registers.
+    pub in_flight: usize,
 }
 
 /// One launch over the rows of a view.
@@ -60,11 +62,13 @@ pub(crate) struct Sweep<R: CubeRuntime> {
 }
 
 /// The launches that walk every row of `view` once: short rows in chunks with a plane each, then long ones with a team
-/// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up.
+/// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up; `drops` tells whether most edges may
+/// be passed over.
 pub(crate) fn sweeps<R: CubeRuntime>(
     view: &View<CubeTensor<R>>,
     chunk_rows: Option<usize>,
     lane_bytes: usize,
+    drops: bool,
 ) -> Vec<Sweep<R>> {
     let topology = &view.topology;
     let client = &topology.row_ptr.client;
@@ -87,6 +91,7 @@ pub(crate) fn sweeps<R: CubeRuntime>(
         longest: has_long.then_some(crate::csr::LONG_ROW),
         select_cols: cols.is_some(),
         ballot_words: plane.div_ceil(32),
+        in_flight: if drops { 2 } else { 4 },
     };
     let mut all: Vec<Sweep<R>> = chunks(view.num_rows(), chunk_rows)
         .map(|(start, end)| Sweep {
@@ -128,6 +133,7 @@ pub(crate) fn scattered_sweep<R: CubeRuntime>(list: &CubeTensor<R>, rows: usize)
             longest: None,
             select_cols: false,
             ballot_words: plane.div_ceil(32),
+            in_flight: 4,
         },
         dim: geometry.dim,
         count: geometry.count(rows),
@@ -233,8 +239,8 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     #[comptime] walk: Walk,
 ) {
     let lane = UNIT_POS_X as usize;
-    // Several rows in flight hide the latency of memory; wide rows have several loads each.
-    let unroll = comptime!(if slots >= 4 { 1usize } else { 4usize / slots });
+    // Wide rows have several loads each.
+    let unroll = comptime!(if slots >= walk.in_flight { 1usize } else { walk.in_flight / slots });
     let ballot = plane_ballot(kept);
     #[unroll]
     for word in 0..walk.ballot_words {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph};
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::auto_encoder::{AutoEncoderSpec, TripleStreamGae};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_halves};
 use crate::models::parameters::Parameters;
 use crate::score::attention_scores;
 use crate::train::optimiser::{Optimiser, dtype, learning_rate};
@@ -80,7 +80,7 @@ fn features<B: GraphBackend>(
     match &dataset.features {
         Some(features) => {
             let (values, width) = (features.as_f16(), features.dim());
-            (upload_by_type(node_types, width, storage, device, |k| values[k].to_f32()), width)
+            (upload_halves(node_types, width, storage, device, values), width)
         }
         None => {
             let value = |k: usize| uniform(mix(options.seed), k as u64);

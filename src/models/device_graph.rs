@@ -164,3 +164,28 @@ pub fn upload_by_type<B: Backend>(
         })
         .collect()
 }
+
+/// Uploads a host matrix of f16, one tensor per node type, stored as `dtype`. The device does the conversion where it can.
+pub fn upload_halves<B: Backend>(
+    node_types: &[NodeType],
+    width: usize,
+    dtype: DType,
+    device: &B::Device,
+    values: &[half::f16],
+) -> Vec<Tensor<B, 2>> {
+    if !B::supports_dtype(device, DType::F16) {
+        return upload_by_type(node_types, width, dtype, device, |k| values[k].to_f32());
+    }
+    node_types
+        .iter()
+        .map(|t| {
+            let part = &values[t.offset * width..(t.offset + t.count) * width];
+            if t.count == 0 {
+                return Tensor::empty([0, width], (device, dtype));
+            }
+            let data = TensorData::new(part.to_vec(), [t.count, width]);
+            let tensor = Tensor::<B, 2>::from_data(data, (device, DType::F16));
+            if dtype == DType::F16 { tensor } else { tensor.cast(dtype) }
+        })
+        .collect()
+}

@@ -162,6 +162,15 @@ pub fn to_host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().convert::<f32>().into_vec().unwrap_or_else(|e| unreachable!("f32 after convert: {e:?}"))
 }
 
+/// The rows of some matrices of one width, one behind the other, as f32.
+pub fn rows_to_host<B: Backend>(matrices: Vec<Tensor<B, 2>>) -> Vec<f32> {
+    let mut values = Vec::with_capacity(matrices.iter().map(|m| m.shape().num_elements()).sum());
+    for matrix in matrices {
+        values.extend_from_slice(&to_host(matrix));
+    }
+    values
+}
+
 /// `tensor` stored as `dtype`.
 pub fn cast<B: Backend, const D: usize>(tensor: Tensor<B, D>, dtype: DType) -> Tensor<B, D> {
     if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
 use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
-use crate::models::parameters::{Parameters, to_host};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_halves};
+use crate::models::parameters::{Parameters, rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::weights::{ModelSpec, Weights};
 
@@ -27,7 +27,7 @@ impl<B: GraphBackend> Scored<B> {
     /// The refined embeddings of all nodes as one matrix on the host.
     pub fn embedding_matrix(self) -> Array2<f32> {
         let width = self.embeddings.first().map_or(0, |h| h.dims()[1]);
-        let values = self.embeddings.into_iter().flat_map(to_host).collect();
+        let values = rows_to_host(self.embeddings);
         Array2::from_shape_vec((self.scores.len(), width), values)
             .unwrap_or_else(|e| unreachable!("one row per score: {e}"))
     }
@@ -145,7 +145,7 @@ pub fn stage2_input<B: GraphBackend>(
             })?;
             check(data.path.clone(), features.dim())?;
             let values = features.as_f16();
-            Ok((upload_by_type(node_types, features.dim(), dtype, device, |k| values[k].to_f32()), features.dim()))
+            Ok((upload_halves(node_types, features.dim(), dtype, device, values), features.dim()))
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();

@@ -22,8 +22,8 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
 use crate::metrics::{roc_auc, sigmoid};
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type};
-use crate::models::parameters::to_host;
+use crate::models::device_graph::{DeviceGraph, check_device, upload_halves};
+use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::weights::ModelSpec;
 
@@ -98,7 +98,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
     let storage = dtype(config.train.precision);
     let values = features.as_f16();
-    let x = upload_by_type::<Autodiff<B>>(host.node_types(), features.dim(), storage, device, |k| values[k].to_f32());
+    let x = upload_halves::<Autodiff<B>>(host.node_types(), features.dim(), storage, device, values);
     let model_spec = ModelSpec::AutoEncoder(spec.clone());
     let (mut model, mut optimiser, position) =
         start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
@@ -325,7 +325,7 @@ fn edge_metrics<B: GraphBackend>(logits: Tensor<B, 1>, labels: &[u8]) -> Result<
 
 fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Result<()> {
     let width = z.first().map_or(0, |z| z.dims()[1]);
-    let values: Vec<f32> = z.into_iter().flat_map(to_host).collect();
+    let values = rows_to_host(z);
     check_device()?;
     let rows = values.len() / width.max(1);
     let matrix =

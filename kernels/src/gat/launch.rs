@@ -44,7 +44,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             result.positive.clone().unwrap_or_else(|| (result.out.clone(), result.log_sum_exp.clone()));
         let (dst, src) = (dst_score.map(f32_vector), src_score.map(f32_vector));
         let shape = shape(&geometry, &args, width / v, result.positive.is_some(), false, &args.drop_edge);
-        for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out)) {
+        for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out), args.drop_edge.is_some()) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 gat_forward_kernel::launch_unchecked::<R>(
@@ -162,7 +162,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let written = dh.clone().unwrap_or_else(|| h_src.tensor.clone());
         let drop = args.drop_edge.map(DropEdge::reverse);
         let shape = shape(&geometry, &args, width / v, features, through_score, &drop);
-        for sweep in sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt)) {
+        for sweep in sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt), args.drop_edge.is_some()) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 gat_backward_kernel::launch_unchecked::<R>(

@@ -1,6 +1,6 @@
 //! Matrix products on CubeCL devices with a kernel that is fixed before the launch: nothing is benchmarked.
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::{DType, Shape, Slice};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
@@ -21,6 +21,8 @@ use crate::launch::{Rows, address, empty};
 const MAX_STRETCHES: usize = 512;
 /// Rows of a stretch, at least.
 const MIN_ROWS: usize = 256;
+/// Rows of a stretch for tensor cores, at least.
+const MIN_STRETCH: usize = 64;
 /// Rows from which tensor cores are worth their padding.
 const MIN_TALL: usize = 1024;
 
@@ -75,6 +77,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         if rows == 0 {
             return Self::float_zeros(Shape::new([height, width]), &x.device, dtype.into());
         }
+        if dtype != DType::F32
+            && let Some(sum) = by_tensor_cores::<Self, R>(&x, &g)
+        {
+            return sum;
+        }
         let (x, g) = (Rows::of(x), Rows::of(g));
         let sum = if fits(&x) && fits(&g) {
             let per_stretch = rows.div_ceil(MAX_STRETCHES).max(MIN_ROWS);
@@ -106,6 +113,38 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         };
         if dtype == DType::F32 { sum } else { Self::float_cast(sum, dtype.into()) }
     }
+}
+
+/// `x^T g` in half precision as a batch of products over stretches of rows, whose results are added up in f32. `None` where
+/// the rows do not divide into enough stretches or the device has no such tensor cores.
+fn by_tensor_cores<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeRuntime>(
+    x: &CubeTensor<R>,
+    g: &CubeTensor<R>,
+) -> Option<CubeTensor<R>> {
+    let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
+    let per_stretch = rows / MAX_STRETCHES;
+    if per_stretch < MIN_STRETCH {
+        return None;
+    }
+    let main = per_stretch * MAX_STRETCHES;
+    let part = |t: &CubeTensor<R>, from: usize, to: usize, width: usize| {
+        B::float_slice(t.clone(), &[Slice::from(from..to), Slice::from(0..width)])
+    };
+    let batch = |t: &CubeTensor<R>, width: usize| {
+        B::float_reshape(part(t, 0, main, width), Shape::new([MAX_STRETCHES, per_stretch, width]))
+    };
+    let partial = empty(x, [MAX_STRETCHES, height, width], x.dtype);
+    let turned = B::float_swap_dims(batch(x, height), 1, 2);
+    launch(&Strategy::SimpleCyclicMma(Default::default()), &turned, &batch(g, width), &partial).ok()?;
+    let partial =
+        B::float_cast(B::float_reshape(partial, Shape::new([MAX_STRETCHES, height * width])), DType::F32.into());
+    let sum = B::float_reshape(column_sums(into_contiguous(partial)), Shape::new([height, width]));
+    let sum = B::float_cast(sum, x.dtype.into());
+    if main == rows {
+        return Some(sum);
+    }
+    let rest = B::weight_gradient(part(x, main, rows, height), part(g, main, rows, width));
+    Some(B::float_add(sum, rest))
 }
 
 /// Whether the rows can be read by vectors of four.

@@ -66,7 +66,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
         drop_edge: Option<DropEdge>,
     ) -> IntTensor<Self> {
         let topology = &view.topology;
-        for sweep in sweeps(view, None, 0) {
+        for sweep in sweeps(view, None, 0, true) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 mark_sources_kernel::launch_unchecked::<R>(

@@ -4,7 +4,8 @@ use cubecl::prelude::*;
 
 use crate::walk::lane_sum;
 
-/// `count` vectors, `[count, width]`.
+/// The products with `block` of the `count` vectors `[count, width]` from `first` on: these stay in registers while a plane
+/// walks its rows.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn row_dots_kernel<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
@@ -13,40 +14,53 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
     x_stride: usize,
     row_vectors: usize,
     count: usize,
+    first: usize,
     num_rows: usize,
+    #[comptime] block: usize,
     #[comptime] slots: usize,
     #[define(F)] _type: StorageType,
 ) {
     let lane = UNIT_POS_X as usize;
     let plane = CUBE_DIM_X as usize;
-    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < num_rows {
-        let mut own = Array::<Vector<f32, N>>::new(slots);
+    let mut own = Array::<Vector<f32, N>>::new(comptime!(block * slots));
+    #[unroll]
+    for k in 0..block {
         #[unroll]
         for slot in 0..slots {
             let c = slot * plane + lane;
-            own[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+            let mut vector = Vector::<f32, N>::empty().fill(0.0f32);
             if c < row_vectors {
-                own[slot] = Vector::<f32, N>::cast_from(x[row * x_stride + c]);
-            }
-        }
-        for k in 0..count {
-            let mut product = 0.0f32;
-            #[unroll]
-            for slot in 0..slots {
-                let c = slot * plane + lane;
-                if c < row_vectors {
-                    let mut other = Vector::<f32, N>::empty().fill(0.0f32);
-                    #[unroll]
-                    for n in 0..other.size() {
-                        other[n] = vectors[(k * row_vectors + c) * N::value() + n];
-                    }
-                    product += lane_sum(own[slot] * other);
+                #[unroll]
+                for n in 0..vector.size() {
+                    vector[n] = vectors[((first + k) * row_vectors + c) * N::value() + n];
                 }
             }
-            let dot = plane_sum(product);
+            own[k * slots + slot] = vector;
+        }
+    }
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < num_rows {
+        let mut products = Array::<f32>::new(block);
+        #[unroll]
+        for k in 0..block {
+            products[k] = 0.0f32;
+        }
+        #[unroll]
+        for slot in 0..slots {
+            let c = slot * plane + lane;
+            if c < row_vectors {
+                let value = Vector::<f32, N>::cast_from(x[row * x_stride + c]);
+                #[unroll]
+                for k in 0..block {
+                    products[k] += lane_sum(value * own[k * slots + slot]);
+                }
+            }
+        }
+        #[unroll]
+        for k in 0..block {
+            let dot = plane_sum(products[k]);
             if lane == 0 {
-                out[row * count + k] = dot;
+                out[row * count + first + k] = dot;
             }
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;

@@ -14,8 +14,10 @@ use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width}
 
 /// Rows of one partial sum: short enough for thousands of planes on millions of rows.
 const ROWS_PER_PARTIAL: usize = 192;
-/// Sums that one plane keeps in registers.
+/// Vectors, or sums of vectors, that one plane keeps in registers.
 const BLOCK: usize = 4;
+/// Rows that one plane multiplies.
+const ROWS_PER_PLANE: usize = 16;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBackend for CubeBackend<R, F, I, BT> {
     fn row_dots_forward(x: FloatTensor<Self>, vectors: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -27,24 +29,30 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         let (x, vectors) = (Rows::of(x), f32_vector(vectors));
         let v = vector_width(x.width, &[&x]);
         let geometry = PlanePerRow::of(&out.client);
+        // Enough planes to fill the device, each with enough rows to be worth loading the vectors.
+        let planes = x.num_rows.div_ceil(ROWS_PER_PLANE);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
-            row_dots_kernel::launch_unchecked::<R>(
-                &out.client,
-                geometry.count(x.num_rows),
-                geometry.dim,
-                address(&[&x.tensor, &out]),
-                v,
-                x.arg(),
-                vectors.into_array_arg(),
-                out.clone().into_array_arg(),
-                x.stride / v,
-                x.width / v,
-                count,
-                x.num_rows,
-                geometry.slots(x.width / v),
-                x.tensor.dtype.into(),
-            );
+            for first in (0..count).step_by(BLOCK) {
+                row_dots_kernel::launch_unchecked::<R>(
+                    &out.client,
+                    geometry.count(planes),
+                    geometry.dim,
+                    address(&[&x.tensor, &out]),
+                    v,
+                    x.arg(),
+                    vectors.clone().into_array_arg(),
+                    out.clone().into_array_arg(),
+                    x.stride / v,
+                    x.width / v,
+                    count,
+                    first,
+                    x.num_rows,
+                    BLOCK.min(count - first),
+                    geometry.slots(x.width / v),
+                    x.tensor.dtype.into(),
+                );
+            }
         }
         out
     }

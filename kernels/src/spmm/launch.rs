@@ -34,7 +34,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             None => (None, None),
         };
         // A team holds a row of f32 vectors, padded to whole planes.
-        let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &out));
+        let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &out), args.drop_edge.is_some());
         let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
         launch(sparse, sweeps, x, Factors { weight, edge_map, own }, args, out)
     }
