@@ -105,3 +105,7 @@ fn io_help(source: &io::Error) -> &'static str {
         _ => "see the message of the operating system above",
     }
 }
+
+/// What to do when a device has no memory left.
+pub const MEMORY_HELP: &str =
+    "for want of memory set train.precision=f16 and model.recompute=true, close other programs, or use --device cpu";

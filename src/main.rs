@@ -6,6 +6,7 @@ use std::sync::Once;
 
 use clap::Parser;
 use graphsieve::cli::{self, Cli};
+use graphsieve::error::MEMORY_HELP;
 
 fn main() -> ExitCode {
     report_panics();
@@ -34,9 +35,7 @@ fn report_panics() {
             // What follows from a device that failed is no bug of this program.
             if let Some(reason) = graphsieve_kernels::device::failure() {
                 eprintln!("error: the device of this run failed: {reason}");
-                eprintln!(
-                    "  help: for want of memory set train.precision=f16, close other programs, or use --device cpu"
-                );
+                eprintln!("  help: {MEMORY_HELP}");
                 return;
             }
             eprintln!("error: internal error{place}: {message}; please report it together with the command line");

@@ -93,6 +93,23 @@ fn inference_is_measured_on_the_whole_graph() {
 }
 
 #[test]
+fn epochs_are_measured_on_reachable_rows_and_on_all() {
+    let sandbox = Sandbox::with_data();
+    for (work, edges_visited) in [("stage1", 2.0), ("stage2", 2.0)] {
+        let report = bench(&sandbox, work, &[]);
+        let edges = report["graph"]["edges"].as_f64().unwrap();
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2, "{report}");
+        for (row, which) in rows.iter().zip(["reachable rows", "all rows"]) {
+            assert_eq!(row["name"], format!("{work} epoch, {which}"));
+            let (median, rate) = (row["median_ms"].as_f64().unwrap(), row["edges_per_s"].as_f64().unwrap());
+            // A rate is that of all edges once per layer, whatever an epoch leaves out.
+            assert!((rate * median / 1e3 / (edges_visited * edges) - 1.0).abs() < 1e-6, "{row}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let sandbox = Sandbox::with_data();
     let refuses = |arguments: &[&str], code: i32, part: &str| sandbox.refuses(arguments, code, &[part]);

@@ -9,7 +9,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::Csr;
 use rayon::prelude::*;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, MEMORY_HELP, Result};
 use crate::graph::{Adjacency, HeteroGraph, NodeType, Relation};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
@@ -46,13 +46,7 @@ pub struct DeviceRelation<B: Backend> {
 pub fn check_device() -> Result<()> {
     match graphsieve_kernels::device::failure() {
         None => Ok(()),
-        Some(reason) => Err(Error::Device {
-            device: "of this run".into(),
-            reason,
-            help: "for want of memory set train.precision=f16 and model.recompute=true, close other programs, or use \
-                   --device cpu"
-                .into(),
-        }),
+        Some(reason) => Err(Error::Device { device: "of this run".into(), reason, help: MEMORY_HELP.into() }),
     }
 }
 

@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
 use ndarray::{Array1, Array2};
+use rayon::prelude::*;
 
 use super::ScoreOptions;
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
@@ -41,7 +42,7 @@ pub fn attention_scores<B: GraphBackend>(
     chunk_rows: Option<usize>,
 ) -> Scored<B> {
     let embeddings = model.embed(graph, &Reach::all(graph), x, Pass { chunk_rows, ..Default::default() });
-    let scores = to_host(model.logits(embeddings.iter().cloned())).into_iter().map(sigmoid).collect();
+    let scores = to_host(model.logits(embeddings.iter().cloned())).into_par_iter().map(sigmoid).collect();
     Scored { scores, embeddings }
 }
 
