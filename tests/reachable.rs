@@ -2,7 +2,7 @@
 //! whole graph, up to the rounding of f32.
 
 use burn::backend::Autodiff;
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn_flex::Flex;
@@ -41,7 +41,7 @@ impl ModuleVisitor<Ad> for Collect<'_> {
     }
 }
 
-fn gradients(module: &(impl Module<Ad> + burn::module::AutodiffModule<Ad>), loss: Tensor<Ad, 1>) -> Vec<Vec<f32>> {
+fn gradients(module: &impl AutodiffModule<Ad>, loss: Tensor<Ad, 1>) -> Vec<Vec<f32>> {
     let grads = GradientsParams::from_grads(loss.backward(), module);
     let mut all = Collect(&grads, Vec::new());
     module.visit(&mut all);

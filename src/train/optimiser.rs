@@ -146,7 +146,7 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
     }
 
     /// Number of values in each moment; `None` before the first step.
-    pub fn len(&self) -> Option<usize> {
+    pub fn num_values(&self) -> Option<usize> {
         self.moments.as_ref().map(|[mean, _]| mean.dims()[0])
     }
 
@@ -263,7 +263,7 @@ mod tests {
             model = whole.step(model, step, 0.1);
         }
         let mut again = Optimiser::<Flex, _>::new(&config).load(whole.save(), &Default::default()).unwrap();
-        assert_eq!(again.len(), Some(7));
+        assert_eq!(again.num_values(), Some(7));
         let next = |optimiser: &mut Optimiser<Flex, _>| values(&optimiser.step(model.clone(), loss(&model), 0.1));
         assert_eq!(next(&mut again), next(&mut whole));
         assert!(Optimiser::<Flex, Pair<_>>::new(&config).load(vec![1, 2], &Default::default()).is_err());

@@ -221,8 +221,8 @@ pub fn start<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
     optimiser.set_loss_scale(position.loss_scale);
     let model = build(&mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let values = model.num_params();
-    if optimiser.len().is_some_and(|len| len != values) {
-        let (expected, found) = (format!("moments of {values} values"), format!("{:?}", optimiser.len()));
+    if optimiser.num_values().is_some_and(|len| len != values) {
+        let (expected, found) = (format!("moments of {values} values"), format!("{:?}", optimiser.num_values()));
         return Err(Error::format(file, "optimiser", expected, found, help));
     }
     Ok((model, optimiser, position))

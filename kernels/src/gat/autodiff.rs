@@ -44,14 +44,14 @@ impl<B: GatBackend> Saved<B> {
         (Self { csr, args, h_src, dst_score, src_score, forward }, out)
     }
 
-    /// What the gradient `g` of the result means for the two scores and, where asked for, for the features. With
-    /// `attention_src` the last includes the path through the source's score.
+    /// What the gradient `g` of the result means for the features, the source's score and the destination's, where asked
+    /// for. With `attention_src` the first includes the path through the source's score.
     fn backward(
         mut self,
         g: FloatTensor<B>,
         attention_src: Option<FloatTensor<B>>,
         wanted: Wanted,
-    ) -> (Option<FloatTensor<B>>, Option<FloatTensor<B>>, Option<FloatTensor<B>>) {
+    ) -> [Option<FloatTensor<B>>; 3] {
         let args = self.args;
         let forward = self.forward.take().unwrap_or_else(|| {
             let (s, t) = (self.dst_score.clone(), self.src_score.clone());
@@ -59,7 +59,7 @@ impl<B: GatBackend> Saved<B> {
         });
         let (centre, ds) = B::gat_centre(g.clone(), &forward, wanted.dst_score.then_some(&self.dst_score), args);
         if !wanted.src_score && !wanted.features {
-            return (None, None, ds);
+            return [None, None, ds];
         }
         let scalars = GatScalars {
             dst_score: self.dst_score,
@@ -69,7 +69,7 @@ impl<B: GatBackend> Saved<B> {
         };
         let reverse = self.csr.reverse_view();
         let (dh, dt) = B::gat_backward(&reverse, g, self.h_src, attention_src, scalars, args, wanted.features);
-        (dh, Some(dt), ds)
+        [dh, Some(dt), ds]
     }
 }
 
@@ -94,7 +94,7 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
             src_score: attention_src_node.is_some(),
             dst_score: h_dst_node.is_some() || attention_dst_node.is_some(),
         };
-        let (dh, dt, ds) = saved.backward(g, Some(attention_src), wanted);
+        let [dh, dt, ds] = saved.backward(g, Some(attention_src), wanted);
         if let (Some(node), Some(ds)) = (attention_dst_node, &ds) {
             grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), ds.clone()));
         }
@@ -121,7 +121,7 @@ impl<B: GatBackend> Backward<B, 3> for Attend {
         let g = grads.consume::<B>(&ops.node);
         let wanted =
             Wanted { features: h_src.is_some(), src_score: src_score.is_some(), dst_score: dst_score.is_some() };
-        let (dh, dt, ds) = ops.state.backward(g, None, wanted);
+        let [dh, dt, ds] = ops.state.backward(g, None, wanted);
         for (node, gradient) in [(h_src, dh), (src_score, dt), (dst_score, ds)] {
             if let (Some(node), Some(gradient)) = (node, gradient) {
                 grads.register::<B>(node.id, gradient);

@@ -227,12 +227,12 @@ fn backward<E: Storage>(
                     E::add_rows_twice(both, gs, width, from, &targets[run.clone()], weights);
                 }
             }
-            for h in 0..heads {
+            for (h, dt) in dt.iter_mut().enumerate() {
                 let head = h * channels..(h + 1) * channels;
                 let own = &own[head.clone()];
-                dt[h] += slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own));
+                *dt += slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own));
                 if let Some(attention) = attention {
-                    axpy(&mut acc[head.clone()], dt[h], &attention[head]);
+                    axpy(&mut acc[head.clone()], *dt, &attention[head]);
                 }
             }
             if let Some(dh) = dh {
