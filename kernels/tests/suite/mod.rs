@@ -787,19 +787,19 @@ pub fn attend_equals_gat<B: GraphBackend>(device: &B::Device) {
         let h = up::<Ad<B>, 2>(&values_in(Dtype::F32, 97, n * d), [n, d], Dtype::F32, device).require_grad();
         let a = up::<Ad<B>, 2>(&values_in(Dtype::F32, 98, d), [1, d], Dtype::F32, device).require_grad();
         let b = up::<Ad<B>, 2>(&values_in(Dtype::F32, 99, d), [1, d], Dtype::F32, device).require_grad();
-        (h, a, b)
+        [h, a, b]
     };
-    let read = |out: Tensor<Ad<B>, 2>, (h, a, b): (Tensor<Ad<B>, 2>, Tensor<Ad<B>, 2>, Tensor<Ad<B>, 2>)| {
+    let read = |out: Tensor<Ad<B>, 2>, [h, a, b]: [Tensor<Ad<B>, 2>; 3]| {
         let value = down(out.clone().inner());
         let grads = backward::<B, 2>(out, Dtype::F32);
         [value, gradient::<B, 2>(&h, &grads), gradient::<B, 2>(&a, &grads), gradient::<B, 2>(&b, &grads)]
     };
-    let (h, a, b) = inputs();
-    let fused = read(gat(&csr, h.clone(), h.clone(), a.clone(), b.clone(), config()), (h, a, b));
-    let (h, a, b) = inputs();
+    let [h, a, b] = inputs();
+    let fused = read(gat(&csr, h.clone(), h.clone(), a.clone(), b.clone(), config()), [h, a, b]);
+    let [h, a, b] = inputs();
     let scores = row_dots(h.clone(), Tensor::cat(vec![b.clone(), a.clone()], 0));
     let (dst, src) = (columns(&scores, 0), columns(&scores, 1));
-    let composed = read(attend(&csr, h.clone(), dst, src, 1, config()), (h, a, b));
+    let composed = read(attend(&csr, h.clone(), dst, src, 1, config()), [h, a, b]);
     for (k, (fused, composed)) in fused.iter().zip(composed).enumerate() {
         let want: Vec<f64> = composed.into_iter().map(f64::from).collect();
         assert_close(&format!("part {k}"), fused, &want, Dtype::F32, f.num_edges());
