@@ -77,10 +77,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         if rows == 0 {
             return Self::float_zeros(Shape::new([height, width]), &x.device, dtype.into());
         }
-        if dtype != DType::F32
-            && let Some(sum) = by_tensor_cores::<Self, R>(&x, &g)
-        {
-            return sum;
+        if dtype != DType::F32 && rows >= MAX_STRETCHES * MIN_STRETCH {
+            let cores = Strategy::SimpleCyclicMma(Default::default());
+            if let Some(sum) = in_stretches::<Self, R>(&x, &g, &cores) {
+                return Self::float_cast(sum, dtype.into());
+            }
         }
         let (x, g) = (Rows::of(x), Rows::of(g));
         let sum = if fits(&x) && fits(&g) {
@@ -109,42 +110,41 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
             }
             Self::float_reshape(column_sums(partial), Shape::new([height, width]))
         } else {
-            Self::float_matmul(Self::float_transpose(wide::<R>(x.tensor)), wide::<R>(g.tensor))
+            let units = Strategy::SimpleUnit(Default::default());
+            in_stretches::<Self, R>(&wide(x.tensor), &wide(g.tensor), &units)
+                .expect("a product without tensor cores runs on every device")
         };
         if dtype == DType::F32 { sum } else { Self::float_cast(sum, dtype.into()) }
     }
 }
 
-/// `x^T g` in half precision as a batch of products over stretches of rows, whose results are added up in f32. `None` where
-/// the rows do not divide into enough stretches or the device has no such tensor cores.
-fn by_tensor_cores<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeRuntime>(
+/// `x^T g` as a batch of products over stretches of rows, whose results are added up in f32. `None` where the device has no
+/// such kernel.
+fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeRuntime>(
     x: &CubeTensor<R>,
     g: &CubeTensor<R>,
+    strategy: &Strategy,
 ) -> Option<CubeTensor<R>> {
     let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
-    let per_stretch = rows / MAX_STRETCHES;
-    if per_stretch < MIN_STRETCH {
-        return None;
-    }
-    let main = per_stretch * MAX_STRETCHES;
+    let stretches = if rows >= MAX_STRETCHES * MIN_STRETCH { MAX_STRETCHES } else { 1 };
+    let per_stretch = rows / stretches;
+    let main = per_stretch * stretches;
     let part = |t: &CubeTensor<R>, from: usize, to: usize, width: usize| {
         B::float_slice(t.clone(), &[Slice::from(from..to), Slice::from(0..width)])
     };
     let batch = |t: &CubeTensor<R>, width: usize| {
-        B::float_reshape(part(t, 0, main, width), Shape::new([MAX_STRETCHES, per_stretch, width]))
+        B::float_reshape(part(t, 0, main, width), Shape::new([stretches, per_stretch, width]))
     };
-    let partial = empty(x, [MAX_STRETCHES, height, width], x.dtype);
+    let partial = empty(x, [stretches, height, width], x.dtype);
     let turned = B::float_swap_dims(batch(x, height), 1, 2);
-    launch(&Strategy::SimpleCyclicMma(Default::default()), &turned, &batch(g, width), &partial).ok()?;
-    let partial =
-        B::float_cast(B::float_reshape(partial, Shape::new([MAX_STRETCHES, height * width])), DType::F32.into());
+    launch(strategy, &turned, &batch(g, width), &partial).ok()?;
+    let partial = wide(B::float_reshape(partial, Shape::new([stretches, height * width])));
     let sum = B::float_reshape(column_sums(into_contiguous(partial)), Shape::new([height, width]));
-    let sum = B::float_cast(sum, x.dtype.into());
     if main == rows {
         return Some(sum);
     }
     let rest = B::weight_gradient(part(x, main, rows, height), part(g, main, rows, width));
-    Some(B::float_add(sum, rest))
+    Some(B::float_add(sum, wide(rest)))
 }
 
 /// Whether the rows can be read by vectors of four.
