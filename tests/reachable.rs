@@ -51,11 +51,13 @@ fn gradients(module: &impl AutodiffModule<Ad>, loss: Tensor<Ad, 1>) -> Vec<Vec<f
 fn assert_same(what: &str, reachable: &(f32, Vec<Vec<f32>>), all: &(f32, Vec<Vec<f32>>)) {
     assert!((reachable.0 - all.0).abs() <= 2e-6 * all.0.abs(), "{what}: loss {} instead of {}", reachable.0, all.0);
     assert_eq!(reachable.1.len(), all.1.len());
+    let length = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    // A gradient that is zero but for rounding (attention over a single source) has no scale of its own.
+    let total = all.1.iter().map(|b| length(b).powi(2)).sum::<f64>().sqrt();
     for (k, (a, b)) in reachable.1.iter().zip(&all.1).enumerate() {
-        let length = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
         let difference: Vec<f32> = a.iter().zip(b).map(|(a, b)| a - b).collect();
-        assert!(length(b) > 0.0, "{what}: parameter {k} has no gradient");
-        assert!(length(&difference) <= 2e-5 * length(b), "{what}: gradient {k} is off by {}", length(&difference));
+        let bound = 2e-5 * length(b) + 1e-7 * total;
+        assert!(length(&difference) <= bound, "{what}: gradient {k} is off by {}", length(&difference));
     }
 }
 

@@ -242,7 +242,7 @@ fn nearest<'k>(word: &str, candidates: impl Iterator<Item = &'k str>) -> Option<
         whole.max(0.9 * end) + 0.01 * whole
     };
     let scored = candidates.map(|candidate| (likeness(candidate), candidate));
-    scored.filter(|(score, _)| *score >= 0.6).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
+    scored.filter(|(score, _)| *score >= 0.62).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
 }
 
 /// A range in words: `a number in [0, 1)`.
