@@ -85,7 +85,7 @@ impl From<DropEdge> for KeepKey {
 
 /// Two rounds of multiply and xor-shift; the constants are those of xxHash and MurmurHash3.
 #[inline(always)]
-fn mix(a: u32, b: u32) -> u32 {
+pub(crate) fn mix(a: u32, b: u32) -> u32 {
     let mut h = a.wrapping_mul(0x9E37_79B1);
     h ^= h >> 16;
     h = h.wrapping_add(b).wrapping_mul(0x85EB_CA6B);

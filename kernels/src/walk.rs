@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 
-use crate::csr::View;
+use crate::csr::{LONG_ROW, View};
 use crate::launch::{PlanePerRow, chunks};
 
 /// Threads that share a long row.
@@ -75,8 +75,7 @@ pub(crate) fn sweeps<R: CubeRuntime>(
     let geometry = PlanePerRow::of(client);
     let plane = geometry.plane as usize;
     let unread = topology.col_idx.clone();
-    let set = |s: &Option<std::sync::Arc<crate::node_set::NodeSetParts<CubeTensor<R>>>>| s.clone();
-    let (rows, cols) = (set(&view.rows), set(&view.cols));
+    let (rows, cols) = (&view.rows, &view.cols);
     let largest = client.properties().hardware.max_units_per_cube.min(TEAM_THREADS) as usize;
     let mut team = (largest / plane).max(1);
     while team > 1 && team * plane * lane_bytes > TEAM_BYTES {
@@ -88,7 +87,7 @@ pub(crate) fn sweeps<R: CubeRuntime>(
         mode: if rows.is_some() { RowMode::Listed } else { RowMode::Each },
         team: 1,
         plane,
-        longest: has_long.then_some(crate::csr::LONG_ROW),
+        longest: has_long.then_some(LONG_ROW),
         select_cols: cols.is_some(),
         ballot_words: plane.div_ceil(32),
         in_flight: if drops { 2 } else { 4 },
@@ -114,7 +113,7 @@ pub(crate) fn sweeps<R: CubeRuntime>(
             start: 0,
             end: topology.num_long,
             list: topology.long_rows.clone(),
-            position: rows.map_or_else(|| unread.clone(), |r| r.position.clone()),
+            position: rows.as_ref().map_or_else(|| unread.clone(), |r| r.position.clone()),
             col_position,
         });
     }

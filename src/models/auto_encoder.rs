@@ -143,6 +143,17 @@ impl<B: Backend> Normalisation<B> {
     }
 }
 
+impl<B: Backend> Normalisation<Autodiff<B>> {
+    /// The same for passes that record nothing.
+    pub fn inner(self) -> Normalisation<B> {
+        Normalisation {
+            dst_scale: self.dst_scale.inner(),
+            src_scale: self.src_scale.inner(),
+            self_weight: self.self_weight.map(Tensor::inner),
+        }
+    }
+}
+
 /// What the first layer projects, one matrix per node type: the aggregate of every relation into the type side by side,
 /// and behind them the features. It is constant, so a run makes it once and the layer is one product per type.
 #[derive(Clone, Debug)]

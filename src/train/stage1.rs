@@ -240,7 +240,7 @@ impl<B: GraphBackend> Epochs<B> {
     /// Embeddings of every node.
     fn embed_all(&self, model: &TripleStreamGae<B>) -> Vec<Tensor<B, 2>> {
         let graph = self.graph.inner();
-        let normalisation = Normalisation::of(&self.host, &self.device);
+        let normalisation: Vec<_> = self.normalisation.iter().cloned().map(Normalisation::inner).collect();
         let chunk_rows = self.config.train.chunk_size;
         model.embed(&graph, &Reach::all(&graph), &normalisation, &self.inputs.clone().inner(), chunk_rows)
     }

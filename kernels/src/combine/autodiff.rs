@@ -1,14 +1,14 @@
 //! Every part gets `scale dy activation'(y)`, the bias its column sum.
 
-use burn::tensor::DType;
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::{Activation, CombineBackend, MAX_PARTS};
+use crate::head::column_sum;
 
 /// `N` counts the parts; a constant takes the place of a missing bias and of missing parts.
 const PARENTS: usize = MAX_PARTS + 1;
@@ -43,13 +43,6 @@ impl<B: CombineBackend> Backward<B, PARENTS> for Combine {
             grads.register::<B>(node.id, shared.clone());
         }
     }
-}
-
-/// The column sum `[1, d]` in f32 and a fixed order.
-fn column_sum<B: CombineBackend>(g: FloatTensor<B>) -> FloatTensor<B> {
-    let rows = g.shape()[0];
-    let ones = B::float_ones([rows, 1].into(), &B::float_device(&g), DType::F32.into());
-    B::head_column_sum(g, ones)
 }
 
 impl<B: CombineBackend, C: CheckpointStrategy> CombineBackend for Autodiff<B, C> {

@@ -15,7 +15,7 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
-use burn_backend::AutodiffBackend;
+use burn_backend::{AutodiffBackend, TensorMetadata};
 
 /// Backends with per-head reductions.
 pub trait HeadBackend: Backend {
@@ -30,6 +30,13 @@ pub trait HeadBackend: Backend {
     /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order.
     #[doc(hidden)]
     fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// The column sum `[1, d]` in f32 and a fixed order; Burn's own sums a tall matrix with one thread per column on GPUs.
+pub(crate) fn column_sum<B: HeadBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let rows = x.shape()[0];
+    let ones = B::float_ones([rows, 1].into(), &B::float_device(&x), DType::F32.into());
+    B::head_column_sum(x, ones)
 }
 
 impl<B: HeadBackend, C: CheckpointStrategy> HeadBackend for Autodiff<B, C> {

@@ -1,6 +1,6 @@
 //! `dx = dy w^T`, `dw = x^T dy`, `db` the column sum of `dy`.
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
@@ -9,6 +9,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::LinearBackend;
+use crate::head::column_sum;
 
 #[derive(Debug)]
 struct Linear;
@@ -22,7 +23,9 @@ impl<B: LinearBackend> Backward<B, 3> for Linear {
         let g = grads.consume::<B>(&ops.node);
         let (x, weight) = ops.state;
         if let Some(node) = bias_node {
-            grads.register::<B>(node.id, bias_gradient::<B>(g.clone()));
+            let (dtype, sum) = (g.dtype(), column_sum::<B>(g.clone()));
+            let sum = if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) };
+            grads.register::<B>(node.id, sum);
         }
         if let (Some(node), Some(x)) = (weight_node, x) {
             let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
@@ -33,14 +36,6 @@ impl<B: LinearBackend> Backward<B, 3> for Linear {
             grads.register::<B>(node.id, B::product(g, B::float_transpose(weight)));
         }
     }
-}
-
-/// The column sum, in f32 and a fixed order; Burn's own sums a tall matrix with one thread per column on GPUs.
-fn bias_gradient<B: LinearBackend>(g: FloatTensor<B>) -> FloatTensor<B> {
-    let (rows, dtype) = (g.shape()[0], g.dtype());
-    let ones = B::float_ones(Shape::new([rows, 1]), &B::float_device(&g), DType::F32.into());
-    let sum = B::head_column_sum(g, ones);
-    if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) }
 }
 
 impl<B: LinearBackend, C: CheckpointStrategy> LinearBackend for Autodiff<B, C> {

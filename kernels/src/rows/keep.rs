@@ -1,6 +1,7 @@
 //! DropEdge of a row of edges at a time.
 
 use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
+use crate::drop_edge::mix;
 
 /// What decides whether an edge is kept; the fields are those of `DropEdge`.
 #[derive(Clone, Copy)]
@@ -17,17 +18,6 @@ pub(crate) struct KeepKey {
 /// Appends to `kept` those of the columns `cols` of `row` whose edges DropEdge keeps, in order.
 pub(crate) fn keep_into(kept: &mut Vec<u32>, row: u32, cols: &[i32], key: KeepKey) {
     dispatch(Keep { kept, row, cols, key });
-}
-
-/// The hash of `drop_edge`.
-#[inline(always)]
-fn mix(a: u32, b: u32) -> u32 {
-    let mut h = a.wrapping_mul(0x9E37_79B1);
-    h ^= h >> 16;
-    h = h.wrapping_add(b).wrapping_mul(0x85EB_CA6B);
-    h ^= h >> 13;
-    h = h.wrapping_mul(0xC2B2_AE35);
-    h ^ (h >> 16)
 }
 
 /// [`keep_into`].
