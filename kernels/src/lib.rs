@@ -6,6 +6,7 @@
 //! | [`edge_softmax`] | softmax of edge logits over the in-edges of each row | logits |
 //! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
 //! | [`attend`] | the same with scores given | features, both parts of the score |
+//! | [`attend_inputs`] | the same over data by one head | the vectors behind the scores |
 //! | [`row_dots`] | dot products of every row with a few vectors | both |
 //! | [`pair_dot`] | dot products of listed pairs of rows | both sides |
 //! | [`gather_rows`] | listed rows of a matrix | the matrix |
@@ -65,7 +66,7 @@ pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
-pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, gat};
+pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
 pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};

@@ -50,6 +50,7 @@ on_every_backend!(
     marks_find_the_sources_of_kept_edges,
     restricted_operators_match_the_oracle,
     attend_equals_gat,
+    attended_inputs_match_the_oracle,
     repeating_a_pass_gives_the_same_bytes,
     strided_and_transposed_inputs_are_read_correctly,
 );

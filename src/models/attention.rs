@@ -4,7 +4,8 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, DropEdge, GatConfig, GraphBackend, ScoreColumns, attend, combine, gat, linear, row_dots, select_rows,
+    Activation, DropEdge, GatConfig, GraphBackend, ScoreColumns, attend, attend_inputs, combine, gat, linear, row_dots,
+    select_rows,
 };
 use serde::{Deserialize, Serialize};
 
@@ -168,6 +169,11 @@ impl<'a, B: GraphBackend> Source<'a, B> {
             && self.reach.rows(self.graph, self.layer + 1, relation.dst) > 0
     }
 
+    /// Whether the layer reads the features of every node: they are data, and no gradient reaches them.
+    fn is_data(&self) -> bool {
+        self.layer == 0 && self.reach.levels[0].iter().all(Option::is_none)
+    }
+
     /// The rows of the destinations out of a matrix over the level before.
     fn destinations(&self, t: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
         let (from, to) = (&self.reach.levels[self.layer][t], &self.reach.levels[self.layer + 1][t]);
@@ -185,8 +191,8 @@ impl<'a, B: GraphBackend> Source<'a, B> {
 }
 
 impl<B: GraphBackend> TripleStreamGat<B> {
-    /// The refined embeddings of the rows that `reach` wants, one matrix per node type. Storage follows `x`: weights are
-    /// cast to its dtype.
+    /// The refined embeddings of the rows that `reach` wants, one matrix per node type. `x` is data: it gets no gradient.
+    /// Storage follows `x`: weights are cast to its dtype.
     pub fn embed(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, x: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
         let mut h = x.to_vec();
         for (index, layer) in self.layers.iter().enumerate() {
@@ -271,8 +277,13 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let mut scores: Vec<Option<[Tensor<B, 2>; 2]>> = vec![None; types];
         for (t, streams) in columns.iter().enumerate().filter(|(_, streams)| !streams.is_empty()) {
             let vectors = Tensor::cat(streams.iter().map(|&s| folded[s].clone()).collect(), 0);
-            let all = row_dots(source.h[t].clone(), vectors);
-            scores[t] = Some([source.destinations(t, all.clone()), all]);
+            scores[t] = Some(if source.is_data() {
+                let all = row_dots(source.h[t].clone(), vectors.detach());
+                [all.clone(), all]
+            } else {
+                let all = row_dots(source.h[t].clone(), vectors);
+                [source.destinations(t, all.clone()), all]
+            });
         }
         let score = |t: usize, role: usize, stream: usize| {
             let place = columns[t].iter().position(|&s| s == stream).unwrap_or_default();
@@ -284,7 +295,13 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let csr = source.reach.csr(source.layer, relation);
             let (dst, src) = (score(relation.dst, 0, relation.stream), score(relation.src, 1, relation.stream));
             let config = source.config(relation, self.negative_slope);
-            let attended = attend(&csr, source.h[relation.src].clone(), dst, src, 1, config);
+            let h_src = source.h[relation.src].clone();
+            let attended = if source.is_data() {
+                let h_dst = source.h[relation.dst].clone();
+                attend_inputs(&csr, h_src, h_dst, folded[relation.stream].clone(), [dst, src], config)
+            } else {
+                attend(&csr, h_src, dst, src, 1, config)
+            };
             let weight = cast(layer.streams[relation.stream].projection.val(), attended.dtype());
             parts[relation.dst].push(linear(attended, weight, None));
         }

@@ -10,6 +10,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
+use super::inputs::{self, Inputs};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, Scores};
 use crate::csr::{Csr, View};
 
@@ -167,6 +168,31 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         let (g, h_src) = (g.primitive, h_src.primitive);
         let (dh, dt) = B::gat_backward(reverse, g, h_src, attention_src, scalars, args, features);
         (dh.map(Self::from_inner), Self::from_inner(dt))
+    }
+
+    fn attention_vector_gradient(
+        view: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        forward: GatForward<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let forward = GatForward {
+            out: forward.out.primitive,
+            log_sum_exp: forward.log_sum_exp.primitive,
+            positive: forward.positive.map(|(out, mass)| (out.primitive, mass.primitive)),
+        };
+        let inputs = inputs.map(|f| f.primitive);
+        Self::from_inner(B::attention_vector_gradient(view, g.primitive, inputs, forward, args))
+    }
+
+    fn attend_inputs(
+        csr: Csr<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        vectors: FloatTensor<Self>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        inputs::record(csr, inputs, vectors, args)
     }
 
     fn attend(

@@ -5,7 +5,7 @@ use burn_backend::TensorMetadata;
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
-use super::{GatArgs, GatBackend, GatForward, GatScalars, Scores};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, Inputs, Scores};
 use crate::csr::View;
 use crate::drop_edge::DropEdge;
 use crate::flex::{self, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
@@ -43,6 +43,17 @@ impl GatBackend for Flex {
         with_storage!(h_src.dtype(), E => {
             backward::<E>(reverse, &g, &h_src, attention_src.as_ref(), &scalars, args, features)
         })
+    }
+
+    fn attention_vector_gradient(
+        view: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        forward: GatForward<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let (g, inputs) = (g.to_contiguous(), inputs.map(|f| f.to_contiguous()));
+        with_storage!(g.dtype(), E => vector_gradient::<E>(view, &g, &inputs, &forward, args))
     }
 }
 
@@ -123,8 +134,9 @@ fn forward<E: Storage>(
                 walker.locate(&mut sources);
                 acc.fill(0.0);
                 acc_positive.fill(0.0);
+                let scored = if dst_score.whole { walker.node(i) } else { i };
                 for h in 0..heads {
-                    let own = s.get(i, h);
+                    let own = s.get(scored, h);
                     scores.clear();
                     scores.extend(sources.iter().map(|&j| own + t.get(j as usize, h)));
                     weights[h].clear();
@@ -241,4 +253,66 @@ fn backward<E: Storage>(
         }
     });
     (features.then(|| flex::tensor(dh, [rows, width])), flex::tensor(dt, [rows, columns]))
+}
+
+/// Rows whose contributions are added up before those of all tasks are: enough that the sums of tasks cost nothing.
+const ROWS_PER_SUM: usize = 256;
+
+/// `dv_0 = sum_i (sum_j dz_ij) x_i`, `dv_1 = sum_ij dz_ij x_j` with `dz_ij = a_ij l_ij (<g_i, x_j> - <g_i, y_i>)`.
+fn vector_gradient<E: Storage>(
+    view: &View<FlexTensor>,
+    g: &FlexTensor,
+    inputs: &Inputs<FlexTensor>,
+    forward: &GatForward<FlexTensor>,
+    args: GatArgs,
+) -> FlexTensor {
+    let (rows, width) = (view.num_rows(), g.shape()[1]);
+    let (gs, ys) = (flex::slice::<E>(g), flex::slice::<E>(&forward.out));
+    let (x_src, x_dst) = (flex::slice::<E>(&inputs.x_src), flex::slice::<E>(&inputs.x_dst));
+    let (s, t) = (ScoreTable::of(&inputs.dst_score), ScoreTable::of(&inputs.src_score));
+    let lse = flex::slice::<f32>(&forward.log_sum_exp);
+    let walker = Walker::new(view, args.drop_edge);
+    let task = |first: usize| {
+        let mut sums = vec![0f32; 2 * width];
+        let (to_dst, to_src) = sums.split_at_mut(width);
+        let (mut own, mut wide) = (vec![0f32; width], vec![0f32; width]);
+        let (mut sources, mut weights, mut products) = (Vec::new(), Vec::new(), Vec::new());
+        for i in first..rows.min(first + ROWS_PER_SUM) {
+            let node = walker.node(i);
+            walker.sources(node, &mut sources);
+            walker.locate(&mut sources);
+            if sources.is_empty() {
+                continue;
+            }
+            let row = i * width..(i + 1) * width;
+            E::widen(&gs[row.clone()], &mut own);
+            let centre = dot(&own, E::row(&ys[row], &mut wide));
+            let scored = if inputs.dst_score.whole { node } else { i };
+            let score = |j: u32| s.get(scored, 0) + t.get(j as usize, 0);
+            weights.clear();
+            weights.extend(sources.iter().map(|&j| leaky_relu(score(j), args.negative_slope) - lse[i]));
+            exp_all(&mut weights);
+            products.resize(sources.len(), 0.0);
+            let mut ds = 0.0;
+            for run in runs(sources.len()) {
+                let ids = &sources[run.clone()];
+                E::dot_rows(&mut products[run.clone()], &own, x_src, width, 0, ids);
+                for (k, &j) in run.clone().zip(ids) {
+                    let slope = if score(j) > 0.0 { 1.0 } else { args.negative_slope };
+                    weights[k] *= slope * (products[k] - centre);
+                    ds += weights[k];
+                }
+                E::add_rows(to_src, x_src, width, 0, ids, &weights[run]);
+            }
+            axpy(to_dst, ds, E::row(&x_dst[node * width..(node + 1) * width], &mut wide));
+        }
+        sums
+    };
+    let starts: Vec<usize> = (0..rows).step_by(ROWS_PER_SUM).collect();
+    let parts: Vec<Vec<f32>> = starts.into_par_iter().map(task).collect();
+    let mut sums = vec![0f32; 2 * width];
+    for part in &parts {
+        axpy(&mut sums, 1.0, part);
+    }
+    flex::tensor(sums, [2, width])
 }

@@ -21,11 +21,13 @@ pub(crate) struct GatShape {
     pub second: bool,
     /// Reverse: whether the path through the source's score is part of the gradient of the features.
     pub through_score: bool,
+    /// Whether scores of destinations have a row per node of the whole graph.
+    pub whole: bool,
     pub drop: DropMode,
 }
 
 #[cube]
-fn leaky_relu(z: f32, slope: f32) -> f32 {
+pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
     select(z > 0.0f32, z, z * slope)
 }
 
@@ -62,7 +64,7 @@ fn of_head(values: &Array<f32>, head: usize, #[comptime] heads: usize) -> f32 {
 }
 
 #[cube]
-fn zeros<N: Size>(#[comptime] slots: usize) -> Array<Vector<f32, N>> {
+pub(super) fn zeros<N: Size>(#[comptime] slots: usize) -> Array<Vector<f32, N>> {
     let mut sums = Array::<Vector<f32, N>>::new(slots);
     #[unroll]
     for slot in 0..slots {
@@ -123,6 +125,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
         let last = usize::cast_from(row_ptr[row + 1]);
         if result >= 0i32 && in_reach(last - first, walk) {
             let i = usize::cast_from(result);
+            let scored = if shape.whole { row } else { i };
             // Running softmax per head: the maximum so far, and this lane's share of the masses relative to it.
             let mut max = filled(f32::min_value(), heads);
             let mut mass = filled(0.0f32, heads);
@@ -144,7 +147,8 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 let mut rescale = Array::<f32>::new(heads);
                 #[unroll]
                 for h in 0..heads {
-                    let z = dst_score[i * dst_columns + dst_first + h] + src_score[j * src_columns + src_first + h];
+                    let z =
+                        dst_score[scored * dst_columns + dst_first + h] + src_score[j * src_columns + src_first + h];
                     let logit = select(kept, leaky_relu(z, slope), f32::min_value());
                     let new_max = max[h].max(plane_max(logit));
                     rescale[h] = (max[h] - new_max).exp();

@@ -1,19 +1,26 @@
 //! Graph attention on CubeCL devices.
 
-use burn::tensor::DType;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Shape};
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::prelude::CubeCount;
 
+use super::inputs_kernel::attention_vector_kernel;
 use super::kernel::{GatShape, gat_backward_kernel, gat_centre_kernel, gat_forward_kernel};
-use super::{GatArgs, GatBackend, GatForward, GatScalars, Scores};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, Inputs, Scores};
 use crate::csr::View;
 use crate::drop_edge::{DropEdge, DropEdgeKey, DropMode};
+use crate::head::column_sums;
 use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
-use crate::walk::{padded_bytes, sweeps};
+use crate::walk::{Sweep, padded_bytes, sweeps};
+
+/// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
+const MAX_PARTIAL_CUBES: u32 = 1024;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend for CubeBackend<R, F, I, BT> {
     fn gat_forward(
@@ -43,7 +50,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let (out_positive, mass_positive) =
             result.positive.clone().unwrap_or_else(|| (result.out.clone(), result.log_sum_exp.clone()));
         let (dst, src) = (dst_score.map(f32_vector), src_score.map(f32_vector));
-        let shape = shape(&geometry, &args, width / v, result.positive.is_some(), false, &args.drop_edge);
+        let shape = GatShape {
+            second: result.positive.is_some(),
+            whole: dst.whole,
+            ..shape(&geometry, &args, width / v, &args.drop_edge)
+        };
         for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out), args.drop_edge.is_some()) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
@@ -161,7 +172,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         // What the kernel does not write still needs a buffer.
         let written = dh.clone().unwrap_or_else(|| h_src.tensor.clone());
         let drop = args.drop_edge.map(DropEdge::reverse);
-        let shape = shape(&geometry, &args, width / v, features, through_score, &drop);
+        let shape = GatShape { second: features, through_score, ..shape(&geometry, &args, width / v, &drop) };
         for sweep in sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt), args.drop_edge.is_some()) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
@@ -205,6 +216,81 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         }
         (dh, dt)
     }
+
+    fn attention_vector_gradient(
+        view: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        forward: GatForward<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let (width, dtype) = (g.meta.shape()[1], g.dtype);
+        let topology = &view.topology;
+        if view.num_rows() == 0 {
+            return Self::float_zeros(Shape::new([2, width]), &g.device, DType::F32.into());
+        }
+        let (g, x_src, x_dst) = (Rows::of(g), Rows::of(inputs.x_src), Rows::of(inputs.x_dst));
+        let v = vector_width(width, &[&g, &x_src, &x_dst]);
+        let (dst, src) = (inputs.dst_score.map(f32_vector), inputs.src_score.map(f32_vector));
+        let geometry = PlanePerRow::of(&forward.out.client);
+        let shape = GatShape { whole: dst.whole, ..shape(&geometry, &args, width / v, &args.drop_edge) };
+        let sweeps: Vec<_> = (sweeps(view, None, padded_bytes(width, &forward.out), args.drop_edge.is_some())
+            .into_iter())
+        .map(|sweep| {
+            // A plane leaves one partial sum, however many rows it walks.
+            let CubeCount::Static(cubes, ..) = sweep.count else { unreachable!("sweeps count their cubes") };
+            (cubes.min(MAX_PARTIAL_CUBES), sweep)
+        })
+        .collect();
+        let planes = |(cubes, sweep): &(u32, Sweep<R>)| (*cubes * sweep.dim.y) as usize;
+        let partial = empty(&forward.out, [sweeps.iter().map(planes).sum(), 2 * width], DType::F32);
+        let mut first_partial = 0;
+        for work in sweeps {
+            let own_planes = planes(&work);
+            let (cubes, sweep) = work;
+            // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+            unsafe {
+                attention_vector_kernel::launch_unchecked::<R>(
+                    &partial.client,
+                    CubeCount::Static(cubes, 1, 1),
+                    sweep.dim,
+                    address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &x_src.tensor, &x_dst.tensor]),
+                    v,
+                    topology.row_ptr.clone().into_array_arg(),
+                    topology.col_idx.clone().into_array_arg(),
+                    g.arg(),
+                    forward.out.clone().into_array_arg(),
+                    x_src.arg(),
+                    x_dst.arg(),
+                    dst.matrix.clone().into_array_arg(),
+                    src.matrix.clone().into_array_arg(),
+                    forward.log_sum_exp.clone().into_array_arg(),
+                    partial.clone().into_array_arg(),
+                    sweep.list.into_array_arg(),
+                    sweep.position.into_array_arg(),
+                    sweep.col_position.into_array_arg(),
+                    DropEdgeKey::launch(&args.drop_edge),
+                    args.negative_slope,
+                    g.stride / v,
+                    x_src.stride / v,
+                    x_dst.stride / v,
+                    dst.matrix.meta.shape()[1],
+                    dst.first,
+                    src.matrix.meta.shape()[1],
+                    src.first,
+                    width / v,
+                    first_partial,
+                    sweep.start,
+                    sweep.end,
+                    shape,
+                    sweep.walk,
+                    [dtype.into(), topology.row_ptr.dtype.into()],
+                );
+            }
+            first_partial += own_planes;
+        }
+        Self::float_reshape(column_sums(partial), Shape::new([2, width]))
+    }
 }
 
 /// Room for the gradient of `scores`: zero where another relation's scores are.
@@ -219,13 +305,13 @@ fn score_gradient<B: Backend<FloatTensorPrimitive = CubeTensor<R>, Device = R::D
     into_contiguous(B::float_zeros(shape, &scores.matrix.device, DType::F32.into()))
 }
 
-fn shape(
-    geometry: &PlanePerRow,
-    args: &GatArgs,
-    vectors: usize,
-    second: bool,
-    through_score: bool,
-    drop_edge: &Option<DropEdge>,
-) -> GatShape {
-    GatShape { heads: args.heads, slots: geometry.slots(vectors), second, through_score, drop: DropMode::of(drop_edge) }
+fn shape(geometry: &PlanePerRow, args: &GatArgs, vectors: usize, drop_edge: &Option<DropEdge>) -> GatShape {
+    GatShape {
+        heads: args.heads,
+        slots: geometry.slots(vectors),
+        second: false,
+        through_score: false,
+        whole: false,
+        drop: DropMode::of(drop_edge),
+    }
 }

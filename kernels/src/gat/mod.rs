@@ -2,6 +2,9 @@
 
 mod autodiff;
 mod cpu;
+mod inputs;
+#[cfg(feature = "cube")]
+mod inputs_kernel;
 #[cfg(feature = "cube")]
 mod kernel;
 #[cfg(feature = "cube")]
@@ -14,6 +17,8 @@ use burn::tensor::{DType, Slice, Tensor, TensorMetadata, TensorPrimitive};
 use crate::csr::{Csr, View};
 use crate::head::HeadBackend;
 use crate::{DropEdge, check};
+
+pub use inputs::{Inputs, attend_inputs};
 
 /// Settings of [`gat`].
 #[derive(Clone, Debug)]
@@ -68,15 +73,17 @@ pub struct GatForward<F> {
 pub struct Scores<F> {
     pub matrix: F,
     pub first: usize,
+    /// Whether a row stands for a node of the whole graph, also where the adjacency is restricted.
+    pub whole: bool,
 }
 
 impl<F> Scores<F> {
     pub(crate) fn of(matrix: F) -> Self {
-        Self { matrix, first: 0 }
+        Self { matrix, first: 0, whole: false }
     }
 
     pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> Scores<G> {
-        Scores { matrix: f(self.matrix), first: self.first }
+        Scores { matrix: f(self.matrix), first: self.first, whole: self.whole }
     }
 }
 
@@ -145,6 +152,27 @@ pub trait GatBackend: HeadBackend {
         args: GatArgs,
         features: bool,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>);
+
+    /// The gradient of both attention vectors, `[2, d]`, f32, from that of the result of [`attend_inputs`].
+    #[doc(hidden)]
+    fn attention_vector_gradient(
+        view: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        forward: GatForward<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self>;
+
+    /// [`attend_inputs`], recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn attend_inputs(
+        csr: Csr<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        _vectors: FloatTensor<Self>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        inputs::inputs_forward::<Self>(&csr.view(), &inputs, args).out
+    }
 
     /// Softmax and aggregation, recorded for the backward pass where the backend differentiates.
     #[doc(hidden)]
@@ -314,19 +342,27 @@ pub fn attend<B: GatBackend>(
     let [rows, width] = check::matrix(OP, "h_src", &h_src);
     check::size(OP, "rows of h_src", csr.num_cols(), rows);
     assert!(heads > 0 && width % heads == 0, "{OP}: h_src: expected columns in {heads} equal heads, got {width}");
-    let scores = |name: &str, part: ScoreColumns<B>, rows: usize| {
-        let matrix = part.scores.into_primitive().tensor();
-        check::dtype(OP, name, &matrix, DType::F32);
-        let [score_rows, columns] = check::matrix(OP, name, &matrix);
-        check::size(OP, &format!("rows of {name}"), rows, score_rows);
-        assert!(
-            part.first + heads <= columns,
-            "{OP}: {name}: expected {heads} columns from {} on, got {columns} columns",
-            part.first
-        );
-        Scores { matrix, first: part.first }
-    };
-    let (dst, src) = (scores("dst", dst, csr.num_rows()), scores("src", src, csr.num_cols()));
+    let (dst, src) = (scores(OP, "dst", dst, csr.num_rows(), heads), scores(OP, "src", src, csr.num_cols(), heads));
     let args = GatArgs::new(heads, &config);
     Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst, src, args)))
+}
+
+/// Checks one part of the score: a row for each of `rows` nodes, a column per head.
+fn scores<B: GatBackend>(
+    op: &str,
+    name: &str,
+    part: ScoreColumns<B>,
+    rows: usize,
+    heads: usize,
+) -> Scores<FloatTensor<B>> {
+    let matrix = part.scores.into_primitive().tensor();
+    check::dtype(op, name, &matrix, DType::F32);
+    let [score_rows, columns] = check::matrix(op, name, &matrix);
+    check::size(op, &format!("rows of {name}"), rows, score_rows);
+    assert!(
+        part.first + heads <= columns,
+        "{op}: {name}: expected {heads} columns from {} on, got {columns} columns",
+        part.first
+    );
+    Scores { matrix, first: part.first, whole: false }
 }

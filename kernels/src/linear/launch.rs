@@ -7,6 +7,8 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
 use cubek::matmul::launch::{Strategy, launch_ref};
@@ -14,6 +16,7 @@ use cubek::std::InputBinding;
 
 use super::LinearBackend;
 use super::kernel::{SIDE, TILE, VECTOR, partial_gram_kernel, tall_product_kernel};
+use super::mma::{self, partial_gram_mma_kernel, tall_product_mma_kernel};
 use crate::head::column_sums;
 use crate::launch::{Rows, address, empty};
 
@@ -21,10 +24,6 @@ use crate::launch::{Rows, address, empty};
 const MAX_STRETCHES: usize = 512;
 /// Rows of a stretch, at least.
 const MIN_ROWS: usize = 256;
-/// Rows of a stretch for tensor cores, at least.
-const MIN_STRETCH: usize = 64;
-/// Rows from which tensor cores are worth their padding.
-const MIN_TALL: usize = 1024;
 
 const CUBE: CubeDim = CubeDim { x: SIDE as u32, y: SIDE as u32, z: 1 };
 
@@ -35,25 +34,53 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         if out.meta.shape().num_elements() == 0 {
             return out;
         }
-        // Tensor cores add up in f32, but would round f32 inputs to 10 bits (tf32).
-        if dtype != DType::F32 && rows >= MIN_TALL {
-            let cores = Strategy::SimpleCyclicMma(Default::default());
-            if launch(&cores, &x, &w, &out).is_ok() {
-                return out;
-            }
-        }
-        let (x, w) = (Rows::of(x), Rows::of(into_contiguous(w)));
-        if !fits(&x) || !fits(&w) {
+        let tensor_cores = has_tensor_cores(&out.client);
+        // A weight that was only transposed in name is read as it lies.
+        let turned = !(tensor_cores && w.meta.strides()[0] == 1 && w.meta.strides()[1] >= w.meta.shape()[0]);
+        let (x, w) = (Rows::of(x), Rows::of(if turned { into_contiguous(w) } else { Self::float_transpose(w) }));
+        if !fits(&x) || !fits(&w) || !columns.is_multiple_of(VECTOR) {
+            let w = if turned { w.tensor } else { Self::float_transpose(w.tensor) };
             let units = Strategy::SimpleUnit(Default::default());
-            launch(&units, &x.tensor, &w.tensor, &out).expect("a product without tensor cores runs on every device");
+            launch(&units, &x.tensor, &w, &out).expect("a product without tensor cores runs on every device");
             return out;
         }
         let tiles = rows.div_ceil(TILE).min(1 << 15) as u32;
+        let column_tiles = columns.div_ceil(TILE) as u32;
+        if tensor_cores && w.tensor.dtype == dtype {
+            let room = out.client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>());
+            let chunk = x.width.next_multiple_of(2 * mma::BLOCK).min(room / (2 * mma::BLOCK) * (2 * mma::BLOCK));
+            let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
+            let cubes = rows.div_ceil(mma::ROWS).clamp(1, cubes) as u32;
+            // SAFETY: every load and store is guarded by the sizes of its matrix.
+            unsafe {
+                tall_product_mma_kernel::launch_unchecked::<R>(
+                    &out.client,
+                    CubeCount::Static(cubes, column_tiles, 1),
+                    CubeDim { x: 32, y: mma::PRODUCT_PLANES, z: 1 },
+                    address(&[&x.tensor, &w.tensor, &out]),
+                    VECTOR,
+                    x.arg(),
+                    w.arg(),
+                    out.clone().into_array_arg(),
+                    x.stride / VECTOR,
+                    w.stride / VECTOR,
+                    rows,
+                    x.width,
+                    columns,
+                    chunk,
+                    turned,
+                    dtype == DType::F32,
+                    dtype.into(),
+                );
+            }
+            return out;
+        }
+        let count = CubeCount::Static(tiles, column_tiles, 1);
         // SAFETY: every load and store is guarded by the sizes of its matrix.
         unsafe {
             tall_product_kernel::launch_unchecked::<R>(
                 &out.client,
-                CubeCount::Static(tiles, columns.div_ceil(TILE) as u32, 1),
+                count,
                 CUBE,
                 address(&[&x.tensor, &w.tensor, &out]),
                 VECTOR,
@@ -77,36 +104,55 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         if rows == 0 {
             return Self::float_zeros(Shape::new([height, width]), &x.device, dtype.into());
         }
-        if dtype != DType::F32 && rows >= MAX_STRETCHES * MIN_STRETCH {
-            let cores = Strategy::SimpleCyclicMma(Default::default());
-            if let Some(sum) = in_stretches::<Self, R>(&x, &g, &cores) {
-                return Self::float_cast(sum, dtype.into());
-            }
-        }
         let (x, g) = (Rows::of(x), Rows::of(g));
         let sum = if fits(&x) && fits(&g) {
             let per_stretch = rows.div_ceil(MAX_STRETCHES).max(MIN_ROWS);
             let stretches = rows.div_ceil(per_stretch);
             let partial = empty(&x.tensor, [stretches, height * width], DType::F32);
+            let tiles = [height, width].map(|side| side.div_ceil(TILE) as u32);
+            let count = CubeCount::Static(stretches as u32, tiles[0], tiles[1]);
+            let reached = address(&[&x.tensor, &g.tensor, &partial]);
+            let strides = [x.stride, g.stride].map(|stride| stride / VECTOR);
             // SAFETY: every load and store is guarded by the sizes of its matrix.
             unsafe {
-                partial_gram_kernel::launch_unchecked::<R>(
-                    &partial.client,
-                    CubeCount::Static(stretches as u32, height.div_ceil(TILE) as u32, width.div_ceil(TILE) as u32),
-                    CUBE,
-                    address(&[&x.tensor, &g.tensor, &partial]),
-                    VECTOR,
-                    x.arg(),
-                    g.arg(),
-                    partial.clone().into_array_arg(),
-                    x.stride / VECTOR,
-                    g.stride / VECTOR,
-                    rows,
-                    per_stretch,
-                    height / VECTOR,
-                    width / VECTOR,
-                    dtype.into(),
-                );
+                if has_tensor_cores(&partial.client) {
+                    partial_gram_mma_kernel::launch_unchecked::<R>(
+                        &partial.client,
+                        count,
+                        CubeDim { x: 32, y: mma::GRAM_PLANES, z: 1 },
+                        reached,
+                        VECTOR,
+                        x.arg(),
+                        g.arg(),
+                        partial.clone().into_array_arg(),
+                        strides[0],
+                        strides[1],
+                        rows,
+                        per_stretch,
+                        height / VECTOR,
+                        width / VECTOR,
+                        dtype == DType::F32,
+                        dtype.into(),
+                    );
+                } else {
+                    partial_gram_kernel::launch_unchecked::<R>(
+                        &partial.client,
+                        count,
+                        CUBE,
+                        reached,
+                        VECTOR,
+                        x.arg(),
+                        g.arg(),
+                        partial.clone().into_array_arg(),
+                        strides[0],
+                        strides[1],
+                        rows,
+                        per_stretch,
+                        height / VECTOR,
+                        width / VECTOR,
+                        dtype.into(),
+                    );
+                }
             }
             Self::float_reshape(column_sums(partial), Shape::new([height, width]))
         } else {
@@ -126,7 +172,7 @@ fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeR
     strategy: &Strategy,
 ) -> Option<CubeTensor<R>> {
     let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
-    let stretches = if rows >= MAX_STRETCHES * MIN_STRETCH { MAX_STRETCHES } else { 1 };
+    let stretches = if rows >= MAX_STRETCHES * MIN_ROWS { MAX_STRETCHES } else { 1 };
     let per_stretch = rows / stretches;
     let main = per_stretch * stretches;
     let part = |t: &CubeTensor<R>, from: usize, to: usize, width: usize| {
@@ -145,6 +191,17 @@ fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeR
     }
     let rest = B::weight_gradient(part(x, main, rows, height), part(g, main, rows, width));
     Some(B::float_add(sum, wide(rest)))
+}
+
+/// Whether the device has the tensor-core product that [`mma`] is written for.
+fn has_tensor_cores<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    let tf32 = ElemType::Float(FloatKind::TF32).into();
+    let sums = ElemType::Float(FloatKind::F32).into();
+    let properties = client.properties();
+    let product = MmaConfig { a_type: tf32, b_type: tf32, cd_type: sums, m: 16, n: 8, k: 8 };
+    properties.hardware.plane_size_max == 32
+        && properties.hardware.plane_size_min == 32
+        && properties.features.matmul.mma.contains(&product)
 }
 
 /// Whether the rows can be read by vectors of four.

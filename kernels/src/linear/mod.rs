@@ -6,6 +6,8 @@ mod cpu;
 mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
+#[cfg(feature = "cube")]
+mod mma;
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata, TensorPrimitive};

@@ -13,8 +13,8 @@ use graphsieve_kernels::testing::{
 };
 use graphsieve_kernels::{
     Activation, Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, ScoreColumns,
-    SelfTerm, SpmmConfig, attend, combine, edge_softmax, gat, gather_rows, linear, normalise_rows, pair_dot, row_dots,
-    select_rows, spmm,
+    SelfTerm, SpmmConfig, attend, attend_inputs, combine, edge_softmax, gat, gather_rows, linear, normalise_rows,
+    pair_dot, row_dots, select_rows, spmm,
 };
 
 /// Whether Vulkan tests run; without a driver they say so, or fail where the environment demands one.
@@ -804,6 +804,70 @@ pub fn attend_equals_gat<B: GraphBackend>(device: &B::Device) {
         let want: Vec<f64> = composed.into_iter().map(f64::from).collect();
         assert_close(&format!("part {k}"), fused, &want, Dtype::F32, f.num_edges());
     }
+}
+
+/// Attention over data: values and the gradients of both vectors, where destinations and sources are selected and where
+/// they are not.
+pub fn attended_inputs_match_the_oracle<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures().into_iter().filter(|f| f.num_edges() > 0) {
+        for (rows, cols, width, dtype) in [(0, 3, 32, Dtype::F32), (3, 1, 5, Dtype::F32), (1, 1, 160, Dtype::F16)] {
+            let (rows, cols) = (&node_lists(f.num_rows)[rows], &node_lists(f.num_cols)[cols]);
+            check_attended_inputs::<B>(&f, [rows, cols], width, dtype, device);
+        }
+    }
+}
+
+fn check_attended_inputs<B: GraphBackend>(
+    f: &Fixture,
+    [rows, cols]: [&[u32]; 2],
+    width: usize,
+    dtype: Dtype,
+    device: &B::Device,
+) {
+    let name = format!("{} {width} {dtype:?} between {} and {} nodes", f.name, rows.len(), cols.len());
+    let (drop, mask) = half_dropped(f);
+    let sets = (NodeSet::<Ad<B>>::new(rows, f.num_rows, device), NodeSet::<Ad<B>>::new(cols, f.num_cols, device));
+    let csr = csr_of::<Ad<B>>(f, device).restrict(Some(&sets.0), Some(&sets.1));
+    // The kept edges between selected nodes, for the oracle: other rows are empty.
+    let mut left = vec![Vec::new(); f.num_rows];
+    for (e, i, j) in f.edges() {
+        if let (true, Ok(_), Ok(at)) = (mask[e], rows.binary_search(&(i as u32)), cols.binary_search(&(j as u32))) {
+            left[i].push(at as u32);
+        }
+    }
+    let left = Fixture::from_rows(&name, cols.len(), &left);
+    let scale = 1.0 / (width as f64).sqrt();
+    let vectors: Vec<f64> =
+        values_in(Dtype::F32, 71, 2 * width).iter().map(|v| f64::from((v * scale) as f32)).collect();
+    let (dst, src) = (values_in(dtype, 72, f.num_rows * width), values_in(dtype, 73, cols.len() * width));
+    let v = up::<Ad<B>, 2>(&vectors, [2, width], Dtype::F32, device).require_grad();
+    let x_dst = up::<Ad<B>, 2>(&dst, [f.num_rows, width], dtype, device);
+    let x_src = up::<Ad<B>, 2>(&src, [cols.len(), width], dtype, device);
+    let (s, t) = (row_dots(x_dst.clone(), v.clone().detach()), row_dots(x_src.clone(), v.clone().detach()));
+    let scores = [columns(&s, 0), columns(&t, 1)];
+    let config = GatConfig { drop_edge: Some(drop), ..Default::default() };
+    let out = attend_inputs(&csr, x_src, x_dst, v.clone(), scores, config);
+
+    let (att_dst, att_src) = vectors.split_at(width);
+    let slope = f64::from(0.2f32);
+    let input = GatInput { h_src: &src, h_dst: &dst, att_src, att_dst, heads: 1, channels: width, slope };
+    let all = oracle::keep_all(&left);
+    let pick = |of: &[f64]| -> Vec<f64> {
+        rows.iter().flat_map(|&i| of[i as usize * width..(i as usize + 1) * width].to_vec()).collect()
+    };
+    let len = left.max_degree() + width;
+    let want = pick(&oracle::gat(&left, &input, &all).out);
+    assert_close(&name, &down(out.clone().inner()), &want, dtype, len);
+    let grads = backward::<B, 2>(out, dtype);
+    let mut probed = vec![0.0; f.num_rows * width];
+    for (&i, row) in rows.iter().zip(probe(rows.len() * width).chunks(width)) {
+        let row: Vec<f64> = row.iter().map(|&p| dtype.round(p)).collect();
+        probed[i as usize * width..(i as usize + 1) * width].copy_from_slice(&row);
+    }
+    let (want, terms) = (gat_grad(&left, &input, &all, &probed), gat_grad_magnitude(&left, &input, &all, &probed));
+    let (want, terms) = ([want.att_dst, want.att_src].concat(), [terms.att_dst, terms.att_src].concat());
+    let len = f.num_rows.max(f.num_cols) + width;
+    assert_close_at_scale(&format!("{name}: dv"), &gradient::<B, 2>(&v, &grads), &want, &terms, dtype, len);
 }
 
 pub fn repeating_a_pass_gives_the_same_bytes<B: GraphBackend>(device: &B::Device) {
