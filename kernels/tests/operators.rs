@@ -50,6 +50,8 @@ on_every_backend!(
     marks_find_the_sources_of_kept_edges,
     restricted_operators_match_the_oracle,
     attend_equals_gat,
+    gradients_of_several_operators_add_up,
+    a_gradient_that_others_hold_is_not_changed,
     repeating_a_pass_gives_the_same_bytes,
     strided_and_transposed_inputs_are_read_correctly,
 );
