@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use crate::csr::View;
 use crate::drop_edge::DropEdge;
-use crate::rows::{KeepKey, Row, keep_into};
+use crate::rows::{KeepKey, Row, keep_into, zeroed};
 
 /// Rows handled by one rayon task: enough to hide the scheduling, few enough to balance skewed degrees.
 pub(crate) const ROWS_PER_TASK: usize = 32;
@@ -56,6 +56,25 @@ pub(crate) use with_storage;
 /// A tensor over `values`, without a copy.
 pub(crate) fn tensor<E: Storage>(values: Vec<E>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), E::dtype())
+}
+
+/// Where an operator puts its rows: `onto` itself where nobody else holds it, else a copy of it; without `onto` zeros.
+///
+/// # Panics
+/// If `onto` has another shape or dtype.
+pub(crate) fn target<E: Storage>(onto: Option<FlexTensor>, shape: [usize; 2]) -> FlexTensor {
+    let Some(onto) = onto else { return tensor(zeroed::<E>(shape[0] * shape[1]), shape) };
+    assert!(
+        onto.dtype() == E::dtype() && onto.layout().shape() == &Shape::new(shape),
+        "onto: expected {shape:?} in {:?}, got {onto:?}",
+        E::dtype()
+    );
+    onto.to_contiguous()
+}
+
+/// The elements of a [`target`]; copies them first where somebody else holds them.
+pub(crate) fn slice_mut<E: Storage>(target: &mut FlexTensor) -> &mut [E] {
+    target.storage_mut::<E>()
 }
 
 /// The elements of a contiguous tensor.

@@ -61,6 +61,32 @@ pub(crate) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
+/// Where a kernel puts its rows.
+pub(crate) struct Target<R: CubeRuntime> {
+    pub rows: Rows<R>,
+    /// The rows are there already, and the kernel adds to them.
+    pub onto: bool,
+}
+
+impl<R: CubeRuntime> Target<R> {
+    /// `onto` itself where nobody else holds it, else a copy of it; without `onto` an uninitialised matrix beside `like`.
+    ///
+    /// # Panics
+    /// If `onto` has another shape or dtype.
+    pub fn of(onto: Option<CubeTensor<R>>, like: &CubeTensor<R>, shape: [usize; 2], dtype: DType) -> Self {
+        let Some(onto) = onto else {
+            return Self { rows: Rows::of(empty(like, shape, dtype)), onto: false };
+        };
+        assert!(
+            onto.dtype == dtype && onto.meta.shape() == &Shape::new(shape),
+            "onto: expected {shape:?} in {dtype:?}, got {onto:?}"
+        );
+        let rows = Rows::of(onto);
+        let free = rows.tensor.can_mut() || rows.tensor.meta.shape().num_elements() == 0;
+        Self { rows: if free { rows } else { Rows::of(rows.tensor.copy()) }, onto: true }
+    }
+}
+
 /// `tensor` as contiguous f32.
 pub(crate) fn f32_vector<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
     let tensor = if tensor.dtype == DType::F32 { tensor } else { cast(tensor, DType::F32) };

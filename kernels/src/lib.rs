@@ -34,6 +34,7 @@
 //! assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [110.0, 1.0, 0.0]);
 //! ```
 
+mod accumulate;
 mod check;
 mod combine;
 mod csr;

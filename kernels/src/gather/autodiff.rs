@@ -8,6 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::GatherBackend;
+use crate::accumulate::accumulate;
 use crate::row_index::RowIndex;
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ impl<B: GatherBackend> Backward<B, 1> for Gather {
         let g = grads.consume::<B>(&ops.node);
         if let [Some(x)] = ops.parents {
             let parts = &ops.state.parts;
-            grads.register::<B>(x.id, B::spmm_groups(&parts.groups, g, None, parts.num_rows));
+            accumulate::<B>(grads, x.id, g, |g, onto| B::spmm_groups(&parts.groups, g, None, parts.num_rows, onto));
         }
     }
 }

@@ -8,6 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::PairDotBackend;
+use crate::accumulate::accumulate;
 use crate::row_index::{PairIndex, PairIndexParts};
 
 #[derive(Debug)]
@@ -24,11 +25,15 @@ impl<B: PairDotBackend> Backward<B, 2> for PairDot {
         let parts = &pairs.parts;
         if let (Some(node), Some(right)) = (left_node, right) {
             let right = checkpointer.retrieve_node_output::<FloatTensor<B>>(right);
-            grads.register::<B>(node.id, B::spmm_groups(&parts.by_left, right, Some(g.clone()), parts.num_left));
+            accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
+                B::spmm_groups(&parts.by_left, right, Some(g), parts.num_left, onto)
+            });
         }
         if let (Some(node), Some(left)) = (right_node, left) {
             let left = checkpointer.retrieve_node_output::<FloatTensor<B>>(left);
-            grads.register::<B>(node.id, B::spmm_groups(&parts.by_right, left, Some(g), parts.num_right));
+            accumulate::<B>(grads, node.id, g, |g, onto| {
+                B::spmm_groups(&parts.by_right, left, Some(g), parts.num_right, onto)
+            });
         }
     }
 }

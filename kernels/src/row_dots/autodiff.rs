@@ -9,6 +9,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::RowDotsBackend;
+use crate::accumulate::accumulate;
 
 #[derive(Debug)]
 struct RowDots;
@@ -27,7 +28,7 @@ impl<B: RowDotsBackend> Backward<B, 2> for RowDots {
         }
         if let (Some(node), Some(vectors)) = (x_node, vectors) {
             let vectors = checkpointer.retrieve_node_output::<FloatTensor<B>>(vectors);
-            grads.register::<B>(node.id, B::row_dots_gradient(g, vectors, dtype));
+            accumulate::<B>(grads, node.id, g, |g, onto| B::row_dots_gradient(g, vectors, dtype, onto));
         }
     }
 }
@@ -37,8 +38,13 @@ impl<B: RowDotsBackend, C: CheckpointStrategy> RowDotsBackend for Autodiff<B, C>
         Self::from_inner(B::row_dots_forward(x.primitive, vectors.primitive))
     }
 
-    fn row_dots_gradient(g: FloatTensor<Self>, vectors: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
-        Self::from_inner(B::row_dots_gradient(g.primitive, vectors.primitive, dtype))
+    fn row_dots_gradient(
+        g: FloatTensor<Self>,
+        vectors: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::row_dots_gradient(g.primitive, vectors.primitive, dtype, onto.map(|o| o.primitive)))
     }
 
     fn weighted_column_sums(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -19,9 +19,14 @@ impl RowDotsBackend for Flex {
         with_storage!(x.dtype(), E => forward::<E>(&x, &vectors))
     }
 
-    fn row_dots_gradient(g: FloatTensor<Self>, vectors: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+    fn row_dots_gradient(
+        g: FloatTensor<Self>,
+        vectors: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
         let (g, vectors) = (g.to_contiguous(), vectors.to_contiguous());
-        with_storage!(dtype, E => gradient::<E>(&g, &vectors))
+        with_storage!(dtype, E => gradient::<E>(&g, &vectors, onto))
     }
 
     fn weighted_column_sums(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -47,22 +52,23 @@ fn forward<E: Storage>(x: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
     flex::tensor(out, [rows, count])
 }
 
-fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
+fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, onto: Option<FlexTensor>) -> FlexTensor {
     let (rows, count, d) = (g.shape()[0], g.shape()[1], vectors.shape()[1]);
     let (gs, vs) = (flex::slice::<f32>(g), flex::slice::<f32>(vectors));
-    let mut out = zeroed::<E>(rows * d);
-    out.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+    let mut out = flex::target::<E>(onto, [rows, d]);
+    let values = flex::slice_mut::<E>(&mut out);
+    values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
         let mut sum = vec![0f32; d];
         for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = task * ROWS_PER_TASK + r;
-            sum.fill(0.0);
+            E::widen(row, &mut sum);
             for k in 0..count {
                 axpy(&mut sum, gs[i * count + k], &vs[k * d..(k + 1) * d]);
             }
             E::narrow(&sum, row);
         }
     });
-    flex::tensor(out, [rows, d])
+    out
 }
 
 fn column_sums<E: Storage>(x: &FlexTensor, g: &FlexTensor) -> FlexTensor {

@@ -67,26 +67,36 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
     }
 }
 
-/// `out_i = sum_k g_ik vector_k`.
+/// `out_i = sum_k g_ik vector_k`, added to what is there with `onto`.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gradient_kernel<F: Float>(
+pub(crate) fn gradient_kernel<F: Float, N: Size>(
     g: &Array<f32>,
     vectors: &Array<f32>,
-    out: &mut Array<F>,
-    width: usize,
+    out: &mut Array<Vector<F, N>>,
+    out_stride: usize,
+    row_vectors: usize,
     count: usize,
     num_rows: usize,
+    #[comptime] onto: bool,
     #[define(F)] _type: StorageType,
 ) {
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     while row < num_rows {
         let mut c = UNIT_POS_X as usize;
-        while c < width {
-            let mut sum = 0.0f32;
-            for k in 0..count {
-                sum += g[row * count + k] * vectors[k * width + c];
+        while c < row_vectors {
+            let at = row * out_stride + c;
+            let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
+            if onto {
+                sum = Vector::<f32, N>::cast_from(out[at]);
             }
-            out[row * width + c] = F::cast_from(sum);
+            for k in 0..count {
+                let weight = g[row * count + k];
+                #[unroll]
+                for n in 0..sum.size() {
+                    sum[n] += weight * vectors[(k * row_vectors + c) * N::value() + n];
+                }
+            }
+            out[at] = Vector::<F, N>::cast_from(sum);
             c += CUBE_DIM_X as usize;
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;

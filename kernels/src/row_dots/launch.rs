@@ -10,7 +10,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use super::RowDotsBackend;
 use super::kernel::{gradient_kernel, partial_sums_kernel, row_dots_kernel};
 use crate::head::column_sums;
-use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width};
 
 /// Rows of one partial sum: short enough for thousands of planes on millions of rows.
 const ROWS_PER_PARTIAL: usize = 192;
@@ -57,31 +57,40 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         out
     }
 
-    fn row_dots_gradient(g: FloatTensor<Self>, vectors: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+    fn row_dots_gradient(
+        g: FloatTensor<Self>,
+        vectors: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
         let (g, vectors) = (f32_vector(g), f32_vector(vectors));
         let (rows, count, width) = (g.meta.shape()[0], g.meta.shape()[1], vectors.meta.shape()[1]);
-        let out = empty(&g, [rows, width], dtype);
-        if out.shape().num_elements() == 0 {
-            return out;
+        let Target { rows: out, onto } = Target::of(onto, &g, [rows, width], dtype);
+        if rows * width == 0 {
+            return out.tensor;
         }
-        let geometry = PlanePerRow::of(&out.client);
+        let v = vector_width(width, &[&out]);
+        let geometry = PlanePerRow::of(&out.tensor.client);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             gradient_kernel::launch_unchecked::<R>(
-                &out.client,
+                &out.tensor.client,
                 geometry.count(rows),
                 geometry.dim,
-                address(&[&g, &out]),
+                address(&[&g, &out.tensor]),
+                v,
                 g.into_array_arg(),
                 vectors.into_array_arg(),
-                out.clone().into_array_arg(),
-                width,
+                out.arg(),
+                out.stride / v,
+                width / v,
                 count,
                 rows,
+                onto,
                 dtype.into(),
             );
         }
-        out
+        out.tensor
     }
 
     fn weighted_column_sums(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {

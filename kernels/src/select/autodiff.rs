@@ -8,6 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::{SelectBackend, Side};
+use crate::accumulate::accumulate;
 
 #[derive(Debug)]
 struct Select;
@@ -19,7 +20,7 @@ impl<B: SelectBackend> Backward<B, 1> for Select {
         let g = grads.consume::<B>(&ops.node);
         let (from, to) = ops.state;
         if let [Some(x)] = ops.parents {
-            grads.register::<B>(x.id, B::select_forward(g, &to, &from, None));
+            accumulate::<B>(grads, x.id, g, |g, onto| B::select_forward(g, &to, &from, None, onto));
         }
     }
 }
@@ -30,12 +31,14 @@ impl<B: SelectBackend, C: CheckpointStrategy> SelectBackend for Autodiff<B, C> {
         from: &Side<IntTensor<Self>>,
         to: &Side<IntTensor<Self>>,
         scale: Option<FloatTensor<Self>>,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::select_forward(x.primitive, from, to, scale.map(|s| s.primitive)))
+        let (scale, onto) = (scale.map(|s| s.primitive), onto.map(|o| o.primitive));
+        Self::from_inner(B::select_forward(x.primitive, from, to, scale, onto))
     }
 
     fn select_rows(x: FloatTensor<Self>, from: Side<IntTensor<Self>>, to: Side<IntTensor<Self>>) -> FloatTensor<Self> {
-        let out = B::select_forward(x.primitive, &from, &to, None);
+        let out = B::select_forward(x.primitive, &from, &to, None, None);
         match Select.prepare::<C>([x.node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish((from, to), out),
             OpsKind::UnTracked(prep) => prep.finish(out),

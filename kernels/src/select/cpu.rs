@@ -6,8 +6,7 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::{SelectBackend, Side};
-use crate::flex::{self, ROWS_PER_TASK, Storage, with_storage};
-use crate::rows::zeroed;
+use crate::flex::{self, ROWS_PER_TASK, Storage, axpy, with_storage};
 
 impl SelectBackend for Flex {
     fn select_forward(
@@ -15,9 +14,10 @@ impl SelectBackend for Flex {
         from: &Side<IntTensor<Self>>,
         to: &Side<IntTensor<Self>>,
         scale: Option<FloatTensor<Self>>,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (x, scale) = (x.to_contiguous(), scale.map(|s| s.to_contiguous()));
-        with_storage!(x.dtype(), E => forward::<E>(&x, from, to, scale.as_ref()))
+        with_storage!(x.dtype(), E => forward::<E>(&x, from, to, scale.as_ref(), onto))
     }
 }
 
@@ -26,6 +26,7 @@ fn forward<E: Storage>(
     from: &Side<FlexTensor>,
     to: &Side<FlexTensor>,
     scale: Option<&FlexTensor>,
+    onto: Option<FlexTensor>,
 ) -> FlexTensor {
     let (rows, d) = (x.shape()[0], x.shape()[1]);
     let len = to.as_ref().map_or_else(|| from.as_ref().map_or(rows, |f| f.num_nodes), |t| t.len);
@@ -33,26 +34,26 @@ fn forward<E: Storage>(
     let scale = scale.map(flex::slice::<f32>);
     let nodes = to.as_ref().map(|t| flex::ids(&t.rows));
     let place = from.as_ref().map(|f| flex::ids(&f.position));
-    let mut out = zeroed::<E>(len * d);
-    out.par_chunks_mut(d.max(1)).with_min_len(ROWS_PER_TASK).enumerate().for_each_init(
-        Vec::new,
-        |widened, (k, row)| {
+    let adds = onto.is_some();
+    let mut out = flex::target::<E>(onto, [len, d]);
+    let values = flex::slice_mut::<E>(&mut out);
+    values.par_chunks_mut(d.max(1)).with_min_len(ROWS_PER_TASK).enumerate().for_each_init(
+        || (vec![0f32; d], vec![0f32; d]),
+        |(sum, scratch), (k, row)| {
             let node = nodes.map_or(k, |n| n[k] as usize);
             let at = place.map_or(node as i32, |p| p[node]);
             if at < 0 {
                 return;
             }
             let from = &xs[at as usize * d..(at as usize + 1) * d];
-            match scale {
-                None => row.copy_from_slice(from),
-                Some(scale) => {
-                    widened.resize(d, 0.0);
-                    E::widen(from, widened);
-                    widened.iter_mut().for_each(|v| *v *= scale[node]);
-                    E::narrow(widened, row);
-                }
+            if scale.is_none() && !adds {
+                row.copy_from_slice(from);
+                return;
             }
+            E::widen(row, sum);
+            axpy(sum, scale.map_or(1.0, |s| s[node]), E::row(from, scratch));
+            E::narrow(sum, row);
         },
     );
-    flex::tensor(out, [len, d])
+    out
 }

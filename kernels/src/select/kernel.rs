@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-/// Which of the arrays mean something.
+/// What is given beside the matrix: the set it has rows for, the set that is wanted, a factor per node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SelectShape {
     pub from: bool,
@@ -51,6 +51,49 @@ pub(crate) fn select_kernel<F: Float, N: Size>(
             }
             out[row * vectors + c] = value;
             c += CUBE_DIM_X as usize;
+        }
+        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
+/// Adds row `k` of `x`, scaled, to the row of its node in `out`, for nodes that have one. No two rows are of one node.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn add_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    nodes: &Array<i32>,
+    place: &Array<i32>,
+    scale: &Array<f32>,
+    out: &mut Array<Vector<F, N>>,
+    x_stride: usize,
+    out_stride: usize,
+    vectors: usize,
+    num_rows: usize,
+    #[comptime] shape: SelectShape,
+    #[define(F)] _type: StorageType,
+) {
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < num_rows {
+        let mut node = row;
+        if shape.from {
+            node = usize::cast_from(nodes[row]);
+        }
+        let mut at = i32::cast_from(node);
+        if shape.to {
+            at = place[node];
+        }
+        if at >= 0i32 {
+            let mut factor = 1.0f32;
+            if shape.scale {
+                factor = scale[node];
+            }
+            let to = usize::cast_from(at) * out_stride;
+            let mut c = UNIT_POS_X as usize;
+            while c < vectors {
+                let term = Vector::<f32, N>::cast_from(x[row * x_stride + c]);
+                let sum = Vector::<f32, N>::cast_from(out[to + c]) + term * Vector::<f32, N>::empty().fill(factor);
+                out[to + c] = Vector::<F, N>::cast_from(sum);
+                c += CUBE_DIM_X as usize;
+            }
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
     }

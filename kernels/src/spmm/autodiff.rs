@@ -1,4 +1,4 @@
-//! `dx = A^T-product of dy`, `dw_ij = u_i v_j <dy_i, x_j>`.
+//! `dx = A^T-product of dy`, `dw_ij = u_i v_j <dy_i, x_j>`, `dh_i = s_i dy_i`.
 
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;
@@ -8,6 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
+use crate::accumulate::accumulate;
 use crate::csr::{Csr, Topology, View};
 use crate::row_index::Groups;
 use crate::select::Side;
@@ -30,15 +31,20 @@ impl<B: SpmmBackend> Backward<B, 3> for Product {
             let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
             grads.register::<B>(node.id, B::spmm_weight_gradient(csr.topology(), g.clone(), x, &args));
         }
-        if let (Some(node), Some((nodes, scale))) = (own_node, own) {
-            grads.register::<B>(node.id, B::select_forward(g.clone(), &csr.view().rows, &nodes, Some(scale)));
-        }
         if let Some(node) = x_node {
             let weight = weight.map(|weight| EdgeWeight {
                 weight: checkpointer.retrieve_node_output::<FloatTensor<B>>(weight),
                 edge: Some(csr.reverse_edge()),
             });
-            grads.register::<B>(node.id, B::spmm_forward(&csr.reverse_view(), g, weight, None, &args.reverse()));
+            accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
+                B::spmm_forward(&csr.reverse_view(), g, weight, None, &args.reverse(), onto)
+            });
+        }
+        // Behind the product, which writes every row: where both are of one matrix, this adds to few of them.
+        if let (Some(node), Some((nodes, scale))) = (own_node, own) {
+            accumulate::<B>(grads, node.id, g, |g, onto| {
+                B::select_forward(g, &csr.view().rows, &nodes, Some(scale), onto)
+            });
         }
     }
 }
@@ -50,10 +56,12 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let weight = weight.map(|w| EdgeWeight { weight: w.weight.primitive, edge: w.edge });
         let own = own.map(|o| OwnRows { h: o.h.primitive, scale: o.scale.primitive, nodes: o.nodes });
-        Self::from_inner(B::spmm_forward(view, x.primitive, weight, own, &inner::<B, C>(args.clone())))
+        let (args, onto) = (inner::<B, C>(args.clone()), onto.map(|o| o.primitive));
+        Self::from_inner(B::spmm_forward(view, x.primitive, weight, own, &args, onto))
     }
 
     fn spmm_groups(
@@ -61,8 +69,10 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
         num_rows: usize,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::spmm_groups(groups, x.primitive, weight.map(|w| w.primitive), num_rows))
+        let (weight, onto) = (weight.map(|w| w.primitive), onto.map(|o| o.primitive));
+        Self::from_inner(B::spmm_groups(groups, x.primitive, weight, num_rows, onto))
     }
 
     fn spmm_weight_gradient(
@@ -88,7 +98,7 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
             scale: o.scale.primitive.clone(),
             nodes: o.nodes.clone(),
         });
-        let out = B::spmm_forward(&csr.view(), x.primitive.clone(), inner_weight, inner_own, &args);
+        let out = B::spmm_forward(&csr.view(), x.primitive.clone(), inner_weight, inner_own, &args, None);
         // What is not there is stood in for by a constant, which gets no gradient.
         let constant = || Self::from_inner(out.clone()).node;
         let weight_node = weight.as_ref().map_or_else(constant, |w| w.node.clone());

@@ -9,7 +9,6 @@ use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
 use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, with_storage};
 use crate::row_index::Groups;
-use crate::rows::zeroed;
 
 impl SpmmBackend for Flex {
     fn spmm_forward(
@@ -18,10 +17,11 @@ impl SpmmBackend for Flex {
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let x = x.to_contiguous();
         let own = own.map(|o| OwnRows { h: o.h.to_contiguous(), scale: o.scale.to_contiguous(), nodes: o.nodes });
-        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, own.as_ref(), args))
+        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, own.as_ref(), args, onto))
     }
 
     fn spmm_groups(
@@ -29,9 +29,10 @@ impl SpmmBackend for Flex {
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
         num_rows: usize,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let x = x.to_contiguous();
-        with_storage!(x.dtype(), E => group_sums::<E>(groups, &x, weight, num_rows))
+        with_storage!(x.dtype(), E => group_sums::<E>(groups, &x, weight, num_rows, onto))
     }
 
     fn spmm_weight_gradient(
@@ -51,6 +52,7 @@ fn forward<E: Storage>(
     weight: Option<EdgeWeight<FlexTensor, FlexTensor>>,
     own: Option<&OwnRows<FlexTensor, FlexTensor>>,
     args: &SpmmArgs<FlexTensor>,
+    onto: Option<FlexTensor>,
 ) -> FlexTensor {
     let (rows, d) = (view.num_rows(), x.shape()[1]);
     let xs = flex::slice::<E>(x);
@@ -67,9 +69,12 @@ fn forward<E: Storage>(
         (flex::slice::<E>(&o.h), flex::slice::<f32>(&o.scale), o.nodes.as_ref().map(|set| flex::ids(&set.position)))
     });
 
-    let mut out = zeroed::<E>(rows * d);
-    out.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+    let adds = onto.is_some();
+    let mut out = flex::target::<E>(onto, [rows, d]);
+    let values = flex::slice_mut::<E>(&mut out);
+    values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
         let (mut acc, mut sources, mut factors) = (vec![0f32; d], Vec::new(), Vec::new());
+        let mut scratch = vec![0f32; d];
         for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = walker.node(task * ROWS_PER_TASK + r);
             acc.fill(0.0);
@@ -89,6 +94,9 @@ fn forward<E: Storage>(
                     factors.resize(sources.len(), 1.0);
                 }
             }
+            if adds && sources.is_empty() && own.is_none() {
+                continue;
+            }
             if let Some(v) = src_scale {
                 factors.iter_mut().zip(&sources).for_each(|(f, &j)| *f *= v[j as usize]);
             }
@@ -103,10 +111,13 @@ fn forward<E: Storage>(
                     E::add_rows(&mut acc, h, d, 0, &[at as u32], &[scale[i]]);
                 }
             }
+            if adds {
+                axpy(&mut acc, 1.0, E::row(out_row, &mut scratch));
+            }
             E::narrow(&acc, out_row);
         }
     });
-    flex::tensor(out, [rows, d])
+    out
 }
 
 fn group_sums<E: Storage>(
@@ -114,6 +125,7 @@ fn group_sums<E: Storage>(
     x: &FlexTensor,
     weight: Option<FlexTensor>,
     num_rows: usize,
+    onto: Option<FlexTensor>,
 ) -> FlexTensor {
     let d = x.shape()[1];
     let xs = flex::slice::<E>(x);
@@ -121,6 +133,8 @@ fn group_sums<E: Storage>(
     let weight = weight.as_ref().map(flex::slice::<f32>);
     let (rows, row_ptr) = (flex::ids(&groups.rows), Offsets::of(&groups.row_ptr));
     let (entry, position) = (flex::ids(&groups.entry), flex::ids(&groups.position));
+    let mut out = flex::target::<E>(onto, [num_rows, d]);
+    let values = flex::slice_mut::<E>(&mut out);
     let sums: Vec<(usize, Vec<E>)> = (0..groups.num_groups)
         .into_par_iter()
         .with_min_len(ROWS_PER_TASK)
@@ -131,15 +145,16 @@ fn group_sums<E: Storage>(
                 let w = weight.map_or(1.0, |w| w[position[k] as usize]);
                 axpy(&mut acc, w, E::row(&xs[j * d..(j + 1) * d], &mut scratch));
             }
+            let row = rows[g] as usize;
+            axpy(&mut acc, 1.0, E::row(&values[row * d..(row + 1) * d], &mut scratch));
             E::narrow(&acc, &mut sum);
-            (rows[g] as usize, sum)
+            (row, sum)
         })
         .collect();
-    let mut out = vec![E::default(); num_rows * d];
     for (row, sum) in sums {
-        out[row * d..(row + 1) * d].copy_from_slice(&sum);
+        values[row * d..(row + 1) * d].copy_from_slice(&sum);
     }
-    flex::tensor(out, [num_rows, d])
+    out
 }
 
 fn weight_gradient<E: Storage>(

@@ -19,6 +19,8 @@ pub(crate) struct SpmmShape {
     /// A self term is added, its rows found through positions or not.
     pub own: bool,
     pub own_position: bool,
+    /// The result is added to the rows that are there.
+    pub onto: bool,
     pub drop: DropMode,
     /// Vectors of a row held by one lane.
     pub slots: usize,
@@ -43,6 +45,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
     drop: &DropEdgeKey,
     x_stride: usize,
     own_stride: usize,
+    out_stride: usize,
     vectors: usize,
     start: usize,
     end: usize,
@@ -71,6 +74,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
                 unused[slot] = Vector::<f32, N>::empty().fill(0.0f32);
             }
+            let mut any_kept = false.runtime();
             let mut tile = first + team_rank(walk) * walk.plane;
             while tile < last {
                 let e = tile + lane;
@@ -80,6 +84,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
                 let j = col_of(col, kept, col_position, walk);
                 let kept = kept && j >= 0i32;
+                any_kept = any_kept || kept;
                 let mut w = 1.0f32;
                 if kept {
                     if shape.src_scale {
@@ -115,7 +120,12 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
             if walk.team > 1 {
                 team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
             }
-            if team_rank(walk) == 0 {
+            let mut changes = team_rank(walk) == 0;
+            // Where nothing is added, the row is not worth reading.
+            if comptime!(shape.onto && !shape.own && walk.team == 1) {
+                changes = plane_any(any_kept);
+            }
+            if changes {
                 let mut scale = 1.0f32;
                 if shape.dst_scale {
                     scale = dst_scale[row];
@@ -133,7 +143,11 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                             let term = Vector::<f32, N>::cast_from(own[usize::cast_from(own_at) * own_stride + c]);
                             scaled += term * Vector::<f32, N>::empty().fill(own_scale[row]);
                         }
-                        out[usize::cast_from(out_row) * vectors + c] = Vector::<F, N>::cast_from(scaled);
+                        let at = usize::cast_from(out_row) * out_stride + c;
+                        if shape.onto {
+                            scaled += Vector::<f32, N>::cast_from(out[at]);
+                        }
+                        out[at] = Vector::<F, N>::cast_from(scaled);
                     }
                 }
             }

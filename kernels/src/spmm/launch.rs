@@ -1,18 +1,18 @@
 //! SpMM on CubeCL devices: strides, vector width, chunks of rows, launch.
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::into_contiguous};
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
 use crate::drop_edge::{DropEdgeKey, DropMode};
-use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width};
 use crate::row_index::Groups;
 use crate::walk::{Sweep, padded_bytes, scattered_sweep, sweeps};
 
@@ -23,18 +23,19 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let width = x.meta.shape()[1];
-        let out = empty(&x, [view.num_rows(), width], x.dtype);
-        if out.shape().num_elements() == 0 {
-            return out;
+        let out = Target::of(onto, &x, [view.num_rows(), width], x.dtype);
+        if out.rows.tensor.shape().num_elements() == 0 {
+            return out.rows.tensor;
         }
         let (weight, edge_map) = match weight {
             Some(w) => (Some(w.weight), w.edge),
             None => (None, None),
         };
         // A team holds a row of f32 vectors, padded to whole planes.
-        let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &out), args.drop_edge.is_some());
+        let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &x), args.drop_edge.is_some());
         let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
         launch(sparse, sweeps, x, Factors { weight, edge_map, own }, args, out)
     }
@@ -44,11 +45,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
         num_rows: usize,
+        onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let shape = Shape::new([num_rows, x.meta.shape()[1]]);
-        let out = into_contiguous(Self::float_zeros(shape, &x.device, x.dtype.into()));
-        if out.shape().num_elements() == 0 || groups.num_groups == 0 {
-            return out;
+        let shape = [num_rows, x.meta.shape()[1]];
+        let is_given = onto.is_some();
+        let onto = onto.unwrap_or_else(|| Self::float_zeros(shape.into(), &x.device, x.dtype.into()));
+        // Fresh zeros are not worth reading.
+        let out = Target { onto: is_given, ..Target::of(Some(onto), &x, shape, x.dtype) };
+        if shape[0] * shape[1] == 0 || groups.num_groups == 0 {
+            return out.rows.tensor;
         }
         let edge_map = weight.is_some().then(|| groups.position.clone());
         let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None };
@@ -77,6 +82,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             edge_map: false,
             own: false,
             own_position: false,
+            onto: false,
             drop: DropMode::of(&args.drop_edge),
             slots: geometry.slots(x.width / v),
         };
@@ -126,12 +132,13 @@ fn launch<R: CubeRuntime>(
     x: CubeTensor<R>,
     factors: Factors<R>,
     args: &SpmmArgs<CubeTensor<R>>,
-    out: CubeTensor<R>,
+    out: Target<R>,
 ) -> CubeTensor<R> {
+    let (onto, out) = (out.onto, out.rows);
     let x = Rows::of(x);
     let own = factors.own.as_ref().map_or_else(|| Rows::of(x.tensor.clone()), |own| Rows::of(own.h.clone()));
-    let v = vector_width(x.width, &[&x, &own]);
-    let geometry = PlanePerRow::of(&out.client);
+    let v = vector_width(x.width, &[&x, &own, &out]);
+    let geometry = PlanePerRow::of(&out.tensor.client);
     let shape = SpmmShape {
         dst_scale: args.dst_scale.is_some(),
         src_scale: args.src_scale.is_some(),
@@ -139,6 +146,7 @@ fn launch<R: CubeRuntime>(
         edge_map: factors.edge_map.is_some(),
         own: factors.own.is_some(),
         own_position: factors.own.as_ref().is_some_and(|own| own.nodes.is_some()),
+        onto,
         drop: DropMode::of(&args.drop_edge),
         slots: geometry.slots(x.width / v),
     };
@@ -153,15 +161,15 @@ fn launch<R: CubeRuntime>(
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
         unsafe {
             spmm_kernel::launch_unchecked::<R>(
-                &out.client,
+                &out.tensor.client,
                 sweep.count,
                 sweep.dim,
-                address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out]),
+                address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out.tensor]),
                 v,
                 sparse.row_ptr.clone().into_array_arg(),
                 sparse.col_idx.clone().into_array_arg(),
                 x.arg(),
-                out.clone().into_array_arg(),
+                out.arg(),
                 dst_scale.clone().into_array_arg(),
                 src_scale.clone().into_array_arg(),
                 weight.clone().into_array_arg(),
@@ -175,6 +183,7 @@ fn launch<R: CubeRuntime>(
                 DropEdgeKey::launch(&args.drop_edge),
                 x.stride / v,
                 own.stride / v,
+                out.stride / v,
                 x.width / v,
                 sweep.start,
                 sweep.end,
@@ -184,5 +193,5 @@ fn launch<R: CubeRuntime>(
             );
         }
     }
-    out
+    out.tensor
 }

@@ -13,8 +13,8 @@ use graphsieve_kernels::testing::{
 };
 use graphsieve_kernels::{
     Activation, Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, ScoreColumns,
-    SelfTerm, SpmmConfig, attend, attend_inputs, combine, edge_softmax, gat, gather_rows, linear, normalise_rows,
-    pair_dot, row_dots, select_rows, spmm,
+    SelfTerm, SpmmConfig, attend, attend_inputs, backward_from, combine, edge_softmax, gat, gather_rows, linear,
+    normalise_rows, pair_dot, row_dots, select_rows, spmm,
 };
 
 /// Whether Vulkan tests run; without a driver they say so, or fail where the environment demands one.
@@ -82,10 +82,15 @@ fn backward<B: GraphBackend, const D: usize>(
     out: Tensor<Ad<B>, D>,
     dtype: Dtype,
 ) -> <Ad<B> as burn::tensor::backend::AutodiffBackend>::Gradients {
+    probed::<B, D>(out, dtype).backward()
+}
+
+/// `sum(out * probe)`.
+fn probed<B: GraphBackend, const D: usize>(out: Tensor<Ad<B>, D>, dtype: Dtype) -> Tensor<Ad<B>, 1> {
     let shape = out.dims();
     let device = out.device();
-    let weights = up::<Ad<B>, D>(&probe(shape.iter().product()), shape, dtype, &device);
-    (out * weights).sum().backward()
+    let weights = up::<B, D>(&probe(shape.iter().product()), shape, dtype, &device);
+    (out * Tensor::from_inner(weights)).sum()
 }
 
 fn gradient<B: GraphBackend, const D: usize>(
@@ -868,6 +873,144 @@ fn check_attended_inputs<B: GraphBackend>(
     let (want, terms) = ([want.att_dst, want.att_src].concat(), [terms.att_dst, terms.att_src].concat());
     let len = f.num_rows.max(f.num_cols) + width;
     assert_close_at_scale(&format!("{name}: dv"), &gradient::<B, 2>(&v, &grads), &want, &terms, dtype, len);
+}
+
+/// What somebody makes of a matrix.
+type Use<'a, B, const D: usize> = &'a dyn Fn(Tensor<Ad<B>, 2>) -> Tensor<Ad<B>, D>;
+
+/// Every order of `0..n`.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    let Some(last) = n.checked_sub(1) else { return vec![Vec::new()] };
+    let with_last = |order: Vec<usize>| {
+        (0..n).map(move |at| {
+            let mut order = order.clone();
+            order.insert(at, last);
+            order
+        })
+    };
+    orders(last).into_iter().flat_map(with_last).collect()
+}
+
+/// One matrix feeds many operators: whichever comes first in the backward pass, the others add to what it leaves.
+pub fn gradients_of_several_operators_add_up<B: GraphBackend>(device: &B::Device) {
+    for (width, dtype) in [(12, Dtype::F32), (33, Dtype::F16)] {
+        for restricted in [false, true] {
+            check_sum_of_gradients::<B>(restricted, width, dtype, device);
+        }
+    }
+}
+
+fn check_sum_of_gradients<B: GraphBackend>(restricted: bool, width: usize, dtype: Dtype, device: &B::Device) {
+    // Every row names the first source, so several planes share its gradient; nobody names the last ones.
+    let nodes = 640u32;
+    let rows: Vec<Vec<u32>> = (0..nodes).map(|i| vec![0, (i * 7 + 1) % (nodes / 2)]).collect();
+    let f = Fixture::from_rows("one source for all", nodes as usize, &rows);
+    let (held, wanted): (Vec<u32>, Vec<u32>) = match restricted {
+        true => ((0..nodes).step_by(2).collect(), (0..nodes).step_by(6).collect()),
+        false => ((0..nodes).collect(), (0..nodes).collect()),
+    };
+    let held_len = held.len();
+    let set = |nodes: &[u32]| restricted.then(|| NodeSet::<Ad<B>>::new(nodes, f.num_rows, device));
+    let (held_set, wanted_set) = (set(&held), set(&wanted));
+    let csr = csr_of::<Ad<B>>(&f, device).restrict(wanted_set.as_ref(), held_set.as_ref());
+
+    let hs = values_in(dtype, 101, held_len * width);
+    let vs = values_in(Dtype::F32, 102, 3 * width);
+    let scale: Vec<f64> =
+        values_in(Dtype::F32, 103, f.num_rows).iter().map(|v| f64::from((v.abs() + 0.1) as f32)).collect();
+    let (left, right): (Vec<u32>, Vec<u32>) =
+        (0..50u32).map(|p| (p * p % held_len as u32, p * 3 % held_len as u32)).unzip();
+    let pairs = PairIndex::<Ad<B>>::new(&left, &right, held_len, held_len, device);
+    let index = RowIndex::<Ad<B>>::new(&left, held_len, device);
+    let vectors = up::<Ad<B>, 2>(&vs, [3, width], Dtype::F32, device);
+    // Not a result of a cast, behind which the backward pass would put the operator in every order.
+    let other = Tensor::<Ad<B>, 2>::from_inner(up::<B, 2>(&hs, [held_len, width], dtype, device));
+    let config = |own: Tensor<Ad<B>, 2>| SpmmConfig {
+        own: Some(SelfTerm {
+            h: own,
+            scale: up::<Ad<B>, 1>(&scale, [scale.len()], Dtype::F32, device),
+            nodes: held_set.clone(),
+        }),
+        ..Default::default()
+    };
+    let uses: [Use<'_, B, 1>; 5] = [
+        &|h| probed::<B, 2>(spmm(&csr, h.clone(), None, config(h)), dtype),
+        &|h| probed::<B, 2>(spmm(&csr, other.clone(), None, config(h)), dtype),
+        &|h| probed::<B, 2>(select_rows(h, held_set.as_ref(), wanted_set.as_ref()), dtype),
+        &|h| probed::<B, 2>(row_dots(h, vectors.clone()), Dtype::F32),
+        &|h| {
+            let gathered = probed::<B, 2>(gather_rows(h.clone(), &index), dtype).cast(DType::F32);
+            gathered + probed::<B, 1>(pair_dot(h.clone(), h, &pairs), Dtype::F32)
+        },
+    ];
+
+    let held_part = |node: &u32| held.binary_search(node).ok();
+    let part: Vec<Vec<u32>> =
+        (wanted.iter()).map(|&i| rows[i as usize].iter().filter_map(held_part).map(|j| j as u32).collect()).collect();
+    let part = Fixture::from_rows("part", held_len, &part);
+    let rounded = |n: usize| -> Vec<f64> { probe(n).iter().map(|&p| dtype.round(p)).collect() };
+    let g = rounded(wanted.len() * width);
+    let product = spmm_grad(&part, &hs, width, &SpmmWeights::default(), &oracle::keep_all(&part), &g).x;
+    let transposed: Vec<f64> = (0..width * 3).map(|k| vs[k % 3 * width + k / 3]).collect();
+    let (dots, _, _) = linear_grad(&hs, &transposed, width, 3, &probe(held_len * 3));
+    let (by_left, by_right) = pair_dot_grad(&hs, &hs, width, &left, &right, &probe(left.len()));
+    let gathered = gather_grad(held_len, width, &left, &rounded(left.len() * width));
+    let mut want: Vec<f64> =
+        (0..hs.len()).map(|k| product[k] + dots[k] + by_left[k] + by_right[k] + gathered[k]).collect();
+    for (r, node) in wanted.iter().enumerate() {
+        let at = held_part(node).expect("what is wanted is held");
+        for c in 0..width {
+            // Two self terms and the selection.
+            want[at * width + c] += (2.0 * scale[*node as usize] + 1.0) * g[r * width + c];
+        }
+    }
+
+    for order in orders(uses.len()) {
+        let h = up::<Ad<B>, 2>(&hs, [held_len, width], dtype, device).require_grad();
+        let losses = order.iter().map(|&k| uses[k](h.clone()).cast(DType::F32));
+        let grads = losses.reduce(|a, b| a + b).expect("there are uses").backward();
+        let name = format!("order {order:?}, restricted {restricted}, width {width}, {dtype:?}");
+        assert_close(&name, &gradient::<B, 2>(&h, &grads), &want, dtype, f.num_rows);
+    }
+}
+
+/// The gradient that the caller gives is that of `h` and of the operator's result at once: the operator comes to `h` when
+/// two others hold what is there.
+pub fn a_gradient_that_others_hold_is_not_changed<B: GraphBackend>(device: &B::Device) {
+    let (n, width) = (60, 8);
+    let f = Fixture::power_law(17, n);
+    let csr = csr_of::<Ad<B>>(&f, device);
+    let all = NodeSet::<Ad<B>>::new(&(0..n as u32).collect::<Vec<_>>(), n, device);
+    let turned: Vec<u32> = (0..n as u32).rev().collect();
+    let index = RowIndex::<Ad<B>>::new(&turned, n, device);
+    let ones = vec![1.0; n];
+    let hs = values_in(Dtype::F32, 111, n * width);
+    let gs = values_in(Dtype::F32, 112, n * width);
+    let vs = values_in(Dtype::F32, 113, width * width);
+    let vectors = up::<Ad<B>, 2>(&vs, [width, width], Dtype::F32, device);
+    let zeros = Tensor::<Ad<B>, 2>::zeros([n, width], device);
+    let own = |h: Tensor<Ad<B>, 2>| SpmmConfig {
+        own: Some(SelfTerm { h, scale: up::<Ad<B>, 1>(&ones, [n], Dtype::F32, device), nodes: None }),
+        ..Default::default()
+    };
+    let transposed: Vec<f64> = (0..width * width).map(|k| vs[k % width * width + k / width]).collect();
+    let product = spmm_grad(&f, &hs, width, &SpmmWeights::default(), &oracle::keep_all(&f), &gs).x;
+    let cases: [(&str, Use<'_, B, 2>, Vec<f64>); 5] = [
+        ("product", &|h| spmm(&csr, h, None, SpmmConfig::default()), product),
+        ("self term", &|h| spmm(&csr, zeros.clone(), None, own(h)), gs.clone()),
+        ("select_rows", &|h| select_rows(h, Some(&all), Some(&all)), gs.clone()),
+        ("row_dots", &|h| row_dots(h, vectors.clone()), linear_grad(&hs, &transposed, width, width, &gs).0),
+        ("gather_rows", &|h| gather_rows(h, &index), gather_grad(n, width, &turned, &gs)),
+    ];
+    for (name, operator, through) in cases {
+        let h = up::<Ad<B>, 2>(&hs, [n, width], Dtype::F32, device).require_grad();
+        let g = up::<B, 2>(&gs, [n, width], Dtype::F32, device);
+        let before = down(g.clone());
+        let grads = backward_from(h.clone() + operator(h.clone()), g.clone());
+        let want: Vec<f64> = through.iter().zip(&gs).map(|(a, b)| a + b).collect();
+        assert_close(name, &gradient::<B, 2>(&h, &grads), &want, Dtype::F32, f.max_degree() + width);
+        assert_eq!(down(g), before, "{name} changed what the caller holds");
+    }
 }
 
 pub fn repeating_a_pass_gives_the_same_bytes<B: GraphBackend>(device: &B::Device) {

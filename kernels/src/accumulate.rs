@@ -1,0 +1,24 @@
+//! Gradients added to in place, where Burn adds a fresh matrix to the one before in a pass of its own.
+
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::{Autodiff, NodeId};
+use burn_backend::AutodiffBackend;
+use burn_backend::tensor::FloatTensor;
+
+/// Registers as gradient of `node` what `add` makes of `g` and of the gradient so far: their sum. There is none so far for
+/// the first operator that comes to `node`. `add` may change it in place only where nobody else holds it.
+pub(crate) fn accumulate<B: Backend>(
+    grads: &mut Gradients,
+    node: NodeId,
+    g: FloatTensor<B>,
+    add: impl FnOnce(FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
+) {
+    // A gradient is taken out by a tensor of its node. That of the forward pass is gone: any other does under that id.
+    let mut key = <Autodiff<B> as AutodiffBackend>::from_inner(g);
+    Arc::get_mut(&mut key.node).expect("a new tensor has its node to itself").id = node;
+    let onto = grads.remove::<B>(&key);
+    grads.register::<B>(node, add(key.primitive, onto));
+}
