@@ -14,6 +14,9 @@
 //! | [`normalise_rows`] | rows of length one | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
 //!
+//! Around them stand the parts of a training step that Burn's own operations do in many small launches: [`Segments`]
+//! makes all parameters one vector, [`sum_of_squares`] is its squared norm, [`adam`] updates it in one pass.
+//!
 //! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
 //!
 //! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
@@ -33,6 +36,7 @@
 //! assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [110.0, 1.0, 0.0]);
 //! ```
 
+mod adam;
 mod check;
 mod combine;
 mod csr;
@@ -53,14 +57,17 @@ mod pair_dot;
 mod row_dots;
 mod row_index;
 mod rows;
+mod segments;
 mod select;
 mod spmm;
 mod start_gradient;
+mod sum;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "cube")]
 mod walk;
 
+pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
@@ -74,9 +81,11 @@ pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
 pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
+pub use segments::{Segments, SegmentsBackend};
 pub use select::{SelectBackend, select_rows};
 pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use start_gradient::backward_from;
+pub use sum::{SumBackend, sum_of_squares};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
@@ -91,6 +100,9 @@ pub trait GraphBackend:
     + LinearBackend
     + CombineBackend
     + NormaliseBackend
+    + SumBackend
+    + SegmentsBackend
+    + AdamBackend
 {
 }
 
@@ -106,6 +118,9 @@ impl<B> GraphBackend for B where
         + LinearBackend
         + CombineBackend
         + NormaliseBackend
+        + SumBackend
+        + SegmentsBackend
+        + AdamBackend
 {
 }
 

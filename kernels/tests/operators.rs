@@ -52,4 +52,7 @@ on_every_backend!(
     attend_equals_gat,
     repeating_a_pass_gives_the_same_bytes,
     strided_and_transposed_inputs_are_read_correctly,
+    sums_of_squares_match_the_oracle,
+    adam_matches_the_oracle,
+    segments_join_and_part_without_mixing,
 );
