@@ -296,4 +296,46 @@ mod tests {
         assert!(Optimiser::<Flex, Pair<_>>::new(&config).load(&[1, 2]).is_err());
         assert!(Optimiser::<Flex, Pair<_>>::new(&config).load(&[0; 12]).is_err());
     }
+
+    #[test]
+    fn a_model_kept_from_before_a_step_keeps_its_values() {
+        let mut optimiser = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
+        let first = pair();
+        let second = optimiser.step(first.clone(), loss(&first), 0.1);
+        let (before, kept) = (values(&second), second.clone());
+        let third = optimiser.step(second.clone(), loss(&second), 0.1);
+        assert_eq!(values(&first), values(&pair()));
+        assert_eq!(values(&kept), before);
+        assert!(values(&third).iter().zip(before).all(|(new, old)| *new != old));
+    }
+
+    #[test]
+    fn a_parameter_that_the_loss_does_not_depend_on_stays_as_it_is() {
+        let mut optimiser = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
+        let mut model = pair();
+        for _ in 0..2 {
+            let step = model.vector.val().sum();
+            model = optimiser.step(model, step, 0.1);
+        }
+        assert_eq!(values(&model)[..4], values(&pair())[..4]);
+        assert_ne!(values(&model)[4..], values(&pair())[4..]);
+    }
+
+    #[test]
+    fn a_gradient_that_overflows_skips_the_step_and_halves_the_loss_scale() {
+        let config = TrainConfig { precision: Precision::F16, ..TrainConfig::stage2() };
+        let mut optimiser = Optimiser::<Flex, _>::new(&config);
+        let start = optimiser.loss_scale().unwrap().factor;
+        let model = pair();
+        let skipped = optimiser.step(model.clone(), loss(&model) * f32::MAX, 0.1);
+        assert_eq!(values(&skipped), values(&model));
+        assert_eq!(optimiser.loss_scale().unwrap().factor, start / 2.0);
+        assert_eq!(optimiser.save(), Optimiser::<Flex, Pair<_>>::new(&config).load(&optimiser.save()).unwrap().save());
+        let scaled = optimiser.step(skipped, loss(&model), 0.1);
+        let mut plain = Optimiser::<Flex, _>::new(&TrainConfig { precision: Precision::F32, ..config });
+        let want = plain.step(model.clone(), loss(&model), 0.1);
+        for (a, b) in values(&scaled).into_iter().zip(values(&want)) {
+            assert!((a - b).abs() < 1e-6, "{a} {b}");
+        }
+    }
 }
