@@ -13,6 +13,8 @@
 //! | [`combine`] | `activation(scale (sum of matrices + bias))` in one pass | matrices, bias |
 //! | [`normalise_rows`] | rows of length one | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
+//! | [`bce_with_logits_sum`] | sum of cross-entropies of logits and targets | logits |
+//! | [`smoothness_sum`] | weighted sum of squared differences of scores at the ends of edges | logits |
 //!
 //! Around them stand the parts of a training step that Burn's own operations do in many small launches: [`Segments`]
 //! makes all parameters one vector, [`sum_of_squares`] is its squared norm, [`adam`] updates it in one pass.
@@ -50,6 +52,7 @@ mod head;
 #[cfg(feature = "cube")]
 mod launch;
 mod linear;
+mod loss;
 mod memory;
 mod node_set;
 mod normalise;
@@ -75,6 +78,7 @@ pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
 pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
+pub use loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
 pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use normalise::{NormaliseBackend, normalise_rows};
@@ -100,6 +104,7 @@ pub trait GraphBackend:
     + LinearBackend
     + CombineBackend
     + NormaliseBackend
+    + LossBackend
     + SumBackend
     + SegmentsBackend
     + AdamBackend
@@ -118,6 +123,7 @@ impl<B> GraphBackend for B where
         + LinearBackend
         + CombineBackend
         + NormaliseBackend
+        + LossBackend
         + SumBackend
         + SegmentsBackend
         + AdamBackend

@@ -6,6 +6,10 @@ mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
+pub(crate) use cpu::sum_of_terms;
+#[cfg(feature = "cube")]
+pub(crate) use {kernel::Term, launch::sum};
+
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};

@@ -2,15 +2,91 @@
 
 use burn::tensor::{Shape, Tensor};
 use graphsieve_kernels::testing::{Dtype, assert_close, values_in};
-use graphsieve_kernels::{AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, linear, sum_of_squares};
+use graphsieve_kernels::{
+    AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, bce_with_logits_sum, linear, smoothness_sum,
+    sum_of_squares,
+};
 
-use super::{down, up};
+use super::{Ad, down, gradient, up};
 
 /// Around a plane, around what one cube adds up, and more than one launch.
 const SIZES: [usize; 9] = [0, 1, 31, 33, 1000, 4096, 4097, 8193, 100_003];
 
 fn vector<B: GraphBackend>(values: &[f64], device: &B::Device) -> Tensor<B, 1> {
     up::<B, 1>(values, [values.len()], Dtype::F32, device)
+}
+
+/// Central differences of a sum of terms, one per element.
+fn slope(term: impl Fn(f64) -> f64, x: f64) -> f64 {
+    let h = 1e-5;
+    (term(x + h) - term(x - h)) / (2.0 * h)
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// Mixed signs and sizes: most terms are small, some are not.
+fn logits(seed: u64, n: usize) -> Vec<f64> {
+    values_in(Dtype::F32, seed, n).into_iter().map(|x| (3.0 * x) as f32 as f64).collect()
+}
+
+pub fn cross_entropy_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    for n in SIZES {
+        let name = format!("bce_with_logits_sum {n}");
+        let scale = 1.0 / n.max(1) as f64;
+        let xs = logits(121, n);
+        let ys: Vec<f64> = values_in(Dtype::F32, 122, n).into_iter().map(|v| f64::from(u8::from(v > 0.3))).collect();
+        let term = |x: f64, y: f64| -(y * sigmoid(x).ln() + (1.0 - y) * sigmoid(-x).ln());
+        let x = vector::<Ad<B>>(&xs, device).require_grad();
+        let run = || bce_with_logits_sum(x.clone(), vector(&ys, device), scale);
+        let loss = run();
+        let want: f64 = xs.iter().zip(&ys).map(|(&x, &y)| scale * term(x, y)).sum();
+        assert_close(&name, &down(loss.clone().inner()), &[want], Dtype::F32, n);
+        assert_eq!(down(run().inner())[0].to_bits(), down(loss.clone().inner())[0].to_bits(), "{name}: fixed order");
+        if n == 0 {
+            continue;
+        }
+        let grads = (loss * 3.0).backward();
+        let want: Vec<f64> = xs.iter().zip(&ys).map(|(&x, &y)| 3.0 * scale * slope(|x| term(x, y), x)).collect();
+        assert_close(&format!("{name}: dx"), &gradient::<B, 1>(&x, &grads), &want, Dtype::F32, 1);
+    }
+}
+
+pub fn smoothness_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    for n in SIZES {
+        let name = format!("smoothness_sum {n}");
+        let (a, b) = (logits(123, n), logits(124, n));
+        let ws: Vec<f64> = values_in(Dtype::F32, 125, n).into_iter().map(f64::abs).collect();
+        let ends = up::<Ad<B>, 2>(&[a.clone(), b.clone()].concat(), [2, n], Dtype::F32, device).require_grad();
+        let loss = smoothness_sum(ends.clone(), vector(&ws, device), 0.5);
+        let term = |a: f64, b: f64, w: f64| 0.5 * w * (sigmoid(a) - sigmoid(b)).powi(2);
+        let want: f64 = (0..n).map(|e| term(a[e], b[e], ws[e])).sum();
+        assert_close(&name, &down(loss.clone().inner()), &[want], Dtype::F32, n);
+        if n == 0 {
+            continue;
+        }
+        let grads = (loss * 3.0).backward();
+        let left = (0..n).map(|e| 3.0 * slope(|x| term(x, b[e], ws[e]), a[e]));
+        let right = (0..n).map(|e| 3.0 * slope(|x| term(a[e], x, ws[e]), b[e]));
+        let want: Vec<f64> = left.chain(right).collect();
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&ends, &grads), &want, Dtype::F32, 1);
+    }
+}
+
+pub fn losses_survive_huge_logits<B: GraphBackend>(device: &B::Device) {
+    let vector = |x: &[f64]| vector::<Ad<B>>(x, device);
+    let bce = |x: f64, y: f64| {
+        let x = vector(&[x]).require_grad();
+        let loss = bce_with_logits_sum(x.clone(), vector(&[y]), 1.0);
+        (down(loss.clone().inner())[0], gradient::<B, 1>(&x, &loss.backward())[0])
+    };
+    assert_eq!([bce(1e4, 1.0), bce(-1e4, 0.0)], [(0.0, 0.0); 2]);
+    assert_eq!([bce(1e4, 0.0), bce(-1e4, 1.0)], [(1e4, 1.0), (1e4, -1.0)]);
+    let ends = up::<Ad<B>, 2>(&[1e4, -1e4, 1e4, -1e4, 1e4, -1e4], [2, 3], Dtype::F32, device).require_grad();
+    let loss = smoothness_sum(ends.clone(), vector(&[1.0, 2.0, 4.0]), 1.0);
+    assert_eq!(down(loss.clone().inner()), [7.0]);
+    assert_eq!(gradient::<B, 2>(&ends, &loss.backward()), [0.0; 6]);
 }
 
 pub fn sums_of_squares_match_the_oracle<B: GraphBackend>(device: &B::Device) {
