@@ -2,6 +2,10 @@
 
 #![allow(dead_code)]
 
+mod training;
+
+pub use training::*;
+
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::testing::gradient::{
