@@ -126,6 +126,15 @@ impl PlanePerRow {
         CubeCount::Static(need as u32, 1, 1)
     }
 
+    /// The widest vector that [`vector_width`] allows and that leaves no lane of a plane without one: lanes that idle
+    /// would make the others do their work.
+    pub fn vector_width<R: CubeRuntime>(&self, unit: usize, rows: &[&Rows<R>]) -> usize {
+        let widest = (rows[0].width / self.plane as usize).max(1);
+        let allowed = vector_width(unit, rows);
+        // Both are powers of two times what divides the unit, so the smaller divides it, too.
+        if allowed <= widest { allowed } else { 1 << widest.ilog2() }
+    }
+
     /// Vectors of a row that one lane holds.
     pub fn slots(&self, vectors: usize) -> usize {
         vectors.div_ceil(self.plane as usize).max(1)

@@ -107,7 +107,8 @@ pub(crate) fn sweeps<R: CubeRuntime>(
     if has_long {
         let mode = if rows.is_some() { RowMode::LongSelected } else { RowMode::Long };
         all.push(Sweep {
-            walk: Walk { mode, team, longest: None, ..walk },
+            // A long row has kept edges enough.
+            walk: Walk { mode, team, longest: None, in_flight: 4, ..walk },
             dim: CubeDim { x: plane as u32, y: team as u32, z: 1 },
             count: CubeCount::Static(topology.num_long.min(1 << 15) as u32, 1, 1),
             start: 0,

@@ -93,17 +93,26 @@ pub(crate) fn partial_column_sum_kernel<F: Float>(
 pub(crate) const COLUMNS: usize = 32;
 pub(crate) const SHARES: usize = 8;
 
-/// Adds up partial sums: neighbours read neighbouring columns.
+/// Adds up partial sums: neighbours read neighbouring columns. The y of the grid takes a stretch of them each, `out` has a
+/// row per stretch.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn column_sum_kernel(partial: &Array<f32>, out: &mut Array<f32>, width: usize, num_partials: usize) {
+pub(crate) fn column_sum_kernel(
+    partial: &Array<f32>,
+    out: &mut Array<f32>,
+    width: usize,
+    num_partials: usize,
+    per_stretch: usize,
+) {
     let mut shared = SharedMemory::<f32>::new(COLUMNS * SHARES);
     let x = UNIT_POS_X as usize;
     let y = UNIT_POS_Y as usize;
-    let column = CUBE_POS * COLUMNS + x;
+    let column = CUBE_POS_X as usize * COLUMNS + x;
+    let start = CUBE_POS_Y as usize * per_stretch;
+    let end = select(start + per_stretch < num_partials, start + per_stretch, num_partials);
     let mut sum = 0.0f32;
     if column < width {
-        let mut p = y;
-        while p < num_partials {
+        let mut p = start + y;
+        while p < end {
             sum += partial[p * width + column];
             p += SHARES;
         }
@@ -116,6 +125,6 @@ pub(crate) fn column_sum_kernel(partial: &Array<f32>, out: &mut Array<f32>, widt
         for share in 0..SHARES {
             total += shared[share * COLUMNS + x];
         }
-        out[column] = total;
+        out[CUBE_POS_Y as usize * width + column] = total;
     }
 }

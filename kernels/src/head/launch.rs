@@ -106,22 +106,31 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
     }
 }
 
+/// Partial sums that one cube adds up, where there are few columns and so few cubes.
+const PARTIALS_PER_CUBE: usize = 64;
+/// Cubes that fill a large GPU.
+const MANY_CUBES: usize = 256;
+
 /// The column sums of `[partials, width]`, `[1, width]`, in a fixed order.
 pub(crate) fn column_sums<R: CubeRuntime>(partial: CubeTensor<R>) -> CubeTensor<R> {
     let (num_partials, width) = (partial.meta.shape()[0], partial.meta.shape()[1]);
-    let out = empty(&partial, [1, width], DType::F32);
+    let column_cubes = width.div_ceil(COLUMNS);
+    let per_stretch = if column_cubes < MANY_CUBES { PARTIALS_PER_CUBE } else { num_partials.max(1) };
+    let stretches = num_partials.div_ceil(per_stretch).max(1);
+    let out = empty(&partial, [stretches, width], DType::F32);
     // SAFETY: the loops end at the sizes of the matrix.
     unsafe {
         column_sum_kernel::launch_unchecked::<R>(
             &out.client,
-            CubeCount::Static(width.div_ceil(COLUMNS) as u32, 1, 1),
+            CubeCount::Static(column_cubes as u32, stretches as u32, 1),
             CubeDim { x: COLUMNS as u32, y: SHARES as u32, z: 1 },
             address(&[&partial]),
             partial.clone().into_array_arg(),
             out.clone().into_array_arg(),
             width,
             num_partials,
+            per_stretch,
         );
     }
-    out
+    if stretches == 1 { out } else { column_sums(out) }
 }

@@ -48,7 +48,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         let column_tiles = columns.div_ceil(TILE) as u32;
         if tensor_cores && w.tensor.dtype == dtype {
             let room = out.client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>());
-            let chunk = x.width.next_multiple_of(2 * mma::BLOCK).min(room / (2 * mma::BLOCK) * (2 * mma::BLOCK));
+            let chunk = x.width.next_multiple_of(mma::BLOCK).min(room / mma::BLOCK * mma::BLOCK);
             let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
             let cubes = rows.div_ceil(mma::ROWS).clamp(1, cubes) as u32;
             // SAFETY: every load and store is guarded by the sizes of its matrix.

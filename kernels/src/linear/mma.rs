@@ -19,32 +19,31 @@ use cubecl::{cmma::MmaDefinition, tf32};
 pub(crate) const TILE: usize = 128;
 /// Elements of a vector.
 pub(crate) const VECTOR: usize = 4;
-/// Depth that a lane's vectors of one load cover: four lanes, four values.
-pub(crate) const BLOCK: usize = 16;
-/// Rows of a tall product that a cube computes at a time: eight groups of two planes, which share 32 rows.
-pub(crate) const ROWS: usize = 256;
-/// Planes of a cube of the tall product.
-pub(crate) const PRODUCT_PLANES: u32 = 16;
+/// Depth that the loads of a plane cover: four lanes, two vectors each, which fill a sector of memory.
+pub(crate) const BLOCK: usize = 32;
+/// Planes of a cube of the tall product: as many as the registers allow, 168 a lane.
+pub(crate) const PRODUCT_PLANES: u32 = 12;
+/// Rows of a tall product that a cube computes at a time: 16 a plane.
+pub(crate) const ROWS: usize = 16 * PRODUCT_PLANES as usize;
 /// Planes of a cube of the gram product: two by four, 64 x 32 results each.
 pub(crate) const GRAM_PLANES: u32 = 8;
 
-/// Fragments of a plane: two of 16 rows by eight of 8 columns, or four by four.
+/// Fragments of a plane: one of 16 rows by sixteen of 8 columns, or four by four.
 const FRAGMENTS: usize = 16;
+/// Fragments that take turns: a sum is ready for the next product when the others have had theirs.
+const TURNS: usize = 4;
 /// Rows after which the sums of the hardware are added to those in shared memory.
 const FLUSH: usize = 256;
 
-/// The values of one operand for one step of the hardware: leading bits, and what they leave.
-#[derive(CubeType)]
-struct Halves<S: Size> {
-    lead: Array<Vector<tf32, S>>,
-    rest: Array<Vector<tf32, S>>,
-}
-
-/// Takes the `len` values apart; without `split` they fit in a tf32.
+/// Leading bits of values, and what they leave; without `split` they fit in a tf32 as they are.
 #[cube]
-fn halves<S: Size>(values: &Array<f32>, #[comptime] len: usize, #[comptime] split: bool) -> Halves<S> {
-    let mut lead = Array::<Vector<tf32, S>>::new(len);
-    let mut rest = Array::<Vector<tf32, S>>::new(len);
+fn take_apart<S: Size>(
+    values: &Array<f32>,
+    lead: &mut Array<Vector<tf32, S>>,
+    rest: &mut Array<Vector<tf32, S>>,
+    #[comptime] len: usize,
+    #[comptime] split: bool,
+) {
     #[unroll]
     for k in 0..len {
         if split {
@@ -55,29 +54,35 @@ fn halves<S: Size>(values: &Array<f32>, #[comptime] len: usize, #[comptime] spli
             lead[k] = Vector::<tf32, S>::reinterpret(values[k]);
         }
     }
-    Halves::<S> { lead, rest }
 }
 
-/// Adds the product of two fragments to sums `2 fragment` and `2 fragment + 1`.
+/// Adds the product of a fragment and fragment `r` of the right operand to that fragment of the sums.
 #[cube]
 fn multiply<S: Size, P: Size>(
-    left: &Halves<S>,
-    right: &Halves<S>,
+    left: &Array<Vector<tf32, S>>,
+    right: &Array<Vector<tf32, S>>,
     sums: &mut Array<Vector<f32, P>>,
+    #[comptime] r: usize,
     #[comptime] fragment: usize,
-    #[comptime] split: bool,
 ) {
     let product = MmaDefinition::<tf32, tf32, f32>::new(16usize, 8usize, 8usize);
+    let mut a = Array::<Vector<tf32, S>>::new(4usize);
+    let mut b = Array::<Vector<tf32, S>>::new(2usize);
     let mut own = Array::<Vector<f32, P>>::new(2usize);
-    own[0] = sums[2 * fragment];
-    own[1] = sums[2 * fragment + 1];
-    if split {
-        product.execute_inplace(&left.rest, &right.lead, &mut own);
-        product.execute_inplace(&left.lead, &right.rest, &mut own);
+    #[unroll]
+    for k in 0..4usize {
+        a[k] = left[k];
     }
-    product.execute_inplace(&left.lead, &right.lead, &mut own);
-    sums[2 * fragment] = own[0];
-    sums[2 * fragment + 1] = own[1];
+    #[unroll]
+    for k in 0..2usize {
+        b[k] = right[r * 2 + k];
+        own[k] = sums[2 * fragment + k];
+    }
+    product.execute_inplace(&a, &b, &mut own);
+    #[unroll]
+    for k in 0..2usize {
+        sums[2 * fragment + k] = own[k];
+    }
 }
 
 #[cube]
@@ -88,11 +93,11 @@ fn clear<P: Size>(sums: &mut Array<Vector<f32, P>>) {
     }
 }
 
-/// Where vector `k` of column `column` of the weight lies in shared memory: odd columns have halves of eight vectors
-/// exchanged, so that eight lanes which read four vectors of two columns meet no bank twice.
+/// Where vector `k` of column `column` of the weight lies in shared memory: odd columns have neighbours exchanged, so that
+/// eight lanes which read every other of eight vectors of two columns meet no bank twice.
 #[cube]
 fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
-    column * comptime!(chunk / VECTOR) + (k ^ ((column & 1) * 4))
+    column * comptime!(chunk / VECTOR) + (k ^ (column & 1))
 }
 
 /// Brings `chunk` of the depth of 128 columns of `w` into shared memory, the depth along a row, zeros beyond the limits.
@@ -144,8 +149,8 @@ fn load_weight<F: Float, N: Size>(
     }
 }
 
-/// A lane's vectors of four rows `8 r + g` from `row` on, vector `k` of each; zeros beyond the depth, rows beyond the last
-/// repeat it.
+/// A lane's vectors `k` and `k + 1` of rows `row + g` and `row + g + 8`; zeros beyond the depth, rows beyond the last repeat
+/// it.
 #[cube]
 fn load_rows<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
@@ -157,12 +162,15 @@ fn load_rows<F: Float, N: Size>(
     depth: usize,
 ) {
     #[unroll]
-    for r in 0..4usize {
-        let at = row + r * 8 + UNIT_POS_X as usize / 4;
+    for half in 0..2usize {
+        let at = row + half * 8 + UNIT_POS_X as usize / 4;
         let at = select(at < rows, at, rows - 1);
-        loaded[r] = Vector::<F, N>::empty().fill(F::new(0.0f32));
-        if k * VECTOR < depth {
-            loaded[r] = x[at * x_stride + k];
+        #[unroll]
+        for v in 0..2usize {
+            loaded[2 * half + v] = Vector::<F, N>::empty().fill(F::new(0.0f32));
+            if (k + v) * VECTOR < depth {
+                loaded[2 * half + v] = x[at * x_stride + k + v];
+            }
         }
     }
 }
@@ -190,9 +198,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
     let lane = UNIT_POS_X as usize;
     let odd = lane % 2 == 1;
     let first_column = CUBE_POS_Y as usize * TILE;
-    let own_column = UNIT_POS_Y as usize % 2 * (TILE / 2);
     let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
-    let mut current = Array::<Vector<F, N>>::new(4usize);
     let mut next = Array::<Vector<F, N>>::new(4usize);
     let mut tile = CUBE_POS_X as usize;
     if depth <= chunk {
@@ -200,7 +206,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
         sync_cube();
     }
     while tile * ROWS < rows {
-        let row = tile * ROWS + UNIT_POS_Y as usize / 2 * 32;
+        let row = tile * ROWS + UNIT_POS_Y as usize * 16;
         clear::<P>(&mut sums);
         let mut start = 0usize;
         while start < depth {
@@ -210,44 +216,58 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
                 sync_cube();
             }
             let end = select(start + chunk < depth, start + chunk, depth);
-            let mut k = start / VECTOR + lane % 4;
+            let mut k = start / VECTOR + lane % 4 * 2;
             load_rows::<F, N>(x, &mut next, x_stride, row, rows, k, depth);
             let mut block = start;
             while block < end {
+                let mut values = Array::<Vector<f32, N>>::new(4usize);
                 #[unroll]
                 for r in 0..4usize {
-                    current[r] = next[r];
+                    values[r] = Vector::<f32, N>::cast_from(next[r]);
                 }
                 block += BLOCK;
                 if block < end {
                     load_rows::<F, N>(x, &mut next, x_stride, row, rows, k + BLOCK / VECTOR, depth);
                 }
-                let mut values = Array::<Vector<f32, N>>::new(4usize);
-                #[unroll]
-                for r in 0..4usize {
-                    values[r] = Vector::<f32, N>::cast_from(current[r]);
-                }
                 let at = k - start / VECTOR;
+                // Two vectors of four values, two values to a step.
                 #[unroll]
-                for step in 0..2usize {
-                    let mut upper = Array::<f32>::new(4usize);
-                    let mut lower = Array::<f32>::new(4usize);
+                for step in 0..4usize {
+                    let mut own = Array::<f32>::new(4usize);
                     #[unroll]
                     for part in 0..4usize {
-                        upper[part] = values[part % 2][2 * step + part / 2];
-                        lower[part] = values[2 + part % 2][2 * step + part / 2];
+                        own[part] = values[part % 2 * 2 + step / 2][2 * (step % 2) + part / 2];
                     }
-                    let upper = halves::<S>(&upper, 4usize, split);
-                    let lower = halves::<S>(&lower, 4usize, split);
+                    let mut left = Array::<Vector<tf32, S>>::new(4usize);
+                    let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);
+                    take_apart::<S>(&own, &mut left, &mut left_rest, 4usize, split);
                     #[unroll]
-                    for n in 0..8usize {
-                        let four = weight[place(own_column + n * 8 + lane / 4, at, chunk)];
-                        let mut right = Array::<f32>::new(2usize);
-                        right[0] = four[2 * step];
-                        right[1] = four[2 * step + 1];
-                        let right = halves::<S>(&right, 2usize, split);
-                        multiply::<S, P>(&upper, &right, &mut sums, n, split);
-                        multiply::<S, P>(&lower, &right, &mut sums, 8 + n, split);
+                    for group in 0..FRAGMENTS / TURNS {
+                        let mut column = Array::<f32>::new(2 * TURNS);
+                        #[unroll]
+                        for turn in 0..TURNS {
+                            let n = (group * TURNS + turn) * 8 + lane / 4;
+                            let four = weight[place(n, at + step / 2, chunk)];
+                            column[2 * turn] = four[2 * (step % 2)];
+                            column[2 * turn + 1] = four[2 * (step % 2) + 1];
+                        }
+                        let mut right = Array::<Vector<tf32, S>>::new(2 * TURNS);
+                        let mut right_rest = Array::<Vector<tf32, S>>::new(2 * TURNS);
+                        take_apart::<S>(&column, &mut right, &mut right_rest, 2 * TURNS, split);
+                        if split {
+                            #[unroll]
+                            for turn in 0..TURNS {
+                                multiply::<S, P>(&left_rest, &right, &mut sums, turn, group * TURNS + turn);
+                            }
+                            #[unroll]
+                            for turn in 0..TURNS {
+                                multiply::<S, P>(&left, &right_rest, &mut sums, turn, group * TURNS + turn);
+                            }
+                        }
+                        #[unroll]
+                        for turn in 0..TURNS {
+                            multiply::<S, P>(&left, &right, &mut sums, turn, group * TURNS + turn);
+                        }
                     }
                 }
                 k += BLOCK / VECTOR;
@@ -266,8 +286,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
                 four[j] = select(odd, other, upper[j]);
                 four[2 + j] = select(odd, lower[j], other);
             }
-            let at = row + fragment / 8 * 16 + lane / 4 + select(odd, 8usize, 0usize.runtime());
-            let column = first_column + own_column + fragment % 8 * 8 + lane % 4 / 2 * 4;
+            let at = row + lane / 4 + select(odd, 8usize, 0usize.runtime());
+            let column = first_column + fragment * 8 + lane % 4 / 2 * 4;
             if at < rows && column < columns {
                 out[(at * columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
             }
@@ -276,7 +296,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
     }
 }
 
-/// A lane's vectors of two rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows from
+/// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows from
 /// `end` on and vectors from `vectors` on are zeros.
 #[cube]
 fn load_columns<F: Float, N: Size>(
@@ -288,16 +308,17 @@ fn load_columns<F: Float, N: Size>(
     first: usize,
     vectors: usize,
     #[comptime] groups: usize,
+    #[comptime] parts: usize,
 ) {
     #[unroll]
     for group in 0..groups {
         let vector = first + group * 8 + UNIT_POS_X as usize / 4;
         #[unroll]
-        for r in 0..2usize {
+        for r in 0..parts {
             let at = row + r * 4 + UNIT_POS_X as usize % 4;
-            loaded[group * 2 + r] = Vector::<F, N>::empty().fill(F::new(0.0f32));
+            loaded[group * parts + r] = Vector::<F, N>::empty().fill(F::new(0.0f32));
             if at < end && vector < vectors {
-                loaded[group * 2 + r] = x[at * x_stride + vector];
+                loaded[group * parts + r] = x[at * x_stride + vector];
             }
         }
     }
@@ -336,45 +357,67 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size>(
     let mut row = stretch * rows_per_stretch;
     let end = select(row + rows_per_stretch < rows, row + rows_per_stretch, rows);
     let mut since_flush = 0usize;
-    let mut next_x = Array::<Vector<F, N>>::new(4usize);
-    let mut next_g = Array::<Vector<F, N>>::new(2usize);
-    load_columns::<F, N>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize);
-    load_columns::<F, N>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize);
+    // Rows at a time: as many as the registers take, since they are what is on its way from memory.
+    let parts = comptime!(if split { 4usize } else { 8 });
+    let mut xs = Array::<Vector<F, N>>::new(comptime!(2 * parts));
+    let mut gs = Array::<Vector<F, N>>::new(parts);
+    let mut next_x = Array::<Vector<F, N>>::new(comptime!(2 * parts));
+    let mut next_g = Array::<Vector<F, N>>::new(parts);
+    load_columns::<F, N>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
+    load_columns::<F, N>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
     while row < end {
-        let mut xs = Array::<Vector<f32, N>>::new(4usize);
-        let mut gs = Array::<Vector<f32, N>>::new(2usize);
         #[unroll]
-        for k in 0..4usize {
-            xs[k] = Vector::<f32, N>::cast_from(next_x[k]);
+        for k in 0..2 * parts {
+            xs[k] = next_x[k];
         }
         #[unroll]
-        for k in 0..2usize {
-            gs[k] = Vector::<f32, N>::cast_from(next_g[k]);
+        for k in 0..parts {
+            gs[k] = next_g[k];
         }
-        row += 8;
+        row += comptime!(4 * parts);
         if row < end {
-            load_columns::<F, N>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize);
-            load_columns::<F, N>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize);
+            load_columns::<F, N>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
+            load_columns::<F, N>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
         }
         // A fragment of rows takes two of a vector's four, one of columns takes one of them.
         #[unroll]
-        for m in 0..4usize {
-            let mut rows_of = Array::<f32>::new(4usize);
-            #[unroll]
-            for part in 0..4usize {
-                rows_of[part] = xs[m / 2 * 2 + part / 2][m % 2 * 2 + part % 2];
-            }
-            let rows_of = halves::<S>(&rows_of, 4usize, split);
+        for step in 0..parts / 2 {
+            let mut columns_of = Array::<f32>::new(8usize);
             #[unroll]
             for n in 0..4usize {
-                let mut columns_of = Array::<f32>::new(2usize);
-                columns_of[0] = gs[0][n];
-                columns_of[1] = gs[1][n];
-                let columns_of = halves::<S>(&columns_of, 2usize, split);
-                multiply::<S, P>(&rows_of, &columns_of, &mut sums, m * 4 + n, split);
+                columns_of[2 * n] = f32::cast_from(gs[2 * step][n]);
+                columns_of[2 * n + 1] = f32::cast_from(gs[2 * step + 1][n]);
+            }
+            let mut right = Array::<Vector<tf32, S>>::new(8usize);
+            let mut right_rest = Array::<Vector<tf32, S>>::new(8usize);
+            take_apart::<S>(&columns_of, &mut right, &mut right_rest, 8usize, split);
+            #[unroll]
+            for m in 0..4usize {
+                let mut rows_of = Array::<f32>::new(4usize);
+                #[unroll]
+                for part in 0..4usize {
+                    rows_of[part] = f32::cast_from(xs[m / 2 * parts + 2 * step + part / 2][m % 2 * 2 + part % 2]);
+                }
+                let mut left_lead = Array::<Vector<tf32, S>>::new(4usize);
+                let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);
+                take_apart::<S>(&rows_of, &mut left_lead, &mut left_rest, 4usize, split);
+                if split {
+                    #[unroll]
+                    for n in 0..4usize {
+                        multiply::<S, P>(&left_rest, &right, &mut sums, n, m * 4 + n);
+                    }
+                    #[unroll]
+                    for n in 0..4usize {
+                        multiply::<S, P>(&left_lead, &right_rest, &mut sums, n, m * 4 + n);
+                    }
+                }
+                #[unroll]
+                for n in 0..4usize {
+                    multiply::<S, P>(&left_lead, &right, &mut sums, n, m * 4 + n);
+                }
             }
         }
-        since_flush += 8;
+        since_flush += comptime!(4 * parts);
         if since_flush == FLUSH || row >= end {
             since_flush = 0usize;
             #[unroll]

@@ -42,9 +42,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SegmentsBa
             }
             let mut args = SequenceArg::new();
             for (part, &(start, end)) in parts.iter().zip(bounds) {
-                // A tensor that is missing still needs a buffer.
-                let tensor = part.as_ref().unwrap_or(&out);
-                let len = part.as_ref().map_or(0, |p| p.meta.shape().num_elements());
+                // A tensor that is missing or empty still needs a buffer.
+                let part = part.as_ref().filter(|p| p.meta.shape().num_elements() > 0);
+                let tensor = part.unwrap_or(&out);
+                let len = part.map_or(0, |p| p.meta.shape().num_elements());
                 let [width, row_stride, column_stride] = match part {
                     Some(p) => [p.meta.shape()[1].max(1), p.meta.strides()[0], p.meta.strides()[1]],
                     None => [1, 0, 0],
