@@ -52,6 +52,7 @@ on_every_backend!(
     attend_equals_gat,
     attended_inputs_match_the_oracle,
     gradients_of_several_operators_add_up,
+    gradients_of_several_attentions_add_up,
     a_gradient_that_others_hold_is_not_changed,
     repeating_a_pass_gives_the_same_bytes,
     strided_and_transposed_inputs_are_read_correctly,

@@ -23,6 +23,9 @@ pub(crate) struct GatShape {
     pub through_score: bool,
     /// Whether scores of destinations have a row per node of the whole graph.
     pub whole: bool,
+    /// Reverse: whether the gradient of the features, and that of the score, is added to what is there.
+    pub onto_features: bool,
+    pub onto_score: bool,
     pub drop: DropMode,
 }
 
@@ -81,6 +84,35 @@ fn filled(value: f32, #[comptime] len: usize) -> Array<f32> {
         values[h] = value;
     }
     values
+}
+
+/// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds to
+/// these with `onto`, else writes them and zeros beside them.
+#[cube]
+fn put_scores(
+    gradient: &mut Array<f32>,
+    row: usize,
+    stride: usize,
+    columns: usize,
+    first: usize,
+    values: &Array<f32>,
+    #[comptime] heads: usize,
+    #[comptime] onto: bool,
+) {
+    let mut c = UNIT_POS_X as usize;
+    if onto {
+        while c < heads {
+            gradient[row * stride + first + c] += of_head(values, c, heads);
+            c += CUBE_DIM_X as usize;
+        }
+    } else {
+        while c < columns {
+            let own = c >= first && c < first + heads;
+            let value = of_head(values, select(own, c - first, 0usize.runtime()), heads);
+            gradient[row * stride + c] = select(own, value, 0.0f32);
+            c += CUBE_DIM_X as usize;
+        }
+    }
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -245,7 +277,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
 }
 
 /// What the reverse pass needs of every destination, one plane per row: `c_i = <g_i, y_i>`, and where `positive` the
-/// gradient of its score, `(1 - slope) (<g_i, y+_i> - c_i A+_i)`.
+/// gradient of its score, `(1 - slope) (<g_i, y+_i> - c_i A+_i)`, added to what is there with `onto`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_centre_kernel<F: Float, N: Size>(
     g: &Array<Vector<F, N>>,
@@ -256,6 +288,7 @@ pub(crate) fn gat_centre_kernel<F: Float, N: Size>(
     ds: &mut Array<f32>,
     slope: f32,
     g_stride: usize,
+    ds_stride: usize,
     columns: usize,
     first: usize,
     vectors: usize,
@@ -264,6 +297,7 @@ pub(crate) fn gat_centre_kernel<F: Float, N: Size>(
     #[comptime] heads: usize,
     #[comptime] slots: usize,
     #[comptime] positive: bool,
+    #[comptime] onto: bool,
     #[define(F)] _type: StorageType,
 ) {
     let lane = UNIT_POS_X as usize;
@@ -294,23 +328,23 @@ pub(crate) fn gat_centre_kernel<F: Float, N: Size>(
         #[unroll]
         for h in 0..heads {
             let total = plane_sum(centres[h]);
-            let mut positive_total = 0.0f32;
             if positive {
-                positive_total = plane_sum(positives[h]);
+                let difference = plane_sum(positives[h]) - total * mass_positive[row * heads + h];
+                positives[h] = (1.0f32 - slope) * difference;
             }
             if lane == 0 {
                 centre[row * heads + h] = total;
-                if positive {
-                    let difference = positive_total - total * mass_positive[row * heads + h];
-                    ds[row * columns + first + h] = (1.0f32 - slope) * difference;
-                }
             }
+        }
+        if positive {
+            put_scores(ds, row, ds_stride, columns, first, &positives, heads, onto);
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
     }
 }
 
-/// The reverse pass, one plane per source `j`: gathers `g_i` of every destination once.
+/// The reverse pass, one plane per source `j`: gathers `g_i` of every destination once. Every row of the results is
+/// written, or added to, by one launch alone.
 ///
 /// `dt_j = sum_i a_ij l_ij (<g_i, h_j> - c_i)` with `l_ij` the slope of the leaky ReLU needs no product per edge: it is
 /// `<sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i`, and `l_ij` has two values, so two sums of rows are enough.
@@ -334,6 +368,8 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     slope: f32,
     g_stride: usize,
     h_stride: usize,
+    dh_stride: usize,
+    dt_stride: usize,
     dst_columns: usize,
     dst_first: usize,
     src_columns: usize,
@@ -368,6 +404,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
             let mut sums = zeros::<N>(shape.slots);
             let mut positives = zeros::<N>(shape.slots);
 
+            let mut any_kept = false.runtime();
             let mut tile = first + team_rank(walk) * walk.plane;
             while tile < last {
                 let e = tile + lane;
@@ -376,6 +413,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
                 let at = col_of(col, kept, col_position, walk);
                 let kept = kept && at >= 0i32;
+                any_kept = any_kept || kept;
                 let i = usize::cast_from(select(kept, at, 0i32));
                 let mut weights = filled(0.0f32, heads);
                 if kept {
@@ -413,12 +451,18 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 }
             }
             if team_rank(walk) == 0 {
+                // Without kept edges both gradients are zero: nothing is worth reading, and a sum does not change. Of a team,
+                // the others may have some.
+                let mut any = true.runtime();
+                if walk.team == 1 {
+                    any = plane_any(any_kept);
+                }
                 // <sum a l g, h_j> per head: a lane's share first.
                 let mut products = filled(0.0f32, heads);
                 #[unroll]
                 for slot in 0..shape.slots {
                     let c = slot * walk.plane + lane;
-                    if c < vectors {
+                    if any && c < vectors {
                         let own = Vector::<f32, N>::cast_from(h_src[j * h_stride + c]);
                         let negatives = (sums[slot] - positives[slot]) * Vector::<f32, N>::empty().fill(slope);
                         let product = lane_sum(own * (positives[slot] + negatives));
@@ -441,10 +485,11 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                     }
                 }
                 if shape.second {
+                    let changes = any || comptime!(!shape.onto_features);
                     #[unroll]
                     for slot in 0..shape.slots {
                         let c = slot * walk.plane + lane;
-                        if c < vectors {
+                        if changes && c < vectors {
                             let mut total = sums[slot];
                             if shape.through_score {
                                 let through = of_head(&score_gradient, head[slot], heads);
@@ -453,15 +498,16 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                                     total[k] += through * attention_src[c * N::value() + k];
                                 }
                             }
-                            dh[j * vectors + c] = Vector::<F, N>::cast_from(total);
+                            let at = j * dh_stride + c;
+                            if shape.onto_features {
+                                total += Vector::<f32, N>::cast_from(dh[at]);
+                            }
+                            dh[at] = Vector::<F, N>::cast_from(total);
                         }
                     }
                 }
-                if lane == 0 {
-                    #[unroll]
-                    for h in 0..heads {
-                        dt[j * src_columns + src_first + h] = score_gradient[h];
-                    }
+                if any || comptime!(!shape.onto_score) {
+                    put_scores(dt, j, dt_stride, src_columns, src_first, &score_gradient, heads, shape.onto_score);
                 }
             }
         }

@@ -34,15 +34,17 @@ pub(crate) fn head_dot_kernel<F: Float, G: Float>(
     }
 }
 
-/// `out_i,h = w_i,h a_h`, one plane per row.
+/// `out_i,h = w_i,h a_h`, added to what is there with `onto`; one plane per row.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn head_outer_kernel<F: Float>(
     w: &Array<f32>,
     a: &Array<f32>,
     out: &mut Array<F>,
+    out_stride: usize,
     channels: usize,
     heads: usize,
     num_rows: usize,
+    #[comptime] onto: bool,
     #[define(F)] _type: StorageType,
 ) {
     let width = heads * channels;
@@ -50,7 +52,11 @@ pub(crate) fn head_outer_kernel<F: Float>(
     while row < num_rows {
         let mut c = UNIT_POS_X as usize;
         while c < width {
-            out[row * width + c] = F::cast_from(w[row * heads + c / channels] * a[c]);
+            let mut sum = w[row * heads + c / channels] * a[c];
+            if onto {
+                sum += f32::cast_from(out[row * out_stride + c]);
+            }
+            out[row * out_stride + c] = F::cast_from(sum);
             c += CUBE_DIM_X as usize;
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;

@@ -13,7 +13,7 @@ use super::HeadBackend;
 use super::kernel::{
     COLUMNS, SHARES, column_sum_kernel, head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
 };
-use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
 
 /// Rows of one partial column sum: short enough for thousands of planes on millions of rows.
 const ROWS_PER_PARTIAL: usize = 192;
@@ -47,31 +47,38 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
         out
     }
 
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+    fn head_outer(
+        w: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
         let (w, a) = (f32_vector(w), f32_vector(a));
         let (num_rows, heads, width) = (w.meta.shape()[0], w.meta.shape()[1], a.meta.shape()[1]);
-        let out = empty(&w, [num_rows, width], dtype);
+        let Target { rows: out, onto } = Target::of(onto, &w, [num_rows, width], dtype);
         if num_rows == 0 {
-            return out;
+            return out.tensor;
         }
-        let geometry = PlanePerRow::of(&out.client);
+        let geometry = PlanePerRow::of(&out.tensor.client);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             head_outer_kernel::launch_unchecked::<R>(
-                &out.client,
+                &out.tensor.client,
                 geometry.count(num_rows),
                 geometry.dim,
-                address(&[&w, &out]),
+                address(&[&w, &out.tensor]),
                 w.into_array_arg(),
                 a.into_array_arg(),
-                out.clone().into_array_arg(),
+                out.arg(),
+                out.stride,
                 width / heads,
                 heads,
                 num_rows,
+                onto,
                 dtype.into(),
             );
         }
-        out
+        out.tensor
     }
 
     fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {

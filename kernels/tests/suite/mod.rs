@@ -2,6 +2,10 @@
 
 #![allow(dead_code)]
 
+mod sums;
+
+pub use sums::gradients_of_several_attentions_add_up;
+
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::testing::gradient::{
