@@ -44,6 +44,7 @@ on_every_backend!(
     chunks_of_rows_change_nothing,
     recomputing_changes_nothing,
     combine_matches_its_definition,
+    the_gradient_of_a_bias_is_a_column_sum,
     normalised_rows_match_their_definition,
     row_dots_match_the_oracle,
     selected_rows_move_between_sets,

@@ -104,7 +104,7 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
         let h_src = saved.h_src.clone();
         let (ds, reverse) = saved.centre(g.clone(), h_dst_node.is_some() || attention_dst_node.is_some(), None);
         if let (Some(node), Some(ds)) = (attention_dst_node, &ds) {
-            grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), ds.clone()));
+            grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), Some(ds.clone())));
         }
         // Before the sources, of which few may have kept edges: where both are of one matrix, this writes every row.
         if let (Some(node), Some(ds)) = (h_dst_node, ds) {
@@ -117,7 +117,7 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
         let targets = GatTargets { features: h_src_node.is_some(), onto_features, onto_score: None };
         let (dh, dt) = reverse.run(g, Some(attention_src), targets);
         if let Some(node) = attention_src_node {
-            grads.register::<B>(node.id, B::head_column_sum(h_src, dt));
+            grads.register::<B>(node.id, B::head_column_sum(h_src, Some(dt)));
         }
         if let (Some(node), Some(dh)) = (h_src_node, dh) {
             grads.register::<B>(node.id, dh);

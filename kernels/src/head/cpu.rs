@@ -28,9 +28,9 @@ impl HeadBackend for Flex {
         with_storage!(dtype, E => head_outer::<E>(&w, &a, onto))
     }
 
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        let (x, w) = (x.to_contiguous(), w.to_contiguous());
-        with_storage!(x.dtype(), E => head_column_sum::<E>(&x, &w))
+    fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        let (x, w) = (x.to_contiguous(), w.map(|w| w.to_contiguous()));
+        with_storage!(x.dtype(), E => head_column_sum::<E>(&x, w.as_ref()))
     }
 }
 
@@ -76,10 +76,10 @@ fn head_outer<E: Storage>(w: &FlexTensor, a: &FlexTensor, onto: Option<FlexTenso
     out
 }
 
-fn head_column_sum<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
-    let (rows, width, heads) = (x.shape()[0], x.shape()[1], w.shape()[1]);
+fn head_column_sum<E: Storage>(x: &FlexTensor, w: Option<&FlexTensor>) -> FlexTensor {
+    let (rows, width, heads) = (x.shape()[0], x.shape()[1], w.map_or(1, |w| w.shape()[1]));
     let channels = width / heads;
-    let (xs, ws) = (flex::slice::<E>(x), flex::slice::<f32>(w));
+    let (xs, ws) = (flex::slice::<E>(x), w.map(flex::slice::<f32>));
     let partial: Vec<Vec<f32>> = (0..rows.div_ceil(ROWS_PER_PARTIAL))
         .into_par_iter()
         .map(|chunk| {
@@ -88,7 +88,7 @@ fn head_column_sum<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
                 let row = E::row(&xs[i * width..(i + 1) * width], &mut scratch);
                 for h in 0..heads {
                     let head = h * channels..(h + 1) * channels;
-                    axpy(&mut sum[head.clone()], ws[i * heads + h], &row[head]);
+                    axpy(&mut sum[head.clone()], ws.map_or(1.0, |ws| ws[i * heads + h]), &row[head]);
                 }
             }
             sum

@@ -1,7 +1,6 @@
-//! Gradients of attention that several operators add to.
+//! Gradients that are sums: over several attentions that read one matrix, over the rows of a matrix.
 
-use graphsieve_kernels::testing::gradient::{attend_grad, attend_grad_magnitude};
-use graphsieve_kernels::testing::oracle::AttendInput;
+use graphsieve_kernels::testing::gradient::attend_grad_magnitude;
 
 use super::*;
 
@@ -152,4 +151,49 @@ fn check_sum<B: GraphBackend>(restricted: bool, width: usize, dtype: Dtype, devi
             assert_close_at_scale(&format!("{name}: input {k}"), &got, &want[k], &terms[k], dtype, f.num_rows + width);
         }
     }
+}
+
+/// Few and many columns, on and off the widths of vectors; no row, one, and enough for every step of the sum.
+pub fn the_gradient_of_a_bias_is_a_column_sum<B: GraphBackend>(device: &B::Device) {
+    for width in [1, 5, 33, 128] {
+        for rows in [0, 1, 1000, 100_003] {
+            for activation in [Activation::Identity, Activation::Relu, Activation::Elu] {
+                check_bias::<B>([rows, width], activation, Dtype::F32, device);
+            }
+        }
+        check_bias::<B>([1000, width], Activation::Elu, Dtype::F16, device);
+    }
+    check_bias::<B>([700, 1100], Activation::Relu, Dtype::F32, device);
+}
+
+fn check_bias<B: GraphBackend>([rows, width]: [usize; 2], activation: Activation, dtype: Dtype, device: &B::Device) {
+    let name = format!("combine {activation:?}, {rows} rows of {width}, {dtype:?}");
+    let xs = values_in(dtype, 131, rows * width);
+    let bias_values = values_in(Dtype::F32, 132, width);
+    let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
+    let bias = up::<Ad<B>, 1>(&bias_values, [width], Dtype::F32, device).require_grad();
+    let out = combine(vec![x.clone()], Some(bias.clone()), 1.0, activation);
+    // A part of a wider matrix: its rows are apart.
+    let padded = width + 3;
+    let gs = values_in(dtype, 133, rows * padded);
+    let wide = up::<B, 2>(&gs, [rows, if rows > 0 { padded } else { width }], dtype, device);
+    let g = if rows > 0 { wide.slice([0..rows, 1..width + 1]) } else { wide };
+    let grads = backward_from(out, g);
+    let mut dx = vec![0.0; rows * width];
+    let (mut want, mut terms) = (vec![0.0; width], vec![0.0; width]);
+    for (k, dx) in dx.iter_mut().enumerate() {
+        let (row, c) = (k / width, k % width);
+        let y = xs[k] + bias_values[c];
+        let slope = match activation {
+            Activation::Identity => 1.0,
+            Activation::Relu => f64::from(u8::from(y > 0.0)),
+            Activation::Elu => y.min(0.0).exp(),
+        };
+        *dx = slope * gs[row * padded + 1 + c];
+        want[c] += *dx;
+        terms[c] += dx.abs();
+    }
+    assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, dtype, 2);
+    let got = gradient::<B, 1>(&bias, &grads);
+    assert_close_at_scale(&format!("{name}: dbias"), &got, &want, &terms, dtype, rows.max(1));
 }
