@@ -150,11 +150,13 @@ impl Columns {
     pub fn of(rows: usize, vectors: usize, max_partials: usize) -> Self {
         // Fewer rows are not worth a cube that starts, and ends with a sum.
         const ROWS_PER_THREAD: usize = 8;
-        let x = vectors.clamp(1, COLUMN_THREADS);
+        // Cubes beside each other have equal shares of a wide row.
+        let beside = vectors.div_ceil(COLUMN_THREADS);
+        let x = vectors.div_ceil(beside);
         let y = COLUMN_THREADS / x;
         let partials = rows.div_ceil(y * ROWS_PER_THREAD).clamp(1, max_partials);
         Self {
-            count: CubeCount::Static(partials as u32, vectors.div_ceil(x) as u32, 1),
+            count: CubeCount::Static(partials as u32, beside as u32, 1),
             dim: CubeDim { x: x as u32, y: y as u32, z: 1 },
             partials,
             half: y.next_power_of_two() / 2,

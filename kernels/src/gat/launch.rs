@@ -8,8 +8,9 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::CubeCount;
 
+use super::backward_kernel::{gat_backward_kernel, gat_centre_kernel};
 use super::inputs_kernel::attention_vector_kernel;
-use super::kernel::{GatShape, gat_backward_kernel, gat_centre_kernel, gat_forward_kernel};
+use super::kernel::{GatShape, gat_forward_kernel};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::csr::View;
 use crate::drop_edge::{DropEdge, DropEdgeKey, DropMode};

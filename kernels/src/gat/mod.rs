@@ -1,6 +1,8 @@
 //! Fused graph attention: scores, softmax over in-neighbours and aggregation in one pass over the edges.
 
 mod autodiff;
+#[cfg(feature = "cube")]
+mod backward_kernel;
 mod cpu;
 mod inputs;
 #[cfg(feature = "cube")]
