@@ -14,6 +14,11 @@
 //! | [`combine`] | `activation(scale (sum of matrices + bias))` in one pass | matrices, bias |
 //! | [`normalise_rows`] | rows of length one | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
+//! | [`bce_with_logits_sum`] | sum of cross-entropies of logits and targets | logits |
+//! | [`smoothness_sum`] | weighted sum of squared differences of scores at the ends of edges | logits |
+//!
+//! Around them stand the parts of a training step that Burn's own operations do in many small launches: [`Segments`]
+//! makes all parameters one vector, [`sum_of_squares`] is its squared norm, [`adam`] updates it in one pass.
 //!
 //! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
 //!
@@ -35,6 +40,7 @@
 //! ```
 
 mod accumulate;
+mod adam;
 mod check;
 mod combine;
 mod csr;
@@ -48,6 +54,7 @@ mod head;
 #[cfg(feature = "cube")]
 mod launch;
 mod linear;
+mod loss;
 mod memory;
 mod node_set;
 mod normalise;
@@ -55,14 +62,17 @@ mod pair_dot;
 mod row_dots;
 mod row_index;
 mod rows;
+mod segments;
 mod select;
 mod spmm;
 mod start_gradient;
+mod sum;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(feature = "cube")]
 mod walk;
 
+pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
@@ -70,15 +80,18 @@ pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
 pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
+pub use loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
 pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
 pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
+pub use segments::{Segments, SegmentsBackend};
 pub use select::{SelectBackend, select_rows};
 pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use start_gradient::backward_from;
+pub use sum::{SumBackend, sum_of_squares};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
@@ -93,6 +106,10 @@ pub trait GraphBackend:
     + LinearBackend
     + CombineBackend
     + NormaliseBackend
+    + LossBackend
+    + SumBackend
+    + SegmentsBackend
+    + AdamBackend
 {
 }
 
@@ -108,6 +125,10 @@ impl<B> GraphBackend for B where
         + LinearBackend
         + CombineBackend
         + NormaliseBackend
+        + LossBackend
+        + SumBackend
+        + SegmentsBackend
+        + AdamBackend
 {
 }
 

@@ -57,4 +57,10 @@ on_every_backend!(
     a_gradient_that_others_hold_is_not_changed,
     repeating_a_pass_gives_the_same_bytes,
     strided_and_transposed_inputs_are_read_correctly,
+    sums_of_squares_match_the_oracle,
+    cross_entropy_matches_the_oracle,
+    smoothness_matches_the_oracle,
+    losses_survive_huge_logits,
+    adam_matches_the_oracle,
+    segments_join_and_part_without_mixing,
 );

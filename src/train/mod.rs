@@ -2,7 +2,6 @@
 
 pub mod edges;
 pub mod interrupt;
-pub mod loss;
 pub mod loss_rows;
 pub mod optimiser;
 pub mod plots;

@@ -6,7 +6,7 @@ use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, sum_of_squares};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Precision, Schedule, TrainConfig};
@@ -47,16 +47,22 @@ pub struct LossScale {
 const BETA: [f64; 2] = [0.9, 0.999];
 const EPSILON: f64 = 1e-8;
 
-/// Adam of a model on backend `B`. All parameters are one vector to it: a step is a dozen launches, however many
+/// Adam of a model on backend `B`. All parameters are one vector to it: a step is a handful of launches, however many
 /// parameters there are.
 pub struct Optimiser<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> {
-    moments: Option<[Tensor<B, 1>; 2]>,
-    /// The parameters as the last step left them.
-    values: Option<Tensor<B, 1>>,
+    parameters: Option<FlatParameters<B>>,
+    /// Moments of a checkpoint, until the first step shows where they belong.
+    loaded: Option<[Vec<f32>; 2]>,
     steps: u64,
     clip_norm: Option<f64>,
     scale: Option<LossScale>,
     model: PhantomData<fn(M) -> M>,
+}
+
+/// The parameters as the last step left them, with their moments.
+struct FlatParameters<B: GraphBackend> {
+    segments: Segments,
+    state: AdamState<B>,
 }
 
 impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
@@ -64,69 +70,64 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
     pub fn new(config: &TrainConfig) -> Self {
         let scale =
             (config.precision == Precision::F16).then_some(LossScale { factor: config.loss_scale, good_steps: 0 });
-        Self { moments: None, values: None, steps: 0, clip_norm: config.clip_norm, scale, model: PhantomData }
+        Self { parameters: None, loaded: None, steps: 0, clip_norm: config.clip_norm, scale, model: PhantomData }
     }
 
-    /// One step down the gradient of `loss`; `model` is the one that the step before returned. With loss scaling, a step whose gradient is not finite is skipped and the
-    /// scale halved.
+    /// One step down the gradient of `loss`; `model` is the one that the step before returned. With loss scaling, a step
+    /// whose gradient is not finite is skipped and the scale halved.
     pub fn step(&mut self, model: M, loss: Tensor<Autodiff<B>, 1>, learning_rate: f64) -> M {
+        let device = loss.device();
         let factor = self.scale.map_or(1.0, |s| s.factor);
         let loss = if factor == 1.0 { loss } else { loss * factor };
         let mut grads = GradientsParams::from_grads(loss.backward(), &model);
-        let mut flat = Flatten::<B> { grads: &mut grads, values: Vec::new(), gradients: Vec::new() };
-        model.visit(&mut flat);
-        if flat.values.is_empty() {
+        let mut gradients = Gradients { grads: &mut grads, parts: Vec::new() };
+        model.visit(&mut gradients);
+        let parts = gradients.parts;
+        if parts.is_empty() {
             return model;
         }
-        let mut gradient = Tensor::cat(flat.gradients, 0);
-        if self.clip_norm.is_some() || self.scale.is_some() {
-            let norm = (gradient.clone() * gradient.clone()).sum().sqrt() / factor;
-            if let Some(scale) = &mut self.scale {
-                if !to_host(norm.clone())[0].is_finite() {
-                    *scale = LossScale { factor: scale.factor / 2.0, good_steps: 0 };
-                    return model;
-                }
-                scale.good_steps += 1;
-                if scale.good_steps == GROWTH_INTERVAL {
-                    *scale = LossScale { factor: scale.factor * 2.0, good_steps: 0 };
-                }
+        let FlatParameters { segments, state } =
+            self.parameters.take().unwrap_or_else(|| FlatParameters::of(&model, self.loaded.take(), &device));
+        let gradient = segments.join(parts, &device);
+        let wants_norm = self.clip_norm.is_some() || self.scale.is_some();
+        let squares = wants_norm.then(|| sum_of_squares(gradient.clone()));
+        if let (Some(scale), Some(squares)) = (&mut self.scale, &squares) {
+            if !to_host(squares.clone())[0].is_finite() {
+                *scale = LossScale { factor: scale.factor / 2.0, good_steps: 0 };
+                self.parameters = Some(FlatParameters { segments, state });
+                return model;
             }
-            // On the device: no step waits for the norm.
-            let shrink = match self.clip_norm {
-                Some(clip) => (norm + 1e-6).recip().mul_scalar(clip).clamp_max(1.0),
-                None => norm.ones_like(),
-            };
-            gradient = gradient * (shrink / factor);
+            scale.good_steps += 1;
+            if scale.good_steps == GROWTH_INTERVAL {
+                *scale = LossScale { factor: scale.factor * 2.0, good_steps: 0 };
+            }
         }
-        let values = self.values.take().unwrap_or_else(|| Tensor::cat(flat.values, 0));
-        let values = self.update(values, gradient, learning_rate);
-        self.values = Some(values.clone());
-        model.map(&mut Unflatten { values, next: 0 })
-    }
-
-    fn update(&mut self, values: Tensor<B, 1>, gradient: Tensor<B, 1>, learning_rate: f64) -> Tensor<B, 1> {
-        let [mean, square] = self.moments.take().unwrap_or_else(|| [gradient.zeros_like(), gradient.zeros_like()]);
-        let mean = mean * BETA[0] + gradient.clone() * (1.0 - BETA[0]);
-        let square = square * BETA[1] + gradient.clone() * gradient * (1.0 - BETA[1]);
         self.steps += 1;
-        let correction = BETA.map(|beta| 1.0 - beta.powf(self.steps as f64));
-        let length = (square.clone() / correction[1]).sqrt() + EPSILON;
-        let step = mean.clone() / length * (learning_rate / correction[0]);
-        self.moments = Some([mean, square]);
-        values - step
+        let config =
+            AdamConfig { learning_rate, beta: BETA, epsilon: EPSILON, step: self.steps, gradient_scale: 1.0 / factor };
+        // The norm stays on the device: no step waits for it.
+        let clip = squares.zip(self.clip_norm).map(|(squares, norm)| Clip { squares, norm });
+        let state = adam(state, gradient, clip, config);
+        let model = model.map(&mut Assign { segments: &segments, values: &state.values, next: 0 });
+        self.parameters = Some(FlatParameters { segments, state });
+        model
     }
 
     /// The state as bytes, for a checkpoint: the number of steps, then both moments.
     pub fn save(&self) -> Vec<u8> {
+        let moments = match &self.parameters {
+            Some(FlatParameters { segments, state }) => {
+                Some(state.moments.clone().map(|moment| segments.without_gaps(&to_host(moment))))
+            }
+            None => self.loaded.clone(),
+        };
         let mut bytes = self.steps.to_le_bytes().to_vec();
-        for moment in self.moments.iter().flatten() {
-            bytes.extend(to_host(moment.clone()).into_iter().flat_map(f32::to_le_bytes));
-        }
+        bytes.extend(moments.into_iter().flatten().flatten().flat_map(f32::to_le_bytes));
         bytes
     }
 
     /// Goes on from [`Self::save`]; a text says what is wrong with the bytes.
-    pub fn load(mut self, bytes: Vec<u8>, device: &B::Device) -> Result<Self, String> {
+    pub fn load(mut self, bytes: &[u8]) -> Result<Self, String> {
         let Some((steps, values)) = bytes.split_first_chunk::<8>() else {
             return Err(format!("{} bytes, too few for a number of steps", bytes.len()));
         };
@@ -134,20 +135,17 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
             return Err(format!("{} bytes of moments, not two of the same length", values.len()));
         }
         self.steps = u64::from_le_bytes(*steps);
-        let half = values.len() / 2;
-        let moment = |bytes: &[u8]| {
-            let values: Vec<f32> =
-                bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-            let len = values.len();
-            Tensor::from_data(TensorData::new(values, [len]), device)
-        };
-        self.moments = (half > 0).then(|| [moment(&values[..half]), moment(&values[half..])]);
+        let moment =
+            |bytes: &[u8]| bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let (mean, square) = values.split_at(values.len() / 2);
+        self.loaded = (!values.is_empty()).then(|| [moment(mean), moment(square)]);
         Ok(self)
     }
 
     /// Number of values in each moment; `None` before the first step.
     pub fn num_values(&self) -> Option<usize> {
-        self.moments.as_ref().map(|[mean, _]| mean.dims()[0])
+        let loaded = self.loaded.as_ref().map(|[mean, _]| mean.len());
+        self.parameters.as_ref().map(|parameters| parameters.segments.num_values()).or(loaded)
     }
 
     /// The loss scale, of an f16 run.
@@ -161,37 +159,66 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
     }
 }
 
-/// Lists parameters and gradients as vectors, in the order in which a module names its parameters.
-struct Flatten<'a, B: GraphBackend> {
-    grads: &'a mut GradientsParams,
-    values: Vec<Tensor<B, 1>>,
-    gradients: Vec<Tensor<B, 1>>,
-}
-
-impl<B: GraphBackend> ModuleVisitor<Autodiff<B>> for Flatten<'_, B> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Autodiff<B>, D>>) {
-        let value = param.val().inner();
-        let len = value.shape().num_elements();
-        // A parameter that nothing depended on has no gradient.
-        let gradient = self.grads.remove::<B, D>(param.id).unwrap_or_else(|| value.zeros_like());
-        self.gradients.push(gradient.reshape([len]));
-        self.values.push(value.reshape([len]));
+impl<B: GraphBackend> FlatParameters<B> {
+    /// Those of `model`, before the first step that this process takes.
+    fn of<M: AutodiffModule<Autodiff<B>>>(model: &M, moments: Option<[Vec<f32>; 2]>, device: &B::Device) -> Self {
+        let mut values = Values(Vec::new());
+        model.visit(&mut values);
+        let lens: Vec<usize> = values.0.iter().map(|part| part.shape().num_elements()).collect();
+        let segments = Segments::new(&lens);
+        let values = segments.join(values.0.into_iter().map(Some).collect(), device);
+        let moments = match moments {
+            None => [values.zeros_like(), values.zeros_like()],
+            Some(moments) => moments.map(|moment| {
+                let moment = segments.with_gaps(&moment);
+                Tensor::from_data(TensorData::new(moment, [segments.total()]), device)
+            }),
+        };
+        Self { segments, state: AdamState { values, moments } }
     }
 }
 
-/// Gives every parameter its part of a vector, in the order of [`Flatten`].
-struct Unflatten<B: GraphBackend> {
-    values: Tensor<B, 1>,
+/// A tensor of any rank as a matrix with the same last dimension; a vector is one row. No copy for ranks up to two.
+fn as_matrix<B: GraphBackend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, 2> {
+    let width = tensor.dims()[D - 1];
+    let rows = tensor.dims()[..D - 1].iter().product();
+    tensor.reshape([rows, width])
+}
+
+/// Lists the values of parameters, in the order in which a module names them.
+struct Values<B: GraphBackend>(Vec<Tensor<B, 2>>);
+
+impl<B: GraphBackend> ModuleVisitor<Autodiff<B>> for Values<B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Autodiff<B>, D>>) {
+        self.0.push(as_matrix(param.val().inner()));
+    }
+}
+
+/// Lists the gradients of parameters in the order of [`Values`].
+struct Gradients<'a, B: GraphBackend> {
+    grads: &'a mut GradientsParams,
+    /// A parameter that nothing depended on has none.
+    parts: Vec<Option<Tensor<B, 2>>>,
+}
+
+impl<B: GraphBackend> ModuleVisitor<Autodiff<B>> for Gradients<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Autodiff<B>, D>>) {
+        self.parts.push(self.grads.remove::<B, D>(param.id).map(as_matrix));
+    }
+}
+
+/// Gives every parameter its segment, in the order of [`Values`].
+struct Assign<'a, B: GraphBackend> {
+    segments: &'a Segments,
+    values: &'a Tensor<B, 1>,
     next: usize,
 }
 
-impl<B: GraphBackend> ModuleMapper<Autodiff<B>> for Unflatten<B> {
+impl<B: GraphBackend> ModuleMapper<Autodiff<B>> for Assign<'_, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<Autodiff<B>, D>>) -> Param<Tensor<Autodiff<B>, D>> {
         let (id, old, mapper) = param.consume();
-        let shape = old.shape();
-        let len = shape.num_elements();
-        let new = self.values.clone().narrow(0, self.next, len).reshape(shape);
-        self.next += len;
+        let new = self.segments.part(self.values, self.next, old.dims());
+        self.next += 1;
         Param::from_mapped_value(id, Tensor::from_inner(new).require_grad(), mapper)
     }
 }
@@ -199,7 +226,7 @@ impl<B: GraphBackend> ModuleMapper<Autodiff<B>> for Unflatten<B> {
 #[cfg(test)]
 mod tests {
     use burn::module::Module;
-    use burn::optim::{AdamConfig, Optimizer};
+    use burn::optim::{AdamConfig as BurnsAdam, Optimizer};
     use burn::tensor::backend::Backend;
     use burn_flex::Flex;
 
@@ -240,7 +267,7 @@ mod tests {
     fn steps_are_those_of_burns_adam() {
         let config = TrainConfig { clip_norm: None, ..TrainConfig::stage2() };
         let mut ours = Optimiser::<Flex, _>::new(&config);
-        let mut burns = AdamConfig::new().with_epsilon(1e-8).init::<Autodiff<Flex>, Pair<Autodiff<Flex>>>();
+        let mut burns = BurnsAdam::new().with_epsilon(1e-8).init::<Autodiff<Flex>, Pair<Autodiff<Flex>>>();
         let (mut a, mut b) = (pair(), pair());
         for _ in 0..20 {
             let step = loss(&a);
@@ -262,11 +289,53 @@ mod tests {
             let step = loss(&model);
             model = whole.step(model, step, 0.1);
         }
-        let mut again = Optimiser::<Flex, _>::new(&config).load(whole.save(), &Default::default()).unwrap();
+        let mut again = Optimiser::<Flex, _>::new(&config).load(&whole.save()).unwrap();
         assert_eq!(again.num_values(), Some(7));
         let next = |optimiser: &mut Optimiser<Flex, _>| values(&optimiser.step(model.clone(), loss(&model), 0.1));
         assert_eq!(next(&mut again), next(&mut whole));
-        assert!(Optimiser::<Flex, Pair<_>>::new(&config).load(vec![1, 2], &Default::default()).is_err());
-        assert!(Optimiser::<Flex, Pair<_>>::new(&config).load(vec![0; 12], &Default::default()).is_err());
+        assert!(Optimiser::<Flex, Pair<_>>::new(&config).load(&[1, 2]).is_err());
+        assert!(Optimiser::<Flex, Pair<_>>::new(&config).load(&[0; 12]).is_err());
+    }
+
+    #[test]
+    fn a_model_kept_from_before_a_step_keeps_its_values() {
+        let mut optimiser = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
+        let first = pair();
+        let second = optimiser.step(first.clone(), loss(&first), 0.1);
+        let (before, kept) = (values(&second), second.clone());
+        let third = optimiser.step(second.clone(), loss(&second), 0.1);
+        assert_eq!(values(&first), values(&pair()));
+        assert_eq!(values(&kept), before);
+        assert!(values(&third).iter().zip(before).all(|(new, old)| *new != old));
+    }
+
+    #[test]
+    fn a_parameter_that_the_loss_does_not_depend_on_stays_as_it_is() {
+        let mut optimiser = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
+        let mut model = pair();
+        for _ in 0..2 {
+            let step = model.vector.val().sum();
+            model = optimiser.step(model, step, 0.1);
+        }
+        assert_eq!(values(&model)[..4], values(&pair())[..4]);
+        assert_ne!(values(&model)[4..], values(&pair())[4..]);
+    }
+
+    #[test]
+    fn a_gradient_that_overflows_skips_the_step_and_halves_the_loss_scale() {
+        let config = TrainConfig { precision: Precision::F16, ..TrainConfig::stage2() };
+        let mut optimiser = Optimiser::<Flex, _>::new(&config);
+        let start = optimiser.loss_scale().unwrap().factor;
+        let model = pair();
+        let skipped = optimiser.step(model.clone(), loss(&model) * f32::MAX, 0.1);
+        assert_eq!(values(&skipped), values(&model));
+        assert_eq!(optimiser.loss_scale().unwrap().factor, start / 2.0);
+        assert_eq!(optimiser.save(), Optimiser::<Flex, Pair<_>>::new(&config).load(&optimiser.save()).unwrap().save());
+        let scaled = optimiser.step(skipped, loss(&model), 0.1);
+        let mut plain = Optimiser::<Flex, _>::new(&TrainConfig { precision: Precision::F32, ..config });
+        let want = plain.step(model.clone(), loss(&model), 0.1);
+        for (a, b) in values(&scaled).into_iter().zip(values(&want)) {
+            assert!((a - b).abs() < 1e-6, "{a} {b}");
+        }
     }
 }

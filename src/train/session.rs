@@ -216,7 +216,7 @@ pub fn start<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
     let position: Position = serde_json::from_str(&training.progress)
         .map_err(|e| Error::format(&file, "progress", "the position of a training", e.to_string(), help))?;
     let mut optimiser = optimiser
-        .load(training.optimiser, device)
+        .load(&training.optimiser)
         .map_err(|e| Error::format(&file, "optimiser", "the state of an optimiser", e, help))?;
     optimiser.set_loss_scale(position.loss_scale);
     let model = build(&mut Parameters::from_tensors(&weights.tensors, &file, device))?;

@@ -6,12 +6,11 @@ use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, PairList, pair_dot};
+use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
 use super::edges::{LabelledPairs, Purpose, labelled_pairs};
-use super::loss::bce_with_logits_sum;
 use super::loss_rows::LossRows;
 use super::optimiser::{dtype, learning_rate};
 use super::plots::{self, Series};
@@ -233,7 +232,7 @@ impl<B: GraphBackend> Epochs<B> {
         let targets: Vec<f32> = batch.targets.iter().map(|&t| f32::from(t)).collect();
         let total = targets.len();
         let targets = Tensor::from_data(TensorData::new(targets, [total]), device);
-        let loss = bce_with_logits_sum(logits.clone(), targets) / total as f64;
+        let loss = bce_with_logits_sum(logits.clone(), targets, 1.0 / total as f64);
         Some(Scored { loss, logits, targets: batch.targets })
     }
 

@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData, activation};
-use graphsieve_kernels::{GraphBackend, RowList, gather_rows};
+use burn::tensor::{Tensor, TensorData};
+use graphsieve_kernels::{GraphBackend, RowList, bce_with_logits_sum, gather_rows, smoothness_sum};
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
 use super::edges::{EdgeSample, Purpose, sample_edges};
-use super::loss::bce_with_logits_sum;
 use super::loss_rows::LossRows;
 use super::optimiser::{dtype, learning_rate};
 use super::plots::{self, Series};
@@ -237,18 +236,13 @@ impl<B: GraphBackend> Epochs<B> {
             let len = values.len();
             Tensor::<Autodiff<B>, 1>::from_data(TensorData::new(values, [len]), device)
         };
-        let at = |rows: RowList| {
-            let index = rows.upload(device);
-            gather_rows(logits.clone(), &index).reshape([index.len()])
-        };
-        let total = batch.targets.len();
-        let supervised = bce_with_logits_sum(at(batch.labelled), vector(batch.targets)) / total as f64;
-        let unsupervised = match batch.weights.is_empty() {
-            true => Tensor::zeros([1], device),
-            false => {
-                let difference = activation::sigmoid(at(batch.dst)) - activation::sigmoid(at(batch.src));
-                (difference.clone() * difference * vector(batch.weights)).sum()
-            }
+        let at = |rows: RowList| gather_rows(logits.clone(), &rows.upload(device));
+        let (labels, edges) = (batch.targets.len(), batch.weights.len());
+        let labelled = at(batch.labelled).reshape([labels]);
+        let supervised = bce_with_logits_sum(labelled, vector(batch.targets), 1.0 / labels as f64);
+        let unsupervised = match edges {
+            0 => Tensor::zeros([1], device),
+            _ => smoothness_sum(at(batch.ends).reshape([2, edges]), vector(batch.weights), 1.0),
         };
         let loss = supervised.clone() + unsupervised.clone() * config.loss.lambda_unsup;
         Terms { loss, supervised, unsupervised }
@@ -262,9 +256,8 @@ struct Batch {
     nodes: Option<Vec<Vec<u32>>>,
     labelled: RowList,
     targets: Vec<f32>,
-    /// Both ends of the sampled edges of all relations.
-    dst: RowList,
-    src: RowList,
+    /// The destinations of the sampled edges of all relations, then their sources.
+    ends: RowList,
     /// What a squared difference counts: the mean over relations of the mean over a relation's edges.
     weights: Vec<f32>,
 }
@@ -301,16 +294,16 @@ impl Batch {
             let t = host.type_of(*node as usize);
             number(t, node - types[t].offset as u32)
         };
-        let ends = |end: fn(&Relation) -> usize, nodes: fn(&EdgeSample) -> &[u32]| {
-            list(edges.iter().flat_map(|(r, e)| nodes(e).iter().map(|&n| number(end(r), n))).collect())
+        let numbers = |end: fn(&Relation) -> usize, nodes: fn(&EdgeSample) -> &[u32]| {
+            edges.iter().flat_map(move |(r, e)| nodes(e).iter().map(move |&n| (end(r), n)))
         };
+        let ends = numbers(|r| r.dst, |e| &e.dst).chain(numbers(|r| r.src, |e| &e.src));
         let weight = |edges_of_relation: &EdgeSample| 1.0 / (edges_of_relation.len() * edges.len()) as f32;
         Self {
             epoch,
             labelled: list(labels.iter().map(of_label).collect()),
             targets: labels.iter().map(|(_, label)| f32::from(*label)).collect(),
-            dst: ends(|r| r.dst, |e| &e.dst),
-            src: ends(|r| r.src, |e| &e.src),
+            ends: list(ends.map(|(t, node)| number(t, node)).collect()),
             weights: edges.iter().flat_map(|(_, e)| vec![weight(e); e.len()]).collect(),
             nodes: rows.nodes(),
         }

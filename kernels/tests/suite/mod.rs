@@ -3,8 +3,10 @@
 #![allow(dead_code)]
 
 mod sums;
+mod training;
 
-pub use sums::{gradients_of_several_attentions_add_up, the_gradient_of_a_bias_is_a_column_sum};
+pub use sums::*;
+pub use training::*;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
