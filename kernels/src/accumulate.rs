@@ -16,9 +16,14 @@ pub(crate) fn accumulate<B: Backend>(
     g: FloatTensor<B>,
     add: impl FnOnce(FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) {
+    let onto = take::<B>(grads, node, &g);
+    grads.register::<B>(node, add(g, onto));
+}
+
+/// Takes out the gradient of `node` so far, for an operator that leaves several gradients at once; `any` is a tensor.
+pub(crate) fn take<B: Backend>(grads: &mut Gradients, node: NodeId, any: &FloatTensor<B>) -> Option<FloatTensor<B>> {
     // A gradient is taken out by a tensor of its node. That of the forward pass is gone: any other does under that id.
-    let mut key = <Autodiff<B> as AutodiffBackend>::from_inner(g);
+    let mut key = <Autodiff<B> as AutodiffBackend>::from_inner(any.clone());
     Arc::get_mut(&mut key.node).expect("a new tensor has its node to itself").id = node;
-    let onto = grads.remove::<B>(&key);
-    grads.register::<B>(node, add(key.primitive, onto));
+    grads.remove::<B>(&key)
 }

@@ -9,6 +9,9 @@ use cubecl::prelude::*;
 /// Threads of a cube: several planes, each on a row of its own.
 const CUBE_THREADS: u32 = 128;
 
+/// Threads of a cube whose threads keep to a column each.
+pub(crate) const COLUMN_THREADS: usize = 256;
+
 /// A matrix whose rows are contiguous and may be padded: CUDA tensors are pitched.
 pub(crate) struct Rows<R: CubeRuntime> {
     pub tensor: CubeTensor<R>,
@@ -138,6 +141,35 @@ impl PlanePerRow {
     /// Vectors of a row that one lane holds.
     pub fn slots(&self, vectors: usize) -> usize {
         vectors.div_ceil(self.plane as usize).max(1)
+    }
+}
+
+/// A thread per vector of a row and several rows below each other: threads keep to a column, and may leave its sum.
+pub(crate) struct Columns {
+    pub count: CubeCount,
+    pub dim: CubeDim,
+    /// Cubes that share a column.
+    pub partials: usize,
+    /// Half of the power of two that holds the rows of a cube.
+    pub half: usize,
+}
+
+impl Columns {
+    /// For kernels that stride over `rows` rows of `vectors` vectors; at most `max_partials` cubes share a column.
+    pub fn of(rows: usize, vectors: usize, max_partials: usize) -> Self {
+        // Fewer rows are not worth a cube that starts, and ends with a sum.
+        const ROWS_PER_THREAD: usize = 8;
+        // Cubes beside each other have equal shares of a wide row.
+        let beside = vectors.div_ceil(COLUMN_THREADS);
+        let x = vectors.div_ceil(beside);
+        let y = COLUMN_THREADS / x;
+        let partials = rows.div_ceil(y * ROWS_PER_THREAD).clamp(1, max_partials);
+        Self {
+            count: CubeCount::Static(partials as u32, beside as u32, 1),
+            dim: CubeDim { x: x as u32, y: y as u32, z: 1 },
+            partials,
+            half: y.next_power_of_two() / 2,
+        }
     }
 }
 

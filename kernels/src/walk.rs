@@ -205,6 +205,17 @@ pub(crate) fn in_reach(entries: usize, #[comptime] walk: Walk) -> bool {
     }
 }
 
+/// The column of entry `e` of a row that ends before `last`, 0 behind it. It is read a tile ahead, so that it is there when
+/// the rows of this tile have come.
+#[cube]
+pub(crate) fn id_at(col_idx: &Array<i32>, e: usize, last: usize) -> i32 {
+    let mut id = 0i32;
+    if e < last {
+        id = col_idx[e];
+    }
+    id
+}
+
 /// The compact index of a column; negative when it is not selected.
 #[cube]
 pub(crate) fn col_of(col: u32, kept: bool, position: &Array<i32>, #[comptime] walk: Walk) -> i32 {

@@ -30,14 +30,17 @@ impl<B: CombineBackend> Backward<B, PARENTS> for Combine {
     fn backward(self, ops: Ops<Self::State, PARENTS>, grads: &mut Gradients, _: &mut Checkpointer) {
         let g = grads.consume::<B>(&ops.node);
         let State { out, scale, activation } = ops.state;
-        let shared = match out {
-            Some(out) => B::combine_backward(g, out, scale, activation),
-            None if scale == 1.0 => g,
-            None => B::float_mul_scalar(g, scale.into()),
-        };
         let [bias, parts @ ..] = ops.parents;
-        if let Some(node) = bias {
-            grads.register::<B>(node.id, column_sum::<B>(shared.clone()));
+        let (shared, sum) = match out {
+            Some(out) => B::combine_backward(g, out, scale, activation, bias.is_some()),
+            None => {
+                let shared = if scale == 1.0 { g } else { B::float_mul_scalar(g, scale.into()) };
+                let sum = bias.is_some().then(|| column_sum::<B>(shared.clone()));
+                (shared, sum)
+            }
+        };
+        if let (Some(node), Some(sum)) = (bias, sum) {
+            grads.register::<B>(node.id, sum);
         }
         for node in parts.into_iter().flatten() {
             grads.register::<B>(node.id, shared.clone());
@@ -61,8 +64,10 @@ impl<B: CombineBackend, C: CheckpointStrategy> CombineBackend for Autodiff<B, C>
         out: FloatTensor<Self>,
         scale: f32,
         activation: Activation,
-    ) -> FloatTensor<Self> {
-        Self::from_inner(B::combine_backward(g.primitive, out.primitive, scale, activation))
+        bias: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let (dx, sum) = B::combine_backward(g.primitive, out.primitive, scale, activation, bias);
+        (Self::from_inner(dx), sum.map(Self::from_inner))
     }
 
     fn combine(

@@ -9,6 +9,9 @@ use super::{Activation, CombineBackend};
 use crate::flex::{self, ROWS_PER_TASK, Storage, axpy, with_storage};
 use crate::rows::zeroed;
 
+/// Rows of one partial column sum: fixed, so that the order of the sum does not depend on the number of threads.
+const ROWS_PER_SUM: usize = 256;
+
 impl CombineBackend for Flex {
     fn combine_forward(
         parts: Vec<FloatTensor<Self>>,
@@ -26,9 +29,10 @@ impl CombineBackend for Flex {
         out: FloatTensor<Self>,
         scale: f32,
         activation: Activation,
-    ) -> FloatTensor<Self> {
+        bias: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let (g, out) = (g.to_contiguous(), out.to_contiguous());
-        with_storage!(out.dtype(), E => backward::<E>(&g, &out, scale, activation))
+        with_storage!(out.dtype(), E => backward::<E>(&g, &out, scale, activation, bias))
     }
 }
 
@@ -71,26 +75,45 @@ fn forward<E: Storage>(
     flex::tensor(out, [rows, d])
 }
 
-fn backward<E: Storage>(g: &FlexTensor, out: &FlexTensor, scale: f32, activation: Activation) -> FlexTensor {
+fn backward<E: Storage>(
+    g: &FlexTensor,
+    out: &FlexTensor,
+    scale: f32,
+    activation: Activation,
+    bias: bool,
+) -> (FlexTensor, Option<FlexTensor>) {
     let (rows, d) = (out.shape()[0], out.shape()[1]);
     let (gs, ys) = (flex::slice::<E>(g), flex::slice::<E>(out));
     let mut dx = zeroed::<E>(rows * d);
-    dx.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
-        let (mut dy, mut y) = (vec![0f32; d], vec![0f32; d]);
-        for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
-            let at = (task * ROWS_PER_TASK + r) * d;
-            E::widen(&gs[at..at + d], &mut dy);
-            E::widen(&ys[at..at + d], &mut y);
-            for (dy, &y) in dy.iter_mut().zip(&y) {
-                *dy *= scale
-                    * match activation {
-                        Activation::Identity => 1.0,
-                        Activation::Relu => f32::from(u8::from(y > 0.0)),
-                        Activation::Elu => y.min(0.0) + 1.0,
-                    };
+    let blocks = dx.par_chunks_mut((ROWS_PER_SUM * d).max(1)).enumerate();
+    let partial: Vec<Vec<f32>> = blocks
+        .map(|(task, block)| {
+            let (mut dy, mut y) = (vec![0f32; d], vec![0f32; d]);
+            let mut sum = vec![0f32; if bias { d } else { 0 }];
+            for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
+                let at = (task * ROWS_PER_SUM + r) * d;
+                E::widen(&gs[at..at + d], &mut dy);
+                E::widen(&ys[at..at + d], &mut y);
+                for (dy, &y) in dy.iter_mut().zip(&y) {
+                    *dy *= scale
+                        * match activation {
+                            Activation::Identity => 1.0,
+                            Activation::Relu => f32::from(u8::from(y > 0.0)),
+                            Activation::Elu => y.min(0.0) + 1.0,
+                        };
+                }
+                if bias {
+                    axpy(&mut sum, 1.0, &dy);
+                }
+                E::narrow(&dy, row);
             }
-            E::narrow(&dy, row);
-        }
+            sum
+        })
+        .collect();
+    let sum = bias.then(|| {
+        let mut total = vec![0f32; d];
+        partial.iter().for_each(|sum| axpy(&mut total, 1.0, sum));
+        flex::tensor(total, [1, d])
     });
-    flex::tensor(dx, [rows, d])
+    (flex::tensor(dx, [rows, d]), sum)
 }

@@ -1,8 +1,9 @@
-//! A thread per vector of the result.
+//! A thread per vector of the result, or per vector of columns where these are added up.
 
 use cubecl::prelude::*;
 
 use super::Activation;
+use crate::head::put_partial_sum;
 
 /// Which parts there are, and what happens to their sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,35 +65,48 @@ pub(crate) fn combine_kernel<F: Float, N: Size>(
     }
 }
 
+/// A thread keeps to a vector of columns and strides over rows; with `bias` it leaves their sum, before rounding, to its
+/// cube's row of `partial`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn combine_backward_kernel<F: Float, N: Size>(
     g: &Array<Vector<F, N>>,
     y: &Array<Vector<F, N>>,
     dx: &mut Array<Vector<F, N>>,
+    partial: &mut Array<Vector<f32, N>>,
     g_stride: usize,
     y_stride: usize,
     scale: f32,
     vectors: usize,
-    len: usize,
+    num_rows: usize,
+    half: usize,
     #[comptime] activation: Activation,
+    #[comptime] bias: bool,
     #[define(F)] _type: StorageType,
 ) {
-    let mut k = ABSOLUTE_POS;
-    while k < len {
-        let row = k / vectors;
-        let column = k % vectors;
-        let mut gradient = Vector::<f32, N>::cast_from(g[row * g_stride + column]);
-        let result = Vector::<f32, N>::cast_from(y[row * y_stride + column]);
-        #[unroll]
-        for n in 0..gradient.size() {
-            let slope = match comptime!(activation) {
-                Activation::Identity => 1.0f32.runtime(),
-                Activation::Relu => select(result[n] > 0.0f32, 1.0f32, 0.0f32),
-                Activation::Elu => result[n].min(0.0f32) + 1.0f32,
-            };
-            gradient[n] = gradient[n] * scale * slope;
+    let column = CUBE_POS_Y as usize * CUBE_DIM_X as usize + UNIT_POS_X as usize;
+    let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
+    if column < vectors {
+        let mut row = CUBE_POS_X as usize * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+        while row < num_rows {
+            let mut gradient = Vector::<f32, N>::cast_from(g[row * g_stride + column]);
+            let result = Vector::<f32, N>::cast_from(y[row * y_stride + column]);
+            #[unroll]
+            for n in 0..gradient.size() {
+                let slope = match comptime!(activation) {
+                    Activation::Identity => 1.0f32.runtime(),
+                    Activation::Relu => select(result[n] > 0.0f32, 1.0f32, 0.0f32),
+                    Activation::Elu => result[n].min(0.0f32) + 1.0f32,
+                };
+                gradient[n] = gradient[n] * scale * slope;
+            }
+            if bias {
+                sum += gradient;
+            }
+            dx[row * vectors + column] = Vector::<F, N>::cast_from(gradient);
+            row += CUBE_COUNT_X as usize * CUBE_DIM_Y as usize;
         }
-        dx[k] = Vector::<F, N>::cast_from(gradient);
-        k += CUBE_COUNT * CUBE_DIM as usize;
+    }
+    if bias {
+        put_partial_sum::<N>(sum, partial, column, vectors, half);
     }
 }

@@ -1,13 +1,19 @@
 //! The end of a layer on CubeCL devices.
 
+use burn::tensor::DType;
 use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{CombineShape, combine_backward_kernel, combine_kernel};
 use super::{Activation, CombineBackend};
-use crate::launch::{Rows, address, empty, f32_vector, flat, vector_width};
+use crate::head::{MAX_PARTIALS, column_sums};
+use crate::launch::{Columns, Rows, address, empty, f32_vector, flat, vector_width};
+
+/// Cubes of a launch that leaves no sums.
+const MAX_CUBES: usize = 1 << 15;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBackend for CubeBackend<R, F, I, BT> {
     fn combine_forward(
@@ -63,35 +69,42 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBac
         out: FloatTensor<Self>,
         scale: f32,
         activation: Activation,
-    ) -> FloatTensor<Self> {
+        bias: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let dx = empty(&out, out.shape(), out.dtype);
-        if dx.shape().num_elements() == 0 {
-            return dx;
-        }
         let (g, y) = (Rows::of(g), Rows::of(out));
+        if dx.shape().num_elements() == 0 {
+            let sum = bias.then(|| Self::float_zeros([1, y.width].into(), &dx.device, DType::F32.into()));
+            return (dx, sum);
+        }
         let v = vector_width(y.width, &[&g, &y]);
-        let len = y.num_rows * (y.width / v);
-        let (count, dim) = flat(len);
-        // SAFETY: the loop ends at the length of the result.
+        let geometry = Columns::of(y.num_rows, y.width / v, if bias { MAX_PARTIALS } else { MAX_CUBES });
+        let partial = bias.then(|| empty(&dx, [geometry.partials, y.width], DType::F32));
+        // Sums that nobody asks for still need a buffer.
+        let written = partial.clone().unwrap_or_else(|| dx.clone());
+        // SAFETY: the loop ends at the sizes of the result.
         unsafe {
             combine_backward_kernel::launch_unchecked::<R>(
                 &dx.client,
-                count,
-                dim,
+                geometry.count,
+                geometry.dim,
                 address(&[&g.tensor, &y.tensor, &dx]),
                 v,
                 g.arg(),
                 y.arg(),
                 dx.clone().into_array_arg(),
+                written.into_array_arg(),
                 g.stride / v,
                 y.stride / v,
                 scale,
                 y.width / v,
-                len,
+                y.num_rows,
+                geometry.half,
                 activation,
+                bias,
                 dx.dtype.into(),
             );
         }
-        dx
+        (dx, partial.map(column_sums))
     }
 }

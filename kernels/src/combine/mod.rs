@@ -40,14 +40,16 @@ pub trait CombineBackend: HeadBackend {
         activation: Activation,
     ) -> FloatTensor<Self>;
 
-    /// `scale g activation'`, with the slope read off the result `out`.
+    /// `scale g activation'`, with the slope read off the result `out`, and its column sum `[1, d]`, f32 and in a fixed
+    /// order, where `bias` asks for it.
     #[doc(hidden)]
     fn combine_backward(
         g: FloatTensor<Self>,
         out: FloatTensor<Self>,
         scale: f32,
         activation: Activation,
-    ) -> FloatTensor<Self>;
+        bias: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
 
     /// The sum, recorded for the backward pass where the backend differentiates.
     #[doc(hidden)]

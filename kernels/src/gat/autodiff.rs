@@ -11,7 +11,8 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::inputs::{self, Inputs};
-use super::{GatArgs, GatBackend, GatForward, GatScalars, Scores};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Scores, ScoresSoFar};
+use crate::accumulate::{accumulate, take};
 use crate::csr::{Csr, View};
 
 #[derive(Debug)]
@@ -45,40 +46,51 @@ impl<B: GatBackend> Saved<B> {
         (Self { csr, args, h_src, dst_score, src_score, forward }, out)
     }
 
-    /// What the gradient `g` of the result means for the features, the source's score and the destination's, where asked
-    /// for. With `attention_src` the first includes the path through the source's score.
-    fn backward(
+    /// What the gradient `g` of the result means for the destination's score, where asked for: added to the gradient so
+    /// far. The second value goes on to [`Reverse::run`].
+    fn centre(
         mut self,
         g: FloatTensor<B>,
-        attention_src: Option<FloatTensor<B>>,
-        wanted: Wanted,
-    ) -> [Option<FloatTensor<B>>; 3] {
+        dst_score: bool,
+        onto: Option<FloatTensor<B>>,
+    ) -> (Option<FloatTensor<B>>, Reverse<B>) {
         let args = self.args;
         let forward = self.forward.take().unwrap_or_else(|| {
             let (s, t) = (self.dst_score.clone(), self.src_score.clone());
             B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, args, true)
         });
-        let (centre, ds) = B::gat_centre(g.clone(), &forward, wanted.dst_score.then_some(&self.dst_score), args);
-        if !wanted.src_score && !wanted.features {
-            return [None, None, ds];
-        }
+        let dst_score = dst_score.then(|| (self.dst_score.clone(), onto));
+        let (centre, ds) = B::gat_centre(g, &forward, dst_score, args);
         let scalars = GatScalars {
             dst_score: self.dst_score,
             src_score: self.src_score,
             log_sum_exp: forward.log_sum_exp,
             centre,
         };
-        let reverse = self.csr.reverse_view();
-        let (dh, dt) = B::gat_backward(&reverse, g, self.h_src, attention_src, scalars, args, wanted.features);
-        [dh, Some(dt), ds]
+        (ds, Reverse { csr: self.csr, args, h_src: self.h_src, scalars })
     }
 }
 
-/// Which gradients somebody waits for.
-struct Wanted {
-    features: bool,
-    src_score: bool,
-    dst_score: bool,
+/// What the reverse pass starts from.
+struct Reverse<B: GatBackend> {
+    csr: Csr<B>,
+    args: GatArgs,
+    h_src: FloatTensor<B>,
+    scalars: GatScalars<FloatTensor<B>>,
+}
+
+impl<B: GatBackend> Reverse<B> {
+    /// The gradients of the features, where asked for, and of the source's score. With `attention_src` the first includes
+    /// the path through the source's score.
+    fn run(
+        self,
+        g: FloatTensor<B>,
+        attention_src: Option<FloatTensor<B>>,
+        targets: GatTargets<FloatTensor<B>>,
+    ) -> (Option<FloatTensor<B>>, FloatTensor<B>) {
+        let reverse = self.csr.reverse_view();
+        B::gat_backward(&reverse, g, self.h_src, attention_src, self.scalars, self.args, targets)
+    }
 }
 
 impl<B: GatBackend> Backward<B, 4> for Gat {
@@ -90,20 +102,22 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
         let g = grads.consume::<B>(&ops.node);
         let (saved, h_dst, attention_src, attention_dst) = ops.state;
         let h_src = saved.h_src.clone();
-        let wanted = Wanted {
-            features: h_src_node.is_some(),
-            src_score: attention_src_node.is_some(),
-            dst_score: h_dst_node.is_some() || attention_dst_node.is_some(),
-        };
-        let [dh, dt, ds] = saved.backward(g, Some(attention_src), wanted);
+        let (ds, reverse) = saved.centre(g.clone(), h_dst_node.is_some() || attention_dst_node.is_some(), None);
         if let (Some(node), Some(ds)) = (attention_dst_node, &ds) {
-            grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), ds.clone()));
+            grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), Some(ds.clone())));
         }
+        // Before the sources, of which few may have kept edges: where both are of one matrix, this writes every row.
         if let (Some(node), Some(ds)) = (h_dst_node, ds) {
-            grads.register::<B>(node.id, B::head_outer(ds, attention_dst, h_dst.dtype()));
+            accumulate::<B>(grads, node.id, ds, |ds, onto| B::head_outer(ds, attention_dst, h_dst.dtype(), onto));
         }
-        if let (Some(node), Some(dt)) = (attention_src_node, dt) {
-            grads.register::<B>(node.id, B::head_column_sum(h_src, dt));
+        if h_src_node.is_none() && attention_src_node.is_none() {
+            return;
+        }
+        let onto_features = h_src_node.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let targets = GatTargets { features: h_src_node.is_some(), onto_features, onto_score: None };
+        let (dh, dt) = reverse.run(g, Some(attention_src), targets);
+        if let Some(node) = attention_src_node {
+            grads.register::<B>(node.id, B::head_column_sum(h_src, Some(dt)));
         }
         if let (Some(node), Some(dh)) = (h_src_node, dh) {
             grads.register::<B>(node.id, dh);
@@ -120,13 +134,24 @@ impl<B: GatBackend> Backward<B, 3> for Attend {
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [h_src, dst_score, src_score] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
-        let wanted =
-            Wanted { features: h_src.is_some(), src_score: src_score.is_some(), dst_score: dst_score.is_some() };
-        let [dh, dt, ds] = ops.state.backward(g, None, wanted);
-        for (node, gradient) in [(h_src, dh), (src_score, dt), (dst_score, ds)] {
-            if let (Some(node), Some(gradient)) = (node, gradient) {
-                grads.register::<B>(node.id, gradient);
-            }
+        let onto = dst_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let (ds, reverse) = ops.state.centre(g.clone(), dst_score.is_some(), onto);
+        if let (Some(node), Some(ds)) = (dst_score, ds) {
+            grads.register::<B>(node.id, ds);
+        }
+        if h_src.is_none() && src_score.is_none() {
+            return;
+        }
+        // Not before: both parts of the score may be of one matrix.
+        let onto_score = src_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let onto_features = h_src.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let targets = GatTargets { features: h_src.is_some(), onto_features, onto_score };
+        let (dh, dt) = reverse.run(g, None, targets);
+        if let (Some(node), Some(dh)) = (h_src, dh) {
+            grads.register::<B>(node.id, dh);
+        }
+        if let Some(node) = src_score {
+            grads.register::<B>(node.id, dt);
         }
     }
 }
@@ -142,11 +167,19 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     ) -> GatForward<FloatTensor<Self>> {
         let (s, t) = (dst_score.map(|m| m.primitive), src_score.map(|m| m.primitive));
         let forward = B::gat_forward(view, h_src.primitive, s, t, args, positive);
-        GatForward {
-            out: Self::from_inner(forward.out),
-            log_sum_exp: Self::from_inner(forward.log_sum_exp),
-            positive: forward.positive.map(|(out, mass)| (Self::from_inner(out), Self::from_inner(mass))),
-        }
+        forward.map(Self::from_inner)
+    }
+
+    fn gat_centre(
+        g: FloatTensor<Self>,
+        forward: &GatForward<FloatTensor<Self>>,
+        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let forward = forward.clone().map(|f| f.primitive);
+        let dst_score = dst_score.map(|(score, onto)| (score.map(|m| m.primitive), onto.map(|o| o.primitive)));
+        let (centre, ds) = B::gat_centre(g.primitive, &forward, dst_score, args);
+        (Self::from_inner(centre), ds.map(Self::from_inner))
     }
 
     fn gat_backward(
@@ -156,7 +189,7 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         attention_src: Option<FloatTensor<Self>>,
         scalars: GatScalars<FloatTensor<Self>>,
         args: GatArgs,
-        features: bool,
+        targets: GatTargets<FloatTensor<Self>>,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
         let scalars = GatScalars {
             dst_score: scalars.dst_score.map(|m| m.primitive),
@@ -164,9 +197,14 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
             log_sum_exp: scalars.log_sum_exp.primitive,
             centre: scalars.centre.primitive,
         };
+        let targets = GatTargets {
+            features: targets.features,
+            onto_features: targets.onto_features.map(|o| o.primitive),
+            onto_score: targets.onto_score.map(|o| o.primitive),
+        };
         let attention_src = attention_src.map(|a| a.primitive);
         let (g, h_src) = (g.primitive, h_src.primitive);
-        let (dh, dt) = B::gat_backward(reverse, g, h_src, attention_src, scalars, args, features);
+        let (dh, dt) = B::gat_backward(reverse, g, h_src, attention_src, scalars, args, targets);
         (dh.map(Self::from_inner), Self::from_inner(dt))
     }
 
@@ -177,12 +215,7 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         forward: GatForward<FloatTensor<Self>>,
         args: GatArgs,
     ) -> FloatTensor<Self> {
-        let forward = GatForward {
-            out: forward.out.primitive,
-            log_sum_exp: forward.log_sum_exp.primitive,
-            positive: forward.positive.map(|(out, mass)| (out.primitive, mass.primitive)),
-        };
-        let inputs = inputs.map(|f| f.primitive);
+        let (inputs, forward) = (inputs.map(|f| f.primitive), forward.map(|f| f.primitive));
         Self::from_inner(B::attention_vector_gradient(view, g.primitive, inputs, forward, args))
     }
 

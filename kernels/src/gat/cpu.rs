@@ -5,10 +5,11 @@ use burn_backend::TensorMetadata;
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
-use super::{GatArgs, GatBackend, GatForward, GatScalars, Inputs, Scores};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::csr::View;
 use crate::drop_edge::DropEdge;
 use crate::flex::{self, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
+use crate::head::HeadBackend;
 use crate::rows::{EDGES_PER_BLOCK, exp_all, exp_weights, zeroed};
 
 impl GatBackend for Flex {
@@ -24,6 +25,21 @@ impl GatBackend for Flex {
         with_storage!(h_src.dtype(), E => forward::<E>(view, &h_src, &s, &t, args, positive))
     }
 
+    fn gat_centre(
+        g: FloatTensor<Self>,
+        forward: &GatForward<FloatTensor<Self>>,
+        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let centre = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
+        let ds = dst_score.map(|(score, onto)| {
+            let (out, mass) = forward.positive.as_ref().expect("the recorded forward pass saves the positive share");
+            let positive = Self::head_dot(g, out.clone(), args.heads);
+            score_gradient(&centre, &positive, mass, &score, args, onto)
+        });
+        (centre, ds)
+    }
+
     fn gat_backward(
         reverse: &View<IntTensor<Self>>,
         g: FloatTensor<Self>,
@@ -31,7 +47,7 @@ impl GatBackend for Flex {
         attention_src: Option<FloatTensor<Self>>,
         scalars: GatScalars<FloatTensor<Self>>,
         args: GatArgs,
-        features: bool,
+        targets: GatTargets<FloatTensor<Self>>,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
         let (g, h_src, attention_src) =
             (g.to_contiguous(), h_src.to_contiguous(), attention_src.map(|a| a.to_contiguous()));
@@ -41,7 +57,7 @@ impl GatBackend for Flex {
             ..scalars
         };
         with_storage!(h_src.dtype(), E => {
-            backward::<E>(reverse, &g, &h_src, attention_src.as_ref(), &scalars, args, features)
+            backward::<E>(reverse, &g, &h_src, attention_src.as_ref(), &scalars, args, targets)
         })
     }
 
@@ -177,6 +193,29 @@ fn forward<E: Storage>(
     }
 }
 
+/// Adds `ds_i = (1 - slope) (<g_i, y+_i> - c_i A+_i)` to the columns of `score`.
+fn score_gradient(
+    centre: &FlexTensor,
+    positive: &FlexTensor,
+    mass: &FlexTensor,
+    score: &Scores<FlexTensor>,
+    args: GatArgs,
+    onto: Option<FlexTensor>,
+) -> FlexTensor {
+    let (rows, columns) = (score.matrix.shape()[0], score.matrix.shape()[1]);
+    let parts = [centre, positive, mass].map(flex::slice::<f32>);
+    let mut ds = flex::target::<f32>(onto, [rows, columns]);
+    flex::slice_mut::<f32>(&mut ds).par_chunks_mut(columns).enumerate().with_min_len(ROWS_PER_TASK).for_each(
+        |(i, row)| {
+            let [centre, positive, mass] = parts.map(|part| &part[i * args.heads..(i + 1) * args.heads]);
+            for (h, ds) in row[score.first..score.first + args.heads].iter_mut().enumerate() {
+                *ds += (1.0 - args.negative_slope) * (positive[h] - centre[h] * mass[h]);
+            }
+        },
+    );
+    ds
+}
+
 /// `dt_j = <sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i` with `l_ij` the slope of the leaky ReLU: two sums of rows
 /// instead of a product per edge.
 fn backward<E: Storage>(
@@ -186,7 +225,7 @@ fn backward<E: Storage>(
     attention_src: Option<&FlexTensor>,
     scalars: &GatScalars<FlexTensor>,
     args: GatArgs,
-    features: bool,
+    targets: GatTargets<FlexTensor>,
 ) -> (Option<FlexTensor>, FlexTensor) {
     let (rows, width, heads) = (reverse.num_rows(), h_src.shape()[1], args.heads);
     let channels = width / heads;
@@ -197,22 +236,25 @@ fn backward<E: Storage>(
     let walker = Walker::new(reverse, args.drop_edge.map(DropEdge::reverse));
 
     let block = ROWS_PER_TASK;
-    let mut dh = zeroed::<E>(if features { rows * width } else { 0 });
     let columns = t.columns;
-    let mut dt = zeroed::<f32>(rows * columns);
-    let mut dh_blocks: Vec<Option<&mut [E]>> = if features {
-        dh.chunks_mut(block * width).map(Some).collect()
-    } else {
-        (0..rows.div_ceil(block)).map(|_| None).collect()
+    let adds = targets.onto_features.is_some();
+    let mut dh = targets.features.then(|| flex::target::<E>(targets.onto_features, [rows, width]));
+    let mut dt = flex::target::<f32>(targets.onto_score, [rows, columns]);
+    let mut dh_blocks: Vec<Option<&mut [E]>> = match &mut dh {
+        Some(dh) => flex::slice_mut::<E>(dh).chunks_mut(block * width).map(Some).collect(),
+        None => (0..rows.div_ceil(block)).map(|_| None).collect(),
     };
-    dt.par_chunks_mut(block * columns).zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
+    let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * columns);
+    dt_blocks.zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
         let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
-        let (mut targets, mut scores) = (Vec::new(), Vec::new());
+        let (mut targets, mut scores, mut score_gradient) = (Vec::new(), Vec::new(), vec![0f32; heads]);
         let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
         for (r, row) in dt.chunks_mut(columns).enumerate() {
-            let dt = &mut row[t.first..t.first + heads];
             let j = task * block + r;
             walker.sources(walker.node(j), &mut targets);
+            if targets.is_empty() {
+                continue;
+            }
             walker.locate(&mut targets);
             E::widen(&hs[j * width..(j + 1) * width], &mut own);
             acc.fill(0.0);
@@ -229,7 +271,7 @@ fn backward<E: Storage>(
                 exp_all(&mut weights[h]);
                 positive_share(&weights[h], &scores, &mut share[h]);
                 let terms = targets.iter().zip(weights[h].iter().zip(&share[h]));
-                dt[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * centre[at(i)]).sum::<f32>();
+                score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * centre[at(i)]).sum::<f32>();
             }
             for run in runs(targets.len()) {
                 for h in 0..heads {
@@ -239,20 +281,25 @@ fn backward<E: Storage>(
                     E::add_rows_twice(both, gs, width, from, &targets[run.clone()], weights);
                 }
             }
-            for (h, dt) in dt.iter_mut().enumerate() {
+            for (h, (dt, sum)) in row[t.first..].iter_mut().zip(&mut score_gradient).enumerate() {
                 let head = h * channels..(h + 1) * channels;
                 let own = &own[head.clone()];
-                *dt += slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own));
+                *sum += slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own));
+                *dt += *sum;
                 if let Some(attention) = attention {
-                    axpy(&mut acc[head.clone()], *dt, &attention[head]);
+                    axpy(&mut acc[head.clone()], *sum, &attention[head]);
                 }
             }
             if let Some(dh) = dh {
-                E::narrow(&acc, &mut dh[r * width..(r + 1) * width]);
+                let row = &mut dh[r * width..(r + 1) * width];
+                if adds {
+                    axpy(&mut acc, 1.0, E::row(row, &mut own));
+                }
+                E::narrow(&acc, row);
             }
         }
     });
-    (features.then(|| flex::tensor(dh, [rows, width])), flex::tensor(dt, [rows, columns]))
+    (dh, dt)
 }
 
 /// Rows whose contributions are added up before those of all tasks are: enough that the sums of tasks cost nothing.
@@ -277,7 +324,7 @@ fn vector_gradient<E: Storage>(
         let (to_dst, to_src) = sums.split_at_mut(width);
         let (mut own, mut wide) = (vec![0f32; width], vec![0f32; width]);
         let (mut sources, mut weights, mut products) = (Vec::new(), Vec::new(), Vec::new());
-        for i in first..rows.min(first + ROWS_PER_SUM) {
+        for (i, &own_log) in lse.iter().enumerate().skip(first).take(ROWS_PER_SUM) {
             let node = walker.node(i);
             walker.sources(node, &mut sources);
             walker.locate(&mut sources);
@@ -290,7 +337,7 @@ fn vector_gradient<E: Storage>(
             let scored = if inputs.dst_score.whole { node } else { i };
             let score = |j: u32| s.get(scored, 0) + t.get(j as usize, 0);
             weights.clear();
-            weights.extend(sources.iter().map(|&j| leaky_relu(score(j), args.negative_slope) - lse[i]));
+            weights.extend(sources.iter().map(|&j| leaky_relu(score(j), args.negative_slope) - own_log));
             exp_all(&mut weights);
             products.resize(sources.len(), 0.0);
             let mut ds = 0.0;

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::kernel::{GatShape, leaky_relu, zeros};
 use crate::drop_edge::{DropEdgeKey, keeps};
-use crate::walk::{Walk, col_of, first_work, in_reach, lane_sum, result_of, row_of, team_rank, work_step};
+use crate::walk::{Walk, col_of, first_work, id_at, in_reach, lane_sum, result_of, row_of, team_rank, work_step};
 
 /// Rows of sources that are on their way at a time.
 const IN_FLIGHT: usize = 4;
@@ -73,11 +73,13 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
             let mut score_gradient = 0.0f32;
 
             let mut tile = first + team_rank(walk) * walk.plane;
+            let mut ahead = id_at(col_idx, tile + lane, last);
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its attention, times the slope at its score?
                 let e = tile + lane;
                 let valid = e < last;
-                let col = u32::cast_from(col_idx[select(valid, e, first)]);
+                let col = u32::cast_from(ahead);
+                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
                 let at = col_of(col, kept, col_position, walk);
                 let kept = kept && at >= 0i32;

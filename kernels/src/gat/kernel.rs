@@ -1,13 +1,11 @@
 //! Graph attention, a plane per row (a team of planes for a long one): lanes own an edge each while scores are computed,
-//! a stretch of channels each while rows are gathered. Sums and softmax stay in registers.
-
-#![allow(clippy::manual_is_multiple_of, reason = "the kernel language has no is_multiple_of")]
+//! a stretch of channels each while rows are gathered. Sums and softmax stay in registers. What both passes share is here.
 
 use cubecl::prelude::*;
 
 use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::walk::{
-    Walk, add_rows, col_of, first_work, in_reach, lane_sum, result_of, row_of, team_max, team_rank, team_sum,
+    Walk, add_rows, col_of, first_work, id_at, in_reach, result_of, row_of, team_max, team_rank, team_sum,
     team_sum_scalar, work_step,
 };
 
@@ -23,6 +21,9 @@ pub(crate) struct GatShape {
     pub through_score: bool,
     /// Whether scores of destinations have a row per node of the whole graph.
     pub whole: bool,
+    /// Reverse: whether the gradient of the features, and that of the score, is added to what is there.
+    pub onto_features: bool,
+    pub onto_score: bool,
     pub drop: DropMode,
 }
 
@@ -33,7 +34,7 @@ pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
 
 /// The head of every slot of this lane; lanes beyond the row read head 0, whose values they never write.
 #[cube]
-fn heads_of_slots(
+pub(super) fn heads_of_slots(
     vectors: usize,
     head_vectors: usize,
     #[comptime] shape: GatShape,
@@ -54,7 +55,7 @@ fn heads_of_slots(
 
 /// The value of head `head` among `values`, which stay in registers: no array is indexed at run time.
 #[cube]
-fn of_head(values: &Array<f32>, head: usize, #[comptime] heads: usize) -> f32 {
+pub(super) fn of_head(values: &Array<f32>, head: usize, #[comptime] heads: usize) -> f32 {
     let mut value = values[0];
     #[unroll]
     for h in 1..heads {
@@ -74,7 +75,7 @@ pub(super) fn zeros<N: Size>(#[comptime] slots: usize) -> Array<Vector<f32, N>> 
 }
 
 #[cube]
-fn filled(value: f32, #[comptime] len: usize) -> Array<f32> {
+pub(super) fn filled(value: f32, #[comptime] len: usize) -> Array<f32> {
     let mut values = Array::<f32>::new(len);
     #[unroll]
     for h in 0..len {
@@ -134,11 +135,13 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
             let mut positives = zeros::<N>(shape.slots);
 
             let mut tile = first + team_rank(walk) * walk.plane;
+            let mut ahead = id_at(col_idx, tile + lane, last);
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its score?
                 let e = tile + lane;
                 let valid = e < last;
-                let col = u32::cast_from(col_idx[select(valid, e, first)]);
+                let col = u32::cast_from(ahead);
+                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
                 let at = col_of(col, kept, col_position, walk);
                 let kept = kept && at >= 0i32;
@@ -244,232 +247,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     }
 }
 
-/// What the reverse pass needs of every destination, one plane per row: `c_i = <g_i, y_i>`, and where `positive` the
-/// gradient of its score, `(1 - slope) (<g_i, y+_i> - c_i A+_i)`.
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gat_centre_kernel<F: Float, N: Size>(
-    g: &Array<Vector<F, N>>,
-    out: &Array<Vector<F, N>>,
-    out_positive: &Array<Vector<F, N>>,
-    mass_positive: &Array<f32>,
-    centre: &mut Array<f32>,
-    ds: &mut Array<f32>,
-    slope: f32,
-    g_stride: usize,
-    columns: usize,
-    first: usize,
-    vectors: usize,
-    head_vectors: usize,
-    num_rows: usize,
-    #[comptime] heads: usize,
-    #[comptime] slots: usize,
-    #[comptime] positive: bool,
-    #[define(F)] _type: StorageType,
-) {
-    let lane = UNIT_POS_X as usize;
-    let plane = CUBE_DIM_X as usize;
-    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < num_rows {
-        let mut centres = filled(0.0f32, heads);
-        let mut positives = filled(0.0f32, heads);
-        #[unroll]
-        for slot in 0..slots {
-            let c = slot * plane + lane;
-            if c < vectors {
-                let gradient = Vector::<f32, N>::cast_from(g[row * g_stride + c]);
-                let product = lane_sum(gradient * Vector::<f32, N>::cast_from(out[row * vectors + c]));
-                let mut positive_product = 0.0f32;
-                if positive {
-                    positive_product =
-                        lane_sum(gradient * Vector::<f32, N>::cast_from(out_positive[row * vectors + c]));
-                }
-                let head = c / head_vectors;
-                #[unroll]
-                for h in 0..heads {
-                    centres[h] += select(head == h, product, 0.0f32);
-                    positives[h] += select(head == h, positive_product, 0.0f32);
-                }
-            }
-        }
-        #[unroll]
-        for h in 0..heads {
-            let total = plane_sum(centres[h]);
-            let mut positive_total = 0.0f32;
-            if positive {
-                positive_total = plane_sum(positives[h]);
-            }
-            if lane == 0 {
-                centre[row * heads + h] = total;
-                if positive {
-                    let difference = positive_total - total * mass_positive[row * heads + h];
-                    ds[row * columns + first + h] = (1.0f32 - slope) * difference;
-                }
-            }
-        }
-        row += CUBE_COUNT * CUBE_DIM_Y as usize;
-    }
-}
-
-/// The reverse pass, one plane per source `j`: gathers `g_i` of every destination once.
-///
-/// `dt_j = sum_i a_ij l_ij (<g_i, h_j> - c_i)` with `l_ij` the slope of the leaky ReLU needs no product per edge: it is
-/// `<sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i`, and `l_ij` has two values, so two sums of rows are enough.
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
-    row_ptr: &Array<P>,
-    col_idx: &Array<i32>,
-    g: &Array<Vector<F, N>>,
-    h_src: &Array<Vector<F, N>>,
-    attention_src: &Array<f32>,
-    dst_score: &Array<f32>,
-    src_score: &Array<f32>,
-    log_sum_exp: &Array<f32>,
-    centre: &Array<f32>,
-    dh: &mut Array<Vector<F, N>>,
-    dt: &mut Array<f32>,
-    list: &Array<i32>,
-    position: &Array<i32>,
-    col_position: &Array<i32>,
-    drop: &DropEdgeKey,
-    slope: f32,
-    g_stride: usize,
-    h_stride: usize,
-    dst_columns: usize,
-    dst_first: usize,
-    src_columns: usize,
-    src_first: usize,
-    vectors: usize,
-    head_vectors: usize,
-    start: usize,
-    end: usize,
-    #[comptime] shape: GatShape,
-    #[comptime] walk: Walk,
-    #[define(F, P)] _types: [StorageType; 2],
-) {
-    let lane = UNIT_POS_X as usize;
-    let heads = comptime!(shape.heads);
-    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
-    let mut scalars = SharedMemory::<f32>::new(walk.team);
-    let head = heads_of_slots(vectors, head_vectors, shape, walk);
-    let mut work = first_work(start, walk);
-    while work < end {
-        let row = row_of(work, list, walk);
-        let result = result_of(work, row, list, position, walk);
-        let first = usize::cast_from(row_ptr[row]);
-        let last = usize::cast_from(row_ptr[row + 1]);
-        if result >= 0i32 && in_reach(last - first, walk) {
-            let j = usize::cast_from(result);
-            let mut own_score = Array::<f32>::new(heads);
-            #[unroll]
-            for h in 0..heads {
-                own_score[h] = src_score[j * src_columns + src_first + h];
-            }
-            let mut centres = filled(0.0f32, heads);
-            let mut sums = zeros::<N>(shape.slots);
-            let mut positives = zeros::<N>(shape.slots);
-
-            let mut tile = first + team_rank(walk) * walk.plane;
-            while tile < last {
-                let e = tile + lane;
-                let valid = e < last;
-                let col = u32::cast_from(col_idx[select(valid, e, first)]);
-                let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, col_position, walk);
-                let kept = kept && at >= 0i32;
-                let i = usize::cast_from(select(kept, at, 0i32));
-                let mut weights = filled(0.0f32, heads);
-                if kept {
-                    #[unroll]
-                    for h in 0..heads {
-                        let z = dst_score[i * dst_columns + dst_first + h] + own_score[h];
-                        let alpha = (leaky_relu(z, slope) - log_sum_exp[i * heads + h]).exp();
-                        centres[h] += alpha * select(z > 0.0f32, 1.0f32, slope) * centre[i * heads + h];
-                        weights[h] = select(z > 0.0f32, alpha, -alpha);
-                    }
-                }
-                add_rows::<F, N>(
-                    g,
-                    g_stride,
-                    vectors,
-                    kept,
-                    i,
-                    &weights,
-                    &head,
-                    &mut sums,
-                    &mut positives,
-                    heads,
-                    shape.slots,
-                    true,
-                    walk,
-                );
-                tile += comptime!(walk.plane * walk.team);
-            }
-            if walk.team > 1 {
-                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
-                team_sum::<N>(&mut positives, &mut shared, shape.slots, walk);
-                #[unroll]
-                for h in 0..heads {
-                    centres[h] = team_sum_scalar(centres[h], &mut scalars, walk);
-                }
-            }
-            if team_rank(walk) == 0 {
-                // <sum a l g, h_j> per head: a lane's share first.
-                let mut products = filled(0.0f32, heads);
-                #[unroll]
-                for slot in 0..shape.slots {
-                    let c = slot * walk.plane + lane;
-                    if c < vectors {
-                        let own = Vector::<f32, N>::cast_from(h_src[j * h_stride + c]);
-                        let negatives = (sums[slot] - positives[slot]) * Vector::<f32, N>::empty().fill(slope);
-                        let product = lane_sum(own * (positives[slot] + negatives));
-                        #[unroll]
-                        for h in 0..heads {
-                            products[h] += select(head[slot] == h, product, 0.0f32);
-                        }
-                    }
-                }
-                let mut score_gradient = Array::<f32>::new(heads);
-                #[unroll]
-                for h in 0..heads {
-                    let mut centred = products[h];
-                    if walk.team == 1 {
-                        centred -= centres[h];
-                    }
-                    score_gradient[h] = plane_sum(centred);
-                    if walk.team > 1 {
-                        score_gradient[h] -= centres[h];
-                    }
-                }
-                if shape.second {
-                    #[unroll]
-                    for slot in 0..shape.slots {
-                        let c = slot * walk.plane + lane;
-                        if c < vectors {
-                            let mut total = sums[slot];
-                            if shape.through_score {
-                                let through = of_head(&score_gradient, head[slot], heads);
-                                #[unroll]
-                                for k in 0..total.size() {
-                                    total[k] += through * attention_src[c * N::value() + k];
-                                }
-                            }
-                            dh[j * vectors + c] = Vector::<F, N>::cast_from(total);
-                        }
-                    }
-                }
-                if lane == 0 {
-                    #[unroll]
-                    for h in 0..heads {
-                        dt[j * src_columns + src_first + h] = score_gradient[h];
-                    }
-                }
-            }
-        }
-        work += work_step(walk);
-    }
-}
-
 /// Vectors that a team adds up through shared memory.
-fn shared_vectors(shape: GatShape, walk: Walk) -> usize {
+pub(super) fn shared_vectors(shape: GatShape, walk: Walk) -> usize {
     if walk.team == 1 { 1 } else { walk.team * walk.plane * shape.slots }
 }

@@ -1,22 +1,21 @@
 //! Graph attention on CubeCL devices.
 
-use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Shape};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
-use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::CubeCount;
 
+use super::backward_kernel::{gat_backward_kernel, gat_centre_kernel};
 use super::inputs_kernel::attention_vector_kernel;
-use super::kernel::{GatShape, gat_backward_kernel, gat_centre_kernel, gat_forward_kernel};
-use super::{GatArgs, GatBackend, GatForward, GatScalars, Inputs, Scores};
+use super::kernel::{GatShape, gat_forward_kernel};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::csr::View;
 use crate::drop_edge::{DropEdge, DropEdgeKey, DropMode};
 use crate::head::column_sums;
-use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector, vector_width};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
 use crate::walk::{Sweep, padded_bytes, sweeps};
 
 /// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
@@ -44,8 +43,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             return result;
         }
         let h_src = Rows::of(h_src);
-        let v = vector_width(width / args.heads, &[&h_src]);
         let geometry = PlanePerRow::of(&result.out.client);
+        let v = geometry.vector_width(width / args.heads, &[&h_src]);
         // What the kernel does not write still needs a buffer.
         let (out_positive, mass_positive) =
             result.positive.clone().unwrap_or_else(|| (result.out.clone(), result.log_sum_exp.clone()));
@@ -99,52 +98,57 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
     fn gat_centre(
         g: FloatTensor<Self>,
         forward: &GatForward<FloatTensor<Self>>,
-        dst_score: Option<&Scores<FloatTensor<Self>>>,
+        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let (rows, width) = (g.meta.shape()[0], g.meta.shape()[1]);
         let centre = empty(&g, [rows, args.heads], DType::F32);
-        let ds = dst_score.map(|score| score_gradient::<Self, R>(score, args.heads));
+        let first = dst_score.as_ref().map_or(0, |(score, _)| score.first);
+        let ds = dst_score.map(|(score, onto)| score_target(&score, onto));
         if rows == 0 {
-            return (centre, ds);
+            return (centre, ds.map(|ds| ds.rows.tensor));
         }
         let g = Rows::of(g);
-        let v = vector_width(width / args.heads, &[&g]);
         let geometry = PlanePerRow::of(&centre.client);
+        let v = geometry.vector_width(width / args.heads, &[&g]);
         // What the kernel does not read or write still needs a buffer.
         let (out_positive, mass_positive) = match (&ds, &forward.positive) {
             (Some(_), Some((out, mass))) => (out.clone(), mass.clone()),
             _ => (forward.out.clone(), centre.clone()),
         };
-        let written = ds.clone().unwrap_or_else(|| centre.clone());
+        let onto = ds.as_ref().is_some_and(|ds| ds.onto);
+        let positive = ds.is_some();
+        let written = ds.map_or_else(|| Rows::of(centre.clone()), |ds| ds.rows);
         // SAFETY: the loop ends at the number of rows.
         unsafe {
             gat_centre_kernel::launch_unchecked::<R>(
                 &centre.client,
                 geometry.count(rows),
                 geometry.dim,
-                address(&[&g.tensor, &forward.out]),
+                address(&[&g.tensor, &forward.out, &written.tensor]),
                 v,
                 g.arg(),
                 forward.out.clone().into_array_arg(),
                 out_positive.into_array_arg(),
                 mass_positive.into_array_arg(),
                 centre.clone().into_array_arg(),
-                written.clone().into_array_arg(),
+                written.arg(),
                 args.negative_slope,
                 g.stride / v,
-                written.meta.shape()[1],
-                dst_score.map_or(0, |score| score.first),
+                written.stride,
+                written.width,
+                first,
                 width / v,
                 width / args.heads / v,
                 rows,
                 args.heads,
                 geometry.slots(width / v),
-                ds.is_some(),
+                positive,
+                onto,
                 g.tensor.dtype.into(),
             );
         }
-        (centre, ds)
+        (centre, positive.then_some(written.tensor))
     }
 
     fn gat_backward(
@@ -154,33 +158,40 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         attention_src: Option<FloatTensor<Self>>,
         scalars: GatScalars<FloatTensor<Self>>,
         args: GatArgs,
-        features: bool,
+        targets: GatTargets<FloatTensor<Self>>,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
         let (width, dtype) = (h_src.meta.shape()[1], h_src.dtype);
         let (topology, rows) = (&reverse.topology, reverse.num_rows());
-        let dh = features.then(|| empty(&h_src, [rows, width], dtype));
+        let dh = targets.features.then(|| Target::of(targets.onto_features, &h_src, [rows, width], dtype));
         let (dst, src) = (scalars.dst_score.map(f32_vector), scalars.src_score.map(f32_vector));
-        let dt = score_gradient::<Self, R>(&src, args.heads);
+        let Target { rows: dt, onto: onto_score } = score_target(&src, targets.onto_score);
         if rows == 0 {
-            return (dh, dt);
+            return (dh.map(|dh| dh.rows.tensor), dt.tensor);
         }
         let (g, h_src) = (Rows::of(g), Rows::of(h_src));
-        let v = vector_width(width / args.heads, &[&h_src, &g]);
-        let geometry = PlanePerRow::of(&dt.client);
+        let onto_features = dh.as_ref().is_some_and(|dh| dh.onto);
+        // What the kernel does not read or write still needs a buffer.
+        let dh = dh.map_or_else(|| Rows::of(h_src.tensor.clone()), |dh| dh.rows);
+        let geometry = PlanePerRow::of(&dt.tensor.client);
+        let v = geometry.vector_width(width / args.heads, &[&h_src, &g, &dh]);
         let through_score = attention_src.is_some();
-        let attention_src = attention_src.map_or_else(|| dt.clone(), f32_vector);
-        // What the kernel does not write still needs a buffer.
-        let written = dh.clone().unwrap_or_else(|| h_src.tensor.clone());
+        let attention_src = attention_src.map_or_else(|| dt.tensor.clone(), f32_vector);
         let drop = args.drop_edge.map(DropEdge::reverse);
-        let shape = GatShape { second: features, through_score, ..shape(&geometry, &args, width / v, &drop) };
-        for sweep in sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt), args.drop_edge.is_some()) {
+        let shape = GatShape {
+            second: targets.features,
+            through_score,
+            onto_features,
+            onto_score,
+            ..shape(&geometry, &args, width / v, &drop)
+        };
+        for sweep in sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt.tensor), args.drop_edge.is_some()) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 gat_backward_kernel::launch_unchecked::<R>(
-                    &dt.client,
+                    &dt.tensor.client,
                     sweep.count,
                     sweep.dim,
-                    address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor]),
+                    address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &dh.tensor, &dt.tensor]),
                     v,
                     topology.row_ptr.clone().into_array_arg(),
                     topology.col_idx.clone().into_array_arg(),
@@ -191,8 +202,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     src.matrix.clone().into_array_arg(),
                     scalars.log_sum_exp.clone().into_array_arg(),
                     scalars.centre.clone().into_array_arg(),
-                    written.clone().into_array_arg(),
-                    dt.clone().into_array_arg(),
+                    dh.arg(),
+                    dt.arg(),
                     sweep.list.into_array_arg(),
                     sweep.position.into_array_arg(),
                     sweep.col_position.into_array_arg(),
@@ -200,6 +211,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     args.negative_slope,
                     g.stride / v,
                     h_src.stride / v,
+                    dh.stride / v,
+                    dt.stride,
                     dst.matrix.meta.shape()[1],
                     dst.first,
                     src.matrix.meta.shape()[1],
@@ -214,7 +227,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                 );
             }
         }
-        (dh, dt)
+        (targets.features.then_some(dh.tensor), dt.tensor)
     }
 
     fn attention_vector_gradient(
@@ -230,9 +243,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             return Self::float_zeros(Shape::new([2, width]), &g.device, DType::F32.into());
         }
         let (g, x_src, x_dst) = (Rows::of(g), Rows::of(inputs.x_src), Rows::of(inputs.x_dst));
-        let v = vector_width(width, &[&g, &x_src, &x_dst]);
         let (dst, src) = (inputs.dst_score.map(f32_vector), inputs.src_score.map(f32_vector));
         let geometry = PlanePerRow::of(&forward.out.client);
+        let v = geometry.vector_width(width, &[&g, &x_src, &x_dst]);
         let shape = GatShape { whole: dst.whole, ..shape(&geometry, &args, width / v, &args.drop_edge) };
         let sweeps: Vec<_> = (sweeps(view, None, padded_bytes(width, &forward.out), args.drop_edge.is_some())
             .into_iter())
@@ -293,16 +306,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
     }
 }
 
-/// Room for the gradient of `scores`: zero where another relation's scores are.
-fn score_gradient<B: Backend<FloatTensorPrimitive = CubeTensor<R>, Device = R::Device>, R: CubeRuntime>(
-    scores: &Scores<CubeTensor<R>>,
-    heads: usize,
-) -> CubeTensor<R> {
-    let shape = scores.matrix.meta.shape().clone();
-    if shape[1] == heads || shape[0] == 0 {
-        return empty(&scores.matrix, shape, DType::F32);
-    }
-    into_contiguous(B::float_zeros(shape, &scores.matrix.device, DType::F32.into()))
+/// Where the gradient of `scores` goes.
+fn score_target<R: CubeRuntime>(scores: &Scores<CubeTensor<R>>, onto: Option<CubeTensor<R>>) -> Target<R> {
+    let shape = scores.matrix.meta.shape();
+    Target::of(onto, &scores.matrix, [shape[0], shape[1]], DType::F32)
 }
 
 fn shape(geometry: &PlanePerRow, args: &GatArgs, vectors: usize, drop_edge: &Option<DropEdge>) -> GatShape {
@@ -312,6 +319,8 @@ fn shape(geometry: &PlanePerRow, args: &GatArgs, vectors: usize, drop_edge: &Opt
         second: false,
         through_score: false,
         whole: false,
+        onto_features: false,
+        onto_score: false,
         drop: DropMode::of(drop_edge),
     }
 }

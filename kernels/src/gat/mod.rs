@@ -1,6 +1,8 @@
 //! Fused graph attention: scores, softmax over in-neighbours and aggregation in one pass over the edges.
 
 mod autodiff;
+#[cfg(feature = "cube")]
+mod backward_kernel;
 mod cpu;
 mod inputs;
 #[cfg(feature = "cube")]
@@ -12,7 +14,7 @@ mod launch;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Slice, Tensor, TensorMetadata, TensorPrimitive};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::csr::{Csr, View};
 use crate::head::HeadBackend;
@@ -68,6 +70,16 @@ pub struct GatForward<F> {
     pub positive: Option<(F, F)>,
 }
 
+impl<F> GatForward<F> {
+    pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> GatForward<G> {
+        GatForward {
+            out: f(self.out),
+            log_sum_exp: f(self.log_sum_exp),
+            positive: self.positive.map(|(out, mass)| (f(out), f(mass))),
+        }
+    }
+}
+
 /// One part of the score: `heads` columns of a matrix from column `first` on, f32.
 #[derive(Clone, Debug)]
 pub struct Scores<F> {
@@ -87,6 +99,9 @@ impl<F> Scores<F> {
     }
 }
 
+/// Scores whose gradient is asked for, and the gradient of their matrix so far.
+pub type ScoresSoFar<F> = (Scores<F>, Option<F>);
+
 /// Per-row scalars that the backward pass reads for every edge.
 #[derive(Clone, Debug)]
 pub struct GatScalars<F> {
@@ -98,6 +113,17 @@ pub struct GatScalars<F> {
     pub log_sum_exp: F,
     /// `[num_rows, heads]`: `<g_i, out_i>` per head.
     pub centre: F,
+}
+
+/// What the reverse pass leaves its gradients in.
+#[derive(Clone, Debug)]
+pub struct GatTargets<F> {
+    /// Whether the gradient of the source features is asked for.
+    pub features: bool,
+    /// The gradient of the source features so far.
+    pub onto_features: Option<F>,
+    /// The gradient of the matrix of `src_score` so far.
+    pub onto_score: Option<F>,
 }
 
 /// Backends with [`gat`].
@@ -113,35 +139,19 @@ pub trait GatBackend: HeadBackend {
         positive: bool,
     ) -> GatForward<FloatTensor<Self>>;
 
-    /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` (a matrix of its shape, zero in other
-    /// columns) where asked for.
+    /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` where that is given: a matrix of its
+    /// shape, added to the gradient so far beside it, or zero in other columns.
     #[doc(hidden)]
     fn gat_centre(
         g: FloatTensor<Self>,
         forward: &GatForward<FloatTensor<Self>>,
-        dst_score: Option<&Scores<FloatTensor<Self>>>,
+        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-        let centre = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
-        let gradient = dst_score.map(|score| {
-            let (out, mass) = forward.positive.clone().expect("the recorded forward pass saves the positive share");
-            let positive = Self::head_dot(g, out, args.heads);
-            let difference = Self::float_sub(positive, Self::float_mul(centre.clone(), mass));
-            let ds = Self::float_mul_scalar(difference, (1.0 - args.negative_slope).into());
-            let [rows, columns] = [score.matrix.shape()[0], score.matrix.shape()[1]];
-            if columns == args.heads {
-                return ds;
-            }
-            let zeros = Self::float_zeros([rows, columns].into(), &Self::float_device(&ds), DType::F32.into());
-            let part = [Slice::from(0..rows), Slice::from(score.first..score.first + args.heads)];
-            Self::float_slice_assign(zeros, &part, ds)
-        });
-        (centre, gradient)
-    }
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
 
-    /// The reverse pass: the gradient of the source features (when `features` asks for it) and of `src_score` (a matrix
-    /// of its shape, zero in other columns). With `attention_src` the first includes the path through `src_score`. `args`
-    /// are those of the forward pass.
+    /// The reverse pass: the gradients of the source features (where asked for) and of `src_score` (a matrix of its shape),
+    /// added to those so far; without one that of the score is zero in other columns. With `attention_src` the first
+    /// includes the path through `src_score`. `args` are those of the forward pass.
     #[doc(hidden)]
     fn gat_backward(
         reverse: &View<IntTensor<Self>>,
@@ -150,7 +160,7 @@ pub trait GatBackend: HeadBackend {
         attention_src: Option<FloatTensor<Self>>,
         scalars: GatScalars<FloatTensor<Self>>,
         args: GatArgs,
-        features: bool,
+        targets: GatTargets<FloatTensor<Self>>,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>);
 
     /// The gradient of both attention vectors, `[2, d]`, f32, from that of the result of [`attend_inputs`].

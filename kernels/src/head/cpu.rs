@@ -18,14 +18,19 @@ impl HeadBackend for Flex {
         with_storage!(x.dtype(), E => with_storage!(y.dtype(), G => head_dot::<E, G>(&x, &y, heads)))
     }
 
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+    fn head_outer(
+        w: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
         let (w, a) = (w.to_contiguous(), a.to_contiguous());
-        with_storage!(dtype, E => head_outer::<E>(&w, &a))
+        with_storage!(dtype, E => head_outer::<E>(&w, &a, onto))
     }
 
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        let (x, w) = (x.to_contiguous(), w.to_contiguous());
-        with_storage!(x.dtype(), E => head_column_sum::<E>(&x, &w))
+    fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        let (x, w) = (x.to_contiguous(), w.map(|w| w.to_contiguous()));
+        with_storage!(x.dtype(), E => head_column_sum::<E>(&x, w.as_ref()))
     }
 }
 
@@ -51,28 +56,30 @@ fn head_dot<E: Storage, G: Storage>(x: &FlexTensor, y: &FlexTensor, heads: usize
     flex::tensor(out, [rows, heads])
 }
 
-fn head_outer<E: Storage>(w: &FlexTensor, a: &FlexTensor) -> FlexTensor {
+fn head_outer<E: Storage>(w: &FlexTensor, a: &FlexTensor, onto: Option<FlexTensor>) -> FlexTensor {
     let (rows, heads, width) = (w.shape()[0], w.shape()[1], a.shape()[1]);
     let (ws, a) = (flex::slice::<f32>(w), flex::slice::<f32>(a));
     let channels = width / heads;
-    let mut out = vec![E::default(); rows * width];
-    out.par_chunks_mut(ROWS_PER_TASK * width).enumerate().for_each(|(task, block)| {
-        let mut product = vec![0f32; width];
+    let mut out = flex::target::<E>(onto, [rows, width]);
+    flex::slice_mut::<E>(&mut out).par_chunks_mut(ROWS_PER_TASK * width).enumerate().for_each(|(task, block)| {
+        let mut sum = vec![0f32; width];
         for (r, row) in block.chunks_mut(width).enumerate() {
             let i = task * ROWS_PER_TASK + r;
-            for (c, p) in product.iter_mut().enumerate() {
-                *p = ws[i * heads + c / channels] * a[c];
+            E::widen(row, &mut sum);
+            for h in 0..heads {
+                let head = h * channels..(h + 1) * channels;
+                axpy(&mut sum[head.clone()], ws[i * heads + h], &a[head]);
             }
-            E::narrow(&product, row);
+            E::narrow(&sum, row);
         }
     });
-    flex::tensor(out, [rows, width])
+    out
 }
 
-fn head_column_sum<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
-    let (rows, width, heads) = (x.shape()[0], x.shape()[1], w.shape()[1]);
+fn head_column_sum<E: Storage>(x: &FlexTensor, w: Option<&FlexTensor>) -> FlexTensor {
+    let (rows, width, heads) = (x.shape()[0], x.shape()[1], w.map_or(1, |w| w.shape()[1]));
     let channels = width / heads;
-    let (xs, ws) = (flex::slice::<E>(x), flex::slice::<f32>(w));
+    let (xs, ws) = (flex::slice::<E>(x), w.map(flex::slice::<f32>));
     let partial: Vec<Vec<f32>> = (0..rows.div_ceil(ROWS_PER_PARTIAL))
         .into_par_iter()
         .map(|chunk| {
@@ -81,7 +88,7 @@ fn head_column_sum<E: Storage>(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
                 let row = E::row(&xs[i * width..(i + 1) * width], &mut scratch);
                 for h in 0..heads {
                     let head = h * channels..(h + 1) * channels;
-                    axpy(&mut sum[head.clone()], ws[i * heads + h], &row[head]);
+                    axpy(&mut sum[head.clone()], ws.map_or(1.0, |ws| ws[i * heads + h]), &row[head]);
                 }
             }
             sum

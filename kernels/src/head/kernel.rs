@@ -2,6 +2,8 @@
 
 use cubecl::prelude::*;
 
+use crate::launch::COLUMN_THREADS;
+
 /// Per head `<x_i, y_i>`; `y_stride` 0 makes one row of `y` serve all.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn head_dot_kernel<F: Float, G: Float>(
@@ -34,15 +36,17 @@ pub(crate) fn head_dot_kernel<F: Float, G: Float>(
     }
 }
 
-/// `out_i,h = w_i,h a_h`, one plane per row.
+/// `out_i,h = w_i,h a_h`, added to what is there with `onto`; one plane per row.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn head_outer_kernel<F: Float>(
     w: &Array<f32>,
     a: &Array<f32>,
     out: &mut Array<F>,
+    out_stride: usize,
     channels: usize,
     heads: usize,
     num_rows: usize,
+    #[comptime] onto: bool,
     #[define(F)] _type: StorageType,
 ) {
     let width = heads * channels;
@@ -50,48 +54,99 @@ pub(crate) fn head_outer_kernel<F: Float>(
     while row < num_rows {
         let mut c = UNIT_POS_X as usize;
         while c < width {
-            out[row * width + c] = F::cast_from(w[row * heads + c / channels] * a[c]);
+            let mut sum = w[row * heads + c / channels] * a[c];
+            if onto {
+                sum += f32::cast_from(out[row * out_stride + c]);
+            }
+            out[row * out_stride + c] = F::cast_from(sum);
             c += CUBE_DIM_X as usize;
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
     }
 }
 
-/// Sums `w_i,h x_i,h` over a stretch of rows per plane: the first of two steps of a column sum.
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn partial_column_sum_kernel<F: Float>(
-    x: &Array<F>,
-    w: &Array<f32>,
-    partial: &mut Array<f32>,
-    x_stride: usize,
-    channels: usize,
-    heads: usize,
-    num_rows: usize,
-    rows_per_partial: usize,
-    num_partials: usize,
-    #[define(F)] _type: StorageType,
+/// Rows that are on their way to a thread at a time.
+const IN_FLIGHT: usize = 4;
+
+/// Adds up `sum` over the threads of every column of the cube, into row `CUBE_POS_X` of `partial`: the first of two steps of
+/// a column sum. `half` is half of the power of two that is not below `CUBE_DIM_Y`. All of the cube calls it.
+#[cube]
+pub(crate) fn put_partial_sum<N: Size>(
+    sum: Vector<f32, N>,
+    partial: &mut Array<Vector<f32, N>>,
+    column: usize,
+    vectors: usize,
+    half: usize,
 ) {
-    let width = heads * channels;
-    let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while stretch < num_partials {
-        let first = stretch * rows_per_partial;
-        let last = select(first + rows_per_partial < num_rows, first + rows_per_partial, num_rows);
-        let mut c = UNIT_POS_X as usize;
-        while c < width {
-            let mut sum = 0.0f32;
-            for row in first..last {
-                sum += w[row * heads + c / channels] * f32::cast_from(x[row * x_stride + c]);
-            }
-            partial[stretch * width + c] = sum;
-            c += CUBE_DIM_X as usize;
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(COLUMN_THREADS);
+    let lanes = CUBE_DIM_X as usize;
+    let y = UNIT_POS_Y as usize;
+    let own = y * lanes + UNIT_POS_X as usize;
+    shared[own] = sum;
+    sync_cube();
+    let mut apart = half;
+    while apart > 0 {
+        if y < apart && y + apart < CUBE_DIM_Y as usize {
+            let other = shared[own + apart * lanes];
+            shared[own] += other;
         }
-        stretch += CUBE_COUNT * CUBE_DIM_Y as usize;
+        sync_cube();
+        apart /= 2;
+    }
+    if y == 0 && column < vectors {
+        partial[CUBE_POS_X as usize * vectors + column] = shared[own];
     }
 }
 
-/// Columns that a cube adds up, a thread beside the other, and threads that share a column.
-pub(crate) const COLUMNS: usize = 32;
-pub(crate) const SHARES: usize = 8;
+/// Sums `w_i,h x_i,h`, or `x_i` where nothing is `weighted`: a thread keeps to a vector of columns and strides over rows.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn partial_column_sum_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    w: &Array<f32>,
+    partial: &mut Array<Vector<f32, N>>,
+    x_stride: usize,
+    vectors: usize,
+    head_vectors: usize,
+    heads: usize,
+    num_rows: usize,
+    half: usize,
+    #[comptime] weighted: bool,
+    #[define(F)] _type: StorageType,
+) {
+    let column = CUBE_POS_Y as usize * CUBE_DIM_X as usize + UNIT_POS_X as usize;
+    let step = CUBE_COUNT_X as usize * CUBE_DIM_Y as usize;
+    let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
+    if column < vectors {
+        let head = column / head_vectors;
+        let mut row = CUBE_POS_X as usize * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+        while row < num_rows {
+            let mut values = Array::<Vector<F, N>>::new(IN_FLIGHT);
+            let mut weights = Array::<f32>::new(IN_FLIGHT);
+            #[unroll]
+            for u in 0..IN_FLIGHT {
+                // Beyond the last row the first one is repeated, which is in cache, with weight zero.
+                let present = row + u * step < num_rows;
+                let at = select(present, row + u * step, row);
+                values[u] = x[at * x_stride + column];
+                let mut weight = 1.0f32.runtime();
+                if weighted {
+                    weight = w[at * heads + head];
+                }
+                weights[u] = select(present, weight, 0.0f32);
+            }
+            #[unroll]
+            for u in 0..IN_FLIGHT {
+                sum += Vector::<f32, N>::cast_from(values[u]) * Vector::<f32, N>::empty().fill(weights[u]);
+            }
+            row += IN_FLIGHT * step;
+        }
+    }
+    put_partial_sum::<N>(sum, partial, column, vectors, half);
+}
+
+/// Columns that a cube adds up, a thread beside the other (a sector of memory), and threads that share a column.
+pub(crate) const COLUMNS: usize = 8;
+pub(crate) const SHARES: usize = 32;
 
 /// Adds up partial sums: neighbours read neighbouring columns. The y of the grid takes a stretch of them each, `out` has a
 /// row per stretch.
@@ -113,8 +168,18 @@ pub(crate) fn column_sum_kernel(
     if column < width {
         let mut p = start + y;
         while p < end {
-            sum += partial[p * width + column];
-            p += SHARES;
+            let mut values = Array::<f32>::new(IN_FLIGHT);
+            #[unroll]
+            for u in 0..IN_FLIGHT {
+                let present = p + u * SHARES < end;
+                let value = partial[select(present, p + u * SHARES, p) * width + column];
+                values[u] = select(present, value, 0.0f32);
+            }
+            #[unroll]
+            for u in 0..IN_FLIGHT {
+                sum += values[u];
+            }
+            p += IN_FLIGHT * SHARES;
         }
     }
     shared[y * COLUMNS + x] = sum;

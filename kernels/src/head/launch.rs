@@ -13,10 +13,10 @@ use super::HeadBackend;
 use super::kernel::{
     COLUMNS, SHARES, column_sum_kernel, head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
 };
-use crate::launch::{PlanePerRow, Rows, address, empty, f32_vector};
+use crate::launch::{Columns, PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width};
 
-/// Rows of one partial column sum: short enough for thousands of planes on millions of rows.
-const ROWS_PER_PARTIAL: usize = 192;
+/// Cubes that leave a partial column sum each: enough for every multiprocessor of a large GPU, and few to add up.
+pub(crate) const MAX_PARTIALS: usize = 1024;
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBackend for CubeBackend<R, F, I, BT> {
     fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
@@ -47,58 +47,70 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
         out
     }
 
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+    fn head_outer(
+        w: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
         let (w, a) = (f32_vector(w), f32_vector(a));
         let (num_rows, heads, width) = (w.meta.shape()[0], w.meta.shape()[1], a.meta.shape()[1]);
-        let out = empty(&w, [num_rows, width], dtype);
+        let Target { rows: out, onto } = Target::of(onto, &w, [num_rows, width], dtype);
         if num_rows == 0 {
-            return out;
+            return out.tensor;
         }
-        let geometry = PlanePerRow::of(&out.client);
+        let geometry = PlanePerRow::of(&out.tensor.client);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             head_outer_kernel::launch_unchecked::<R>(
-                &out.client,
+                &out.tensor.client,
                 geometry.count(num_rows),
                 geometry.dim,
-                address(&[&w, &out]),
+                address(&[&w, &out.tensor]),
                 w.into_array_arg(),
                 a.into_array_arg(),
-                out.clone().into_array_arg(),
+                out.arg(),
+                out.stride,
                 width / heads,
                 heads,
                 num_rows,
+                onto,
                 dtype.into(),
             );
         }
-        out
+        out.tensor
     }
 
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        let (x, w) = (Rows::of(x), f32_vector(w));
-        let heads = w.meta.shape()[1];
-        if x.num_rows == 0 {
+    fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        let x = Rows::of(x);
+        if x.num_rows == 0 || x.width == 0 {
             return Self::float_zeros([1, x.width].into(), &x.tensor.device, DType::F32.into());
         }
-        let num_partials = x.num_rows.div_ceil(ROWS_PER_PARTIAL);
-        let partial = empty(&w, [num_partials, x.width], DType::F32);
-        let geometry = PlanePerRow::of(&partial.client);
+        let weighted = w.is_some();
+        let heads = w.as_ref().map_or(1, |w| w.meta.shape()[1]);
+        let v = vector_width(x.width / heads, &[&x]);
+        let geometry = Columns::of(x.num_rows, x.width / v, MAX_PARTIALS);
+        let partial = empty(&x.tensor, [geometry.partials, x.width], DType::F32);
+        // Weights that are not there still need a buffer.
+        let w = w.map_or_else(|| partial.clone(), f32_vector);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             partial_column_sum_kernel::launch_unchecked::<R>(
                 &partial.client,
-                geometry.count(num_partials),
+                geometry.count,
                 geometry.dim,
                 address(&[&x.tensor, &w, &partial]),
+                v,
                 x.arg(),
                 w.into_array_arg(),
                 partial.clone().into_array_arg(),
-                x.stride,
-                x.width / heads,
+                x.stride / v,
+                x.width / v,
+                x.width / heads / v,
                 heads,
                 x.num_rows,
-                ROWS_PER_PARTIAL,
-                num_partials,
+                geometry.half,
+                weighted,
                 x.tensor.dtype.into(),
             );
         }
@@ -106,17 +118,23 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
     }
 }
 
-/// Partial sums that one cube adds up, where there are few columns and so few cubes.
-const PARTIALS_PER_CUBE: usize = 64;
+/// Partial sums from which two steps are faster than one, where there are few columns and so few cubes.
+const MANY_PARTIALS: usize = 1024;
+/// Partial sums that one cube adds up in the first step.
+const PARTIALS_PER_CUBE: usize = 128;
 /// Cubes that fill a large GPU.
 const MANY_CUBES: usize = 256;
 
 /// The column sums of `[partials, width]`, `[1, width]`, in a fixed order.
 pub(crate) fn column_sums<R: CubeRuntime>(partial: CubeTensor<R>) -> CubeTensor<R> {
     let (num_partials, width) = (partial.meta.shape()[0], partial.meta.shape()[1]);
+    if num_partials == 1 {
+        return partial;
+    }
     let column_cubes = width.div_ceil(COLUMNS);
-    let per_stretch = if column_cubes < MANY_CUBES { PARTIALS_PER_CUBE } else { num_partials.max(1) };
-    let stretches = num_partials.div_ceil(per_stretch).max(1);
+    let many = num_partials > MANY_PARTIALS && column_cubes < MANY_CUBES;
+    let per_stretch = if many { PARTIALS_PER_CUBE } else { num_partials };
+    let stretches = num_partials.div_ceil(per_stretch);
     let out = empty(&partial, [stretches, width], DType::F32);
     // SAFETY: the loops end at the sizes of the matrix.
     unsafe {
@@ -132,5 +150,5 @@ pub(crate) fn column_sums<R: CubeRuntime>(partial: CubeTensor<R>) -> CubeTensor<
             per_stretch,
         );
     }
-    if stretches == 1 { out } else { column_sums(out) }
+    column_sums(out)
 }

@@ -9,13 +9,15 @@ mod kernel;
 mod launch;
 
 #[cfg(feature = "cube")]
-pub(crate) use launch::column_sums;
+pub(crate) use kernel::put_partial_sum;
+#[cfg(feature = "cube")]
+pub(crate) use launch::{MAX_PARTIALS, column_sums};
 
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
-use burn_backend::{AutodiffBackend, TensorMetadata};
+use burn_backend::AutodiffBackend;
 
 /// Backends with per-head reductions.
 pub trait HeadBackend: Backend {
@@ -23,20 +25,24 @@ pub trait HeadBackend: Backend {
     #[doc(hidden)]
     fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self>;
 
-    /// `out_i,h = w_i,h a_h` in `dtype`: `w` `[rows, heads]`, `a` `[1, heads * channels]`, both f32.
+    /// `out_i,h = w_i,h a_h` in `dtype`, added to `onto` where that is given: `w` `[rows, heads]`, `a`
+    /// `[1, heads * channels]`, both f32.
     #[doc(hidden)]
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self>;
+    fn head_outer(
+        w: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
 
-    /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order.
+    /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order. Without `w` every factor is 1.
     #[doc(hidden)]
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self>;
 }
 
 /// The column sum `[1, d]` in f32 and a fixed order; Burn's own sums a tall matrix with one thread per column on GPUs.
 pub(crate) fn column_sum<B: HeadBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let rows = x.shape()[0];
-    let ones = B::float_ones([rows, 1].into(), &B::float_device(&x), DType::F32.into());
-    B::head_column_sum(x, ones)
+    B::head_column_sum(x, None)
 }
 
 impl<B: HeadBackend, C: CheckpointStrategy> HeadBackend for Autodiff<B, C> {
@@ -44,11 +50,16 @@ impl<B: HeadBackend, C: CheckpointStrategy> HeadBackend for Autodiff<B, C> {
         Self::from_inner(B::head_dot(x.primitive, y.primitive, heads))
     }
 
-    fn head_outer(w: FloatTensor<Self>, a: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
-        Self::from_inner(B::head_outer(w.primitive, a.primitive, dtype))
+    fn head_outer(
+        w: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::head_outer(w.primitive, a.primitive, dtype, onto.map(|o| o.primitive)))
     }
 
-    fn head_column_sum(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::from_inner(B::head_column_sum(x.primitive, w.primitive))
+    fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        Self::from_inner(B::head_column_sum(x.primitive, w.map(|w| w.primitive)))
     }
 }

@@ -10,7 +10,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use super::RowDotsBackend;
 use super::kernel::{gradient_kernel, partial_sums_kernel, row_dots_kernel};
 use crate::head::column_sums;
-use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
 
 /// Rows of one partial sum: short enough for thousands of planes on millions of rows.
 const ROWS_PER_PARTIAL: usize = 192;
@@ -27,8 +27,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
             return out;
         }
         let (x, vectors) = (Rows::of(x), f32_vector(vectors));
-        let v = vector_width(x.width, &[&x]);
         let geometry = PlanePerRow::of(&out.client);
+        let v = geometry.vector_width(x.width, &[&x]);
         // Enough planes to fill the device, each with enough rows to be worth loading the vectors.
         let planes = x.num_rows.div_ceil(ROWS_PER_PLANE);
         // SAFETY: the loops end at the sizes of the matrices.
@@ -69,8 +69,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         if rows * width == 0 {
             return out.tensor;
         }
-        let v = vector_width(width, &[&out]);
         let geometry = PlanePerRow::of(&out.tensor.client);
+        let v = geometry.vector_width(width, &[&out]);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             gradient_kernel::launch_unchecked::<R>(
@@ -104,8 +104,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         }
         let num_partials = x.num_rows.div_ceil(ROWS_PER_PARTIAL);
         let partial = empty(&g, [num_partials, count * x.width], DType::F32);
-        let v = vector_width(x.width, &[&x]);
         let geometry = PlanePerRow::of(&partial.client);
+        let v = geometry.vector_width(x.width, &[&x]);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
             for first in (0..count).step_by(BLOCK) {

@@ -12,7 +12,7 @@ use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
 use crate::drop_edge::{DropEdgeKey, DropMode};
-use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
 use crate::row_index::Groups;
 use crate::walk::{Sweep, padded_bytes, scattered_sweep, sweeps};
 
@@ -73,8 +73,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             return out;
         }
         let (g, x) = (Rows::of(g), Rows::of(x));
-        let v = vector_width(x.width, &[&x, &g]);
         let geometry = PlanePerRow::of(&out.client);
+        let v = geometry.vector_width(x.width, &[&x, &g]);
         let shape = SpmmShape {
             dst_scale: args.dst_scale.is_some(),
             src_scale: args.src_scale.is_some(),
@@ -137,8 +137,8 @@ fn launch<R: CubeRuntime>(
     let (onto, out) = (out.onto, out.rows);
     let x = Rows::of(x);
     let own = factors.own.as_ref().map_or_else(|| Rows::of(x.tensor.clone()), |own| Rows::of(own.h.clone()));
-    let v = vector_width(x.width, &[&x, &own, &out]);
     let geometry = PlanePerRow::of(&out.tensor.client);
+    let v = geometry.vector_width(x.width, &[&x, &own, &out]);
     let shape = SpmmShape {
         dst_scale: args.dst_scale.is_some(),
         src_scale: args.src_scale.is_some(),

@@ -2,18 +2,21 @@
 
 #![allow(dead_code)]
 
+mod sums;
 mod training;
 
+pub use sums::*;
 pub use training::*;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::testing::gradient::{
-    edge_softmax_grad, edge_softmax_grad_magnitude, gat_grad, gat_grad_magnitude,
+    attend_grad, edge_softmax_grad, edge_softmax_grad_magnitude, gat_grad, gat_grad_magnitude,
 };
 use graphsieve_kernels::testing::gradient::{gather_grad, linear_grad, pair_dot_grad, spmm_grad};
 use graphsieve_kernels::testing::{
-    Dtype, Fixture, GatInput, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
+    AttendInput, Dtype, Fixture, GatInput, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe,
+    values_in,
 };
 use graphsieve_kernels::{
     Activation, Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, ScoreColumns,
@@ -998,8 +1001,23 @@ pub fn a_gradient_that_others_hold_is_not_changed<B: GraphBackend>(device: &B::D
         ..Default::default()
     };
     let transposed: Vec<f64> = (0..width * width).map(|k| vs[k % width * width + k / width]).collect();
-    let product = spmm_grad(&f, &hs, width, &SpmmWeights::default(), &oracle::keep_all(&f), &gs).x;
-    let cases: [(&str, Use<'_, B, 2>, Vec<f64>); 5] = [
+    let all_edges = oracle::keep_all(&f);
+    let product = spmm_grad(&f, &hs, width, &SpmmWeights::default(), &all_edges, &gs).x;
+    let (a_src, a_dst) = (values_in(Dtype::F32, 114, width), values_in(Dtype::F32, 115, width));
+    let vector = |a: &[f64]| up::<Ad<B>, 2>(a, [1, width], Dtype::F32, device);
+    let slope = f64::from(0.2f32);
+    let input = GatInput { h_src: &hs, h_dst: &hs, att_src: &a_src, att_dst: &a_dst, heads: 1, channels: width, slope };
+    let through_gat = gat_grad(&f, &input, &all_edges, &gs);
+    let through_gat = through_gat.h_src.iter().zip(&through_gat.h_dst).map(|(a, b)| a + b).collect();
+    let scores = values_in(Dtype::F32, 116, n);
+    let score = || ScoreColumns { scores: up::<Ad<B>, 2>(&scores, [n, 1], Dtype::F32, device), first: 0 };
+    let input = AttendInput { values: &hs, score_dst: &scores, score_src: &scores, heads: 1, channels: width, slope };
+    let through_attend = attend_grad(&f, &input, &all_edges, &gs).values;
+    let attended = |h: Tensor<Ad<B>, 2>| attend(&csr, h, score(), score(), 1, GatConfig::default());
+    let gat_of = |h: Tensor<Ad<B>, 2>| gat(&csr, h.clone(), h, vector(&a_src), vector(&a_dst), GatConfig::default());
+    let cases: [(&str, Use<'_, B, 2>, Vec<f64>); 7] = [
+        ("attend", &attended, through_attend),
+        ("gat", &gat_of, through_gat),
         ("product", &|h| spmm(&csr, h, None, SpmmConfig::default()), product),
         ("self term", &|h| spmm(&csr, zeros.clone(), None, own(h)), gs.clone()),
         ("select_rows", &|h| select_rows(h, Some(&all), Some(&all)), gs.clone()),
