@@ -16,9 +16,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> AdamBacken
         squares: Option<FloatTensor<Self>>,
         f: AdamFactors,
     ) -> [FloatTensor<Self>; 3] {
-        if state[0].meta.shape()[0] == 0 {
-            return state;
-        }
         let [values, mean, square] = state.map(f32_vector);
         let gradient = f32_vector(gradient);
         let len = values.meta.shape()[0];

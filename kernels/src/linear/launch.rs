@@ -59,6 +59,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                     CubeDim { x: 32, y: mma::PRODUCT_PLANES, z: 1 },
                     address(&[&x.tensor, &w.tensor, &out]),
                     VECTOR,
+                    words(dtype),
                     x.arg(),
                     w.arg(),
                     out.clone().into_array_arg(),
@@ -122,6 +123,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                         CubeDim { x: 32, y: mma::GRAM_PLANES, z: 1 },
                         reached,
                         VECTOR,
+                        words(dtype),
                         x.arg(),
                         g.arg(),
                         partial.clone().into_array_arg(),
@@ -202,6 +204,11 @@ fn has_tensor_cores<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
     properties.hardware.plane_size_max == 32
         && properties.hardware.plane_size_min == 32
         && properties.features.matmul.mma.contains(&product)
+}
+
+/// Words of a vector of four.
+fn words(dtype: DType) -> usize {
+    VECTOR * dtype.size() / size_of::<u32>()
 }
 
 /// Whether the rows can be read by vectors of four.

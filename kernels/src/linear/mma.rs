@@ -149,12 +149,19 @@ fn load_weight<F: Float, N: Size>(
     }
 }
 
+/// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and every
+/// load be waited for.
+#[cube]
+fn values_of<F: Float, N: Size, W: Size>(words: Vector<u32, W>) -> Vector<f32, N> {
+    Vector::<f32, N>::cast_from(Vector::<F, N>::reinterpret(words))
+}
+
 /// A lane's vectors `k` and `k + 1` of rows `row + g` and `row + g + 8`; zeros beyond the depth, rows beyond the last repeat
 /// it.
 #[cube]
-fn load_rows<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    loaded: &mut Array<Vector<F, N>>,
+fn load_rows<W: Size>(
+    x: &Array<Vector<u32, W>>,
+    loaded: &mut Array<Vector<u32, W>>,
     x_stride: usize,
     row: usize,
     rows: usize,
@@ -167,7 +174,7 @@ fn load_rows<F: Float, N: Size>(
         let at = select(at < rows, at, rows - 1);
         #[unroll]
         for v in 0..2usize {
-            loaded[2 * half + v] = Vector::<F, N>::empty().fill(F::new(0.0f32));
+            loaded[2 * half + v] = Vector::<u32, W>::empty().fill(0u32);
             if (k + v) * VECTOR < depth {
                 loaded[2 * half + v] = x[at * x_stride + k + v];
             }
@@ -178,8 +185,8 @@ fn load_rows<F: Float, N: Size>(
 /// `out = x w`: `x` `[rows, depth]`; `w` `[depth, columns]`, or `[columns, depth]` where not `turned`. Cubes stride over
 /// tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
+pub(crate) fn tall_product_mma_kernel<F: Float, N: Size, W: Size>(
+    x: &Array<Vector<u32, W>>,
     w: &Array<Vector<F, N>>,
     out: &mut Array<Vector<F, N>>,
     x_stride: usize,
@@ -199,7 +206,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
     let odd = lane % 2 == 1;
     let first_column = CUBE_POS_Y as usize * TILE;
     let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
-    let mut next = Array::<Vector<F, N>>::new(4usize);
+    let mut next = Array::<Vector<u32, W>>::new(4usize);
     let mut tile = CUBE_POS_X as usize;
     if depth <= chunk {
         load_weight::<F, N>(w, &mut weight, w_stride, 0usize.runtime(), depth, first_column, columns, chunk, turned);
@@ -217,17 +224,17 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
             }
             let end = select(start + chunk < depth, start + chunk, depth);
             let mut k = start / VECTOR + lane % 4 * 2;
-            load_rows::<F, N>(x, &mut next, x_stride, row, rows, k, depth);
+            load_rows::<W>(x, &mut next, x_stride, row, rows, k, depth);
             let mut block = start;
             while block < end {
                 let mut values = Array::<Vector<f32, N>>::new(4usize);
                 #[unroll]
                 for r in 0..4usize {
-                    values[r] = Vector::<f32, N>::cast_from(next[r]);
+                    values[r] = values_of::<F, N, W>(next[r]);
                 }
                 block += BLOCK;
                 if block < end {
-                    load_rows::<F, N>(x, &mut next, x_stride, row, rows, k + BLOCK / VECTOR, depth);
+                    load_rows::<W>(x, &mut next, x_stride, row, rows, k + BLOCK / VECTOR, depth);
                 }
                 let at = k - start / VECTOR;
                 // Two vectors of four values, two values to a step.
@@ -299,9 +306,9 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size>(
 /// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows from
 /// `end` on and vectors from `vectors` on are zeros.
 #[cube]
-fn load_columns<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    loaded: &mut Array<Vector<F, N>>,
+fn load_columns<W: Size>(
+    x: &Array<Vector<u32, W>>,
+    loaded: &mut Array<Vector<u32, W>>,
     x_stride: usize,
     row: usize,
     end: usize,
@@ -316,7 +323,7 @@ fn load_columns<F: Float, N: Size>(
         #[unroll]
         for r in 0..parts {
             let at = row + r * 4 + UNIT_POS_X as usize % 4;
-            loaded[group * parts + r] = Vector::<F, N>::empty().fill(F::new(0.0f32));
+            loaded[group * parts + r] = Vector::<u32, W>::empty().fill(0u32);
             if at < end && vector < vectors {
                 loaded[group * parts + r] = x[at * x_stride + vector];
             }
@@ -327,9 +334,9 @@ fn load_columns<F: Float, N: Size>(
 /// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches, height,
 /// width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    g: &Array<Vector<F, N>>,
+pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, W: Size>(
+    x: &Array<Vector<u32, W>>,
+    g: &Array<Vector<u32, W>>,
     partial: &mut Array<Vector<f32, N>>,
     x_stride: usize,
     g_stride: usize,
@@ -359,12 +366,12 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size>(
     let mut since_flush = 0usize;
     // Rows at a time: as many as the registers take, since they are what is on its way from memory.
     let parts = comptime!(if split { 4usize } else { 8 });
-    let mut xs = Array::<Vector<F, N>>::new(comptime!(2 * parts));
-    let mut gs = Array::<Vector<F, N>>::new(parts);
-    let mut next_x = Array::<Vector<F, N>>::new(comptime!(2 * parts));
-    let mut next_g = Array::<Vector<F, N>>::new(parts);
-    load_columns::<F, N>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
-    load_columns::<F, N>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
+    let mut xs = Array::<Vector<u32, W>>::new(comptime!(2 * parts));
+    let mut gs = Array::<Vector<u32, W>>::new(parts);
+    let mut next_x = Array::<Vector<u32, W>>::new(comptime!(2 * parts));
+    let mut next_g = Array::<Vector<u32, W>>::new(parts);
+    load_columns::<W>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
+    load_columns::<W>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
     while row < end {
         #[unroll]
         for k in 0..2 * parts {
@@ -376,17 +383,19 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size>(
         }
         row += comptime!(4 * parts);
         if row < end {
-            load_columns::<F, N>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
-            load_columns::<F, N>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
+            load_columns::<W>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
+            load_columns::<W>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
         }
         // A fragment of rows takes two of a vector's four, one of columns takes one of them.
         #[unroll]
         for step in 0..parts / 2 {
+            let upper = values_of::<F, N, W>(gs[2 * step]);
+            let lower = values_of::<F, N, W>(gs[2 * step + 1]);
             let mut columns_of = Array::<f32>::new(8usize);
             #[unroll]
             for n in 0..4usize {
-                columns_of[2 * n] = f32::cast_from(gs[2 * step][n]);
-                columns_of[2 * n + 1] = f32::cast_from(gs[2 * step + 1][n]);
+                columns_of[2 * n] = upper[n];
+                columns_of[2 * n + 1] = lower[n];
             }
             let mut right = Array::<Vector<tf32, S>>::new(8usize);
             let mut right_rest = Array::<Vector<tf32, S>>::new(8usize);
@@ -395,8 +404,10 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size>(
             for m in 0..4usize {
                 let mut rows_of = Array::<f32>::new(4usize);
                 #[unroll]
-                for part in 0..4usize {
-                    rows_of[part] = f32::cast_from(xs[m / 2 * parts + 2 * step + part / 2][m % 2 * 2 + part % 2]);
+                for half in 0..2usize {
+                    let four = values_of::<F, N, W>(xs[m / 2 * parts + 2 * step + half]);
+                    rows_of[2 * half] = four[m % 2 * 2];
+                    rows_of[2 * half + 1] = four[m % 2 * 2 + 1];
                 }
                 let mut left_lead = Array::<Vector<tf32, S>>::new(4usize);
                 let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);

@@ -27,9 +27,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LossBacken
         let (g, logits, other) = (f32_vector(g), f32_vector(logits), f32_vector(other));
         let len = other.meta.shape()[0];
         let dx = empty(&logits, logits.shape(), DType::F32);
-        if len == 0 {
-            return dx;
-        }
         let (count, dim) = flat(len);
         // SAFETY: the loop ends at the length of `other`; logits have as many elements, or twice as many.
         unsafe {

@@ -31,9 +31,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         let v = geometry.vector_width(x.width, &[&x]);
         // Enough planes to fill the device, each with enough rows to be worth loading the vectors.
         let planes = x.num_rows.div_ceil(ROWS_PER_PLANE);
+        let block = BLOCK.min(geometry.plane as usize);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
-            for first in (0..count).step_by(BLOCK) {
+            for first in (0..count).step_by(block) {
                 row_dots_kernel::launch_unchecked::<R>(
                     &out.client,
                     geometry.count(planes),
@@ -48,8 +49,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
                     count,
                     first,
                     x.num_rows,
-                    BLOCK.min(count - first),
+                    block.min(count - first),
                     geometry.slots(x.width / v),
+                    geometry.plane as usize,
                     x.tensor.dtype.into(),
                 );
             }
