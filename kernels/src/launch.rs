@@ -101,6 +101,11 @@ pub(crate) fn address<R: CubeRuntime>(tensors: &[&CubeTensor<R>]) -> AddressType
     tensors.iter().map(|t| t.required_address_type()).max().unwrap_or(AddressType::U32)
 }
 
+/// Planes of a cube that walks a row with each.
+pub(crate) fn planes_per_cube(plane: usize) -> usize {
+    (CUBE_THREADS as usize / plane).max(1)
+}
+
 /// One plane per row: `CUBE_DIM_X` is the plane, `CUBE_DIM_Y` counts rows of a cube.
 pub(crate) struct PlanePerRow {
     pub plane: u32,
@@ -119,7 +124,7 @@ impl PlanePerRow {
             "graph kernels: plane size: expected one size on the device, got {} to {plane}",
             hardware.plane_size_min
         );
-        let rows = (CUBE_THREADS / plane).max(1);
+        let rows = planes_per_cube(plane as usize) as u32;
         Self { plane, dim: CubeDim { x: plane, y: rows, z: 1 }, max_cubes: hardware.max_cube_count.0.min(1 << 20) }
     }
 

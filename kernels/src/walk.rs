@@ -7,7 +7,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 
 use crate::csr::{LONG_ROW, View};
-use crate::launch::{PlanePerRow, chunks};
+use crate::launch::{PlanePerRow, chunks, planes_per_cube};
 
 /// Threads that share a long row.
 const TEAM_THREADS: u32 = 512;
@@ -62,7 +62,7 @@ pub(crate) struct Sweep<R: CubeRuntime> {
 }
 
 /// The launches that walk every row of `view` once: short rows in chunks with a plane each, then long ones with a team
-/// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up; `drops` tells whether most edges may
+/// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up and hands over; `drops` tells whether most edges may
 /// be passed over.
 pub(crate) fn sweeps<R: CubeRuntime>(
     view: &View<CubeTensor<R>>,
@@ -230,9 +230,33 @@ pub(crate) fn col_of(col: u32, kept: bool, position: &Array<i32>, #[comptime] wa
     at
 }
 
+/// Shared memory through which the planes of a cube hand over the weights of several heads.
+pub(crate) fn handed_weights(heads: usize, walk: Walk) -> usize {
+    let planes = if walk.team == 1 { planes_per_cube(walk.plane) } else { walk.team };
+    if hands_over(heads) { planes * heads * (walk.plane + 1) } else { 1 }
+}
+
+/// Whether weights go through shared memory: one takes a shuffle anyway, and very many would not fit.
+fn hands_over(heads: usize) -> bool {
+    (2..=32).contains(&heads)
+}
+
+/// The weight of head `head` that lane `from` holds, one shuffle per head.
+#[cube]
+fn weight_of_head(weights: &Array<f32>, head: usize, from: u32, #[comptime] heads: usize) -> f32 {
+    let mut weight = plane_shuffle(weights[0], from);
+    #[unroll]
+    for h in 1..heads {
+        let other = plane_shuffle(weights[h], from);
+        weight = select(head == h, other, weight);
+    }
+    weight
+}
+
 /// Adds `weight x_j` to `sums` for every lane of the ballot; with `positive` also `max(weight, 0) x_j` to `positives`,
 /// and then the weight is its absolute value. Lanes hold a stretch of channels each: `slots` vectors of a row, `plane`
-/// vectors apart. `weights` has one value per head; `head` tells the head of a slot.
+/// vectors apart. `weights` has one value per head; `head` tells the head of a slot. Several heads hand their weights over
+/// in `handed`, which has room for [`handed_weights`]: a lane reads that of its own head alone.
 #[cube]
 pub(crate) fn add_rows<F: Float, N: Size>(
     x: &Array<Vector<F, N>>,
@@ -244,6 +268,7 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     head: &Array<usize>,
     sums: &mut Array<Vector<f32, N>>,
     positives: &mut Array<Vector<f32, N>>,
+    handed: &mut SharedMemory<f32>,
     #[comptime] heads: usize,
     #[comptime] slots: usize,
     #[comptime] positive: bool,
@@ -253,6 +278,16 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     // Wide rows have several loads each.
     let unroll = comptime!(if slots >= walk.in_flight { 1usize } else { walk.in_flight / slots });
     let ballot = plane_ballot(kept);
+    // Rows of a head lie a word more than a plane apart: lanes of all heads read the same edge from different banks.
+    let own = UNIT_POS_Y as usize * comptime!(heads * (walk.plane + 1));
+    if comptime!(hands_over(heads)) {
+        sync_plane();
+        #[unroll]
+        for h in 0..heads {
+            handed[own + h * comptime!(walk.plane + 1) + lane] = weights[h];
+        }
+        sync_plane();
+    }
     #[unroll]
     for word in 0..walk.ballot_words {
         let mut bits = ballot[word];
@@ -281,13 +316,12 @@ pub(crate) fn add_rows<F: Float, N: Size>(
                 }
                 #[unroll]
                 for u in 0..unroll {
-                    let mut weight = plane_shuffle(weights[0], lanes[u]);
-                    #[unroll]
-                    for h in 1..heads {
-                        let other = plane_shuffle(weights[h], lanes[u]);
-                        weight = select(head[slot] == h, other, weight);
-                    }
-                    weight = select(present[u], weight, 0.0f32);
+                    let weight = if comptime!(hands_over(heads)) {
+                        handed[own + head[slot] * comptime!(walk.plane + 1) + lanes[u] as usize]
+                    } else {
+                        weight_of_head(weights, head[slot], lanes[u], heads)
+                    };
+                    let weight = select(present[u], weight, 0.0f32);
                     let value = Vector::<f32, N>::cast_from(values[u]);
                     if positive {
                         sums[slot] += value * Vector::<f32, N>::empty().fill(weight.abs());

@@ -10,7 +10,7 @@ use graphsieve_kernels::{
 use serde::{Deserialize, Serialize};
 
 use super::device_graph::{DeviceGraph, DeviceRelation};
-use super::parameters::{Export, Init, Parameters, cast};
+use super::parameters::{Export, Init, Parameters};
 use super::reach::Reach;
 use crate::error::Result;
 
@@ -192,7 +192,7 @@ impl<'a, B: GraphBackend> Source<'a, B> {
 
 impl<B: GraphBackend> TripleStreamGat<B> {
     /// The refined embeddings of the rows that `reach` wants, one matrix per node type. `x` is data: it gets no gradient.
-    /// Storage follows `x`: weights are cast to its dtype.
+    /// Storage follows `x`.
     pub fn embed(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, x: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
         let mut h = x.to_vec();
         for (index, layer) in self.layers.iter().enumerate() {
@@ -231,7 +231,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let types = source.graph.node_types.len();
         let mut parts = vec![Vec::new(); types];
         for (stream, parameters) in layer.streams.iter().enumerate() {
-            let weight = cast(parameters.projection.val(), source.h[0].dtype());
+            let weight = parameters.projection.val();
             let width = weight.dims()[1];
             let vector = |from: usize| {
                 parameters.attention.val().narrow(0, from * width, width).reshape([self.heads, width / self.heads])
@@ -302,7 +302,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             } else {
                 attend(&csr, h_src, dst, src, 1, config)
             };
-            let weight = cast(layer.streams[relation.stream].projection.val(), attended.dtype());
+            let weight = layer.streams[relation.stream].projection.val();
             parts[relation.dst].push(linear(attended, weight, None));
         }
         parts

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attention::blank;
 use super::device_graph::{DeviceGraph, DeviceRelation};
-use super::parameters::{Export, Init, Parameters, cast};
+use super::parameters::{Export, Init, Parameters};
 use super::reach::Reach;
 use crate::error::Result;
 use crate::graph::{HeteroGraph, Relation};
@@ -243,7 +243,7 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             let mut weights: Vec<Tensor<B, 2>> =
                 graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].weight.val()).collect();
             weights.push(self.own[t].val());
-            let weight = cast(Tensor::cat(weights, 0), stacked.dtype());
+            let weight = Tensor::cat(weights, 0);
             let rows = select_rows(stacked.clone(), None, reach.levels[1][t].as_ref());
             combine(vec![linear(rows, weight, None)], self.bias(graph, t), 1.0, Activation::Relu)
         };
@@ -263,10 +263,7 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             if reach.rows(graph, 2, t) == 0 {
                 return blank([0, own.dims()[1]], &h[t]);
             }
-            let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| {
-                let weight = cast(weight, rows.dtype());
-                linear(rows, weight, None)
-            };
+            let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| linear(rows, weight, None);
             let rows = select_rows(h[t].clone(), reach.levels[1][t].as_ref(), reach.levels[2][t].as_ref());
             let mut parts = vec![project(rows, own)];
             for relation in graph.relations.iter().filter(|r| r.dst == t) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use burn::module::{Param, ParamId};
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -169,11 +169,6 @@ pub fn rows_to_host<B: Backend>(matrices: Vec<Tensor<B, 2>>) -> Vec<f32> {
         values.extend_from_slice(&to_host(matrix));
     }
     values
-}
-
-/// `tensor` stored as `dtype`.
-pub fn cast<B: Backend, const D: usize>(tensor: Tensor<B, D>, dtype: DType) -> Tensor<B, D> {
-    if tensor.dtype() == dtype { tensor } else { tensor.cast(dtype) }
 }
 
 /// `[rows, cols]` to `[cols, rows]`.

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 use super::kernel::{GatShape, filled, heads_of_slots, leaky_relu, of_head, shared_vectors, zeros};
 use crate::drop_edge::{DropEdgeKey, keeps};
 use crate::walk::{
-    Walk, add_rows, col_of, first_work, id_at, in_reach, lane_sum, result_of, row_of, team_rank, team_sum,
-    team_sum_scalar, work_step,
+    Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, lane_sum, result_of, row_of, team_rank,
+    team_sum, team_sum_scalar, work_step,
 };
 
 /// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds to
@@ -148,6 +148,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     let heads = comptime!(shape.heads);
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
     let mut scalars = SharedMemory::<f32>::new(walk.team);
+    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, walk)));
     let head = heads_of_slots(vectors, head_vectors, shape, walk);
     let mut work = first_work(start, walk);
     while work < end {
@@ -199,6 +200,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                     &head,
                     &mut sums,
                     &mut positives,
+                    &mut handed,
                     heads,
                     shape.slots,
                     true,

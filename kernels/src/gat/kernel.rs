@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 
 use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::walk::{
-    Walk, add_rows, col_of, first_work, id_at, in_reach, result_of, row_of, team_max, team_rank, team_sum,
-    team_sum_scalar, work_step,
+    Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, result_of, row_of, team_max, team_rank,
+    team_sum, team_sum_scalar, work_step,
 };
 
 /// What distinguishes one compiled kernel from another.
@@ -117,6 +117,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     let heads = comptime!(shape.heads);
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
     let mut scalars = SharedMemory::<f32>::new(walk.team);
+    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, walk)));
     let head = heads_of_slots(vectors, head_vectors, shape, walk);
     let mut work = first_work(start, walk);
     while work < end {
@@ -184,6 +185,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     &head,
                     &mut sums,
                     &mut positives,
+                    &mut handed,
                     heads,
                     shape.slots,
                     shape.second,

@@ -54,7 +54,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             whole: dst.whole,
             ..shape(&geometry, &args, width / v, &args.drop_edge)
         };
-        for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out), args.drop_edge.is_some()) {
+        let handed = handed_bytes(args.heads);
+        for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
+        {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 gat_forward_kernel::launch_unchecked::<R>(
@@ -184,7 +186,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             onto_score,
             ..shape(&geometry, &args, width / v, &drop)
         };
-        for sweep in sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt.tensor), args.drop_edge.is_some()) {
+        let handed = handed_bytes(args.heads);
+        for sweep in
+            sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt.tensor) + handed, args.drop_edge.is_some())
+        {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 gat_backward_kernel::launch_unchecked::<R>(
@@ -310,6 +315,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
 fn score_target<R: CubeRuntime>(scores: &Scores<CubeTensor<R>>, onto: Option<CubeTensor<R>>) -> Target<R> {
     let shape = scores.matrix.meta.shape();
     Target::of(onto, &scores.matrix, [shape[0], shape[1]], DType::F32)
+}
+
+/// Shared memory per thread that hands over the weights of several heads; twice the weights covers the gaps between heads.
+fn handed_bytes(heads: usize) -> usize {
+    if heads == 1 { 0 } else { 2 * heads * size_of::<f32>() }
 }
 
 fn shape(geometry: &PlanePerRow, args: &GatArgs, vectors: usize, drop_edge: &Option<DropEdge>) -> GatShape {

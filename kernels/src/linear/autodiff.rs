@@ -15,13 +15,13 @@ use crate::head::column_sum;
 struct Linear;
 
 impl<B: LinearBackend> Backward<B, 3> for Linear {
-    /// Each of `x` and the weight is kept only for the gradient of the other.
-    type State = (Option<NodeId>, Option<NodeId>);
+    /// Each of `x` and the weight is kept only for the gradient of the other; the last is the weight's dtype.
+    type State = (Option<NodeId>, Option<NodeId>, DType);
 
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let [x_node, weight_node, bias_node] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
-        let (x, weight) = ops.state;
+        let (x, weight, weight_dtype) = ops.state;
         if let Some(node) = bias_node {
             let (dtype, sum) = (g.dtype(), column_sum::<B>(g.clone()));
             let sum = if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) };
@@ -29,7 +29,7 @@ impl<B: LinearBackend> Backward<B, 3> for Linear {
         }
         if let (Some(node), Some(x)) = (weight_node, x) {
             let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
-            grads.register::<B>(node.id, B::weight_gradient(x, g.clone()));
+            grads.register::<B>(node.id, B::weight_gradient(x, g.clone(), weight_dtype));
         }
         if let (Some(node), Some(weight)) = (x_node, weight) {
             let weight = checkpointer.retrieve_node_output::<FloatTensor<B>>(weight);
@@ -43,8 +43,8 @@ impl<B: LinearBackend, C: CheckpointStrategy> LinearBackend for Autodiff<B, C> {
         Self::from_inner(B::product(x.primitive, w.primitive))
     }
 
-    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::from_inner(B::weight_gradient(x.primitive, g.primitive))
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+        Self::from_inner(B::weight_gradient(x.primitive, g.primitive, dtype))
     }
 
     fn project(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
@@ -55,7 +55,7 @@ impl<B: LinearBackend, C: CheckpointStrategy> LinearBackend for Autodiff<B, C> {
             OpsKind::Tracked(mut prep) => {
                 let saved_x = weight.is_tracked().then(|| prep.checkpoint(&x));
                 let saved_weight = x.is_tracked().then(|| prep.checkpoint(&weight));
-                prep.finish((saved_x, saved_weight), out)
+                prep.finish((saved_x, saved_weight, weight.primitive.dtype()), out)
             }
             OpsKind::UnTracked(prep) => prep.finish(out),
         }

@@ -113,7 +113,8 @@ pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
                 let column = first_column + at % TILE_VECTORS;
                 let mut value = zero;
                 if row < depth_vectors * VECTOR && column < column_vectors {
-                    value = Vector::<f32, N>::cast_from(w[row * w_stride + column]);
+                    // A weight of another dtype is rounded to that of `x`.
+                    value = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(w[row * w_stride + column]));
                 }
                 right[at] = value;
             }

@@ -41,12 +41,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         if !fits(&x) || !fits(&w) || !columns.is_multiple_of(VECTOR) {
             let w = if turned { w.tensor } else { Self::float_transpose(w.tensor) };
             let units = Strategy::SimpleUnit(Default::default());
-            launch(&units, &x.tensor, &w, &out).expect("a product without tensor cores runs on every device");
+            launch(&units, &x.tensor, &as_dtype(w, dtype), &out)
+                .expect("a product without tensor cores runs on every device");
             return out;
         }
         let tiles = rows.div_ceil(TILE).min(1 << 15) as u32;
         let column_tiles = columns.div_ceil(TILE) as u32;
-        if tensor_cores && w.tensor.dtype == dtype {
+        if tensor_cores {
             let room = out.client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>());
             let chunk = x.width.next_multiple_of(mma::BLOCK).min(room / mma::BLOCK * mma::BLOCK);
             let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
@@ -71,7 +72,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                     chunk,
                     turned,
                     dtype == DType::F32,
-                    dtype.into(),
+                    [dtype.into(), w.tensor.dtype.into()],
                 );
             }
             return out;
@@ -99,8 +100,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         out
     }
 
-    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
-        let dtype = x.dtype;
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+        let storage = x.dtype;
         let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
         if rows == 0 {
             return Self::float_zeros(Shape::new([height, width]), &x.device, dtype.into());
@@ -123,7 +124,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                         CubeDim { x: 32, y: mma::GRAM_PLANES, z: 1 },
                         reached,
                         VECTOR,
-                        words(dtype),
+                        words(storage),
                         x.arg(),
                         g.arg(),
                         partial.clone().into_array_arg(),
@@ -133,8 +134,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                         per_stretch,
                         height / VECTOR,
                         width / VECTOR,
-                        dtype == DType::F32,
-                        dtype.into(),
+                        storage == DType::F32,
+                        storage.into(),
                     );
                 } else {
                     partial_gram_kernel::launch_unchecked::<R>(
@@ -152,17 +153,17 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                         per_stretch,
                         height / VECTOR,
                         width / VECTOR,
-                        dtype.into(),
+                        storage.into(),
                     );
                 }
             }
             Self::float_reshape(column_sums(partial), Shape::new([height, width]))
         } else {
             let units = Strategy::SimpleUnit(Default::default());
-            in_stretches::<Self, R>(&wide(x.tensor), &wide(g.tensor), &units)
+            in_stretches::<Self, R>(&as_dtype(x.tensor, DType::F32), &as_dtype(g.tensor, DType::F32), &units)
                 .expect("a product without tensor cores runs on every device")
         };
-        if dtype == DType::F32 { sum } else { Self::float_cast(sum, dtype.into()) }
+        as_dtype(sum, dtype)
     }
 }
 
@@ -186,13 +187,13 @@ fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeR
     let partial = empty(x, [stretches, height, width], x.dtype);
     let turned = B::float_swap_dims(batch(x, height), 1, 2);
     launch(strategy, &turned, &batch(g, width), &partial).ok()?;
-    let partial = wide(B::float_reshape(partial, Shape::new([stretches, height * width])));
+    let partial = as_dtype(B::float_reshape(partial, Shape::new([stretches, height * width])), DType::F32);
     let sum = B::float_reshape(column_sums(into_contiguous(partial)), Shape::new([height, width]));
     if main == rows {
         return Some(sum);
     }
-    let rest = B::weight_gradient(part(x, main, rows, height), part(g, main, rows, width));
-    Some(B::float_add(sum, wide(rest)))
+    let rest = B::weight_gradient(part(x, main, rows, height), part(g, main, rows, width), DType::F32);
+    Some(B::float_add(sum, rest))
 }
 
 /// Whether the device has the tensor-core product that [`mma`] is written for.
@@ -216,8 +217,8 @@ fn fits<R: CubeRuntime>(rows: &Rows<R>) -> bool {
     rows.width.is_multiple_of(VECTOR) && rows.is_aligned_to(VECTOR)
 }
 
-fn wide<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
-    if tensor.dtype == DType::F32 { tensor } else { cast(tensor, DType::F32) }
+fn as_dtype<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
+    if tensor.dtype == dtype { tensor } else { cast(tensor, dtype) }
 }
 
 fn launch<R: CubeRuntime>(

@@ -101,10 +101,10 @@ fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
 }
 
 /// Brings `chunk` of the depth of 128 columns of `w` into shared memory, the depth along a row, zeros beyond the limits.
-/// `turned`: `w` is `[depth, columns]`, else `[columns, depth]`.
+/// `turned`: `w` is `[depth, columns]`, else `[columns, depth]`. It is rounded to the dtype of `x`, `F`.
 #[cube]
-fn load_weight<F: Float, N: Size>(
-    w: &Array<Vector<F, N>>,
+fn load_weight<F: Float, G: Float, N: Size>(
+    w: &Array<Vector<G, N>>,
     stage: &mut SharedMemory<Vector<f32, N>>,
     w_stride: usize,
     first_depth: usize,
@@ -128,10 +128,12 @@ fn load_weight<F: Float, N: Size>(
             let across = first_column + group * VECTOR;
             if turned {
                 if along + r < depth && across < columns {
-                    loaded[r] = Vector::<f32, N>::cast_from(w[(along + r) * w_stride + across / VECTOR]);
+                    let value = w[(along + r) * w_stride + across / VECTOR];
+                    loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
                 }
             } else if across + r < columns && along < depth {
-                loaded[r] = Vector::<f32, N>::cast_from(w[(across + r) * w_stride + along / VECTOR]);
+                let value = w[(across + r) * w_stride + along / VECTOR];
+                loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
             }
         }
         #[unroll]
@@ -152,16 +154,16 @@ fn load_weight<F: Float, N: Size>(
 /// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and every
 /// load be waited for.
 #[cube]
-fn values_of<F: Float, N: Size, W: Size>(words: Vector<u32, W>) -> Vector<f32, N> {
+fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vector<f32, N> {
     Vector::<f32, N>::cast_from(Vector::<F, N>::reinterpret(words))
 }
 
 /// A lane's vectors `k` and `k + 1` of rows `row + g` and `row + g + 8`; zeros beyond the depth, rows beyond the last repeat
 /// it.
 #[cube]
-fn load_rows<W: Size>(
-    x: &Array<Vector<u32, W>>,
-    loaded: &mut Array<Vector<u32, W>>,
+fn load_rows<Words: Size>(
+    x: &Array<Vector<u32, Words>>,
+    loaded: &mut Array<Vector<u32, Words>>,
     x_stride: usize,
     row: usize,
     rows: usize,
@@ -174,7 +176,7 @@ fn load_rows<W: Size>(
         let at = select(at < rows, at, rows - 1);
         #[unroll]
         for v in 0..2usize {
-            loaded[2 * half + v] = Vector::<u32, W>::empty().fill(0u32);
+            loaded[2 * half + v] = Vector::<u32, Words>::empty().fill(0u32);
             if (k + v) * VECTOR < depth {
                 loaded[2 * half + v] = x[at * x_stride + k + v];
             }
@@ -185,9 +187,9 @@ fn load_rows<W: Size>(
 /// `out = x w`: `x` `[rows, depth]`; `w` `[depth, columns]`, or `[columns, depth]` where not `turned`. Cubes stride over
 /// tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn tall_product_mma_kernel<F: Float, N: Size, W: Size>(
-    x: &Array<Vector<u32, W>>,
-    w: &Array<Vector<F, N>>,
+pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
+    x: &Array<Vector<u32, Words>>,
+    w: &Array<Vector<G, N>>,
     out: &mut Array<Vector<F, N>>,
     x_stride: usize,
     w_stride: usize,
@@ -197,7 +199,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size, W: Size>(
     #[comptime] chunk: usize,
     #[comptime] turned: bool,
     #[comptime] split: bool,
-    #[define(F)] _type: StorageType,
+    #[define(F, G)] _types: [StorageType; 2],
 ) {
     let size!(S) = 1usize;
     let size!(P) = 2usize;
@@ -206,10 +208,10 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size, W: Size>(
     let odd = lane % 2 == 1;
     let first_column = CUBE_POS_Y as usize * TILE;
     let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
-    let mut next = Array::<Vector<u32, W>>::new(4usize);
+    let mut next = Array::<Vector<u32, Words>>::new(4usize);
     let mut tile = CUBE_POS_X as usize;
     if depth <= chunk {
-        load_weight::<F, N>(w, &mut weight, w_stride, 0usize.runtime(), depth, first_column, columns, chunk, turned);
+        load_weight::<F, G, N>(w, &mut weight, w_stride, 0usize.runtime(), depth, first_column, columns, chunk, turned);
         sync_cube();
     }
     while tile * ROWS < rows {
@@ -219,22 +221,22 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size, W: Size>(
         while start < depth {
             if depth > chunk {
                 sync_cube();
-                load_weight::<F, N>(w, &mut weight, w_stride, start, depth, first_column, columns, chunk, turned);
+                load_weight::<F, G, N>(w, &mut weight, w_stride, start, depth, first_column, columns, chunk, turned);
                 sync_cube();
             }
             let end = select(start + chunk < depth, start + chunk, depth);
             let mut k = start / VECTOR + lane % 4 * 2;
-            load_rows::<W>(x, &mut next, x_stride, row, rows, k, depth);
+            load_rows::<Words>(x, &mut next, x_stride, row, rows, k, depth);
             let mut block = start;
             while block < end {
                 let mut values = Array::<Vector<f32, N>>::new(4usize);
                 #[unroll]
                 for r in 0..4usize {
-                    values[r] = values_of::<F, N, W>(next[r]);
+                    values[r] = values_of::<F, N, Words>(next[r]);
                 }
                 block += BLOCK;
                 if block < end {
-                    load_rows::<W>(x, &mut next, x_stride, row, rows, k + BLOCK / VECTOR, depth);
+                    load_rows::<Words>(x, &mut next, x_stride, row, rows, k + BLOCK / VECTOR, depth);
                 }
                 let at = k - start / VECTOR;
                 // Two vectors of four values, two values to a step.
@@ -306,9 +308,9 @@ pub(crate) fn tall_product_mma_kernel<F: Float, N: Size, W: Size>(
 /// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows from
 /// `end` on and vectors from `vectors` on are zeros.
 #[cube]
-fn load_columns<W: Size>(
-    x: &Array<Vector<u32, W>>,
-    loaded: &mut Array<Vector<u32, W>>,
+fn load_columns<Words: Size>(
+    x: &Array<Vector<u32, Words>>,
+    loaded: &mut Array<Vector<u32, Words>>,
     x_stride: usize,
     row: usize,
     end: usize,
@@ -323,7 +325,7 @@ fn load_columns<W: Size>(
         #[unroll]
         for r in 0..parts {
             let at = row + r * 4 + UNIT_POS_X as usize % 4;
-            loaded[group * parts + r] = Vector::<u32, W>::empty().fill(0u32);
+            loaded[group * parts + r] = Vector::<u32, Words>::empty().fill(0u32);
             if at < end && vector < vectors {
                 loaded[group * parts + r] = x[at * x_stride + vector];
             }
@@ -334,9 +336,9 @@ fn load_columns<W: Size>(
 /// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches, height,
 /// width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, W: Size>(
-    x: &Array<Vector<u32, W>>,
-    g: &Array<Vector<u32, W>>,
+pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
+    x: &Array<Vector<u32, Words>>,
+    g: &Array<Vector<u32, Words>>,
     partial: &mut Array<Vector<f32, N>>,
     x_stride: usize,
     g_stride: usize,
@@ -366,12 +368,12 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, W: Size>(
     let mut since_flush = 0usize;
     // Rows at a time: as many as the registers take, since they are what is on its way from memory.
     let parts = comptime!(if split { 4usize } else { 8 });
-    let mut xs = Array::<Vector<u32, W>>::new(comptime!(2 * parts));
-    let mut gs = Array::<Vector<u32, W>>::new(parts);
-    let mut next_x = Array::<Vector<u32, W>>::new(comptime!(2 * parts));
-    let mut next_g = Array::<Vector<u32, W>>::new(parts);
-    load_columns::<W>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
-    load_columns::<W>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
+    let mut xs = Array::<Vector<u32, Words>>::new(comptime!(2 * parts));
+    let mut gs = Array::<Vector<u32, Words>>::new(parts);
+    let mut next_x = Array::<Vector<u32, Words>>::new(comptime!(2 * parts));
+    let mut next_g = Array::<Vector<u32, Words>>::new(parts);
+    load_columns::<Words>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
+    load_columns::<Words>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
     while row < end {
         #[unroll]
         for k in 0..2 * parts {
@@ -383,14 +385,14 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, W: Size>(
         }
         row += comptime!(4 * parts);
         if row < end {
-            load_columns::<W>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
-            load_columns::<W>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
+            load_columns::<Words>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
+            load_columns::<Words>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
         }
         // A fragment of rows takes two of a vector's four, one of columns takes one of them.
         #[unroll]
         for step in 0..parts / 2 {
-            let upper = values_of::<F, N, W>(gs[2 * step]);
-            let lower = values_of::<F, N, W>(gs[2 * step + 1]);
+            let upper = values_of::<F, N, Words>(gs[2 * step]);
+            let lower = values_of::<F, N, Words>(gs[2 * step + 1]);
             let mut columns_of = Array::<f32>::new(8usize);
             #[unroll]
             for n in 0..4usize {
@@ -405,7 +407,7 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, W: Size>(
                 let mut rows_of = Array::<f32>::new(4usize);
                 #[unroll]
                 for half in 0..2usize {
-                    let four = values_of::<F, N, W>(xs[m / 2 * parts + 2 * step + half]);
+                    let four = values_of::<F, N, Words>(xs[m / 2 * parts + 2 * step + half]);
                     rows_of[2 * half] = four[m % 2 * 2];
                     rows_of[2 * half + 1] = four[m % 2 * 2 + 1];
                 }

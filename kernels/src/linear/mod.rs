@@ -10,20 +10,21 @@ mod launch;
 mod mma;
 
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorMetadata, TensorPrimitive};
+use burn::tensor::{DType, Tensor, TensorMetadata, TensorPrimitive};
 
 use crate::check;
 use crate::head::HeadBackend;
 
 /// Backends with [`linear`].
 pub trait LinearBackend: HeadBackend {
-    /// `x w` for an `x` of many rows and a small `w`, without gradient; f32 is full f32.
+    /// `x w` for an `x` of many rows and a small `w`, without gradient; f32 is full f32. A `w` in f32 is rounded to the
+    /// dtype of `x` first.
     #[doc(hidden)]
     fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// `x^T g` of two matrices of many rows; sums of rows are f32 in a fixed order.
+    /// `x^T g` of two matrices of many rows, in `dtype`; sums of rows are f32 in a fixed order.
     #[doc(hidden)]
-    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self>;
 
     /// `x w + b`, recorded for the backward pass where the backend differentiates; the bias is `[1, m]`.
     #[doc(hidden)]
@@ -43,7 +44,8 @@ pub trait LinearBackend: HeadBackend {
 /// partial products are added in f32. The gradient of `b` is a column sum in the same manner.
 ///
 /// # Shapes
-/// `x` `[n, k]`, `weight` `[k, m]` and `bias` `[m]` of the same dtype; result `[n, m]`.
+/// `x` `[n, k]`, `weight` `[k, m]` and `bias` `[m]` of the same dtype; result `[n, m]`. The weight of an `x` in f16 or bf16
+/// may also be f32: it is rounded on its way into the product, and its gradient is f32.
 ///
 /// # Gradient
 /// `dx = dy w^T`, `dw = x^T dy` (split over rows), `db = sum of dy over rows`. Saved: `x` and `w`, each only when the
@@ -67,7 +69,9 @@ pub fn linear<B: LinearBackend>(x: Tensor<B, 2>, weight: Tensor<B, 2>, bias: Opt
     const OP: &str = "linear";
     let (x, weight) = (x.into_primitive().tensor(), weight.into_primitive().tensor());
     check::storage(OP, "x", &x);
-    check::same_dtype(OP, "weight", &weight, &x);
+    if weight.dtype() != DType::F32 {
+        check::same_dtype(OP, "weight", &weight, &x);
+    }
     check::size(OP, "rows of weight", check::matrix(OP, "x", &x)[1], check::matrix(OP, "weight", &weight)[0]);
     let width = weight.shape()[1];
     let bias = bias.map(|bias| {

@@ -24,7 +24,7 @@ fn sum_across(values: &mut Array<f32>, #[comptime] len: usize, #[comptime] plane
     let mut sum = values[0];
     #[unroll]
     for level in 0..comptime!((plane / len).ilog2()) {
-        sum += plane_shuffle_xor(sum, comptime!((plane / len >> (level + 1)) as u32));
+        sum += plane_shuffle_xor(sum, comptime!(((plane / len) >> (level + 1)) as u32));
     }
     sum
 }
@@ -84,7 +84,7 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
         }
         let dot = sum_across(&mut products, padded, plane);
         let k = lane / comptime!(plane / padded);
-        if lane % comptime!(plane / padded) == 0 && k < block {
+        if lane == k * comptime!(plane / padded) && k < block {
             out[row * count + first + k] = dot;
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;

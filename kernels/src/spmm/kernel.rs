@@ -53,6 +53,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
     #[comptime] walk: Walk,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
+    let mut handed = SharedMemory::<f32>::new(1usize);
     let lane = UNIT_POS_X as usize;
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(if walk.team == 1 {
         1usize
@@ -110,6 +111,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                     &head,
                     &mut sums,
                     &mut unused,
+                    &mut handed,
                     1usize,
                     shape.slots,
                     false,

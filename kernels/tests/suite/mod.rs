@@ -358,24 +358,28 @@ pub fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::De
     // Rows: tiles of 128, stretches of 256 and more; on the CPU 512 stretches of at least 64, so that 32,768 is the first
     // size that is split and 33,000 leaves a remainder.
     for rows in [1, 100, 257, 32_767, 32_768, 33_000] {
-        check_linear::<B>(rows, 12, 9, Dtype::F32, device);
+        check_linear::<B>(rows, 12, 9, [Dtype::F32; 2], device);
     }
     // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and tensor cores from 1,024 rows on.
     for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1)] {
-        check_linear::<B>(700, k, m, Dtype::F32, device);
+        check_linear::<B>(700, k, m, [Dtype::F32; 2], device);
     }
-    check_linear::<B>(300, 128, 128, Dtype::F16, device);
-    check_linear::<B>(2_000, 128, 128, Dtype::F16, device);
-    check_linear::<B>(2_000, 384, 128, Dtype::F16, device);
+    for weights in [Dtype::F16, Dtype::F32] {
+        for (rows, k, m) in [(300, 128, 128), (2_000, 128, 128), (2_000, 384, 128), (33_000, 12, 9), (100, 31, 7)] {
+            check_linear::<B>(rows, k, m, [Dtype::F16, weights], device);
+        }
+    }
 }
 
-fn check_linear<B: GraphBackend>(rows: usize, k: usize, m: usize, dtype: Dtype, device: &B::Device) {
-    let (xs, ws, bs) = (values_in(dtype, 61, rows * k), values_in(dtype, 62, k * m), values_in(dtype, 63, m));
+fn check_linear<B: GraphBackend>(rows: usize, k: usize, m: usize, [dtype, weights]: [Dtype; 2], device: &B::Device) {
+    let (xs, ws, bs) = (values_in(dtype, 61, rows * k), values_in(weights, 62, k * m), values_in(dtype, 63, m));
     let x = up::<Ad<B>, 2>(&xs, [rows, k], dtype, device).require_grad();
-    let w = up::<Ad<B>, 2>(&ws, [k, m], dtype, device).require_grad();
+    let w = up::<Ad<B>, 2>(&ws, [k, m], weights, device).require_grad();
+    // What the product sees of them.
+    let ws: Vec<f64> = ws.into_iter().map(|w| dtype.round(w)).collect();
     let b = up::<Ad<B>, 1>(&bs, [m], dtype, device).require_grad();
     let out = linear(x.clone(), w.clone(), Some(b.clone()));
-    let name = format!("linear {rows} rows, {k} to {m}, {dtype:?}");
+    let name = format!("linear {rows} rows, {k} to {m}, {dtype:?}, weights {weights:?}");
     assert_close(&name, &down(out.clone().inner()), &oracle::linear(&xs, &ws, &bs, k), dtype, k);
     let grads = backward::<B, 2>(out, dtype);
     let rounded_probe: Vec<f64> = probe(rows * m).iter().map(|&p| dtype.round(p)).collect();
