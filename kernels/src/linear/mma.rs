@@ -2,7 +2,7 @@
 //!
 //! Tensor cores multiply tf32: the exponent of f32, ten bits of fraction. f16 and bf16 fit exactly. An f32 is the sum of
 //! two of them, its leading bits and what they leave, and three products out of four give the product of two f32 but for
-//! a part in 2^21. Sums are f32 in the hardware, but cut off instead of rounded, so long ones are taken in stretches.
+//! a part in 2^21 (infinities give NaN). Sums are f32 in the hardware, but cut off instead of rounded, so long ones are taken in stretches.
 //!
 //! Planes do not wait for each other: the operands of millions of rows go from memory straight to the registers of the
 //! plane that multiplies them, the next ones while these are multiplied. The hardware wants values of a fragment in certain
