@@ -10,7 +10,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
-use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
@@ -40,9 +40,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         let (x, w) = (Rows::of(x), Rows::of(if turned { into_contiguous(w) } else { Self::float_transpose(w) }));
         if !fits(&x) || !fits(&w) || !columns.is_multiple_of(VECTOR) {
             let w = if turned { w.tensor } else { Self::float_transpose(w.tensor) };
-            let units = Strategy::SimpleUnit(Default::default());
-            launch(&units, &x.tensor, &as_dtype(w, dtype), &out)
-                .expect("a product without tensor cores runs on every device");
+            launch_units(&x.tensor, &as_dtype(w, dtype), &out);
             return out;
         }
         let tiles = rows.div_ceil(TILE).min(1 << 15) as u32;
@@ -159,21 +157,17 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
             }
             Self::float_reshape(column_sums(partial), Shape::new([height, width]))
         } else {
-            let units = Strategy::SimpleUnit(Default::default());
-            in_stretches::<Self, R>(&as_dtype(x.tensor, DType::F32), &as_dtype(g.tensor, DType::F32), &units)
-                .expect("a product without tensor cores runs on every device")
+            in_stretches::<Self, R>(&as_dtype(x.tensor, DType::F32), &as_dtype(g.tensor, DType::F32))
         };
         as_dtype(sum, dtype)
     }
 }
 
-/// `x^T g` as a batch of products over stretches of rows, whose results are added up in f32. `None` where the device has no
-/// such kernel.
+/// `x^T g` of f32 matrices as a batch of products over stretches of rows, whose results are added up.
 fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeRuntime>(
     x: &CubeTensor<R>,
     g: &CubeTensor<R>,
-    strategy: &Strategy,
-) -> Option<CubeTensor<R>> {
+) -> CubeTensor<R> {
     let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
     let stretches = if rows >= MAX_STRETCHES * MIN_ROWS { MAX_STRETCHES } else { 1 };
     let per_stretch = rows / stretches;
@@ -186,14 +180,14 @@ fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeR
     };
     let partial = empty(x, [stretches, height, width], x.dtype);
     let turned = B::float_swap_dims(batch(x, height), 1, 2);
-    launch(strategy, &turned, &batch(g, width), &partial).ok()?;
-    let partial = as_dtype(B::float_reshape(partial, Shape::new([stretches, height * width])), DType::F32);
+    launch_units(&turned, &batch(g, width), &partial);
+    let partial = B::float_reshape(partial, Shape::new([stretches, height * width]));
     let sum = B::float_reshape(column_sums(into_contiguous(partial)), Shape::new([height, width]));
     if main == rows {
-        return Some(sum);
+        return sum;
     }
     let rest = B::weight_gradient(part(x, main, rows, height), part(g, main, rows, width), DType::F32);
-    Some(B::float_add(sum, rest))
+    B::float_add(sum, rest)
 }
 
 /// Whether the device has the tensor-core product that [`mma`] is written for.
@@ -221,20 +215,17 @@ fn as_dtype<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R
     if tensor.dtype == dtype { tensor } else { cast(tensor, dtype) }
 }
 
-fn launch<R: CubeRuntime>(
-    strategy: &Strategy,
-    lhs: &CubeTensor<R>,
-    rhs: &CubeTensor<R>,
-    out: &CubeTensor<R>,
-) -> Result<(), MatmulSetupError> {
+/// A product without tensor cores, which takes any widths and runs on every device.
+fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &CubeTensor<R>) {
     let dtype = out.dtype.into();
     let mut elems = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
     launch_ref(
-        strategy,
+        &Strategy::SimpleUnit(Default::default()),
         &out.client,
         InputBinding::new(lhs.clone().binding(), dtype),
         InputBinding::new(rhs.clone().binding(), dtype),
         out.clone().binding(),
         &mut elems,
     )
+    .expect("a product without tensor cores runs on every device");
 }

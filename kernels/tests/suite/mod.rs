@@ -360,8 +360,9 @@ pub fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::De
     for rows in [1, 100, 257, 32_767, 32_768, 33_000] {
         check_linear::<B>(rows, 12, 9, [Dtype::F32; 2], device);
     }
-    // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and tensor cores from 1,024 rows on.
-    for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1)] {
+    // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and a depth that does not fit in shared
+    // memory at once.
+    for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1), (900, 132)] {
         check_linear::<B>(700, k, m, [Dtype::F32; 2], device);
     }
     for weights in [Dtype::F16, Dtype::F32] {
