@@ -184,6 +184,19 @@ impl<B: Backend> Csr<B> {
         Ok(Self::from_parts(forward.clone(), forward))
     }
 
+    /// Contiguous segments `row_ptr[i]..row_ptr[i + 1]` of a list: row `i` has those entries, and each is its own column.
+    /// There is no reverse; nothing may ask for it.
+    pub(crate) fn of_segments(row_ptr: &[u64], device: &B::Device) -> Result<Self, CsrError> {
+        let len = row_ptr.last().map_or(0, |&last| last as usize);
+        if len > i32::MAX as usize {
+            return Err(CsrError::TooManyNodes { found: len });
+        }
+        let col_idx: Vec<u32> = (0..len as u32).collect();
+        check(row_ptr, &col_idx, len)?;
+        let forward = upload::<B>(row_ptr, &col_idx, len, device);
+        Ok(Self::from_parts(forward.clone(), forward))
+    }
+
     fn from_parts(forward: Topology<IntTensor<B>>, reverse: Topology<IntTensor<B>>) -> Self {
         let parts = CsrParts { forward, reverse, reverse_edge: OnceLock::new(), forward_edge: OnceLock::new() };
         Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
@@ -273,7 +286,9 @@ impl<B: Backend> Csr<B> {
         slot.get_or_init(|| {
             let host = |t: &IntTensor<B>| Tensor::<B, 1, Int>::from_primitive(t.clone()).into_data().convert::<i64>();
             let row_ptr: Vec<i64> = host(&from.row_ptr).into_vec().expect("i64 after convert");
-            let col_idx: Vec<i64> = host(&from.col_idx).into_vec().expect("i64 after convert");
+            let mut col_idx: Vec<i64> = host(&from.col_idx).into_vec().expect("i64 after convert");
+            // Without entries the array has an element that stands for none.
+            col_idx.truncate(from.num_edges);
             let mut next = vec![0i64; from.num_cols + 1];
             for &c in &col_idx {
                 next[c as usize + 1] += 1;
