@@ -168,6 +168,7 @@ fn find_row<P: Int>(row_ptr: &Array<P>, low: usize, num_rows: usize, e: usize) -
 pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Size, VO: Size>(
     row_ptr: &Array<P>,
     col_idx: &Array<i32>,
+    edge_map: &Array<P>,
     a: &Array<Vector<F, VA>>,
     b: &Array<Vector<F, VB>>,
     c: &Array<Vector<F, VC>>,
@@ -218,7 +219,11 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
             if comptime!(shape.message.reads_cols()) {
                 col = usize::cast_from(col_idx[e]);
             }
-            let entry = Entry { row_node: row, col_node: col, row, col, edge: e };
+            let mut edge = e;
+            if shape.message.edge_map {
+                edge = usize::cast_from(edge_map[e]);
+            }
+            let entry = Entry { row_node: row, col_node: col, row, col, edge };
             let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
             let mut v = within;
             while v < share {
@@ -245,10 +250,10 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
                     apart *= 2u32;
                 }
                 if there && within == 0 {
-                    out[first * cells + k] = Vector::<F, VO>::empty().fill(F::cast_from(total));
+                    out[edge * cells + cell] = Vector::<F, VO>::empty().fill(F::cast_from(total));
                 }
             } else if there {
-                out[first * cells + k] = Vector::<F, VO>::cast_from(sum);
+                out[edge * cells + cell] = Vector::<F, VO>::cast_from(sum);
             }
             base += step;
         }

@@ -70,6 +70,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
 
     fn edge_messages(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
         strategy: Strategy,
@@ -79,7 +80,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
         if out.shape().num_elements() == 0 {
             return out;
         }
-        let reader = Reader::new(messages, None);
+        let reader = Reader::new(messages, edge_map);
         let geometry = PlanePerRow::of(&out.client);
         let plane = geometry.plane as usize;
         let adds_up = out_width < messages.width;
@@ -109,6 +110,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
                 if adds_up { 1 } else { v },
                 topology.row_ptr.clone().into_array_arg(),
                 topology.col_idx.clone().into_array_arg(),
+                reader.edge_map(topology).into_array_arg(),
                 reader.operand(0).arg(),
                 reader.operand(1).arg(),
                 reader.operand(2).arg(),
@@ -198,6 +200,10 @@ impl<'a, R: CubeRuntime> Reader<'a, R> {
         self.messages.scale.as_ref().map_or_else(|| self.operands[0].tensor.clone(), |s| f32_vector(s.values.clone()))
     }
 
+    fn edge_map(&self, topology: &Topology<CubeTensor<R>>) -> CubeTensor<R> {
+        self.edge_map.clone().unwrap_or_else(|| topology.row_ptr.clone())
+    }
+
     fn winners(&self) -> CubeTensor<R> {
         self.messages.winners.as_ref().map_or_else(|| self.operands[0].tensor.clone(), |(w, _)| w.clone())
     }
@@ -251,7 +257,7 @@ fn reduce<R: CubeRuntime>(
     let held = if fold == Fold::Sum { 1 } else { 2 };
     let lane_bytes = if parts == 1 { held * padded_bytes(width, &out.rows.tensor) } else { ONE_PLANE };
     let unread = winners.clone().unwrap_or_else(|| out.rows.tensor.clone());
-    let edge_map = reader.edge_map.clone().unwrap_or_else(|| view.topology.row_ptr.clone());
+    let edge_map = reader.edge_map(&view.topology);
     for sweep in sweeps(view, None, lane_bytes, false) {
         let count = if parts == 1 { sweep.count } else { geometry.count(sweep.end * parts) };
         // SAFETY: every index stays inside: ids and row pointers were checked when the CSR was made.

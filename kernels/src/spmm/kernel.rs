@@ -163,6 +163,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
 pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
     row_ptr: &Array<P>,
     col_idx: &Array<i32>,
+    edge_map: &Array<P>,
     g: &Array<Vector<F, N>>,
     x: &Array<Vector<F, N>>,
     out: &mut Array<f32>,
@@ -213,7 +214,11 @@ pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
                 dot = 0.0f32;
             }
             if lane == 0 {
-                out[e] = dot;
+                let mut edge = e;
+                if shape.edge_map {
+                    edge = usize::cast_from(edge_map[e]);
+                }
+                out[edge] = dot;
             }
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;

@@ -64,6 +64,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
 
     fn spmm_weight_gradient(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
@@ -79,7 +80,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             dst_scale: args.dst_scale.is_some(),
             src_scale: args.src_scale.is_some(),
             weight: false,
-            edge_map: false,
+            edge_map: edge_map.is_some(),
             own: false,
             own_position: false,
             onto: false,
@@ -97,6 +98,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
                 v,
                 topology.row_ptr.clone().into_array_arg(),
                 topology.col_idx.clone().into_array_arg(),
+                // An argument that the kernel does not read still needs a buffer.
+                edge_map.unwrap_or_else(|| topology.row_ptr.clone()).into_array_arg(),
                 g.arg(),
                 x.arg(),
                 out.clone().into_array_arg(),
