@@ -39,6 +39,8 @@ pub(crate) struct EdgeShape {
     pub message: MessageShape,
     /// Lanes that share a value: a power of two, and 1 where channels are not added up.
     pub lanes: usize,
+    /// Vectors of a value that a lane reads at a time.
+    pub steps: usize,
     /// The channels of an output column are added up.
     pub adds_up: bool,
     pub plane: usize,
@@ -227,20 +229,32 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
             let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
             let mut v = within;
             while v < share {
-                let vector = cell * share + v;
-                sum += message::<F, N, VA, VB, VC>(
-                    a,
-                    b,
-                    c,
-                    layouts,
-                    scale,
-                    winners,
-                    &entry,
-                    vector,
-                    cells * share,
-                    shape.message,
-                );
-                v += shape.lanes;
+                // All at once: they are on their way together.
+                let mut terms = Array::<Vector<f32, N>>::new(shape.steps);
+                #[unroll]
+                for s in 0..shape.steps {
+                    let at = v + s * shape.lanes;
+                    let vector = cell * share + select(at < share, at, v);
+                    terms[s] = message::<F, N, VA, VB, VC>(
+                        a,
+                        b,
+                        c,
+                        layouts,
+                        scale,
+                        winners,
+                        &entry,
+                        vector,
+                        cells * share,
+                        shape.message,
+                    );
+                }
+                #[unroll]
+                for s in 0..shape.steps {
+                    if v + s * shape.lanes < share {
+                        sum += terms[s];
+                    }
+                }
+                v += comptime!(shape.lanes * shape.steps);
             }
             if shape.adds_up {
                 let mut total = lane_sum(sum);
