@@ -3,7 +3,11 @@
 //! | operator | what it computes | gradient |
 //! |---|---|---|
 //! | [`spmm`] | `y_i = u_i sum_j v_j w_ij x_j + s_i h_i` | `x`, edge weights, `h` |
+//! | [`gspmm`] | messages along edges, reduced to sums, means, maxima or minima | both operands |
+//! | [`gsddmm`] | one row per edge from what is at its ends and on it | both operands |
+//! | [`segment_reduce`] | sums, means, maxima or minima of contiguous rows | the rows |
 //! | [`edge_softmax`] | softmax of edge logits over the in-edges of each row | logits |
+//! | [`edge_softmax_by_source`] | the same over the out-edges of each column | logits |
 //! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
 //! | [`attend`] | the same with scores given | features, both parts of the score |
 //! | [`attend_inputs`] | the same over data by one head | the vectors behind the scores |
@@ -56,6 +60,7 @@ mod launch;
 mod linear;
 mod loss;
 mod memory;
+mod message;
 mod node_set;
 mod normalise;
 mod pair_dot;
@@ -76,12 +81,15 @@ pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
-pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax};
+pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
 pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use linear::{LinearBackend, linear};
 pub use loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
 pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};
+pub use message::{
+    BinOp, EdgeValue, Message, MessageBackend, Reduce, SegmentOffsets, Strategy, Target, gsddmm, gspmm, segment_reduce,
+};
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
@@ -99,6 +107,7 @@ pub trait GraphBackend:
     + SelectBackend
     + SpmmBackend
     + EdgeSoftmaxBackend
+    + MessageBackend
     + GatBackend
     + RowDotsBackend
     + PairDotBackend
@@ -118,6 +127,7 @@ impl<B> GraphBackend for B where
         + SelectBackend
         + SpmmBackend
         + EdgeSoftmaxBackend
+        + MessageBackend
         + GatBackend
         + RowDotsBackend
         + PairDotBackend

@@ -16,7 +16,8 @@ use std::ops::Range;
 
 pub(crate) use keep::{KeepKey, keep_into};
 pub(crate) use softmax::{exp_all, exp_weights};
-use vector::{Element, Kernel, Vector, dispatch, load_first, store_first};
+use vector::{Element, load_first, store_first};
+pub(crate) use vector::{Kernel, Vector, dispatch};
 pub(crate) use zeroed::zeroed;
 
 /// A storage type of features; arithmetic is f32.

@@ -7,7 +7,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
-use super::EdgeSoftmaxBackend;
+use super::{EdgeSoftmaxBackend, End};
 use crate::csr::{Csr, Topology};
 
 #[derive(Debug)]
@@ -15,35 +15,41 @@ struct EdgeSoftmax;
 
 impl<B: EdgeSoftmaxBackend> Backward<B, 1> for EdgeSoftmax {
     /// The softmax itself; the logits are not needed.
-    type State = (Csr<B>, FloatTensor<B>);
+    type State = (Csr<B>, End, FloatTensor<B>);
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let g = grads.consume::<B>(&ops.node);
-        let (csr, softmax) = ops.state;
+        let (csr, by, softmax) = ops.state;
         if let [Some(logits)] = ops.parents {
-            grads.register::<B>(logits.id, B::edge_softmax_backward(csr.topology(), softmax, g));
+            let (csr, edge_map) = by.rows_of(&csr);
+            grads.register::<B>(logits.id, B::edge_softmax_backward(csr.topology(), edge_map, softmax, g));
         }
     }
 }
 
 impl<B: EdgeSoftmaxBackend, C: CheckpointStrategy> EdgeSoftmaxBackend for Autodiff<B, C> {
-    fn edge_softmax_forward(topology: &Topology<IntTensor<Self>>, logits: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::from_inner(B::edge_softmax_forward(topology, logits.primitive))
+    fn edge_softmax_forward(
+        topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
+        logits: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::edge_softmax_forward(topology, edge_map, logits.primitive))
     }
 
     fn edge_softmax_backward(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         softmax: FloatTensor<Self>,
         g: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::edge_softmax_backward(topology, softmax.primitive, g.primitive))
+        Self::from_inner(B::edge_softmax_backward(topology, edge_map, softmax.primitive, g.primitive))
     }
 
-    fn edge_softmax(csr: Csr<Self>, logits: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn edge_softmax(csr: Csr<Self>, by: End, logits: FloatTensor<Self>) -> FloatTensor<Self> {
         let csr = csr.inner();
-        let out = B::edge_softmax(csr.clone(), logits.primitive.clone());
+        let out = B::edge_softmax(csr.clone(), by, logits.primitive.clone());
         match EdgeSoftmax.prepare::<C>([logits.node.clone()]).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => prep.finish((csr, out.clone()), out),
+            OpsKind::Tracked(prep) => prep.finish((csr, by, out.clone()), out),
             OpsKind::UnTracked(prep) => prep.finish(out),
         }
     }

@@ -11,7 +11,11 @@ use crate::csr::Topology;
 use crate::launch::{PlanePerRow, Rows, address, empty};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftmaxBackend for CubeBackend<R, F, I, BT> {
-    fn edge_softmax_forward(topology: &Topology<IntTensor<Self>>, logits: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn edge_softmax_forward(
+        topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
+        logits: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         let out = empty(&logits, [topology.num_edges, logits.meta.shape()[1]], logits.dtype);
         if out.shape().num_elements() == 0 {
             return out;
@@ -26,11 +30,14 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftma
                 geometry.dim,
                 address(&[&topology.row_ptr, &logits.tensor, &out]),
                 topology.row_ptr.clone().into_array_arg(),
+                // An argument that the kernel does not read still needs a buffer.
+                edge_map.as_ref().unwrap_or(&topology.row_ptr).clone().into_array_arg(),
                 logits.arg(),
                 out.clone().into_array_arg(),
                 logits.stride,
                 logits.width,
                 topology.num_rows,
+                edge_map.is_some(),
                 [logits.tensor.dtype.into(), topology.row_ptr.dtype.into()],
             );
         }
@@ -39,6 +46,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftma
 
     fn edge_softmax_backward(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         softmax: FloatTensor<Self>,
         g: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
@@ -56,6 +64,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftma
                 geometry.dim,
                 address(&[&topology.row_ptr, &softmax.tensor, &g.tensor, &out]),
                 topology.row_ptr.clone().into_array_arg(),
+                // An argument that the kernel does not read still needs a buffer.
+                edge_map.as_ref().unwrap_or(&topology.row_ptr).clone().into_array_arg(),
                 softmax.arg(),
                 g.arg(),
                 out.clone().into_array_arg(),
@@ -63,6 +73,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftma
                 g.stride,
                 softmax.width,
                 topology.num_rows,
+                edge_map.is_some(),
                 [softmax.tensor.dtype.into(), topology.row_ptr.dtype.into()],
             );
         }

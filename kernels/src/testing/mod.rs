@@ -13,6 +13,7 @@
 
 pub mod fixtures;
 pub mod gradient;
+pub mod messages;
 pub mod oracle;
 pub mod tolerance;
 

@@ -2,9 +2,11 @@
 
 #![allow(dead_code)]
 
+mod messages;
 mod sums;
 mod training;
 
+pub use messages::*;
 pub use sums::*;
 pub use training::*;
 
