@@ -149,11 +149,7 @@ impl<B: GraphBackend> GcnConv<B> {
     fn projected(&self, x: Tensor<B, 2>, aggregate: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>) -> Tensor<B, 2> {
         let weight = self.weight.val();
         let [input, output] = weight.dims();
-        let y = if output < input {
-            aggregate(linear(x, weight, None))
-        } else {
-            linear(aggregate(x), weight, None)
-        };
+        let y = if output < input { aggregate(linear(x, weight, None)) } else { linear(aggregate(x), weight, None) };
         finish(vec![y], self.bias.as_ref(), Activation::Identity)
     }
 }

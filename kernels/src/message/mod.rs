@@ -16,9 +16,9 @@ mod launch;
 mod reduce_kernel;
 mod segment_reduce;
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::Tensor;
 
 use crate::check;
 use crate::csr::{Csr, Topology, View};
