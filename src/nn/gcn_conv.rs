@@ -117,7 +117,7 @@ impl<B: GraphBackend> GcnConv<B> {
 
     /// The layer with a weight per entry, where the degree is a sum of weights: `w_ij / sqrt(deg_i deg_j)` in place of
     /// `1 / sqrt(deg_i deg_j)`, `deg_i = sum_j w_ij`; 0 where a degree is not positive. A loop of the graph keeps its weight
-    /// (of several the last counts), one that was added weighs 1.
+    /// (of several their mean), one that was added weighs 1.
     ///
     /// # Shapes
     /// `edge_weight` `[num_edges]` in the order of `csr`, f32.

@@ -76,12 +76,7 @@ impl<B: Backend> Nodes<B> {
         };
         match self {
             Nodes::Same(x) => {
-                check::size(
-                    layer,
-                    "rows of csr, which has sources only among its rows",
-                    csr.num_cols(),
-                    csr.num_rows(),
-                );
+                check::size(layer, "rows of csr between the same nodes", csr.num_cols(), csr.num_rows());
                 check::size(layer, "rows of x", csr.num_cols(), x.dims()[0]);
                 channels.into_iter().for_each(|channels| width("x", channels, x));
             }

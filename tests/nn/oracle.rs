@@ -79,12 +79,13 @@ pub fn with_loops(f: &Fixture, features: Option<&Matrix>) -> Vec<Edge> {
     looped
 }
 
-/// Loops keep the weight of the last one that a node had, or weigh 1.
+/// Loops keep the mean weight of those that a node had, or weigh 1.
 pub fn with_weighted_loops(f: &Fixture, weights: &Matrix) -> Vec<Edge> {
     let mut looped = with_loops(f, Some(weights));
     for edge in looped.iter_mut().filter(|e| e.dst == e.src) {
-        let own = edges(f, Some(weights)).into_iter().rfind(|e| e.dst == edge.dst && e.src == edge.dst);
-        edge.features = own.map_or(vec![1.0], |e| e.features);
+        let own = edges(f, Some(weights)).into_iter().filter(|e| e.dst == edge.dst && e.src == edge.dst);
+        let own: Vec<f64> = own.map(|e| e.features[0]).collect();
+        edge.features = vec![if own.is_empty() { 1.0 } else { own.iter().sum::<f64>() / own.len() as f64 }];
     }
     looped
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
 
 use super::{Csr, CsrParts, Topology, index_tensor, reverse_host, upload};
 use crate::check;
@@ -27,8 +27,8 @@ pub(super) struct LoopParts<I> {
 struct EdgeMap<I> {
     /// Rows of the values with one row per node behind them.
     index: Arc<RowIndexParts<I>>,
-    /// Rows are nodes, columns entries of the adjacency without loops: what a mean is taken over.
-    incoming: Option<Arc<CsrParts<I>>>,
+    /// Rows are nodes, columns entries of the adjacency that there was: what a mean is taken over. `None` for nothing.
+    averaged: Option<Arc<CsrParts<I>>>,
 }
 
 /// What a self-loop carries in [`SelfLoops::edge_values`].
@@ -36,7 +36,7 @@ struct EdgeMap<I> {
 pub enum LoopValue {
     /// The mean over the other in-edges of the node, 0 where there are none. Loops that were there are forgotten.
     Mean,
-    /// The value of the last loop that the node had, and this value where it had none.
+    /// The mean over the loops that the node had, and this value where it had none.
     Kept(f32),
 }
 
@@ -148,7 +148,7 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
     /// `[csr.num_edges(), k]` in the same dtype, in the order of [`SelfLoops::csr`].
     ///
     /// # Gradient
-    /// Every value has that of its entry, and `1 / n` of that of the loop of a mean over `n`. Deterministic.
+    /// Every value has that of its entry, and `1 / n` of that of the loop that is a mean of `n` with it. Deterministic.
     ///
     /// # Panics
     /// If `values` does not have a row per entry; for 2^31 entries or more.
@@ -158,14 +158,18 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
         check::size(OP, "rows of values", self.of.num_edges(), rows);
         let map = self.edge_map(OP, value);
         let nodes = self.of.num_rows();
-        let loops = match (value, &map.incoming) {
-            (LoopValue::Mean, Some(parts)) => {
-                let incoming = Csr { parts: parts.clone(), reversed: false, rows: None, cols: None };
-                gspmm(&incoming, Message::CopyU(values.clone()), Reduce::Mean, Strategy::Auto)
-            }
-            (LoopValue::Mean, None) => Tensor::zeros([nodes, width], (&values.device(), values.dtype())),
-            (LoopValue::Kept(fill), _) => Tensor::full([nodes, width], fill, (&values.device(), values.dtype())),
-        };
+        let (device, dtype) = (values.device(), values.dtype());
+        let mut loops = Tensor::zeros([nodes, width], (&device, dtype));
+        let mut degrees = Tensor::zeros([nodes, 1], (&device, DType::F32));
+        if let Some(parts) = &map.averaged {
+            let averaged = Csr { parts: parts.clone(), reversed: false, rows: None, cols: None };
+            degrees = averaged.degrees().reshape([nodes, 1]);
+            loops = gspmm(&averaged, Message::CopyU(values.clone()), Reduce::Mean, Strategy::Auto);
+        }
+        if let LoopValue::Kept(fill) = value {
+            let missing = -degrees.clamp_max(1.0) + 1.0;
+            loops = loops + (missing * fill).cast(dtype);
+        }
         let all = if rows == 0 { loops } else { Tensor::cat(vec![values, loops], 0) };
         gather_rows(all, &RowIndex { parts: map.index.clone() })
     }
@@ -179,30 +183,104 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
                 let device = B::int_device(&self.of.topology().col_idx);
                 let num_edges = from.col_idx.len();
                 let mut index = Vec::with_capacity(to.col_idx.len());
-                let (mut incoming_ptr, mut incoming) = (vec![0], Vec::new());
+                let (mut averaged_ptr, mut averaged) = (vec![0], Vec::new());
                 for ((row, entries), (_, looped)) in from.rows().zip(to.rows()) {
                     let is_loop = |e: &usize| from.col_idx[*e] == row;
-                    let last = entries.clone().rev().find(|e| !is_mean && is_loop(e));
+                    averaged.extend(entries.clone().filter(|e| is_loop(e) != is_mean).map(|e| e as u32));
+                    averaged_ptr.push(averaged.len() as u64);
                     // Both list the other entries in the same order.
-                    let mut others = entries.filter(|e| !is_loop(e)).map(|e| e as u32);
-                    if is_mean {
-                        incoming.extend(others.clone());
-                        incoming_ptr.push(incoming.len() as u64);
-                    }
+                    let mut others = entries.filter(|e| !is_loop(e));
                     for &col in &to.col_idx[looped] {
                         let other = if col == row { None } else { others.next() };
-                        index.push(other.unwrap_or(last.unwrap_or(num_edges + row as usize) as u32));
+                        index.push(other.unwrap_or(num_edges + row as usize) as u32);
                     }
                 }
                 let index = RowIndex::<B>::new(&index, num_edges + self.of.num_rows(), &device).parts;
-                let incoming = (!incoming.is_empty()).then(|| {
-                    let (reverse_ptr, reverse_idx) = reverse_host(&incoming_ptr, &incoming, num_edges);
-                    let forward = upload::<B>(&incoming_ptr, &incoming, num_edges, &device);
+                let averaged = (!averaged.is_empty()).then(|| {
+                    let (reverse_ptr, reverse_idx) = reverse_host(&averaged_ptr, &averaged, num_edges);
+                    let forward = upload::<B>(&averaged_ptr, &averaged, num_edges, &device);
                     let reverse = upload::<B>(&reverse_ptr, &reverse_idx, self.of.num_rows(), &device);
                     Csr::<B>::from_parts(forward, reverse).parts
                 });
-                Arc::new(EdgeMap { index, incoming })
+                Arc::new(EdgeMap { index, averaged })
             })
             .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+    use burn_flex::Flex;
+
+    use super::*;
+
+    /// 0 <- {0, 1, 0}, 1 <- {}, 2 <- {0, 2, 1, 1}, 3 <- {3}
+    fn csr() -> Csr<Flex> {
+        Csr::from_host(&[0, 3, 3, 7, 8], &[0, 1, 0, 0, 2, 1, 1, 3], 4, &Default::default()).unwrap()
+    }
+
+    fn rows(csr: &Csr<Flex>) -> Vec<Vec<u32>> {
+        let host = Host::of::<Flex>(csr.topology());
+        host.rows().map(|(_, entries)| host.col_idx[entries].to_vec()).collect()
+    }
+
+    fn values(tensor: Tensor<Flex, 2>) -> Vec<f32> {
+        tensor.into_data().into_vec().unwrap()
+    }
+
+    fn column(values: [f32; 8]) -> Tensor<Flex, 2> {
+        Tensor::from_data(TensorData::new(values.to_vec(), [8, 1]), &Default::default())
+    }
+
+    #[test]
+    fn every_node_has_one_loop_behind_its_other_entries() {
+        assert_eq!(rows(&csr().with_self_loops().csr), [vec![1, 0], vec![1], vec![0, 1, 1, 2], vec![3]]);
+        assert_eq!(csr().self_loops().into_data().to_vec::<f32>().unwrap(), [2.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn the_reverse_has_the_loops_too_and_shares_the_arrays() {
+        let csr = csr();
+        let (forward, backward) = (csr.with_self_loops().csr, csr.reverse().with_self_loops().csr);
+        assert_eq!(rows(&backward), [vec![0, 2], vec![0, 1, 2, 2], vec![2], vec![3]]);
+        assert!(Arc::ptr_eq(&forward.parts, &backward.parts));
+        assert!(Arc::ptr_eq(&forward.parts, &csr.clone().with_self_loops().csr.parts));
+        assert_eq!(csr.reverse().self_loops().into_data().to_vec::<f32>().unwrap(), [2.0, 0.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn values_follow_their_entries_in_both_directions() {
+        let csr = csr();
+        let v = column([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 9.0]);
+        let looped = csr.with_self_loops();
+        let mean = values(looped.edge_values(v.clone(), LoopValue::Mean));
+        assert_eq!(mean, [2.0, 2.0, 0.0, 4.0, 6.0, 8.0, 6.0, 0.0]);
+        let kept = values(looped.edge_values(v, LoopValue::Kept(0.5)));
+        assert_eq!(kept, [2.0, 2.0, 0.5, 4.0, 6.0, 8.0, 5.0, 9.0]);
+        // Reversed: 0 <- {0, 0, 2}, 1 <- {0, 2, 2}, 2 <- {2}, 3 <- {3}
+        let v = column([1.0, 3.0, 4.0, 2.0, 6.0, 8.0, 5.0, 9.0]);
+        let looped = csr.reverse().with_self_loops();
+        // 0 <- {0, 2}, 1 <- {0, 1, 2, 2}, 2 <- {2}, 3 <- {3}
+        let mean = values(looped.edge_values(v.clone(), LoopValue::Mean));
+        assert!(mean.iter().zip([4.0, 4.0, 2.0, 16.0 / 3.0, 6.0, 8.0, 0.0, 0.0]).all(|(a, b)| (a - b).abs() < 1e-6));
+        let kept = values(looped.edge_values(v, LoopValue::Kept(0.5)));
+        assert_eq!(kept, [2.0, 4.0, 2.0, 0.5, 6.0, 8.0, 5.0, 9.0]);
+    }
+
+    #[test]
+    fn a_graph_without_edges_gets_loops() {
+        let csr = Csr::<Flex>::from_host(&[0, 0, 0], &[], 2, &Default::default()).unwrap();
+        let looped = csr.with_self_loops();
+        assert_eq!(rows(&looped.csr), [[0], [1]]);
+        let none = || Tensor::zeros([0, 3], &Default::default());
+        assert_eq!(values(looped.edge_values(none(), LoopValue::Mean)), [0.0; 6]);
+        assert_eq!(values(looped.edge_values(none(), LoopValue::Kept(2.0))), [2.0; 6]);
+    }
+
+    #[test]
+    #[should_panic(expected = "Csr::with_self_loops: csr: expected a whole adjacency of nodes with themselves")]
+    fn nodes_of_two_kinds_have_no_loops() {
+        Csr::<Flex>::from_host(&[0, 1], &[1], 2, &Default::default()).unwrap().with_self_loops();
     }
 }
