@@ -1,5 +1,6 @@
 //! Graph layers: against loops in f64 on every backend of the build, the laws of a layer, and what they refuse.
 
+mod attention;
 mod laws;
 mod layers;
 mod oracle;
