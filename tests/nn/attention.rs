@@ -1,6 +1,5 @@
 //! The attention layers against their loops.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve::nn::*;
 use graphsieve_kernels::{Dropout, GraphBackend};

@@ -177,7 +177,7 @@ pub fn appnp_is_its_definition<B: GraphBackend>(device: &B::Device) {
                 Matrix::new(spread.values.iter().zip(&x.values).map(|(a, b)| 0.8 * a + 0.2 * b).collect(), 5)
             };
             let want = (0..4).fold(x.clone(), step);
-            check("appnp", &f, conv.forward(&csr(&f, device), upload(&x, device)), &want);
+            check("appnp", &f, conv.forward(&csr::<B>(&f, device), upload(&x, device)), &want);
         }
     }
 }
