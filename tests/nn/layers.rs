@@ -19,7 +19,7 @@ impl<B: Backend> ModuleMapper<B> for Fill {
         self.0 += 1;
         let values = values_f16(self.0, tensor.shape().num_elements()).into_iter().map(|v| 0.5 * v as f32).collect();
         let data = TensorData::new::<f32, _>(values, tensor.dims());
-        Param::from_mapped_value(id, Tensor::from_data(data, &tensor.device()), mapper)
+        Param::from_mapped_value(id, Tensor::from_data(data, &tensor.device()).require_grad(), mapper)
     }
 }
 
