@@ -1,5 +1,8 @@
 //! Sparse adjacency on the device: rows are destinations, entries are sources, with the reverse beside it.
 
+mod error;
+mod self_loops;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -10,6 +13,10 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use rayon::prelude::*;
 
 use crate::node_set::{NodeSet, NodeSetParts};
+
+pub use error::CsrError;
+use self_loops::LoopParts;
+pub use self_loops::{LoopValue, SelfLoops};
 
 /// One direction of an adjacency as device arrays. `I` is the backend's integer primitive.
 #[derive(Clone, Debug)]
@@ -60,6 +67,8 @@ pub struct CsrParts<I> {
     pub forward_edge: OnceLock<I>,
     /// For every entry of `forward` its edge, where edges have an order of their own; `reverse_edge` leads there, too.
     pub edge_ids: Option<I>,
+    /// What [`Csr::with_self_loops`] and [`Csr::self_loops`] made.
+    loops: OnceLock<Arc<LoopParts<I>>>,
 }
 
 /// A sparse adjacency on a device, checked once at construction.
@@ -94,59 +103,6 @@ impl<B: Backend> fmt::Debug for Csr<B> {
         write!(f, "Csr({} x {}, {} edges)", self.num_rows(), self.num_cols(), self.num_edges())
     }
 }
-
-/// Why a CSR was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CsrError {
-    /// `row_ptr` has no element; it needs one more than there are rows.
-    NoRowPtr,
-    /// `row_ptr[0]` is not zero.
-    FirstNotZero { found: u64 },
-    /// `row_ptr` decreases after `row`.
-    Decreasing { row: usize, from: u64, to: u64 },
-    /// The last `row_ptr` is not the number of entries.
-    EdgeCount { row_ptr: u64, col_idx: usize },
-    /// A list of edges with unequal numbers of ends.
-    EdgeEnds { destinations: usize, sources: usize },
-    /// A destination id is outside the rows.
-    RowOutOfRange { edge: usize, found: u32, num_rows: usize },
-    /// A source id is outside the columns.
-    ColumnOutOfRange { edge: usize, found: u32, num_cols: usize },
-    /// More rows or columns than a 32-bit signed id can name.
-    TooManyNodes { found: usize },
-    /// A reverse that does not have the sizes of a reverse.
-    ReverseMismatch { what: &'static str, forward: usize, reverse: usize },
-}
-
-impl fmt::Display for CsrError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRowPtr => write!(f, "row_ptr: expected one element more than there are rows, found none"),
-            Self::FirstNotZero { found } => write!(f, "row_ptr[0]: expected 0, found {found}"),
-            Self::Decreasing { row, from, to } => {
-                write!(f, "row_ptr: expected values that do not decrease, found {from} then {to} at row {row}")
-            }
-            Self::EdgeCount { row_ptr, col_idx } => {
-                write!(f, "row_ptr ends at {row_ptr}: expected the number of entries, {col_idx}")
-            }
-            Self::EdgeEnds { destinations, sources } => {
-                write!(f, "edges: expected as many sources as destinations, found {sources} and {destinations}")
-            }
-            Self::RowOutOfRange { edge, found, num_rows } => {
-                write!(f, "destination of edge {edge}: expected an id below {num_rows}, found {found}")
-            }
-            Self::ColumnOutOfRange { edge, found, num_cols } => {
-                write!(f, "col_idx[{edge}]: expected an id below {num_cols}, found {found}")
-            }
-            Self::TooManyNodes { found } => write!(f, "expected fewer than 2^31 rows and columns, found {found}"),
-            Self::ReverseMismatch { what, forward, reverse } => {
-                write!(f, "reverse: expected {forward} {what}, found {reverse}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CsrError {}
 
 impl<B: Backend> Csr<B> {
     /// Uploads a CSR and its reverse, which is built here (parallel counting sort; entries keep their row order).
@@ -265,8 +221,8 @@ impl<B: Backend> Csr<B> {
         reverse: Topology<IntTensor<B>>,
         edge_ids: Option<IntTensor<B>>,
     ) -> Self {
-        let (reverse_edge, forward_edge) = Default::default();
-        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, edge_ids };
+        let (reverse_edge, forward_edge, loops) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, edge_ids, loops };
         Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
     }
 
@@ -325,6 +281,17 @@ impl<B: Backend> Csr<B> {
         self.topology().num_edges
     }
 
+    /// Entries of every row of the whole graph, f32.
+    pub fn degrees(&self) -> Tensor<B, 1> {
+        let topology = self.topology();
+        let rows = topology.num_rows;
+        let row_ptr = Tensor::<B, 1, Int>::from_primitive(topology.row_ptr.clone());
+        if rows == 0 {
+            return Tensor::zeros([0], &row_ptr.device());
+        }
+        (row_ptr.clone().narrow(0, 1, rows) - row_ptr.narrow(0, 0, rows)).float()
+    }
+
     /// Whether some nodes are left out.
     pub fn is_restricted(&self) -> bool {
         self.rows.is_some() || self.cols.is_some()
@@ -358,14 +325,11 @@ impl<B: Backend> Csr<B> {
             (_, false) => (&self.parts.reverse_edge, &self.parts.forward),
         };
         slot.get_or_init(|| {
-            let host = |t: &IntTensor<B>| -> Vec<i64> {
-                let data = Tensor::<B, 1, Int>::from_primitive(t.clone()).into_data().convert::<i64>();
-                data.into_vec().expect("i64 after convert")
-            };
             // Without entries the array has an element that stands for none.
-            let cols: Vec<u32> = host(&from.col_idx).into_iter().take(from.num_edges).map(|col| col as u32).collect();
+            let cols: Vec<u32> =
+                to_host::<B>(&from.col_idx).into_iter().take(from.num_edges).map(|col| col as u32).collect();
             let (_, entries) = group_by(&cols, from.num_cols);
-            let ids = self.parts.edge_ids.as_ref().map(host);
+            let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
             let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
             let edges = entries.into_iter().map(edge).collect();
             int_tensor::<B>(edges, from.num_edges > i32::MAX as usize, &B::int_device(&from.col_idx))
@@ -456,6 +420,12 @@ fn int_tensor<B: Backend>(values: Vec<i64>, wide: bool, device: &B::Device) -> I
         return Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive();
     }
     index_tensor::<B>(values.into_par_iter().map(|v| v as i32).collect(), device)
+}
+
+/// The values of an integer tensor.
+fn to_host<B: Backend>(values: &IntTensor<B>) -> Vec<i64> {
+    let data = Tensor::<B, 1, Int>::from_primitive(values.clone()).into_data().convert::<i64>();
+    data.into_vec().expect("i64 after convert")
 }
 
 /// Uploads 32-bit ids. No device likes a buffer of zero bytes, so an empty list becomes one unused element; sizes are

@@ -1,6 +1,6 @@
 //! What a test of a sparse graph operator needs: fixture graphs, f64 oracles, gradients and tolerances.
 //!
-//! Nothing here names a Burn type or shares code with the operators under test: a fixture is two vectors, an oracle is
+//! But for [`layer`], nothing here names a Burn type or shares code with the operators under test: a fixture is two vectors, an oracle is
 //! a loop over edges in f64, and a gradient is either a central difference of that loop or a formula checked against
 //! one. A test reads like this:
 //!
@@ -13,11 +13,13 @@
 
 pub mod fixtures;
 pub mod gradient;
+pub mod layer;
 pub mod messages;
 pub mod oracle;
 pub mod tolerance;
 
 pub use fixtures::{Fixture, Rng, fixtures, small_fixtures, values, values_f16, values_in};
 pub use gradient::{assert_gradient, central_difference, probe, weighted_sum};
+pub use layer::{LayerInput, LayerShape, assert_graph_layer_laws};
 pub use oracle::{AttendInput, Drop, GatInput, SpmmWeights, keep_all};
 pub use tolerance::{Dtype, assert_close, assert_close_at_scale, relative_error, scaled_error, tolerance};
