@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
 use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_halves};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::{Parameters, rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::weights::{ModelSpec, Weights};
@@ -145,8 +145,7 @@ pub fn stage2_input<B: GraphBackend>(
                 Error::format(&data.path, "features", "a feature file", "none", help)
             })?;
             check(data.path.clone(), features.dim())?;
-            let values = features.as_f16();
-            Ok((upload_halves(node_types, features.dim(), dtype, device, values), features.dim()))
+            Ok((upload_features(node_types, features, dtype, device), features.dim()))
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();
