@@ -6,6 +6,7 @@
 pub mod attention;
 pub mod auto_encoder;
 pub mod device_graph;
+pub mod named;
 pub mod parameters;
 pub mod reach;
 pub mod weights;

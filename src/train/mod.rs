@@ -1,5 +1,6 @@
 //! Training: the loops of both stages, run directories, checkpoints, progress.
 
+pub mod early_stopping;
 pub mod edges;
 pub mod interrupt;
 pub mod loss_rows;
