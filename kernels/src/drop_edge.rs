@@ -44,12 +44,17 @@ impl DropEdge {
     /// Unless `0 <= rate < 1`.
     pub fn new(rate: f64, seed: u64, epoch: u32, layer: u32, relation: u32) -> Option<Self> {
         assert!((0.0..1.0).contains(&rate), "DropEdge: rate: expected [0, 1), got {rate}");
+        Self::keyed(rate, seed, [epoch, layer, relation, 0])
+    }
+
+    /// The decision that `counter` names among those of `seed`; `None` when nothing is dropped.
+    pub(crate) fn keyed(rate: f64, seed: u64, counter: [u32; 4]) -> Option<Self> {
         // At least one hash value is kept, so that a rate just below one is not "drop everything".
         let threshold = ((1.0 - rate) * 4_294_967_296.0).round();
         if threshold >= 4_294_967_296.0 {
             return None;
         }
-        let [key0, key1, ..] = philox4x32([epoch, layer, relation, 0], [seed as u32, (seed >> 32) as u32]);
+        let [key0, key1, ..] = philox4x32(counter, [seed as u32, (seed >> 32) as u32]);
         Some(Self { key0, key1, threshold: (threshold as u32).max(1), row_base: 0, col_base: 0, reversed: false })
     }
 
@@ -162,9 +167,10 @@ pub(crate) fn keeps(key: &DropEdgeKey, row: u32, col: u32, #[comptime] mode: Dro
     }
 }
 
+/// [`mix`] on the device.
 #[cfg(feature = "cube")]
 #[cube]
-fn mix_cube(a: u32, b: u32) -> u32 {
+pub(crate) fn mix_cube(a: u32, b: u32) -> u32 {
     let mut h = a * 0x9E3779B1u32;
     h ^= h >> 16u32;
     h = (h + b) * 0x85EBCA6Bu32;

@@ -17,6 +17,7 @@
 //! | [`select_rows`] | rows of one [`NodeSet`] out of a matrix over another | the matrix |
 //! | [`combine`] | `activation(scale (sum of matrices + bias))` in one pass | matrices, bias |
 //! | [`normalise_rows`] | rows of length one | the matrix |
+//! | [`dropout`] | elements set to zero at random, the others scaled | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
 //! | [`bce_with_logits_sum`] | sum of cross-entropies of logits and targets | logits |
 //! | [`smoothness_sum`] | weighted sum of squared differences of scores at the ends of edges | logits |
@@ -50,6 +51,7 @@ mod combine;
 mod csr;
 pub mod device;
 mod drop_edge;
+mod dropout;
 mod edge_softmax;
 mod flex;
 mod gat;
@@ -81,6 +83,7 @@ pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError};
 pub use drop_edge::DropEdge;
+pub use dropout::{Dropout, DropoutBackend, dropout};
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
 pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use gather::{GatherBackend, gather_rows};
@@ -115,6 +118,7 @@ pub trait GraphBackend:
     + LinearBackend
     + CombineBackend
     + NormaliseBackend
+    + DropoutBackend
     + LossBackend
     + SumBackend
     + SegmentsBackend
@@ -135,6 +139,7 @@ impl<B> GraphBackend for B where
         + LinearBackend
         + CombineBackend
         + NormaliseBackend
+        + DropoutBackend
         + LossBackend
         + SumBackend
         + SegmentsBackend

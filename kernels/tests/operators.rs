@@ -47,6 +47,7 @@ on_every_backend!(
     gat_in_half_precision_stays_within_the_bound,
     gat_survives_huge_scores,
     gat_equals_edge_softmax_then_spmm,
+    dropout_matches_the_oracle,
     pair_dot_matches_the_oracle,
     gather_matches_the_oracle,
     linear_matches_the_oracle_for_every_shape,

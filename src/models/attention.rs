@@ -186,6 +186,7 @@ impl<'a, B: GraphBackend> Source<'a, B> {
             drop_edge: self.pass.drop_of(self.graph, self.layer, relation),
             chunk_rows: self.pass.chunk_rows,
             recompute: self.pass.recompute,
+            ..GatConfig::default()
         }
     }
 }

@@ -3,7 +3,8 @@
 use cubecl::prelude::*;
 
 use super::kernel::{GatShape, filled, heads_of_slots, leaky_relu, of_head, shared_vectors, zeros};
-use crate::drop_edge::{DropEdgeKey, keeps};
+use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::dropout::kernel::{DropoutKey, edge_factor};
 use crate::walk::{
     Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, lane_sum, result_of, row_of, team_rank,
     team_sum, team_sum_scalar, work_step,
@@ -127,6 +128,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     position: &Array<i32>,
     col_position: &Array<i32>,
     drop: &DropEdgeKey,
+    attention_dropout: &DropoutKey,
     slope: f32,
     g_stride: usize,
     h_stride: usize,
@@ -180,6 +182,11 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 let kept = kept && at >= 0i32;
                 any_kept = any_kept || kept;
                 let i = usize::cast_from(select(kept, at, 0i32));
+                let mut gathers = kept;
+                let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
+                if drops {
+                    gathers = false.runtime();
+                }
                 let mut weights = filled(0.0f32, heads);
                 if kept {
                     #[unroll]
@@ -187,14 +194,20 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                         let z = dst_score[i * dst_columns + dst_first + h] + own_score[h];
                         let alpha = (leaky_relu(z, slope) - log_sum_exp[i * heads + h]).exp();
                         centres[h] += alpha * select(z > 0.0f32, 1.0f32, slope) * centre[i * heads + h];
-                        weights[h] = select(z > 0.0f32, alpha, -alpha);
+                        let mut weight = alpha;
+                        if drops {
+                            weight *=
+                                edge_factor(attention_dropout, row as u32, col, h, heads, shape.attention_dropout);
+                            gathers = gathers || weight > 0.0f32;
+                        }
+                        weights[h] = select(z > 0.0f32, weight, -weight);
                     }
                 }
                 add_rows::<F, N>(
                     g,
                     g_stride,
                     vectors,
-                    kept,
+                    gathers,
                     i,
                     &weights,
                     &head,

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::csr::View;
 use crate::drop_edge::DropEdge;
+use crate::dropout::Dropout;
 use crate::flex::{self, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
 use crate::head::HeadBackend;
 use crate::rows::{EDGES_PER_BLOCK, exp_all, exp_weights, zeroed};
@@ -110,6 +111,38 @@ fn positive_share(weights: &[f32], scores: &[f32], share: &mut Vec<f32>) {
     share.extend(weights.iter().zip(scores).map(|(&w, &z)| if z > 0.0 { w } else { 0.0 }));
 }
 
+/// The factors of dropout on the weights of the entries of a row, or nothing where none is dropped.
+struct Factors {
+    dropout: Option<Dropout>,
+    /// By head.
+    factors: Vec<Vec<f32>>,
+}
+
+impl Factors {
+    fn new(dropout: Option<Dropout>, heads: usize) -> Self {
+        Self { dropout, factors: vec![Vec::new(); heads] }
+    }
+
+    /// Those of the entries of `row` in the columns `cols`, both by node.
+    fn of_row(&mut self, row: usize, cols: &[u32]) {
+        let (Some(dropout), heads) = (self.dropout, self.factors.len()) else { return };
+        for (head, factors) in self.factors.iter_mut().enumerate() {
+            factors.clear();
+            factors.extend(cols.iter().map(|&col| dropout.edge_factor(row as u32, col, head, heads)));
+        }
+    }
+
+    fn of(&self, head: usize, entry: usize) -> f32 {
+        self.factors[head].get(entry).map_or(1.0, |&factor| factor)
+    }
+
+    fn apply(&self, head: usize, weights: &mut [f32]) {
+        if self.dropout.is_some() {
+            weights.iter_mut().zip(&self.factors[head]).for_each(|(weight, factor)| *weight *= factor);
+        }
+    }
+}
+
 fn forward<E: Storage>(
     view: &View<FlexTensor>,
     h_src: &FlexTensor,
@@ -144,9 +177,11 @@ fn forward<E: Storage>(
             let (mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width]);
             let (mut sources, mut scores) = (Vec::new(), Vec::new());
             let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
+            let mut factors = Factors::new(args.attention_dropout, heads);
             for (r, out_row) in out.chunks_mut(width).enumerate() {
                 let i = task * block + r;
                 walker.sources(walker.node(i), &mut sources);
+                factors.of_row(walker.node(i), &sources);
                 walker.locate(&mut sources);
                 acc.fill(0.0);
                 acc_positive.fill(0.0);
@@ -164,7 +199,9 @@ fn forward<E: Storage>(
                     if let Some((_, mass)) = &mut positive {
                         positive_share(&weights[h], &scores, &mut share[h]);
                         mass[r * heads + h] = share[h].iter().sum();
+                        factors.apply(h, &mut share[h]);
                     }
+                    factors.apply(h, &mut weights[h]);
                 }
                 // All heads of a run of edges before the next run: the rows are in L1 then.
                 for run in runs(sources.len()) {
@@ -216,7 +253,8 @@ fn score_gradient(
     ds
 }
 
-/// `dt_j = <sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i` with `l_ij` the slope of the leaky ReLU: two sums of rows
+/// `dt_j = <sum_i f_ij a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i` with `l_ij` the slope of the leaky ReLU and `f_ij` the
+/// factor of dropout: two sums of rows
 /// instead of a product per edge.
 fn backward<E: Storage>(
     reverse: &View<FlexTensor>,
@@ -249,12 +287,14 @@ fn backward<E: Storage>(
         let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
         let (mut targets, mut scores, mut score_gradient) = (Vec::new(), Vec::new(), vec![0f32; heads]);
         let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
+        let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
         for (r, row) in dt.chunks_mut(columns).enumerate() {
             let j = task * block + r;
             walker.sources(walker.node(j), &mut targets);
             if targets.is_empty() {
                 continue;
             }
+            factors.of_row(walker.node(j), &targets);
             walker.locate(&mut targets);
             E::widen(&hs[j * width..(j + 1) * width], &mut own);
             acc.fill(0.0);
@@ -272,6 +312,8 @@ fn backward<E: Storage>(
                 positive_share(&weights[h], &scores, &mut share[h]);
                 let terms = targets.iter().zip(weights[h].iter().zip(&share[h]));
                 score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * centre[at(i)]).sum::<f32>();
+                factors.apply(h, &mut weights[h]);
+                factors.apply(h, &mut share[h]);
             }
             for run in runs(targets.len()) {
                 for h in 0..heads {
@@ -305,7 +347,7 @@ fn backward<E: Storage>(
 /// Rows whose contributions are added up before those of all tasks are: enough that the sums of tasks cost nothing.
 const ROWS_PER_SUM: usize = 256;
 
-/// `dv_0 = sum_i (sum_j dz_ij) x_i`, `dv_1 = sum_ij dz_ij x_j` with `dz_ij = a_ij l_ij (<g_i, x_j> - <g_i, y_i>)`.
+/// `dv_0 = sum_i (sum_j dz_ij) x_i`, `dv_1 = sum_ij dz_ij x_j` with `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)`.
 fn vector_gradient<E: Storage>(
     view: &View<FlexTensor>,
     g: &FlexTensor,
@@ -324,9 +366,11 @@ fn vector_gradient<E: Storage>(
         let (to_dst, to_src) = sums.split_at_mut(width);
         let (mut own, mut wide) = (vec![0f32; width], vec![0f32; width]);
         let (mut sources, mut weights, mut products) = (Vec::new(), Vec::new(), Vec::new());
+        let mut factors = Factors::new(args.attention_dropout, 1);
         for (i, &own_log) in lse.iter().enumerate().skip(first).take(ROWS_PER_SUM) {
             let node = walker.node(i);
             walker.sources(node, &mut sources);
+            factors.of_row(node, &sources);
             walker.locate(&mut sources);
             if sources.is_empty() {
                 continue;
@@ -346,7 +390,7 @@ fn vector_gradient<E: Storage>(
                 E::dot_rows(&mut products[run.clone()], &own, x_src, width, 0, ids);
                 for (k, &j) in run.clone().zip(ids) {
                     let slope = if score(j) > 0.0 { 1.0 } else { args.negative_slope };
-                    weights[k] *= slope * (products[k] - centre);
+                    weights[k] *= slope * (factors.of(0, k) * products[k] - centre);
                     ds += weights[k];
                 }
                 E::add_rows(to_src, x_src, width, 0, ids, &weights[run]);

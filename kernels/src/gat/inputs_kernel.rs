@@ -3,14 +3,15 @@
 use cubecl::prelude::*;
 
 use super::kernel::{GatShape, leaky_relu, zeros};
-use crate::drop_edge::{DropEdgeKey, keeps};
+use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::dropout::kernel::{DropoutKey, edge_factor};
 use crate::walk::{Walk, col_of, first_work, id_at, in_reach, lane_sum, result_of, row_of, team_rank, work_step};
 
 /// Rows of sources that are on their way at a time.
 const IN_FLIGHT: usize = 4;
 
 /// `dv_0 = sum_i (sum_j dz_ij) x_i` and `dv_1 = sum_ij dz_ij x_j` over the rows of a plane, with
-/// `dz_ij = a_ij l_ij (<g_i, x_j> - <g_i, y_i>)` and `l_ij` the slope of the leaky ReLU. `partial` has two rows of `vectors`
+/// `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)` and `l_ij` the slope of the leaky ReLU. `partial` has two rows of `vectors`
 /// per plane, from plane `first_partial` on. Planes of a team take stripes of a row: all of it is sums.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
@@ -28,6 +29,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     position: &Array<i32>,
     col_position: &Array<i32>,
     drop: &DropEdgeKey,
+    attention_dropout: &DropoutKey,
     slope: f32,
     g_stride: usize,
     src_stride: usize,
@@ -46,6 +48,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
 ) {
     let lane = UNIT_POS_X as usize;
     let unroll = comptime!(if shape.slots >= IN_FLIGHT { 1usize } else { IN_FLIGHT / shape.slots });
+    let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
     let mut to_dst = zeros::<N>(shape.slots);
     let mut to_src = zeros::<N>(shape.slots);
     let mut work = first_work(start, walk);
@@ -85,7 +88,12 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 let kept = kept && at >= 0i32;
                 let j = usize::cast_from(select(kept, at, 0i32));
                 let mut weight = 0.0f32;
+                let mut factor = 1.0f32;
                 if kept {
+                    if drops {
+                        factor =
+                            edge_factor(attention_dropout, row as u32, col, 0usize, 1usize, shape.attention_dropout);
+                    }
                     let z = own_score + src_score[j * src_columns + src_first];
                     weight = (leaky_relu(z, slope) - own_log).exp() * select(z > 0.0f32, 1.0f32, slope);
                 }
@@ -95,6 +103,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                     let mut bits = ballot[word];
                     while bits != 0u32 {
                         let mut weights = Array::<f32>::new(unroll);
+                        let mut factors = Array::<f32>::new(unroll);
                         let mut values = Array::<Vector<f32, N>>::new(comptime!(unroll * shape.slots));
                         let mut from = 0u32;
                         #[unroll]
@@ -106,6 +115,9 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                             let source = from + comptime!(word as u32 * 32u32);
                             let source_row = plane_shuffle(j as u32, source) as usize * src_stride;
                             weights[u] = select(present, plane_shuffle(weight, source), 0.0f32);
+                            if drops {
+                                factors[u] = plane_shuffle(factor, source);
+                            }
                             #[unroll]
                             for slot in 0..shape.slots {
                                 let c = slot * walk.plane + lane;
@@ -121,7 +133,11 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                             for slot in 0..shape.slots {
                                 product += lane_sum(gradient[slot] * values[u * shape.slots + slot]);
                             }
-                            let dz = weights[u] * (plane_sum(product) - centre);
+                            let mut through = plane_sum(product);
+                            if drops {
+                                through *= factors[u];
+                            }
+                            let dz = weights[u] * (through - centre);
                             score_gradient += dz;
                             #[unroll]
                             for slot in 0..shape.slots {

@@ -4,6 +4,7 @@
 use cubecl::prelude::*;
 
 use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::dropout::kernel::{DropoutKey, edge_factor};
 use crate::walk::{
     Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, result_of, row_of, team_max, team_rank,
     team_sum, team_sum_scalar, work_step,
@@ -25,6 +26,8 @@ pub(crate) struct GatShape {
     pub onto_features: bool,
     pub onto_score: bool,
     pub drop: DropMode,
+    /// Dropout of weights after the softmax.
+    pub attention_dropout: DropMode,
 }
 
 #[cube]
@@ -99,6 +102,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     position: &Array<i32>,
     col_position: &Array<i32>,
     drop: &DropEdgeKey,
+    attention_dropout: &DropoutKey,
     slope: f32,
     h_stride: usize,
     dst_columns: usize,
@@ -147,6 +151,11 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 let at = col_of(col, kept, col_position, walk);
                 let kept = kept && at >= 0i32;
                 let j = usize::cast_from(select(kept, at, 0i32));
+                let mut gathers = kept;
+                let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
+                if drops {
+                    gathers = false.runtime();
+                }
                 let mut weights = Array::<f32>::new(heads);
                 let mut rescale = Array::<f32>::new(heads);
                 #[unroll]
@@ -161,6 +170,13 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     mass[h] = mass[h] * rescale[h] + weight;
                     if shape.second {
                         mass_of_positive[h] = mass_of_positive[h] * rescale[h] + select(z > 0.0f32, weight, 0.0f32);
+                    }
+                    let mut weight = weight;
+                    if drops {
+                        weight *= edge_factor(attention_dropout, row as u32, col, h, heads, shape.attention_dropout);
+                        gathers = gathers || weight > 0.0f32;
+                    }
+                    if shape.second {
                         // One number for both sums: its sign says whether the score is positive.
                         weights[h] = select(z > 0.0f32, weight, -weight);
                     } else {
@@ -179,7 +195,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     h_src,
                     h_stride,
                     vectors,
-                    kept,
+                    gathers,
                     j,
                     &weights,
                     &head,

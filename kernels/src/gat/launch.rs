@@ -14,6 +14,8 @@ use super::kernel::{GatShape, gat_forward_kernel};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::csr::View;
 use crate::drop_edge::{DropEdge, DropEdgeKey, DropMode};
+use crate::dropout::Dropout;
+use crate::dropout::kernel::DropoutKey;
 use crate::head::column_sums;
 use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
 use crate::walk::{Sweep, padded_bytes, sweeps};
@@ -52,7 +54,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let shape = GatShape {
             second: result.positive.is_some(),
             whole: dst.whole,
-            ..shape(&geometry, &args, width / v, &args.drop_edge)
+            ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
         };
         let handed = handed_bytes(args.heads);
         for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
@@ -78,6 +80,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     sweep.position.into_array_arg(),
                     sweep.col_position.into_array_arg(),
                     DropEdgeKey::launch(&args.drop_edge),
+                    DropoutKey::launch(&args.attention_dropout),
                     args.negative_slope,
                     h_src.stride / v,
                     dst.matrix.meta.shape()[1],
@@ -179,12 +182,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let through_score = attention_src.is_some();
         let attention_src = attention_src.map_or_else(|| dt.tensor.clone(), f32_vector);
         let drop = args.drop_edge.map(DropEdge::reverse);
+        let dropout = args.attention_dropout.map(Dropout::reverse);
         let shape = GatShape {
             second: targets.features,
             through_score,
             onto_features,
             onto_score,
-            ..shape(&geometry, &args, width / v, &drop)
+            ..shape(&geometry, &args, width / v, &drop, &dropout)
         };
         let handed = handed_bytes(args.heads);
         for sweep in
@@ -213,6 +217,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     sweep.position.into_array_arg(),
                     sweep.col_position.into_array_arg(),
                     DropEdgeKey::launch(&drop),
+                    DropoutKey::launch(&dropout),
                     args.negative_slope,
                     g.stride / v,
                     h_src.stride / v,
@@ -251,7 +256,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let (dst, src) = (inputs.dst_score.map(f32_vector), inputs.src_score.map(f32_vector));
         let geometry = PlanePerRow::of(&forward.out.client);
         let v = geometry.vector_width(width, &[&g, &x_src, &x_dst]);
-        let shape = GatShape { whole: dst.whole, ..shape(&geometry, &args, width / v, &args.drop_edge) };
+        let shape = GatShape {
+            whole: dst.whole,
+            ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
+        };
         let sweeps: Vec<_> = (sweeps(view, None, padded_bytes(width, &forward.out), args.drop_edge.is_some())
             .into_iter())
         .map(|sweep| {
@@ -288,6 +296,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     sweep.position.into_array_arg(),
                     sweep.col_position.into_array_arg(),
                     DropEdgeKey::launch(&args.drop_edge),
+                    DropoutKey::launch(&args.attention_dropout),
                     args.negative_slope,
                     g.stride / v,
                     x_src.stride / v,
@@ -322,7 +331,13 @@ fn handed_bytes(heads: usize) -> usize {
     if heads == 1 { 0 } else { 2 * heads * size_of::<f32>() }
 }
 
-fn shape(geometry: &PlanePerRow, args: &GatArgs, vectors: usize, drop_edge: &Option<DropEdge>) -> GatShape {
+fn shape(
+    geometry: &PlanePerRow,
+    args: &GatArgs,
+    vectors: usize,
+    drop_edge: &Option<DropEdge>,
+    attention_dropout: &Option<Dropout>,
+) -> GatShape {
     GatShape {
         heads: args.heads,
         slots: geometry.slots(vectors),
@@ -332,5 +347,6 @@ fn shape(geometry: &PlanePerRow, args: &GatArgs, vectors: usize, drop_edge: &Opt
         onto_features: false,
         onto_score: false,
         drop: DropMode::of(drop_edge),
+        attention_dropout: DropMode::of(&attention_dropout.map(|dropout| dropout.key)),
     }
 }

@@ -18,7 +18,7 @@ use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::csr::{Csr, View};
 use crate::head::HeadBackend;
-use crate::{DropEdge, check};
+use crate::{DropEdge, Dropout, check};
 
 pub use inputs::{Inputs, attend_inputs};
 
@@ -29,6 +29,9 @@ pub struct GatConfig {
     pub negative_slope: f32,
     /// Edges left out before the softmax. Default: none.
     pub drop_edge: Option<DropEdge>,
+    /// Attention weights `a_ij` left out of the sum after the softmax, for every head on its own; the others are scaled.
+    /// Default: none.
+    pub attention_dropout: Option<Dropout>,
     /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
     pub chunk_rows: Option<usize>,
     /// Whether the backward pass repeats the forward pass instead of keeping its results: two matrices of the size of
@@ -38,7 +41,7 @@ pub struct GatConfig {
 
 impl Default for GatConfig {
     fn default() -> Self {
-        Self { negative_slope: 0.2, drop_edge: None, chunk_rows: None, recompute: false }
+        Self { negative_slope: 0.2, drop_edge: None, attention_dropout: None, chunk_rows: None, recompute: false }
     }
 }
 
@@ -48,14 +51,15 @@ pub struct GatArgs {
     pub heads: usize,
     pub negative_slope: f32,
     pub drop_edge: Option<DropEdge>,
+    pub attention_dropout: Option<Dropout>,
     pub chunk_rows: Option<usize>,
     pub recompute: bool,
 }
 
 impl GatArgs {
     fn new(heads: usize, config: &GatConfig) -> Self {
-        let GatConfig { negative_slope, drop_edge, chunk_rows, recompute } = *config;
-        Self { heads, negative_slope, drop_edge, chunk_rows, recompute }
+        let GatConfig { negative_slope, drop_edge, attention_dropout, chunk_rows, recompute } = *config;
+        Self { heads, negative_slope, drop_edge, attention_dropout, chunk_rows, recompute }
     }
 }
 
@@ -218,8 +222,10 @@ pub trait GatBackend: HeadBackend {
 /// ```text
 /// e_ij = leaky_relu(<attention_dst, h_dst_i> + <attention_src, h_src_j>)
 /// a_ij = exp(e_ij) / sum_k exp(e_ik)
-/// y_i  = sum_j a_ij h_src_j
+/// y_i  = sum_j f_ij a_ij h_src_j
 /// ```
+///
+/// with `f_ij` the factor of [`GatConfig::attention_dropout`], 1 without it.
 ///
 /// One pass over the edges computes scores, a running softmax and the weighted sum: no logit, weight or message is ever
 /// stored per edge. A row without kept edges gives zeros.
@@ -230,9 +236,9 @@ pub trait GatBackend: HeadBackend {
 /// `[num_rows, heads * channels]` in the dtype of `h_src`. Scores and sums are f32.
 ///
 /// # Gradient
-/// With `c_i = <g_i, y_i>`, `p_ij = <g_i, h_src_j>`: `dz_ij = a_ij (p_ij - c_i) leaky_relu'(z_ij)`,
-/// `dh_src_j = sum_i a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One reverse pass
-/// gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (p_ij - c_i) = 0`, it equals
+/// With `c_i = <g_i, y_i>`, `p_ij = <g_i, h_src_j>`: `dz_ij = a_ij (f_ij p_ij - c_i) leaky_relu'(z_ij)`,
+/// `dh_src_j = sum_i f_ij a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One reverse pass
+/// gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (f_ij p_ij - c_i) = 0`, it equals
 /// `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward pass saves;
 /// and `sum_i dz_ij` needs no product per edge: it is that of `h_src_j` with two weighted sums of `g_i`.
 /// Saved: both feature matrices, the result, `y+`, and four values per row and head ([`GatConfig::recompute`] saves the

@@ -120,7 +120,7 @@ fn absolute(x: &[f64]) -> Vec<f64> {
 /// Gradients of [`attend`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttendGrad {
-    /// `[num_cols, H * D]`: `sum_i alpha_ij g_i`.
+    /// `[num_cols, H * D]`: `sum_i f_ij alpha_ij g_i`.
     pub values: Vec<f64>,
     /// `[num_rows, H]`: `ds_i = sum_j dz_ij`.
     pub score_dst: Vec<f64>,
@@ -128,7 +128,7 @@ pub struct AttendGrad {
     pub score_src: Vec<f64>,
 }
 
-/// `p_ij = <g_i, values_j>`, `de_ij = alpha_ij (p_ij - sum_k alpha_ik p_ik)`, `dz_ij = de_ij` (times the slope where
+/// `p_ij = f_ij <g_i, values_j>`, `de_ij = alpha_ij (p_ij - sum_k alpha_ik p_ik)`, `dz_ij = de_ij` (times the slope where
 /// z is not positive), summed as in [`AttendGrad`]; `grad` is `[num_rows, H * D]`.
 pub fn attend_grad(f: &Fixture, input: &AttendInput, kept: &[bool], grad: &[f64]) -> AttendGrad {
     attend_backward(f, input, &attend(f, input, kept).alpha, kept, input.values, grad, -1.0)
@@ -155,8 +155,9 @@ fn attend_backward(
     for (e, i, j) in kept_edges(f, kept) {
         for h in 0..heads {
             let g = &grad[(i * heads + h) * channels..][..channels];
-            p[e * heads + h] = dot(g, &values[(j * heads + h) * channels..][..channels]);
-            add_scaled(&mut d_values[(j * heads + h) * channels..][..channels], alpha[e * heads + h], g);
+            let factor = input.factor(e * heads + h);
+            p[e * heads + h] = factor * dot(g, &values[(j * heads + h) * channels..][..channels]);
+            add_scaled(&mut d_values[(j * heads + h) * channels..][..channels], factor * alpha[e * heads + h], g);
         }
     }
     let de = softmax_backward(f, alpha, heads, &p, sign);
@@ -175,7 +176,7 @@ fn attend_backward(
 /// Gradients of [`gat`](super::oracle::gat), with ds and dt those of [`AttendGrad`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatGrad {
-    /// `dh_src_j = sum_i alpha_ij g_i + dt_j att_src`.
+    /// `dh_src_j = sum_i f_ij alpha_ij g_i + dt_j att_src`.
     pub h_src: Vec<f64>,
     /// `dh_dst_i = ds_i att_dst`.
     pub h_dst: Vec<f64>,
@@ -266,7 +267,7 @@ pub fn linear_grad(
 mod tests {
     use super::*;
     use crate::testing::fixtures::{small_fixtures, values};
-    use crate::testing::oracle::{Drop, gat, gather, head_dot, keep_all, linear, pair_dot, spmm};
+    use crate::testing::oracle::{Drop, attention_factors, gat, gather, head_dot, keep_all, linear, pair_dot, spmm};
 
     /// Every small fixture, with all edges and with about a third of them dropped.
     fn masked_fixtures() -> impl Iterator<Item = (Fixture, Vec<bool>)> {
@@ -291,13 +292,19 @@ mod tests {
         SpmmWeights { dst_scale: Some(&x[1]), src_scale: Some(&x[2]), edge_weight: Some(&x[3]) }
     }
 
-    fn attend_input(x: &[Vec<f64>]) -> AttendInput<'_> {
-        AttendInput { values: &x[0], score_dst: &x[1], score_src: &x[2], heads: 2, channels: 3, slope: 0.2 }
+    fn attend_input<'a>(x: &'a [Vec<f64>], factors: &'a [f64]) -> AttendInput<'a> {
+        let (values, score_dst, score_src) = (&x[0], &x[1], &x[2]);
+        AttendInput { values, score_dst, score_src, heads: 2, channels: 3, slope: 0.2, factors: Some(factors) }
     }
 
-    fn gat_input(x: &[Vec<f64>]) -> GatInput<'_> {
+    fn gat_input<'a>(x: &'a [Vec<f64>], factors: &'a [f64]) -> GatInput<'a> {
         let (h_src, h_dst, att_src, att_dst) = (&x[0], &x[1], &x[2], &x[3]);
-        GatInput { h_src, h_dst, att_src, att_dst, heads: 2, channels: 3, slope: 0.2 }
+        GatInput { h_src, h_dst, att_src, att_dst, heads: 2, channels: 3, slope: 0.2, factors: Some(factors) }
+    }
+
+    /// Factors of the attention of two heads, some of which are 0.
+    fn some_factors(f: &Fixture) -> Vec<f64> {
+        attention_factors(f, &Drop::new(3, 0.6), 2)
     }
 
     #[test]
@@ -348,10 +355,11 @@ mod tests {
     fn attend_gradients_match_differences() {
         for (f, kept) in masked_fixtures() {
             let sizes = [f.num_cols * 6, f.num_rows * 2, f.num_cols * 2];
-            let inputs = inputs_off_the_kink(&sizes, |x| attend_input(x).sums(&f));
+            let factors = some_factors(&f);
+            let inputs = inputs_off_the_kink(&sizes, |x| attend_input(x, &factors).sums(&f));
             let grad = probe(f.num_rows * 6);
-            let loss = |x: &[Vec<f64>]| weighted_sum(&attend(&f, &attend_input(x), &kept).out, &grad);
-            let d = attend_grad(&f, &attend_input(&inputs), &kept, &grad);
+            let loss = |x: &[Vec<f64>]| weighted_sum(&attend(&f, &attend_input(x, &factors), &kept).out, &grad);
+            let d = attend_grad(&f, &attend_input(&inputs, &factors), &kept, &grad);
             for (which, d) in [d.values, d.score_dst, d.score_src].iter().enumerate() {
                 assert_gradient(&f.name, loss, &inputs, which, d);
             }
@@ -361,11 +369,15 @@ mod tests {
     #[test]
     fn gat_gradients_match_differences() {
         for (f, kept) in masked_fixtures() {
-            let sums = |x: &[Vec<f64>]| gat_input(x).attend_input(&gat_input(x).scores()).sums(&f);
+            let factors = some_factors(&f);
+            let sums = |x: &[Vec<f64>]| {
+                let input = gat_input(x, &factors);
+                input.attend_input(&input.scores()).sums(&f)
+            };
             let inputs = inputs_off_the_kink(&[f.num_cols * 6, f.num_rows * 6, 6, 6], sums);
             let grad = probe(f.num_rows * 6);
-            let loss = |x: &[Vec<f64>]| weighted_sum(&gat(&f, &gat_input(x), &kept).out, &grad);
-            let d = gat_grad(&f, &gat_input(&inputs), &kept, &grad);
+            let loss = |x: &[Vec<f64>]| weighted_sum(&gat(&f, &gat_input(x, &factors), &kept).out, &grad);
+            let d = gat_grad(&f, &gat_input(&inputs, &factors), &kept, &grad);
             for (which, d) in [d.h_src, d.h_dst, d.att_src, d.att_dst].iter().enumerate() {
                 assert_gradient(&f.name, loss, &inputs, which, d);
             }
@@ -405,7 +417,8 @@ mod tests {
         let bounded = |(m, d): (&Vec<f64>, &Vec<f64>)| m.iter().zip(d).all(|(m, d)| *m >= d.abs() - 1e-12);
         for (f, kept) in masked_fixtures() {
             let inputs = random_inputs(1, &[f.num_cols * 6, f.num_rows * 6, 6, 6]);
-            let (input, grad) = (gat_input(&inputs), probe(f.num_rows * 6));
+            let factors = some_factors(&f);
+            let (input, grad) = (gat_input(&inputs, &factors), probe(f.num_rows * 6));
             let (d, m) = (gat_grad(&f, &input, &kept, &grad), gat_grad_magnitude(&f, &input, &kept, &grad));
             let pairs =
                 [(&m.h_src, &d.h_src), (&m.h_dst, &d.h_dst), (&m.att_src, &d.att_src), (&m.att_dst, &d.att_dst)];

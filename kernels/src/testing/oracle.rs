@@ -47,6 +47,14 @@ impl Drop {
     }
 }
 
+/// The factors of dropout on attention `[E, H]`: head `h` of an edge is column `src * H + h` of row `dst`.
+pub fn attention_factors(f: &Fixture, drop: &Drop, heads: usize) -> Vec<f64> {
+    let scale = 32f64.exp2() / f64::from(drop.threshold);
+    let kept = |i: usize, j: usize, h: usize| drop.keep(i as u32, (j * heads + h) as u32);
+    let of_edge = |(_, i, j)| (0..heads).map(move |h| if kept(i, j, h) { scale } else { 0.0 });
+    f.edges().flat_map(of_edge).collect()
+}
+
 /// The mask `[E]` that drops nothing.
 pub fn keep_all(f: &Fixture) -> Vec<bool> {
     vec![true; f.num_edges()]
@@ -144,9 +152,16 @@ pub struct AttendInput<'a> {
     pub channels: usize,
     /// Slope of the leaky ReLU below zero.
     pub slope: f64,
+    /// Factors of the attention after the softmax `[E, H]`; an absent one is 1.
+    pub factors: Option<&'a [f64]>,
 }
 
 impl AttendInput<'_> {
+    /// The factor of attention `k`, which is that of edge `k / H` and head `k % H`.
+    pub(super) fn factor(&self, k: usize) -> f64 {
+        self.factors.map_or(1.0, |factors| factors[k])
+    }
+
     /// `z_ij = s_i + t_j` `[E, H]`, the logits before the leaky ReLU.
     pub fn sums(&self, f: &Fixture) -> Vec<f64> {
         let width = self.heads * self.channels;
@@ -172,7 +187,7 @@ pub struct Attention {
 }
 
 /// Graph attention on given scores: `e_ij = leaky_relu(s_i + t_j)`, `alpha = edge_softmax(e)`,
-/// `out_i = sum_j alpha_ij values_j`, each head on its own D channels.
+/// `out_i = sum_j f_ij alpha_ij values_j`, each head on its own D channels.
 pub fn attend(f: &Fixture, input: &AttendInput, kept: &[bool]) -> Attention {
     let (heads, channels) = (input.heads, input.channels);
     let logits: Vec<f64> = input.sums(f).iter().map(|&z| if z > 0.0 { z } else { input.slope * z }).collect();
@@ -181,7 +196,8 @@ pub fn attend(f: &Fixture, input: &AttendInput, kept: &[bool]) -> Attention {
     for (e, i, j) in kept_edges(f, kept) {
         for h in 0..heads {
             let value = &input.values[(j * heads + h) * channels..][..channels];
-            add_scaled(&mut out[(i * heads + h) * channels..][..channels], alpha[e * heads + h], value);
+            let weight = input.factor(e * heads + h) * alpha[e * heads + h];
+            add_scaled(&mut out[(i * heads + h) * channels..][..channels], weight, value);
         }
     }
     Attention { out, lse: log_sum_exp(f, &logits, heads, kept), alpha }
@@ -204,6 +220,8 @@ pub struct GatInput<'a> {
     pub channels: usize,
     /// Slope of the leaky ReLU below zero.
     pub slope: f64,
+    /// Factors of the attention after the softmax `[E, H]`; an absent one is 1.
+    pub factors: Option<&'a [f64]>,
 }
 
 impl<'a> GatInput<'a> {
@@ -215,8 +233,8 @@ impl<'a> GatInput<'a> {
 
     /// The same layer with its scores computed by [`GatInput::scores`].
     pub fn attend_input(&self, (score_dst, score_src): &'a (Vec<f64>, Vec<f64>)) -> AttendInput<'a> {
-        let GatInput { heads, channels, slope, .. } = *self;
-        AttendInput { values: self.h_src, score_dst, score_src, heads, channels, slope }
+        let GatInput { heads, channels, slope, factors, .. } = *self;
+        AttendInput { values: self.h_src, score_dst, score_src, heads, channels, slope, factors }
     }
 }
 
@@ -363,7 +381,7 @@ mod tests {
         let (score_dst, score_src) = ([0.0, 0.0, -9.0], [-2.0 * 2f64.ln(), 3f64.ln()]);
         let (values, slope) = ([7.0, 14.0], 0.5);
         let (score_dst, score_src) = (&score_dst, &score_src);
-        let input = AttendInput { values: &values, score_dst, score_src, heads: 1, channels: 1, slope };
+        let input = AttendInput { values: &values, score_dst, score_src, heads: 1, channels: 1, slope, factors: None };
         let close = |got: &[f64], want: &[f64]| got.iter().zip(want).all(|(a, b)| a == b || (a - b).abs() < 1e-14);
         let got = attend(&example(), &input, &[true; 4]);
         assert!(close(&got.out, &[13.0, 0.0, 7.0]), "{:?}", got.out);
@@ -400,7 +418,7 @@ mod tests {
         let inputs = [values(1, 5 * 6), values(2, 6 * 6), values(3, 6), values(4, 6)];
         let run = |x: &[Vec<f64>], heads| {
             let (h_src, h_dst, att_src, att_dst) = (&x[0], &x[1], &x[2], &x[3]);
-            let input = GatInput { h_src, h_dst, att_src, att_dst, heads, channels: 2, slope: 0.2 };
+            let input = GatInput { h_src, h_dst, att_src, att_dst, heads, channels: 2, slope: 0.2, factors: None };
             gat(&f, &input, &keep_all(&f)).out
         };
         let all = run(&inputs, 3);

@@ -21,9 +21,9 @@ use graphsieve_kernels::testing::{
     values_in,
 };
 use graphsieve_kernels::{
-    Activation, Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, ScoreColumns,
-    SelfTerm, SpmmConfig, attend, attend_inputs, backward_from, combine, edge_softmax, gat, gather_rows, linear,
-    normalise_rows, pair_dot, row_dots, select_rows, spmm,
+    Activation, Csr, DropEdge, Dropout, GatConfig, GraphBackend, NodeMarks, NodeSet, PairIndex, RowIndex, ScoreColumns,
+    SelfTerm, SpmmConfig, attend, attend_inputs, backward_from, combine, dropout, edge_softmax, gat, gather_rows,
+    linear, normalise_rows, pair_dot, row_dots, select_rows, spmm,
 };
 
 /// Whether Vulkan tests run; without a driver they say so, or fail where the environment demands one.
@@ -206,14 +206,33 @@ pub fn edge_softmax_matches_the_oracle_on_every_fixture<B: GraphBackend>(device:
     }
 }
 
+/// What attention leaves out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Dropped {
+    Nothing,
+    Edges,
+    Weights,
+    Both,
+}
+
+/// Dropout of attention, as the operators and as the oracle take it.
+fn half_weightless() -> (Dropout, oracle::Drop) {
+    let dropout = Dropout::new(0.4, 9, 4, 1, 2).expect("a rate above zero");
+    let (key0, key1, threshold) = dropout.key();
+    (dropout, oracle::Drop { key0, key1, threshold })
+}
+
 fn check_gat<B: GraphBackend>(
     f: &Fixture,
     (heads, channels): (usize, usize),
     dtype: Dtype,
-    dropped: bool,
+    dropped: Dropped,
     device: &B::Device,
 ) {
-    let name = format!("gat {} {heads}x{channels} {dtype:?} dropped {dropped}", f.name);
+    let name = format!("gat {} {heads}x{channels} {dtype:?} without {dropped:?}", f.name);
+    let drops_edges = matches!(dropped, Dropped::Edges | Dropped::Both);
+    let drops_weights = matches!(dropped, Dropped::Weights | Dropped::Both);
+    let (dropout, weightless) = half_weightless();
     let width = heads * channels;
     let (src, dst) = (values_in(dtype, 21, f.num_cols * width), values_in(dtype, 22, f.num_rows * width));
     let attention = |seed| -> Vec<f64> {
@@ -227,12 +246,18 @@ fn check_gat<B: GraphBackend>(
     let h_dst = up::<Ad<B>, 2>(&dst, [f.num_rows, width], dtype, device).require_grad();
     let a_src = up::<Ad<B>, 2>(&att_src, [heads, channels], Dtype::F32, device).require_grad();
     let a_dst = up::<Ad<B>, 2>(&att_dst, [heads, channels], Dtype::F32, device).require_grad();
-    let config = GatConfig { negative_slope: slope, drop_edge: dropped.then_some(drop), ..Default::default() };
+    let config = GatConfig {
+        negative_slope: slope,
+        drop_edge: drops_edges.then_some(drop),
+        attention_dropout: drops_weights.then_some(dropout),
+        ..Default::default()
+    };
     let csr = csr_of::<Ad<B>>(f, device);
     let out = gat(&csr, h_src.clone(), h_dst.clone(), a_src.clone(), a_dst.clone(), config);
     assert_eq!(out.dims(), [f.num_rows, width], "{name}");
 
-    let kept = if dropped { mask } else { oracle::keep_all(f) };
+    let kept = if drops_edges { mask } else { oracle::keep_all(f) };
+    let factors = oracle::attention_factors(f, &weightless, heads);
     let input = GatInput {
         h_src: &src,
         h_dst: &dst,
@@ -241,6 +266,7 @@ fn check_gat<B: GraphBackend>(
         heads,
         channels,
         slope: f64::from(slope),
+        factors: drops_weights.then_some(&factors),
     };
     let (forward_len, reverse_len) = longest(f);
     let (forward_len, reverse_len) = (forward_len + channels, reverse_len + channels);
@@ -264,25 +290,27 @@ fn check_gat<B: GraphBackend>(
 
 pub fn gat_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
     for f in fixtures() {
-        check_gat::<B>(&f, (1, 32), Dtype::F32, false, device);
-        check_gat::<B>(&f, (3, 5), Dtype::F32, true, device);
+        check_gat::<B>(&f, (1, 32), Dtype::F32, Dropped::Nothing, device);
+        check_gat::<B>(&f, (3, 5), Dtype::F32, Dropped::Edges, device);
+        check_gat::<B>(&f, (1, 4), Dtype::F32, Dropped::Weights, device);
+        check_gat::<B>(&f, (3, 5), Dtype::F32, Dropped::Both, device);
     }
 }
 
 pub fn gat_matches_the_oracle_for_every_shape_of_heads<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(8, 60);
     for channels in [1, 31, 32, 33, 128, 200] {
-        check_gat::<B>(&f, (1, channels), Dtype::F32, true, device);
+        check_gat::<B>(&f, (1, channels), Dtype::F32, Dropped::Edges, device);
     }
     for (heads, channels) in [(2, 16), (3, 31), (4, 32), (8, 1), (8, 8)] {
-        check_gat::<B>(&f, (heads, channels), Dtype::F32, true, device);
+        check_gat::<B>(&f, (heads, channels), Dtype::F32, Dropped::Both, device);
     }
 }
 
 pub fn gat_in_half_precision_stays_within_the_bound<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(9, 200);
     for (heads, channels) in [(1, 128), (4, 32), (3, 7)] {
-        check_gat::<B>(&f, (heads, channels), Dtype::F16, true, device);
+        check_gat::<B>(&f, (heads, channels), Dtype::F16, Dropped::Both, device);
     }
 }
 
@@ -313,6 +341,32 @@ pub fn gat_equals_edge_softmax_then_spmm<B: GraphBackend>(device: &B::Device) {
     let composed = spmm(&csr, h, Some(weights.reshape([logits.len()])), SpmmConfig::default());
     let want: Vec<f64> = down(composed).into_iter().map(f64::from).collect();
     assert_close("fused against composed", &down(fused), &want, Dtype::F32, f.max_degree() + d);
+}
+
+pub fn dropout_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    let (drop, oracle_drop) = half_weightless();
+    let scale = 32f64.exp2() / f64::from(oracle_drop.threshold);
+    for (rows, width, dtype) in [(0, 4), (1, 1), (70, 3), (33, 31), (40, 128), (3, 500)]
+        .into_iter()
+        .flat_map(|(rows, width)| [Dtype::F32, Dtype::F16].map(|dtype| (rows, width, dtype)))
+    {
+        let name = format!("dropout [{rows}, {width}] {dtype:?}");
+        let values = values_in(dtype, 51, rows * width);
+        let x = up::<Ad<B>, 2>(&values, [rows, width], dtype, device).require_grad();
+        let out = dropout(x.clone(), &drop);
+        let factor = |k: usize| {
+            let kept = oracle_drop.keep((k / width) as u32, (k % width) as u32);
+            if kept { scale } else { 0.0 }
+        };
+        let times_factors = |of: &[f64]| -> Vec<f64> { of.iter().enumerate().map(|(k, v)| v * factor(k)).collect() };
+        assert_close(&name, &down(out.clone().inner()), &times_factors(&values), dtype, 1);
+        if rows == 0 {
+            continue; // Burn's own product and sum of the loss do not take a matrix without rows.
+        }
+        let grads = backward::<B, 2>(out, dtype);
+        let g: Vec<f64> = probe(rows * width).iter().map(|&p| dtype.round(p)).collect();
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &times_factors(&g), dtype, 1);
+    }
 }
 
 pub fn pair_dot_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
@@ -777,7 +831,7 @@ fn score_gradient_terms(
     (heads, channels): (usize, usize),
     g: &[f64],
 ) -> (Vec<f64>, Vec<f64>) {
-    let input = oracle::AttendInput { values, score_dst, score_src, heads, channels, slope: 0.2 };
+    let input = oracle::AttendInput { values, score_dst, score_src, heads, channels, slope: 0.2, factors: None };
     let attention = oracle::attend(f, &input, &oracle::keep_all(f));
     let dot = |a: &[f64], i: usize, b: &[f64], j: usize, h: usize| -> f64 {
         let head = |x: &[f64], row: usize| x[(row * heads + h) * channels..][..channels].to_vec();
@@ -845,13 +899,16 @@ fn check_attended_inputs<B: GraphBackend>(
 ) {
     let name = format!("{} {width} {dtype:?} between {} and {} nodes", f.name, rows.len(), cols.len());
     let (drop, mask) = half_dropped(f);
+    let (dropout, weightless) = half_weightless();
     let sets = (NodeSet::<Ad<B>>::new(rows, f.num_rows, device), NodeSet::<Ad<B>>::new(cols, f.num_cols, device));
     let csr = csr_of::<Ad<B>>(f, device).restrict(Some(&sets.0), Some(&sets.1));
     // The kept edges between selected nodes, for the oracle: other rows are empty.
     let mut left = vec![Vec::new(); f.num_rows];
+    let (mut factors, all_factors) = (Vec::new(), oracle::attention_factors(f, &weightless, 1));
     for (e, i, j) in f.edges() {
         if let (true, Ok(_), Ok(at)) = (mask[e], rows.binary_search(&(i as u32)), cols.binary_search(&(j as u32))) {
             left[i].push(at as u32);
+            factors.push(all_factors[e]);
         }
     }
     let left = Fixture::from_rows(&name, cols.len(), &left);
@@ -864,12 +921,14 @@ fn check_attended_inputs<B: GraphBackend>(
     let x_src = up::<Ad<B>, 2>(&src, [cols.len(), width], dtype, device);
     let (s, t) = (row_dots(x_dst.clone(), v.clone().detach()), row_dots(x_src.clone(), v.clone().detach()));
     let scores = [columns(&s, 0), columns(&t, 1)];
-    let config = GatConfig { drop_edge: Some(drop), ..Default::default() };
+    let attention_dropout = (dtype == Dtype::F32).then_some(dropout);
+    let config = GatConfig { drop_edge: Some(drop), attention_dropout, ..Default::default() };
     let out = attend_inputs(&csr, x_src, x_dst, v.clone(), scores, config);
 
     let (att_dst, att_src) = vectors.split_at(width);
     let slope = f64::from(0.2f32);
-    let input = GatInput { h_src: &src, h_dst: &dst, att_src, att_dst, heads: 1, channels: width, slope };
+    let factors = attention_dropout.map(|_| &factors[..]);
+    let input = GatInput { h_src: &src, h_dst: &dst, att_src, att_dst, heads: 1, channels: width, slope, factors };
     let all = oracle::keep_all(&left);
     let pick = |of: &[f64]| -> Vec<f64> {
         rows.iter().flat_map(|&i| of[i as usize * width..(i as usize + 1) * width].to_vec()).collect()
@@ -1013,12 +1072,29 @@ pub fn a_gradient_that_others_hold_is_not_changed<B: GraphBackend>(device: &B::D
     let (a_src, a_dst) = (values_in(Dtype::F32, 114, width), values_in(Dtype::F32, 115, width));
     let vector = |a: &[f64]| up::<Ad<B>, 2>(a, [1, width], Dtype::F32, device);
     let slope = f64::from(0.2f32);
-    let input = GatInput { h_src: &hs, h_dst: &hs, att_src: &a_src, att_dst: &a_dst, heads: 1, channels: width, slope };
+    let input = GatInput {
+        h_src: &hs,
+        h_dst: &hs,
+        att_src: &a_src,
+        att_dst: &a_dst,
+        heads: 1,
+        channels: width,
+        slope,
+        factors: None,
+    };
     let through_gat = gat_grad(&f, &input, &all_edges, &gs);
     let through_gat = through_gat.h_src.iter().zip(&through_gat.h_dst).map(|(a, b)| a + b).collect();
     let scores = values_in(Dtype::F32, 116, n);
     let score = || ScoreColumns { scores: up::<Ad<B>, 2>(&scores, [n, 1], Dtype::F32, device), first: 0 };
-    let input = AttendInput { values: &hs, score_dst: &scores, score_src: &scores, heads: 1, channels: width, slope };
+    let input = AttendInput {
+        values: &hs,
+        score_dst: &scores,
+        score_src: &scores,
+        heads: 1,
+        channels: width,
+        slope,
+        factors: None,
+    };
     let through_attend = attend_grad(&f, &input, &all_edges, &gs).values;
     let attended = |h: Tensor<Ad<B>, 2>| attend(&csr, h, score(), score(), 1, GatConfig::default());
     let gat_of = |h: Tensor<Ad<B>, 2>| gat(&csr, h.clone(), h, vector(&a_src), vector(&a_dst), GatConfig::default());

@@ -88,7 +88,8 @@ fn check_sum<B: GraphBackend>(restricted: bool, width: usize, dtype: Dtype, devi
     let mut terms = want.clone();
     for (fixture, dst_first, src_first, features) in [(&whole, 0, 3, true), (&kept, 3, 2, false)] {
         let (s, t) = (pick(dst_values, dst_first), pick(src_values, src_first));
-        let input = AttendInput { values: &hs, score_dst: &s, score_src: &t, heads: HEADS, channels, slope };
+        let input =
+            AttendInput { values: &hs, score_dst: &s, score_src: &t, heads: HEADS, channels, slope, factors: None };
         let keep = oracle::keep_all(fixture);
         let gradients = [
             (&mut want, attend_grad(fixture, &input, &keep, &g)),
@@ -110,8 +111,16 @@ fn check_sum<B: GraphBackend>(restricted: bool, width: usize, dtype: Dtype, devi
         wanted.iter().flat_map(|node| of[at(node)..at(node) + width].to_vec()).collect()
     };
     let h_dst = own(&hs);
-    let input =
-        GatInput { h_src: &hs, h_dst: &h_dst, att_src: &att_src, att_dst: &att_dst, heads: HEADS, channels, slope };
+    let input = GatInput {
+        h_src: &hs,
+        h_dst: &h_dst,
+        att_src: &att_src,
+        att_dst: &att_dst,
+        heads: HEADS,
+        channels,
+        slope,
+        factors: None,
+    };
     let keep = oracle::keep_all(&kept);
     for (h, gradient) in [
         (&mut want[0], gat_grad(&kept, &input, &keep, &g)),
