@@ -168,7 +168,7 @@ fn split_of_run(path: &Path) -> Result<(SplitFractions, u64)> {
     let SplitConfig { train, validation, test, seed } = match RunConfig::load(&run.config(), &[])? {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
-        RunConfig::Stage1(_) => {
+        RunConfig::Stage1(_) | RunConfig::Classify(_) => {
             return Err(Error::Usage {
                 argument: format!("--run {}", path.display()),
                 expected: "a run that splits labels: stage 2 or a pipeline".into(),

@@ -26,7 +26,10 @@ mod schema;
 mod sections;
 mod write;
 
-pub use classify::*;
+pub use classify::{
+    Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
+    LayerKind,
+};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
 

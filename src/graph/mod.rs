@@ -54,5 +54,5 @@ pub use ids::IdMaps;
 pub use labels::Labels;
 pub use manifest::Manifest;
 pub use npz::EdgeReading;
-pub use npy::{read_embeddings, write_npy_f32};
+pub use npy::{read_embeddings, write_npy, write_npy_f32};
 pub use statistics::Statistics;

@@ -54,7 +54,12 @@ impl EarlyStopping {
         self.loss = Some(if best == Best::Accuracy && !keep { lowest } else if keep { loss } else { lowest.min(loss) });
         self.accuracy = self.accuracy.max(accuracy);
         self.waited = if improved { 0 } else { self.waited + 1 };
-        Verdict { keep, stop: patience.is_some_and(|patience| self.waited >= patience) }
+        Verdict { keep, stop: self.is_over(patience) }
+    }
+
+    /// Whether patience is at its end.
+    pub fn is_over(&self, patience: Option<usize>) -> bool {
+        patience.is_some_and(|patience| self.waited >= patience)
     }
 }
 

@@ -103,6 +103,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
             TripleStreamGae::new(&spec, parameters)
         })?;
     let mut session = Session::new(run, position, "stage 1", &config.train, 2 * graph.num_edges(), options.progress)?;
+    dataset.notes.iter().for_each(|note| session.note(note));
 
     let mut epochs = Epochs::new(config, host, graph, x, position.epoch + 1, device);
     let mut pending: Vec<Pending<B>> = Vec::new();

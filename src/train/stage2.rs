@@ -104,6 +104,7 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
             TripleStreamGat::new(&spec, parameters)
         })?;
     let mut session = Session::new(run, position, "stage 2", &config.train, 2 * graph.num_edges(), options.progress)?;
+    dataset.notes.iter().for_each(|note| session.note(note));
 
     let chunk_rows = config.train.chunk_size;
     let mut epochs = Epochs::new(config, host, graph, x, &split.train, position.epoch + 1, device);
