@@ -191,8 +191,7 @@ impl Choice for SplitUse {
 impl ClassifyConfig {
     /// The published settings for layers of one kind, on the data at `data`.
     pub fn new(layer: LayerKind, data: impl Into<PathBuf>) -> Self {
-        let attention =
-            ClassifyAttention { heads: 8, out_heads: 1, attention_dropout: 0.6, negative_slope: 0.2 };
+        let attention = ClassifyAttention { heads: 8, out_heads: 1, attention_dropout: 0.6, negative_slope: 0.2 };
         let gcn = ClassifyTrain {
             epochs: 200,
             learning_rate: 0.01,

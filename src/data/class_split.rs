@@ -35,9 +35,8 @@ impl ClassSplit {
             found: if masks.is_empty() { "no masks".into() } else { index.to_string() },
             help: "set split.use = \"random\", with split.per_class or shares".into(),
         })?;
-        let part = |nodes: &[u32]| {
-            nodes.iter().filter_map(|&node| Some((node, classes.of_node()[node as usize]?))).collect()
-        };
+        let part =
+            |nodes: &[u32]| nodes.iter().filter_map(|&node| Some((node, classes.of_node()[node as usize]?))).collect();
         Ok(Self { train: part(&chosen.train), validation: part(&chosen.validation), test: part(&chosen.test) })
     }
 
@@ -163,7 +162,8 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), 60 + 27 + 54);
-        let fault = |per_class, shares| ClassSplit::per_class(&classes(), per_class, shares, 1).unwrap_err().to_string();
+        let fault =
+            |per_class, shares| ClassSplit::per_class(&classes(), per_class, shares, 1).unwrap_err().to_string();
         assert!(fault(90, [0.1, 0.2]).contains("class 0 with 90 labelled nodes"));
         assert!(fault(80, [0.1, 0.2]).contains("the 30 that training leaves"));
     }

@@ -53,6 +53,6 @@ pub use hetero::{HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};
 pub use ids::IdMaps;
 pub use labels::Labels;
 pub use manifest::Manifest;
-pub use npz::EdgeReading;
 pub use npy::{read_embeddings, write_npy, write_npy_f32};
+pub use npz::EdgeReading;
 pub use statistics::Statistics;

@@ -125,9 +125,8 @@ impl fmt::Display for ClassReport {
             row.extend((0..self.classes.len()).map(|predicted| self.confusion.count(at, predicted).to_string()));
             table.push(row);
         }
-        let width: Vec<usize> = (0..table[0].len())
-            .map(|column| table.iter().map(|row| row[column].len()).max().unwrap_or(0))
-            .collect();
+        let width: Vec<usize> =
+            (0..table[0].len()).map(|column| table.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
         for row in table {
             let cells: Vec<String> = row.iter().zip(&width).map(|(cell, width)| format!("{cell:>width$}")).collect();
             writeln!(f, "{}", cells.join("  "))?;

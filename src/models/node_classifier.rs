@@ -4,9 +4,7 @@ use burn::backend::Autodiff;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{
-    Activation, Csr, Dropout, GatConfig, GraphBackend, SpmmConfig, combine, gat, linear, spmm,
-};
+use graphsieve_kernels::{Activation, Csr, Dropout, GatConfig, GraphBackend, SpmmConfig, combine, gat, linear, spmm};
 use serde::{Deserialize, Serialize};
 
 use super::named;
@@ -223,12 +221,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
     }
 
     /// Logits `[nodes, classes]`; with `training`, inputs and coefficients are dropped.
-    pub fn forward(
-        &self,
-        graph: &NodeGraph<B>,
-        x: &NodeInput<B>,
-        training: Option<ClassifierDropout>,
-    ) -> Tensor<B, 2> {
+    pub fn forward(&self, graph: &NodeGraph<B>, x: &NodeInput<B>, training: Option<ClassifierDropout>) -> Tensor<B, 2> {
         let drop = |layer: usize, stream: u32| {
             let ClassifierDropout { seed, step, inputs, attention } = training?;
             let rate = if stream == INPUTS { inputs } else { attention };
@@ -257,8 +250,11 @@ impl<B: GraphBackend> NodeLayer<B> {
             (Some(_), _) => Activation::Elu,
         };
         let Some(attention) = &self.attention else {
-            let scales =
-                SpmmConfig { dst_scale: Some(dst_scale.clone()), src_scale: Some(src_scale.clone()), ..Default::default() };
+            let scales = SpmmConfig {
+                dst_scale: Some(dst_scale.clone()),
+                src_scale: Some(src_scale.clone()),
+                ..Default::default()
+            };
             return combine(vec![spmm(csr, h, None, scales)], Some(self.bias.val()), 1.0, activation);
         };
         let (src, dst) = (attention.src.val(), attention.dst.val());

@@ -119,7 +119,10 @@ mod tests {
             let features = features(every);
             let input = NodeInput::<Flex>::upload(&features, false, &FlexDevice).unwrap();
             assert_eq!(matches!(input, NodeInput::Sparse { .. }), every == 17);
-            let dense = Tensor::from_data(TensorData::new((0..20).flat_map(|node| features.row(node)).collect::<Vec<_>>(), [20, 30]), &FlexDevice);
+            let dense = Tensor::from_data(
+                TensorData::new((0..20).flat_map(|node| features.row(node)).collect::<Vec<_>>(), [20, 30]),
+                &FlexDevice,
+            );
             let (got, want) = (to_host(input.project(weight.clone(), None)), to_host(dense.matmul(weight.clone())));
             assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-4), "{got:?} {want:?}");
         }
@@ -137,8 +140,15 @@ mod tests {
     #[test]
     fn dropped_entries_keep_the_mean_of_the_product() {
         for every in [1, 11] {
-            let features = Features::from_f32(vec![1.0; 2_000 * every].iter().enumerate()
-                .map(|(at, one)| if at.is_multiple_of(every) { *one } else { 0.0 }).collect(), 200, 10 * every);
+            let features = Features::from_f32(
+                vec![1.0; 2_000 * every]
+                    .iter()
+                    .enumerate()
+                    .map(|(at, one)| if at.is_multiple_of(every) { *one } else { 0.0 })
+                    .collect(),
+                200,
+                10 * every,
+            );
             let input = NodeInput::<Flex>::upload(&features, false, &FlexDevice).unwrap();
             let ones = Tensor::ones([10 * every, 1], &FlexDevice);
             let kept: f32 = to_host(input.project(ones, Dropout::new(0.6, 1, 2, 0, 0))).iter().sum();

@@ -51,7 +51,13 @@ impl EarlyStopping {
             }
         };
         // With `accuracy`, the loss to beat is that of the kept epoch, not the lowest of all.
-        self.loss = Some(if best == Best::Accuracy && !keep { lowest } else if keep { loss } else { lowest.min(loss) });
+        self.loss = Some(if best == Best::Accuracy && !keep {
+            lowest
+        } else if keep {
+            loss
+        } else {
+            lowest.min(loss)
+        });
         self.accuracy = self.accuracy.max(accuracy);
         self.waited = if improved { 0 } else { self.waited + 1 };
         Verdict { keep, stop: self.is_over(patience) }

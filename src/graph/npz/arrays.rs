@@ -40,7 +40,13 @@ impl Arrays {
     }
 
     /// What is wrong with an array of this file.
-    pub fn error(&self, place: impl Into<String>, expected: impl Into<String>, found: impl Into<String>, help: &str) -> Error {
+    pub fn error(
+        &self,
+        place: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+        help: &str,
+    ) -> Error {
         Error::format(&self.path, place, expected, found, help)
     }
 

@@ -46,7 +46,12 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
     let nodes = features.rows;
     if nodes == 0 || features.cols == 0 {
         let found = format!("[{nodes}, {}]", features.cols);
-        return Err(arrays.error(format!("{FEATURES}, shape"), "at least one node and one column", found, "nothing to learn from"));
+        return Err(arrays.error(
+            format!("{FEATURES}, shape"),
+            "at least one node and one column",
+            found,
+            "nothing to learn from",
+        ));
     }
     if nodes > i32::MAX as usize {
         return Err(arrays.error(FEATURES, "fewer than 2^31 nodes", nodes.to_string(), "split the graph"));

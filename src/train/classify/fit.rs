@@ -15,9 +15,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Classes, Dataset, EdgeReading};
 use crate::metrics::{ClassReport, ConfusionMatrix, log_sum_exp, predicted_class};
 use crate::models::device_graph::check_device;
-use crate::models::node_classifier::{
-    AttentionShape, ClassifierDropout, ClassifierSpec, NodeClassifier, NodeGraph,
-};
+use crate::models::node_classifier::{AttentionShape, ClassifierDropout, ClassifierSpec, NodeClassifier, NodeGraph};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
 use crate::train::early_stopping::{EarlyStopping, Verdict};
@@ -162,8 +160,7 @@ pub fn split_of(classes: &Classes, split: &ClassifySplit) -> Result<ClassSplit> 
             ClassSplit::per_class(classes, *count, [shares.validation, shares.test], shares.seed)
         }
         ClassifySplit::Random { per_class: None, shares } => {
-            let fractions =
-                SplitFractions { train: shares.train, validation: shares.validation, test: shares.test };
+            let fractions = SplitFractions { train: shares.train, validation: shares.validation, test: shares.test };
             ClassSplit::stratified(classes, fractions, shares.seed)
         }
     }
