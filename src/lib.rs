@@ -10,6 +10,7 @@
 //! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
 //! | [`metrics`] | ranking metrics, thresholds, reports |
 //! | [`config`] | typed TOML |
+//! | [`nn`] | graph layers as Burn modules |
 //! | [`models`] | the two models, graphs on the device, checkpoint files |
 //! | [`score`] | inference and evaluation |
 //! | [`train`] | the loops and what surrounds them |
@@ -26,6 +27,7 @@ pub mod error;
 pub mod graph;
 pub mod metrics;
 pub mod models;
+pub mod nn;
 pub mod score;
 pub mod train;
 

@@ -1,5 +1,8 @@
 //! Sparse adjacency on the device: rows are destinations, entries are sources, with the reverse beside it.
 
+mod error;
+mod self_loops;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -10,6 +13,10 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use rayon::prelude::*;
 
 use crate::node_set::{NodeSet, NodeSetParts};
+
+pub use error::CsrError;
+use self_loops::LoopParts;
+pub use self_loops::{LoopValue, SelfLoops};
 
 /// One direction of an adjacency as device arrays. `I` is the backend's integer primitive.
 #[derive(Clone, Debug)]
@@ -58,6 +65,8 @@ pub struct CsrParts<I> {
     /// For every entry of `reverse` its position in `forward`, and the other way round; made when first needed.
     pub reverse_edge: OnceLock<I>,
     pub forward_edge: OnceLock<I>,
+    /// What [`Csr::with_self_loops`] and [`Csr::self_loops`] made.
+    loops: OnceLock<Arc<LoopParts<I>>>,
 }
 
 /// A sparse adjacency on a device, checked once at construction.
@@ -92,49 +101,6 @@ impl<B: Backend> fmt::Debug for Csr<B> {
         write!(f, "Csr({} x {}, {} edges)", self.num_rows(), self.num_cols(), self.num_edges())
     }
 }
-
-/// Why a CSR was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CsrError {
-    /// `row_ptr` has no element; it needs one more than there are rows.
-    NoRowPtr,
-    /// `row_ptr[0]` is not zero.
-    FirstNotZero { found: u64 },
-    /// `row_ptr` decreases after `row`.
-    Decreasing { row: usize, from: u64, to: u64 },
-    /// The last `row_ptr` is not the number of entries.
-    EdgeCount { row_ptr: u64, col_idx: usize },
-    /// A source id is outside the columns.
-    ColumnOutOfRange { edge: usize, found: u32, num_cols: usize },
-    /// More rows or columns than a 32-bit signed id can name.
-    TooManyNodes { found: usize },
-    /// A reverse that does not have the sizes of a reverse.
-    ReverseMismatch { what: &'static str, forward: usize, reverse: usize },
-}
-
-impl fmt::Display for CsrError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRowPtr => write!(f, "row_ptr: expected one element more than there are rows, found none"),
-            Self::FirstNotZero { found } => write!(f, "row_ptr[0]: expected 0, found {found}"),
-            Self::Decreasing { row, from, to } => {
-                write!(f, "row_ptr: expected values that do not decrease, found {from} then {to} at row {row}")
-            }
-            Self::EdgeCount { row_ptr, col_idx } => {
-                write!(f, "row_ptr ends at {row_ptr}: expected the number of entries, {col_idx}")
-            }
-            Self::ColumnOutOfRange { edge, found, num_cols } => {
-                write!(f, "col_idx[{edge}]: expected an id below {num_cols}, found {found}")
-            }
-            Self::TooManyNodes { found } => write!(f, "expected fewer than 2^31 rows and columns, found {found}"),
-            Self::ReverseMismatch { what, forward, reverse } => {
-                write!(f, "reverse: expected {forward} {what}, found {reverse}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CsrError {}
 
 impl<B: Backend> Csr<B> {
     /// Uploads a CSR and its reverse, which is built here (parallel counting sort; entries keep their row order).
@@ -198,7 +164,8 @@ impl<B: Backend> Csr<B> {
     }
 
     fn from_parts(forward: Topology<IntTensor<B>>, reverse: Topology<IntTensor<B>>) -> Self {
-        let parts = CsrParts { forward, reverse, reverse_edge: OnceLock::new(), forward_edge: OnceLock::new() };
+        let (reverse_edge, forward_edge, loops) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, loops };
         Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
     }
 
@@ -255,6 +222,17 @@ impl<B: Backend> Csr<B> {
     /// Entries, whether selected or not.
     pub fn num_edges(&self) -> usize {
         self.topology().num_edges
+    }
+
+    /// Entries of every row of the whole graph, f32.
+    pub fn degrees(&self) -> Tensor<B, 1> {
+        let topology = self.topology();
+        let rows = topology.num_rows;
+        let row_ptr = Tensor::<B, 1, Int>::from_primitive(topology.row_ptr.clone());
+        if rows == 0 {
+            return Tensor::zeros([0], &row_ptr.device());
+        }
+        (row_ptr.clone().narrow(0, 1, rows) - row_ptr.narrow(0, 0, rows)).float()
     }
 
     /// Whether some nodes are left out.

@@ -81,7 +81,7 @@ mod walk;
 
 pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use combine::{Activation, CombineBackend, combine};
-pub use csr::{Csr, CsrError};
+pub use csr::{Csr, CsrError, LoopValue, SelfLoops};
 pub use drop_edge::DropEdge;
 pub use dropout::{Dropout, DropoutBackend, dropout};
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};

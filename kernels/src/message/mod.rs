@@ -16,9 +16,9 @@ mod launch;
 mod reduce_kernel;
 mod segment_reduce;
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Int, Tensor};
 
 use crate::check;
 use crate::csr::{Csr, Topology, View};
@@ -270,14 +270,7 @@ fn inverse_degrees<B: Backend>(csr: &Csr<B>, formula: &Formula) -> Option<Operan
 
 /// `1 / max(degree, 1)` of every row of the whole graph, f32.
 fn inverse_degree<B: Backend>(csr: &Csr<B>) -> Tensor<B, 1> {
-    let topology = csr.topology();
-    let rows = topology.num_rows;
-    let row_ptr = Tensor::<B, 1, Int>::from_primitive(topology.row_ptr.clone());
-    if rows == 0 {
-        return Tensor::zeros([0], &row_ptr.device());
-    }
-    let degree = row_ptr.clone().narrow(0, 1, rows) - row_ptr.narrow(0, 0, rows);
-    degree.float().clamp_min(1.0).recip()
+    csr.degrees().clamp_min(1.0).recip()
 }
 
 /// Checks an operand against the side that it belongs to; returns its columns.

@@ -1,0 +1,46 @@
+//! What is wrong with arrays that are no adjacency.
+
+use std::fmt;
+
+/// Why a CSR was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CsrError {
+    /// `row_ptr` has no element; it needs one more than there are rows.
+    NoRowPtr,
+    /// `row_ptr[0]` is not zero.
+    FirstNotZero { found: u64 },
+    /// `row_ptr` decreases after `row`.
+    Decreasing { row: usize, from: u64, to: u64 },
+    /// The last `row_ptr` is not the number of entries.
+    EdgeCount { row_ptr: u64, col_idx: usize },
+    /// A source id is outside the columns.
+    ColumnOutOfRange { edge: usize, found: u32, num_cols: usize },
+    /// More rows or columns than a 32-bit signed id can name.
+    TooManyNodes { found: usize },
+    /// A reverse that does not have the sizes of a reverse.
+    ReverseMismatch { what: &'static str, forward: usize, reverse: usize },
+}
+
+impl fmt::Display for CsrError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRowPtr => write!(f, "row_ptr: expected one element more than there are rows, found none"),
+            Self::FirstNotZero { found } => write!(f, "row_ptr[0]: expected 0, found {found}"),
+            Self::Decreasing { row, from, to } => {
+                write!(f, "row_ptr: expected values that do not decrease, found {from} then {to} at row {row}")
+            }
+            Self::EdgeCount { row_ptr, col_idx } => {
+                write!(f, "row_ptr ends at {row_ptr}: expected the number of entries, {col_idx}")
+            }
+            Self::ColumnOutOfRange { edge, found, num_cols } => {
+                write!(f, "col_idx[{edge}]: expected an id below {num_cols}, found {found}")
+            }
+            Self::TooManyNodes { found } => write!(f, "expected fewer than 2^31 rows and columns, found {found}"),
+            Self::ReverseMismatch { what, forward, reverse } => {
+                write!(f, "reverse: expected {forward} {what}, found {reverse}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CsrError {}

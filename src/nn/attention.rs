@@ -1,0 +1,97 @@
+//! What the attention layers have in common.
+
+use burn::module::Param;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use graphsieve_kernels::{Activation, Csr, GraphBackend, LoopValue, Message, Reduce, Strategy, gspmm, linear, spmm};
+
+use super::check;
+use super::graph_conv::{Nodes, finish};
+
+/// The adjacency that attention runs on, and the features of its entries.
+pub(super) fn edges_of<B: GraphBackend>(
+    layer: &str,
+    csr: &Csr<B>,
+    edges: Option<Tensor<B, 2>>,
+    edge_weight: Option<&Param<Tensor<B, 2>>>,
+    self_loops: bool,
+) -> (Csr<B>, Option<Tensor<B, 2>>) {
+    match (&edges, edge_weight) {
+        (None, None) => {}
+        (Some(edges), Some(weight)) => {
+            check::size(layer, "rows of edges", csr.num_edges(), edges.dims()[0]);
+            check::size(layer, "columns of edges", weight.dims()[0], edges.dims()[1]);
+        }
+        (None, Some(weight)) => {
+            let [channels, edges] = [weight.dims()[0], csr.num_edges()];
+            panic!("{layer}: edges: expected features [{edges}, {channels}], got none; use forward_with_edges")
+        }
+        (Some(edges), None) => {
+            panic!("{layer}: edges: expected none without edge_channels, got features {:?}", edges.dims())
+        }
+    }
+    if !self_loops {
+        return (csr.clone(), edges);
+    }
+    let looped = csr.with_self_loops();
+    let edges = edges.map(|edges| looped.edge_values(edges, LoopValue::Mean));
+    (looped.csr, edges)
+}
+
+/// `W a` of every head `[heads, in]`, so that `<a, x W> = <W a, x>`.
+pub(super) fn folded<B: Backend>(weight: Tensor<B, 2>, vectors: Tensor<B, 2>) -> Tensor<B, 2> {
+    let ([input, _], [heads, channels]) = (weight.dims(), vectors.dims());
+    let products = weight.reshape([input, heads, channels]) * vectors.reshape([1, heads, channels]);
+    products.sum_dim(2).reshape([input, heads]).transpose()
+}
+
+/// `sum_j a_ij h_j` of every head; `attention` `[num_edges, heads]` is f32.
+pub(super) fn weighted_sum<B: GraphBackend>(csr: &Csr<B>, h: Tensor<B, 2>, attention: Tensor<B, 2>) -> Tensor<B, 2> {
+    if attention.dims()[1] == 1 {
+        return spmm(csr, h, Some(attention.reshape([csr.num_edges()])), Default::default());
+    }
+    let attention = attention.cast(h.dtype());
+    gspmm(csr, Message::u_mul_e(h, attention), Reduce::Sum, Strategy::Auto)
+}
+
+/// What a layer adds to the features of the destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Residual {
+    Nothing,
+    /// The destinations as they are.
+    Identity,
+    /// Their projection.
+    Projected,
+}
+
+impl Residual {
+    pub fn new(wanted: bool, input: usize, output: usize) -> Self {
+        match wanted {
+            false => Residual::Nothing,
+            true if input == output => Residual::Identity,
+            true => Residual::Projected,
+        }
+    }
+}
+
+/// The end of a layer: heads side by side or averaged, residual and bias.
+pub(super) fn finish_heads<B: GraphBackend>(
+    y: Tensor<B, 2>,
+    (heads, concat): (usize, bool),
+    (residual, weight): (Residual, Option<&Param<Tensor<B, 2>>>),
+    x: &Nodes<B>,
+    bias: Option<&Param<Tensor<B, 1>>>,
+) -> Tensor<B, 2> {
+    let [rows, width] = y.dims();
+    let y = match concat || heads == 1 {
+        true => y,
+        false => y.reshape([rows, heads, width / heads]).mean_dim(1).reshape([rows, width / heads]),
+    };
+    let dst = || x.dst().clone();
+    let own = match (residual, weight) {
+        (Residual::Nothing, _) => None,
+        (_, None) => Some(dst()),
+        (_, Some(weight)) => Some(linear(dst(), weight.val(), None)),
+    };
+    finish([Some(y), own].into_iter().flatten().collect(), bias, Activation::Identity)
+}

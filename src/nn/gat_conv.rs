@@ -1,0 +1,287 @@
+//! Graph attention.
+
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::activation::leaky_relu;
+use burn::tensor::backend::Backend;
+use graphsieve_kernels::{
+    Csr, EdgeValue, GatConfig, GraphBackend, ScoreColumns, Strategy, Target, attend, dropout, edge_softmax, gsddmm,
+    linear, row_dots,
+};
+
+use super::attention::{Residual, edges_of, finish_heads, folded, weighted_sum};
+use super::check;
+use super::dropout::{features, of_attention};
+use super::graph_conv::{GraphConv, Nodes, TrainingPass};
+use super::initial::Initial;
+
+const LAYER: &str = "GatConv";
+
+/// The shape of a [`GatConv`].
+#[derive(Config, Debug)]
+pub struct GatConvConfig {
+    /// Width of the sources, at least 1.
+    pub in_channels: usize,
+    /// Width of the output of one head, at least 1.
+    pub out_channels: usize,
+    /// Attention heads, at least 1. Default: 1 (PyG).
+    #[config(default = 1)]
+    pub heads: usize,
+    /// Whether heads stand side by side; their mean is taken otherwise. Default: true (PyG).
+    #[config(default = true)]
+    pub concat: bool,
+    /// Width of the destinations, which then have a projection of their own. Default: that of the sources, with one
+    /// projection for both (PyG).
+    pub dst_channels: Option<usize>,
+    /// Width of the features of edges. Default: edges have none.
+    pub edge_channels: Option<usize>,
+    /// Slope of the leaky ReLU on negative scores, in [0, 1]. Default: 0.2 (Velickovic et al.).
+    #[config(default = 0.2)]
+    pub negative_slope: f64,
+    /// Share of the features that a training pass sets to zero, in [0, 1). Default: 0; the paper has 0.6.
+    #[config(default = 0.0)]
+    pub feature_dropout: f64,
+    /// Share of the attention weights that a training pass sets to zero, in [0, 1); `dropout` in PyG. Default: 0; the paper
+    /// has 0.6.
+    #[config(default = 0.0)]
+    pub attention_dropout: f64,
+    /// Whether every node attends to itself, where sources and destinations are the same nodes. Default: true (PyG).
+    #[config(default = true)]
+    pub add_self_loops: bool,
+    /// Whether the destinations are added to the result: as they are where the widths agree, projected otherwise. Default:
+    /// false (PyG).
+    #[config(default = false)]
+    pub residual: bool,
+    /// Whether a bias is learned. Default: true (PyG).
+    #[config(default = true)]
+    pub bias: bool,
+    /// Seed of the initial values. Default: 0; layers of one shape want different ones.
+    #[config(default = 0)]
+    pub seed: u64,
+}
+
+/// Graph attention: a weighted mean of projected in-neighbours, with weights from a score of both ends.
+///
+/// ```text
+/// e_ij = leaky_relu(<a_dst, x_i W> + <a_src, x_j W> [+ <a_edge, f_ij W_edge>])
+/// a_ij = exp(e_ij) / sum_k exp(e_ik)
+/// y_i  = ||_heads sum_j a_ij x_j W  (or their mean)  [+ x_i W_res]  + b
+/// ```
+///
+/// On one kind of nodes every node is its own neighbour exactly once, and the features of that edge are the mean of those
+/// of its in-edges ([`Csr::with_self_loops`]). A destination without in-edges has the bias (and the residual) alone.
+///
+/// Without features of edges the fused operator [`attend`] runs: nothing is stored per edge, and where a single head widens
+/// its input, attention comes before projection. Scores are dot products with `W a`. Features of edges, and
+/// [`GatConv::forward_with_attention`], take scores and weights `[num_edges, heads]` of memory.
+///
+/// # Shapes
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32, f16 or
+/// bf16. Result `[num_rows, heads * out_channels]`, or `[num_rows, out_channels]` for the mean, in the same dtype.
+/// Parameters and scores are f32.
+///
+/// # Gradient
+/// Of features, features of edges and all parameters. Saved: the projected sources, the result and four values per row and
+/// head; on the path with features of edges also three matrices `[num_edges, heads]`. Deterministic.
+///
+/// # Panics
+/// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
+/// `edge_channels` and features of edges are not given, or the other way round.
+///
+/// # Source
+/// Velickovic et al., Graph attention networks (ICLR 2018), equations 1 to 6.
+///
+/// # Example
+/// ```
+/// use burn::module::Param;
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve::nn::GatConvConfig;
+/// use graphsieve_kernels::Csr;
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 1, 2], &[1, 0], 2, &device).unwrap();
+/// let mut conv = GatConvConfig::new(1, 1).init::<Flex>(&device);
+/// conv.weight = Param::from_data([[2.0]], &device);
+/// conv.att_src = Param::from_data([[0.0]], &device); // equal scores
+/// conv.att_dst = Param::from_data([[0.0]], &device);
+/// let x = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
+/// let (y, attention) = conv.forward_with_attention(&csr, x, None, None);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [4.0, 4.0]);
+/// assert_eq!(attention.into_data().to_vec::<f32>().unwrap(), [0.5; 4]);
+/// ```
+#[derive(Module, Debug)]
+pub struct GatConv<B: Backend> {
+    /// `[in_channels, heads * out_channels]`.
+    pub weight: Param<Tensor<B, 2>>,
+    /// `[dst_channels, heads * out_channels]`, where destinations have a width of their own.
+    pub weight_dst: Option<Param<Tensor<B, 2>>>,
+    /// `[edge_channels, heads * out_channels]`.
+    pub weight_edge: Option<Param<Tensor<B, 2>>>,
+    /// `[dst_channels, width of the result]`, where the residual is projected.
+    pub weight_residual: Option<Param<Tensor<B, 2>>>,
+    /// `[heads, out_channels]`.
+    pub att_src: Param<Tensor<B, 2>>,
+    /// `[heads, out_channels]`.
+    pub att_dst: Param<Tensor<B, 2>>,
+    /// `[heads, out_channels]`.
+    pub att_edge: Option<Param<Tensor<B, 2>>>,
+    /// `[width of the result]`.
+    pub bias: Option<Param<Tensor<B, 1>>>,
+    concat: bool,
+    negative_slope: f64,
+    feature_dropout: f64,
+    attention_dropout: f64,
+    add_self_loops: bool,
+    #[module(skip)]
+    residual: Residual,
+}
+
+impl GatConvConfig {
+    /// A layer with initial values: Glorot for weights and attention vectors, zero for the bias.
+    ///
+    /// # Panics
+    /// If a width or the number of heads is 0, or a rate is outside [0, 1).
+    pub fn init<B: Backend>(&self, device: &B::Device) -> GatConv<B> {
+        let dst_channels = self.dst_channels.unwrap_or(self.in_channels);
+        check::positive(LAYER, "in_channels", self.in_channels);
+        check::positive(LAYER, "dst_channels", dst_channels);
+        check::positive(LAYER, "edge_channels", self.edge_channels.unwrap_or(1));
+        check::positive(LAYER, "out_channels", self.out_channels);
+        check::positive(LAYER, "heads", self.heads);
+        check::rate(LAYER, "feature_dropout", self.feature_dropout);
+        check::rate(LAYER, "attention_dropout", self.attention_dropout);
+        let width = self.heads * self.out_channels;
+        let output = if self.concat { width } else { self.out_channels };
+        let residual = Residual::new(self.residual, dst_channels, output);
+        let vectors = [self.heads, self.out_channels];
+        let mut initial = Initial::new(self.seed, device);
+        GatConv {
+            weight: initial.glorot([self.in_channels, width]),
+            weight_dst: self.dst_channels.map(|channels| initial.glorot([channels, width])),
+            weight_edge: self.edge_channels.map(|channels| initial.glorot([channels, width])),
+            weight_residual: (residual == Residual::Projected).then(|| initial.glorot([dst_channels, output])),
+            att_src: initial.glorot(vectors),
+            att_dst: initial.glorot(vectors),
+            att_edge: self.edge_channels.map(|_| initial.glorot(vectors)),
+            bias: self.bias.then(|| initial.zeros(output)),
+            concat: self.concat,
+            negative_slope: self.negative_slope,
+            feature_dropout: self.feature_dropout,
+            attention_dropout: self.attention_dropout,
+            add_self_loops: self.add_self_loops,
+            residual,
+        }
+    }
+}
+
+/// Both parts of the score of every head.
+struct Scores<B: Backend> {
+    src: ScoreColumns<B>,
+    dst: ScoreColumns<B>,
+}
+
+impl<B: GraphBackend> GatConv<B> {
+    /// The layer; see [`GatConv`].
+    pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>, training: Option<TrainingPass>) -> Tensor<B, 2> {
+        let x = self.input(csr, x.into(), training);
+        let (csr, _) = edges_of(LAYER, csr, None, self.weight_edge.as_ref(), self.loops(&x));
+        let scores = self.scores(&x);
+        let config = GatConfig {
+            negative_slope: self.negative_slope as f32,
+            attention_dropout: of_attention(self.attention_dropout, training),
+            ..Default::default()
+        };
+        let (h, weight) = (x.src().clone(), self.weight.val());
+        let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
+        let y = if heads == 1 && input < width {
+            linear(attend(&csr, h, scores.dst, scores.src, 1, config), weight, None)
+        } else {
+            attend(&csr, linear(h, weight, None), scores.dst, scores.src, heads, config)
+        };
+        self.finish(y, &x)
+    }
+
+    /// The layer with features of edges.
+    ///
+    /// # Shapes
+    /// `edges` `[num_edges, edge_channels]` in the order of `csr`, f32, f16 or bf16.
+    pub fn forward_with_edges(
+        &self,
+        csr: &Csr<B>,
+        x: impl Into<Nodes<B>>,
+        edges: Tensor<B, 2>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        self.forward_with_attention(csr, x, Some(edges), training).0
+    }
+
+    /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`, f32,
+    /// before dropout. They are in the order of `csr`, or where self-loops were added in that of
+    /// [`csr.with_self_loops().csr`](Csr::with_self_loops).
+    pub fn forward_with_attention(
+        &self,
+        csr: &Csr<B>,
+        x: impl Into<Nodes<B>>,
+        edges: Option<Tensor<B, 2>>,
+        training: Option<TrainingPass>,
+    ) -> (Tensor<B, 2>, Tensor<B, 2>) {
+        let x = self.input(csr, x.into(), training);
+        let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), self.loops(&x));
+        let scores = self.scores(&x);
+        let heads = self.att_src.dims()[0];
+        let columns = |part: ScoreColumns<B>| part.scores.narrow(1, part.first, heads);
+        let ends = EdgeValue::add(Target::Source(columns(scores.src)), Target::Destination(columns(scores.dst)));
+        let mut logits = gsddmm(&csr, ends, Strategy::Auto);
+        if let (Some(edges), Some(weight), Some(vectors)) = (edges, &self.weight_edge, &self.att_edge) {
+            logits = logits + row_dots(edges, folded(weight.val(), vectors.val()));
+        }
+        let attention = edge_softmax(&csr, leaky_relu(logits, self.negative_slope));
+        let kept = match of_attention(self.attention_dropout, training) {
+            Some(drop) => dropout(attention.clone(), &drop),
+            None => attention.clone(),
+        };
+        let y = weighted_sum(&csr, linear(x.src().clone(), self.weight.val(), None), kept);
+        (self.finish(y, &x), attention)
+    }
+
+    fn loops(&self, x: &Nodes<B>) -> bool {
+        self.add_self_loops && x.is_same()
+    }
+
+    fn input(&self, csr: &Csr<B>, x: Nodes<B>, training: Option<TrainingPass>) -> Nodes<B> {
+        let dst = self.weight_dst.as_ref().unwrap_or(&self.weight);
+        x.check(LAYER, csr, [Some(self.weight.dims()[0]), Some(dst.dims()[0])]);
+        features(x, self.feature_dropout, training)
+    }
+
+    fn scores(&self, x: &Nodes<B>) -> Scores<B> {
+        let dst_weight = self.weight_dst.as_ref().unwrap_or(&self.weight);
+        let src = folded(self.weight.val(), self.att_src.val());
+        let dst = folded(dst_weight.val(), self.att_dst.val());
+        let heads = src.dims()[0];
+        let part = |scores: &Tensor<B, 2>, first: usize| ScoreColumns { scores: scores.clone(), first };
+        match x {
+            Nodes::Same(x) => {
+                // One pass over the rows.
+                let scores = row_dots(x.clone(), Tensor::cat(vec![src, dst], 0));
+                Scores { src: part(&scores, 0), dst: part(&scores, heads) }
+            }
+            Nodes::Between { src: x_src, dst: x_dst } => {
+                Scores { src: part(&row_dots(x_src.clone(), src), 0), dst: part(&row_dots(x_dst.clone(), dst), 0) }
+            }
+        }
+    }
+
+    fn finish(&self, y: Tensor<B, 2>, x: &Nodes<B>) -> Tensor<B, 2> {
+        let heads = (self.att_src.dims()[0], self.concat);
+        let residual = (self.residual, self.weight_residual.as_ref());
+        finish_heads(y, heads, residual, x, self.bias.as_ref())
+    }
+}
+
+impl<B: GraphBackend> GraphConv<B> for GatConv<B> {
+    fn forward(&self, csr: &Csr<B>, x: Nodes<B>, training: Option<TrainingPass>) -> Tensor<B, 2> {
+        self.forward(csr, x, training)
+    }
+}

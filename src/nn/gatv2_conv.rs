@@ -1,0 +1,245 @@
+//! Graph attention with scores that depend on both ends together.
+
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::activation::leaky_relu;
+use burn::tensor::backend::Backend;
+use graphsieve_kernels::{
+    Activation, Csr, EdgeValue, GraphBackend, Strategy, Target, dropout, edge_softmax, gsddmm, linear, row_dots,
+};
+
+use super::attention::{Residual, edges_of, finish_heads, weighted_sum};
+use super::check;
+use super::dropout::{features, of_attention};
+use super::graph_conv::{GraphConv, Nodes, TrainingPass, finish};
+use super::initial::Initial;
+
+const LAYER: &str = "GatV2Conv";
+
+/// The shape of a [`GatV2Conv`].
+#[derive(Config, Debug)]
+pub struct GatV2ConvConfig {
+    /// Width of the sources, at least 1.
+    pub in_channels: usize,
+    /// Width of the output of one head, at least 1.
+    pub out_channels: usize,
+    /// Attention heads, at least 1. Default: 1 (PyG).
+    #[config(default = 1)]
+    pub heads: usize,
+    /// Whether heads stand side by side; their mean is taken otherwise. Default: true (PyG).
+    #[config(default = true)]
+    pub concat: bool,
+    /// Width of the destinations. Default: that of the sources.
+    pub dst_channels: Option<usize>,
+    /// Width of the features of edges. Default: edges have none.
+    pub edge_channels: Option<usize>,
+    /// Slope of the leaky ReLU within the score, in [0, 1]. Default: 0.2 (Brody et al.).
+    #[config(default = 0.2)]
+    pub negative_slope: f64,
+    /// Share of the features that a training pass sets to zero, in [0, 1). Default: 0.
+    #[config(default = 0.0)]
+    pub feature_dropout: f64,
+    /// Share of the attention weights that a training pass sets to zero, in [0, 1); `dropout` in PyG. Default: 0.
+    #[config(default = 0.0)]
+    pub attention_dropout: f64,
+    /// Whether every node attends to itself, where sources and destinations are the same nodes. Default: true (PyG).
+    #[config(default = true)]
+    pub add_self_loops: bool,
+    /// Whether the destinations are added to the result: as they are where the widths agree, projected otherwise. Default:
+    /// false (PyG).
+    #[config(default = false)]
+    pub residual: bool,
+    /// Whether biases are learned: of both projections and of the result. Default: true (PyG).
+    #[config(default = true)]
+    pub bias: bool,
+    /// Seed of the initial values. Default: 0; layers of one shape want different ones.
+    #[config(default = 0)]
+    pub seed: u64,
+}
+
+/// Graph attention whose ranking of the neighbours depends on who asks: the score is taken behind the non-linearity.
+///
+/// ```text
+/// l_j  = x_j W_l + b_l        r_i = x_i W_r + b_r
+/// e_ij = <a, leaky_relu(l_j + r_i [+ f_ij W_edge])>        a_ij = exp(e_ij) / sum_k exp(e_ik)
+/// y_i  = ||_heads sum_j a_ij l_j  (or their mean)  [+ x_i W_res]  + b
+/// ```
+///
+/// Self-loops, their features and destinations without in-edges are as in [`GatConv`](super::GatConv).
+///
+/// Memory: the score needs `[num_edges, out_channels]` for one head at a time (twice for a moment); a training pass keeps one
+/// such matrix per head for the backward pass, `[num_edges, heads * out_channels]` in all.
+///
+/// # Shapes
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32, f16 or
+/// bf16. Result `[num_rows, heads * out_channels]`, or `[num_rows, out_channels]` for the mean, in the same dtype.
+/// Parameters and scores are f32.
+///
+/// # Gradient
+/// Of features, features of edges and all parameters. Deterministic.
+///
+/// # Panics
+/// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
+/// `edge_channels` and features of edges are not given, or the other way round.
+///
+/// # Source
+/// Brody et al., How attentive are graph attention networks? (ICLR 2022), equation 7.
+///
+/// # Example
+/// ```
+/// use burn::module::Param;
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve::nn::GatV2ConvConfig;
+/// use graphsieve_kernels::Csr;
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 1, 2], &[1, 0], 2, &device).unwrap();
+/// let mut conv = GatV2ConvConfig::new(1, 1).with_bias(false).init::<Flex>(&device);
+/// conv.weight_src = Param::from_data([[2.0]], &device);
+/// conv.att = Param::from_data([[0.0]], &device); // equal scores
+/// let x = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
+/// let y = conv.forward(&csr, x, None);
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [4.0, 4.0]);
+/// ```
+#[derive(Module, Debug)]
+pub struct GatV2Conv<B: Backend> {
+    /// `W_l`, `[in_channels, heads * out_channels]`.
+    pub weight_src: Param<Tensor<B, 2>>,
+    /// `b_l`, `[heads * out_channels]`.
+    pub bias_src: Option<Param<Tensor<B, 1>>>,
+    /// `W_r`, `[dst_channels, heads * out_channels]`.
+    pub weight_dst: Param<Tensor<B, 2>>,
+    /// `b_r`, `[heads * out_channels]`.
+    pub bias_dst: Option<Param<Tensor<B, 1>>>,
+    /// `[edge_channels, heads * out_channels]`.
+    pub weight_edge: Option<Param<Tensor<B, 2>>>,
+    /// `[dst_channels, width of the result]`, where the residual is projected.
+    pub weight_residual: Option<Param<Tensor<B, 2>>>,
+    /// `[heads, out_channels]`.
+    pub att: Param<Tensor<B, 2>>,
+    /// `[width of the result]`.
+    pub bias: Option<Param<Tensor<B, 1>>>,
+    concat: bool,
+    negative_slope: f64,
+    feature_dropout: f64,
+    attention_dropout: f64,
+    add_self_loops: bool,
+    #[module(skip)]
+    residual: Residual,
+}
+
+impl GatV2ConvConfig {
+    /// A layer with initial values: Glorot for weights and attention vectors, zero for biases.
+    ///
+    /// # Panics
+    /// If a width or the number of heads is 0, or a rate is outside [0, 1).
+    pub fn init<B: Backend>(&self, device: &B::Device) -> GatV2Conv<B> {
+        let dst_channels = self.dst_channels.unwrap_or(self.in_channels);
+        check::positive(LAYER, "in_channels", self.in_channels);
+        check::positive(LAYER, "dst_channels", dst_channels);
+        check::positive(LAYER, "edge_channels", self.edge_channels.unwrap_or(1));
+        check::positive(LAYER, "out_channels", self.out_channels);
+        check::positive(LAYER, "heads", self.heads);
+        check::rate(LAYER, "feature_dropout", self.feature_dropout);
+        check::rate(LAYER, "attention_dropout", self.attention_dropout);
+        let width = self.heads * self.out_channels;
+        let output = if self.concat { width } else { self.out_channels };
+        let residual = Residual::new(self.residual, dst_channels, output);
+        let mut initial = Initial::new(self.seed, device);
+        GatV2Conv {
+            weight_src: initial.glorot([self.in_channels, width]),
+            bias_src: self.bias.then(|| initial.zeros(width)),
+            weight_dst: initial.glorot([dst_channels, width]),
+            bias_dst: self.bias.then(|| initial.zeros(width)),
+            weight_edge: self.edge_channels.map(|channels| initial.glorot([channels, width])),
+            weight_residual: (residual == Residual::Projected).then(|| initial.glorot([dst_channels, output])),
+            att: initial.glorot([self.heads, self.out_channels]),
+            bias: self.bias.then(|| initial.zeros(output)),
+            concat: self.concat,
+            negative_slope: self.negative_slope,
+            feature_dropout: self.feature_dropout,
+            attention_dropout: self.attention_dropout,
+            add_self_loops: self.add_self_loops,
+            residual,
+        }
+    }
+}
+
+impl<B: GraphBackend> GatV2Conv<B> {
+    /// The layer; see [`GatV2Conv`].
+    pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>, training: Option<TrainingPass>) -> Tensor<B, 2> {
+        self.forward_with_attention(csr, x, None, training).0
+    }
+
+    /// The layer with features of edges.
+    ///
+    /// # Shapes
+    /// `edges` `[num_edges, edge_channels]` in the order of `csr` and the dtype of `x`.
+    pub fn forward_with_edges(
+        &self,
+        csr: &Csr<B>,
+        x: impl Into<Nodes<B>>,
+        edges: Tensor<B, 2>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        self.forward_with_attention(csr, x, Some(edges), training).0
+    }
+
+    /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`, f32,
+    /// before dropout. They are in the order of `csr`, or where self-loops were added in that of
+    /// [`csr.with_self_loops().csr`](Csr::with_self_loops).
+    pub fn forward_with_attention(
+        &self,
+        csr: &Csr<B>,
+        x: impl Into<Nodes<B>>,
+        edges: Option<Tensor<B, 2>>,
+        training: Option<TrainingPass>,
+    ) -> (Tensor<B, 2>, Tensor<B, 2>) {
+        let x = x.into();
+        x.check(LAYER, csr, [Some(self.weight_src.dims()[0]), Some(self.weight_dst.dims()[0])]);
+        let x = features(x, self.feature_dropout, training);
+        let loops = self.add_self_loops && x.is_same();
+        let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), loops);
+        let project = |x: &Tensor<B, 2>, weight: &Param<Tensor<B, 2>>, bias: Option<&Param<Tensor<B, 1>>>| {
+            finish(vec![linear(x.clone(), weight.val(), None)], bias, Activation::Identity)
+        };
+        let left = project(x.src(), &self.weight_src, self.bias_src.as_ref());
+        let right = project(x.dst(), &self.weight_dst, self.bias_dst.as_ref());
+        let [heads, _] = self.att.dims();
+        let logits: Vec<_> = (0..heads).map(|head| self.logits(head, &csr, &left, &right, edges.as_ref())).collect();
+        let attention = edge_softmax(&csr, Tensor::cat(logits, 1));
+        let kept = match of_attention(self.attention_dropout, training) {
+            Some(drop) => dropout(attention.clone(), &drop),
+            None => attention.clone(),
+        };
+        let y = weighted_sum(&csr, left, kept);
+        let residual = (self.residual, self.weight_residual.as_ref());
+        (finish_heads(y, (heads, self.concat), residual, &x, self.bias.as_ref()), attention)
+    }
+
+    /// The scores of one head `[num_edges, 1]`.
+    fn logits(
+        &self,
+        head: usize,
+        csr: &Csr<B>,
+        left: &Tensor<B, 2>,
+        right: &Tensor<B, 2>,
+        edges: Option<&Tensor<B, 2>>,
+    ) -> Tensor<B, 2> {
+        let [_, channels] = self.att.dims();
+        let columns = |x: &Tensor<B, 2>| x.clone().narrow(1, head * channels, channels);
+        let ends = EdgeValue::add(Target::Source(columns(left)), Target::Destination(columns(right)));
+        let mut hidden = gsddmm(csr, ends, Strategy::Auto);
+        if let (Some(edges), Some(weight)) = (edges, &self.weight_edge) {
+            hidden = hidden + linear(edges.clone(), columns(&weight.val()), None);
+        }
+        row_dots(leaky_relu(hidden, self.negative_slope), self.att.val().narrow(0, head, 1))
+    }
+}
+
+impl<B: GraphBackend> GraphConv<B> for GatV2Conv<B> {
+    fn forward(&self, csr: &Csr<B>, x: Nodes<B>, training: Option<TrainingPass>) -> Tensor<B, 2> {
+        self.forward(csr, x, training)
+    }
+}

@@ -1,0 +1,161 @@
+//! Graph convolution by a symmetrically normalised adjacency.
+
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use graphsieve_kernels::{
+    Activation, Csr, GraphBackend, LoopValue, Message, Reduce, SpmmConfig, Strategy, gspmm, linear, spmm,
+};
+
+use super::check;
+use super::graph_conv::{GraphConv, Nodes, TrainingPass, finish};
+use super::initial::Initial;
+use super::normalisation::{Isolated, Normalised, inverse_root_of_weights};
+
+const LAYER: &str = "GcnConv";
+
+/// The shape of a [`GcnConv`].
+#[derive(Config, Debug)]
+pub struct GcnConvConfig {
+    /// Width of the input, at least 1.
+    pub in_channels: usize,
+    /// Width of the output, at least 1.
+    pub out_channels: usize,
+    /// Whether a bias is learned. Default: true (PyG).
+    #[config(default = true)]
+    pub bias: bool,
+    /// Whether every node counts as its own neighbour once, where sources and destinations are the same nodes. Default:
+    /// true (Kipf and Welling, the renormalisation trick).
+    #[config(default = true)]
+    pub add_self_loops: bool,
+    /// Seed of the initial values. Default: 0; layers of one shape want different ones.
+    #[config(default = 0)]
+    pub seed: u64,
+}
+
+/// Graph convolution: every node becomes a normalised sum over itself and its in-neighbours, projected.
+///
+/// ```text
+/// y_i = sum_j x_j W / sqrt(deg_i deg_j) + b      over j in N(i) and i itself
+/// ```
+///
+/// On one kind of nodes the degree counts in-edges and one self-loop, on both sides also where the graph is directed (as
+/// `gcn_norm` of PyG does); loops of the graph give way to the one. Between two kinds of nodes there are no self-loops,
+/// and `deg_j` is the out-degree of the source. No normalised weight is stored: factors per node are applied within the
+/// sum. `X W` comes first where the output is narrower than the input, the sum over neighbours otherwise; by associativity
+/// the result is the same.
+///
+/// # Shapes
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, any]`, of which only the
+/// number counts; f32, f16 or bf16. Result `[num_rows, out_channels]` in the same dtype. Parameters are f32.
+///
+/// # Gradient
+/// Of `x`, `W` and `b`; with [`GcnConv::forward_weighted`] also of the weights, through the degrees. Saved: the narrower of
+/// `x` and its sum over neighbours. Deterministic.
+///
+/// # Panics
+/// If a shape does not fit; the message names the argument, what was expected and what was got.
+///
+/// # Source
+/// Kipf and Welling, Semi-supervised classification with graph convolutional networks (ICLR 2017), equation 2.
+///
+/// # Example
+/// ```
+/// use burn::module::Param;
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve::nn::GcnConvConfig;
+/// use graphsieve_kernels::Csr;
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 1, 2], &[1, 0], 2, &device).unwrap();
+/// let mut conv = GcnConvConfig::new(1, 1).init::<Flex>(&device);
+/// conv.weight = Param::from_data([[10.0]], &device);
+/// let x = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
+/// // Both degrees are 2 with the self-loop.
+/// let y = conv.forward(&csr, x).into_data().to_vec::<f32>().unwrap();
+/// assert!(y.iter().all(|y| (y - 20.0).abs() < 1e-4));
+/// ```
+#[derive(Module, Debug)]
+pub struct GcnConv<B: Backend> {
+    /// `[in_channels, out_channels]`.
+    pub weight: Param<Tensor<B, 2>>,
+    /// `[out_channels]`.
+    pub bias: Option<Param<Tensor<B, 1>>>,
+    add_self_loops: bool,
+}
+
+impl GcnConvConfig {
+    /// A layer with initial values: Glorot for the weight, zero for the bias.
+    ///
+    /// # Panics
+    /// If a width is 0.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> GcnConv<B> {
+        check::positive(LAYER, "in_channels", self.in_channels);
+        check::positive(LAYER, "out_channels", self.out_channels);
+        let mut initial = Initial::new(self.seed, device);
+        GcnConv {
+            weight: initial.glorot([self.in_channels, self.out_channels]),
+            bias: self.bias.then(|| initial.zeros(self.out_channels)),
+            add_self_loops: self.add_self_loops,
+        }
+    }
+}
+
+impl<B: GraphBackend> GcnConv<B> {
+    /// The layer; see [`GcnConv`].
+    pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>) -> Tensor<B, 2> {
+        let x = x.into();
+        x.check(LAYER, csr, [Some(self.weight.dims()[0]), None]);
+        let normalised = match &x {
+            Nodes::Between { .. } => Normalised::between(csr),
+            Nodes::Same(_) if self.add_self_loops => Normalised::with_self_loops(csr),
+            Nodes::Same(_) => Normalised::of_entries(csr, Isolated::Zero),
+        };
+        self.projected(x.src().clone(), |x| normalised.product(csr, x, 1.0))
+    }
+
+    /// The layer with a weight per entry, where the degree is a sum of weights: `w_ij / sqrt(deg_i deg_j)` in place of
+    /// `1 / sqrt(deg_i deg_j)`, `deg_i = sum_j w_ij`; 0 where a degree is not positive. A loop of the graph keeps its weight
+    /// (of several the last counts), one that was added weighs 1.
+    ///
+    /// # Shapes
+    /// `edge_weight` `[num_edges]` in the order of `csr`, f32.
+    ///
+    /// # Panics
+    /// As [`GcnConv`]; and unless sources and destinations are the same nodes.
+    pub fn forward_weighted(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>, edge_weight: Tensor<B, 1>) -> Tensor<B, 2> {
+        let x = x.into();
+        x.check(LAYER, csr, [Some(self.weight.dims()[0]), None]);
+        let x = x.same(LAYER);
+        check::size(LAYER, "elements of edge_weight", csr.num_edges(), edge_weight.dims()[0]);
+        let weight = edge_weight.reshape([csr.num_edges(), 1]);
+        let (csr, weight) = if self.add_self_loops {
+            let looped = csr.with_self_loops();
+            let weight = looped.edge_values(weight, LoopValue::Kept(1.0));
+            (looped.csr, weight)
+        } else {
+            (csr.clone(), weight)
+        };
+        let degrees = gspmm(&csr, Message::CopyE(weight.clone()), Reduce::Sum, Strategy::Auto);
+        let scale = inverse_root_of_weights(degrees);
+        let weight = weight.reshape([csr.num_edges()]);
+        self.projected(x, |x| {
+            let scale = scale.cast(x.dtype());
+            spmm(&csr, x * scale.clone(), Some(weight), SpmmConfig::default()) * scale
+        })
+    }
+
+    fn projected(&self, x: Tensor<B, 2>, aggregate: impl FnOnce(Tensor<B, 2>) -> Tensor<B, 2>) -> Tensor<B, 2> {
+        let weight = self.weight.val();
+        let [input, output] = weight.dims();
+        let y = if output < input { aggregate(linear(x, weight, None)) } else { linear(aggregate(x), weight, None) };
+        finish(vec![y], self.bias.as_ref(), Activation::Identity)
+    }
+}
+
+impl<B: GraphBackend> GraphConv<B> for GcnConv<B> {
+    fn forward(&self, csr: &Csr<B>, x: Nodes<B>, _training: Option<TrainingPass>) -> Tensor<B, 2> {
+        self.forward(csr, x)
+    }
+}
