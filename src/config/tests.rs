@@ -67,8 +67,7 @@ fn shipped_stage_files_hold_the_published_defaults() {
     let stage2 = RunConfig::load(&shipped("stage2.toml"), &["data.input=embeddings".to_string()]).unwrap();
     assert_eq!(stage2, RunConfig::Stage2(Stage2Config::new(data)));
     for (name, layer) in [("cora-gcn", LayerKind::Gcn), ("cora-gat", LayerKind::Gat)] {
-        let published =
-            ClassifyConfig { name: name.into(), ..ClassifyConfig::new(layer, "artifacts/data/cora.npz") };
+        let published = ClassifyConfig { name: name.into(), ..ClassifyConfig::new(layer, "artifacts/data/cora.npz") };
         let read = RunConfig::load(&shipped(&format!("{name}.toml")), &[]).unwrap();
         assert_eq!(read, RunConfig::Classify(published));
     }
@@ -139,8 +138,7 @@ fn unusual() -> [RunConfig; 3] {
 
 /// The same of node classification, with masks and with both kinds of random split.
 fn unusual_classify() -> [RunConfig; 3] {
-    let attention =
-        ClassifyAttention { heads: 5, out_heads: 3, attention_dropout: 0.05, negative_slope: 0.15 };
+    let attention = ClassifyAttention { heads: 5, out_heads: 3, attention_dropout: 0.05, negative_slope: 0.15 };
     let gat = ClassifyConfig {
         name: "c".into(),
         seed: 3,

@@ -1,19 +1,20 @@
 //! One class for every node: layers of graph convolution or of graph attention.
 
-use burn::backend::Autodiff;
-use burn::module::{Module, Param};
+use burn::module::Module;
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{Activation, Csr, Dropout, GatConfig, GraphBackend, SpmmConfig, combine, gat, linear, spmm};
+use graphsieve_kernels::{Activation, Csr, Dropout, GraphBackend, combine, linear};
 use serde::{Deserialize, Serialize};
 
+use super::device_graph::upload;
 use super::named;
 use super::node_input::{NodeInput, dropped};
 use super::parameters::Parameters;
 use crate::config::{ClassifyModel, LayerKind};
 use crate::error::{Error, Result};
-use crate::graph::{Adjacency, HeteroGraph};
+use crate::graph::HeteroGraph;
 use crate::metrics::log_sum_exp;
+use crate::nn::{GatConv, GatConvConfig, GcnConv, GcnConvConfig, TrainingPass};
 
 /// The shape of a [`NodeClassifier`], and what its input is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,86 +45,36 @@ pub struct AttentionShape {
     /// Of the last layer; averaged.
     pub out_heads: usize,
     /// Slope of LeakyReLU below zero.
-    pub negative_slope: f32,
+    pub negative_slope: f64,
+    /// Share of the attention coefficients that training drops.
+    pub dropout: f64,
 }
 
 impl AttentionShape {
     /// The heads that a configuration asks for.
     pub fn of(model: &ClassifyModel) -> Option<Self> {
         let attention = model.attention.as_ref()?;
-        let negative_slope = attention.negative_slope as f32;
-        Some(Self { heads: attention.heads, out_heads: attention.out_heads, negative_slope })
+        Some(Self {
+            heads: attention.heads,
+            out_heads: attention.out_heads,
+            negative_slope: attention.negative_slope,
+            dropout: attention.attention_dropout,
+        })
     }
 }
 
-/// The graph as the layers walk it: every node is its own neighbour once.
-#[derive(Clone, Debug)]
-pub struct NodeGraph<B: Backend> {
-    csr: Csr<B>,
-    /// `1 / sqrt(in-degree)` of every node, self-loop included.
-    dst_scale: Tensor<B, 1>,
-    /// `1 / sqrt(out-degree)`.
-    src_scale: Tensor<B, 1>,
-}
-
-impl<B: GraphBackend> NodeGraph<B> {
-    /// Uploads the only relation of a graph with one node type.
-    ///
-    /// # Errors
-    /// [`Error::Data`] for a graph with several node types or relations, or one that the kernels cannot index.
-    pub fn upload(graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
-        let [relation] = graph.relations() else {
-            return Err(several("relations", graph.relations().iter().map(|relation| relation.name.as_str())));
-        };
-        if graph.node_types().len() != 1 {
-            return Err(several("node types", graph.node_types().iter().map(|node_type| node_type.name.as_str())));
-        }
-        let forward = with_loops(&relation.forward);
-        let reverse = if relation.is_symmetric() { None } else { Some(with_loops(&relation.reverse)) };
-        let scale = |adjacency: &Adjacency| {
-            let of = |row| 1.0 / (adjacency.degree(row) as f32).sqrt();
-            let values: Vec<f32> = (0..adjacency.num_rows()).map(of).collect();
-            let len = values.len();
-            Tensor::from_data(TensorData::new(values, [len]), device)
-        };
-        let csr = match &reverse {
-            None => Csr::from_host_symmetric(forward.row_ptr(), forward.col_idx(), device),
-            Some(reverse) => {
-                let rows = (forward.row_ptr(), forward.col_idx());
-                Csr::from_host_with_reverse(rows, (reverse.row_ptr(), reverse.col_idx()), device)
-            }
-        };
-        let csr = csr.map_err(|problem| Error::Data {
-            what: format!("relation {}", relation.name),
-            expected: "an adjacency that the kernels can index".into(),
-            found: problem.to_string(),
-            help: "split the graph".into(),
-        })?;
-        Ok(Self { csr, dst_scale: scale(&forward), src_scale: scale(reverse.as_ref().unwrap_or(&forward)) })
+/// Uploads the only relation of a graph with one node type.
+///
+/// # Errors
+/// [`Error::Data`] for a graph with several node types or relations, or one that the kernels cannot index.
+pub fn upload_graph<B: GraphBackend>(graph: &HeteroGraph, device: &B::Device) -> Result<Csr<B>> {
+    let [relation] = graph.relations() else {
+        return Err(several("relations", graph.relations().iter().map(|relation| relation.name.as_str())));
+    };
+    if graph.node_types().len() != 1 {
+        return Err(several("node types", graph.node_types().iter().map(|node_type| node_type.name.as_str())));
     }
-
-    /// Entries of the adjacency, self-loops included.
-    pub fn num_edges(&self) -> usize {
-        self.csr.num_edges()
-    }
-}
-
-impl<B: GraphBackend> NodeGraph<Autodiff<B>> {
-    /// The same arrays for passes that record nothing.
-    pub fn inner(&self) -> NodeGraph<B> {
-        NodeGraph {
-            csr: self.csr.clone().inner(),
-            dst_scale: self.dst_scale.clone().inner(),
-            src_scale: self.src_scale.clone().inner(),
-        }
-    }
-}
-
-/// The adjacency with every node among its own neighbours once.
-fn with_loops(adjacency: &Adjacency) -> Adjacency {
-    let row = |i: usize| adjacency.row(i).iter().map(move |&j| (i as u32, j)).chain([(i as u32, i as u32)]);
-    let edges: Vec<(u32, u32)> = (0..adjacency.num_rows()).flat_map(row).collect();
-    Adjacency::from_edges(adjacency.num_rows(), adjacency.num_cols(), &edges)
+    upload(relation, device)
 }
 
 fn several<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Error {
@@ -146,45 +97,17 @@ pub fn probabilities(logits: &[f32], classes: usize) -> Vec<f32> {
     logits.chunks_exact(classes).flat_map(of_row).collect()
 }
 
-/// Attention vectors of the heads of a layer, `[heads, channels]` each.
+/// One layer of either kind.
 #[derive(Module, Debug)]
-struct AttentionVectors<B: Backend> {
-    src: Param<Tensor<B, 2>>,
-    dst: Param<Tensor<B, 2>>,
-    negative_slope: f32,
+enum NodeLayer<B: Backend> {
+    Gcn(GcnConv<B>),
+    Gat(GatConv<B>),
 }
-
-/// One layer: projection, a weighted sum over neighbours, bias.
-#[derive(Module, Debug)]
-struct NodeLayer<B: Backend> {
-    /// `[in, heads * channels]`
-    weight: Param<Tensor<B, 2>>,
-    /// Without them the weights are those of the symmetric normalisation.
-    attention: Option<AttentionVectors<B>>,
-    bias: Param<Tensor<B, 1>>,
-}
-
-/// Training-time randomness of one pass.
-#[derive(Clone, Copy, Debug)]
-pub struct ClassifierDropout {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Number of the pass.
-    pub step: u32,
-    /// Rate of the inputs of every layer.
-    pub inputs: f64,
-    /// Rate of the attention coefficients.
-    pub attention: f64,
-}
-
-/// Streams of a layer's dropout.
-const INPUTS: u32 = 0;
-const COEFFICIENTS: u32 = 1;
 
 /// A stack of layers of one kind.
 ///
-/// Graph convolution: `H' = ReLU(D^-1/2 (A + I) D^-1/2 H W + b)`; graph attention: `H' = ELU(b + ||_k sum_j a^k_ij W^k h_j)`
-/// over the neighbours and the node itself, heads of the last layer averaged. The last layer has no activation.
+/// [`GcnConv`] with ReLU between layers, or [`GatConv`] with ELU; heads of the last layer are averaged. The last layer has
+/// no activation.
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6.
@@ -199,72 +122,48 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// # Errors
     /// When a checkpoint lacks a parameter or holds it with another shape.
     pub fn new(spec: &ClassifierSpec, parameters: &mut Parameters<B>, device: &B::Device) -> Result<Self> {
-        let matrix = |shape: [usize; 2]| Param::from_tensor(Tensor::zeros(shape, device));
         let layer = |at: usize| {
             let last = at + 1 == spec.layers;
             let input = if at == 0 { spec.input } else { spec.hidden };
             let output = if last { spec.classes } else { spec.hidden };
+            let Some(shape) = spec.attention else {
+                return NodeLayer::Gcn(GcnConvConfig::new(input, output).init(device));
+            };
             // Averaged heads have the width of the result each, concatenated ones share it.
-            let heads = spec.attention.map_or(1, |shape| if last { shape.out_heads } else { shape.heads });
+            let heads = if last { shape.out_heads } else { shape.heads };
             let channels = if last { output } else { output / heads };
-            NodeLayer {
-                weight: matrix([input, heads * channels]),
-                attention: spec.attention.map(|shape| AttentionVectors {
-                    src: matrix([heads, channels]),
-                    dst: matrix([heads, channels]),
-                    negative_slope: shape.negative_slope,
-                }),
-                bias: Param::from_tensor(Tensor::zeros([output], device)),
-            }
+            let config = GatConvConfig::new(input, channels).with_heads(heads).with_concat(!last);
+            let config = config.with_negative_slope(shape.negative_slope).with_attention_dropout(shape.dropout);
+            NodeLayer::Gat(config.init(device))
         };
         named::fill(Self { layers: (0..spec.layers).map(layer).collect() }, parameters)
     }
 
-    /// Logits `[nodes, classes]`; with `training`, inputs and coefficients are dropped.
-    pub fn forward(&self, graph: &NodeGraph<B>, x: &NodeInput<B>, training: Option<ClassifierDropout>) -> Tensor<B, 2> {
-        let drop = |layer: usize, stream: u32| {
-            let ClassifierDropout { seed, step, inputs, attention } = training?;
-            let rate = if stream == INPUTS { inputs } else { attention };
-            Dropout::new(rate, seed, step, layer as u32, stream)
-        };
+    /// Logits `[nodes, classes]`. With `training`, a pass and the share of the input values that every layer drops, these
+    /// and attention coefficients are dropped.
+    pub fn forward(&self, csr: &Csr<B>, x: &NodeInput<B>, training: Option<(TrainingPass, f64)>) -> Tensor<B, 2> {
         let mut h: Option<Tensor<B, 2>> = None;
         for (at, layer) in self.layers.iter().enumerate() {
-            let weight = layer.weight.val();
+            let pass = training.map(|(pass, _)| pass.layer(at as u32));
+            let drop = training.and_then(|(pass, rate)| Dropout::new(rate, pass.seed, pass.step, at as u32, INPUTS));
+            let weight = match layer {
+                NodeLayer::Gcn(conv) => conv.weight.val(),
+                NodeLayer::Gat(conv) => conv.weight.val(),
+            };
             let projected = match h {
-                None => x.project(weight, drop(at, INPUTS)),
-                Some(h) => linear(dropped(h, drop(at, INPUTS)), weight, None),
+                None => x.project(weight, drop),
+                Some(h) => linear(dropped(h, drop), weight, None),
+            };
+            let (y, activation) = match layer {
+                NodeLayer::Gcn(conv) => (conv.propagate(csr, projected), Activation::Relu),
+                NodeLayer::Gat(conv) => (conv.propagate(csr, projected, pass), Activation::Elu),
             };
             let last = at + 1 == self.layers.len();
-            h = Some(layer.aggregate(graph, projected, drop(at, COEFFICIENTS), last));
+            h = Some(if last { y } else { combine(vec![y], None, 1.0, activation) });
         }
         h.unwrap_or_else(|| unreachable!("a classifier has at least one layer"))
     }
 }
 
-impl<B: GraphBackend> NodeLayer<B> {
-    fn aggregate(&self, graph: &NodeGraph<B>, h: Tensor<B, 2>, drop: Option<Dropout>, last: bool) -> Tensor<B, 2> {
-        let NodeGraph { csr, dst_scale, src_scale } = graph;
-        let activation = match (&self.attention, last) {
-            (_, true) => Activation::Identity,
-            (None, _) => Activation::Relu,
-            (Some(_), _) => Activation::Elu,
-        };
-        let Some(attention) = &self.attention else {
-            let scales = SpmmConfig {
-                dst_scale: Some(dst_scale.clone()),
-                src_scale: Some(src_scale.clone()),
-                ..Default::default()
-            };
-            return combine(vec![spmm(csr, h, None, scales)], Some(self.bias.val()), 1.0, activation);
-        };
-        let (src, dst) = (attention.src.val(), attention.dst.val());
-        let ([heads, channels], [nodes, _]) = (src.dims(), h.dims());
-        let config =
-            GatConfig { negative_slope: attention.negative_slope, attention_dropout: drop, ..Default::default() };
-        let mut y = gat(csr, h.clone(), h, src, dst, config);
-        if last && heads > 1 {
-            y = y.reshape([nodes, heads, channels]).mean_dim(1).reshape([nodes, channels]);
-        }
-        combine(vec![y], Some(self.bias.val()), 1.0, activation)
-    }
-}
+/// Stream of the dropout of a layer's inputs, as in the layers themselves.
+const INPUTS: u32 = 0;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
 use crate::graph::{Dataset, EdgeReading, write_npy_f32};
 use crate::models::device_graph::check_device;
-use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, NodeGraph, probabilities};
+use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities, upload_graph};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
@@ -40,9 +40,9 @@ pub(super) fn run<B: GraphBackend>(
         Error::format(&options.data, "features", expected, width.to_string(), "give data that belong to this model")
     })?;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
-    let graph = NodeGraph::<B>::upload(&dataset.graph, device)?;
+    let csr = upload_graph::<B>(&dataset.graph, device)?;
     let x = NodeInput::<B>::upload(features, spec.row_normalise, device)?;
-    let logits = to_host(model.forward(&graph, &x, None));
+    let logits = to_host(model.forward(&csr, &x, None));
     check_device()?;
     let nodes = dataset.graph.num_nodes();
     let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))

@@ -148,7 +148,10 @@ fn a_wrong_array_is_named_with_what_was_expected_and_found() {
     says(new().vector("node_features", &[1.0f32; 4]).labels().edges(), &["node_features, shape", "found [4]"]);
     says(new().features().vector("node_labels", &[0i64; 3]).edges(), &["node_labels, shape: expected [4]", "[3]"]);
     says(new().features().labels().matrix("edges", &array![[0i64, 1, 2]]), &["edges, shape", "[1, 3]"]);
-    says(new().features().labels().matrix("edges", &array![[0i64, 1], [0, 4]]), &["edge 1, destination", "0 to 3", "4"]);
+    says(
+        new().features().labels().matrix("edges", &array![[0i64, 1], [0, 4]]),
+        &["edge 1, destination", "0 to 3", "4"],
+    );
     says(new().features().labels().matrix("edges", &array![[-1i64, 1]]), &["edge 0, source", "found -1"]);
     says(new().features().labels().matrix("edges", &Array2::<i64>::zeros((0, 2))), &["edges: expected at least one"]);
     says(
@@ -167,8 +170,12 @@ fn masks_that_contradict_each_other_or_the_labels_are_refused() {
         let archive = Archive::new(false).features().labels().edges();
         archive.vector("train_mask", train).vector("val_mask", validation).vector("test_mask", test).fault()
     };
-    let (first, second, third, fourth) =
-        ([true, false, false, false], [false, true, false, false], [false, false, true, false], [false, false, false, true]);
+    let (first, second, third, fourth) = (
+        [true, false, false, false],
+        [false, true, false, false],
+        [false, false, true, false],
+        [false, false, false, true],
+    );
     assert!(with(&first, &first, &fourth).contains("val_mask, split 0, node 0: expected a node of no other mask"));
     assert!(with(&first, &second, &third).contains("test_mask, split 0, node 2: expected a labelled node"));
     assert!(with(&first, &second, &[false; 4]).contains("test_mask, split 0: expected at least one node"));
@@ -189,7 +196,8 @@ fn what_is_no_archive_is_a_typed_error() {
         let fault = Dataset::open(&path).unwrap_err();
         assert!(matches!(&fault, Error::Format { place, .. } if place == "archive"), "{fault}");
     }
-    let damaged: Vec<u8> = whole.iter().enumerate().map(|(at, byte)| if at == 60 { byte ^ 0xff } else { *byte }).collect();
+    let damaged: Vec<u8> =
+        whole.iter().enumerate().map(|(at, byte)| if at == 60 { byte ^ 0xff } else { *byte }).collect();
     std::fs::write(&path, damaged).unwrap();
     assert!(matches!(Dataset::open(&path).unwrap_err(), Error::Format { .. }));
     assert!(matches!(Dataset::open(&path.with_file_name("none.npz")).unwrap_err(), Error::Io { .. }));

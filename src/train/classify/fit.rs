@@ -5,7 +5,7 @@ use burn::module::AutodiffModule;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
+use graphsieve_kernels::{Csr, GraphBackend, RowIndex, gather_rows};
 use serde::Serialize;
 
 use crate::config::{ClassifyConfig, ClassifySplit, ClassifyTrain, DecayedLayers};
@@ -15,9 +15,10 @@ use crate::error::{Error, Result};
 use crate::graph::{Classes, Dataset, EdgeReading};
 use crate::metrics::{ClassReport, ConfusionMatrix, log_sum_exp, predicted_class};
 use crate::models::device_graph::check_device;
-use crate::models::node_classifier::{AttentionShape, ClassifierDropout, ClassifierSpec, NodeClassifier, NodeGraph};
+use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, upload_graph};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
+use crate::nn::TrainingPass;
 use crate::train::early_stopping::{EarlyStopping, Verdict};
 use crate::train::optimiser::{Decay, Optimiser};
 use crate::train::session::check_finite;
@@ -29,9 +30,9 @@ pub struct Task<B: GraphBackend> {
     /// What reading did to the data.
     pub notes: Vec<String>,
     config: ClassifyConfig,
-    graph: NodeGraph<Autodiff<B>>,
+    csr: Csr<Autodiff<B>>,
     x: NodeInput<Autodiff<B>>,
-    inner_graph: NodeGraph<B>,
+    inner_csr: Csr<B>,
     inner_x: NodeInput<B>,
     train_rows: RowIndex<Autodiff<B>>,
     targets: Tensor<Autodiff<B>, 2, Int>,
@@ -66,7 +67,7 @@ impl<B: GraphBackend> Task<B> {
             directed: config.data.directed,
         };
         let split = split_of(&classes, &config.split)?;
-        let graph = NodeGraph::<Autodiff<B>>::upload(&dataset.graph, device)?;
+        let csr = upload_graph::<Autodiff<B>>(&dataset.graph, device)?;
         let x = NodeInput::<Autodiff<B>>::upload(features, spec.row_normalise, device)?;
         let (nodes, labels): (Vec<u32>, Vec<i32>) = split.train.iter().map(|&(n, class)| (n, class as i32)).unzip();
         let len = labels.len();
@@ -75,9 +76,9 @@ impl<B: GraphBackend> Task<B> {
             split,
             notes: dataset.notes.clone(),
             config: config.clone(),
-            inner_graph: graph.inner(),
+            inner_csr: csr.clone().inner(),
             inner_x: x.inner(),
-            graph,
+            csr,
             x,
             train_rows: RowIndex::new(&nodes, dataset.graph.num_nodes(), device),
             targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device),
@@ -87,7 +88,7 @@ impl<B: GraphBackend> Task<B> {
 
     /// Entries of the adjacency that one epoch visits, all layers together.
     pub fn edges_per_epoch(&self) -> usize {
-        self.spec.layers * self.graph.num_edges()
+        self.spec.layers * self.csr.num_edges()
     }
 
     /// The optimiser that the configuration asks for.
@@ -120,7 +121,7 @@ impl<B: GraphBackend> Task<B> {
     /// # Errors
     /// A device that failed.
     pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
-        let logits = to_host(model.forward(&self.inner_graph, &self.inner_x, None));
+        let logits = to_host(model.forward(&self.inner_csr, &self.inner_x, None));
         check_device()?;
         Ok(logits)
     }
@@ -229,14 +230,9 @@ impl<'t, B: GraphBackend> Fit<'t, B> {
     /// # Errors
     /// A loss that is not finite, or a device that failed.
     pub fn epoch(&mut self, epoch: usize, read: bool) -> Result<EpochEnd> {
-        let Task { config, graph, x, train_rows, targets, .. } = self.task;
-        let dropout = ClassifierDropout {
-            seed: self.seed,
-            step: epoch as u32,
-            inputs: config.model.dropout,
-            attention: config.model.attention.as_ref().map_or(0.0, |attention| attention.attention_dropout),
-        };
-        let logits = self.model.forward(graph, x, Some(dropout));
+        let Task { config, csr, x, train_rows, targets, .. } = self.task;
+        let pass = TrainingPass { seed: self.seed, step: epoch as u32, layer: 0 };
+        let logits = self.model.forward(csr, x, Some((pass, config.model.dropout)));
         let loss = cross_entropy(gather_rows(logits, train_rows), targets.clone());
         self.pending.push((epoch, loss.clone().inner()));
         self.model = self.optimiser.step(self.model.clone(), loss, config.train.learning_rate);
