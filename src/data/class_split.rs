@@ -47,7 +47,22 @@ impl ClassSplit {
     pub fn stratified(classes: &Classes, fractions: SplitFractions, seed: u64) -> Result<Self> {
         let SplitFractions { train, validation, test } = fractions;
         let mut owed = [0.0; 3];
-        Self::shuffled(classes, seed, |_, nodes| Ok(apportion(nodes, [train, validation, test], &mut owed)))
+        let split =
+            Self::shuffled(classes, seed, |_, nodes| Ok(apportion(nodes, [train, validation, test], &mut owed)))?;
+        match [&split.train, &split.validation, &split.test].iter().all(|part| !part.is_empty()) {
+            true => Ok(split),
+            false => Err(Error::Data {
+                what: "split of the labels".into(),
+                expected: "at least one node in every part".into(),
+                found: format!(
+                    "{} training, {} validation, {} test",
+                    split.train.len(),
+                    split.validation.len(),
+                    split.test.len()
+                ),
+                help: "label more nodes, or change the shares".into(),
+            }),
+        }
     }
 
     /// Takes `per_class` nodes of every class for training, and of all labelled nodes the shares `validation` and `test`
@@ -114,14 +129,6 @@ impl ClassSplit {
         }
         parts.iter_mut().for_each(|part| part.sort_unstable());
         let [train, validation, test] = parts;
-        if [&train, &validation].iter().any(|part| part.is_empty()) {
-            return Err(Error::Data {
-                what: "split of the labels".into(),
-                expected: "at least one node in every part".into(),
-                found: format!("{} training, {} validation, {} test", train.len(), validation.len(), test.len()),
-                help: "label more nodes, or change the shares".into(),
-            });
-        }
         Ok(Self { train, validation, test })
     }
 }
