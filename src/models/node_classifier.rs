@@ -167,3 +167,79 @@ impl<B: GraphBackend> NodeClassifier<B> {
 
 /// Stream of the dropout of a layer's inputs, as in the layers themselves.
 const INPUTS: u32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+    use burn::tensor::activation::{elu, relu};
+    use burn_flex::{Flex, FlexDevice};
+
+    use super::*;
+    use crate::graph::{Adjacency, Features, RelationSpec};
+    use crate::models::parameters::to_host;
+
+    const NODES: usize = 30;
+    const COLUMNS: usize = 40;
+
+    fn graph() -> HeteroGraph {
+        let edges: Vec<(u32, u32)> = (0..90u32).map(|k| (k % 30, (k * k + 7) % 30)).collect();
+        let edges: Vec<_> = edges.iter().flat_map(|&(i, j)| [(i, j), (j, i)]).collect();
+        let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
+        let spec =
+            RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+        HeteroGraph::new(vec![("node".into(), NODES)], vec![spec]).unwrap()
+    }
+
+    fn spec(layer: LayerKind, out_heads: usize) -> ClassifierSpec {
+        let attention = AttentionShape { heads: 2, out_heads, negative_slope: 0.2, dropout: 0.5 };
+        ClassifierSpec {
+            layer,
+            input: COLUMNS,
+            hidden: 6,
+            classes: 3,
+            layers: 3,
+            attention: (layer == LayerKind::Gat).then_some(attention),
+            row_normalise: false,
+            directed: false,
+        }
+    }
+
+    /// The layers' own forward passes on dense features.
+    fn chained(model: &NodeClassifier<Flex>, csr: &Csr<Flex>, mut h: Tensor<Flex, 2>) -> Tensor<Flex, 2> {
+        for (at, layer) in model.layers.iter().enumerate() {
+            let last = at + 1 == model.layers.len();
+            h = match layer {
+                NodeLayer::Gcn(conv) if last => conv.forward(csr, h),
+                NodeLayer::Gcn(conv) => relu(conv.forward(csr, h)),
+                NodeLayer::Gat(conv) if last => conv.forward(csr, h, None),
+                NodeLayer::Gat(conv) => elu(conv.forward(csr, h, None), 1.0),
+            };
+        }
+        h
+    }
+
+    #[test]
+    fn a_classifier_on_sparse_features_is_its_layers_on_dense_ones() {
+        let value = |at: usize| if at.is_multiple_of(13) { 1.0 + (at % 5) as f32 } else { 0.0 };
+        let values: Vec<f32> = (0..NODES * COLUMNS).map(value).collect();
+        let dense = Tensor::from_data(TensorData::new(values.clone(), [NODES, COLUMNS]), &FlexDevice);
+        let input = NodeInput::upload(&Features::from_f32(values, NODES, COLUMNS), false, &FlexDevice).unwrap();
+        assert!(matches!(input, NodeInput::Sparse { .. }));
+        let csr = upload_graph::<Flex>(&graph(), &FlexDevice).unwrap();
+        for spec in [spec(LayerKind::Gcn, 1), spec(LayerKind::Gat, 1), spec(LayerKind::Gat, 4)] {
+            let model = NodeClassifier::new(&spec, &mut Parameters::from_seed(5, &FlexDevice), &FlexDevice).unwrap();
+            let (got, want) = (model.forward(&csr, &input, None), chained(&model, &csr, dense.clone()));
+            assert_eq!(got.dims(), [NODES, 3]);
+            let (got, want) = (to_host(got), to_host(want));
+            assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-4 * b.abs().max(1.0)), "{spec:?}");
+            assert!(want.iter().any(|v| v.abs() > 1e-3));
+        }
+    }
+
+    #[test]
+    fn probabilities_add_up_to_one_whatever_the_logits() {
+        let rows = probabilities(&[1e4, 0.0, -1e4, 0.0, 0.0, 0.0], 3);
+        assert_eq!(rows[..3], [1.0, 0.0, 0.0]);
+        assert!(rows[3..].iter().all(|p| (p - 1.0 / 3.0).abs() < 1e-7));
+    }
+}
