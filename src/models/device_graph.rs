@@ -173,7 +173,7 @@ pub fn upload_features<B: Backend>(
 }
 
 /// Uploads a host matrix of f16, one tensor per node type, stored as `dtype`. The device does the conversion where it can.
-pub fn upload_halves<B: Backend>(
+fn upload_halves<B: Backend>(
     node_types: &[NodeType],
     width: usize,
     dtype: DType,

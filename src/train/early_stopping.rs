@@ -6,6 +6,7 @@ use crate::config::Best;
 
 /// The best validation so far. A plain value: it is part of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Stored", from = "Stored")]
 pub struct EarlyStopping {
     /// Lowest validation loss of all epochs; `None` before the first validation.
     pub loss: Option<f64>,
@@ -13,6 +14,27 @@ pub struct EarlyStopping {
     pub accuracy: f64,
     /// Validations since the last improvement.
     pub waited: usize,
+}
+
+/// [`EarlyStopping`] with numbers as their bits: decimal digits come back as a neighbouring number now and then, and a
+/// resumed training would take an accuracy for better than its equal.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Stored {
+    loss_bits: Option<u64>,
+    accuracy_bits: u64,
+    waited: usize,
+}
+
+impl From<EarlyStopping> for Stored {
+    fn from(EarlyStopping { loss, accuracy, waited }: EarlyStopping) -> Self {
+        Self { loss_bits: loss.map(f64::to_bits), accuracy_bits: accuracy.to_bits(), waited }
+    }
+}
+
+impl From<Stored> for EarlyStopping {
+    fn from(Stored { loss_bits, accuracy_bits, waited }: Stored) -> Self {
+        Self { loss: loss_bits.map(f64::from_bits), accuracy: f64::from_bits(accuracy_bits), waited }
+    }
 }
 
 /// What one validation means for the training.
@@ -100,6 +122,18 @@ mod tests {
         let losses = [(3.0, 0.0), (2.0, 0.0), (2.0, 0.9), (2.5, 0.9), (1.0, 0.0)];
         assert_eq!(kept(Best::Loss, 2, &losses), (vec![0, 1], Some(3)));
         assert_eq!(kept(Best::Loss, 3, &losses), (vec![0, 1, 4], None));
+    }
+
+    #[test]
+    fn a_checkpoint_keeps_every_bit() {
+        for at in 1..2_000 {
+            let stopping =
+                EarlyStopping { loss: Some(1.0 / f64::from(at)), accuracy: f64::from(at) / 2_003.0, waited: 3 };
+            let text = serde_json::to_string(&stopping).unwrap();
+            assert_eq!(serde_json::from_str::<EarlyStopping>(&text).unwrap(), stopping);
+        }
+        let new = EarlyStopping::new();
+        assert_eq!(serde_json::from_str::<EarlyStopping>(&serde_json::to_string(&new).unwrap()).unwrap(), new);
     }
 
     #[test]
