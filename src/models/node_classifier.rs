@@ -99,6 +99,7 @@ pub fn probabilities(logits: &[f32], classes: usize) -> Vec<f32> {
 
 /// One layer of either kind.
 #[derive(Module, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a model holds a handful of layers")]
 enum NodeLayer<B: Backend> {
     Gcn(GcnConv<B>),
     Gat(GatConv<B>),
