@@ -1,6 +1,7 @@
 //! `graphsieve bench`
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
@@ -74,13 +75,9 @@ enum What {
 
 impl ValueEnum for What {
     fn value_variants<'a>() -> &'a [Self] {
-        &[
-            What::On(Work::Kernels),
-            What::On(Work::Stage1),
-            What::On(Work::Stage2),
-            What::On(Work::Inference),
-            What::Accuracy,
-        ]
+        static ALL: LazyLock<Vec<What>> =
+            LazyLock::new(|| Work::value_variants().iter().copied().map(What::On).chain([What::Accuracy]).collect());
+        &ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {

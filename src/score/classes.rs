@@ -51,12 +51,12 @@ pub(super) fn run<B: GraphBackend>(
     Ok(Written { nodes })
 }
 
-/// Whether an array has a row of probabilities per node rather than one score.
+/// Whether an array has a row of probabilities per node, of two classes or more, rather than one score.
 ///
 /// # Errors
 /// [`Error::Io`] when the file cannot be read.
 pub fn holds_probabilities(path: &Path) -> Result<bool> {
-    Ok(ArrayView2::<f32>::view_npy(&map_file(path)?).is_ok())
+    Ok(ArrayView2::<f32>::view_npy(&map_file(path)?).is_ok_and(|array| array.ncols() > 1))
 }
 
 /// Reads class probabilities: a `.npy` array of f32, shape `[num_nodes, num_classes]`, every value finite.
