@@ -112,7 +112,7 @@ fn without_sellers() -> TempDir {
     let values = (0..70 * 128).map(|k| half::f16::from_f32((k % 31) as f32 / 31.0)).collect();
     let features = Some(Features::from_vec(values, 70, 128));
     let labels = Some(Labels { entries: (0..users).map(|i| (i, u8::from(i % 4 == 0))).collect() });
-    Dataset { graph, features, labels, ids: None }.write(&dir.path().join("data")).unwrap();
+    Dataset::new(graph, features, labels, None).write(&dir.path().join("data")).unwrap();
     dir
 }
 
@@ -209,7 +209,7 @@ fn any_typed_graph_trains_not_only_a_marketplace() {
     let values = (0..n * 8).map(|k| half::f16::from_f32((k % 13) as f32 / 13.0)).collect();
     let labels = Labels { entries: (0..n).map(|i| (i, u8::from(i % 3 == 0))).collect() };
     let features = Some(Features::from_vec(values, n as usize, 8));
-    Dataset { graph, features, labels: Some(labels), ids: None }.write(&dir.path().join("data")).unwrap();
+    Dataset::new(graph, features, Some(labels), None).write(&dir.path().join("data")).unwrap();
 
     let mut first = stage1(&dir);
     (first.model.hidden, first.model.out) = (12, 10);

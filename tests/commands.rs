@@ -127,7 +127,7 @@ fn amazon_tables_become_a_data_directory() {
 #[test]
 fn a_configuration_that_is_shown_runs_as_it_is() {
     let sandbox = Sandbox::new();
-    for name in ["quickstart", "stage1", "stage2"] {
+    for name in ["quickstart", "stage1", "stage2", "cora-gcn", "cora-gat"] {
         let file = repository(&format!("configs/{name}.toml"));
         let file = file.to_str().unwrap();
         let shown = sandbox.succeeds(["config", "show", file, "--set", "seed=7"]).stdout;

@@ -11,7 +11,7 @@ use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::Dataset;
 use graphsieve::models::attention::{AttentionSpec, Pass};
 use graphsieve::models::auto_encoder::AutoEncoderSpec;
-use graphsieve::models::device_graph::upload_halves;
+use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::models::{DeviceGraph, Reach, TripleStreamGae, TripleStreamGat};
 use graphsieve::train::stage2::split_of;
@@ -29,7 +29,7 @@ fn marketplace() -> Dataset {
 fn features(data: &Dataset) -> Vec<Tensor<Ad, 2>> {
     let features = data.features.as_ref().unwrap();
     let f32 = burn::tensor::DType::F32;
-    upload_halves(data.graph.node_types(), features.dim(), f32, &Default::default(), features.as_f16())
+    upload_features(data.graph.node_types(), features, f32, &Default::default())
 }
 
 /// Every gradient of a module, in its own order.

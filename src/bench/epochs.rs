@@ -12,11 +12,11 @@ use super::memory::{WATCHED_RUNS, peak};
 use super::report::{GraphFacts, Row};
 use super::{BenchOptions, Note, WARM_UP, Work, no_edges};
 use crate::config::{Rows, Stage1Config, Stage2Config, TrainConfig};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Dataset, HeteroGraph};
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::auto_encoder::{AutoEncoderSpec, TripleStreamGae};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_halves};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::Parameters;
 use crate::score::attention_scores;
 use crate::train::optimiser::{Optimiser, dtype, learning_rate};
@@ -78,10 +78,7 @@ fn features<B: GraphBackend>(
 ) -> (Vec<Tensor<B, 2>>, usize) {
     let (node_types, storage) = (dataset.graph.node_types(), dtype(options.precision));
     match &dataset.features {
-        Some(features) => {
-            let (values, width) = (features.as_f16(), features.dim());
-            (upload_halves(node_types, width, storage, device, values), width)
-        }
+        Some(features) => (upload_features(node_types, features, storage, device), features.dim()),
         None => {
             let value = |k: usize| uniform(mix(options.seed), k as u64);
             (upload_by_type(node_types, HIDDEN, storage, device, value), HIDDEN)
@@ -127,10 +124,7 @@ fn stage2_epochs<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Box<dyn Epochs>> {
     let host = &dataset.graph;
-    let labels = dataset.labels.as_ref().ok_or_else(|| {
-        let help = "Stage 2 learns from labels; add labels.npy to the data directory";
-        Error::format(&options.data, "labels.npy", "labelled nodes", "no such file", help)
-    })?;
+    let labels = dataset.binary_labels(&options.data)?;
     let published = Stage2Config::new(&options.data);
     let config = settings(published.train.clone(), options, rows);
     let split = stage2::split_of(host, &labels.entries, &published.split)?;

@@ -3,6 +3,7 @@
 //! Every figure comes with what it takes to doubt it: quartiles, the bytes that the operator has to move, the copy
 //! bandwidth of the very device, and the error against f64.
 
+pub mod accuracy;
 mod bytes;
 mod clock;
 mod copy;

@@ -1,25 +1,41 @@
 //! `graphsieve bench`
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use super::{Console, Format};
 use crate::backend::{self, with_backend};
+use crate::bench::accuracy::{self, AccuracyOptions};
 use crate::bench::{self, BenchOptions, Work};
 use crate::config::Precision;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-/// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64
+/// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
+/// or the accuracy of a node classification over many seeds
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// What to measure
     #[arg(value_enum, value_name = "WHAT")]
-    work: Work,
+    work: What,
 
-    /// Data directory with the graph to measure on
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    /// Data directory with the graph to measure on; `accuracy` takes that of its --config
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    data: Option<PathBuf>,
+
+    /// Configuration of a node classification, for `accuracy`
+    #[arg(long, value_name = "CONFIG", required_if_eq("work", "accuracy"), conflicts_with = "data")]
+    config: Option<PathBuf>,
+
+    /// Trainings of `accuracy`: the first with the seed of the configuration, each further one with the next
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    seeds: usize,
+
+    /// Replace a key of --config, e.g. data.path=GRAPH.npz; the last one wins
+    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    set: Vec<String>,
 
     /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
     #[arg(long, default_value = "auto")]
@@ -50,6 +66,30 @@ pub(super) struct Arguments {
     format: Format,
 }
 
+/// What to measure: a [`Work`] on a data directory, or the accuracy of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    On(Work),
+    Accuracy,
+}
+
+impl ValueEnum for What {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<What>> =
+            LazyLock::new(|| Work::value_variants().iter().copied().map(What::On).chain([What::Accuracy]).collect());
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            What::On(work) => work.to_possible_value(),
+            What::Accuracy => {
+                Some(PossibleValue::new("accuracy").help("Test accuracy of a node classification over many seeds"))
+            }
+        }
+    }
+}
+
 /// [`Precision`] as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dtype {
@@ -65,8 +105,28 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let choice = backend::choose(&arguments.device)?;
     let description = backend::description(&choice.device);
     console.note(format_args!("device: {description}; {}", choice.reason));
+    let note = |text: &str| console.note(format_args!("{text} ..."));
+    let work = match arguments.work {
+        What::On(work) => work,
+        What::Accuracy => {
+            let options = AccuracyOptions {
+                config: arguments.config.unwrap_or_default(),
+                overrides: arguments.set,
+                seeds: arguments.seeds,
+                description,
+            };
+            let report = with_backend!(choice.device, |B, d| accuracy::run::<B>(&options, &d, &note))?;
+            return arguments.format.print(&report);
+        }
+    };
+    let data = arguments.data.ok_or_else(|| Error::Usage {
+        argument: "--data".into(),
+        expected: "a data directory with the graph to measure on".into(),
+        found: "none".into(),
+        help: "--config belongs to `bench accuracy`".into(),
+    })?;
     let options = BenchOptions {
-        data: arguments.data,
+        data,
         relation: arguments.relation,
         precision: match arguments.dtype {
             Dtype::F32 => Precision::F32,
@@ -79,8 +139,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         device: choice.device.to_string(),
         description,
     };
-    let note = |text: &str| console.note(format_args!("{text} ..."));
-    let report = with_backend!(choice.device, |B, d| bench::run::<B>(arguments.work, &options, &d, &note))?;
+    let report = with_backend!(choice.device, |B, d| bench::run::<B>(work, &options, &d, &note))?;
     arguments.format.print(&report)?;
     // After the report: it shows what is wrong.
     report.verdict()

@@ -7,15 +7,19 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::Format;
-use crate::config::{RunConfig, SplitConfig};
+use crate::config::{ClassifySplit, RunConfig, SplitConfig};
+use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Labels};
-use crate::metrics::Report;
+use crate::metrics::{ClassReport, Report};
+use crate::score::classes::{holds_probabilities, read_probabilities};
 use crate::score::evaluate::{read_scores, report, validation_threshold};
+use crate::train::classify::{self, split_of};
 use crate::train::run_dir::RunDir;
 
-/// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels
+/// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
+/// probabilities accuracy, macro F1 and confusion counts
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Scores of all nodes, as `graphsieve score` writes them
@@ -69,17 +73,50 @@ enum Part {
     All,
 }
 
+impl Part {
+    fn in_words(self) -> &'static str {
+        match self {
+            Part::Test => "test labels",
+            Part::Validation => "validation labels, on which the threshold or the epoch was chosen",
+            Part::Train => "training labels: these figures flatter the model",
+            Part::All => "all labels, those of the training included: these figures flatter the model",
+        }
+    }
+}
+
+/// Where the parts of the labels come from.
+enum SplitSource {
+    /// Shares and seed of a stratified split.
+    Labels(SplitFractions, u64),
+    /// What a node classification was told.
+    Classes(ClassifySplit),
+}
+
 pub(super) fn run(arguments: Arguments) -> Result<()> {
     let part = part(arguments.split, arguments.include_train)?;
-    let (fractions, seed) = match &arguments.run {
+    let source = match &arguments.run {
         Some(run) => split_of_run(run)?,
-        None => (fractions(&arguments.fractions)?, arguments.seed),
+        None => SplitSource::Labels(fractions(&arguments.fractions)?, arguments.seed),
     };
     let dataset = Dataset::open(&arguments.data)?;
+    if holds_probabilities(&arguments.scores)? {
+        return classified(&arguments, &dataset, source, part);
+    }
+    let SplitSource::Labels(fractions, seed) = source else {
+        return Err(Error::Usage {
+            argument: format!("--scores {}", arguments.scores.display()),
+            expected: "class probabilities, as `graphsieve score` writes them with a run of task \"classify\"".into(),
+            found: "another array".into(),
+            help: "score the data with the run of --run".into(),
+        });
+    };
     let graph = &dataset.graph;
     let labels = match &arguments.labels {
         Some(path) => Labels::from_csv(path, dataset.ids.as_ref(), graph.num_nodes())?,
-        None => dataset.labels.ok_or_else(|| no_labels(&arguments.data))?,
+        None => match dataset.labels {
+            None if dataset.classes.is_none() => return Err(no_labels(&arguments.data)),
+            _ => dataset.binary_labels(&arguments.data)?.clone(),
+        },
     };
     let scores = read_scores(&arguments.scores, graph.num_nodes())?;
     let split = Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?;
@@ -93,6 +130,52 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let report = report(&scores, graph, entries, threshold)?;
     let labels = entries.len();
     arguments.format.print(&Outcome { part, labels, threshold_labels: split.validation.len(), seed, report })
+}
+
+/// Evaluates class probabilities.
+fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, part: Part) -> Result<()> {
+    if let Some(path) = &arguments.labels {
+        return Err(Error::Usage {
+            argument: format!("--labels {}", path.display()),
+            expected: "no such argument with class probabilities".into(),
+            found: "one".into(),
+            help: "classes come with the data".into(),
+        });
+    }
+    let classes = dataset.node_classes(&arguments.data)?;
+    let split = match source {
+        SplitSource::Classes(split) => split_of(&classes, &split)?,
+        SplitSource::Labels(..) if !classes.masks().is_empty() => ClassSplit::of_masks(&classes, 0)?,
+        SplitSource::Labels(fractions, seed) => ClassSplit::stratified(&classes, fractions, seed)?,
+    };
+    let values = read_probabilities(&arguments.scores, dataset.graph.num_nodes(), classes.count())?;
+    let all: Vec<(u32, u32)>;
+    let entries = match part {
+        Part::Test => &split.test,
+        Part::Validation => &split.validation,
+        Part::Train => &split.train,
+        Part::All => {
+            all = classes.labelled().collect();
+            &all
+        }
+    };
+    let report = classify::report(&values, classes.count(), entries)?;
+    arguments.format.print(&Classified { part, report })
+}
+
+/// What is printed about class probabilities.
+#[derive(Serialize)]
+struct Classified {
+    part: Part,
+    #[serde(flatten)]
+    report: ClassReport,
+}
+
+impl fmt::Display for Classified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}", self.report.nodes, self.part.in_words())?;
+        self.report.fmt(f)
+    }
 }
 
 /// What is printed.
@@ -111,13 +194,7 @@ struct Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = match self.part {
-            Part::Test => "test labels",
-            Part::Validation => "validation labels, on which the threshold was chosen",
-            Part::Train => "training labels: these figures flatter the model",
-            Part::All => "all labels, those of the training included: these figures flatter the model",
-        };
-        writeln!(f, "{} {part}", self.labels)?;
+        writeln!(f, "{} {}", self.labels, self.part.in_words())?;
         writeln!(f, "split by seed {}, threshold from {} validation labels\n", self.seed, self.threshold_labels)?;
         self.report.fmt(f)
     }
@@ -162,22 +239,23 @@ fn fractions(given: &[f64]) -> Result<SplitFractions> {
     }
 }
 
-/// Seed and shares that a run of stage 2, or of a pipeline, used.
-fn split_of_run(path: &Path) -> Result<(SplitFractions, u64)> {
+/// The split that a run of stage 2, of a pipeline or of a node classification used.
+fn split_of_run(path: &Path) -> Result<SplitSource> {
     let run = RunDir::open(path)?;
     let SplitConfig { train, validation, test, seed } = match RunConfig::load(&run.config(), &[])? {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
+        RunConfig::Classify(config) => return Ok(SplitSource::Classes(config.split)),
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {
                 argument: format!("--run {}", path.display()),
-                expected: "a run that splits labels: stage 2 or a pipeline".into(),
+                expected: "a run that splits labels: stage 2, a pipeline or classify".into(),
                 found: "a stage-1 run, which uses no labels".into(),
                 help: "give --seed and --fractions instead".into(),
             });
         }
     };
-    Ok((SplitFractions { train, validation, test }, seed))
+    Ok(SplitSource::Labels(SplitFractions { train, validation, test }, seed))
 }
 
 fn no_labels(data: &Path) -> Error {

@@ -182,7 +182,7 @@ pub(super) fn read(path: &Path) -> Result<String> {
             argument: path.display().to_string(),
             expected: "a configuration file".into(),
             found: "no such file".into(),
-            help: "configs/quickstart.toml, configs/stage1.toml and configs/stage2.toml run as they are".into(),
+            help: "configs/quickstart.toml runs as it is; configs/README.md lists the others".into(),
         },
         std::io::ErrorKind::InvalidData => {
             Error::format(path, "its bytes", "UTF-8 text", "something else", "save the file as UTF-8")

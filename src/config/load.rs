@@ -3,6 +3,7 @@
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::path::{Path, PathBuf};
 
+use super::classify;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::reader::{Choice, Reader, quoted_names};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
@@ -14,7 +15,7 @@ const STAGE1: &str = "stage1";
 const STAGE2: &str = "stage2";
 
 /// Characters of a run's name; leaves room for the time in the name of its directory.
-const LONGEST_NAME: usize = 100;
+pub(super) const LONGEST_NAME: usize = 100;
 
 /// Keys of a stage that its pipeline decides, and what the user should do instead.
 const PIPELINE_DECIDES: &[(&str, &str)] = &[
@@ -27,15 +28,16 @@ const PIPELINE_DECIDES: &[(&str, &str)] = &[
 ];
 
 #[derive(Clone, Copy, PartialEq)]
-enum Task {
+pub(super) enum Task {
     Stage1,
     Stage2,
     Pipeline,
+    Classify,
 }
 
 impl Choice for Task {
     const NAMES: &'static [(&'static str, Self)] =
-        &[(STAGE1, Task::Stage1), (STAGE2, Task::Stage2), ("pipeline", Task::Pipeline)];
+        &[(STAGE1, Task::Stage1), (STAGE2, Task::Stage2), ("pipeline", Task::Pipeline), ("classify", Task::Classify)];
 }
 
 impl RunConfig {
@@ -64,6 +66,7 @@ impl RunConfig {
             Task::Stage1 => stage1(&table, &file, Stage1Config::new("")).map(RunConfig::Stage1),
             Task::Stage2 => stage2(&table, &file, Stage2Config::new("")).map(RunConfig::Stage2),
             Task::Pipeline => pipeline(&table, path).map(RunConfig::Pipeline),
+            Task::Classify => classify::read(&table, &file).map(RunConfig::Classify),
         }
     }
 }
@@ -199,7 +202,7 @@ fn read_stage_file(stage: &str, entry: &Entry, pipeline: &Path) -> Result<(Table
     Ok((table, file))
 }
 
-fn data_path(reader: &Reader, default: &Path) -> Result<PathBuf> {
+pub(super) fn data_path(reader: &Reader, default: &Path) -> Result<PathBuf> {
     let help = "set `path` in [data], or --set data.path=DIR; `graphsieve synth` and `graphsieve prepare` make one";
     reader.required_path("data.path", default, help)
 }
@@ -294,7 +297,7 @@ fn temperature(reader: &Reader, default: TemperatureConfig) -> Result<Temperatur
     })
 }
 
-fn split(reader: &Reader, default: SplitConfig) -> Result<SplitConfig> {
+pub(super) fn split(reader: &Reader, default: SplitConfig) -> Result<SplitConfig> {
     let share = |key, default| reader.number(key, default, (Excluded(0.0), Excluded(1.0)));
     let split = SplitConfig {
         train: share("split.train", default.train)?,
@@ -311,7 +314,7 @@ fn split(reader: &Reader, default: SplitConfig) -> Result<SplitConfig> {
     Ok(split)
 }
 
-fn output(reader: &Reader, default: OutputConfig) -> Result<OutputConfig> {
+pub(super) fn output(reader: &Reader, default: OutputConfig) -> Result<OutputConfig> {
     Ok(OutputConfig {
         dir: reader.text("output.dir")?.map_or(default.dir, PathBuf::from),
         plots: reader.flag("output.plots", default.plots)?,

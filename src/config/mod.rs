@@ -18,6 +18,7 @@
 //! train.epochs = 60        # instead of [train] epochs in that file
 //! ```
 
+mod classify;
 mod document;
 mod load;
 mod reader;
@@ -25,6 +26,10 @@ mod schema;
 mod sections;
 mod write;
 
+pub use classify::{
+    Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
+    LayerKind,
+};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
 

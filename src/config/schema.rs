@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::classify::ClassifyConfig;
 use super::sections::*;
 
 /// One run of `graphsieve train`, chosen by the top-level key `task`.
@@ -20,6 +21,8 @@ pub enum RunConfig {
     Stage2(Stage2Config),
     /// `task = "pipeline"`: a synthetic marketplace, Stage 1 and Stage 2 in one go.
     Pipeline(PipelineConfig),
+    /// `task = "classify"`: one class for every node.
+    Classify(ClassifyConfig),
 }
 
 impl RunConfig {
@@ -29,6 +32,7 @@ impl RunConfig {
             RunConfig::Stage1(config) => &config.name,
             RunConfig::Stage2(config) => &config.name,
             RunConfig::Pipeline(config) => &config.name,
+            RunConfig::Classify(config) => &config.name,
         }
     }
 
@@ -37,6 +41,7 @@ impl RunConfig {
         match self {
             RunConfig::Stage1(config) => config.name = name,
             RunConfig::Stage2(config) => config.name = name,
+            RunConfig::Classify(config) => config.name = name,
             RunConfig::Pipeline(config) => {
                 config.stage1.name = format!("{name}-stage1");
                 config.stage2.name = format!("{name}-stage2");
@@ -51,6 +56,7 @@ impl RunConfig {
             RunConfig::Stage1(config) => config.seed,
             RunConfig::Stage2(config) => config.seed,
             RunConfig::Pipeline(config) => config.seed,
+            RunConfig::Classify(config) => config.seed,
         }
     }
 
@@ -60,6 +66,7 @@ impl RunConfig {
             RunConfig::Stage1(config) => &config.output,
             RunConfig::Stage2(config) => &config.output,
             RunConfig::Pipeline(config) => &config.output,
+            RunConfig::Classify(config) => &config.output,
         }
     }
 }

@@ -306,7 +306,7 @@ impl Default for OutputConfig {
     }
 }
 
-fn zero_for_none<S: Serializer>(value: &Option<usize>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn zero_for_none<S: Serializer>(value: &Option<usize>, serializer: S) -> Result<S::Ok, S::Error> {
     value.unwrap_or(0).serialize(serializer)
 }
 

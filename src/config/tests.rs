@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 
 const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n";
 const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\n";
+const CLASSIFY: &str = "task = \"classify\"\n[data]\npath = \"data\"\n";
 const PIPELINE: &str = "task = \"pipeline\"\n[data]\npath = \"data\"\n";
 
 fn parse(text: &str, overrides: &[&str]) -> Result<RunConfig> {
@@ -28,6 +29,13 @@ fn stage2(text: &str, overrides: &[&str]) -> Stage2Config {
     }
 }
 
+fn classify(text: &str, overrides: &[&str]) -> ClassifyConfig {
+    match parse(text, overrides) {
+        Ok(RunConfig::Classify(config)) => config,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Origin, key, found, expected and help of the error in `text`.
 fn error(text: &str, overrides: &[&str]) -> [String; 5] {
     match parse(text, overrides) {
@@ -44,6 +52,8 @@ fn shipped(name: &str) -> PathBuf {
 fn a_file_with_only_the_required_keys_has_the_published_defaults() {
     assert_eq!(stage1(STAGE1, &[]), Stage1Config::new("data"));
     assert_eq!(stage2(STAGE2, &[]), Stage2Config::new("data"));
+    assert_eq!(classify(CLASSIFY, &[]), ClassifyConfig::new(LayerKind::Gcn, "data"));
+    assert_eq!(classify(CLASSIFY, &["model.layer=gat"]), ClassifyConfig::new(LayerKind::Gat, "data"));
     let Ok(RunConfig::Pipeline(config)) = parse(PIPELINE, &[]) else { panic!() };
     assert_eq!(config.stage1, Stage1Config { name: "pipeline-stage1".into(), ..Stage1Config::new("data") });
     assert_eq!(config.stage2, Stage2Config { name: "pipeline-stage2".into(), ..Stage2Config::new("data") });
@@ -56,6 +66,11 @@ fn shipped_stage_files_hold_the_published_defaults() {
     assert_eq!(stage1, RunConfig::Stage1(Stage1Config::new(data)));
     let stage2 = RunConfig::load(&shipped("stage2.toml"), &["data.input=embeddings".to_string()]).unwrap();
     assert_eq!(stage2, RunConfig::Stage2(Stage2Config::new(data)));
+    for (name, layer) in [("cora-gcn", LayerKind::Gcn), ("cora-gat", LayerKind::Gat)] {
+        let published = ClassifyConfig { name: name.into(), ..ClassifyConfig::new(layer, "artifacts/data/cora.npz") };
+        let read = RunConfig::load(&shipped(&format!("{name}.toml")), &[]).unwrap();
+        assert_eq!(read, RunConfig::Classify(published));
+    }
 }
 
 #[test]
@@ -121,10 +136,47 @@ fn unusual() -> [RunConfig; 3] {
     [RunConfig::Stage1(stage1), RunConfig::Stage2(stage2), RunConfig::Pipeline(pipeline)]
 }
 
+/// The same of node classification, with masks and with both kinds of random split.
+fn unusual_classify() -> [RunConfig; 3] {
+    let attention = ClassifyAttention { heads: 5, out_heads: 3, attention_dropout: 0.05, negative_slope: 0.15 };
+    let gat = ClassifyConfig {
+        name: "c".into(),
+        seed: 3,
+        data: ClassifyData { path: "g.npz".into(), row_normalise: false, directed: true },
+        model: ClassifyModel {
+            layer: LayerKind::Gat,
+            layers: 4,
+            hidden: 35,
+            dropout: 0.15,
+            attention: Some(attention),
+        },
+        train: ClassifyTrain {
+            epochs: 9,
+            learning_rate: 0.25,
+            weight_decay: 0.125,
+            decayed_layers: DecayedLayers::First,
+            patience: Some(8),
+            best: Best::Accuracy,
+            validate_every: 2,
+            checkpoint_every: 3,
+        },
+        split: ClassifySplit::Masks { index: 6 },
+        output: OutputConfig { dir: "o".into(), plots: false },
+    };
+    let shares = SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 8 };
+    let split = ClassifySplit::Random { per_class: None, shares };
+    let gcn = ClassifyConfig { split, ..ClassifyConfig::new(LayerKind::Gcn, "g.npz") };
+    let shares = SplitConfig { train: 0.6, validation: 0.125, test: 0.25, seed: 8 };
+    let split = ClassifySplit::Random { per_class: Some(20), shares };
+    let counted = ClassifyConfig { split, ..gat.clone() };
+    [gat, gcn, counted].map(RunConfig::Classify)
+}
+
 #[test]
 fn resolved_text_loads_again_to_an_equal_configuration() {
-    let shipped = ["stage1.toml", "stage2.toml", "quickstart.toml"].map(|f| RunConfig::load(&shipped(f), &[]).unwrap());
-    for config in unusual().into_iter().chain(shipped) {
+    let shipped = ["stage1.toml", "stage2.toml", "quickstart.toml", "cora-gcn.toml", "cora-gat.toml"];
+    let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
+    for config in unusual().into_iter().chain(unusual_classify()).chain(shipped) {
         let text = config.to_toml().unwrap();
         assert_eq!(parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}")), config, "{text}");
         assert!(!text.lines().any(|line| line.starts_with('[') && line.contains('.')), "two levels:\n{text}");
@@ -142,7 +194,8 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
     let reference = fs::read_to_string(shipped("README.md")).unwrap();
     let [stage1, stage2, _] = unusual();
     let mut keys = vec!["synth.preset".to_string(), "synth.scale".into(), "synth.seed".into(), "stage1.config".into()];
-    for config in [stage1, stage2] {
+    let [gat, _, random] = unusual_classify();
+    for config in [stage1, stage2, gat, random] {
         for (section, value) in toml::Table::try_from(&config).unwrap() {
             match value {
                 toml::Value::Table(inner) => keys.extend(inner.keys().map(|key| format!("{section}.{key}"))),
@@ -154,7 +207,7 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
     for key in keys {
         assert!(reference.contains(&format!("`{key}`")), "configs/README.md lacks `{key}`");
     }
-    for file in ["quickstart.toml", "stage1.toml", "stage2.toml"] {
+    for file in ["quickstart.toml", "stage1.toml", "stage2.toml", "cora-gcn.toml", "cora-gat.toml"] {
         let text = fs::read_to_string(shipped(file)).unwrap();
         for line in text.lines().filter(|line| line.contains(" = ")) {
             assert!(line.contains('#'), "{file}: no comment on {line}");
@@ -182,6 +235,23 @@ fn seeds_of_parts_follow_the_run_unless_given() {
     assert_eq!(stage2(STAGE2, &["seed=7", "split.seed=8"]).split.seed, 8);
     let Ok(RunConfig::Pipeline(config)) = parse(PIPELINE, &["seed=7"]) else { panic!() };
     assert_eq!([config.synth.seed, config.stage1.seed, config.stage2.split.seed], [7; 3]);
+}
+
+#[test]
+fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
+    let refused = |overrides: &[&str], key: &str, text: &str| {
+        let [_, named, _, expected, _] = error(CLASSIFY, overrides);
+        assert!(named == key && expected.contains(text), "{named}: {expected}");
+    };
+    refused(&["model.heads=2"], "model.heads", "has no attention");
+    refused(&["model.layer=gat", "model.heads=3"], "model.heads", "multiple of model.heads = 3");
+    refused(&["split.per_class=20"], "split.per_class", "takes the parts from the data");
+    refused(&["split.use=random", "split.index=0"], "split.index", "no masks to choose from");
+    refused(&["split.use=random", "split.test=0.3"], "split.test", "= 1");
+    let counted = ["split.use=random", "split.per_class=20", "split.validation=0.6", "split.test=0.4"];
+    refused(&counted, "split.test", "below 1");
+    refused(&["train.weight_decay=-1"], "train.weight_decay", "[0, infinity)");
+    refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\"");
 }
 
 #[test]

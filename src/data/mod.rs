@@ -3,6 +3,7 @@
 //! Everything here runs on the host and is deterministic by its seed; nothing names a tensor library.
 
 pub mod amazon;
+pub mod class_split;
 pub mod logistic;
 pub mod split;
 pub mod synth;

@@ -108,7 +108,7 @@ impl Split {
 }
 
 /// Largest-remainder apportionment of `n` nodes; `owed` carries what rounding took from each part to the next stratum.
-fn apportion(n: usize, fractions: [f64; 3], owed: &mut [f64; 3]) -> [usize; 3] {
+pub(super) fn apportion(n: usize, fractions: [f64; 3], owed: &mut [f64; 3]) -> [usize; 3] {
     let ideal: [f64; 3] = std::array::from_fn(|p| fractions[p] * n as f64 + owed[p]);
     let mut counts = ideal.map(|x| x.max(0.0).floor() as usize);
     // Parts that are owed nothing can leave the floors above `n` in sum; the largest part gives back.

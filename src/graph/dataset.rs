@@ -1,5 +1,6 @@
 //! The data directory: graph, features, labels and string ids, read with every check and written as a whole.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,32 +8,44 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::classes::Classes;
 use super::features::Features;
 use super::formats::{AdjacencyFiles, is_present, parent_of, sync_directory, temporary, write_adjacency, write_new};
 use super::hetero::{HeteroGraph, NodeType, RelationSpec};
 use super::ids::IdMaps;
 use super::labels::Labels;
 use super::manifest::{FEATURES_DIM, FEATURES_FILE, FeaturesEntry, IdSpace, Manifest, NodeCounts};
+use super::npz::{self, EdgeReading};
 use crate::error::{Error, Result};
 
 const LABELS_FILE: &str = "labels.npy";
 const IDS_FILE: &str = "node_id_mappings.json";
 
-/// What a data directory holds.
+/// What a data directory, or an `.npz` file, holds.
 #[derive(Debug)]
 pub struct Dataset {
     /// Node types and relations.
     pub graph: HeteroGraph,
     /// Raw features of all nodes.
     pub features: Option<Features>,
-    /// Known labels of some nodes.
+    /// Known labels of some nodes: anomalous or normal.
     pub labels: Option<Labels>,
+    /// Classes of nodes, of data for node classification; with two classes there are `labels` too.
+    pub classes: Option<Classes>,
     /// Ids that the nodes had in the raw data.
     pub ids: Option<IdMaps>,
+    /// What reading did to the data and the user should know.
+    pub notes: Vec<String>,
 }
 
 impl Dataset {
-    /// Reads and validates a data directory.
+    /// Joins parts that were made rather than read.
+    pub fn new(graph: HeteroGraph, features: Option<Features>, labels: Option<Labels>, ids: Option<IdMaps>) -> Self {
+        Self { graph, features, labels, classes: None, ids, notes: Vec::new() }
+    }
+
+    /// Reads and validates a data directory, or an `.npz` file of arrays (see the `npz` module) whose edges are taken as
+    /// undirected.
     ///
     /// The graph is described by `graph.toml` or `graph.json`, or is the marketplace preset when there is only a
     /// `node_counts.json`. Features, `labels.npy` and `node_id_mappings.json` are optional. Self-loops that lie outside
@@ -41,8 +54,20 @@ impl Dataset {
     /// # Errors
     /// [`Error::Io`] for a missing or unreadable file, [`Error::Format`] for content that is truncated, out of range,
     /// contradictory or not finite, [`Error::Data`] for files that do not belong together.
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, EdgeReading::default())
+    }
+
+    /// Like [`open`](Self::open), with a word on the edges of an `.npz` file. A data directory says itself which way its
+    /// relations go.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_with(dir: &Path, edges: EdgeReading) -> Result<Self> {
         let metadata = fs::metadata(dir).map_err(|source| Error::io(dir, "open", source))?;
+        if metadata.is_file() && dir.extension().is_some_and(|extension| extension == npz::EXTENSION) {
+            return npz::read(dir, edges);
+        }
         if !metadata.is_dir() {
             return Err(Error::io(dir, "open", io::ErrorKind::NotADirectory.into()));
         }
@@ -60,7 +85,36 @@ impl Dataset {
         let graph = read_graph(dir, &manifest, &manifest_path, nodes.node_types())?;
         let labels = optional(LABELS_FILE).map(|path| Labels::read_npy(&path, graph.num_nodes())).transpose()?;
         let ids = optional(IDS_FILE).map(|path| IdMaps::read_json(&path, graph.node_types())).transpose()?;
-        Ok(Self { graph, features, labels, ids })
+        Ok(Self::new(graph, features, labels, ids))
+    }
+
+    /// The labels of a detector: anomalous and normal nodes. `path` is where the dataset was read from.
+    ///
+    /// # Errors
+    /// [`Error::Format`] when there are none, or other classes.
+    pub fn binary_labels(&self, path: &Path) -> Result<&Labels> {
+        self.labels.as_ref().ok_or_else(|| match &self.classes {
+            Some(classes) => npz::not_binary(path, classes),
+            None => {
+                let help = "Stage 2 learns from labels; add labels.npy to the data directory";
+                Error::format(path, LABELS_FILE, "labelled nodes", "no such file", help)
+            }
+        })
+    }
+
+    /// The classes of the nodes: those of the data, or the two of binary labels.
+    ///
+    /// # Errors
+    /// [`Error::Format`] when there are neither.
+    pub fn node_classes(&self, path: &Path) -> Result<Cow<'_, Classes>> {
+        match (&self.classes, &self.labels) {
+            (Some(classes), _) => Ok(Cow::Borrowed(classes)),
+            (None, Some(labels)) => Ok(Cow::Owned(Classes::of_labels(labels, self.graph.num_nodes()))),
+            (None, None) => {
+                let help = "node classification learns from labels; add labels.npy, or give an .npz file";
+                Err(Error::format(path, LABELS_FILE, "labelled nodes", "no such file", help))
+            }
+        }
     }
 
     /// Writes the whole directory and returns the paths of its files.
@@ -68,7 +122,8 @@ impl Dataset {
     /// Everything is written and synced under a temporary name beside `dir` and renamed at the end, so that `dir` is
     /// complete or absent. A marketplace graph gets the original's files: global ids, `node_counts.json`, and in every
     /// relation one self-loop per row carrying the row's own global id (rows of `euu` that hold theirs already get no
-    /// second one). Every other graph gets a `graph.toml` and local ids without added loops.
+    /// second one). Every other graph gets a `graph.toml` and local ids without added loops. Features become f16; classes
+    /// that are no binary labels have no file.
     ///
     /// # Errors
     /// [`Error::Exists`] unless `dir` is absent or an empty directory; [`Error::Data`] when features, labels or ids do
@@ -146,6 +201,7 @@ impl Dataset {
             });
         }
         self.labels.as_ref().map_or(Ok(()), |labels| labels.check(nodes))?;
+        self.classes.as_ref().map_or(Ok(()), |classes| classes.check(nodes))?;
         self.ids.as_ref().map_or(Ok(()), |ids| ids.check(self.graph.node_types()))
     }
 }

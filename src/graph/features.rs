@@ -1,5 +1,6 @@
-//! Raw node features: one row of f16 per node, owned or memory-mapped.
+//! Raw node features: one row per node, f16 (owned or memory-mapped) or f32.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use super::formats::{map_file, write_new};
 use super::npy::first_non_finite;
 use crate::error::{Error, Result};
 
-/// Node features `[num_rows, dim]` in f16, row-major; row = global node id.
+/// Node features `[num_rows, dim]`, row-major; row = global node id.
 #[derive(Debug)]
 pub struct Features {
     storage: Storage,
@@ -22,6 +23,16 @@ pub struct Features {
 enum Storage {
     Owned(Vec<f16>),
     Mapped(Mmap),
+    Single(Vec<f32>),
+}
+
+/// All values as they are stored, row-major.
+#[derive(Debug, Clone, Copy)]
+pub enum FeatureValues<'a> {
+    /// As data directories hold them.
+    Half(&'a [f16]),
+    /// As `.npz` files hold them.
+    Single(&'a [f32]),
 }
 
 impl Features {
@@ -32,6 +43,15 @@ impl Features {
     pub fn from_vec(values: Vec<f16>, rows: usize, dim: usize) -> Self {
         assert_eq!(Some(values.len()), rows.checked_mul(dim), "features: expected {rows} x {dim} values");
         Self { storage: Storage::Owned(values), rows, dim }
+    }
+
+    /// Takes over `rows * dim` values that f16 could not hold exactly.
+    ///
+    /// # Panics
+    /// When there are more or fewer values.
+    pub fn from_f32(values: Vec<f32>, rows: usize, dim: usize) -> Self {
+        assert_eq!(Some(values.len()), rows.checked_mul(dim), "features: expected {rows} x {dim} values");
+        Self { storage: Storage::Single(values), rows, dim }
     }
 
     /// Maps a raw f16 file and checks its length and that every value is finite.
@@ -47,7 +67,7 @@ impl Features {
         }
         let features = Self { storage: Storage::Mapped(map), rows, dim };
         let values = features.as_f16();
-        match first_non_finite(values, |value| value.to_bits() & 0x7c00 == 0x7c00) {
+        match first_non_finite(&values, |value| value.to_bits() & 0x7c00 == 0x7c00) {
             None => Ok(features),
             Some(at) => Err(Error::format(
                 path,
@@ -69,11 +89,20 @@ impl Features {
         self.dim
     }
 
-    /// All values, row-major.
-    pub fn as_f16(&self) -> &[f16] {
+    /// All values as they are stored.
+    pub fn values(&self) -> FeatureValues<'_> {
         match &self.storage {
-            Storage::Owned(values) => values,
-            Storage::Mapped(map) => bytemuck::cast_slice(map),
+            Storage::Owned(values) => FeatureValues::Half(values),
+            Storage::Mapped(map) => FeatureValues::Half(bytemuck::cast_slice(map)),
+            Storage::Single(values) => FeatureValues::Single(values),
+        }
+    }
+
+    /// All values in f16, rounded where they are stored as f32.
+    pub fn as_f16(&self) -> Cow<'_, [f16]> {
+        match self.values() {
+            FeatureValues::Half(values) => Cow::Borrowed(values),
+            FeatureValues::Single(values) => values.iter().map(|&value| f16::from_f32(value)).collect(),
         }
     }
 
@@ -81,13 +110,30 @@ impl Features {
     ///
     /// # Panics
     /// When `node` is not below [`num_rows`](Self::num_rows).
-    pub fn row(&self, node: usize) -> &[f16] {
-        &self.as_f16()[node * self.dim..(node + 1) * self.dim]
+    pub fn row(&self, node: usize) -> impl Iterator<Item = f32> + '_ {
+        let range = node * self.dim..(node + 1) * self.dim;
+        let (half, single) = match self.values() {
+            FeatureValues::Half(values) => (&values[range], &[][..]),
+            FeatureValues::Single(values) => (&[][..], &values[range]),
+        };
+        half.iter().map(|value| value.to_f32()).chain(single.iter().copied())
     }
 
-    /// Writes the raw values to a new file.
+    /// Writes the raw values in f16 to a new file.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Data`] for a value that f16 cannot hold.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        write_new(path, |file| file.write_all(bytemuck::cast_slice(self.as_f16())))
+        let values = self.as_f16();
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(Error::Data {
+                what: format!("feature of row {}, column {}", at / self.dim, at % self.dim),
+                expected: "at most 65504, the largest number of f16".into(),
+                found: values[at].to_string(),
+                help: "scale the features".into(),
+            });
+        }
+        write_new(path, |file| file.write_all(bytemuck::cast_slice(&values)))
     }
 }
 

@@ -27,8 +27,12 @@
 //! A relation that is not symmetric and that no other one reverses gets a generated reverse `{name}_T`, unless it says
 //! `one_way = true`. Without a manifest, `node_counts.json` stands for the marketplace preset:
 //! [`HeteroGraph::marketplace`].
+//!
+//! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and `edges`
+//! is too: one node type `node`, one relation `edge`.
 
 mod adjacency;
+mod classes;
 pub mod dataset;
 mod features;
 pub mod formats;
@@ -37,15 +41,18 @@ mod ids;
 mod labels;
 pub mod manifest;
 mod npy;
+mod npz;
 pub mod statistics;
 
 pub use adjacency::{Adjacency, AdjacencyError};
+pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
-pub use features::Features;
+pub use features::{FeatureValues, Features};
 pub use formats::atomic_write;
 pub use hetero::{HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};
 pub use ids::IdMaps;
 pub use labels::Labels;
 pub use manifest::Manifest;
-pub use npy::{read_embeddings, write_npy_f32};
+pub use npy::{read_embeddings, write_npy, write_npy_f32};
+pub use npz::EdgeReading;
 pub use statistics::Statistics;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use half::f16;
 use memmap2::Mmap;
 use ndarray::{Array2, ArrayBase, Data, Dimension};
-use ndarray_npy::WriteNpyExt;
+use ndarray_npy::{WritableElement, WriteNpyExt};
 use rayon::prelude::*;
 
 use super::formats::{atomic_write, map_file};
@@ -54,6 +54,18 @@ pub fn read_embeddings(path: impl AsRef<Path>, expected_rows: Option<usize>) -> 
 pub fn write_npy_f32<S, D>(path: impl AsRef<Path>, array: &ArrayBase<S, D>) -> Result<()>
 where
     S: Data<Elem = f32>,
+    D: Dimension,
+{
+    write_npy(path, array)
+}
+
+/// Writes a `.npy` array of any plain type atomically; an existing file is replaced.
+///
+/// # Errors
+/// [`Error::Io`] with `path`.
+pub fn write_npy<S, D>(path: impl AsRef<Path>, array: &ArrayBase<S, D>) -> Result<()>
+where
+    S: Data<Elem: WritableElement + Clone>,
     D: Dimension,
 {
     // Readers expect C order; a transposed view would be written as it lies in memory.

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use half::f16;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::adjacency::Adjacency;
+use super::classes::Classes;
 use super::dataset::Dataset;
 use super::hetero::LoopReport;
 
@@ -19,6 +19,12 @@ pub struct Statistics {
     pub edges: usize,
     /// Columns of the raw features, if there are any.
     pub feature_dim: Option<usize>,
+    /// Number of classes, of data for node classification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<usize>,
+    /// What was done to the data while they were read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Per node type, in the order of the ids.
     pub node_types: Vec<NodeTypeStatistics>,
     /// Per relation, in the order of the graph.
@@ -78,8 +84,7 @@ impl Statistics {
                 anomalous: 0,
                 zero_features: dataset.features.as_ref().map(|features| {
                     let nodes = node_type.offset..node_type.offset + node_type.count;
-                    let is_zero = |value: &f16| value.to_bits() & 0x7fff == 0;
-                    nodes.into_par_iter().filter(|&node| features.row(node).iter().all(is_zero)).count()
+                    nodes.into_par_iter().filter(|&node| features.row(node).all(|value| value == 0.0)).count()
                 }),
             })
             .collect();
@@ -114,6 +119,8 @@ impl Statistics {
             nodes: graph.num_nodes(),
             edges: graph.num_edges(),
             feature_dim: dataset.features.as_ref().map(|features| features.dim()),
+            classes: dataset.classes.as_ref().map(Classes::count),
+            notes: dataset.notes.clone(),
             relations: relations.collect(),
             node_types,
         }
@@ -129,7 +136,10 @@ fn sorted_degrees(adjacency: &Adjacency) -> Vec<u64> {
 impl fmt::Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let features = self.feature_dim.map_or("no features".into(), |dim| format!("{dim} features per node"));
-        writeln!(f, "{} nodes, {} edges, {features}\n", grouped(self.nodes), grouped(self.edges))?;
+        let classes = self.classes.map_or(String::new(), |count| format!(", {count} classes"));
+        writeln!(f, "{} nodes, {} edges, {features}{classes}", grouped(self.nodes), grouped(self.edges))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))?;
+        writeln!(f)?;
         let types = self.node_types.iter().map(|t| {
             let zero = t.zero_features.map_or("-".into(), grouped);
             vec![t.name.clone(), grouped(t.nodes), grouped(t.normal), grouped(t.anomalous), zero]
@@ -187,6 +197,8 @@ fn grouped(number: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
     use crate::graph::{Features, HeteroGraph, Labels};
 
@@ -199,7 +211,7 @@ mod tests {
         values[2..6].copy_from_slice(&[f16::ZERO, f16::NEG_ZERO, f16::ZERO, f16::ONE]);
         let features = Some(Features::from_vec(values, 8, 2));
         let labels = Some(Labels { entries: vec![(0, 1), (1, 0), (3, 1), (4, 1)] });
-        Statistics::of(&Dataset { graph, features, labels, ids: None })
+        Statistics::of(&Dataset::new(graph, features, labels, None))
     }
 
     #[test]

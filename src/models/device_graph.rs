@@ -10,7 +10,7 @@ use graphsieve_kernels::Csr;
 use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
-use crate::graph::{Adjacency, HeteroGraph, NodeType, Relation};
+use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, NodeType, Relation};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
 #[derive(Clone, Debug)]
@@ -159,8 +159,21 @@ pub fn upload_by_type<B: Backend>(
         .collect()
 }
 
+/// Uploads the features of all nodes, one tensor per node type, stored as `dtype`.
+pub fn upload_features<B: Backend>(
+    node_types: &[NodeType],
+    features: &Features,
+    dtype: DType,
+    device: &B::Device,
+) -> Vec<Tensor<B, 2>> {
+    match features.values() {
+        FeatureValues::Half(values) => upload_halves(node_types, features.dim(), dtype, device, values),
+        FeatureValues::Single(values) => upload_by_type(node_types, features.dim(), dtype, device, |k| values[k]),
+    }
+}
+
 /// Uploads a host matrix of f16, one tensor per node type, stored as `dtype`. The device does the conversion where it can.
-pub fn upload_halves<B: Backend>(
+fn upload_halves<B: Backend>(
     node_types: &[NodeType],
     width: usize,
     dtype: DType,

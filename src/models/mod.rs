@@ -1,11 +1,14 @@
-//! The two models as Burn modules, generic in the backend and in the set of relations.
+//! The models as Burn modules, generic in the backend and in the set of relations.
 //!
 //! [`TripleStreamGae`] (Stage 1) learns embeddings without labels, [`TripleStreamGat`] (Stage 2) turns embeddings and a
-//! few labels into a score for every node. Training and inference call the same operators of `graphsieve-kernels`.
+//! few labels into a score for every node, [`NodeClassifier`] finds the class of every node of a plain graph. Training and inference call the same operators of `graphsieve-kernels`.
 
 pub mod attention;
 pub mod auto_encoder;
 pub mod device_graph;
+pub mod named;
+pub mod node_classifier;
+pub mod node_input;
 pub mod parameters;
 pub mod reach;
 pub mod weights;
@@ -13,5 +16,6 @@ pub mod weights;
 pub use attention::{AttentionSpec, Pass, TripleStreamGat};
 pub use auto_encoder::{AutoEncoderSpec, TripleStreamGae};
 pub use device_graph::DeviceGraph;
+pub use node_classifier::{ClassifierSpec, NodeClassifier};
 pub use reach::Reach;
 pub use weights::{ModelSpec, Weights};

@@ -108,7 +108,7 @@ impl<'a, B: Backend> Parameters<'a, B> {
         Param::initialized(ParamId::from(self.made), tensor)
     }
 
-    fn values(&mut self, name: &str, shape: &[usize], init: Init) -> Result<Vec<f32>> {
+    pub(super) fn values(&mut self, name: &str, shape: &[usize], init: Init) -> Result<Vec<f32>> {
         let len = shape.iter().product();
         match &mut self.source {
             Source::Seed(rng) => Ok((0..len).map(|_| init.sample(rng)).collect()),

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attention::AttentionSpec;
 use super::auto_encoder::AutoEncoderSpec;
+use super::node_classifier::ClassifierSpec;
 use super::parameters::HostTensor;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
@@ -40,6 +41,8 @@ pub enum ModelSpec {
     AutoEncoder(AutoEncoderSpec),
     /// Stage 2.
     Attention(AttentionSpec),
+    /// A node classifier.
+    NodeClassifier(ClassifierSpec),
 }
 
 impl ModelSpec {
@@ -48,6 +51,7 @@ impl ModelSpec {
         match self {
             ModelSpec::AutoEncoder(_) => "a Stage-1 auto-encoder",
             ModelSpec::Attention(_) => "a Stage-2 attention network",
+            ModelSpec::NodeClassifier(_) => "a node classifier",
         }
     }
 }

@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Csr, EdgeValue, GatConfig, GraphBackend, ScoreColumns, Strategy, Target, attend, dropout, edge_softmax, gsddmm,
-    linear, row_dots,
+    Csr, EdgeValue, GatConfig, GraphBackend, ScoreColumns, Strategy, Target, attend, dropout, edge_softmax, gat,
+    gsddmm, linear, row_dots,
 };
 
 use super::attention::{Residual, edges_of, finish_heads, folded, weighted_sum};
@@ -200,6 +200,28 @@ impl<B: GraphBackend> GatConv<B> {
             attend(&csr, linear(h, weight, None), scores.dst, scores.src, heads, config)
         };
         self.finish(y, &x)
+    }
+
+    /// The layer after its projection, for a caller with another way to `h = x W`: attention among the nodes of `h` without
+    /// features of edges, then residual-free heads and bias. No feature is dropped.
+    ///
+    /// # Shapes
+    /// `h` `[nodes, heads * out_channels]`; result as [`GatConv::forward`].
+    ///
+    /// # Panics
+    /// If a shape does not fit, or the layer has a residual connection or wants features of edges.
+    pub fn propagate(&self, csr: &Csr<B>, h: Tensor<B, 2>, training: Option<TrainingPass>) -> Tensor<B, 2> {
+        assert!(self.residual == Residual::Nothing, "{LAYER}: residual: expected none in propagate");
+        let h = Nodes::Same(h);
+        h.check(LAYER, csr, [Some(self.weight.dims()[1]), None]);
+        let (csr, _) = edges_of(LAYER, csr, None, self.weight_edge.as_ref(), self.add_self_loops);
+        let config = GatConfig {
+            negative_slope: self.negative_slope as f32,
+            attention_dropout: of_attention(self.attention_dropout, training),
+            ..Default::default()
+        };
+        let (x, att_src, att_dst) = (h.src().clone(), self.att_src.val(), self.att_dst.val());
+        self.finish(gat(&csr, x.clone(), x, att_src, att_dst, config), &h)
     }
 
     /// The layer with features of edges.

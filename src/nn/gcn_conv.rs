@@ -115,6 +115,23 @@ impl<B: GraphBackend> GcnConv<B> {
         self.projected(x.src().clone(), |x| normalised.product(csr, x, 1.0))
     }
 
+    /// The layer after its projection, for a caller with another way to `h = x W`: `y_i = sum_j h_j / sqrt(deg_i deg_j) + b`.
+    ///
+    /// # Shapes
+    /// `h` `[nodes, out_channels]`; result likewise.
+    ///
+    /// # Panics
+    /// If a shape does not fit.
+    pub fn propagate(&self, csr: &Csr<B>, h: Tensor<B, 2>) -> Tensor<B, 2> {
+        let h = Nodes::Same(h);
+        h.check(LAYER, csr, [Some(self.weight.dims()[1]), None]);
+        let normalised = match self.add_self_loops {
+            true => Normalised::with_self_loops(csr),
+            false => Normalised::of_entries(csr, Isolated::Zero),
+        };
+        finish(vec![normalised.product(csr, h.same(LAYER), 1.0)], self.bias.as_ref(), Activation::Identity)
+    }
+
     /// The layer with a weight per entry, where the degree is a sum of weights: `w_ij / sqrt(deg_i deg_j)` in place of
     /// `1 / sqrt(deg_i deg_j)`, `deg_i = sum_j w_ij`; 0 where a degree is not positive. A loop of the graph keeps its weight
     /// (of several their mean), one that was added weighs 1.

@@ -5,13 +5,13 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array1, Array2};
 use rayon::prelude::*;
 
-use super::ScoreOptions;
+use super::{ScoreOptions, classes};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
 use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_halves};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::{Parameters, rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::weights::{ModelSpec, Weights};
@@ -60,9 +60,13 @@ pub struct Written {
 pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Written> {
     graphsieve_kernels::device::watch();
     let (weights, file) = Weights::read(&options.checkpoint)?;
-    let ModelSpec::Attention(spec) = &weights.spec else {
-        let help = "score with a Stage-2 checkpoint; the embeddings of a Stage-1 run are in its directory";
-        return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
+    let spec = match &weights.spec {
+        ModelSpec::Attention(spec) => spec,
+        ModelSpec::NodeClassifier(spec) => return classes::run::<B>(options, spec, &weights, &file, device),
+        ModelSpec::AutoEncoder(_) => {
+            let help = "score with a Stage-2 checkpoint; the embeddings of a Stage-1 run are in its directory";
+            return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
+        }
     };
     let dataset = Dataset::open(&options.data)?;
     let spec = for_graph(spec, &dataset.graph, &file)?;
@@ -145,8 +149,7 @@ pub fn stage2_input<B: GraphBackend>(
                 Error::format(&data.path, "features", "a feature file", "none", help)
             })?;
             check(data.path.clone(), features.dim())?;
-            let values = features.as_f16();
-            Ok((upload_halves(node_types, features.dim(), dtype, device, values), features.dim()))
+            Ok((upload_features(node_types, features, dtype, device), features.dim()))
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();

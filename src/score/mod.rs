@@ -1,5 +1,6 @@
 //! From a checkpoint to scores: full-graph inference, and the evaluation of scores against labels.
 
+pub mod classes;
 pub mod evaluate;
 mod inference;
 
@@ -14,7 +15,7 @@ pub struct ScoreOptions {
     pub checkpoint: PathBuf,
     /// The data directory.
     pub data: PathBuf,
-    /// Where the scores go: `.npy`, f32, one per node.
+    /// Where the scores go: `.npy`, f32, one per node; a row of class probabilities per node with a node classifier.
     pub out: PathBuf,
     /// Where the refined embeddings go, if anywhere.
     pub embeddings_out: Option<PathBuf>,

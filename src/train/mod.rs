@@ -1,5 +1,7 @@
-//! Training: the loops of both stages, run directories, checkpoints, progress.
+//! Training: the loops of both stages and of node classification, run directories, checkpoints, progress.
 
+pub mod classify;
+pub mod early_stopping;
 pub mod edges;
 pub mod interrupt;
 pub mod loss_rows;
@@ -23,15 +25,17 @@ use crate::error::Result;
 use crate::train::progress::{StageProgress, Unit};
 use crate::train::run_dir::RunDir;
 
+pub use classify::ClassifyOutcome;
 pub use session::RunOptions;
 pub use stage1::Stage1Outcome;
 pub use stage2::Stage2Outcome;
 
 /// What a run leaves, for the closing message.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub stage1: Option<Stage1Outcome>,
     pub stage2: Option<Stage2Outcome>,
+    pub classify: Option<ClassifyOutcome>,
 }
 
 impl Outcome {
@@ -41,6 +45,7 @@ impl Outcome {
     /// When a run directory cannot be read.
     pub fn files(&self) -> Result<String> {
         let runs = self.stage1.iter().map(|s| &s.run).chain(self.stage2.iter().map(|s| &s.run));
+        let runs = runs.chain(self.classify.iter().map(|s| &s.run));
         let summaries: Result<Vec<String>> = runs.map(|run| RunDir::open(run)?.summary()).collect();
         Ok(summaries?.join("\n"))
     }
@@ -57,8 +62,11 @@ impl fmt::Display for Outcome {
             )?;
             write_speed(f, stage1.seconds_per_epoch)?;
         }
-        match &self.stage2 {
-            Some(stage2) => write!(f, "Stage 2: {stage2}"),
+        if let Some(stage2) = &self.stage2 {
+            write!(f, "Stage 2: {stage2}")?;
+        }
+        match &self.classify {
+            Some(classify) => write!(f, "classify: {classify}"),
             None => Ok(()),
         }
     }
@@ -80,11 +88,15 @@ pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B:
     match config {
         RunConfig::Stage1(config) => {
             let stage1 = stage1::run::<B>(&config, options, device)?;
-            Ok(Outcome { stage1: Some(stage1), stage2: None })
+            Ok(Outcome { stage1: Some(stage1), ..Outcome::default() })
         }
         RunConfig::Stage2(config) => {
             let stage2 = stage2::run::<B>(&config, options, device)?;
-            Ok(Outcome { stage1: None, stage2: Some(stage2) })
+            Ok(Outcome { stage2: Some(stage2), ..Outcome::default() })
+        }
+        RunConfig::Classify(config) => {
+            let classify = classify::run::<B>(&config, options, device)?;
+            Ok(Outcome { classify: Some(classify), ..Outcome::default() })
         }
         RunConfig::Pipeline(config) => {
             marketplace(&config, options)?;
@@ -94,7 +106,7 @@ pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B:
                 second.data.embeddings = Some(stage1.run.clone());
             }
             let stage2 = stage2::run::<B>(&second, options, device)?;
-            Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2) })
+            Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), classify: None })
         }
     }
 }

@@ -10,6 +10,7 @@ use graphsieve_kernels::{AdamConfig, AdamState, Clip, GraphBackend, Segments, ad
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Precision, Schedule, TrainConfig};
+use crate::models::named;
 use crate::models::parameters::to_host;
 
 /// Good steps after which a loss scale that was halved is doubled again.
@@ -56,13 +57,25 @@ pub struct Optimiser<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> {
     steps: u64,
     clip_norm: Option<f64>,
     scale: Option<LossScale>,
+    decay: Option<Decay>,
     model: PhantomData<fn(M) -> M>,
+}
+
+/// An L2 penalty: half of `coefficient` times the squared norm of the parameters that `applies` names. Its gradient is
+/// added to that of the loss, as in the papers that use it with Adam.
+#[derive(Clone, Copy, Debug)]
+pub struct Decay {
+    pub coefficient: f64,
+    /// Takes a parameter's name, see [`crate::models::named`].
+    pub applies: fn(&str) -> bool,
 }
 
 /// The parameters as the last step left them, with their moments.
 struct FlatParameters<B: GraphBackend> {
     segments: Segments,
     state: AdamState<B>,
+    /// The decay of every value.
+    decay: Option<Tensor<B, 1>>,
 }
 
 impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
@@ -70,7 +83,13 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
     pub fn new(config: &TrainConfig) -> Self {
         let scale =
             (config.precision == Precision::F16).then_some(LossScale { factor: config.loss_scale, good_steps: 0 });
-        Self { parameters: None, loaded: None, steps: 0, clip_norm: config.clip_norm, scale, model: PhantomData }
+        let (clip_norm, model) = (config.clip_norm, PhantomData);
+        Self { parameters: None, loaded: None, steps: 0, clip_norm, scale, decay: None, model }
+    }
+
+    /// With an L2 penalty.
+    pub fn with_decay(self, decay: Decay) -> Self {
+        Self { decay: Some(decay), ..self }
     }
 
     /// One step down the gradient of `loss`; `model` is the one that the step before returned. With loss scaling, a step
@@ -86,15 +105,21 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
         if parts.is_empty() {
             return model;
         }
-        let FlatParameters { segments, state } =
-            self.parameters.take().unwrap_or_else(|| FlatParameters::of(&model, self.loaded.take(), &device));
+        let FlatParameters { segments, state, decay } = self
+            .parameters
+            .take()
+            .unwrap_or_else(|| FlatParameters::of(&model, self.loaded.take(), self.decay, &device));
         let gradient = segments.join(parts, &device);
+        let gradient = match &decay {
+            Some(decay) => gradient + state.values.clone() * decay.clone() * factor,
+            None => gradient,
+        };
         let wants_norm = self.clip_norm.is_some() || self.scale.is_some();
         let squares = wants_norm.then(|| sum_of_squares(gradient.clone()));
         if let (Some(scale), Some(squares)) = (&mut self.scale, &squares) {
             if !to_host(squares.clone())[0].is_finite() {
                 *scale = LossScale { factor: scale.factor / 2.0, good_steps: 0 };
-                self.parameters = Some(FlatParameters { segments, state });
+                self.parameters = Some(FlatParameters { segments, state, decay });
                 return model;
             }
             scale.good_steps += 1;
@@ -109,14 +134,14 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
         let clip = squares.zip(self.clip_norm).map(|(squares, norm)| Clip { squares, norm });
         let state = adam(state, gradient, clip, config);
         let model = model.map(&mut Assign { segments: &segments, values: &state.values, next: 0 });
-        self.parameters = Some(FlatParameters { segments, state });
+        self.parameters = Some(FlatParameters { segments, state, decay });
         model
     }
 
     /// The state as bytes, for a checkpoint: the number of steps, then both moments.
     pub fn save(&self) -> Vec<u8> {
         let moments = match &self.parameters {
-            Some(FlatParameters { segments, state }) => {
+            Some(FlatParameters { segments, state, .. }) => {
                 Some(state.moments.clone().map(|moment| segments.without_gaps(&to_host(moment))))
             }
             None => self.loaded.clone(),
@@ -161,7 +186,12 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
 
 impl<B: GraphBackend> FlatParameters<B> {
     /// Those of `model`, before the first step that this process takes.
-    fn of<M: AutodiffModule<Autodiff<B>>>(model: &M, moments: Option<[Vec<f32>; 2]>, device: &B::Device) -> Self {
+    fn of<M: AutodiffModule<Autodiff<B>>>(
+        model: &M,
+        moments: Option<[Vec<f32>; 2]>,
+        decay: Option<Decay>,
+        device: &B::Device,
+    ) -> Self {
         let mut values = Values(Vec::new());
         model.visit(&mut values);
         let lens: Vec<usize> = values.0.iter().map(|part| part.shape().num_elements()).collect();
@@ -174,7 +204,13 @@ impl<B: GraphBackend> FlatParameters<B> {
                 Tensor::from_data(TensorData::new(moment, [segments.total()]), device)
             }),
         };
-        Self { segments, state: AdamState { values, moments } }
+        let decay = decay.map(|Decay { coefficient, applies }| {
+            let of = |name: &str| if applies(name) { coefficient as f32 } else { 0.0 };
+            let each = named::names::<Autodiff<B>, M>(model).into_iter().flat_map(|(name, len)| vec![of(&name); len]);
+            let each = segments.with_gaps(&each.collect::<Vec<f32>>());
+            Tensor::from_data(TensorData::new(each, [segments.total()]), device)
+        });
+        Self { segments, state: AdamState { values, moments }, decay }
     }
 }
 
@@ -277,6 +313,23 @@ mod tests {
         }
         for (a, b) in values(&a).into_iter().zip(values(&b)) {
             assert!((a - b).abs() < 1e-5, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn decay_is_the_gradient_of_half_the_squared_norm_of_the_named_parameters() {
+        let mut ours = Optimiser::<Flex, _>::new(&TrainConfig::stage2())
+            .with_decay(Decay { coefficient: 0.5, applies: |name| name == "matrix" });
+        let mut plain = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
+        let (mut a, mut b) = (pair(), pair());
+        for _ in 0..5 {
+            let step = loss(&a);
+            a = ours.step(a, step, 0.1);
+            let step = loss(&b) + (b.matrix.val() * b.matrix.val()).sum() * 0.25;
+            b = plain.step(b, step, 0.1);
+        }
+        for (a, b) in values(&a).into_iter().zip(values(&b)) {
+            assert!((a - b).abs() < 1e-6, "{a} {b}");
         }
     }
 

@@ -8,6 +8,7 @@ use burn::module::AutodiffModule;
 use graphsieve_kernels::{DropEdge, GraphBackend, NodeSet};
 use serde::{Deserialize, Serialize};
 
+use super::early_stopping::EarlyStopping;
 use super::interrupt;
 use super::optimiser::{LossScale, Optimiser};
 use super::progress::{Mode, Progress, Unit, rate};
@@ -41,6 +42,9 @@ pub struct Position {
     pub best_metric: f64,
     /// Of an f16 run.
     pub loss_scale: Option<LossScale>,
+    /// Of a training that stops when the validation no longer improves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stopping: Option<EarlyStopping>,
 }
 
 /// One running training.
@@ -142,8 +146,13 @@ impl Session {
 
     /// Mean wall time of the epochs after the first, validation and checkpoints included.
     pub fn seconds_per_epoch(&self) -> Option<f64> {
-        let epochs = self.epochs.checked_sub(self.resumed_at + 1).filter(|&n| n > 0)?;
+        let epochs = self.position.epoch.checked_sub(self.resumed_at + 1).filter(|&n| n > 0)?;
         Some(self.warm_since?.elapsed().as_secs_f64() / epochs as f64)
+    }
+
+    /// Tells the user something about the run.
+    pub fn note(&self, text: &str) {
+        self.progress.println(text);
     }
 
     /// Ends the progress display.
@@ -173,6 +182,11 @@ impl Session {
         weights.write_safetensors(&best_file(&self.run).with_extension("safetensors"))
     }
 
+    /// Makes `epoch` the last one.
+    pub fn end_at(&mut self, epoch: usize) {
+        self.epochs = epoch;
+    }
+
     /// Whether a checkpoint is due after `epoch`.
     pub fn checkpoint_due(&self, epoch: usize, train: &TrainConfig) -> bool {
         epoch == self.epochs || epoch.is_multiple_of(train.checkpoint_every) || interrupt::requested()
@@ -199,7 +213,19 @@ pub fn start<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
     device: &B::Device,
     build: impl FnOnce(&mut Parameters<Autodiff<B>>) -> Result<M>,
 ) -> Result<(M, Optimiser<B, M>, Position)> {
-    let optimiser = Optimiser::<B, M>::new(train);
+    start_with(run, checkpoint, spec, seed, Optimiser::new(train), device, build)
+}
+
+/// Like [`start`], with an optimiser that has settings of its own.
+pub fn start_with<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
+    run: &RunDir,
+    checkpoint: Option<Weights>,
+    spec: &ModelSpec,
+    seed: u64,
+    optimiser: Optimiser<B, M>,
+    device: &B::Device,
+    build: impl FnOnce(&mut Parameters<Autodiff<B>>) -> Result<M>,
+) -> Result<(M, Optimiser<B, M>, Position)> {
     let Some(weights) = checkpoint else {
         return Ok((build(&mut Parameters::from_seed(seed, device))?, optimiser, Position::default()));
     };

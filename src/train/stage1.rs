@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
 use crate::metrics::{roc_auc, sigmoid};
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_halves};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::weights::ModelSpec;
@@ -96,14 +96,14 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
 
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
     let storage = dtype(config.train.precision);
-    let values = features.as_f16();
-    let x = upload_halves::<Autodiff<B>>(host.node_types(), features.dim(), storage, device, values);
+    let x = upload_features::<Autodiff<B>>(host.node_types(), features, storage, device);
     let model_spec = ModelSpec::AutoEncoder(spec.clone());
     let (mut model, mut optimiser, position) =
         start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
             TripleStreamGae::new(&spec, parameters)
         })?;
     let mut session = Session::new(run, position, "stage 1", &config.train, 2 * graph.num_edges(), options.progress)?;
+    dataset.notes.iter().for_each(|note| session.note(note));
 
     let mut epochs = Epochs::new(config, host, graph, x, position.epoch + 1, device);
     let mut pending: Vec<Pending<B>> = Vec::new();

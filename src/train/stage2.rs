@@ -20,7 +20,7 @@ use super::session::{RunOptions, Session, best_file, check_finite, open_or_creat
 use crate::config::{Rows, RunConfig, SplitConfig, Stage2Config};
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
 use crate::metrics::{Ranking, roc_auc};
@@ -80,10 +80,7 @@ pub fn split_of(graph: &HeteroGraph, entries: &[(u32, u8)], split: &SplitConfig)
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
     let dataset = Dataset::open(&config.data.path)?;
     let host = &dataset.graph;
-    let labels = dataset.labels.as_ref().ok_or_else(|| {
-        let help = "Stage 2 learns from labels; add labels.npy to the data directory";
-        Error::format(&config.data.path, "labels.npy", "labelled nodes", "no such file", help)
-    })?;
+    let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(host, &labels.entries, &config.split)?;
     let storage = dtype(config.train.precision);
     let (x, input) = stage2_input::<Autodiff<B>>(&config.data, &dataset, None, storage, device)?;
@@ -107,6 +104,7 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
             TripleStreamGat::new(&spec, parameters)
         })?;
     let mut session = Session::new(run, position, "stage 2", &config.train, 2 * graph.num_edges(), options.progress)?;
+    dataset.notes.iter().for_each(|note| session.note(note));
 
     let chunk_rows = config.train.chunk_size;
     let mut epochs = Epochs::new(config, host, graph, x, &split.train, position.epoch + 1, device);
@@ -323,7 +321,7 @@ const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
     let Some(features) = &dataset.features else { return Ok(None) };
     let rows = |part: &[(u32, u8)]| {
-        let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).map(|v| v.to_f32()).collect();
+        let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).collect();
         Array2::from_shape_vec((part.len(), features.dim()), values)
             .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
     };

@@ -175,5 +175,5 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Fn(Progress)) -> Result<
     };
     let features = Features::from_vec(values, graph.num_nodes(), features::DIM);
     let labels = (!labels.entries.is_empty()).then_some(labels);
-    Ok((Dataset { graph, features: Some(features), labels, ids: Some(ids) }, summary))
+    Ok((Dataset::new(graph, Some(features), labels, Some(ids)), summary))
 }

@@ -68,9 +68,8 @@ fn message(options: &PrepareOptions) -> String {
     run(options).err().unwrap().to_string()
 }
 
-fn row<'a>(dataset: &'a Dataset, global: usize) -> Vec<f32> {
-    let values: &'a [half::f16] = dataset.features.as_ref().unwrap().as_f16();
-    values[global * 128..(global + 1) * 128].iter().map(|x| x.to_f32()).collect()
+fn row(dataset: &Dataset, global: usize) -> Vec<f32> {
+    dataset.features.as_ref().unwrap().row(global).collect()
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f32 {

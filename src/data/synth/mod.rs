@@ -253,7 +253,7 @@ pub fn generate(config: &SynthConfig, progress: &dyn Fn(&'static str, u64, u64))
     let features = features::draw_features(config, &market, progress);
     let labels = draw_labels(config, &market, relation("euu"));
     let features = Features::from_vec(features, config.num_nodes(), FEATURE_DIM);
-    Ok(Dataset { graph, features: Some(features), labels: Some(labels), ids: Some(draw_ids(config)) })
+    Ok(Dataset::new(graph, Some(features), Some(labels), Some(draw_ids(config))))
 }
 
 fn draw_labels(config: &SynthConfig, market: &Marketplace, co_reviews: &Adjacency) -> Labels {

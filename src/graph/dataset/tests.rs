@@ -14,12 +14,12 @@ fn marketplace(dim: usize) -> Dataset {
     let eps = Adjacency::from_edges(4, 2, &[(0, 1), (3, 0)]);
     let euu = Adjacency::from_edges(3, 3, &[(0, 0), (1, 1), (2, 2), (0, 2), (2, 0)]);
     let names = |prefix: &str, count| (0..count).map(|at| format!("{prefix}\"{}", 9 - at)).collect();
-    Dataset {
-        graph: HeteroGraph::marketplace(3, 4, 2, epu, eps, euu).unwrap(),
-        features: Some(features(9, dim)),
-        labels: Some(Labels { entries: vec![(8, 1), (0, 0), (3, 1)] }),
-        ids: Some(IdMaps(vec![names("u", 3), names("p", 4), names("s", 2)])),
-    }
+    Dataset::new(
+        HeteroGraph::marketplace(3, 4, 2, epu, eps, euu).unwrap(),
+        Some(features(9, dim)),
+        Some(Labels { entries: vec![(8, 1), (0, 0), (3, 1)] }),
+        Some(IdMaps(vec![names("u", 3), names("p", 4), names("s", 2)])),
+    )
 }
 
 fn assert_same(found: &Dataset, expected: &Dataset) {
@@ -134,7 +134,7 @@ fn a_general_graph_is_read_as_it_was_written() {
         vec![relation("cites", 1, 1, citations), relation("similar", 1, 1, similar), relation("writes", 0, 1, writes)];
     let graph = HeteroGraph::with_reverse_relations(types, specs, |name| name == "cites").unwrap();
     assert_eq!(graph.relations().len(), 4);
-    let dataset = Dataset { graph, features: Some(features(7, 3)), labels: None, ids: None };
+    let dataset = Dataset::new(graph, Some(features(7, 3)), None, None);
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("data");
     dataset.write(&dir).unwrap();
@@ -184,7 +184,7 @@ fn empty_relations_and_types_are_read_as_they_were_written() {
     };
     let types = vec![("a".into(), 0), ("b".into(), 2)];
     let graph = HeteroGraph::new(types, vec![relation("r", 0, 1, 2, 0), relation("s", 1, 1, 2, 2)]).unwrap();
-    let dataset = Dataset { graph, features: Some(features(2, 0)), labels: Some(Labels::default()), ids: None };
+    let dataset = Dataset::new(graph, Some(features(2, 0)), Some(Labels::default()), None);
     let parent = tempfile::tempdir().unwrap();
     dataset.write(&parent.path().join("data")).unwrap();
     assert_same(&Dataset::open(&parent.path().join("data")).unwrap(), &dataset);
@@ -362,7 +362,7 @@ proptest! {
             Adjacency::from_edges(products, sellers, &pairs(products, sellers)),
             Adjacency::from_edges(users, users, &together),
         ).unwrap();
-        let dataset = Dataset { graph, features: None, labels: None, ids: None };
+        let dataset = Dataset::new(graph, None, None, None);
         let parent = tempfile::tempdir().unwrap();
         dataset.write(&parent.path().join("data")).unwrap();
         assert_same(&Dataset::open(&parent.path().join("data")).unwrap(), &dataset);

@@ -1,0 +1,204 @@
+use std::fs::File;
+use std::path::PathBuf;
+
+use ndarray::{Array1, Array2, Ix1, Ix2, array};
+use ndarray_npy::{NpzWriter, WritableElement};
+use tempfile::TempDir;
+
+use super::*;
+
+/// Arrays to be written, each under its name.
+struct Archive {
+    dir: TempDir,
+    writer: NpzWriter<File>,
+}
+
+impl Archive {
+    fn new(compressed: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create(dir.path().join("graph.npz")).unwrap();
+        let writer = if compressed { NpzWriter::new_compressed(file) } else { NpzWriter::new(file) };
+        Self { dir, writer }
+    }
+
+    fn vector<T: WritableElement + Clone>(mut self, name: &str, values: &[T]) -> Self {
+        self.writer.add_array::<_, ndarray::ArrayBase<_, Ix1>>(name, &Array1::from_vec(values.to_vec())).unwrap();
+        self
+    }
+
+    fn matrix<T: WritableElement + Clone>(mut self, name: &str, values: &Array2<T>) -> Self {
+        self.writer.add_array::<_, ndarray::ArrayBase<_, Ix2>>(name, values).unwrap();
+        self
+    }
+
+    fn finish(self) -> (TempDir, PathBuf) {
+        self.writer.finish().unwrap();
+        let path = self.dir.path().join("graph.npz");
+        (self.dir, path)
+    }
+
+    fn open(self) -> Result<Dataset> {
+        let (_dir, path) = self.finish();
+        Dataset::open(&path)
+    }
+
+    fn fault(self) -> String {
+        let message = self.open().unwrap_err().to_string();
+        assert!(message.contains("graph.npz: ") && message.contains("help: "), "{message}");
+        message
+    }
+
+    fn features(self) -> Self {
+        self.matrix("node_features", &array![[1.0f32, 0.5], [2.0, 0.0], [3.0, -1.0], [4.0, 65e4]])
+    }
+
+    fn labels(self) -> Self {
+        self.vector("node_labels", &[0i64, 2, -1, 1])
+    }
+
+    fn edges(self) -> Self {
+        self.matrix("edges", &array![[0i64, 1], [1, 2], [1, 2], [3, 3], [2, 1]])
+    }
+}
+
+fn rows(dataset: &Dataset) -> Vec<Vec<u32>> {
+    let forward = &dataset.graph.relations()[0].forward;
+    (0..forward.num_rows()).map(|row| forward.row(row).to_vec()).collect()
+}
+
+#[test]
+fn a_file_is_read_and_what_was_done_to_its_edges_is_said() {
+    for compressed in [false, true] {
+        let dataset = Archive::new(compressed).features().labels().edges().open().unwrap();
+        assert_eq!(rows(&dataset), [vec![1], vec![0, 2], vec![1], vec![]]);
+        assert!(dataset.graph.relations()[0].is_symmetric());
+        assert_eq!(dataset.graph.relations().len(), 1);
+        assert_eq!(dataset.features.as_ref().unwrap().row(3).collect::<Vec<_>>(), [4.0, 65e4], "beyond f16");
+        let classes = dataset.classes.unwrap();
+        assert_eq!((classes.of_node(), classes.count()), (&[Some(0), Some(2), None, Some(1)][..], 3));
+        assert!(dataset.labels.is_none() && classes.masks().is_empty());
+        let notes = dataset.notes.join("\n");
+        assert!(notes.contains("1 of 5 entries repeat") && notes.contains("1 self-loops"), "{notes}");
+        assert!(notes.contains("1 edges lacked their mirror image"), "{notes}");
+    }
+}
+
+#[test]
+fn edges_may_stay_one_way_and_a_symmetric_list_stays_as_it_is() {
+    let (_dir, path) = Archive::new(false).features().labels().edges().finish();
+    let dataset = Dataset::open_with(&path, EdgeReading { directed: true }).unwrap();
+    assert_eq!(rows(&dataset), [vec![], vec![0, 2], vec![1], vec![]]);
+    let symmetric = array![[0i64, 1], [1, 0]];
+    let dataset = Archive::new(false).features().labels().matrix("edges", &symmetric).open().unwrap();
+    assert_eq!((rows(&dataset)[0].as_slice(), dataset.notes.len()), (&[1][..], 0));
+}
+
+#[test]
+fn every_storage_that_can_be_meant_is_read() {
+    let narrow = Archive::new(true)
+        .matrix("node_features", &array![[1.0f64], [2.0], [0.0]])
+        .vector("node_labels", &[true, false, true])
+        .matrix("edges", &array![[0i32, 1, 2], [1, 2, 0]]);
+    let dataset = narrow.open().unwrap();
+    assert_eq!(dataset.labels.unwrap().entries, [(0, 1), (1, 0), (2, 1)]);
+    assert_eq!(dataset.graph.num_edges(), 6, "[2, m] is read as well");
+    let by_column = array![[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]].reversed_axes();
+    let dataset = Archive::new(false)
+        .matrix("node_features", &by_column)
+        .vector("node_labels", &[1u8, 0, 1])
+        .matrix("edges", &array![[0i64, 1]])
+        .open()
+        .unwrap();
+    assert_eq!(dataset.features.unwrap().row(0).collect::<Vec<_>>(), [1.0, 4.0], "Fortran order");
+}
+
+#[test]
+fn masks_of_one_or_of_several_splits_are_read() {
+    let masked = |archive: Archive| archive.features().vector("node_labels", &[0i32, 1, 0, 1]).edges();
+    let one = masked(Archive::new(false))
+        .vector("train_mask", &[true, true, false, false])
+        .vector("val_mask", &[false, false, true, false])
+        .vector("test_mask", &[false, false, false, true]);
+    let classes = one.open().unwrap().classes.unwrap();
+    let expected = Masks { train: vec![0, 1], validation: vec![2], test: vec![3] };
+    assert_eq!(classes.masks(), [expected]);
+    let column = |a: usize, b: usize| Array2::from_shape_fn((4, 2), |(row, column)| row == [a, b][column]);
+    let two = masked(Archive::new(false))
+        .matrix("train_mask", &column(0, 1))
+        .matrix("val_mask", &column(1, 2))
+        .matrix("test_mask", &column(2, 3));
+    let masks = two.open().unwrap().classes.unwrap().masks().to_vec();
+    assert_eq!((masks[0].train[0], masks[1].train[0], masks[1].test[0]), (0, 1, 3));
+}
+
+#[test]
+fn a_wrong_array_is_named_with_what_was_expected_and_found() {
+    let new = || Archive::new(false);
+    let says = |archive: Archive, parts: &[&str]| {
+        let fault = archive.fault();
+        parts.iter().for_each(|part| assert!(fault.contains(part), "{fault}\nlacks {part}"));
+    };
+    says(new().features().edges(), &["node_labels: expected an array", "only edges, node_features"]);
+    says(new().labels().edges(), &["node_features: expected", "only edges, node_labels"]);
+    says(new().features().labels(), &["edges: expected"]);
+    let ints = array![[1i64, 2], [1, 2], [1, 2], [1, 2]];
+    says(new().matrix("node_features", &ints).labels().edges(), &["node_features, dtype", "float32 or float64", "<i8"]);
+    says(new().features().vector("node_labels", &[0.5f32; 4]).edges(), &["node_labels, dtype", "float32"]);
+    says(new().features().labels().matrix("edges", &array![[0.0f64, 1.0]]), &["edges, dtype", "<f8"]);
+    says(new().vector("node_features", &[1.0f32; 4]).labels().edges(), &["node_features, shape", "found [4]"]);
+    says(new().features().vector("node_labels", &[0i64; 3]).edges(), &["node_labels, shape: expected [4]", "[3]"]);
+    says(new().features().labels().matrix("edges", &array![[0i64, 1, 2]]), &["edges, shape", "[1, 3]"]);
+    says(
+        new().features().labels().matrix("edges", &array![[0i64, 1], [0, 4]]),
+        &["edge 1, destination", "0 to 3", "4"],
+    );
+    says(new().features().labels().matrix("edges", &array![[-1i64, 1]]), &["edge 0, source", "found -1"]);
+    says(new().features().labels().matrix("edges", &Array2::<i64>::zeros((0, 2))), &["edges: expected at least one"]);
+    says(
+        new().matrix("node_features", &array![[1.0f32, 1.0], [1.0, f32::NAN]]).labels().edges(),
+        &["node_features, row 1, column 1", "found NaN"],
+    );
+    says(new().matrix("node_features", &Array2::<f32>::zeros((0, 2))).labels().edges(), &["at least one node"]);
+    says(new().features().vector("node_labels", &[0i64, 1, -2, 0]).edges(), &["node_labels, node 2", "found -2"]);
+    says(new().features().vector("node_labels", &[0i64, 1, 4, 0]).edges(), &["node_labels, node 2", "below 4"]);
+    says(new().features().vector("node_labels", &[-1i64; 4]).edges(), &["at least one labelled node"]);
+}
+
+#[test]
+fn masks_that_contradict_each_other_or_the_labels_are_refused() {
+    let with = |train: &[bool], validation: &[bool], test: &[bool]| {
+        let archive = Archive::new(false).features().labels().edges();
+        archive.vector("train_mask", train).vector("val_mask", validation).vector("test_mask", test).fault()
+    };
+    let (first, second, third, fourth) = (
+        [true, false, false, false],
+        [false, true, false, false],
+        [false, false, true, false],
+        [false, false, false, true],
+    );
+    assert!(with(&first, &first, &fourth).contains("val_mask, split 0, node 0: expected a node of no other mask"));
+    assert!(with(&first, &second, &third).contains("test_mask, split 0, node 2: expected a labelled node"));
+    assert!(with(&first, &second, &[false; 4]).contains("test_mask, split 0: expected at least one node"));
+    assert!(with(&[true; 3], &second, &fourth).contains("train_mask, shape: expected [4]"));
+    let some = Archive::new(false).features().labels().edges().vector("train_mask", &first);
+    assert!(some.fault().contains("only train_mask"));
+    let numbers = Archive::new(false).features().labels().edges();
+    let numbers = numbers.vector("train_mask", &[1i64; 4]).vector("val_mask", &second).vector("test_mask", &fourth);
+    assert!(numbers.fault().contains("train_mask, dtype: expected bool"));
+}
+
+#[test]
+fn what_is_no_archive_is_a_typed_error() {
+    let (_dir, path) = Archive::new(true).features().labels().edges().finish();
+    let whole = std::fs::read(&path).unwrap();
+    for length in [0, 10, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..length]).unwrap();
+        let fault = Dataset::open(&path).unwrap_err();
+        assert!(matches!(&fault, Error::Format { place, .. } if place == "archive"), "{fault}");
+    }
+    let damaged: Vec<u8> =
+        whole.iter().enumerate().map(|(at, byte)| if at == 60 { byte ^ 0xff } else { *byte }).collect();
+    std::fs::write(&path, damaged).unwrap();
+    assert!(matches!(Dataset::open(&path).unwrap_err(), Error::Format { .. }));
+    assert!(matches!(Dataset::open(&path.with_file_name("none.npz")).unwrap_err(), Error::Io { .. }));
+}

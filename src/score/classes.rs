@@ -1,0 +1,86 @@
+//! Class probabilities of every node: inference with a node classifier, and their evaluation.
+
+use std::path::Path;
+
+use graphsieve_kernels::GraphBackend;
+use ndarray::{Array2, ArrayView2};
+use ndarray_npy::ViewNpyExt;
+
+use super::{ScoreOptions, Written};
+use crate::error::{Error, Result};
+use crate::graph::formats::map_file;
+use crate::graph::{Dataset, EdgeReading, write_npy_f32};
+use crate::models::device_graph::check_device;
+use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities, upload_graph};
+use crate::models::node_input::NodeInput;
+use crate::models::parameters::{Parameters, to_host};
+use crate::models::weights::Weights;
+
+/// Predicts the classes of all nodes and writes their probabilities.
+pub(super) fn run<B: GraphBackend>(
+    options: &ScoreOptions,
+    spec: &ClassifierSpec,
+    weights: &Weights,
+    file: &Path,
+    device: &B::Device,
+) -> Result<Written> {
+    let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings_out.is_some())];
+    if let Some((argument, _)) = unused.iter().find(|(_, given)| *given) {
+        return Err(Error::Usage {
+            argument: (*argument).into(),
+            expected: "no such argument with a node classifier".into(),
+            found: "one".into(),
+            help: "a node classifier reads the features of --data and writes class probabilities to --out".into(),
+        });
+    }
+    let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
+    let width = dataset.features.as_ref().map_or(0, |features| features.dim());
+    let features = dataset.features.as_ref().filter(|_| width == spec.input).ok_or_else(|| {
+        let expected = format!("{} columns, as the model was trained on", spec.input);
+        Error::format(&options.data, "features", expected, width.to_string(), "give data that belong to this model")
+    })?;
+    let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
+    let csr = upload_graph::<B>(&dataset.graph, device)?;
+    let x = NodeInput::<B>::upload(features, spec.row_normalise, device)?;
+    let logits = to_host(model.forward(&csr, &x, None));
+    check_device()?;
+    let nodes = dataset.graph.num_nodes();
+    let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))
+        .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
+    write_npy_f32(&options.out, &matrix)?;
+    Ok(Written { nodes })
+}
+
+/// Whether an array has a row of probabilities per node, of two classes or more, rather than one score.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read.
+pub fn holds_probabilities(path: &Path) -> Result<bool> {
+    Ok(ArrayView2::<f32>::view_npy(&map_file(path)?).is_ok_and(|array| array.ncols() > 1))
+}
+
+/// Reads class probabilities: a `.npy` array of f32, shape `[num_nodes, num_classes]`, every value finite.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read; [`Error::Format`] for another type or shape, a truncated file, or a value
+/// that is NaN or infinite (with its node).
+pub fn read_probabilities(path: &Path, num_nodes: usize, num_classes: usize) -> Result<Vec<f32>> {
+    const HELP: &str = "probabilities are a float32 array with a row per node and a column per class, as `graphsieve \
+                        score` writes it with a node classifier";
+    let map = map_file(path)?;
+    let array = ArrayView2::<f32>::view_npy(&map).map_err(|fault| {
+        let expected = format!("a .npy array [{num_nodes}, {num_classes}] of float32 numbers");
+        Error::format(path, "array", expected, fault.to_string(), HELP)
+    })?;
+    if array.dim() != (num_nodes, num_classes) {
+        let expected = format!("[{num_nodes}, {num_classes}], a row per node and a column per class");
+        let found = format!("[{}, {}]", array.nrows(), array.ncols());
+        return Err(Error::format(path, "shape", expected, found, "score this data with a model of these classes"));
+    }
+    if let Some(((node, class), value)) = array.indexed_iter().find(|(_, value)| !value.is_finite()) {
+        let help = "the model diverged or the file is damaged; score the data again";
+        let place = format!("node {node}, class {class}");
+        return Err(Error::format(path, place, "a finite number", value.to_string(), help));
+    }
+    Ok(array.iter().copied().collect())
+}

@@ -1,0 +1,279 @@
+//! Node classification through the program, on small planted partitions that the tests write themselves.
+
+mod support;
+
+use std::fs::{self, File};
+
+use ndarray::{Array1, Array2, Ix1, Ix2};
+use ndarray_npy::{NpzWriter, ReadNpyExt, WritableElement};
+use serde_json::Value;
+use support::Sandbox;
+
+/// Nodes of the small graphs.
+const NODES: usize = 150;
+
+/// A reproducible number below `bound` for the `at`-th question.
+fn number(at: usize, bound: usize) -> usize {
+    let mixed = (at as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    ((mixed ^ (mixed >> 32)) % bound as u64) as usize
+}
+
+/// A graph of `classes` groups: most edges stay within a group, and a few of 60 columns say which it is.
+struct Planted {
+    features: Array2<f32>,
+    labels: Vec<i64>,
+    edges: Array2<i64>,
+    /// 0 training, 1 validation, 2 test.
+    part: Vec<usize>,
+}
+
+impl Planted {
+    fn new(classes: usize) -> Self {
+        let labels: Vec<i64> = (0..NODES).map(|node| (node % classes) as i64).collect();
+        let column = |node: usize, k: usize| match k < 2 {
+            true => 10 * labels[node] as usize + number(7 * node + k, 10),
+            false => number(91 * node + k, 60),
+        };
+        let mut features = Array2::zeros((NODES, 60));
+        (0..NODES).for_each(|node| (0..4).for_each(|k| features[[node, column(node, k)]] = 1.0));
+        let end = |edge: usize| {
+            let node = edge % NODES;
+            let other = match number(13 * edge, 10) < 9 {
+                true => classes * number(17 * edge, NODES / classes) + node % classes,
+                false => number(19 * edge, NODES),
+            };
+            [node as i64, other as i64]
+        };
+        let edges = Array2::from_shape_fn((4 * NODES, 2), |(edge, side)| end(edge)[side]);
+        let part = (0..NODES).map(|node| [0, 1, 2, 2, 0, 1][number(23 * node, 6)]).collect();
+        Self { features, labels, edges, part }
+    }
+
+    fn write(&self, sandbox: &Sandbox, name: &str, masks: bool) {
+        let mut npz = NpzWriter::new_compressed(File::create(sandbox.path(name)).unwrap());
+        npz.add_array::<_, ndarray::ArrayBase<_, Ix2>>("node_features", &self.features).unwrap();
+        add(&mut npz, "node_labels", &self.labels);
+        npz.add_array::<_, ndarray::ArrayBase<_, Ix2>>("edges", &self.edges).unwrap();
+        for (part, name) in ["train_mask", "val_mask", "test_mask"].iter().enumerate().filter(|_| masks) {
+            add(&mut npz, name, &self.part.iter().map(|&p| p == part).collect::<Vec<bool>>());
+        }
+        npz.finish().unwrap();
+    }
+}
+
+fn add<T: WritableElement + Clone>(npz: &mut NpzWriter<File>, name: &str, values: &[T]) {
+    npz.add_array::<_, ndarray::ArrayBase<_, Ix1>>(name, &Array1::from_vec(values.to_vec())).unwrap();
+}
+
+fn config(layer: &str) -> String {
+    let attention = if layer == "gat" { "heads = 2\nattention_dropout = 0.3\n" } else { "" };
+    format!(
+        "task = \"classify\"\n[data]\npath = \"graph.npz\"\n[model]\nlayer = \"{layer}\"\nhidden = 8\n{attention}\
+         dropout = 0.3\n[train]\nepochs = 60\nlearning_rate = 0.03\ncheckpoint_every = 7\n[output]\ndir = \"runs\"\n\
+         plots = false\n"
+    )
+}
+
+fn sandbox(layer: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    Planted::new(3).write(&sandbox, "graph.npz", true);
+    sandbox.write("run.toml", config(layer));
+    sandbox
+}
+
+fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["--quiet", "train", "run.toml", "--device", "cpu"], more].concat()
+}
+
+/// The only run under `runs`, as the program is told it.
+fn only_run(sandbox: &Sandbox, runs: &str) -> String {
+    let names: Vec<_> = fs::read_dir(sandbox.path(runs)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    format!("{runs}/{}", names[0].to_str().unwrap())
+}
+
+fn evaluation(sandbox: &Sandbox, run: &str) -> Value {
+    serde_json::from_slice(&sandbox.read(&format!("{run}/evaluation.json"))).unwrap()
+}
+
+#[test]
+fn groups_are_found_scored_and_evaluated() {
+    for layer in ["gcn", "gat"] {
+        let sandbox = sandbox(layer);
+        let said = sandbox.succeeds(train(&[]));
+        let run = only_run(&sandbox, "runs");
+        let found = evaluation(&sandbox, &run);
+        let accuracy = found["test"]["accuracy"].as_f64().unwrap();
+        assert!(accuracy > 0.9, "{layer}: {accuracy}\n{}", said.stdout);
+        assert!(said.stdout.contains(&format!("test accuracy {accuracy:.4}")), "{}", said.stdout);
+        assert!(found["notes"].to_string().contains("lacked their mirror image"), "{found}");
+
+        let path = |name: &str| sandbox.path(&format!("{run}/{name}"));
+        let probabilities = Array2::<f32>::read_npy(File::open(path("probabilities.npy")).unwrap()).unwrap();
+        let predictions = Array1::<i64>::read_npy(File::open(path("predictions.npy")).unwrap()).unwrap();
+        assert_eq!((probabilities.dim(), predictions.len()), ((NODES, 3), NODES));
+        for (row, class) in probabilities.rows().into_iter().zip(predictions) {
+            assert!((row.sum() - 1.0).abs() < 1e-5);
+            assert!(row.iter().all(|p| *p <= row[class as usize]));
+        }
+        let score = ["--quiet", "score", "--data", "graph.npz", "--device", "cpu", "--checkpoint"];
+        sandbox.succeeds([&score[..], &[&run, "--out", "p.npy"]].concat());
+        assert!(sandbox.read("p.npy") == sandbox.read(&format!("{run}/probabilities.npy")));
+        let eval = ["eval", "--scores", "p.npy", "--data", "graph.npz", "--format", "json"];
+        for more in [&["--run", &run][..], &[]] {
+            let evaluated: Value = serde_json::from_str(&sandbox.succeeds([&eval[..], more].concat()).stdout).unwrap();
+            assert_eq!((&evaluated["part"], &evaluated["accuracy"]), (&"test".into(), &found["test"]["accuracy"]));
+            assert_eq!(evaluated["confusion"], found["test"]["confusion"]);
+        }
+        sandbox.refuses([&score[..], &[&run, "--out", "q.npy", "--input", "p.npy"]].concat(), 2, &["--input"]);
+    }
+}
+
+#[test]
+fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
+    for layer in ["gcn", "gat"] {
+        let sandbox = sandbox(layer);
+        sandbox.succeeds(train(&["--set", "output.dir=whole", "--set", "train.epochs=20"]));
+        sandbox.succeeds(train(&["--set", "output.dir=again", "--set", "train.epochs=20"]));
+        sandbox.succeeds(train(&["--set", "output.dir=parts", "--set", "train.epochs=14"]));
+        let [whole, again, parts] = ["whole", "again", "parts"].map(|runs| only_run(&sandbox, runs));
+        let resume = ["--quiet", "train", "--device", "cpu", "--resume", &parts];
+        sandbox.succeeds([&resume[..], &["--set", "train.epochs=20"]].concat());
+        for file in ["metrics.jsonl", "probabilities.npy", "predictions.npy"] {
+            let bytes = |run: &str| sandbox.read(&format!("{run}/{file}"));
+            assert!(bytes(&whole) == bytes(&again) && bytes(&whole) == bytes(&parts), "{layer}: {file}");
+        }
+        sandbox.succeeds(train(&["--set", "output.dir=other", "--set", "train.epochs=20", "--set", "seed=1"]));
+        let other = only_run(&sandbox, "other");
+        assert!(sandbox.read(&format!("{whole}/metrics.jsonl")) != sandbox.read(&format!("{other}/metrics.jsonl")));
+    }
+}
+
+#[test]
+fn patience_ends_a_training_and_the_best_epoch_is_kept() {
+    let sandbox = sandbox("gcn");
+    let early = ["--set", "train.patience=3", "--set", "train.best=loss", "--set", "train.learning_rate=0.5"];
+    sandbox.succeeds(train(&early));
+    let run = only_run(&sandbox, "runs");
+    let found = evaluation(&sandbox, &run);
+    let (best, epochs) = (found["best_epoch"].as_u64().unwrap(), found["epochs"].as_u64().unwrap());
+    assert!(epochs < 60 && best == epochs - 3, "{best} of {epochs}");
+    let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+    let losses: Vec<f64> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["validation_loss"].as_f64().unwrap())
+        .collect();
+    assert_eq!(losses.len() as u64, epochs);
+    assert!(losses.iter().all(|loss| *loss >= losses[best as usize - 1]));
+    // There is nothing left to train.
+    let before = sandbox.read(&format!("{run}/probabilities.npy"));
+    sandbox.succeeds(["--quiet", "train", "--device", "cpu", "--resume", &run]);
+    assert_eq!(evaluation(&sandbox, &run)["epochs"], epochs);
+    assert!(sandbox.read(&format!("{run}/probabilities.npy")) == before);
+}
+
+#[test]
+fn shuffled_training_labels_teach_nothing() {
+    let sandbox = Sandbox::new();
+    let mut planted = Planted::new(3);
+    let fitted = |part: usize| part < 2;
+    for node in (0..NODES).filter(|&node| fitted(planted.part[node])) {
+        planted.labels[node] = number(31 * node, 3) as i64;
+    }
+    planted.write(&sandbox, "graph.npz", true);
+    sandbox.write("run.toml", config("gcn"));
+    sandbox.succeeds(train(&[]));
+    let accuracy = evaluation(&sandbox, &only_run(&sandbox, "runs"))["test"]["accuracy"].as_f64().unwrap();
+    assert!(accuracy < 0.6, "{accuracy} by labels that say nothing");
+}
+
+#[test]
+fn a_random_split_replaces_masks() {
+    let sandbox = Sandbox::new();
+    Planted::new(3).write(&sandbox, "graph.npz", false);
+    sandbox.write("run.toml", config("gcn"));
+    sandbox.refuses(train(&[]), 1, &["split.use = \"masks\"", "found no masks", "split.use = \"random\""]);
+    let random = ["--set", "split.use=random", "--set", "output.dir"];
+    let nodes = |more: &[&str], runs: &str| {
+        let dir = format!("output.dir={runs}");
+        sandbox.succeeds(train(&[&["--set", "split.use=random", "--set", &dir][..], more].concat()));
+        let found = evaluation(&sandbox, &only_run(&sandbox, runs));
+        assert!(found["test"]["accuracy"].as_f64().unwrap() > 0.8, "{found}");
+        ["train", "validation", "test"].map(|part| found[part]["nodes"].as_u64().unwrap())
+    };
+    assert_eq!(nodes(&[], "shares"), [90, 30, 30]);
+    let per_class = ["--set", "split.per_class=10", "--set", "split.validation=0.2", "--set", "split.test=0.4"];
+    assert_eq!(nodes(&per_class, "counts"), [30, 30, 60]);
+    let refused = [&random[..2], &["--set", "split.per_class=50"]].concat();
+    sandbox.refuses(train(&refused), 1, &["split.per_class = 50", "class 0 with 50 labelled nodes"]);
+}
+
+#[test]
+fn both_stages_train_on_a_file_with_two_classes() {
+    let sandbox = Sandbox::new();
+    Planted::new(2).write(&sandbox, "graph.npz", false);
+    let stage = |stage: &str, more: &str| {
+        format!(
+            "task = \"{stage}\"\n[data]\npath = \"graph.npz\"\n{more}[model]\nhidden = 8\nout = 8\n[train]\nepochs = 30\n\
+             learning_rate = 0.01\n[output]\ndir = \"{stage}\"\nplots = false\n"
+        )
+    };
+    sandbox.write("run.toml", stage("stage1", ""));
+    sandbox.succeeds(train(&[]));
+    sandbox.write("run.toml", stage("stage2", "input = \"features\"\n"));
+    let said = sandbox.succeeds(train(&[]));
+    assert!(said.stdout.contains("ROC-AUC"), "{}", said.stdout);
+    let first = only_run(&sandbox, "stage1");
+    let embeddings = format!("data.embeddings={first}");
+    sandbox.succeeds(train(&["--set", "data.input=embeddings", "--set", &embeddings, "--set", "output.dir=second"]));
+    assert!(sandbox.succeeds(["info", "--data", "graph.npz"]).stdout.contains("2 classes"));
+
+    Planted::new(3).write(&sandbox, "graph.npz", false);
+    sandbox.refuses(train(&[]), 1, &["graph.npz: node_labels: expected the labels 0, 1", "classes 0 to 2", "classify"]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_made() {
+    let sandbox = sandbox("gat");
+    for (setting, code, parts) in [
+        ("model.layer=gcm", 2, &["model.layer", "\"gcn\" or \"gat\"", "did you mean"][..]),
+        ("model.hidden=9", 2, &["multiple of model.heads"]),
+        ("model.layer=gcn", 2, &["model.heads", "has no attention"]),
+        ("model.dropout=1.0", 2, &["model.dropout", "[0, 1)"]),
+        ("train.patiense=3", 2, &["train.patiense", "did you mean `train.patience`"]),
+        ("split.train=0.5", 2, &["split.train", "takes the parts from the data"]),
+        ("split.index=1", 1, &["below 1"]),
+        ("data.path=none.npz", 1, &["none.npz: cannot open"]),
+    ] {
+        sandbox.refuses(train(&["--set", setting]), code, parts);
+    }
+    let whole = sandbox.read("graph.npz");
+    sandbox.write("graph.npz", &whole[..whole.len() / 2]);
+    sandbox.refuses(train(&[]), 1, &["graph.npz: archive: expected an .npz file"]);
+
+    let marketplace = Sandbox::with_data();
+    marketplace.write("run.toml", config("gcn"));
+    let data = ["--set", "data.path=data", "--set", "split.use=random"];
+    marketplace.refuses(train(&data), 1, &["relations: expected exactly one", "epu"]);
+}
+
+#[test]
+fn accuracy_over_seeds_is_measured() {
+    let sandbox = sandbox("gcn");
+    let bench = ["bench", "accuracy", "--config", "run.toml", "--device", "cpu", "--seeds", "3", "--format", "json"];
+    let said = sandbox.succeeds(bench);
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    let seeds: Vec<_> = report["seeds"].as_array().unwrap().iter().map(|seed| seed["seed"].as_u64()).collect();
+    assert_eq!(seeds, [Some(42), Some(43), Some(44)]);
+    assert!(report["test_accuracy"]["mean"].as_f64().unwrap() > 0.9, "{report}");
+    assert!(!sandbox.path("runs").exists());
+    sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
+    let run = evaluation(&sandbox, &only_run(&sandbox, "runs"));
+    assert_eq!(run["test"]["accuracy"], report["seeds"][0]["test_accuracy"], "the same training");
+    let table = sandbox.succeeds(["bench", "accuracy", "--config", "run.toml", "--device", "cpu", "--seeds", "1"]);
+    assert!(table.stdout.contains("test accuracy 0.9") || table.stdout.contains("test accuracy 1.0"), "{table:?}");
+    sandbox.refuses(["bench", "accuracy"], 2, &["--config"]);
+    sandbox.refuses(["bench", "accuracy", "--config", "run.toml", "--seeds", "0"], 2, &["--seeds"]);
+    sandbox.refuses(["bench", "kernels", "--config", "run.toml"], 2, &["--data"]);
+}
