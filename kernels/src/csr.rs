@@ -65,6 +65,8 @@ pub struct CsrParts<I> {
     /// For every entry of `reverse` its position in `forward`, and the other way round; made when first needed.
     pub reverse_edge: OnceLock<I>,
     pub forward_edge: OnceLock<I>,
+    /// For every entry of `forward` its edge, where edges have an order of their own; `reverse_edge` leads there, too.
+    pub edge_ids: Option<I>,
     /// What [`Csr::with_self_loops`] and [`Csr::self_loops`] made.
     loops: OnceLock<Arc<LoopParts<I>>>,
 }
@@ -150,6 +152,53 @@ impl<B: Backend> Csr<B> {
         Ok(Self::from_parts(forward.clone(), forward))
     }
 
+    /// Uploads a list of edges `destinations[k] <- sources[k]` as an adjacency of `num_rows` destinations and `num_cols`
+    /// sources. Matrices with a row per edge keep the order of the list, also for [`Csr::reverse`]: operators find the
+    /// edge of an entry in a map, and nothing is sorted but ids.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first edge that is wrong.
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve_kernels::{Csr, Message, Reduce, Strategy, gspmm};
+    /// let device = Default::default();
+    /// // 1 <- 0, 0 <- 1, 1 <- 2
+    /// let csr = Csr::<Flex>::from_edges(&[1, 0, 1], &[0, 1, 2], [2, 3], &device).unwrap();
+    /// let e = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
+    /// let y = gspmm(&csr, Message::CopyE(e), Reduce::Sum, Strategy::Auto);
+    /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [10.0, 101.0]);
+    /// ```
+    pub fn from_edges(
+        destinations: &[u32],
+        sources: &[u32],
+        [num_rows, num_cols]: [usize; 2],
+        device: &B::Device,
+    ) -> Result<Self, CsrError> {
+        if destinations.len() != sources.len() {
+            return Err(CsrError::EdgeEnds { destinations: destinations.len(), sources: sources.len() });
+        }
+        if let Some(edge) = destinations.par_iter().position_first(|&row| row as usize >= num_rows) {
+            return Err(CsrError::RowOutOfRange { edge, found: destinations[edge], num_rows });
+        }
+        if let Some(edge) = sources.par_iter().position_first(|&col| col as usize >= num_cols) {
+            return Err(CsrError::ColumnOutOfRange { edge, found: sources[edge], num_cols });
+        }
+        let (row_ptr, edges) = group_by(destinations, num_rows);
+        let col_idx: Vec<u32> = edges.par_iter().map(|&edge| sources[edge as usize]).collect();
+        let is_sorted = edges.par_windows(2).all(|w| w[0] < w[1]);
+        let csr = Self::from_host(&row_ptr, &col_idx, num_cols, device)?;
+        if is_sorted {
+            return Ok(csr);
+        }
+        let edges = edges.into_iter().map(|edge| edge as i64).collect();
+        let edge_ids = Some(int_tensor::<B>(edges, col_idx.len() > i32::MAX as usize, device));
+        let CsrParts { forward, reverse, .. } = Arc::into_inner(csr.parts).expect("nobody else holds a new adjacency");
+        Ok(Self::with_ids(forward, reverse, edge_ids))
+    }
+
     /// Contiguous segments `row_ptr[i]..row_ptr[i + 1]` of a list: row `i` has those entries, and each is its own column.
     /// There is no reverse; nothing may ask for it.
     pub(crate) fn of_segments(row_ptr: &[u64], device: &B::Device) -> Result<Self, CsrError> {
@@ -164,8 +213,16 @@ impl<B: Backend> Csr<B> {
     }
 
     fn from_parts(forward: Topology<IntTensor<B>>, reverse: Topology<IntTensor<B>>) -> Self {
-        let (reverse_edge, forward_edge, loops) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, loops };
+        Self::with_ids(forward, reverse, None)
+    }
+
+    fn with_ids(
+        forward: Topology<IntTensor<B>>,
+        reverse: Topology<IntTensor<B>>,
+        edge_ids: Option<IntTensor<B>>,
+    ) -> Self {
+        let (reverse_edge, forward_edge, loops) = Default::default();
+        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, edge_ids, loops };
         Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
     }
 
@@ -253,39 +310,53 @@ impl<B: Backend> Csr<B> {
         if self.reversed { &self.parts.reverse } else { &self.parts.forward }
     }
 
-    /// For every entry of the reverse its position in this direction. The first call reads the structure back and sorts
-    /// on the host; only per-edge weights need it.
+    /// For every entry of this direction its edge; `None` where edges have the order of the entries.
+    pub(crate) fn edge_ids(&self) -> Option<IntTensor<B>> {
+        let ids = self.parts.edge_ids.as_ref()?;
+        Some(if self.reversed { self.reverse().reverse_edge() } else { ids.clone() })
+    }
+
+    /// For every entry of the reverse its edge: its position in this direction where edges have no order of their own. The
+    /// first call reads the structure back and sorts on the host; only what edges carry needs it.
     pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
-        let (slot, from) = if self.reversed {
-            (&self.parts.forward_edge, &self.parts.reverse)
-        } else {
-            (&self.parts.reverse_edge, &self.parts.forward)
+        let (slot, from) = match (&self.parts.edge_ids, self.reversed) {
+            (Some(ids), true) => return ids.clone(),
+            (None, true) => (&self.parts.forward_edge, &self.parts.reverse),
+            (_, false) => (&self.parts.reverse_edge, &self.parts.forward),
         };
         slot.get_or_init(|| {
-            let host = |t: &IntTensor<B>| Tensor::<B, 1, Int>::from_primitive(t.clone()).into_data().convert::<i64>();
-            let row_ptr: Vec<i64> = host(&from.row_ptr).into_vec().expect("i64 after convert");
-            let mut col_idx: Vec<i64> = host(&from.col_idx).into_vec().expect("i64 after convert");
+            let host = |t: &IntTensor<B>| -> Vec<i64> {
+                let data = Tensor::<B, 1, Int>::from_primitive(t.clone()).into_data().convert::<i64>();
+                data.into_vec().expect("i64 after convert")
+            };
             // Without entries the array has an element that stands for none.
-            col_idx.truncate(from.num_edges);
-            let mut next = vec![0i64; from.num_cols + 1];
-            for &c in &col_idx {
-                next[c as usize + 1] += 1;
-            }
-            for c in 0..from.num_cols {
-                next[c + 1] += next[c];
-            }
-            let mut position = vec![0i64; col_idx.len()];
-            for row in 0..from.num_rows {
-                for e in row_ptr[row]..row_ptr[row + 1] {
-                    let slot = &mut next[col_idx[e as usize] as usize];
-                    position[*slot as usize] = e;
-                    *slot += 1;
-                }
-            }
-            int_tensor::<B>(position, col_idx.len() > i32::MAX as usize, &B::int_device(&from.col_idx))
+            let cols: Vec<u32> = host(&from.col_idx).into_iter().take(from.num_edges).map(|col| col as u32).collect();
+            let (_, entries) = group_by(&cols, from.num_cols);
+            let ids = self.parts.edge_ids.as_ref().map(host);
+            let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
+            let edges = entries.into_iter().map(edge).collect();
+            int_tensor::<B>(edges, from.num_edges > i32::MAX as usize, &B::int_device(&from.col_idx))
         })
         .clone()
     }
+}
+
+/// Positions of `keys` grouped by key, each group in ascending order, and where groups start.
+fn group_by(keys: &[u32], num_keys: usize) -> (Vec<u64>, Vec<u64>) {
+    let mut starts = vec![0u64; num_keys + 1];
+    for &key in keys {
+        starts[key as usize + 1] += 1;
+    }
+    for key in 0..num_keys {
+        starts[key + 1] += starts[key];
+    }
+    let mut next = starts.clone();
+    let mut positions = vec![0u64; keys.len()];
+    for (position, &key) in keys.iter().enumerate() {
+        positions[next[key as usize] as usize] = position as u64;
+        next[key as usize] += 1;
+    }
+    (starts, positions)
 }
 
 fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {

@@ -1,9 +1,11 @@
 //! Slices in and out of CPU tensors, and the two inner loops of every CPU operator.
 
 use burn::tensor::{Bytes, DType, Element, Shape};
+use burn_backend::TensorMetadata;
 use burn_flex::{FlexTensor, Layout};
 use bytemuck::Pod;
 use half::{bf16, f16};
+use rayon::prelude::*;
 
 use crate::csr::View;
 use crate::drop_edge::DropEdge;
@@ -115,6 +117,34 @@ impl<'a> Offsets<'a> {
     pub(crate) fn row(&self, i: usize) -> std::ops::Range<usize> {
         self.get(i)..self.get(i + 1)
     }
+}
+
+/// Rows of one edge each, in the order of the entries whose edges `edge_map` names; as they are without a map.
+pub(crate) fn in_rows<E: Storage>(edge_map: Option<&FlexTensor>, values: FlexTensor) -> FlexTensor {
+    let values = values.to_contiguous();
+    let Some(map) = edge_map.map(Offsets::of) else { return values };
+    let [edges, width] = [values.shape()[0], values.shape()[1]];
+    let of = slice::<E>(&values);
+    let mut out = vec![E::default(); of.len()];
+    out.par_chunks_mut(width.max(1)).with_min_len(1024).enumerate().for_each(|(entry, row)| {
+        row.copy_from_slice(&of[map.get(entry) * width..][..width]);
+    });
+    tensor(out, [edges, width])
+}
+
+/// Undoes [`in_rows`].
+pub(crate) fn in_edges<E: Storage>(edge_map: Option<&FlexTensor>, values: FlexTensor) -> FlexTensor {
+    let Some(map) = edge_map.map(Offsets::of) else { return values };
+    let [edges, width] = [values.shape()[0], values.shape()[1]];
+    // Each edge has one entry: its rows are found from the other side, so that tasks own what they write.
+    let mut entries = vec![0usize; edges];
+    (0..edges).for_each(|entry| entries[map.get(entry)] = entry);
+    let of = slice::<E>(&values);
+    let mut out = vec![E::default(); of.len()];
+    out.par_chunks_mut(width.max(1)).with_min_len(1024).zip(entries).for_each(|(row, entry)| {
+        row.copy_from_slice(&of[entry * width..][..width]);
+    });
+    tensor(out, [edges, width])
 }
 
 /// `acc += weight * row`.

@@ -2,6 +2,7 @@
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::{cast, into_contiguous_aligned};
+use burn_cubecl::ops::numeric::zeros_client;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeRuntime, kernel::into_contiguous};
 use cubecl::prelude::*;
@@ -62,6 +63,15 @@ pub(crate) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape
     // A buffer of zero bytes cannot be bound.
     let handle = like.client.empty((shape.num_elements() * dtype.size()).max(dtype.size()));
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
+}
+
+/// A tensor of zeros beside `like`. No device takes a launch over nothing, so an empty one is left as it is.
+pub(crate) fn zeros<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
+    let shape = shape.into();
+    if shape.num_elements() == 0 {
+        return empty(like, shape, dtype);
+    }
+    zeros_client(like.client.clone(), like.device.clone(), shape, dtype)
 }
 
 /// Where a kernel puts its rows.

@@ -335,6 +335,57 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     }
 }
 
+/// [`add_rows`] for rows of few vectors and one weight: a plane has several groups of `lanes` lanes, each with some of the
+/// tile's entries; a row lies side by side on the lanes of its group. [`add_groups`] brings the groups together.
+#[cube]
+pub(crate) fn add_narrow_rows<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    x_stride: usize,
+    vectors: usize,
+    kept: bool,
+    col: usize,
+    weight: f32,
+    sums: &mut Array<Vector<f32, N>>,
+    #[comptime] lanes: usize,
+) {
+    let lane = UNIT_POS_X;
+    let channel = lane % comptime!(lanes as u32);
+    let channel_there = (channel as usize) < vectors;
+    let mut values = Array::<Vector<F, N>>::new(lanes);
+    let mut weights = Array::<f32>::new(lanes);
+    #[unroll]
+    for u in 0..lanes {
+        let from = lane - channel + comptime!(u as u32);
+        let row = plane_shuffle(col as u32, from) as usize;
+        let present = plane_shuffle(u32::cast_from(kept), from) != 0u32 && channel_there;
+        weights[u] = plane_shuffle(weight, from);
+        values[u] = Vector::<F, N>::empty().fill(F::new(0.0));
+        if present {
+            values[u] = x[row * x_stride + channel as usize];
+        }
+    }
+    #[unroll]
+    for u in 0..lanes {
+        sums[0] += Vector::<f32, N>::cast_from(values[u]) * Vector::<f32, N>::empty().fill(weights[u]);
+    }
+}
+
+/// Adds up what the groups of `lanes` lanes of a plane hold; each has the total afterwards.
+#[cube]
+pub(crate) fn add_groups<N: Size>(sums: &mut Array<Vector<f32, N>>, #[comptime] lanes: usize, #[comptime] walk: Walk) {
+    let mut apart = comptime!(lanes as u32).runtime();
+    while apart < comptime!(walk.plane as u32) {
+        let mine = sums[0];
+        let mut other = Vector::<f32, N>::empty().fill(0.0f32);
+        #[unroll]
+        for n in 0..mine.size() {
+            other[n] = plane_shuffle_xor(mine[n], apart);
+        }
+        sums[0] = mine + other;
+        apart *= 2u32;
+    }
+}
+
 /// Adds up what the planes of a team hold; the first plane has the total afterwards. All of the cube calls it.
 #[cube]
 pub(crate) fn team_sum<N: Size>(

@@ -42,6 +42,7 @@ on_every_backend!(
     segments_reduce_like_the_oracle,
     edge_softmax_matches_the_oracle_on_every_fixture,
     edge_softmax_by_source_is_that_of_the_reverse,
+    edges_keep_an_order_of_their_own,
     gat_matches_the_oracle_on_every_fixture,
     gat_matches_the_oracle_for_every_shape_of_heads,
     gat_in_half_precision_stays_within_the_bound,

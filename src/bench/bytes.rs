@@ -43,6 +43,26 @@ pub fn spmm_backward(s: Shape) -> u64 {
     spmm_forward(s.reverse())
 }
 
+/// As [`spmm_forward`], with `columns` f32 values per edge beside each fetched row.
+pub fn weighted_sum(s: Shape, columns: u64) -> u64 {
+    spmm_forward(s) + 4 * columns * s.edges
+}
+
+/// Ids and row starts, one row of features per edge and one per destination, and a stored value per edge and head.
+pub fn edge_dot(s: Shape) -> u64 {
+    spmm_forward(s) + s.element * s.heads * s.edges
+}
+
+/// Scores of both ends fetched per edge, and their sum written.
+pub fn edge_sum(s: Shape) -> u64 {
+    4 * (s.edges + s.rows) + s.element * s.heads * (2 * s.edges + s.rows)
+}
+
+/// Values of edges read once and written once.
+pub fn edge_softmax(s: Shape) -> u64 {
+    4 * s.rows + 2 * s.element * s.heads * s.edges
+}
+
 /// As [`spmm_forward`], with both parts of the score read and the logarithm of the denominator written.
 pub fn gat_forward(s: Shape) -> u64 {
     spmm_forward(s) + 4 * s.heads * (s.cols + 2 * s.rows)
@@ -85,6 +105,10 @@ mod tests {
         assert_eq!(spmm_backward(TINY), 32 + 32 + 24);
         // Scores of 3 sources and 2 destinations and 2 denominators, for both heads.
         assert_eq!(gat_forward(TINY), 76 + 56);
+        assert_eq!(weighted_sum(TINY, 2), 76 + 40);
+        assert_eq!(edge_dot(TINY), 76 + 20);
+        assert_eq!(edge_sum(TINY), 28 + 4 * 12);
+        assert_eq!(edge_softmax(TINY), 8 + 40);
         // g and out: 32; packed scalars: 64; ids: 32; gathered: 32; h and dh: 48; scalars: 8 * 14.
         assert_eq!(gat_backward(TINY), 32 + 64 + 32 + 32 + 48 + 112);
         assert_eq!(linear_forward(10, 4, 3, 2), (70 + 12) * 2);

@@ -49,6 +49,51 @@ pub fn spmm(adjacency: &Adjacency, x: Matrix, i: usize) -> Vec<f64> {
     sum
 }
 
+/// Row `i` of the sum over in-neighbours times values of the edges; each of their columns has an equal share of channels.
+pub fn weighted_sum(adjacency: &Adjacency, x: Matrix, e: Matrix, i: usize) -> Vec<f64> {
+    let (mut sum, share) = (vec![0.0; x.width], x.width / e.width);
+    for (&j, entry) in adjacency.row(i).iter().zip(adjacency.entries(i)) {
+        for (c, sum) in sum.iter_mut().enumerate() {
+            *sum += f64::from(x.row(j as usize)[c]) * f64::from(e.row(entry)[c / share]);
+        }
+    }
+    sum
+}
+
+/// Row `i` of the largest over in-neighbours, 0 without any.
+pub fn maximum(adjacency: &Adjacency, x: Matrix, i: usize) -> Vec<f64> {
+    let largest = |c: usize| adjacency.row(i).iter().map(|&j| f64::from(x.row(j as usize)[c])).reduce(f64::max);
+    (0..x.width).map(|c| largest(c).unwrap_or(0.0)).collect()
+}
+
+/// Row and column of entry `e`.
+fn ends(adjacency: &Adjacency, e: usize) -> [usize; 2] {
+    [adjacency.row_of_edge(e as u64), adjacency.col_idx()[e] as usize]
+}
+
+/// The product of the ends of entry `e`, by head.
+pub fn edge_dot(adjacency: &Adjacency, [u, v]: [Matrix; 2], heads: usize, e: usize) -> Vec<f64> {
+    let ([i, j], channels) = (ends(adjacency, e), u.width / heads);
+    (0..heads).map(|head| dot(u.head(j, head, channels), v.head(i, head, channels))).collect()
+}
+
+/// The sum of the ends of entry `e`.
+pub fn edge_sum(adjacency: &Adjacency, [u, v]: [Matrix; 2], e: usize) -> Vec<f64> {
+    let [i, j] = ends(adjacency, e);
+    u.row(j).iter().zip(v.row(i)).map(|(u, v)| f64::from(*u) + f64::from(*v)).collect()
+}
+
+/// The softmax of entry `e` among those of its row.
+pub fn edge_softmax(adjacency: &Adjacency, logits: Matrix, e: usize) -> Vec<f64> {
+    let entries = adjacency.entries(adjacency.row_of_edge(e as u64));
+    let of_head = |head: usize| {
+        let logit = |entry: usize| f64::from(logits.row(entry)[head]);
+        let largest = entries.clone().map(logit).fold(f64::NEG_INFINITY, f64::max);
+        (logit(e) - largest).exp() / entries.clone().map(|entry| (logit(entry) - largest).exp()).sum::<f64>()
+    };
+    (0..logits.width).map(of_head).collect()
+}
+
 /// Row `i` of `x w`, with `w` as `[x.width, w.width]`.
 pub fn product(x: Matrix, w: Matrix, i: usize) -> Vec<f64> {
     let mut sum = vec![0.0; w.width];

@@ -10,6 +10,7 @@ pub mod epochs;
 mod exact;
 mod inputs;
 mod memory;
+mod messages;
 mod operators;
 mod report;
 
@@ -31,8 +32,10 @@ pub use report::{GraphFacts, Report, Row};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
-    /// The sparse and dense operators, one by one, on one relation
+    /// The sparse and dense operators of the detector, one by one, on one relation
     Kernels,
+    /// General message passing on one relation: reductions, values of edges, softmax
+    Messages,
     /// A training epoch of the auto-encoder, on reachable rows and on all
     Stage1,
     /// A training epoch of the attention network, on reachable rows and on all
@@ -46,6 +49,7 @@ impl Work {
     pub fn name(self) -> &'static str {
         match self {
             Work::Kernels => "kernels",
+            Work::Messages => "messages",
             Work::Stage1 => "stage1",
             Work::Stage2 => "stage2",
             Work::Inference => "inference",
@@ -92,7 +96,9 @@ pub fn run<B: GraphBackend + MemoryBackend>(
     if options.runs == 0 {
         return Err(usage("--runs", "at least 1", "0", "10 is the default"));
     }
-    if work == Work::Kernels && (options.channels == 0 || !options.channels.is_multiple_of(operators::MOST_HEADS)) {
+    if matches!(work, Work::Kernels | Work::Messages)
+        && (options.channels == 0 || !options.channels.is_multiple_of(operators::MOST_HEADS))
+    {
         let help = "operators are measured with one head and with four";
         return Err(usage("--channels", "a multiple of 4, above 0", &options.channels.to_string(), help));
     }
@@ -102,6 +108,7 @@ pub fn run<B: GraphBackend + MemoryBackend>(
     let bandwidth = copy::bandwidth::<B>(&options.device, options.runs, device)?;
     let (graph, rows) = match work {
         Work::Kernels => operators::measure::<B>(&dataset, options, bandwidth, device, note)?,
+        Work::Messages => messages::measure::<B>(&dataset, options, bandwidth, device, note)?,
         Work::Inference => epochs::inference::<B>(&dataset, options, bandwidth, device, note)?,
         Work::Stage1 | Work::Stage2 => epochs::training::<B>(work, &dataset, options, device, note)?,
     };

@@ -28,7 +28,7 @@ pub const MOST_HEADS: usize = 4;
 /// Share of edges that DropEdge removes, as in the training of Stage 2.
 const DROP_RATE: f64 = 0.85;
 /// Rows of a result that are computed again in f64.
-const CHECKED_ROWS: usize = 256;
+pub const CHECKED_ROWS: usize = 256;
 /// Rows of a gradient of attention: each takes the softmax of all its neighbours.
 const CHECKED_GRADIENTS: usize = 64;
 /// Rows of a weight gradient: each takes all features.
@@ -36,7 +36,7 @@ const CHECKED_WEIGHTS: usize = 2;
 
 type Gradients<B> = <Autodiff<B> as AutodiffBackend>::Gradients;
 
-/// Measures every operator.
+/// Measures every operator of the detector.
 pub fn measure<B: GraphBackend + MemoryBackend>(
     dataset: &Dataset,
     options: &BenchOptions,
@@ -44,34 +44,7 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
     device: &B::Device,
     note: Note,
 ) -> Result<(GraphFacts, Vec<Row>)> {
-    let graph = &dataset.graph;
-    let id = choose(graph, options)?;
-    let relation = &graph.relations()[id];
-    let (src, dst) = (&graph.node_types()[relation.src], &graph.node_types()[relation.dst]);
-    note(&format!("uploading relation {}", relation.name));
-    let storage = dtype(options.precision);
-    let random = |rows: usize, salt: u64| {
-        Stored::random([rows, options.channels], storage, 1.0, mix(options.seed) ^ salt, device)
-    };
-    let csr = device_graph::upload::<Autodiff<B>>(relation, device)?;
-    let mut bench = Bench::<B> {
-        options,
-        device,
-        note,
-        bandwidth,
-        relation,
-        longest: longest_row(&relation.forward),
-        drop_edge: DropEdge::new(DROP_RATE, options.seed, 1, 0, id as u32)
-            .map(|drop| drop.with_bases(dst.offset as u32, src.offset as u32)),
-        inner: csr.clone().inner(),
-        csr,
-        h_src: random(src.count, 1),
-        h_dst: (relation.src != relation.dst).then(|| random(dst.count, 2)),
-        g_dst: random(dst.count, 3),
-        g_src: random(src.count, 4),
-        weight: random(options.channels, 5),
-        rows: Vec::new(),
-    };
+    let mut bench = Bench::<B>::new(dataset, options, bandwidth, device, note)?;
     bench.copy()?;
     bench.spmm()?;
     for heads in HEADS {
@@ -81,43 +54,85 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
     }
     bench.linear()?;
     bench.elu()?;
-    let facts = GraphFacts {
-        data: options.data.clone(),
-        relation: Some(relation.name.clone()),
-        rows: dst.count,
-        cols: src.count,
-        edges: relation.forward.num_edges(),
-        longest_row: relation.forward.degree(bench.longest as usize),
-        channels: Some(options.channels),
-    };
-    Ok((facts, bench.rows))
+    Ok((bench.facts(), bench.rows))
 }
 
-struct Bench<'a, B: GraphBackend> {
-    options: &'a BenchOptions,
-    device: &'a B::Device,
+/// One relation with random features, and the rows measured on it so far.
+pub(super) struct Bench<'a, B: GraphBackend> {
+    pub options: &'a BenchOptions,
+    pub device: &'a B::Device,
     note: Note<'a>,
     /// Bytes per second.
     bandwidth: f64,
-    relation: &'a Relation,
+    pub relation: &'a Relation,
     /// The row with most entries.
     longest: u32,
     drop_edge: Option<DropEdge>,
-    csr: Csr<Autodiff<B>>,
-    inner: Csr<B>,
-    h_src: Stored<B>,
+    pub csr: Csr<Autodiff<B>>,
+    pub inner: Csr<B>,
+    pub h_src: Stored<B>,
     /// `None` where source and destination are of one type and share their features.
-    h_dst: Option<Stored<B>>,
+    pub h_dst: Option<Stored<B>>,
     /// Gradients of results with a row per destination, and per source.
-    g_dst: Stored<B>,
+    pub g_dst: Stored<B>,
     g_src: Stored<B>,
     weight: Stored<B>,
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
 }
 
-impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
+impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
+    pub fn new(
+        dataset: &'a Dataset,
+        options: &'a BenchOptions,
+        bandwidth: f64,
+        device: &'a B::Device,
+        note: Note<'a>,
+    ) -> Result<Self> {
+        let graph = &dataset.graph;
+        let id = choose(graph, options)?;
+        let relation = &graph.relations()[id];
+        let (src, dst) = (&graph.node_types()[relation.src], &graph.node_types()[relation.dst]);
+        note(&format!("uploading relation {}", relation.name));
+        let storage = dtype(options.precision);
+        let random = |rows: usize, salt: u64| {
+            Stored::random([rows, options.channels], storage, 1.0, mix(options.seed) ^ salt, device)
+        };
+        let csr = device_graph::upload::<Autodiff<B>>(relation, device)?;
+        Ok(Self {
+            options,
+            device,
+            note,
+            bandwidth,
+            relation,
+            longest: longest_row(&relation.forward),
+            drop_edge: DropEdge::new(DROP_RATE, options.seed, 1, 0, id as u32)
+                .map(|drop| drop.with_bases(dst.offset as u32, src.offset as u32)),
+            inner: csr.clone().inner(),
+            csr,
+            h_src: random(src.count, 1),
+            h_dst: (relation.src != relation.dst).then(|| random(dst.count, 2)),
+            g_dst: random(dst.count, 3),
+            g_src: random(src.count, 4),
+            weight: random(options.channels, 5),
+            rows: Vec::new(),
+        })
+    }
+
+    pub fn facts(&self) -> GraphFacts {
+        let adjacency = &self.relation.forward;
+        GraphFacts {
+            data: self.options.data.clone(),
+            relation: Some(self.relation.name.clone()),
+            rows: adjacency.num_rows(),
+            cols: adjacency.num_cols(),
+            edges: adjacency.num_edges(),
+            longest_row: adjacency.degree(self.longest as usize),
+            channels: Some(self.options.channels),
+        }
+    }
+
     /// Times `run`, looks at its memory and adds the row.
-    fn row<T>(
+    pub fn row<T>(
         &mut self,
         name: &str,
         bytes: u64,
@@ -272,11 +287,11 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
     }
 
     /// Bytes per stored feature.
-    fn element(&self) -> u64 {
+    pub fn element(&self) -> u64 {
         dtype(self.options.precision).size() as u64
     }
 
-    fn shape(&self, heads: u64, drop_edge: Option<DropEdge>) -> Shape {
+    pub fn shape(&self, heads: u64, drop_edge: Option<DropEdge>) -> Shape {
         let adjacency = &self.relation.forward;
         let edges = adjacency.num_edges() as u64;
         let kept_in = |drop: DropEdge, i: usize| adjacency.row(i).iter().filter(|&&j| drop.keeps(i as u32, j)).count();
@@ -287,22 +302,22 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
     }
 
     /// Rows to check, the longest among them.
-    fn destinations(&self, count: usize) -> Vec<u32> {
+    pub fn destinations(&self, count: usize) -> Vec<u32> {
         sample_rows(self.relation.forward.num_rows(), count, Some(self.longest), self.options.seed)
     }
 
-    fn sources(&self, count: usize) -> Vec<u32> {
+    pub fn sources(&self, count: usize) -> Vec<u32> {
         sample_rows(self.relation.forward.num_cols(), count, None, self.options.seed)
     }
 
     /// The listed rows of a result.
-    fn read(&self, result: Tensor<B, 2>, rows: &[u32]) -> Vec<f32> {
+    pub fn read(&self, result: Tensor<B, 2>, rows: &[u32]) -> Vec<f32> {
         let index = RowIndex::new(rows, result.dims()[0], self.device);
         to_host(gather_rows(result, &index))
     }
 
     /// The listed rows of the gradient of `of`; a gradient that is missing is no number.
-    fn gradient(&self, of: &Tensor<Autodiff<B>, 2>, gradients: &Gradients<B>, rows: &[u32]) -> Vec<f32> {
+    pub fn gradient(&self, of: &Tensor<Autodiff<B>, 2>, gradients: &Gradients<B>, rows: &[u32]) -> Vec<f32> {
         match of.grad(gradients) {
             Some(gradient) => self.read(gradient, rows),
             None => vec![f32::NAN; rows.len() * of.dims()[1]],

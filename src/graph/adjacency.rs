@@ -137,6 +137,11 @@ impl Adjacency {
         &self.col_idx[self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize]
     }
 
+    /// Positions of the entries of row `i`.
+    pub fn entries(&self, i: usize) -> std::ops::Range<usize> {
+        self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize
+    }
+
     /// Number of in-neighbours of row `i`, repeated ones counted as often as they occur.
     ///
     /// # Panics

@@ -2,7 +2,6 @@
 
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
@@ -10,7 +9,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use super::kernel::{CombineShape, combine_backward_kernel, combine_kernel};
 use super::{Activation, CombineBackend};
 use crate::head::{MAX_PARTIALS, column_sums};
-use crate::launch::{Columns, Rows, address, empty, f32_vector, flat, vector_width};
+use crate::launch::{Columns, Rows, address, empty, f32_vector, flat, vector_width, zeros};
 
 /// Cubes of a launch that leaves no sums.
 const MAX_CUBES: usize = 1 << 15;
@@ -74,7 +73,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBac
         let dx = empty(&out, out.shape(), out.dtype);
         let (g, y) = (Rows::of(g), Rows::of(out));
         if dx.shape().num_elements() == 0 {
-            let sum = bias.then(|| Self::float_zeros([1, y.width].into(), &dx.device, DType::F32.into()));
+            let sum = bias.then(|| zeros(&dx, [1, y.width], DType::F32));
             return (dx, sum);
         }
         let v = vector_width(y.width, &[&g, &y]);

@@ -13,6 +13,10 @@ pub enum CsrError {
     Decreasing { row: usize, from: u64, to: u64 },
     /// The last `row_ptr` is not the number of entries.
     EdgeCount { row_ptr: u64, col_idx: usize },
+    /// A list of edges with unequal numbers of ends.
+    EdgeEnds { destinations: usize, sources: usize },
+    /// A destination id is outside the rows.
+    RowOutOfRange { edge: usize, found: u32, num_rows: usize },
     /// A source id is outside the columns.
     ColumnOutOfRange { edge: usize, found: u32, num_cols: usize },
     /// More rows or columns than a 32-bit signed id can name.
@@ -31,6 +35,12 @@ impl fmt::Display for CsrError {
             }
             Self::EdgeCount { row_ptr, col_idx } => {
                 write!(f, "row_ptr ends at {row_ptr}: expected the number of entries, {col_idx}")
+            }
+            Self::EdgeEnds { destinations, sources } => {
+                write!(f, "edges: expected as many sources as destinations, found {sources} and {destinations}")
+            }
+            Self::RowOutOfRange { edge, found, num_rows } => {
+                write!(f, "destination of edge {edge}: expected an id below {num_rows}, found {found}")
             }
             Self::ColumnOutOfRange { edge, found, num_cols } => {
                 write!(f, "col_idx[{edge}]: expected an id below {num_cols}, found {found}")

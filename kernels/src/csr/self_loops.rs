@@ -43,7 +43,8 @@ pub enum LoopValue {
 /// An adjacency with exactly one self-loop per node, made by [`Csr::with_self_loops`].
 #[derive(Clone, Debug)]
 pub struct SelfLoops<B: Backend> {
-    /// The adjacency. Entries of a row keep their order; loops stand last.
+    /// The adjacency. Entries of a row keep their order; loops stand last. Its edges have the order of the entries, also
+    /// where those of the adjacency that it was made from had one of their own ([`Csr::from_edges`]).
     pub csr: Csr<B>,
     of: Csr<B>,
 }
@@ -54,16 +55,17 @@ struct Host {
     col_idx: Vec<u32>,
 }
 
+fn read<B: Backend>(ids: &IntTensor<B>) -> Vec<i64> {
+    let data = Tensor::<B, 1, Int>::from_primitive(ids.clone()).into_data().convert::<i64>();
+    data.into_vec().expect("i64 after convert")
+}
+
 impl Host {
     fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
-        let read = |t: &IntTensor<B>| -> Vec<i64> {
-            let data = Tensor::<B, 1, Int>::from_primitive(t.clone()).into_data().convert::<i64>();
-            data.into_vec().expect("i64 after convert")
-        };
-        let mut col_idx: Vec<u32> = read(&topology.col_idx).into_iter().map(|c| c as u32).collect();
+        let mut col_idx: Vec<u32> = read::<B>(&topology.col_idx).into_iter().map(|c| c as u32).collect();
         // Without entries the array has an element that stands for none.
         col_idx.truncate(topology.num_edges);
-        Self { row_ptr: read(&topology.row_ptr).into_iter().map(|p| p as u64).collect(), col_idx }
+        Self { row_ptr: read::<B>(&topology.row_ptr).into_iter().map(|p| p as u64).collect(), col_idx }
     }
 
     fn rows(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> + '_ {
@@ -182,17 +184,19 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
                 let (from, to) = (Host::of::<B>(self.of.topology()), Host::of::<B>(self.csr.topology()));
                 let device = B::int_device(&self.of.topology().col_idx);
                 let num_edges = from.col_idx.len();
+                let ids = self.of.edge_ids().map(|ids| read::<B>(&ids));
+                let edge_of = |entry: usize| ids.as_ref().map_or(entry, |ids| ids[entry] as usize);
                 let mut index = Vec::with_capacity(to.col_idx.len());
                 let (mut averaged_ptr, mut averaged) = (vec![0], Vec::new());
                 for ((row, entries), (_, looped)) in from.rows().zip(to.rows()) {
                     let is_loop = |e: &usize| from.col_idx[*e] == row;
-                    averaged.extend(entries.clone().filter(|e| is_loop(e) != is_mean).map(|e| e as u32));
+                    averaged.extend(entries.clone().filter(|e| is_loop(e) != is_mean).map(|e| edge_of(e) as u32));
                     averaged_ptr.push(averaged.len() as u64);
                     // Both list the other entries in the same order.
                     let mut others = entries.filter(|e| !is_loop(e));
                     for &col in &to.col_idx[looped] {
                         let other = if col == row { None } else { others.next() };
-                        index.push(other.unwrap_or(num_edges + row as usize) as u32);
+                        index.push(other.map_or(num_edges + row as usize, edge_of) as u32);
                     }
                 }
                 let index = RowIndex::<B>::new(&index, num_edges + self.of.num_rows(), &device).parts;
@@ -266,6 +270,20 @@ mod tests {
         assert!(mean.iter().zip([4.0, 4.0, 2.0, 16.0 / 3.0, 6.0, 8.0, 0.0, 0.0]).all(|(a, b)| (a - b).abs() < 1e-6));
         let kept = values(looped.edge_values(v, LoopValue::Kept(0.5)));
         assert_eq!(kept, [2.0, 4.0, 2.0, 0.5, 6.0, 8.0, 5.0, 9.0]);
+    }
+
+    #[test]
+    fn edges_with_an_order_of_their_own_are_found_in_both_directions() {
+        let device = Default::default();
+        // 1 <- 0, 0 <- 1, 1 <- 1, 0 <- 0, 1 <- 0
+        let csr = Csr::<Flex>::from_edges(&[1, 0, 1, 0, 1], &[0, 1, 1, 0, 0], [2, 2], &device).unwrap();
+        let v = Tensor::<Flex, 2>::from_data([[1.0], [2.0], [4.0], [8.0], [16.0]], &device);
+        // 0 <- {1, 0}, 1 <- {0, 0, 1}
+        let kept = csr.with_self_loops().edge_values(v.clone(), LoopValue::Kept(0.0));
+        assert_eq!(values(kept), [2.0, 8.0, 1.0, 16.0, 4.0]);
+        // 0 <- {0, 1, 1}, 1 <- {0, 1}
+        let mean = csr.reverse().with_self_loops().edge_values(v, LoopValue::Mean);
+        assert_eq!(values(mean), [8.5, 1.0, 16.0, 2.0, 2.0]);
     }
 
     #[test]

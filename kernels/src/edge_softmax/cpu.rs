@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::EdgeSoftmaxBackend;
 use crate::csr::Topology;
-use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, with_storage};
+use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, in_edges, in_rows, with_storage};
 
 impl EdgeSoftmaxBackend for Flex {
     fn edge_softmax_forward(
@@ -32,30 +32,6 @@ impl EdgeSoftmaxBackend for Flex {
             in_edges::<E>(edge_map.as_ref(), backward::<E>(topology, &softmax, &g))
         })
     }
-}
-
-/// The values of entries in the order of the rows at hand.
-fn in_rows<E: Storage>(edge_map: Option<&FlexTensor>, values: FlexTensor) -> FlexTensor {
-    let values = values.to_contiguous();
-    let Some(map) = edge_map.map(Offsets::of) else { return values };
-    let [edges, heads] = [values.shape()[0], values.shape()[1]];
-    let of = flex::slice::<E>(&values);
-    let mut out = vec![E::default(); of.len()];
-    out.par_chunks_mut(heads.max(1)).with_min_len(1024).enumerate().for_each(|(e, row)| {
-        row.copy_from_slice(&of[map.get(e) * heads..][..heads]);
-    });
-    flex::tensor(out, [edges, heads])
-}
-
-/// Undoes [`in_rows`].
-fn in_edges<E: Storage>(edge_map: Option<&FlexTensor>, values: FlexTensor) -> FlexTensor {
-    let Some(map) = edge_map.map(Offsets::of) else { return values };
-    let [edges, heads] = [values.shape()[0], values.shape()[1]];
-    let mut out = vec![E::default(); edges * heads];
-    for (e, row) in flex::slice::<E>(&values).chunks(heads.max(1)).enumerate() {
-        out[map.get(e) * heads..][..heads].copy_from_slice(row);
-    }
-    flex::tensor(out, [edges, heads])
 }
 
 fn forward<E: Storage>(topology: &Topology<FlexTensor>, logits: &FlexTensor) -> FlexTensor {

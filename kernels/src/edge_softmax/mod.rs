@@ -52,7 +52,7 @@ impl End {
     /// The direction whose rows are the nodes of this end, and where its entries stand in `csr`.
     fn rows_of<B: Backend>(self, csr: &Csr<B>) -> (Csr<B>, Option<IntTensor<B>>) {
         match self {
-            End::Destination => (csr.clone(), None),
+            End::Destination => (csr.clone(), csr.edge_ids()),
             End::Source => (csr.reverse(), Some(csr.reverse_edge())),
         }
     }

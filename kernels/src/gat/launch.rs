@@ -17,7 +17,7 @@ use crate::drop_edge::{DropEdge, DropEdgeKey, DropMode};
 use crate::dropout::Dropout;
 use crate::dropout::kernel::DropoutKey;
 use crate::head::column_sums;
-use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 use crate::walk::{Sweep, padded_bytes, sweeps};
 
 /// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
@@ -250,7 +250,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let (width, dtype) = (g.meta.shape()[1], g.dtype);
         let topology = &view.topology;
         if view.num_rows() == 0 {
-            return Self::float_zeros(Shape::new([2, width]), &g.device, DType::F32.into());
+            return zeros(&g, [2, width], DType::F32);
         }
         let (g, x_src, x_dst) = (Rows::of(g), Rows::of(inputs.x_src), Rows::of(inputs.x_dst));
         let (dst, src) = (inputs.dst_score.map(f32_vector), inputs.src_score.map(f32_vector));

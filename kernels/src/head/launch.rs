@@ -2,7 +2,6 @@
 
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
@@ -13,7 +12,7 @@ use super::HeadBackend;
 use super::kernel::{
     COLUMNS, SHARES, column_sum_kernel, head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
 };
-use crate::launch::{Columns, PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width};
+use crate::launch::{Columns, PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
 /// Cubes that leave a partial column sum each: enough for every multiprocessor of a large GPU, and few to add up.
 pub(crate) const MAX_PARTIALS: usize = 1024;
@@ -84,7 +83,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
     fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
         let x = Rows::of(x);
         if x.num_rows == 0 || x.width == 0 {
-            return Self::float_zeros([1, x.width].into(), &x.tensor.device, DType::F32.into());
+            return zeros(&x.tensor, [1, x.width], DType::F32);
         }
         let weighted = w.is_some();
         let heads = w.as_ref().map_or(1, |w| w.meta.shape()[1]);

@@ -18,7 +18,7 @@ use super::LinearBackend;
 use super::kernel::{SIDE, TILE, VECTOR, partial_gram_kernel, tall_product_kernel};
 use super::mma::{self, partial_gram_mma_kernel, tall_product_mma_kernel};
 use crate::head::column_sums;
-use crate::launch::{Rows, address, empty};
+use crate::launch::{Rows, address, empty, zeros};
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
 const MAX_STRETCHES: usize = 512;
@@ -102,7 +102,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
         let storage = x.dtype;
         let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
         if rows == 0 {
-            return Self::float_zeros(Shape::new([height, width]), &x.device, dtype.into());
+            return zeros(&x, [height, width], dtype);
         }
         let (x, g) = (Rows::of(x), Rows::of(g));
         let sum = if fits(&x) && fits(&g) {

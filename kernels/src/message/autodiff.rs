@@ -54,11 +54,14 @@ impl<B: MessageBackend> Backward<B, 2> for MessagePassing {
             let columns = saved.columns[side];
             match formula.places[side] {
                 Place::Edge => {
-                    let gradient = B::edge_messages(csr.topology(), &messages(g.clone()), columns, strategy);
+                    let (topology, messages) = (csr.topology(), messages(g.clone()));
+                    let gradient = B::edge_messages(topology, csr.edge_ids(), &messages, columns, strategy);
                     grads.register::<B>(node.id, gradient);
                 }
                 Place::Row => accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
-                    B::reduce_messages(&csr.view(), None, &messages(g), Fold::Sum, columns, strategy, onto).0
+                    let messages = messages(g);
+                    let edge_map = if messages.name_entries() { csr.edge_ids() } else { None };
+                    B::reduce_messages(&csr.view(), edge_map, &messages, Fold::Sum, columns, strategy, onto).0
                 }),
                 Place::Col => accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
                     let messages = messages(g).reverse();
@@ -88,11 +91,12 @@ impl<B: MessageBackend, C: CheckpointStrategy> MessageBackend for Autodiff<B, C>
 
     fn edge_messages(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
         strategy: Strategy,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::edge_messages(topology, &inner::<B, C>(messages), out_width, strategy))
+        Self::from_inner(B::edge_messages(topology, edge_map, &inner::<B, C>(messages), out_width, strategy))
     }
 
     fn message_passing(

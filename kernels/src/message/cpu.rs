@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::{Fold, MessageBackend, Messages, NO_ENTRY, Place, Strategy, Term};
 use crate::csr::{Topology, View};
-use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
+use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, dot, in_edges, with_storage};
 use crate::rows::{Kernel, Vector, dispatch};
 
 /// Entries of one rayon task.
@@ -35,13 +35,14 @@ impl MessageBackend for Flex {
 
     fn edge_messages(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
         strategy: Strategy,
     ) -> FloatTensor<Self> {
         let messages = contiguous(messages);
         with_storage!(messages.operands[0].values.dtype(), E => {
-            edge_values::<E>(topology, &messages, out_width, strategy)
+            edge_values::<E>(topology, edge_map.as_ref(), &messages, out_width, strategy)
         })
     }
 }
@@ -313,6 +314,7 @@ fn merge(fold: Fold, (sums, entries): (&mut [f32], &mut [u32]), (other, other_en
 
 fn edge_values<E: Storage>(
     topology: &Topology<FlexTensor>,
+    edge_map: Option<&FlexTensor>,
     messages: &Messages<FlexTensor, FlexTensor>,
     out_width: usize,
     strategy: Strategy,
@@ -325,6 +327,7 @@ fn edge_values<E: Storage>(
         Strategy::Rows => (0..topology.num_rows).step_by(ROWS_PER_TASK).map(|row| row_ptr.get(row)).collect(),
         Strategy::Auto | Strategy::Edges => (0..edges).step_by(EDGES_PER_TASK).collect(),
     };
+    let ids = edge_map.map(Offsets::of);
     let mut out = vec![E::default(); edges * out_width];
     // Tasks own disjoint stretches of the output.
     let mut tasks = Vec::with_capacity(bounds.len());
@@ -346,12 +349,13 @@ fn edge_values<E: Storage>(
             }
             let col = cols[e] as usize;
             sums.fill(0.0);
-            reader.fold(Entry { nodes: [row, col], rows: [row, col, e] }, &mut sums, None, &mut scratch);
+            let edge = ids.map_or(e, |ids| ids.get(e));
+            reader.fold(Entry { nodes: [row, col], rows: [row, col, edge] }, &mut sums, None, &mut scratch);
             add_up(&sums, &ones, &mut columns);
             E::narrow(&columns, out_row);
         }
     });
-    flex::tensor(out, [edges, out_width])
+    in_edges::<E>(edge_map, flex::tensor(out, [edges, out_width]))
 }
 
 /// The row of entry `e`.

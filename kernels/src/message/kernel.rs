@@ -39,6 +39,8 @@ pub(crate) struct EdgeShape {
     pub message: MessageShape,
     /// Lanes that share a value: a power of two, and 1 where channels are not added up.
     pub lanes: usize,
+    /// Vectors of a value that a lane reads at a time.
+    pub steps: usize,
     /// The channels of an output column are added up.
     pub adds_up: bool,
     pub plane: usize,
@@ -168,6 +170,7 @@ fn find_row<P: Int>(row_ptr: &Array<P>, low: usize, num_rows: usize, e: usize) -
 pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Size, VO: Size>(
     row_ptr: &Array<P>,
     col_idx: &Array<i32>,
+    edge_map: &Array<P>,
     a: &Array<Vector<F, VA>>,
     b: &Array<Vector<F, VB>>,
     c: &Array<Vector<F, VC>>,
@@ -218,24 +221,40 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
             if comptime!(shape.message.reads_cols()) {
                 col = usize::cast_from(col_idx[e]);
             }
-            let entry = Entry { row_node: row, col_node: col, row, col, edge: e };
+            let mut edge = e;
+            if shape.message.edge_map {
+                edge = usize::cast_from(edge_map[e]);
+            }
+            let entry = Entry { row_node: row, col_node: col, row, col, edge };
             let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
             let mut v = within;
             while v < share {
-                let vector = cell * share + v;
-                sum += message::<F, N, VA, VB, VC>(
-                    a,
-                    b,
-                    c,
-                    layouts,
-                    scale,
-                    winners,
-                    &entry,
-                    vector,
-                    cells * share,
-                    shape.message,
-                );
-                v += shape.lanes;
+                // All at once: they are on their way together.
+                let mut terms = Array::<Vector<f32, N>>::new(shape.steps);
+                #[unroll]
+                for s in 0..shape.steps {
+                    let at = v + s * shape.lanes;
+                    let vector = cell * share + select(at < share, at, v);
+                    terms[s] = message::<F, N, VA, VB, VC>(
+                        a,
+                        b,
+                        c,
+                        layouts,
+                        scale,
+                        winners,
+                        &entry,
+                        vector,
+                        cells * share,
+                        shape.message,
+                    );
+                }
+                #[unroll]
+                for s in 0..shape.steps {
+                    if v + s * shape.lanes < share {
+                        sum += terms[s];
+                    }
+                }
+                v += comptime!(shape.lanes * shape.steps);
             }
             if shape.adds_up {
                 let mut total = lane_sum(sum);
@@ -245,10 +264,10 @@ pub(crate) fn edge_kernel<F: Float, P: Int, N: Size, VA: Size, VB: Size, VC: Siz
                     apart *= 2u32;
                 }
                 if there && within == 0 {
-                    out[first * cells + k] = Vector::<F, VO>::empty().fill(F::cast_from(total));
+                    out[edge * cells + cell] = Vector::<F, VO>::empty().fill(F::cast_from(total));
                 }
             } else if there {
-                out[first * cells + k] = Vector::<F, VO>::cast_from(sum);
+                out[edge * cells + cell] = Vector::<F, VO>::cast_from(sum);
             }
             base += step;
         }

@@ -2,7 +2,6 @@
 
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
@@ -12,11 +11,14 @@ use super::kernel::{EdgeShape, LayoutLaunch, LayoutsLaunch, MessageShape, edge_k
 use super::reduce_kernel::{ReduceShape, merge_kernel, reduce_kernel};
 use super::{Fold, MessageBackend, Messages, Place, Strategy};
 use crate::csr::{Topology, View};
-use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, flat, vector_width};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, flat, vector_width, zeros};
 use crate::walk::{padded_bytes, sweeps};
 
 /// Entries of a plane that goes by edges, for one lane per value.
 const STRETCH: usize = 64;
+
+/// Vectors of a value of an edge that a lane reads at a time.
+const STEPS: usize = 4;
 
 /// Vectors of messages that a lane has under way: enough to hide the latency of memory.
 const VECTORS_IN_FLIGHT: usize = 4;
@@ -35,10 +37,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
         let finds_best = fold != Fold::Sum;
         let winners_of = |rows: usize| finds_best.then(|| empty(like, [rows, width], DType::U32));
         if rows * out_width == 0 || view.topology.num_edges == 0 {
-            let shape = [rows, out_width].into();
-            let zeros = || Self::float_zeros(shape, &like.device, like.dtype.into());
             // Nobody reads winners where there is no entry.
-            return (onto.unwrap_or_else(zeros), winners_of(rows));
+            return (onto.unwrap_or_else(|| zeros(like, [rows, out_width], like.dtype)), winners_of(rows));
         }
         let parts = strategy.parts(rows, &view.topology);
         let reader = Reader::new(messages, edge_map);
@@ -70,6 +70,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
 
     fn edge_messages(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
         strategy: Strategy,
@@ -79,7 +80,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
         if out.shape().num_elements() == 0 {
             return out;
         }
-        let reader = Reader::new(messages, None);
+        let reader = Reader::new(messages, edge_map);
         let geometry = PlanePerRow::of(&out.client);
         let plane = geometry.plane as usize;
         let adds_up = out_width < messages.width;
@@ -90,11 +91,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
             reader.vector_width(reader.unit(), &[&Rows::of(out.clone())])
         };
         let (cells, share) = if adds_up { (out_width, channels / v) } else { (messages.width / v, 1) };
-        let lanes = if adds_up { share.next_power_of_two().min(plane) } else { 1 };
+        // A lane reads several vectors of a value: a plane has more values under way, and adds up over fewer lanes.
+        let lanes = if adds_up { share.div_ceil(STEPS).next_power_of_two().min(plane) } else { 1 };
+        let steps = share.div_ceil(lanes).min(STEPS);
         let by_rows = strategy == Strategy::Rows;
         let stretch = (STRETCH / lanes.min(STRETCH)).max(plane / lanes);
         let end = if by_rows { topology.num_rows } else { topology.num_edges.div_ceil(stretch) };
-        let shape = EdgeShape { message: reader.shape(), lanes, adds_up, plane, by_rows };
+        let shape = EdgeShape { message: reader.shape(), lanes, steps, adds_up, plane, by_rows };
         // SAFETY: every index stays inside: ids and row pointers were checked when the CSR was made.
         unsafe {
             edge_kernel::launch_unchecked::<R>(
@@ -109,6 +112,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
                 if adds_up { 1 } else { v },
                 topology.row_ptr.clone().into_array_arg(),
                 topology.col_idx.clone().into_array_arg(),
+                reader.edge_map(topology).into_array_arg(),
                 reader.operand(0).arg(),
                 reader.operand(1).arg(),
                 reader.operand(2).arg(),
@@ -198,6 +202,10 @@ impl<'a, R: CubeRuntime> Reader<'a, R> {
         self.messages.scale.as_ref().map_or_else(|| self.operands[0].tensor.clone(), |s| f32_vector(s.values.clone()))
     }
 
+    fn edge_map(&self, topology: &Topology<CubeTensor<R>>) -> CubeTensor<R> {
+        self.edge_map.clone().unwrap_or_else(|| topology.row_ptr.clone())
+    }
+
     fn winners(&self) -> CubeTensor<R> {
         self.messages.winners.as_ref().map_or_else(|| self.operands[0].tensor.clone(), |(w, _)| w.clone())
     }
@@ -251,7 +259,7 @@ fn reduce<R: CubeRuntime>(
     let held = if fold == Fold::Sum { 1 } else { 2 };
     let lane_bytes = if parts == 1 { held * padded_bytes(width, &out.rows.tensor) } else { ONE_PLANE };
     let unread = winners.clone().unwrap_or_else(|| out.rows.tensor.clone());
-    let edge_map = reader.edge_map.clone().unwrap_or_else(|| view.topology.row_ptr.clone());
+    let edge_map = reader.edge_map(&view.topology);
     for sweep in sweeps(view, None, lane_bytes, false) {
         let count = if parts == 1 { sweep.count } else { geometry.count(sweep.end * parts) };
         // SAFETY: every index stays inside: ids and row pointers were checked when the CSR was made.

@@ -135,7 +135,7 @@ impl From<Option<BinOp>> for Term {
     }
 }
 
-/// A matrix with a row per node of one side, or per entry. Column `k` of `n` belongs to the `k`-th of `n` equal shares of
+/// A matrix with a row per node of one side, or per edge. Column `k` of `n` belongs to the `k`-th of `n` equal shares of
 /// the channels.
 #[derive(Clone, Debug)]
 pub struct Operand<F> {
@@ -218,10 +218,12 @@ pub trait MessageBackend: Backend {
         onto: Option<FloatTensor<Self>>,
     ) -> (FloatTensor<Self>, Option<IntTensor<Self>>);
 
-    /// The messages themselves `[num_edges, out_width]`; channels of an output column are added up.
+    /// The messages themselves `[num_edges, out_width]`; channels of an output column are added up. Entries of `topology`
+    /// are found in operands, in the result and among winners through `edge_map`, which names each edge once.
     #[doc(hidden)]
     fn edge_messages(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         out_width: usize,
         strategy: Strategy,
@@ -252,14 +254,19 @@ fn forward<B: MessageBackend>(
     operands.extend(right.map(|values| Operand { values, place: right_place }));
     let messages = Messages { term: formula.op.into(), operands, width: formula.width, scale, winners: None };
     let Some(reduce) = formula.reduce else {
-        return (B::edge_messages(csr.topology(), &messages, formula.out_width, formula.strategy), None);
+        return (
+            B::edge_messages(csr.topology(), csr.edge_ids(), &messages, formula.out_width, formula.strategy),
+            None,
+        );
     };
     let fold = match reduce {
         Reduce::Sum | Reduce::Mean => Fold::Sum,
         Reduce::Max => Fold::Max,
         Reduce::Min => Fold::Min,
     };
-    B::reduce_messages(&csr.view(), None, &messages, fold, formula.out_width, formula.strategy, None)
+    // Winners are edges, too.
+    let edge_map = if fold != Fold::Sum || messages.name_entries() { csr.edge_ids() } else { None };
+    B::reduce_messages(&csr.view(), edge_map, &messages, fold, formula.out_width, formula.strategy, None)
 }
 
 /// The factors that make means of sums.

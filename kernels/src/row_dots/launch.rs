@@ -10,7 +10,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use super::RowDotsBackend;
 use super::kernel::{gradient_kernel, partial_sums_kernel, row_dots_kernel};
 use crate::head::column_sums;
-use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
 /// Rows of one partial sum: short enough for thousands of planes on millions of rows.
 const ROWS_PER_PARTIAL: usize = 192;
@@ -99,7 +99,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         let (x, g) = (Rows::of(x), f32_vector(g));
         let count = g.meta.shape()[1];
         if x.num_rows == 0 {
-            return Self::float_zeros([count, x.width].into(), &x.tensor.device, DType::F32.into());
+            return zeros(&x.tensor, [count, x.width], DType::F32);
         }
         if count * x.width == 0 {
             return empty(&g, [count, x.width], DType::F32);

@@ -104,7 +104,7 @@ impl Segments {
             Some(part)
         });
         let whole = match self.total() {
-            0 => B::float_zeros([0].into(), device, DType::F32.into()),
+            0 => B::float_empty([0].into(), device, DType::F32.into()),
             _ => B::join_segments(parts.collect(), self, device),
         };
         Tensor::from_primitive(TensorPrimitive::Float(whole))

@@ -1,7 +1,6 @@
 //! Selection on CubeCL devices.
 
 use burn_backend::TensorMetadata;
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
@@ -9,7 +8,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::in
 
 use super::kernel::{SelectShape, add_kernel, select_kernel};
 use super::{SelectBackend, Side};
-use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SelectBackend for CubeBackend<R, F, I, BT> {
     fn select_forward(
@@ -30,7 +29,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SelectBack
             return out;
         }
         if rows == 0 {
-            return into_contiguous(Self::float_zeros([len, width].into(), &x.device, x.dtype.into()));
+            return into_contiguous(zeros(&x, [len, width], x.dtype));
         }
         let x = Rows::of(x);
         let v = vector_width(width, &[&x]);

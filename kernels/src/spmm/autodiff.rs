@@ -29,7 +29,7 @@ impl<B: SpmmBackend> Backward<B, 3> for Product {
         let (csr, args, x, weight, own) = ops.state;
         if let (Some(node), Some(x)) = (weight_node, x) {
             let x = checkpointer.retrieve_node_output::<FloatTensor<B>>(x);
-            grads.register::<B>(node.id, B::spmm_weight_gradient(csr.topology(), g.clone(), x, &args));
+            grads.register::<B>(node.id, B::spmm_weight_gradient(csr.topology(), csr.edge_ids(), g.clone(), x, &args));
         }
         if let Some(node) = x_node {
             let weight = weight.map(|weight| EdgeWeight {
@@ -77,11 +77,13 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
 
     fn spmm_weight_gradient(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::spmm_weight_gradient(topology, g.primitive, x.primitive, &inner::<B, C>(args.clone())))
+        let args = inner::<B, C>(args.clone());
+        Self::from_inner(B::spmm_weight_gradient(topology, edge_map, g.primitive, x.primitive, &args))
     }
 
     fn spmm(
@@ -92,7 +94,7 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (csr, args) = (csr.inner(), inner::<B, C>(args));
-        let inner_weight = weight.as_ref().map(|w| EdgeWeight { weight: w.primitive.clone(), edge: None });
+        let inner_weight = weight.as_ref().map(|w| EdgeWeight { weight: w.primitive.clone(), edge: csr.edge_ids() });
         let inner_own = own.as_ref().map(|o| OwnRows {
             h: o.h.primitive.clone(),
             scale: o.scale.primitive.clone(),

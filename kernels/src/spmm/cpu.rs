@@ -1,13 +1,13 @@
 //! SpMM on the CPU: rayon over blocks of rows, f32 sums in registers and L1.
 
-use burn::tensor::TensorMetadata;
 use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{Shape, TensorMetadata};
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
-use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, with_storage};
+use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, in_edges, with_storage};
 use crate::row_index::Groups;
 
 impl SpmmBackend for Flex {
@@ -37,12 +37,14 @@ impl SpmmBackend for Flex {
 
     fn spmm_weight_gradient(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (g, x) = (g.to_contiguous(), x.to_contiguous());
-        with_storage!(x.dtype(), E => weight_gradient::<E>(topology, &g, &x, args))
+        let gradient = with_storage!(x.dtype(), E => weight_gradient::<E>(topology, &g, &x, args));
+        in_edges::<f32>(edge_map.as_ref(), gradient).reshape(Shape::new([topology.num_edges]))
     }
 }
 
@@ -187,5 +189,5 @@ fn weight_gradient<E: Storage>(
             products
         })
         .collect();
-    flex::tensor(rows.concat(), [topology.num_edges])
+    flex::tensor(rows.concat(), [topology.num_edges, 1])
 }

@@ -1,11 +1,12 @@
 //! A plane per row (a team of planes for a long one): lanes own an entry each while weights are read, a stretch of
-//! channels each while rows are gathered. f32 sums stay in registers.
+//! channels each while rows are gathered; of narrow rows, a plane gathers several at a time. f32 sums stay in registers.
 
 use cubecl::prelude::*;
 
 use crate::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::walk::{
-    Walk, add_rows, col_of, first_work, in_reach, lane_sum, result_of, row_of, team_rank, team_sum, work_step,
+    Walk, add_groups, add_narrow_rows, add_rows, col_of, first_work, in_reach, lane_sum, result_of, row_of, team_rank,
+    team_sum, work_step,
 };
 
 /// What a launch reads besides the matrix; each combination is a kernel of its own.
@@ -24,6 +25,8 @@ pub(crate) struct SpmmShape {
     pub drop: DropMode,
     /// Vectors of a row held by one lane.
     pub slots: usize,
+    /// Lanes side by side on a row: a plane, or few where rows are narrow.
+    pub lanes: usize,
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -99,25 +102,41 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                         }
                     }
                 }
-                let mut weights = Array::<f32>::new(1usize);
-                weights[0] = w;
-                add_rows::<F, N>(
-                    x,
-                    x_stride,
-                    vectors,
-                    kept,
-                    usize::cast_from(j),
-                    &weights,
-                    &head,
-                    &mut sums,
-                    &mut unused,
-                    &mut handed,
-                    1usize,
-                    shape.slots,
-                    false,
-                    walk,
-                );
+                if comptime!(shape.lanes < walk.plane) {
+                    add_narrow_rows::<F, N>(
+                        x,
+                        x_stride,
+                        vectors,
+                        kept,
+                        usize::cast_from(select(kept, j, 0i32)),
+                        w,
+                        &mut sums,
+                        shape.lanes,
+                    );
+                } else {
+                    let mut weights = Array::<f32>::new(1usize);
+                    weights[0] = w;
+                    add_rows::<F, N>(
+                        x,
+                        x_stride,
+                        vectors,
+                        kept,
+                        usize::cast_from(j),
+                        &weights,
+                        &head,
+                        &mut sums,
+                        &mut unused,
+                        &mut handed,
+                        1usize,
+                        shape.slots,
+                        false,
+                        walk,
+                    );
+                }
                 tile += comptime!(walk.plane * walk.team);
+            }
+            if comptime!(shape.lanes < walk.plane) {
+                add_groups::<N>(&mut sums, shape.lanes, walk);
             }
             if walk.team > 1 {
                 team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
@@ -163,6 +182,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
 pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
     row_ptr: &Array<P>,
     col_idx: &Array<i32>,
+    edge_map: &Array<P>,
     g: &Array<Vector<F, N>>,
     x: &Array<Vector<F, N>>,
     out: &mut Array<f32>,
@@ -213,7 +233,11 @@ pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
                 dot = 0.0f32;
             }
             if lane == 0 {
-                out[e] = dot;
+                let mut edge = e;
+                if shape.edge_map {
+                    edge = usize::cast_from(edge_map[e]);
+                }
+                out[edge] = dot;
             }
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;

@@ -2,7 +2,6 @@
 
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
-use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
@@ -12,7 +11,7 @@ use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::csr::{Topology, View};
 use crate::drop_edge::{DropEdgeKey, DropMode};
-use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector};
+use crate::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 use crate::row_index::Groups;
 use crate::walk::{Sweep, padded_bytes, scattered_sweep, sweeps};
 
@@ -49,7 +48,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
     ) -> FloatTensor<Self> {
         let shape = [num_rows, x.meta.shape()[1]];
         let is_given = onto.is_some();
-        let onto = onto.unwrap_or_else(|| Self::float_zeros(shape.into(), &x.device, x.dtype.into()));
+        let onto = onto.unwrap_or_else(|| zeros(&x, shape, x.dtype));
         // Fresh zeros are not worth reading.
         let out = Target { onto: is_given, ..Target::of(Some(onto), &x, shape, x.dtype) };
         if shape[0] * shape[1] == 0 || groups.num_groups == 0 {
@@ -64,6 +63,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
 
     fn spmm_weight_gradient(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
@@ -79,12 +79,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             dst_scale: args.dst_scale.is_some(),
             src_scale: args.src_scale.is_some(),
             weight: false,
-            edge_map: false,
+            edge_map: edge_map.is_some(),
             own: false,
             own_position: false,
             onto: false,
             drop: DropMode::of(&args.drop_edge),
             slots: geometry.slots(x.width / v),
+            lanes: geometry.plane as usize,
         };
         let scale = |s: &Option<CubeTensor<R>>| s.clone().map_or_else(|| out.clone(), f32_vector);
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
@@ -97,6 +98,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
                 v,
                 topology.row_ptr.clone().into_array_arg(),
                 topology.col_idx.clone().into_array_arg(),
+                // An argument that the kernel does not read still needs a buffer.
+                edge_map.unwrap_or_else(|| topology.row_ptr.clone()).into_array_arg(),
                 g.arg(),
                 x.arg(),
                 out.clone().into_array_arg(),
@@ -126,6 +129,17 @@ struct Factors<R: CubeRuntime> {
     own: Option<OwnRows<CubeTensor<R>, CubeTensor<R>>>,
 }
 
+/// The width of a vector and the lanes that hold a row of them, where so few do that a plane takes several rows at a time.
+fn narrow_rows<R: CubeRuntime>(geometry: &PlanePerRow, rows: &[&Rows<R>]) -> Option<(usize, usize)> {
+    let width = rows[0].width;
+    let v = vector_width(width, rows);
+    let lanes = (width / v).next_power_of_two();
+    (lanes <= NARROW && 2 * lanes <= geometry.plane as usize).then_some((v, lanes))
+}
+
+/// The most lanes of a narrow row: with more, a lane would have too many rows under way.
+const NARROW: usize = 8;
+
 fn launch<R: CubeRuntime>(
     sparse: Sparse<'_, R>,
     sweeps: Vec<Sweep<R>>,
@@ -138,7 +152,8 @@ fn launch<R: CubeRuntime>(
     let x = Rows::of(x);
     let own = factors.own.as_ref().map_or_else(|| Rows::of(x.tensor.clone()), |own| Rows::of(own.h.clone()));
     let geometry = PlanePerRow::of(&out.tensor.client);
-    let v = geometry.vector_width(x.width, &[&x, &own, &out]);
+    let (v, lanes) = narrow_rows(&geometry, &[&x, &own, &out])
+        .unwrap_or_else(|| (geometry.vector_width(x.width, &[&x, &own, &out]), geometry.plane as usize));
     let shape = SpmmShape {
         dst_scale: args.dst_scale.is_some(),
         src_scale: args.src_scale.is_some(),
@@ -149,6 +164,7 @@ fn launch<R: CubeRuntime>(
         onto,
         drop: DropMode::of(&args.drop_edge),
         slots: geometry.slots(x.width / v),
+        lanes,
     };
     // An argument that the kernel does not read still needs a buffer.
     let float = |t: &Option<CubeTensor<R>>| t.clone().map_or_else(|| x.tensor.clone(), f32_vector);

@@ -79,7 +79,7 @@ impl<F> SpmmArgs<F> {
     }
 }
 
-/// A weight per entry, read through an edge map where the adjacency at hand is the reverse of the weighted one.
+/// A weight per edge, read through an edge map where edges are not in the order of the entries at hand.
 #[derive(Clone, Debug)]
 pub struct EdgeWeight<F, I> {
     pub weight: F,
@@ -110,10 +110,12 @@ pub trait SpmmBackend: SelectBackend {
         onto: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight.
+    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight. The
+    /// edge of an entry is found through `edge_map`.
     #[doc(hidden)]
     fn spmm_weight_gradient(
         topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
         g: FloatTensor<Self>,
         x: FloatTensor<Self>,
         args: &SpmmArgs<FloatTensor<Self>>,
@@ -128,7 +130,14 @@ pub trait SpmmBackend: SelectBackend {
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::spmm_forward(&csr.view(), x, weight.map(|weight| EdgeWeight { weight, edge: None }), own, &args, None)
+        Self::spmm_forward(
+            &csr.view(),
+            x,
+            weight.map(|weight| EdgeWeight { weight, edge: csr.edge_ids() }),
+            own,
+            &args,
+            None,
+        )
     }
 }
 

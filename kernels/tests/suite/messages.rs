@@ -388,3 +388,93 @@ pub fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B
         }
     }
 }
+
+/// A shuffled list of edges against the same edges in the order of the adjacency: results, and the gradients of what nodes
+/// and what edges carry.
+pub fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
+    for f in fixtures() {
+        let edges = f.num_edges();
+        let mut order: Vec<usize> = (0..edges).collect();
+        let mut rng = Rng::new(19);
+        (1..edges).rev().for_each(|k| order.swap(k, rng.below(k + 1)));
+        let rows = f.row_idx();
+        let (dst, src): (Vec<u32>, Vec<u32>) = order.iter().map(|&e| (rows[e], f.col_idx[e])).unzip();
+        let listed =
+            Csr::<Ad<B>>::from_edges(&dst, &src, [f.num_rows, f.num_cols], device).expect("fixtures are valid");
+        // Entries of a row keep the order of the list, so the sorted adjacency is that of the list, too.
+        let (row_ptr, position) = by_row(&dst, f.num_rows);
+        let cols: Vec<u32> = position.iter().map(|&k| src[k]).collect();
+        let sorted = Csr::<Ad<B>>::from_host(&row_ptr, &cols, f.num_cols, device).expect("fixtures are valid");
+
+        let (heads, width) = (2, 6);
+        let u = values_in(Dtype::F32, 1, f.num_cols * width);
+        let v = values_in(Dtype::F32, 2, f.num_rows * width);
+        let e = coarse(3, edges * heads);
+        let in_rows = |of: &[f64], n: usize| -> Vec<f64> {
+            position.iter().flat_map(|&k| of[k * n..(k + 1) * n].to_vec()).collect()
+        };
+        let run = |csr: &Csr<Ad<B>>, e: &[f64], pass: usize| {
+            let up = |values: &[f64], n, k| up::<Ad<B>, 2>(values, [n, k], Dtype::F32, device).require_grad();
+            let inputs = [up(&u, f.num_cols, width), up(&v, f.num_rows, width), up(e, edges, heads)];
+            let [u, v, e] = inputs.clone();
+            let by = |reduce| gspmm(csr, Message::u_mul_e(u.clone(), e.clone()), reduce, Strategy::Auto);
+            let out = match pass {
+                0 => by(Reduce::Sum),
+                1 => by(Reduce::Max),
+                2 => gspmm(csr, Message::u_mul_e(u, e.narrow(1, 0, 1)), Reduce::Mean, Strategy::Rows),
+                3 => gsddmm(csr, EdgeValue::dot(Target::Source(u), Target::Destination(v), heads), Strategy::Auto),
+                4 => gsddmm(csr, EdgeValue::mul(Target::Destination(v), Target::Edge(e)), Strategy::Rows),
+                5 => edge_softmax(csr, e),
+                6 => edge_softmax_by_source(csr, e),
+                _ => gspmm(&csr.reverse(), Message::u_mul_e(v, e), Reduce::Max, Strategy::Auto),
+            };
+            let per_edge = (3..7).contains(&pass);
+            (out, inputs, per_edge)
+        };
+        for pass in 0..8 {
+            let name = format!("pass {pass} of a list of edges on {}", f.name);
+            // Without a list, edges of the reverse have the order of its entries.
+            if f.num_rows == 0 || edges == 0 || pass == 7 {
+                continue;
+            }
+            let (got, got_inputs, per_edge) = run(&listed, &e, pass);
+            let (want, want_inputs, _) = run(&sorted, &in_rows(&e, heads), pass);
+            let columns = got.dims()[1];
+            let as_f64 = |of: Vec<f32>| -> Vec<f64> { of.into_iter().map(f64::from).collect() };
+            let sort = |of: Vec<f64>, n: usize, sorts: bool| if sorts { in_rows(&of, n) } else { of };
+            let values = sort(as_f64(down(got.clone().inner())), columns, per_edge);
+            let wanted = as_f64(down(want.clone().inner()));
+            assert_eq!(values, wanted, "{name}");
+            // The same probe of every edge, wherever it stands.
+            let probes = probe(values.len());
+            let probe_of =
+                |csr_order: bool| if per_edge && csr_order { in_rows(&probes, columns) } else { probes.clone() };
+            let grads = |out: Tensor<Ad<B>, 2>, probes: Vec<f64>| {
+                let shape = out.dims();
+                (out * up::<Ad<B>, 2>(&probes, shape, Dtype::F32, device)).sum().backward()
+            };
+            let (got, want) = (grads(got, probe_of(false)), grads(want, probe_of(true)));
+            for (k, (got_input, want_input)) in got_inputs.iter().zip(&want_inputs).enumerate() {
+                let (Some(got), Some(want)) = (got_input.grad(&got), want_input.grad(&want)) else { continue };
+                let n = got.dims()[1];
+                let (got, want) = (sort(as_f64(down(got)), n, k == 2), as_f64(down(want)));
+                assert_eq!(got, want, "{name}: gradient of input {k}");
+            }
+        }
+        if edges > 0 {
+            // Both directions of a list share the order of its edges.
+            let (forward, [_, v, e], _) = run(&listed, &e, 7);
+            let flipped = Csr::<Ad<B>>::from_edges(&src, &dst, [f.num_cols, f.num_rows], device).expect("valid");
+            let again = gspmm(&flipped, Message::u_mul_e(v, e), Reduce::Max, Strategy::Auto);
+            assert_eq!(down(forward.inner()), down(again.inner()), "{}: the reverse of a list", f.name);
+        }
+    }
+}
+
+/// Where the rows of a list of edges start, and their positions in the list.
+fn by_row(dst: &[u32], num_rows: usize) -> (Vec<u64>, Vec<usize>) {
+    let mut position: Vec<usize> = (0..dst.len()).collect();
+    position.sort_by_key(|&k| dst[k]);
+    let starts = (0..=num_rows as u32).map(|row| position.partition_point(|&k| dst[k] < row) as u64);
+    (starts.collect(), position)
+}

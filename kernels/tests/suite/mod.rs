@@ -62,6 +62,10 @@ fn up<B: GraphBackend, const D: usize>(
     dtype: Dtype,
     device: &B::Device,
 ) -> Tensor<B, D> {
+    if values.is_empty() {
+        // CUDA neither takes nor casts nothing.
+        return Tensor::empty(shape, (device, burn_dtype(dtype)));
+    }
     let data = TensorData::new(values.iter().map(|&v| v as f32).collect::<Vec<_>>(), shape);
     let tensor = Tensor::<B, D>::from_data(data, (device, DType::F32));
     if dtype == Dtype::F32 { tensor } else { tensor.cast(burn_dtype(dtype)) }
