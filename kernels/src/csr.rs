@@ -287,7 +287,8 @@ impl<B: Backend> Csr<B> {
         let rows = topology.num_rows;
         let row_ptr = Tensor::<B, 1, Int>::from_primitive(topology.row_ptr.clone());
         if rows == 0 {
-            return Tensor::zeros([0], &row_ptr.device());
+            // Some devices do not take a launch over nothing.
+            return Tensor::empty([0], &row_ptr.device());
         }
         (row_ptr.clone().narrow(0, 1, rows) - row_ptr.narrow(0, 0, rows)).float()
     }

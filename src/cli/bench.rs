@@ -21,8 +21,8 @@ pub(super) struct Arguments {
     #[arg(value_enum, value_name = "WHAT")]
     work: What,
 
-    /// Data directory with the graph to measure on; `accuracy` takes that of its --config
-    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    /// Data directory with the graph to measure on; `accuracy` takes that of its --config, `parallel-gat` does without
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
     /// Configuration of a node classification, for `accuracy`
@@ -119,12 +119,13 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             return arguments.format.print(&report);
         }
     };
-    let data = arguments.data.ok_or_else(|| Error::Usage {
-        argument: "--data".into(),
-        expected: "a data directory with the graph to measure on".into(),
-        found: "none".into(),
-        help: "--config belongs to `bench accuracy`".into(),
-    })?;
+    let data =
+        arguments.data.or_else(|| (work == Work::ParallelGat).then(PathBuf::new)).ok_or_else(|| Error::Usage {
+            argument: "--data".into(),
+            expected: "a data directory with the graph to measure on".into(),
+            found: "none".into(),
+            help: "`graphsieve synth` makes one; --config belongs to `bench accuracy`".into(),
+        })?;
     let options = BenchOptions {
         data,
         relation: arguments.relation,

@@ -267,6 +267,11 @@ impl<B: GraphBackend> GatConv<B> {
         (self.finish(y, &x), attention)
     }
 
+    /// Slope of the leaky ReLU on negative scores.
+    pub fn negative_slope(&self) -> f64 {
+        self.negative_slope
+    }
+
     fn loops(&self, x: &Nodes<B>) -> bool {
         self.add_self_loops && x.is_same()
     }

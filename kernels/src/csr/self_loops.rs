@@ -43,7 +43,8 @@ pub enum LoopValue {
 /// An adjacency with exactly one self-loop per node, made by [`Csr::with_self_loops`].
 #[derive(Clone, Debug)]
 pub struct SelfLoops<B: Backend> {
-    /// The adjacency. Entries of a row keep their order; loops stand last.
+    /// The adjacency. Entries of a row keep their order; loops stand last. Its edges have the order of the entries, also
+    /// where those of the adjacency that it was made from had one of their own ([`Csr::from_edges`]).
     pub csr: Csr<B>,
     of: Csr<B>,
 }
@@ -140,7 +141,7 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
     /// The values of the entries of the adjacency that this was made from, with those of self-loops as `value` says.
     ///
     /// # Shapes
-    /// `values` `[num_edges, k]` in f32, f16 or bf16, in the order of the edges that this was made from; result
+    /// `values` `[num_edges, k]` in f32, f16 or bf16, in the order of the adjacency that this was made from; result
     /// `[csr.num_edges(), k]` in the same dtype, in the order of [`SelfLoops::csr`].
     ///
     /// # Gradient
@@ -152,8 +153,11 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
         const OP: &str = "SelfLoops::edge_values";
         let [rows, width] = values.dims();
         check::size(OP, "rows of values", self.of.num_edges(), rows);
-        let map = self.edge_map(OP, value);
         let nodes = self.of.num_rows();
+        if nodes == 0 {
+            return values;
+        }
+        let map = self.edge_map(OP, value);
         let (device, dtype) = (values.device(), values.dtype());
         let mut loops = Tensor::zeros([nodes, width], (&device, dtype));
         let mut degrees = Tensor::zeros([nodes, 1], (&device, DType::F32));
@@ -178,20 +182,19 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
                 let (from, to) = (Host::of::<B>(self.of.topology()), Host::of::<B>(self.csr.topology()));
                 let device = B::int_device(&self.of.topology().col_idx);
                 let num_edges = from.col_idx.len();
-                // Values stand in the order of the edges.
                 let ids = self.of.edge_ids().map(|ids| to_host::<B>(&ids));
-                let edge = |entry: usize| ids.as_ref().map_or(entry, |ids| ids[entry] as usize);
+                let edge_of = |entry: usize| ids.as_ref().map_or(entry, |ids| ids[entry] as usize);
                 let mut index = Vec::with_capacity(to.col_idx.len());
                 let (mut averaged_ptr, mut averaged) = (vec![0], Vec::new());
                 for ((row, entries), (_, looped)) in from.rows().zip(to.rows()) {
                     let is_loop = |e: &usize| from.col_idx[*e] == row;
-                    averaged.extend(entries.clone().filter(|e| is_loop(e) != is_mean).map(|e| edge(e) as u32));
+                    averaged.extend(entries.clone().filter(|e| is_loop(e) != is_mean).map(|e| edge_of(e) as u32));
                     averaged_ptr.push(averaged.len() as u64);
                     // Both list the other entries in the same order.
                     let mut others = entries.filter(|e| !is_loop(e));
                     for &col in &to.col_idx[looped] {
                         let other = if col == row { None } else { others.next() };
-                        index.push(other.map_or(num_edges + row as usize, edge) as u32);
+                        index.push(other.map_or(num_edges + row as usize, edge_of) as u32);
                     }
                 }
                 let index = RowIndex::<B>::new(&index, num_edges + self.of.num_rows(), &device).parts;
@@ -268,12 +271,17 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_list_of_edges_are_in_its_order() {
-        let csr = Csr::<Flex>::from_edges(&[1, 0, 0, 1], &[0, 1, 0, 0], [2, 2], &Default::default()).unwrap();
-        let v: Tensor<Flex, 2> = Tensor::from_data([[1.0], [2.0], [3.0], [5.0]], &Default::default());
-        let looped = csr.with_self_loops(); // 0 <- {1, 0}, 1 <- {0, 0, 1}
-        assert_eq!(values(looped.edge_values(v.clone(), LoopValue::Mean)), [2.0, 2.0, 1.0, 5.0, 3.0]);
-        assert_eq!(values(looped.edge_values(v, LoopValue::Kept(7.0))), [2.0, 3.0, 1.0, 5.0, 7.0]);
+    fn edges_with_an_order_of_their_own_are_found_in_both_directions() {
+        let device = Default::default();
+        // 1 <- 0, 0 <- 1, 1 <- 1, 0 <- 0, 1 <- 0
+        let csr = Csr::<Flex>::from_edges(&[1, 0, 1, 0, 1], &[0, 1, 1, 0, 0], [2, 2], &device).unwrap();
+        let v = Tensor::<Flex, 2>::from_data([[1.0], [2.0], [4.0], [8.0], [16.0]], &device);
+        // 0 <- {1, 0}, 1 <- {0, 0, 1}
+        let kept = csr.with_self_loops().edge_values(v.clone(), LoopValue::Kept(0.0));
+        assert_eq!(values(kept), [2.0, 8.0, 1.0, 16.0, 4.0]);
+        // 0 <- {0, 1, 1}, 1 <- {0, 1}
+        let mean = csr.reverse().with_self_loops().edge_values(v, LoopValue::Mean);
+        assert_eq!(values(mean), [8.5, 1.0, 16.0, 2.0, 2.0]);
     }
 
     #[test]
