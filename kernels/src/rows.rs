@@ -178,7 +178,7 @@ impl<E: Element, const A: usize> Kernel for AddRows<'_, E, A> {
                     };
                 }
                 if at < width {
-                    self.tail::<V>(at, edges);
+                    self.tail::<V>(at, edges, if at == 0 { bytes_ahead } else { 0 });
                 }
             }
         }
@@ -226,13 +226,14 @@ impl<E: Element, const A: usize> AddRows<'_, E, A> {
         N * V::LANES
     }
 
-    /// Sums the last channels, from `at` on, too few for a register.
+    /// Sums the last channels, from `at` on, too few for a register. Requests `ahead` bytes of later rows.
     ///
     /// # Safety
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
-    unsafe fn tail<V: Vector>(&mut self, at: usize, edges: Range<usize>) {
+    unsafe fn tail<V: Vector>(&mut self, at: usize, edges: Range<usize>, ahead: usize) {
         let count = self.acc[0].len() - at;
+        let last = self.rows.x.as_ptr().wrapping_add((self.rows.x.len() + 1).saturating_sub(V::LANES));
         // SAFETY: so many channels are left of every accumulator and row.
         unsafe {
             let mut sums = [V::splat(0.0); A];
@@ -240,7 +241,12 @@ impl<E: Element, const A: usize> AddRows<'_, E, A> {
                 sums[a] = load_first(self.acc[a].as_ptr().add(at), count);
             }
             for k in edges {
-                let v = load_first::<V, E>(self.rows.get(k, at), count);
+                if ahead > 0 {
+                    self.rows.prefetch(k, ahead);
+                }
+                let row = self.rows.get(k, at);
+                // A whole register where the matrix goes on for so long: the lanes behind the row are not stored.
+                let v = if row < last { E::load::<V>(row) } else { load_first::<V, E>(row, count) };
                 for a in 0..A {
                     sums[a] = v.mul_add(V::splat(*self.weight[a].get_unchecked(k)), sums[a]);
                 }

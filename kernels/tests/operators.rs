@@ -45,6 +45,7 @@ on_every_backend!(
     edges_keep_an_order_of_their_own,
     gat_matches_the_oracle_on_every_fixture,
     gat_matches_the_oracle_for_every_shape_of_heads,
+    gat_of_very_wide_rows_matches_the_oracle,
     gat_in_half_precision_stays_within_the_bound,
     gat_survives_huge_scores,
     gat_equals_edge_softmax_then_spmm,

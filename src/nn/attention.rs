@@ -1,9 +1,11 @@
 //! What the attention layers have in common.
 
 use burn::module::Param;
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Activation, Csr, GraphBackend, LoopValue, Message, Reduce, Strategy, gspmm, linear, spmm};
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::{
+    Activation, Csr, GraphBackend, LoopValue, Message, Reduce, Strategy, edge_softmax, gspmm, linear, spmm,
+};
 
 use super::check;
 use super::graph_conv::{Nodes, finish};
@@ -45,12 +47,27 @@ pub(super) fn folded<B: Backend>(weight: Tensor<B, 2>, vectors: Tensor<B, 2>) ->
     products.sum_dim(2).reshape([input, heads]).transpose()
 }
 
+/// Attention weights `[num_edges, heads]`, f32, from the logits; those are not asked for where there are no edges, since some
+/// devices do not take a launch over nothing.
+pub(super) fn weights_of<B: GraphBackend>(
+    csr: &Csr<B>,
+    heads: usize,
+    device: &B::Device,
+    logits: impl FnOnce() -> Tensor<B, 2>,
+) -> Tensor<B, 2> {
+    if csr.num_edges() == 0 {
+        return Tensor::empty([0, heads], (device, DType::F32));
+    }
+    edge_softmax(csr, logits())
+}
+
 /// `sum_j a_ij h_j` of every head; `attention` `[num_edges, heads]` is f32.
 pub(super) fn weighted_sum<B: GraphBackend>(csr: &Csr<B>, h: Tensor<B, 2>, attention: Tensor<B, 2>) -> Tensor<B, 2> {
+    // A weight per edge is a sparse product.
     if attention.dims()[1] == 1 {
         return spmm(csr, h, Some(attention.reshape([csr.num_edges()])), Default::default());
     }
-    let attention = attention.cast(h.dtype());
+    let attention = if attention.dtype() == h.dtype() { attention } else { attention.cast(h.dtype()) };
     gspmm(csr, Message::u_mul_e(h, attention), Reduce::Sum, Strategy::Auto)
 }
 

@@ -6,11 +6,11 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Csr, EdgeValue, GatConfig, GraphBackend, ScoreColumns, Strategy, Target, attend, dropout, edge_softmax, gat,
-    gsddmm, linear, row_dots,
+    Csr, EdgeValue, GatConfig, GraphBackend, ScoreColumns, Strategy, Target, attend, dropout, gat, gsddmm, linear,
+    row_dots,
 };
 
-use super::attention::{Residual, edges_of, finish_heads, folded, weighted_sum};
+use super::attention::{Residual, edges_of, finish_heads, folded, weighted_sum, weights_of};
 use super::check;
 use super::dropout::{features, of_attention};
 use super::graph_conv::{GraphConv, Nodes, TrainingPass};
@@ -253,12 +253,15 @@ impl<B: GraphBackend> GatConv<B> {
         let scores = self.scores(&x);
         let heads = self.att_src.dims()[0];
         let columns = |part: ScoreColumns<B>| part.scores.narrow(1, part.first, heads);
-        let ends = EdgeValue::add(Target::Source(columns(scores.src)), Target::Destination(columns(scores.dst)));
-        let mut logits = gsddmm(&csr, ends, Strategy::Auto);
-        if let (Some(edges), Some(weight), Some(vectors)) = (edges, &self.weight_edge, &self.att_edge) {
-            logits = logits + row_dots(edges, folded(weight.val(), vectors.val()));
-        }
-        let attention = edge_softmax(&csr, leaky_relu(logits, self.negative_slope));
+        let logits = || {
+            let ends = EdgeValue::add(Target::Source(columns(scores.src)), Target::Destination(columns(scores.dst)));
+            let mut logits = gsddmm(&csr, ends, Strategy::Auto);
+            if let (Some(edges), Some(weight), Some(vectors)) = (edges, &self.weight_edge, &self.att_edge) {
+                logits = logits + row_dots(edges, folded(weight.val(), vectors.val()));
+            }
+            leaky_relu(logits, self.negative_slope)
+        };
+        let attention = weights_of(&csr, heads, &x.src().device(), logits);
         let kept = match of_attention(self.attention_dropout, training) {
             Some(drop) => dropout(attention.clone(), &drop),
             None => attention.clone(),

@@ -6,10 +6,10 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, Csr, EdgeValue, GraphBackend, Strategy, Target, dropout, edge_softmax, gsddmm, linear, row_dots,
+    Activation, Csr, EdgeValue, GraphBackend, Strategy, Target, dropout, gsddmm, linear, row_dots,
 };
 
-use super::attention::{Residual, edges_of, finish_heads, weighted_sum};
+use super::attention::{Residual, edges_of, finish_heads, weighted_sum, weights_of};
 use super::check;
 use super::dropout::{features, of_attention};
 use super::graph_conv::{GraphConv, Nodes, TrainingPass, finish};
@@ -207,8 +207,9 @@ impl<B: GraphBackend> GatV2Conv<B> {
         let left = project(x.src(), &self.weight_src, self.bias_src.as_ref());
         let right = project(x.dst(), &self.weight_dst, self.bias_dst.as_ref());
         let [heads, _] = self.att.dims();
-        let logits: Vec<_> = (0..heads).map(|head| self.logits(head, &csr, &left, &right, edges.as_ref())).collect();
-        let attention = edge_softmax(&csr, Tensor::cat(logits, 1));
+        let logits = |head| self.logits(head, &csr, &left, &right, edges.as_ref());
+        let all = || Tensor::cat((0..heads).map(logits).collect(), 1);
+        let attention = weights_of(&csr, heads, &left.device(), all);
         let kept = match of_attention(self.attention_dropout, training) {
             Some(drop) => dropout(attention.clone(), &drop),
             None => attention.clone(),

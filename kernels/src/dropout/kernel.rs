@@ -11,12 +11,16 @@ pub(crate) struct DropoutKey {
     pub key: DropEdgeKey,
     /// What is kept is multiplied by it.
     pub scale: f32,
+    /// Of attention weights: all heads, and the first of those at hand.
+    pub heads: u32,
+    pub first_head: u32,
 }
 
 impl DropoutKey {
     pub(crate) fn launch<R: Runtime>(dropout: &Option<Dropout>) -> DropoutKeyLaunch<R> {
         let key: DropEdgeKeyLaunch<R> = DropEdgeKey::launch(&dropout.map(|dropout| dropout.key));
-        DropoutKeyLaunch::new(key, dropout.map_or(1.0, |dropout| dropout.scale()))
+        let (scale, [heads, first]) = dropout.map_or((1.0, [1, 0]), |dropout| (dropout.scale(), dropout.heads));
+        DropoutKeyLaunch::new(key, scale, heads, first)
     }
 }
 
@@ -29,21 +33,14 @@ pub(crate) fn factor(dropout: &DropoutKey, row: u32, column: u32) -> f32 {
 
 /// [`Dropout::edge_factor`] on the device.
 #[cube]
-pub(crate) fn edge_factor(
-    dropout: &DropoutKey,
-    row: u32,
-    col: u32,
-    head: usize,
-    #[comptime] heads: usize,
-    #[comptime] mode: DropMode,
-) -> f32 {
+pub(crate) fn edge_factor(dropout: &DropoutKey, row: u32, col: u32, head: usize, #[comptime] mode: DropMode) -> f32 {
     let row = row + dropout.key.row_base;
     let col = col + dropout.key.col_base;
-    let heads = comptime!(heads as u32);
+    let head = dropout.first_head + head as u32;
     match comptime!(mode) {
         DropMode::KeepAll => 1.0f32.runtime(),
-        DropMode::RowsAreDestinations => factor(dropout, row, col * heads + head as u32),
-        DropMode::RowsAreSources => factor(dropout, col, row * heads + head as u32),
+        DropMode::RowsAreDestinations => factor(dropout, row, col * dropout.heads + head),
+        DropMode::RowsAreSources => factor(dropout, col, row * dropout.heads + head),
     }
 }
 

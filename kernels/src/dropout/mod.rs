@@ -39,6 +39,8 @@ use crate::drop_edge::{DropEdge, mix};
 pub struct Dropout {
     /// Rows stand for destinations, columns for sources.
     pub(crate) key: DropEdge,
+    /// Of attention weights: all heads, and the first of those at hand.
+    pub(crate) heads: [u32; 2],
 }
 
 impl Dropout {
@@ -49,7 +51,7 @@ impl Dropout {
     /// Unless `0 <= rate < 1`.
     pub fn new(rate: f64, seed: u64, step: u32, layer: u32, stream: u32) -> Option<Self> {
         assert!((0.0..1.0).contains(&rate), "Dropout: rate: expected [0, 1), got {rate}");
-        DropEdge::keyed(rate, seed, [step, layer, stream, 1]).map(|key| Self { key })
+        DropEdge::keyed(rate, seed, [step, layer, stream, 1]).map(|key| Self { key, heads: [1, 0] })
     }
 
     /// What element (`row`, `column`) is multiplied by.
@@ -67,21 +69,27 @@ impl Dropout {
         (4_294_967_296.0 / f64::from(self.key.threshold)) as f32
     }
 
-    /// [`Dropout::factor`] of the weight of `head` of `heads` on the entry at (`row`, `col`) of the CSR at hand.
-    pub(crate) fn edge_factor(&self, row: u32, col: u32, head: usize, heads: usize) -> f32 {
+    /// The same decisions on the weights of `heads` heads, of which those at hand start with `first`.
+    pub(crate) fn of_heads(self, heads: usize, first: usize) -> Self {
+        Self { heads: [heads as u32, first as u32], ..self }
+    }
+
+    /// [`Dropout::factor`] of the weight of `head` of those at hand on the entry at (`row`, `col`) of the CSR at hand.
+    pub(crate) fn edge_factor(&self, row: u32, col: u32, head: usize) -> f32 {
         let (row, col) = (row.wrapping_add(self.key.row_base), col.wrapping_add(self.key.col_base));
         let (dst, src) = if self.key.reversed { (col, row) } else { (row, col) };
-        self.factor(dst, src.wrapping_mul(heads as u32).wrapping_add(head as u32))
+        let [heads, first] = self.heads;
+        self.factor(dst, src.wrapping_mul(heads).wrapping_add(first + head as u32))
     }
 
     /// The same decision for a CSR whose row 0 is the node `dst` and whose column 0 is the node `src` of the whole graph.
     pub fn with_bases(self, dst: u32, src: u32) -> Self {
-        Self { key: self.key.with_bases(dst, src) }
+        Self { key: self.key.with_bases(dst, src), ..self }
     }
 
     /// The same decisions on edges seen from the reverse CSR, whose rows are the sources.
     pub(crate) fn reverse(self) -> Self {
-        Self { key: self.key.reverse() }
+        Self { key: self.key.reverse(), ..self }
     }
 }
 

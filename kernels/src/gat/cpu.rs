@@ -125,10 +125,10 @@ impl Factors {
 
     /// Those of the entries of `row` in the columns `cols`, both by node.
     fn of_row(&mut self, row: usize, cols: &[u32]) {
-        let (Some(dropout), heads) = (self.dropout, self.factors.len()) else { return };
+        let Some(dropout) = self.dropout else { return };
         for (head, factors) in self.factors.iter_mut().enumerate() {
             factors.clear();
-            factors.extend(cols.iter().map(|&col| dropout.edge_factor(row as u32, col, head, heads)));
+            factors.extend(cols.iter().map(|&col| dropout.edge_factor(row as u32, col, head)));
         }
     }
 

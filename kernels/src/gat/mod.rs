@@ -18,6 +18,7 @@ use burn::tensor::{DType, Tensor, TensorPrimitive};
 
 use crate::csr::{Csr, View};
 use crate::head::HeadBackend;
+use crate::row_dots::{RowDotsBackend, row_dots};
 use crate::{DropEdge, Dropout, check};
 
 pub use inputs::{Inputs, attend_inputs};
@@ -59,6 +60,7 @@ pub struct GatArgs {
 impl GatArgs {
     fn new(heads: usize, config: &GatConfig) -> Self {
         let GatConfig { negative_slope, drop_edge, attention_dropout, chunk_rows, recompute } = *config;
+        let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(heads, 0));
         Self { heads, negative_slope, drop_edge, attention_dropout, chunk_rows, recompute }
     }
 }
@@ -131,7 +133,7 @@ pub struct GatTargets<F> {
 }
 
 /// Backends with [`gat`].
-pub trait GatBackend: HeadBackend {
+pub trait GatBackend: HeadBackend + RowDotsBackend {
     /// Softmax and aggregation from the two parts of the score.
     #[doc(hidden)]
     fn gat_forward(
@@ -290,6 +292,20 @@ pub fn gat<B: GatBackend>(
     check::size(OP, "rows of h_dst", csr.num_rows(), dst_rows);
     check::size(OP, "columns of h_src", heads * channels, src_width);
     check::size(OP, "columns of h_dst", heads * channels, dst_width);
+    if heads * channels > widest(channels) {
+        let tensor = |values| Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(values));
+        let (h_src, h_dst) = (tensor(h_src), tensor(h_dst));
+        let scores = |h: &Tensor<B, 2>, attention: FloatTensor<B>| {
+            let attention = tensor(attention).reshape([heads, channels]);
+            let of_head = |head: usize| {
+                let own = h.clone().narrow(1, head * channels, channels);
+                row_dots(own, attention.clone().narrow(0, head, 1))
+            };
+            ScoreColumns { scores: Tensor::cat((0..heads).map(of_head).collect(), 1), first: 0 }
+        };
+        let (dst, src) = (scores(&h_dst, attention_dst), scores(&h_src, attention_src));
+        return attend(csr, h_src, dst, src, heads, config);
+    }
     let args = GatArgs::new(heads, &config);
     Tensor::from_primitive(TensorPrimitive::Float(B::gat(
         csr.clone(),
@@ -360,7 +376,36 @@ pub fn attend<B: GatBackend>(
     assert!(heads > 0 && width % heads == 0, "{OP}: h_src: expected columns in {heads} equal heads, got {width}");
     let (dst, src) = (scores(OP, "dst", dst, csr.num_rows(), heads), scores(OP, "src", src, csr.num_cols(), heads));
     let args = GatArgs::new(heads, &config);
-    Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst, src, args)))
+    let channels = width / heads;
+    let widest = widest(channels);
+    if width <= widest {
+        return Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst, src, args)));
+    }
+    // Heads do not know of each other, and the channels of a head have nothing but the scores in common.
+    let h_src = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(h_src));
+    let pieces = (0..heads).flat_map(|head| {
+        let starts = (0..channels).step_by(widest);
+        starts.map(move |start| (head, head * channels + start, widest.min(channels - start)))
+    });
+    let attended = pieces.map(|(head, start, len)| {
+        let piece = h_src.clone().narrow(1, start, len).into_primitive().tensor();
+        let of_head = |part: &Scores<FloatTensor<B>>| Scores { first: part.first + head, ..part.clone() };
+        let attention_dropout = args.attention_dropout.map(|dropout| dropout.of_heads(heads, head));
+        let args = GatArgs { heads: 1, attention_dropout, ..args };
+        let out = B::attend(csr.clone(), piece, of_head(&dst), of_head(&src), args);
+        Tensor::from_primitive(TensorPrimitive::Float(out))
+    });
+    Tensor::cat(attended.collect(), 1)
+}
+
+/// Channels that are attended to at a time: sums of a row stay in the registers of a plane, and a kernel whose loops over them
+/// are laid out is compiled within a second. Channels that no vector divides take a register each.
+fn widest(channels: usize) -> usize {
+    match channels {
+        _ if channels.is_multiple_of(4) => 2048,
+        _ if channels.is_multiple_of(2) => 1024,
+        _ => 512,
+    }
 }
 
 /// Checks one part of the score: a row for each of `rows` nodes, a column per head.

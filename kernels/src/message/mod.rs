@@ -277,7 +277,9 @@ fn inverse_degrees<B: Backend>(csr: &Csr<B>, formula: &Formula) -> Option<Operan
 
 /// `1 / max(degree, 1)` of every row of the whole graph, f32.
 fn inverse_degree<B: Backend>(csr: &Csr<B>) -> Tensor<B, 1> {
-    csr.degrees().clamp_min(1.0).recip()
+    let degrees = csr.degrees();
+    // Some devices do not take a launch over nothing.
+    if degrees.dims()[0] == 0 { degrees } else { degrees.clamp_min(1.0).recip() }
 }
 
 /// Checks an operand against the side that it belongs to; returns its columns.

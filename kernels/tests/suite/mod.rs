@@ -311,6 +311,14 @@ pub fn gat_matches_the_oracle_for_every_shape_of_heads<B: GraphBackend>(device: 
     }
 }
 
+/// Heads, and channels of a head, that do not fit a row together.
+pub fn gat_of_very_wide_rows_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::random(11, 8, 9, 30);
+    for (heads, channels) in [(1, 2500), (3, 1400), (2, 515)] {
+        check_gat::<B>(&f, (heads, channels), Dtype::F32, Dropped::Both, device);
+    }
+}
+
 pub fn gat_in_half_precision_stays_within_the_bound<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(9, 200);
     for (heads, channels) in [(1, 128), (4, 32), (3, 7)] {
