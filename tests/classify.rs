@@ -139,6 +139,9 @@ fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
         sandbox.succeeds(train(&["--set", "output.dir=parts", "--set", "train.epochs=14"]));
         let [whole, again, parts] = ["whole", "again", "parts"].map(|runs| only_run(&sandbox, runs));
         let resume = ["--quiet", "train", "--device", "cpu", "--resume", &parts];
+        // The nodes that were learnt from would be tested.
+        let other = [&resume[..], &["--set", "split.use=random", "--set", "split.seed=8"]].concat();
+        sandbox.refuses(other, 2, &["split.", "a resumed run keeps its data and its split"]);
         sandbox.succeeds([&resume[..], &["--set", "train.epochs=20"]].concat());
         for file in ["metrics.jsonl", "probabilities.npy", "predictions.npy"] {
             let bytes = |run: &str| sandbox.read(&format!("{run}/{file}"));

@@ -141,13 +141,18 @@ impl<B: Backend> Csr<B> {
         Ok(Self::from_parts(forward, reverse))
     }
 
-    /// Uploads a CSR that is its own reverse (an undirected relation): the arrays are stored once. The symmetry is the
-    /// caller's promise: only the sizes are compared.
+    /// Uploads a CSR that is its own reverse (an undirected relation): the arrays are stored once, if the entries of every
+    /// row ascend. The symmetry is the caller's promise: only the sizes are compared.
     ///
     /// # Errors
     /// [`CsrError`] names the first row or entry that is wrong.
     pub fn from_host_symmetric(row_ptr: &[u64], col_idx: &[u32], device: &B::Device) -> Result<Self, CsrError> {
         check(row_ptr, col_idx, row_ptr.len().saturating_sub(1))?;
+        let ascends = |w: &[u64]| col_idx[w[0] as usize..w[1] as usize].is_sorted();
+        if !row_ptr.par_windows(2).all(ascends) {
+            // Entries of a reverse ascend; where an edge stands in it is found by that.
+            return Self::from_host(row_ptr, col_idx, row_ptr.len() - 1, device);
+        }
         let forward = upload::<B>(row_ptr, col_idx, row_ptr.len() - 1, device);
         Ok(Self::from_parts(forward.clone(), forward))
     }
@@ -177,6 +182,9 @@ impl<B: Backend> Csr<B> {
         [num_rows, num_cols]: [usize; 2],
         device: &B::Device,
     ) -> Result<Self, CsrError> {
+        if num_rows.max(num_cols) > i32::MAX as usize {
+            return Err(CsrError::TooManyNodes { found: num_rows.max(num_cols) });
+        }
         if destinations.len() != sources.len() {
             return Err(CsrError::EdgeEnds { destinations: destinations.len(), sources: sources.len() });
         }
@@ -184,15 +192,11 @@ impl<B: Backend> Csr<B> {
             return Err(CsrError::RowOutOfRange { edge, found: destinations[edge], num_rows });
         }
         if let Some(edge) = sources.par_iter().position_first(|&col| col as usize >= num_cols) {
-            return Err(CsrError::ColumnOutOfRange { edge, found: sources[edge], num_cols });
+            return Err(CsrError::SourceOutOfRange { edge, found: sources[edge], num_cols });
         }
         let (row_ptr, edges) = group_by(destinations, num_rows);
         let col_idx: Vec<u32> = edges.par_iter().map(|&edge| sources[edge as usize]).collect();
-        let is_sorted = edges.par_windows(2).all(|w| w[0] < w[1]);
         let csr = Self::from_host(&row_ptr, &col_idx, num_cols, device)?;
-        if is_sorted {
-            return Ok(csr);
-        }
         let edges = edges.into_iter().map(|edge| edge as i64).collect();
         let edge_ids = Some(int_tensor::<B>(edges, col_idx.len() > i32::MAX as usize, device));
         let CsrParts { forward, reverse, .. } = Arc::into_inner(csr.parts).expect("nobody else holds a new adjacency");

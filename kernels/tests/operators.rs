@@ -36,6 +36,8 @@ on_every_backend!(
     gspmm_matches_the_oracle_for_every_width,
     gspmm_is_the_same_by_rows_and_by_edges,
     gspmm_of_sources_takes_restricted_adjacencies,
+    gspmm_without_selected_sources_is_zero,
+    symmetric_rows_in_any_order_have_right_gradients,
     gsddmm_matches_the_oracle_for_every_operation_and_target,
     gsddmm_matches_the_oracle_on_every_fixture,
     gsddmm_matches_the_oracle_for_every_width,

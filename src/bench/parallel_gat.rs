@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use burn::backend::Autodiff;
+use burn::module::Param;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{Csr, GraphBackend, MemoryBackend, backward_from};
 use rand::SeedableRng;
@@ -172,11 +173,17 @@ fn layer<B: GraphBackend + MemoryBackend>(
         Ok(())
     })?;
     let (values, shape) = (x.matrix().values, x.tensor.dims());
+    // Parameters lie on the host like everything else.
+    let parameters = [conv.weight.val(), conv.att_src.val(), conv.att_dst.val()].map(|p| (p.dims(), to_host(p)));
     let copied = measure(format!("{name}, forward with copies"), &|| {
         let csr = upload()?;
-        let x = Tensor::<B, 2>::from_data(TensorData::new(values.to_vec(), shape), (device, DType::F32));
-        let conv: GatConv<B> = config.init(device);
-        to_host(conv.forward(&csr, x.cast(dtype(options.precision)), None));
+        let put = |values: &[f32], shape: [usize; 2]| {
+            Tensor::<B, 2>::from_data(TensorData::new(values.to_vec(), shape), (device, DType::F32))
+        };
+        let mut conv = conv.clone();
+        [conv.weight, conv.att_src, conv.att_dst] =
+            [0, 1, 2].map(|k| Param::from_tensor(put(&parameters[k].1, parameters[k].0)));
+        to_host(conv.forward(&csr, put(values, shape).cast(dtype(options.precision)), None));
         Ok(())
     })?;
     let recorded: GatConv<Autodiff<B>> = config.init(device);
@@ -207,8 +214,10 @@ fn check<B: GraphBackend>(
     let folded = |vectors: &[f32], head: usize| -> Vec<f64> {
         let own = head * channels..(head + 1) * channels;
         let rows = weight.chunks_exact(width);
-        rows.map(|row| row[own.clone()].iter().zip(&vectors[own.clone()]).map(|(w, a)| f64::from(w * a)).sum())
-            .collect()
+        rows.map(|row| {
+            row[own.clone()].iter().zip(&vectors[own.clone()]).map(|(w, a)| f64::from(*w) * f64::from(*a)).sum()
+        })
+        .collect()
     };
     let nodes = adjacency.num_rows();
     let got = to_host(got);

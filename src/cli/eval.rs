@@ -42,13 +42,13 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["seed", "fractions"])]
     run: Option<PathBuf>,
 
-    /// Seed of the split
-    #[arg(long, default_value_t = 42)]
-    seed: u64,
+    /// Seed of the split [default: 42]
+    #[arg(long)]
+    seed: Option<u64>,
 
-    /// Shares of the labels for training, validation and test
-    #[arg(long, value_name = "F,F,F", value_delimiter = ',', num_args = 1, default_values_t = [0.6, 0.2, 0.2])]
-    fractions: Vec<f64>,
+    /// Shares of the labels for training, validation and test [default: 0.6,0.2,0.2]
+    #[arg(long, value_name = "F,F,F", value_delimiter = ',', num_args = 1)]
+    fractions: Option<Vec<f64>>,
 
     /// Labels with the columns id and label (0 or 1) [default: labels.npy of the data directory]
     #[arg(long, value_name = "L.csv")]
@@ -96,7 +96,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let part = part(arguments.split, arguments.include_train)?;
     let source = match &arguments.run {
         Some(run) => split_of_run(run)?,
-        None => SplitSource::Labels(fractions(&arguments.fractions)?, arguments.seed),
+        None => SplitSource::Labels(
+            fractions(arguments.fractions.as_deref().unwrap_or(&[0.6, 0.2, 0.2]))?,
+            arguments.seed.unwrap_or(42),
+        ),
     };
     let dataset = Dataset::open(&arguments.data)?;
     if holds_probabilities(&arguments.scores)? {
@@ -145,7 +148,15 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
     let classes = dataset.node_classes(&arguments.data)?;
     let split = match source {
         SplitSource::Classes(split) => split_of(&classes, &split)?,
-        SplitSource::Labels(..) if !classes.masks().is_empty() => ClassSplit::of_masks(&classes, 0)?,
+        // Of a wrong guess the training nodes would count as held out.
+        SplitSource::Labels(..) if arguments.seed.is_none() && arguments.fractions.is_none() => {
+            return Err(Error::Usage {
+                argument: "--run".into(),
+                expected: "the run that made these class probabilities: it knows which nodes were held out".into(),
+                found: "none".into(),
+                help: "give --run RUN, or --seed and --fractions for a stratified split".into(),
+            });
+        }
         SplitSource::Labels(fractions, seed) => ClassSplit::stratified(&classes, fractions, seed)?,
     };
     let values = read_probabilities(&arguments.scores, dataset.graph.num_nodes(), classes.count())?;

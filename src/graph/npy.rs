@@ -100,23 +100,7 @@ impl Npy {
             Error::format(path, place, expected, found, help)
         };
         let malformed = |found: &str| error("header", "a .npy header".into(), found.into(), HELP);
-        let length_at = |range: Range<usize>| {
-            map.get(range).map(|bytes| bytes.iter().rev().fold(0usize, |value, &byte| value << 8 | usize::from(byte)))
-        };
-        if !map.starts_with(b"\x93NUMPY") {
-            return Err(malformed("other leading bytes than \\x93NUMPY"));
-        }
-        let (start, length): (usize, _) = match map.get(6) {
-            Some(1) => (10, length_at(8..10)),
-            Some(2 | 3) => (12, length_at(8..12)),
-            _ => return Err(malformed("an unknown format version")),
-        };
-        let text = length
-            .and_then(|length| map.get(start..start.checked_add(length)?))
-            .and_then(|bytes| std::str::from_utf8(bytes).ok())
-            .ok_or_else(|| malformed("a truncated header"))?;
-        let data_start = start + text.len();
-        let header = parse_header(text).ok_or_else(|| malformed(text.trim_end()))?;
+        let (header, data_start) = header_of(&map).map_err(|found| malformed(&found))?;
         let Header { dtype, fortran_order, shape } = header;
         if fortran_order && shape.len() > 1 {
             let help = "save it as np.save(path, np.ascontiguousarray(array))";
@@ -169,10 +153,35 @@ impl Npy {
     }
 }
 
-struct Header {
-    dtype: String,
-    fortran_order: bool,
-    shape: Vec<usize>,
+/// What an array says of itself.
+pub(super) struct Header {
+    pub dtype: String,
+    pub fortran_order: bool,
+    pub shape: Vec<usize>,
+}
+
+/// The header of an array and where its data start.
+///
+/// # Errors
+/// What was found instead.
+pub(super) fn header_of(array: &[u8]) -> std::result::Result<(Header, usize), String> {
+    let length_at = |range: Range<usize>| {
+        array.get(range).map(|bytes| bytes.iter().rev().fold(0usize, |value, &byte| value << 8 | usize::from(byte)))
+    };
+    if !array.starts_with(b"\x93NUMPY") {
+        return Err("other leading bytes than \\x93NUMPY".into());
+    }
+    let (start, length): (usize, _) = match array.get(6) {
+        Some(1) => (10, length_at(8..10)),
+        Some(2 | 3) => (12, length_at(8..12)),
+        _ => return Err("an unknown format version".into()),
+    };
+    let text = length
+        .and_then(|length| array.get(start..start.checked_add(length)?))
+        .and_then(|bytes| std::str::from_utf8(bytes).ok())
+        .ok_or("a truncated header")?;
+    let header = parse_header(text).ok_or_else(|| text.trim_end().to_owned())?;
+    Ok((header, start + text.len()))
 }
 
 /// Parses the dictionary literal of a header; `None` for anything but the three plain keys.

@@ -40,7 +40,8 @@ impl<B: GraphBackend> NodeInput<B> {
             features.row(node).map(move |x| (f64::from(x) * factor) as f32)
         });
         let entries = (0..nodes).map(|node| features.row(node).filter(|x| *x != 0.0).count()).sum::<usize>();
-        if entries as f64 >= SPARSE_BELOW * (nodes * width) as f64 {
+        // No device uploads nothing.
+        if entries == 0 || entries as f64 >= SPARSE_BELOW * (nodes * width) as f64 {
             let values: Vec<f32> = rows.flatten().collect();
             return Ok(NodeInput::Dense(Tensor::from_data(TensorData::new(values, [nodes, width]), device)));
         }

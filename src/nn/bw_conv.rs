@@ -135,9 +135,14 @@ impl<B: GraphBackend> BwConv<B> {
             let last = part(self.order);
             vec![(0..self.order).rev().fold(last, |y, k| normalised.product_plus(csr, y, part(k)))]
         } else {
-            let powers = std::iter::successors(Some(x), |x| Some(normalised.product(csr, x.clone(), 1.0)));
-            let project = |(k, x)| linear(x, mixed.clone().narrow(0, k, 1).reshape([input, output]), None);
-            powers.take(filters).enumerate().map(project).collect()
+            let project = |k, x| linear(x, mixed.clone().narrow(0, k, 1).reshape([input, output]), None);
+            let mut parts = vec![project(0, x.clone())];
+            let mut power = x;
+            for k in 1..filters {
+                power = normalised.product(csr, power, 1.0);
+                parts.push(project(k, power.clone()));
+            }
+            parts
         };
         finish(y, self.bias.as_ref(), Activation::Identity)
     }

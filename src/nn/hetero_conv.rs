@@ -133,7 +133,7 @@ impl<B: GraphBackend, C: GraphConv<B>> HeteroConv<B, C> {
                 true => Nodes::Same(x[src].clone()),
                 false => Nodes::Between { src: x[src].clone(), dst: x[dst].clone() },
             };
-            let training = training.map(|pass| pass.layer((pass.layer << 16) | index as u32));
+            let training = training.map(|pass| pass.layer(((pass.layer + 1) << 16) | index as u32));
             arrived[dst].push(conv.forward(csr, nodes, training));
         }
         arrived.into_iter().map(|parts| self.reduce(parts)).collect()

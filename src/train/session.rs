@@ -1,5 +1,7 @@
 //! What both stages share around their loops: run directory, log, progress, checkpoints, interruption.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -84,10 +86,45 @@ pub fn open_or_create(
         None => Ok((RunDir::create(runs, name, config_toml, Meta::now(options.device.clone(), seed))?, None)),
         Some(path) => {
             let run = RunDir::open(path)?;
+            check_same_task(&run, config_toml)?;
             let (weights, _) = Weights::read(&last_file(&run))?;
             Ok((run, Some(weights)))
         }
     }
+}
+
+/// Refuses to go on with other labels, other nodes to learn from or another kind of input: what was learnt already would be
+/// tested on nodes that it has seen. Paths may change, data move.
+fn check_same_task(run: &RunDir, config_toml: &str) -> Result<()> {
+    let file = run.config();
+    let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
+    let parse = |text: &str| -> Result<toml::Table> {
+        let help = "the file is damaged; start a new run";
+        text.parse().map_err(|fault: toml::de::Error| {
+            Error::format(&file, "TOML", "the settings of a run", fault.message().to_owned(), help)
+        })
+    };
+    let (before, now) = (parse(&text)?, parse(config_toml)?);
+    let settings = |table: &toml::Table, section: &str| -> BTreeMap<String, toml::Value> {
+        let section = table.get(section).and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        section.into_iter().filter(|(key, _)| key != "path" && key != "embeddings").collect()
+    };
+    for section in ["data", "split"] {
+        let (before, now) = (settings(&before, section), settings(&now, section));
+        for key in before.keys().chain(now.keys()) {
+            let show = |value: Option<&toml::Value>| value.map_or("nothing".into(), toml::Value::to_string);
+            let (before, now) = (before.get(key), now.get(key));
+            if before != now {
+                return Err(Error::Usage {
+                    argument: format!("{section}.{key}"),
+                    expected: format!("{} as in {}", show(before), file.display()),
+                    found: show(now),
+                    help: "a resumed run keeps its data and its split; start a new run for others".into(),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Session {

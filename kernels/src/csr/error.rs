@@ -17,6 +17,8 @@ pub enum CsrError {
     EdgeEnds { destinations: usize, sources: usize },
     /// A destination id is outside the rows.
     RowOutOfRange { edge: usize, found: u32, num_rows: usize },
+    /// A source id of a list of edges is outside the columns.
+    SourceOutOfRange { edge: usize, found: u32, num_cols: usize },
     /// A source id is outside the columns.
     ColumnOutOfRange { edge: usize, found: u32, num_cols: usize },
     /// More rows or columns than a 32-bit signed id can name.
@@ -41,6 +43,9 @@ impl fmt::Display for CsrError {
             }
             Self::RowOutOfRange { edge, found, num_rows } => {
                 write!(f, "destination of edge {edge}: expected an id below {num_rows}, found {found}")
+            }
+            Self::SourceOutOfRange { edge, found, num_cols } => {
+                write!(f, "source of edge {edge}: expected an id below {num_cols}, found {found}")
             }
             Self::ColumnOutOfRange { edge, found, num_cols } => {
                 write!(f, "col_idx[{edge}]: expected an id below {num_cols}, found {found}")

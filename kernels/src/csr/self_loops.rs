@@ -43,7 +43,8 @@ pub enum LoopValue {
 /// An adjacency with exactly one self-loop per node, made by [`Csr::with_self_loops`].
 #[derive(Clone, Debug)]
 pub struct SelfLoops<B: Backend> {
-    /// The adjacency. Entries of a row keep their order; loops stand last. Its edges have the order of the entries, also
+    /// The adjacency. Entries of a row keep their order; loops stand last (seen from the reverse, where the
+    /// node's id puts them). Its edges have the order of the entries, also
     /// where those of the adjacency that it was made from had one of their own ([`Csr::from_edges`]).
     pub csr: Csr<B>,
     of: Csr<B>,

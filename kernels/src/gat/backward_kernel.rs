@@ -196,8 +196,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                         centres[h] += alpha * select(z > 0.0f32, 1.0f32, slope) * centre[i * heads + h];
                         let mut weight = alpha;
                         if drops {
-                            weight *=
-                                edge_factor(attention_dropout, row as u32, col, h, heads, shape.attention_dropout);
+                            weight *= edge_factor(attention_dropout, row as u32, col, h, shape.attention_dropout);
                             gathers = gathers || weight > 0.0f32;
                         }
                         weights[h] = select(z > 0.0f32, weight, -weight);

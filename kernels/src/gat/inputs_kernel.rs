@@ -91,8 +91,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 let mut factor = 1.0f32;
                 if kept {
                     if drops {
-                        factor =
-                            edge_factor(attention_dropout, row as u32, col, 0usize, 1usize, shape.attention_dropout);
+                        factor = edge_factor(attention_dropout, row as u32, col, 0usize, shape.attention_dropout);
                     }
                     let z = own_score + src_score[j * src_columns + src_first];
                     weight = (leaky_relu(z, slope) - own_log).exp() * select(z > 0.0f32, 1.0f32, slope);

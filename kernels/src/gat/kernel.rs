@@ -173,7 +173,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     }
                     let mut weight = weight;
                     if drops {
-                        weight *= edge_factor(attention_dropout, row as u32, col, h, heads, shape.attention_dropout);
+                        weight *= edge_factor(attention_dropout, row as u32, col, h, shape.attention_dropout);
                         gathers = gathers || weight > 0.0f32;
                     }
                     if shape.second {

@@ -183,7 +183,8 @@ impl FoldMessage<'_> {
             for (k, (sum, held)) in sums.iter_mut().zip(entries).enumerate() {
                 let value = message(k);
                 let better = if best.smallest { value < *sum } else { value > *sum };
-                if better || *held == NO_ENTRY {
+                // Of equal ones the edge that comes first, wherever its entry stands.
+                if better || *held == NO_ENTRY || (value == *sum && best.entry < *held) {
                     (*sum, *held) = (value, best.entry);
                 }
             }
@@ -306,7 +307,8 @@ fn merge(fold: Fold, (sums, entries): (&mut [f32], &mut [u32]), (other, other_en
     }
     for k in 0..sums.len() {
         let better = if fold == Fold::Min { other[k] < sums[k] } else { other[k] > sums[k] };
-        if other_entries[k] != NO_ENTRY && (better || entries[k] == NO_ENTRY) {
+        let earlier = other[k] == sums[k] && other_entries[k] < entries[k];
+        if other_entries[k] != NO_ENTRY && (better || earlier || entries[k] == NO_ENTRY) {
             (sums[k], entries[k]) = (other[k], other_entries[k]);
         }
     }

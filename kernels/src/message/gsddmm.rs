@@ -119,7 +119,7 @@ pub fn gsddmm<B: MessageBackend>(csr: &Csr<B>, value: EdgeValue<B>, strategy: St
     }
     let out_width = heads.unwrap_or(width);
     assert!(
-        out_width == width || out_width > 0 && width.is_multiple_of(out_width),
+        out_width == width || out_width > 0 && width > 0 && width.is_multiple_of(out_width),
         "{OP}: heads: expected a divisor of {width} channels, got {out_width}"
     );
     let formula = Formula { op, places, width, out_width, reduce: None, strategy };

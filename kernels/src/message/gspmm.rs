@@ -48,7 +48,7 @@ pub enum Reduce {
     Sum,
     /// `sum_j m_ij / deg_i`, where the degree counts the entries of the whole graph.
     Mean,
-    /// `max_j m_ij` of each channel; of equal ones the first entry has the gradient.
+    /// `max_j m_ij` of each channel; of equal ones the edge that comes first has the gradient.
     Max,
     /// `min_j m_ij`, likewise.
     Min,
@@ -136,7 +136,7 @@ fn in_spmm<B: MessageBackend + SpmmBackend>(
     strategy: Strategy,
 ) -> Option<Tensor<B, 2>> {
     let by_rows = strategy.parts(csr.num_rows(), csr.topology()) == 1;
-    if !by_rows || !matches!(reduce, Reduce::Sum | Reduce::Mean) {
+    if !by_rows || csr.num_edges() == 0 || !matches!(reduce, Reduce::Sum | Reduce::Mean) {
         return None;
     }
     let (u, weight) = match message {

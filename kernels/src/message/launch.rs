@@ -36,7 +36,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
         let (rows, width, like) = (view.num_rows(), messages.width, &messages.operands[0].values);
         let finds_best = fold != Fold::Sum;
         let winners_of = |rows: usize| finds_best.then(|| empty(like, [rows, width], DType::U32));
-        if rows * out_width == 0 || view.topology.num_edges == 0 {
+        if rows * out_width == 0 || view.topology.num_edges == 0 || view.num_cols() == 0 {
             // Nobody reads winners where there is no entry.
             return (onto.unwrap_or_else(|| zeros(like, [rows, out_width], like.dtype)), winners_of(rows));
         }

@@ -227,6 +227,16 @@ pub fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B
     }
 }
 
+pub fn gspmm_without_selected_sources_is_zero<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::random(21, 30, 20, 100);
+    let none = NodeSet::<B>::new(&[], 20, device);
+    let csr = csr_of::<B>(&f, device).restrict(None, Some(&none));
+    for (reduce_by, _) in REDUCTIONS {
+        let out = gspmm(&csr, Message::CopyU(up::<B, 2>(&[], [0, 5], Dtype::F32, device)), reduce_by, Strategy::Auto);
+        assert_eq!(down(out), [0.0; 150], "{reduce_by:?}");
+    }
+}
+
 fn target<B: GraphBackend>(end: End, values: Tensor<B, 2>) -> Target<B> {
     match end {
         End::Source => Target::Source(values),
@@ -392,11 +402,13 @@ pub fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B
 /// A shuffled list of edges against the same edges in the order of the adjacency: results, and the gradients of what nodes
 /// and what edges carry.
 pub fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
-    for f in fixtures() {
+    for (f, shuffled) in fixtures().into_iter().flat_map(|f| [(f.clone(), true), (f, false)]) {
         let edges = f.num_edges();
         let mut order: Vec<usize> = (0..edges).collect();
-        let mut rng = Rng::new(19);
-        (1..edges).rev().for_each(|k| order.swap(k, rng.below(k + 1)));
+        if shuffled {
+            let mut rng = Rng::new(19);
+            (1..edges).rev().for_each(|k| order.swap(k, rng.below(k + 1)));
+        }
         let rows = f.row_idx();
         let (dst, src): (Vec<u32>, Vec<u32>) = order.iter().map(|&e| (rows[e], f.col_idx[e])).unzip();
         let listed =
@@ -465,8 +477,14 @@ pub fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
             // Both directions of a list share the order of its edges.
             let (forward, [_, v, e], _) = run(&listed, &e, 7);
             let flipped = Csr::<Ad<B>>::from_edges(&src, &dst, [f.num_cols, f.num_rows], device).expect("valid");
-            let again = gspmm(&flipped, Message::u_mul_e(v, e), Reduce::Max, Strategy::Auto);
-            assert_eq!(down(forward.inner()), down(again.inner()), "{}: the reverse of a list", f.name);
+            let again = gspmm(&flipped, Message::u_mul_e(v.clone(), e.clone()), Reduce::Max, Strategy::Auto);
+            assert_eq!(down(forward.clone().inner()), down(again.clone().inner()), "{}: the reverse of a list", f.name);
+            // Of equal messages, and there are many, that of the first edge of the list has the gradient.
+            let [got, want] = [forward, again].map(|out| {
+                let grads = backward::<B, 2>(out, Dtype::F32);
+                [gradient::<B, 2>(&v, &grads), gradient::<B, 2>(&e, &grads)]
+            });
+            assert_eq!(got, want, "{}: gradients of the reverse of a list", f.name);
         }
     }
 }
@@ -477,4 +495,17 @@ fn by_row(dst: &[u32], num_rows: usize) -> (Vec<u64>, Vec<usize>) {
     position.sort_by_key(|&k| dst[k]);
     let starts = (0..=num_rows as u32).map(|row| position.partition_point(|&k| dst[k] < row) as u64);
     (starts.collect(), position)
+}
+
+/// Rows of an undirected graph need not ascend; what edges carry is found all the same.
+pub fn symmetric_rows_in_any_order_have_right_gradients<B: GraphBackend>(device: &B::Device) {
+    // 0 - 1, 0 - 2; row 0 lists 2 first.
+    let (row_ptr, col_idx) = ([0, 2, 3, 4], [2, 1, 0, 0]);
+    let csr = Csr::<Ad<B>>::from_host_symmetric(&row_ptr, &col_idx, device).expect("a graph");
+    let e = up::<Ad<B>, 2>(&[1.0, 10.0, 100.0, 1000.0], [4, 1], Dtype::F32, device);
+    let u = up::<Ad<B>, 2>(&[0.0; 6], [3, 2], Dtype::F32, device).require_grad();
+    let y = gspmm(&csr, Message::u_mul_e(u.clone(), e), Reduce::Sum, Strategy::Auto);
+    let du = gradient::<B, 2>(&u, &y.sum().backward());
+    // Node 0 is read by rows 1 and 2, node 1 and node 2 by row 0.
+    assert_eq!(du, [1100.0, 1100.0, 10.0, 10.0, 1.0, 1.0]);
 }

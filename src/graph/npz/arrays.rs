@@ -1,18 +1,22 @@
 //! Arrays of an `.npz` archive with a type and a shape that the caller can use.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use ndarray::{ArrayD, Axis, Ix2, IxDyn, OwnedRepr};
-use ndarray_npy::{NpzReader, ReadNpyError, ReadNpzError, ReadableElement};
+use ndarray::{ArrayD, Axis, Ix2};
+use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement};
+use zip::ZipArchive;
+use zip::read::ZipFile;
+use zip::result::ZipError;
 
 use crate::error::{Error, Result};
+use crate::graph::npy::{Header, header_of};
 
 /// An open archive.
 pub(super) struct Arrays {
     path: PathBuf,
-    reader: NpzReader<BufReader<File>>,
+    archive: ZipArchive<BufReader<File>>,
     names: Vec<String>,
 }
 
@@ -29,10 +33,10 @@ const NOT_NPZ: &str = "give a file that np.savez or np.savez_compressed wrote";
 impl Arrays {
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
-        let archive = |fault: ReadNpzError| Error::format(path, "archive", "an .npz file", fault.to_string(), NOT_NPZ);
-        let mut reader = NpzReader::new(BufReader::new(file)).map_err(archive)?;
-        let names = reader.names().map_err(archive)?;
-        Ok(Self { path: path.to_path_buf(), reader, names })
+        let broken = |fault: ZipError| Error::format(path, "archive", "an .npz file", fault.to_string(), NOT_NPZ);
+        let archive = ZipArchive::new(BufReader::new(file)).map_err(broken)?;
+        let names = archive.file_names().map(|name| name.trim_end_matches(".npy").to_owned()).collect();
+        Ok(Self { path: path.to_path_buf(), archive, names })
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -50,11 +54,43 @@ impl Arrays {
         Error::format(&self.path, place, expected, found, help)
     }
 
+    /// The bytes of an array, as many as its header asks for: what reads it trusts the header.
+    fn bytes(&mut self, name: &str) -> Result<(Header, Vec<u8>)> {
+        const DAMAGED: &str = "the file is damaged; write it again with np.savez";
+        // Deflate does not pack tighter, so that nothing larger is an honest size.
+        const MOST_PACKED: u64 = 1032;
+        let path = self.path.clone();
+        let error = |expected: &str, found: String| Error::format(&path, name, expected, found, DAMAGED);
+        let unreadable = |fault: &dyn std::fmt::Display| error("a readable array", fault.to_string());
+        let entry = match self.archive.index_for_name(&format!("{name}.npy")) {
+            Some(index) => self.archive.by_index(index),
+            None => self.archive.by_name(name),
+        };
+        let mut entry: ZipFile<'_, _> = entry.map_err(|fault| unreadable(&fault))?;
+        let (size, packed) = (entry.size(), entry.compressed_size());
+        if size > packed.saturating_mul(MOST_PACKED).saturating_add(64) {
+            return Err(error("a size that the packed bytes can hold", format!("{size} bytes in {packed}")));
+        }
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).map_err(|fault| unreadable(&fault))?;
+        let (header, start) = header_of(&bytes).map_err(|found| error("a .npy header", found))?;
+        let width = header.dtype.get(2..).and_then(|width| width.parse::<usize>().ok());
+        let wanted = width.and_then(|width| header.shape.iter().try_fold(width, |n, &len| n.checked_mul(len)));
+        let found = bytes.len() - start;
+        if wanted != Some(found) {
+            let wanted = wanted.map_or("more bytes than can be addressed".into(), |bytes| format!("{bytes} bytes"));
+            let expected = format!("{wanted} of data for dtype {}, shape {:?}", header.dtype, header.shape);
+            return Err(error(&expected, format!("{found} bytes")));
+        }
+        Ok((header, bytes))
+    }
+
     /// An array of elements `T`; `None` when it holds another type.
     fn typed<T: ReadableElement>(&mut self, name: &str) -> Result<Option<ArrayD<T>>> {
-        match self.reader.by_name::<OwnedRepr<T>, IxDyn>(name) {
+        let (_, bytes) = self.bytes(name)?;
+        match ArrayD::<T>::read_npy(bytes.as_slice()) {
             Ok(array) => Ok(Some(array)),
-            Err(ReadNpzError::Npy(ReadNpyError::WrongDescriptor(_))) => Ok(None),
+            Err(ReadNpyError::WrongDescriptor(_)) => Ok(None),
             Err(fault) => {
                 let help = "the file is damaged; write it again with np.savez";
                 Err(self.error(name, "a readable array", fault.to_string(), help))
@@ -74,10 +110,9 @@ impl Arrays {
 
     /// The type of an array that holds none of the types that would do.
     fn wrong_type(&mut self, name: &str, expected: &str, help: &str) -> Error {
-        // Any element type fails for a type it is not, with the descriptor of the one that it is.
-        let found = match self.reader.by_name::<OwnedRepr<f32>, IxDyn>(name) {
-            Err(ReadNpzError::Npy(ReadNpyError::WrongDescriptor(found))) => found.to_string(),
-            _ => "float32".into(),
+        let found = match self.bytes(name) {
+            Ok((header, _)) => header.dtype,
+            Err(error) => return error,
         };
         self.error(format!("{name}, dtype"), expected, found, help)
     }

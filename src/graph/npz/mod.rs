@@ -69,6 +69,9 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
     })
 }
 
+/// Classes that a node classification takes at most.
+const MOST_CLASSES: usize = 4096;
+
 fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {
     const HELP: &str = "labels are classes counted from 0, one per node; -1 marks a node without a label";
     let labels = arrays.integers(LABELS, "the class of every node, [nodes]", true)?;
@@ -76,11 +79,13 @@ fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {
         let expected = format!("[{nodes}], one label per row of {FEATURES}");
         return Err(arrays.error(format!("{LABELS}, shape"), expected, format!("{:?}", labels.shape()), HELP));
     }
+    // More classes than nodes are none, and figures are kept for every pair of classes.
+    let most = nodes.clamp(2, MOST_CLASSES);
     let class = |(node, &label): (usize, &i64)| match u32::try_from(label) {
-        Ok(class) if (class as usize) < nodes.max(2) => Ok(Some(class)),
+        Ok(class) if (class as usize) < most => Ok(Some(class)),
         Err(_) if label == -1 => Ok(None),
         _ => {
-            let expected = format!("-1 or a class below {}, the number of nodes", nodes.max(2));
+            let expected = format!("-1 or a class below {most}");
             Err(arrays.error(format!("{LABELS}, node {node}"), expected, label.to_string(), HELP))
         }
     };

@@ -202,3 +202,20 @@ fn what_is_no_archive_is_a_typed_error() {
     assert!(matches!(Dataset::open(&path).unwrap_err(), Error::Format { .. }));
     assert!(matches!(Dataset::open(&path.with_file_name("none.npz")).unwrap_err(), Error::Io { .. }));
 }
+
+#[test]
+fn a_header_that_asks_for_more_than_there_is_allocates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("graph.npz");
+    let mut archive = zip::ZipWriter::new(File::create(&path).unwrap());
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 32), }\n";
+    let mut array = b"\x93NUMPY\x01\x00".to_vec();
+    array.extend((header.len() as u16).to_le_bytes());
+    array.extend(header.as_bytes());
+    archive.start_file("node_features.npy", zip::write::SimpleFileOptions::default()).unwrap();
+    std::io::Write::write_all(&mut archive, &array).unwrap();
+    archive.finish().unwrap();
+    let message = Dataset::open(&path).unwrap_err().to_string();
+    assert!(message.contains("node_features") && message.contains("140737488355328 bytes"), "{message}");
+    assert!(message.contains("0 bytes"), "{message}");
+}
