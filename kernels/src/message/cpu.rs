@@ -82,11 +82,23 @@ struct Reader<'a, E> {
 }
 
 /// Room for the operands of one message.
-struct Scratch([Vec<f32>; 3]);
+struct Scratch([[Vec<f32>; 2]; 3]);
 
 impl Scratch {
     fn new(width: usize) -> Self {
-        Self(std::array::from_fn(|_| vec![0.0; width]))
+        Self(std::array::from_fn(|_| [vec![0.0; width], vec![0.0; width]]))
+    }
+}
+
+/// What folding the entries of a row takes.
+struct Room {
+    entries: Vec<Entry>,
+    scratch: Scratch,
+}
+
+impl Room {
+    fn new(width: usize) -> Self {
+        Self { entries: Vec::new(), scratch: Scratch::new(width) }
     }
 }
 
@@ -103,35 +115,81 @@ impl<'a, E: Storage> Reader<'a, E> {
         }
     }
 
-    /// Folds the message of `entry` into `sums`, and into `entries` where the best is looked for.
-    fn fold(&self, entry: Entry, sums: &mut [f32], best: Option<Best<'_>>, scratch: &mut Scratch) {
-        let mut operands = [&[][..]; 3];
-        for ((operand, &(values, columns, place)), room) in operands.iter_mut().zip(&self.operands).zip(&mut scratch.0)
-        {
-            let at = entry.rows[index_of(place)];
-            *operand = channels(&values[at * columns..(at + 1) * columns], room);
-        }
-        let winners = self.winners.map(|(entries, place)| {
-            let at = entry.rows[index_of(place)] * self.width;
-            (&entries[at..at + self.width], entry.rows[2] as u32)
-        });
-        let scale = self.scale.map_or(1.0, |(scale, place)| scale[entry.nodes[index_of(place)]]);
-        dispatch(FoldMessage { term: self.term, operands, scale, winners, sums, best });
+    /// Folds the messages of `entries` into `sums`; where the best is looked for, `held` tells where each came from.
+    fn fold(&self, entries: &[Entry], sums: &mut [f32], held: Option<Held<'_>>, scratch: &mut Scratch) {
+        dispatch(FoldMessages { reader: self, entries, sums, held, scratch });
+    }
+
+    /// The rows of the operands of an entry.
+    #[inline(always)]
+    fn row(&self, operand: usize, entry: &Entry) -> &'a [E] {
+        let (values, columns, place) = self.operands[operand];
+        let at = entry.rows[index_of(place)];
+        &values[at * columns..(at + 1) * columns]
+    }
+
+    /// Whether the messages are products of two operands with a value per channel and nothing else.
+    fn is_product(&self) -> bool {
+        let full = self.operands.iter().all(|(_, columns, _)| *columns == self.width);
+        self.term == Term::Mul && full && self.scale.is_none() && self.winners.is_none()
     }
 }
 
 /// A row as f32, one value per channel of `room`.
-fn channels<'a, E: Storage>(row: &'a [E], room: &'a mut [f32]) -> &'a [f32] {
+#[inline(always)]
+fn channels<'a, E: Storage>(row: &'a [E], [room, narrow]: &'a mut [Vec<f32>; 2]) -> &'a [f32] {
     if row.len() == room.len() {
         return E::row(row, room);
     }
     let share = room.len() / row.len();
-    E::widen(row, &mut room[..row.len()]);
-    // From behind, so that a value is read before its place is taken.
-    for c in (0..room.len()).rev() {
-        room[c] = room[c / share];
+    let row = E::row(row, &mut narrow[..row.len()]);
+    for (channels, &value) in room.chunks_exact_mut(share).zip(row) {
+        channels.fill(value);
     }
     room
+}
+
+/// Where the best messages so far came from.
+struct Held<'a> {
+    entries: &'a mut [u32],
+    /// The smallest is the best.
+    smallest: bool,
+}
+
+/// [`Reader::fold`].
+struct FoldMessages<'r, 'a, E> {
+    reader: &'r Reader<'a, E>,
+    entries: &'r [Entry],
+    sums: &'r mut [f32],
+    held: Option<Held<'r>>,
+    scratch: &'r mut Scratch,
+}
+
+impl<E: Storage> Kernel for FoldMessages<'_, '_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<V: Vector>(self) {
+        let Self { reader, entries, sums, mut held, scratch } = self;
+        for entry in entries {
+            let mut operands = [&[][..]; 3];
+            let rooms = operands.iter_mut().zip(&mut scratch.0).take(reader.operands.len());
+            for (k, (operand, room)) in rooms.enumerate() {
+                *operand = channels(reader.row(k, entry), room);
+            }
+            let winners = reader.winners.map(|(entries, place)| {
+                let at = entry.rows[index_of(place)] * reader.width;
+                (&entries[at..at + reader.width], entry.rows[2] as u32)
+            });
+            let scale = reader.scale.map_or(1.0, |(scale, place)| scale[entry.nodes[index_of(place)]]);
+            let best = held.as_mut().map(|held| Best {
+                entries: &mut *held.entries,
+                entry: entry.rows[2] as u32,
+                smallest: held.smallest,
+            });
+            FoldMessage { operands, scale, winners, sums: &mut *sums, best }.fold(reader.term);
+        }
+    }
 }
 
 /// The entries that the best messages so far came from.
@@ -144,7 +202,6 @@ struct Best<'a> {
 
 /// `sums = fold(sums, scale * term)`, channel by channel.
 struct FoldMessage<'a> {
-    term: Term,
     operands: [&'a [f32]; 3],
     scale: f32,
     /// The entries that count, and this one.
@@ -153,15 +210,13 @@ struct FoldMessage<'a> {
     best: Option<Best<'a>>,
 }
 
-impl Kernel for FoldMessage<'_> {
-    type Output = ();
-
+impl FoldMessage<'_> {
     #[inline(always)]
-    unsafe fn run<V: Vector>(self) {
+    fn fold(self, term: Term) {
         // Equal lengths let the compiler drop the checks from the loops.
         let width = self.sums.len();
         let [a, b, c] = self.operands.map(|operand| operand.get(..width).unwrap_or_default());
-        match self.term {
+        match term {
             Term::Copy => self.each(|k| a[k]),
             Term::Negate => self.each(|k| -a[k]),
             Term::Add => self.each(|k| a[k] + b[k]),
@@ -171,9 +226,7 @@ impl Kernel for FoldMessage<'_> {
             Term::DivisorGradient => self.each(|k| -a[k] * b[k] / (c[k] * c[k])),
         }
     }
-}
 
-impl FoldMessage<'_> {
     #[inline(always)]
     fn each(self, message: impl Fn(usize) -> f32) {
         let (sums, scale) = (self.sums, self.scale);
@@ -230,19 +283,19 @@ fn reduce<E: Storage>(
     let records = fold != Fold::Sum;
     // Folds some entries of result row `r`.
     let piece =
-        |r: usize, (range, cols): (Range<usize>, &[i32]), sums: &mut [f32], entries: &mut [u32], scratch: &mut _| {
+        |r: usize, (range, cols): (Range<usize>, &[i32]), sums: &mut [f32], held: &mut [u32], room: &mut Room| {
             let node = walker.node(r);
+            room.entries.clear();
             for (e, &col) in range.zip(cols) {
                 let col = col as usize;
                 let at = position.map_or(col as i32, |p| p[col]);
-                if at < 0 {
-                    continue;
+                if at >= 0 {
+                    let e = edge_map.map_or(e, |map| map.get(e));
+                    room.entries.push(Entry { nodes: [node, col], rows: [r, at as usize, e] });
                 }
-                let e = edge_map.map_or(e, |map| map.get(e));
-                let best = records.then(|| Best { entries, entry: e as u32, smallest: fold == Fold::Min });
-                let entry = Entry { nodes: [node, col], rows: [r, at as usize, e] };
-                reader.fold(entry, sums, best, scratch);
             }
+            let held = records.then(|| Held { entries: held, smallest: fold == Fold::Min });
+            reader.fold(&room.entries, sums, held, &mut room.scratch);
         };
 
     let adds = onto.is_some();
@@ -255,9 +308,9 @@ fn reduce<E: Storage>(
     };
     let values = flex::slice_mut::<E>(&mut out);
     values.par_chunks_mut(block).zip(winner_blocks).enumerate().for_each(|(task, (block, winners))| {
-        let mut scratch = Scratch::new(width);
+        let mut room = Room::new(width);
         let (mut sums, mut columns, ones) = (vec![0f32; width], vec![0f32; out_width], vec![1f32; width]);
-        let mut room = vec![0f32; out_width];
+        let mut own = vec![0f32; out_width];
         let mut winner_rows = winners.chunks_mut(width.max(1));
         for (k, out_row) in block.chunks_mut(out_width.max(1)).enumerate() {
             let r = task * ROWS_PER_TASK + k;
@@ -268,12 +321,12 @@ fn reduce<E: Storage>(
             }
             sums.fill(0.0);
             if parts == 1 {
-                piece(r, (range, cols), &mut sums, entries, &mut scratch);
+                piece(r, (range, cols), &mut sums, entries, &mut room);
             } else {
                 let pieces = pieces(range, parts).into_par_iter().map(|(range, within)| {
                     let mut sums = vec![0f32; width];
                     let mut entries = vec![NO_ENTRY; if records { width } else { 0 }];
-                    piece(r, (range, &cols[within]), &mut sums, &mut entries, &mut Scratch::new(width));
+                    piece(r, (range, &cols[within]), &mut sums, &mut entries, &mut Room::new(width));
                     (sums, entries)
                 });
                 for (other, other_entries) in pieces.collect::<Vec<_>>() {
@@ -282,7 +335,7 @@ fn reduce<E: Storage>(
             }
             add_up(&sums, &ones, &mut columns);
             if adds {
-                axpy(&mut columns, 1.0, E::row(out_row, &mut room));
+                axpy(&mut columns, 1.0, E::row(out_row, &mut own));
             }
             E::narrow(&columns, out_row);
         }
@@ -330,6 +383,8 @@ fn edge_values<E: Storage>(
         Strategy::Auto | Strategy::Edges => (0..edges).step_by(EDGES_PER_TASK).collect(),
     };
     let ids = edge_map.map(Offsets::of);
+    let share = width / out_width.max(1);
+    let products = share > 1 && reader.is_product();
     let mut out = vec![E::default(); edges * out_width];
     // Tasks own disjoint stretches of the output.
     let mut tasks = Vec::with_capacity(bounds.len());
@@ -350,10 +405,20 @@ fn edge_values<E: Storage>(
                 row += 1;
             }
             let col = cols[e] as usize;
-            sums.fill(0.0);
             let edge = ids.map_or(e, |ids| ids.get(e));
-            reader.fold(Entry { nodes: [row, col], rows: [row, col, edge] }, &mut sums, None, &mut scratch);
-            add_up(&sums, &ones, &mut columns);
+            let entry = Entry { nodes: [row, col], rows: [row, col, edge] };
+            if products {
+                let [a, b] = [0, 1].map(|k| reader.row(k, &entry));
+                let [[room_a, _], [room_b, _], _] = &mut scratch.0;
+                let (a, b) = (E::row(a, room_a), E::row(b, room_b));
+                for ((out, a), b) in columns.iter_mut().zip(a.chunks_exact(share)).zip(b.chunks_exact(share)) {
+                    *out = dot(a, b);
+                }
+            } else {
+                sums.fill(0.0);
+                reader.fold(&[entry], &mut sums, None, &mut scratch);
+                add_up(&sums, &ones, &mut columns);
+            }
             E::narrow(&columns, out_row);
         }
     });
