@@ -29,7 +29,7 @@ fn marketplace() -> Dataset {
 fn features(data: &Dataset) -> Vec<Tensor<Ad, 2>> {
     let features = data.features.as_ref().unwrap();
     let f32 = burn::tensor::DType::F32;
-    upload_features(data.graph.node_types(), features, f32, &Default::default())
+    upload_features(data.graph.node_types(), features, f32, &Default::default()).unwrap()
 }
 
 /// Every gradient of a module, in its own order.

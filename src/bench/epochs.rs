@@ -75,13 +75,13 @@ fn features<B: GraphBackend>(
     dataset: &Dataset,
     options: &BenchOptions,
     device: &B::Device,
-) -> (Vec<Tensor<B, 2>>, usize) {
+) -> Result<(Vec<Tensor<B, 2>>, usize)> {
     let (node_types, storage) = (dataset.graph.node_types(), dtype(options.precision));
     match &dataset.features {
-        Some(features) => (upload_features(node_types, features, storage, device), features.dim()),
+        Some(features) => Ok((upload_features(node_types, features, storage, device)?, features.dim())),
         None => {
             let value = |k: usize| uniform(mix(options.seed), k as u64);
-            (upload_by_type(node_types, HIDDEN, storage, device, value), HIDDEN)
+            Ok((upload_by_type(node_types, HIDDEN, storage, device, value), HIDDEN))
         }
     }
 }
@@ -96,7 +96,7 @@ fn stage1_epochs<B: GraphBackend>(
     let host = &dataset.graph;
     let published = Stage1Config::new(&options.data);
     let config = settings(published.train.clone(), options, rows);
-    let (x, input) = features::<Autodiff<B>>(dataset, options, device);
+    let (x, input) = features::<Autodiff<B>>(dataset, options, device)?;
     let spec = AutoEncoderSpec {
         streams: host.streams().into_iter().map(String::from).collect(),
         node_types: host.node_types().iter().map(|t| t.name.clone()).collect(),
@@ -128,7 +128,7 @@ fn stage2_epochs<B: GraphBackend>(
     let published = Stage2Config::new(&options.data);
     let config = settings(published.train.clone(), options, rows);
     let split = stage2::split_of(host, &labels.entries, &published.split)?;
-    let (x, input) = features::<Autodiff<B>>(dataset, options, device);
+    let (x, input) = features::<Autodiff<B>>(dataset, options, device)?;
     let spec = attention_spec(host, input);
     let model = TripleStreamGat::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
@@ -202,7 +202,7 @@ pub fn inference<B: GraphBackend + MemoryBackend>(
     let facts = whole_graph(host, options, Some(HIDDEN))?;
     note("uploading the graph");
     let storage = dtype(options.precision);
-    let (x, input) = features::<B>(dataset, options, device);
+    let (x, input) = features::<B>(dataset, options, device)?;
     let spec = attention_spec(host, input);
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
     let graph = DeviceGraph::<B>::upload(host, device)?;

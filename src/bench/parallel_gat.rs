@@ -126,7 +126,7 @@ fn given<B: GraphBackend>(
         row_ptr.push(col_idx.len() as u64);
     }
     let adjacency = Adjacency::from_checked(row_ptr, col_idx, forward.num_cols());
-    let mut x = upload_features::<B>(graph.node_types(), features, dtype(options.precision), device);
+    let mut x = upload_features::<B>(graph.node_types(), features, dtype(options.precision), device)?;
     Ok((adjacency, Stored::of(x.remove(relation.src))))
 }
 

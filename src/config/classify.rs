@@ -38,7 +38,7 @@ pub struct ClassifyConfig {
 pub struct ClassifyData {
     /// `.npz` file or data directory. Required.
     pub path: PathBuf,
-    /// Whether the features of every node are divided by their sum, as both papers do. Default true.
+    /// Whether the features of every node are divided by the sum of their absolute values, as both papers do. Default true.
     pub row_normalise: bool,
     /// Whether edges of an `.npz` file lead one way only. Default false: every edge gets its mirror image.
     pub directed: bool,

@@ -160,15 +160,30 @@ pub fn upload_by_type<B: Backend>(
 }
 
 /// Uploads the features of all nodes, one tensor per node type, stored as `dtype`.
+///
+/// # Errors
+/// [`Error::Data`] for a number that f16 does not hold, where that is asked for.
 pub fn upload_features<B: Backend>(
     node_types: &[NodeType],
     features: &Features,
     dtype: DType,
     device: &B::Device,
-) -> Vec<Tensor<B, 2>> {
+) -> Result<Vec<Tensor<B, 2>>> {
+    let width = features.dim();
     match features.values() {
-        FeatureValues::Half(values) => upload_halves(node_types, features.dim(), dtype, device, values),
-        FeatureValues::Single(values) => upload_by_type(node_types, features.dim(), dtype, device, |k| values[k]),
+        FeatureValues::Half(values) => Ok(upload_halves(node_types, width, dtype, device, values)),
+        FeatureValues::Single(values) => {
+            let too_large = |value: &f32| value.abs() > half::f16::MAX.to_f32();
+            if let Some(at) = values.par_iter().position_first(too_large).filter(|_| dtype == DType::F16) {
+                return Err(Error::Data {
+                    what: format!("features, row {}, column {}", at / width, at % width),
+                    expected: "at most 65504, the largest number of f16".into(),
+                    found: values[at].to_string(),
+                    help: "scale the features, or train with --set train.precision=f32".into(),
+                });
+            }
+            Ok(upload_by_type(node_types, width, dtype, device, |k| values[k]))
+        }
     }
 }
 

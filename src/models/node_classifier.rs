@@ -31,7 +31,7 @@ pub struct ClassifierSpec {
     pub layers: usize,
     /// Of graph attention.
     pub attention: Option<AttentionShape>,
-    /// Whether the features of every node are divided by their sum.
+    /// Whether the features of every node are divided by the sum of their absolute values.
     pub row_normalise: bool,
     /// Whether edges of an `.npz` file lead one way only.
     pub directed: bool,
@@ -48,6 +48,46 @@ pub struct AttentionShape {
     pub negative_slope: f64,
     /// Share of the attention coefficients that training drops.
     pub dropout: f64,
+}
+
+impl ClassifierSpec {
+    /// Refuses what no model has: a checkpoint may say anything.
+    fn check(&self) -> Result<()> {
+        let positive = [
+            ("layers", self.layers),
+            ("input", self.input),
+            ("hidden", self.hidden),
+            ("classes", self.classes),
+            ("heads", self.attention.map_or(1, |shape| shape.heads)),
+            ("out_heads", self.attention.map_or(1, |shape| shape.out_heads)),
+        ];
+        let refused = |key: &str, expected: String, found: String| {
+            let help = "the checkpoint is damaged or was made by another version; train again";
+            Err(Error::Data { what: format!("model.{key}"), expected, found, help: help.into() })
+        };
+        if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return refused(key, "at least 1".into(), "0".into());
+        }
+        if (self.layer == LayerKind::Gat) != self.attention.is_some() {
+            let found = if self.attention.is_some() { "heads" } else { "none" };
+            return refused(
+                "attention",
+                format!("heads for gat and none for gcn, here {:?}", self.layer),
+                found.into(),
+            );
+        }
+        let Some(shape) = self.attention else { return Ok(()) };
+        if !self.hidden.is_multiple_of(shape.heads) {
+            return refused("hidden", format!("a multiple of {} heads", shape.heads), self.hidden.to_string());
+        }
+        if !(0.0..1.0).contains(&shape.dropout) {
+            return refused("attention.dropout", "a share in [0, 1)".into(), shape.dropout.to_string());
+        }
+        if !shape.negative_slope.is_finite() {
+            return refused("attention.negative_slope", "a number".into(), shape.negative_slope.to_string());
+        }
+        Ok(())
+    }
 }
 
 impl AttentionShape {
@@ -121,8 +161,9 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// A model with the values of `parameters`.
     ///
     /// # Errors
-    /// When a checkpoint lacks a parameter or holds it with another shape.
+    /// When a checkpoint lacks a parameter or holds it with another shape, or describes no model.
     pub fn new(spec: &ClassifierSpec, parameters: &mut Parameters<B>, device: &B::Device) -> Result<Self> {
+        spec.check()?;
         let layer = |at: usize| {
             let last = at + 1 == spec.layers;
             let input = if at == 0 { spec.input } else { spec.hidden };
@@ -217,6 +258,36 @@ mod tests {
             };
         }
         h
+    }
+
+    #[test]
+    fn a_checkpoint_that_describes_no_model_is_refused() {
+        let attention = Some(AttentionShape { heads: 2, out_heads: 1, negative_slope: 0.2, dropout: 0.5 });
+        let good = ClassifierSpec {
+            layer: LayerKind::Gat,
+            input: 3,
+            hidden: 4,
+            classes: 2,
+            layers: 2,
+            attention,
+            row_normalise: true,
+            directed: false,
+        };
+        assert!(good.check().is_ok());
+        let with = |attention| ClassifierSpec { attention, ..good.clone() };
+        let shape = |heads, dropout| attention.map(|shape| AttentionShape { heads, dropout, ..shape });
+        let wrong = [
+            ("model.layers", ClassifierSpec { layers: 0, ..good.clone() }),
+            ("model.classes", ClassifierSpec { classes: 0, ..good.clone() }),
+            ("model.attention", with(None)),
+            ("model.heads", with(shape(0, 0.5))),
+            ("model.hidden", with(shape(3, 0.5))),
+            ("model.attention.dropout", with(shape(2, 1.0))),
+        ];
+        for (key, spec) in wrong {
+            let message = spec.check().unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
+        }
     }
 
     #[test]

@@ -239,7 +239,8 @@ impl<B: GraphBackend> GatConv<B> {
     }
 
     /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`, f32,
-    /// before dropout. They are in the order of `csr`, or where self-loops were added in that of
+    /// before dropout. A training pass drops other weights than [`GatConv::forward`] does, where parallel edges share a fate:
+    /// here each edge has its own. They are in the order of `csr`, or where self-loops were added in that of
     /// [`csr.with_self_loops().csr`](Csr::with_self_loops).
     pub fn forward_with_attention(
         &self,

@@ -149,7 +149,7 @@ pub fn stage2_input<B: GraphBackend>(
                 Error::format(&data.path, "features", "a feature file", "none", help)
             })?;
             check(data.path.clone(), features.dim())?;
-            Ok((upload_features(node_types, features, dtype, device), features.dim()))
+            Ok((upload_features(node_types, features, dtype, device)?, features.dim()))
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();

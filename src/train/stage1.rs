@@ -96,7 +96,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
 
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
     let storage = dtype(config.train.precision);
-    let x = upload_features::<Autodiff<B>>(host.node_types(), features, storage, device);
+    let x = upload_features::<Autodiff<B>>(host.node_types(), features, storage, device)?;
     let model_spec = ModelSpec::AutoEncoder(spec.clone());
     let (mut model, mut optimiser, position) =
         start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {

@@ -20,6 +20,19 @@ pub(super) struct Arrays {
     names: Vec<String>,
 }
 
+/// What NumPy calls a type: `<f4` is `float32`.
+fn name_of(dtype: &str) -> String {
+    let kind = match dtype.get(1..2) {
+        Some("f") => "float",
+        Some("i") => "int",
+        Some("u") => "uint",
+        Some("b") => return "bool".into(),
+        _ => return dtype.into(),
+    };
+    let bytes = dtype.get(2..).and_then(|width| width.parse::<u32>().ok());
+    bytes.map_or(dtype.into(), |bytes| format!("{kind}{}", 8 * bytes))
+}
+
 /// A matrix of features as it was stored.
 pub(super) struct Matrix {
     /// Row-major.
@@ -111,7 +124,7 @@ impl Arrays {
     /// The type of an array that holds none of the types that would do.
     fn wrong_type(&mut self, name: &str, expected: &str, help: &str) -> Error {
         let found = match self.bytes(name) {
-            Ok((header, _)) => header.dtype,
+            Ok((header, _)) => name_of(&header.dtype),
             Err(error) => return error,
         };
         self.error(format!("{name}, dtype"), expected, found, help)
