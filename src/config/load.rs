@@ -4,6 +4,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::path::{Path, PathBuf};
 
 use super::classify;
+use super::stage3;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::reader::{Choice, Reader, quoted_names};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
@@ -12,7 +13,7 @@ use crate::data::synth::Preset;
 use crate::error::Result;
 
 const STAGE1: &str = "stage1";
-const STAGE2: &str = "stage2";
+pub(super) const STAGE2: &str = "stage2";
 
 /// Characters of a run's name; leaves room for the time in the name of its directory.
 pub(super) const LONGEST_NAME: usize = 100;
@@ -33,11 +34,17 @@ pub(super) enum Task {
     Stage2,
     Pipeline,
     Classify,
+    Stage3,
 }
 
 impl Choice for Task {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[(STAGE1, Task::Stage1), (STAGE2, Task::Stage2), ("pipeline", Task::Pipeline), ("classify", Task::Classify)];
+    const NAMES: &'static [(&'static str, Self)] = &[
+        (STAGE1, Task::Stage1),
+        (STAGE2, Task::Stage2),
+        ("stage3", Task::Stage3),
+        ("pipeline", Task::Pipeline),
+        ("classify", Task::Classify),
+    ];
 }
 
 impl RunConfig {
@@ -66,6 +73,7 @@ impl RunConfig {
             Task::Stage1 => stage1(&table, &file, Stage1Config::new("")).map(RunConfig::Stage1),
             Task::Stage2 => stage2(&table, &file, Stage2Config::new("")).map(RunConfig::Stage2),
             Task::Pipeline => pipeline(&table, path).map(RunConfig::Pipeline),
+            Task::Stage3 => stage3::read(&table, path).map(RunConfig::Stage3),
             Task::Classify => classify::read(&table, &file).map(RunConfig::Classify),
         }
     }
@@ -101,7 +109,7 @@ fn stage1(table: &Table, file: &str, default: Stage1Config) -> Result<Stage1Conf
 }
 
 /// Reads a Stage-2 document; keys that it lacks take their value from `default`.
-fn stage2(table: &Table, file: &str, default: Stage2Config) -> Result<Stage2Config> {
+pub(super) fn stage2(table: &Table, file: &str, default: Stage2Config) -> Result<Stage2Config> {
     let reader = Reader::new(table, file);
     reader.optional_choice::<Task>("task")?;
     let seed = reader.seed("seed", default.seed)?;
@@ -141,8 +149,8 @@ fn pipeline(table: &Table, path: &Path) -> Result<PipelineConfig> {
     reader.finish()?;
 
     let [first, second] = sections;
-    let first = StageTable::resolve(STAGE1, first?, path)?;
-    let second = StageTable::resolve(STAGE2, second?, path)?;
+    let first = StageTable::resolve(STAGE1, first?, path, PIPELINE_DECIDES)?;
+    let second = StageTable::resolve(STAGE2, second?, path, PIPELINE_DECIDES)?;
     let stage1 = {
         let default = Stage1Config::new(&data.path);
         let name = format!("{name}-{STAGE1}");
@@ -157,21 +165,22 @@ fn pipeline(table: &Table, path: &Path) -> Result<PipelineConfig> {
 }
 
 /// One stage of a pipeline: the file that `config` names with the section's own keys on top.
-struct StageTable {
-    table: Table,
-    file: String,
+pub(super) struct StageTable {
+    pub table: Table,
+    pub file: String,
 }
 
 impl StageTable {
-    fn resolve(stage: &str, section: Option<&Table>, pipeline: &Path) -> Result<Self> {
+    /// `decided` lists the keys that the file at `pipeline` decides.
+    pub fn resolve(stage: &str, section: Option<&Table>, pipeline: &Path, decided: &[(&str, &str)]) -> Result<Self> {
         let mut own = section.cloned().unwrap_or_default();
         let (mut table, file) = match own.remove("config") {
             Some(entry) => read_stage_file(stage, &entry, pipeline)?,
             None => (Table::default(), pipeline.display().to_string()),
         };
-        for (key, help) in PIPELINE_DECIDES {
+        for (key, help) in decided {
             if let Some(entry) = own.get(key) {
-                let expected = format!("`{key}` to be left to the pipeline");
+                let expected = format!("`{key}` to be left to the file that has this section");
                 return Err(entry.error(expected, *help));
             }
             table.remove(key);

@@ -24,6 +24,7 @@ mod load;
 mod reader;
 mod schema;
 mod sections;
+mod stage3;
 mod write;
 
 pub use classify::{
@@ -32,6 +33,10 @@ pub use classify::{
 };
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
+pub use stage3::{
+    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight, TreeMetric,
+    TreeModel, TreeObjective,
+};
 
 #[cfg(test)]
 mod tests;

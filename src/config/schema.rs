@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::classify::ClassifyConfig;
 use super::sections::*;
+use super::stage3::Stage3Config;
 
 /// One run of `graphsieve train`, chosen by the top-level key `task`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -21,6 +22,8 @@ pub enum RunConfig {
     Stage2(Stage2Config),
     /// `task = "pipeline"`: a synthetic marketplace, Stage 1 and Stage 2 in one go.
     Pipeline(PipelineConfig),
+    /// `task = "stage3"`: trees on features of nodes, of their surroundings and of both stages.
+    Stage3(Stage3Config),
     /// `task = "classify"`: one class for every node.
     Classify(ClassifyConfig),
 }
@@ -32,6 +35,7 @@ impl RunConfig {
             RunConfig::Stage1(config) => &config.name,
             RunConfig::Stage2(config) => &config.name,
             RunConfig::Pipeline(config) => &config.name,
+            RunConfig::Stage3(config) => &config.name,
             RunConfig::Classify(config) => &config.name,
         }
     }
@@ -42,6 +46,12 @@ impl RunConfig {
             RunConfig::Stage1(config) => config.name = name,
             RunConfig::Stage2(config) => config.name = name,
             RunConfig::Classify(config) => config.name = name,
+            RunConfig::Stage3(config) => {
+                if let Some(stage2) = &mut config.stage2 {
+                    stage2.name = format!("{name}-stage2");
+                }
+                config.name = name;
+            }
             RunConfig::Pipeline(config) => {
                 config.stage1.name = format!("{name}-stage1");
                 config.stage2.name = format!("{name}-stage2");
@@ -56,6 +66,7 @@ impl RunConfig {
             RunConfig::Stage1(config) => config.seed,
             RunConfig::Stage2(config) => config.seed,
             RunConfig::Pipeline(config) => config.seed,
+            RunConfig::Stage3(config) => config.seed,
             RunConfig::Classify(config) => config.seed,
         }
     }
@@ -66,6 +77,7 @@ impl RunConfig {
             RunConfig::Stage1(config) => &config.output,
             RunConfig::Stage2(config) => &config.output,
             RunConfig::Pipeline(config) => &config.output,
+            RunConfig::Stage3(config) => &config.output,
             RunConfig::Classify(config) => &config.output,
         }
     }

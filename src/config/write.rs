@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::schema::RunConfig;
 use crate::error::{Error, Result};
 
-/// Keys of a pipeline's stages that repeat what the pipeline says itself.
+/// Keys of a stage that repeat what the file around it says itself.
 const SHARED: [&str; 3] = ["name", "seed", "output"];
 
 impl RunConfig {
@@ -19,10 +19,14 @@ impl RunConfig {
     /// from a file.
     pub fn to_toml(&self) -> Result<String> {
         let mut table = Table::try_from(self).map_err(unwritable)?;
-        if let RunConfig::Pipeline(_) = self {
+        if let RunConfig::Pipeline(_) | RunConfig::Stage3(_) = self {
             for stage in ["stage1", "stage2"] {
                 if let Some(Value::Table(section)) = table.remove(stage) {
-                    table.insert(stage.to_string(), Value::Table(stage_section(section)));
+                    let mut section = stage_section(section);
+                    if let RunConfig::Stage3(_) = self {
+                        section.retain(|key, _| !key.starts_with("split."));
+                    }
+                    table.insert(stage.to_string(), Value::Table(section));
                 }
             }
         }

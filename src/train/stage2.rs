@@ -79,11 +79,25 @@ pub fn split_of(graph: &HeteroGraph, entries: &[(u32, u8)], split: &SplitConfig)
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
     let dataset = Dataset::open(&config.data.path)?;
-    let host = &dataset.graph;
     let labels = dataset.binary_labels(&config.data.path)?;
-    let split = split_of(host, &labels.entries, &config.split)?;
+    let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
+    run_on(config, &dataset, &split, options, device)
+}
+
+/// [`run`] on data that are read and labels that are divided already.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_on<B: GraphBackend>(
+    config: &Stage2Config,
+    dataset: &Dataset,
+    split: &Split,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Stage2Outcome> {
+    let host = &dataset.graph;
     let storage = dtype(config.train.precision);
-    let (x, input) = stage2_input::<Autodiff<B>>(&config.data, &dataset, None, storage, device)?;
+    let (x, input) = stage2_input::<Autodiff<B>>(&config.data, dataset, None, storage, device)?;
     let spec = AttentionSpec {
         streams: host.streams().into_iter().map(String::from).collect(),
         input,
@@ -174,13 +188,13 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: session.position.best_epoch,
-        evaluation: evaluate_split(&scores, host, &split)?,
-        baseline_auc: baseline(&dataset, &split)?,
+        evaluation: evaluate_split(&scores, host, split)?,
+        baseline_auc: baseline(dataset, split)?,
         seconds_per_epoch,
     };
     atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
-        plot(&session, &scores, &split, outcome.evaluation.threshold)?;
+        plot(&session, &scores, split, outcome.evaluation.threshold)?;
     }
     session.finish(&format!("best validation AUC {:.4}", session.position.best_metric));
     Ok(outcome)
