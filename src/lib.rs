@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`graph`] | typed graphs on the host and their files |
 //! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
+//! | [`features`] | neighbourhood features for models that see no graph |
 //! | [`metrics`] | ranking metrics, thresholds, reports |
 //! | [`config`] | typed TOML |
 //! | [`nn`] | graph layers as Burn modules |
@@ -24,6 +25,7 @@ pub mod cli;
 pub mod config;
 pub mod data;
 pub mod error;
+pub mod features;
 pub mod graph;
 pub mod metrics;
 pub mod models;
