@@ -87,11 +87,9 @@ impl Neighbourhood<'_> {
             for start in (0..dim).step_by(execution.columns) {
                 let width = execution.columns.min(dim - start);
                 let x = self.upload::<B>(start, width, execution.dtype, device);
-                self.blocks(index, &operator, x, &mut |block, at, values| {
-                    match self.first(index, block, at) {
-                        Some(first) => emit(first + start, width, read(values)?),
-                        None => Ok(()),
-                    }
+                self.blocks(index, &operator, x, &mut |block, at, values| match self.first(index, block, at) {
+                    Some(first) => emit(first + start, width, read(values)?),
+                    None => Ok(()),
                 })?;
             }
         }

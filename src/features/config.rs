@@ -70,14 +70,7 @@ impl Default for NeighbourhoodConfig {
 impl NeighbourhoodConfig {
     /// No block at all, to switch on what is wanted.
     pub fn none() -> Self {
-        Self {
-            raw: false,
-            mean: false,
-            difference: false,
-            wavelets: false,
-            log_degree: false,
-            ..Self::default()
-        }
+        Self { raw: false, mean: false, difference: false, wavelets: false, log_degree: false, ..Self::default() }
     }
 
     /// # Errors

@@ -45,8 +45,7 @@ impl<'a> Neighbourhood<'a> {
             });
         }
         let views = views(graph, config);
-        let mut plan =
-            Self { features, config: config.clone(), views, columns: Vec::new(), first: HashMap::new() };
+        let mut plan = Self { features, config: config.clone(), views, columns: Vec::new(), first: HashMap::new() };
         plan.lay_out();
         Ok(plan)
     }
@@ -81,8 +80,8 @@ impl<'a> Neighbourhood<'a> {
     }
 
     fn add(&mut self, view: usize, block: Block, at: usize, prefix: &str) {
-        let columns = (0..self.features.dim())
-            .map(|column| Column { name: format!("{prefix}x{column}"), block: block.clone() });
+        let columns =
+            (0..self.features.dim()).map(|column| Column { name: format!("{prefix}x{column}"), block: block.clone() });
         self.first.insert(Set { view, block: block.clone(), at }, self.columns.len());
         self.columns.extend(columns);
     }
