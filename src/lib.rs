@@ -15,6 +15,7 @@
 //! | [`models`] | the two models, graphs on the device, checkpoint files |
 //! | [`score`] | inference and evaluation |
 //! | [`train`] | the loops and what surrounds them |
+//! | [`trees`] | histogram trees on plain arrays: booster and forest |
 //! | [`bench`] | measurements against the memory bandwidth and against f64 |
 //! | [`backend`] | the device, chosen at run time |
 //! | [`cli`] | the commands |
@@ -32,5 +33,6 @@ pub mod models;
 pub mod nn;
 pub mod score;
 pub mod train;
+pub mod trees;
 
 pub use error::{Error, Result};
