@@ -8,12 +8,14 @@
 //! |---|---|
 //! | [`graph`] | typed graphs on the host and their files |
 //! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
+//! | [`features`] | neighbourhood features for models that see no graph |
 //! | [`metrics`] | ranking metrics, thresholds, reports |
 //! | [`config`] | typed TOML |
 //! | [`nn`] | graph layers as Burn modules |
 //! | [`models`] | the two models, graphs on the device, checkpoint files |
 //! | [`score`] | inference and evaluation |
 //! | [`train`] | the loops and what surrounds them |
+//! | [`trees`] | histogram trees on plain arrays: booster and forest |
 //! | [`bench`] | measurements against the memory bandwidth and against f64 |
 //! | [`backend`] | the device, chosen at run time |
 //! | [`cli`] | the commands |
@@ -24,11 +26,13 @@ pub mod cli;
 pub mod config;
 pub mod data;
 pub mod error;
+pub mod features;
 pub mod graph;
 pub mod metrics;
 pub mod models;
 pub mod nn;
 pub mod score;
 pub mod train;
+pub mod trees;
 
 pub use error::{Error, Result};

@@ -126,4 +126,12 @@ fn arguments_that_make_no_sense_are_refused() {
     let score = ["score", "--checkpoint", "c", "--data", "data", "--out"];
     sandbox.refuses([&score[..], &["scores.npy"]].concat(), 1, &["scores.npy: exists already", "--force"]);
     sandbox.refuses([&score[..], &["o.npy", "--embeddings", "o.npy"]].concat(), 2, &["another file than --out"]);
+    let gad = |more: &[&'static str]| [&["benchmark", "gad", "--data", "data"], more].concat();
+    sandbox.refuses(["benchmark", "gad"], 2, &["--data"]);
+    sandbox.refuses(gad(&["--protocol", "half"]), 2, &["full", "semi"]);
+    sandbox.refuses(gad(&["--models", "forest,tree"]), 2, &["tree", "booster-raw"]);
+    sandbox.refuses(gad(&["--models", "forest,forest"]), 2, &["--models: expected every model once"]);
+    sandbox.refuses(gad(&["--splits", "0"]), 2, &["--splits: expected at least 1"]);
+    sandbox.refuses(gad(&["--json", "scores.npy"]), 1, &["scores.npy: exists already", "--force"]);
+    sandbox.refuses(gad(&["--protocol", "semi"]), 1, &["labels of class", "examples in each of training"]);
 }

@@ -9,6 +9,7 @@ mod clock;
 mod copy;
 pub mod epochs;
 mod exact;
+pub mod gad;
 mod inputs;
 mod memory;
 mod messages;

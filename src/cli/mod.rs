@@ -3,6 +3,7 @@
 //! Results go to stdout, everything else to stderr.
 
 mod bench;
+mod benchmark;
 mod config;
 mod eval;
 mod info;
@@ -43,6 +44,7 @@ enum Command {
     Eval(eval::Arguments),
     Info(info::Arguments),
     Bench(bench::Arguments),
+    Benchmark(benchmark::Arguments),
     Config(config::Arguments),
 }
 
@@ -60,6 +62,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Eval(arguments) => eval::run(arguments),
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
+        Command::Benchmark(arguments) => benchmark::run(arguments, console),
         Command::Config(arguments) => config::run(arguments),
     }
 }

@@ -1,0 +1,98 @@
+//! `graphsieve benchmark`
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::builder::PossibleValue;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{Console, Format, check_new_file};
+use crate::backend::{self, with_backend};
+use crate::bench::gad::{self, GadOptions, Model, Protocol};
+use crate::error::Result;
+use crate::graph::atomic_write;
+
+/// Measure the quality of models by a public protocol
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    protocol: Benchmark,
+}
+
+#[derive(Debug, Subcommand)]
+enum Benchmark {
+    Gad(GadArguments),
+}
+
+/// Anomalous nodes by the protocol of GADBench: AUROC, AUPRC and Rec@K over ten splits, settings chosen on validation nodes
+#[derive(Debug, Args)]
+struct GadArguments {
+    /// Graph with features and labels 0 and 1: an .npz file or a data directory
+    #[arg(long, value_name = "GRAPH")]
+    data: PathBuf,
+
+    /// Share of labelled nodes
+    #[arg(long, value_enum, default_value_t = Protocol::Full)]
+    protocol: Protocol,
+
+    /// Models, separated by commas [default: all]
+    #[arg(long, value_enum, value_name = "MODEL", value_delimiter = ',')]
+    models: Vec<Model>,
+
+    /// Number of splits; that of the protocol is 10
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    splits: usize,
+
+    /// Write all figures of all splits to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Replace the file of --json where it exists
+    #[arg(long, requires = "json")]
+    force: bool,
+
+    /// Where to compute the features: auto, cpu, cuda, cuda:N or vulkan; trees are fitted by the processor
+    #[arg(long, default_value = "auto")]
+    device: String,
+
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+impl ValueEnum for Model {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Model::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
+}
+
+pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    let Benchmark::Gad(arguments) = arguments.protocol;
+    if let Some(path) = &arguments.json {
+        check_new_file(path, arguments.force)?;
+    }
+    let choice = backend::choose(&arguments.device)?;
+    let description = backend::description(&choice.device);
+    console.note(format_args!("device: {description}; {}", choice.reason));
+    let options = GadOptions {
+        data: arguments.data,
+        protocol: arguments.protocol,
+        models: if arguments.models.is_empty() { Model::ALL.to_vec() } else { arguments.models },
+        splits: arguments.splits,
+        description,
+    };
+    let note = |text: &str| console.note(text);
+    let mode = console.progress();
+    let report = with_backend!(choice.device, |B, d| gad::run::<B>(&options, &d, mode, &note))?;
+    if let Some(path) = &arguments.json {
+        atomic_write(path, |file| {
+            serde_json::to_writer_pretty(&mut *file, &report)?;
+            file.write_all(b"\n")
+        })?;
+    }
+    arguments.format.print(&report)
+}

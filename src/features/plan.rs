@@ -1,0 +1,103 @@
+//! What is computed, before anything is: graphs and columns.
+
+use std::collections::HashMap;
+
+use super::columns::{Block, Column};
+use super::config::NeighbourhoodConfig;
+use super::view::{View, views};
+use crate::error::{Error, Result};
+use crate::graph::{Features, HeteroGraph};
+
+/// Neighbourhood columns of a graph: which there are, and, on a device, their values.
+///
+/// Values come piece by piece ([`stream`](Self::stream)), so that millions of nodes need no more memory than a few
+/// matrices of [`Execution::columns`](super::Execution::columns) columns, or all at once ([`table`](Self::table)).
+pub struct Neighbourhood<'a> {
+    pub(super) features: &'a Features,
+    pub(super) config: NeighbourhoodConfig,
+    pub(super) views: Vec<View>,
+    columns: Vec<Column>,
+    /// First column of every set of as many columns as there are features, or of one for a degree.
+    first: HashMap<Set, usize>,
+}
+
+/// A set of columns: a block of a view at a distance (`mean`, `max`, `sum`) or of a filter (`wavelets`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Set {
+    pub view: usize,
+    pub block: Block,
+    pub at: usize,
+}
+
+impl<'a> Neighbourhood<'a> {
+    /// Builds the graphs that `config` asks for and lays out the columns.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a setting out of range; [`Error::Data`] when the features are not one row per node.
+    pub fn new(graph: &HeteroGraph, features: &'a Features, config: &NeighbourhoodConfig) -> Result<Self> {
+        config.check()?;
+        if features.num_rows() != graph.num_nodes() {
+            return Err(Error::Data {
+                what: "features".into(),
+                expected: format!("{} rows, one per node", graph.num_nodes()),
+                found: features.num_rows().to_string(),
+                help: "give the features of this graph".into(),
+            });
+        }
+        let views = views(graph, config);
+        let mut plan = Self { features, config: config.clone(), views, columns: Vec::new(), first: HashMap::new() };
+        plan.lay_out();
+        Ok(plan)
+    }
+
+    fn lay_out(&mut self) {
+        let config = self.config.clone();
+        if config.raw {
+            self.add(0, Block::Raw, 0, "");
+        }
+        let prefixes: Vec<(usize, String)> =
+            self.views.iter().enumerate().filter(|(_, v)| v.in_blocks).map(|(at, v)| (at, v.prefix.clone())).collect();
+        for (view, prefix) in prefixes {
+            for (wanted, block) in [(config.mean, Block::Mean), (config.max, Block::Max), (config.sum, Block::Sum)] {
+                for hop in (1..=config.hops).filter(|_| wanted) {
+                    self.add(view, block.clone(), hop, &format!("{prefix}{block}{hop}."));
+                }
+            }
+            if config.difference {
+                self.add(view, Block::Difference, 0, &format!("{prefix}difference."));
+            }
+            for filter in (0..=config.wavelet_order).filter(|_| config.wavelets) {
+                self.add(view, Block::Wavelets, filter, &format!("{prefix}wavelet{filter}."));
+            }
+        }
+        if config.log_degree {
+            for view in 0..self.views.len() {
+                let name = self.views[view].degree.clone();
+                self.first.insert(Set { view, block: Block::Degree, at: 0 }, self.columns.len());
+                self.columns.push(Column { name, block: Block::Degree });
+            }
+        }
+    }
+
+    fn add(&mut self, view: usize, block: Block, at: usize, prefix: &str) {
+        let columns =
+            (0..self.features.dim()).map(|column| Column { name: format!("{prefix}x{column}"), block: block.clone() });
+        self.first.insert(Set { view, block: block.clone(), at }, self.columns.len());
+        self.columns.extend(columns);
+    }
+
+    /// Names and blocks of all columns, in order.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Number of rows: nodes of all types.
+    pub fn num_nodes(&self) -> usize {
+        self.features.num_rows()
+    }
+
+    /// The first column of a set, unless it is left out.
+    pub(super) fn first(&self, view: usize, block: Block, at: usize) -> Option<usize> {
+        self.first.get(&Set { view, block, at }).copied()
+    }
+}

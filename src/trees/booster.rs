@@ -1,0 +1,352 @@
+//! Gradient boosting.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::counter;
+use super::dataset::Dataset;
+use super::fixed_point::Gradients;
+use super::grow::{Grown, grow};
+use super::grow_rule::GrowRule;
+use super::matrix::Matrix;
+use super::objective::{ClassWeight, Objective, check_weights};
+use super::refuse;
+use super::tree::Tree;
+use crate::error::{Error, Result};
+
+/// Rows that a prediction task takes at a time: every tree is read once per block.
+const BLOCK: usize = 512;
+
+/// Settings of a booster.
+#[derive(Clone, Debug)]
+pub struct BoosterParams {
+    /// Loss. Default logistic without class weight.
+    pub objective: Objective,
+    /// Most trees. Default 100.
+    pub rounds: usize,
+    /// Factor on every tree, in (0, 1]. Default 0.1.
+    pub learning_rate: f64,
+    /// How a tree grows.
+    pub grow: GrowRule,
+    /// Rows that a tree sees. Default all.
+    pub bagging: Bagging,
+    /// Seed of every draw. Default 0.
+    pub seed: u64,
+}
+
+impl Default for BoosterParams {
+    fn default() -> Self {
+        BoosterParams {
+            objective: Objective::Binary { weight: ClassWeight::None },
+            rounds: 100,
+            learning_rate: 0.1,
+            grow: GrowRule::default(),
+            bagging: Bagging::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// Which rows a tree sees: each row is drawn on its own, without replacement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bagging {
+    /// Share of the negative rows (of all rows for [`Objective::Squared`]), in (0, 1]. Default 1.
+    pub negative: f64,
+    /// Share of the positive rows, in (0, 1]. Default 1.
+    pub positive: f64,
+    /// Rounds for which a bag is kept, at least 1. Default 1.
+    pub every: usize,
+}
+
+impl Default for Bagging {
+    fn default() -> Self {
+        Bagging { negative: 1.0, positive: 1.0, every: 1 }
+    }
+}
+
+impl Bagging {
+    /// The same share of both classes, drawn anew for every tree.
+    pub fn share(share: f64) -> Self {
+        Bagging { negative: share, positive: share, every: 1 }
+    }
+
+    fn all(&self) -> bool {
+        self.negative >= 1.0 && self.positive >= 1.0
+    }
+}
+
+/// What is fitted: labels, and optionally weights and held-out rows.
+#[derive(Clone, Copy)]
+pub struct Fit<'a> {
+    /// One label per row: 0 or 1, or any number for [`Objective::Squared`].
+    pub labels: &'a [f32],
+    /// One weight per row, at least 0. A weight of 2 is a row that is there twice.
+    pub weights: Option<&'a [f32]>,
+    /// Rows that decide when to stop.
+    pub validation: Option<Validation<'a>>,
+}
+
+impl<'a> Fit<'a> {
+    /// Labels alone.
+    pub fn labels(labels: &'a [f32]) -> Self {
+        Fit { labels, weights: None, validation: None }
+    }
+}
+
+/// Held-out rows and what is measured on them.
+#[derive(Clone, Copy)]
+pub struct Validation<'a> {
+    /// Their features.
+    pub x: Matrix<'a>,
+    /// Their labels.
+    pub labels: &'a [f32],
+    /// metric(scores, labels); scores are probabilities, or margins for [`Objective::Squared`].
+    pub metric: &'a (dyn Fn(&[f64], &[f32]) -> f64 + Sync),
+    /// When to stop.
+    pub stop: EarlyStop,
+}
+
+/// When the booster stops.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlyStop {
+    /// Rounds without a better metric before it stops.
+    pub patience: usize,
+    /// True when a larger metric is better.
+    pub larger_is_better: bool,
+}
+
+/// A boosted sum of trees.
+///
+/// # Example
+/// ```
+/// use graphsieve::trees::{BinRule, Booster, BoosterParams, Dataset, Fit, Matrix};
+/// let values: Vec<f32> = (0..200).map(|i| i as f32).collect();
+/// let labels: Vec<f32> = (0..200).map(|i| (i >= 100) as u8 as f32).collect();
+/// let x = Matrix::f32(&values, 1).unwrap();
+/// let data = Dataset::new(&x, &BinRule::default()).unwrap();
+/// let booster = Booster::fit(&data, Fit::labels(&labels), &BoosterParams::default()).unwrap();
+/// let score = booster.predict(&x).unwrap();
+/// assert!(score[0] < 0.01 && score[199] > 0.99);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Booster {
+    /// Loss it was fitted to.
+    pub objective: Objective,
+    /// Margin before the first tree.
+    pub start: f64,
+    /// Trees, learning rate included.
+    pub trees: Vec<Tree>,
+    /// Number of features.
+    pub features: usize,
+    /// Smallest and largest sampled value per feature, or its categories, as LightGBM's text writes them.
+    pub feature_infos: Vec<String>,
+    /// Metric on the held-out rows after each round, for as long as there were any.
+    pub history: Vec<f64>,
+}
+
+impl Booster {
+    /// Fits a booster.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a setting out of range, [`Error::Data`] for labels or weights that do not fit the data,
+    /// [`Error::NonFinite`] for a gradient or metric that is not a finite number.
+    pub fn fit(data: &Dataset, fit: Fit, params: &BoosterParams) -> Result<Self> {
+        check(data, &fit, params)?;
+        let class = match params.objective {
+            Objective::Binary { weight } => weight.resolve(fit.labels, fit.weights),
+            _ => (1.0, 1.0),
+        };
+        let weight = |row: usize| {
+            let of_class = if fit.labels[row] > 0.5 { class.1 } else { class.0 };
+            fit.weights.map_or(of_class, |w| w[row] as f64 * of_class)
+        };
+        let start = params.objective.start(fit.labels, weight);
+        let mut booster = Booster {
+            objective: params.objective,
+            start,
+            trees: Vec::new(),
+            features: data.features(),
+            feature_infos: super::lightgbm_write::feature_infos(data),
+            history: Vec::new(),
+        };
+        let mut margins = vec![start; data.rows()];
+        let mut held_out = fit.validation.map(|v| Watch::new(v, start));
+        for round in 0..params.rounds {
+            let pairs: Vec<(f64, f64)> = margins
+                .par_iter()
+                .with_min_len(1 << 12)
+                .enumerate()
+                .map(|(row, &margin)| {
+                    let (g, h) = params.objective.derivatives(margin, fit.labels[row] as f64);
+                    let w = weight(row);
+                    (g * w, h * w)
+                })
+                .collect();
+            let gradients = Gradients::new(&pairs, round)?;
+            drop(pairs);
+            let rows = bag(params, fit.labels, fit.weights, round);
+            let seen_all = rows.len() == data.rows();
+            let mut grown = grow(data, &gradients, rows, &params.grow, params.seed, round as u64);
+            grown.tree.shrink(params.learning_rate);
+            if grown.tree.nodes.is_empty() && params.bagging.all() && params.grow.feature_fraction >= 1.0 {
+                // Nothing can be split any more, and the next round would find the same.
+                break;
+            }
+            add(&mut margins, data, &grown, seen_all);
+            booster.trees.push(grown.tree);
+            if let Some(watch) = &mut held_out {
+                let tree = booster.trees.last().expect("just pushed");
+                let value = watch.after(tree, params.objective, round)?;
+                booster.history.push(value);
+                if watch.stops(round) {
+                    break;
+                }
+            }
+        }
+        if let Some(watch) = held_out {
+            booster.trees.truncate(watch.best_round.map_or(0, |round| round + 1));
+        }
+        Ok(booster)
+    }
+
+    /// The margin of `row` of `x`: log-odds, or the value for [`Objective::Squared`].
+    pub fn margin(&self, x: &Matrix, row: usize) -> f64 {
+        self.trees.iter().fold(self.start, |margin, tree| margin + tree.predict(x, row))
+    }
+
+    /// The margins of all rows, in parallel; the same as row by row.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when the number of columns differs.
+    pub fn margins(&self, x: &Matrix) -> Result<Vec<f64>> {
+        check_columns(x, self.features)?;
+        let mut margins = vec![self.start; x.rows()];
+        margins.par_chunks_mut(BLOCK).enumerate().for_each(|(block, margins)| {
+            for tree in &self.trees {
+                for (at, margin) in margins.iter_mut().enumerate() {
+                    *margin += tree.predict(x, block * BLOCK + at);
+                }
+            }
+        });
+        Ok(margins)
+    }
+
+    /// Scores in [0, 1] (values for [`Objective::Squared`]) of all rows.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when the number of columns differs.
+    pub fn predict(&self, x: &Matrix) -> Result<Vec<f64>> {
+        let mut scores = self.margins(x)?;
+        scores.iter_mut().for_each(|score| *score = self.objective.output(*score));
+        Ok(scores)
+    }
+}
+
+pub(crate) fn check_columns(x: &Matrix, features: usize) -> Result<()> {
+    if x.cols() != features {
+        return Err(refuse::data(
+            "feature columns",
+            features,
+            x.cols(),
+            "give the features that the model was fitted on",
+        ));
+    }
+    Ok(())
+}
+
+fn check(data: &Dataset, fit: &Fit, params: &BoosterParams) -> Result<()> {
+    if fit.labels.len() != data.rows() {
+        return Err(refuse::data("labels", format!("{} values", data.rows()), fit.labels.len(), "give one per row"));
+    }
+    params.objective.check(fit.labels)?;
+    check_weights(fit.weights, data.rows())?;
+    params.grow.check(data.features())?;
+    let rate = params.learning_rate;
+    if !(rate > 0.0 && rate <= 1.0) {
+        return Err(refuse::setting("learning_rate", "a number in (0, 1]", rate, "0.1 is the usual choice"));
+    }
+    let bagging = params.bagging;
+    for (key, share) in [("bagging.negative", bagging.negative), ("bagging.positive", bagging.positive)] {
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(refuse::setting(key, "a number in (0, 1]", share, "1 uses every row"));
+        }
+    }
+    if bagging.every == 0 {
+        return Err(refuse::setting("bagging.every", "at least 1", 0, "1 draws a bag for every tree"));
+    }
+    if let Some(v) = &fit.validation {
+        check_columns(&v.x, data.features())?;
+        if v.labels.len() != v.x.rows() || v.labels.is_empty() {
+            let expected = format!("{} values, at least one", v.x.rows());
+            return Err(refuse::data("validation labels", expected, v.labels.len(), "give one per held-out row"));
+        }
+    }
+    Ok(())
+}
+
+/// Rows of this round's bag, ascending; rows of weight 0 are in none.
+fn bag(params: &BoosterParams, labels: &[f32], weights: Option<&[f32]>, round: usize) -> Vec<u32> {
+    let bagging = params.bagging;
+    if bagging.all() && weights.is_none() {
+        return (0..labels.len() as u32).collect();
+    }
+    let words = (round / bagging.every) as u64;
+    let share = |row: usize| {
+        if params.objective.is_binary() && labels[row] > 0.5 { bagging.positive } else { bagging.negative }
+    };
+    let drawn = |row: usize| bagging.all() || counter::uniform(params.seed, &[3, words, row as u64]) < share(row);
+    let rows = (0..labels.len()).filter(|&row| weights.is_none_or(|w| w[row] > 0.0));
+    rows.filter(|&row| drawn(row)).map(|row| row as u32).collect()
+}
+
+/// Adds a new tree to the training margins.
+fn add(margins: &mut [f64], data: &Dataset, grown: &Grown, seen_all: bool) {
+    if seen_all {
+        for (leaf, span) in grown.tree.leaves.iter().zip(&grown.spans) {
+            grown.rows[span.clone()].iter().for_each(|&row| margins[row as usize] += leaf.value);
+        }
+    } else {
+        margins
+            .par_iter_mut()
+            .with_min_len(1 << 12)
+            .enumerate()
+            .for_each(|(row, margin)| *margin += grown.tree.leaves[grown.leaf_of(data, row)].value);
+    }
+}
+
+/// The held-out rows during a fit.
+struct Watch<'a> {
+    validation: Validation<'a>,
+    margins: Vec<f64>,
+    best: f64,
+    best_round: Option<usize>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(validation: Validation<'a>, start: f64) -> Self {
+        Watch { margins: vec![start; validation.x.rows()], validation, best: f64::NAN, best_round: None }
+    }
+
+    fn after(&mut self, tree: &Tree, objective: Objective, round: usize) -> Result<f64> {
+        let x = self.validation.x;
+        self.margins.par_iter_mut().with_min_len(BLOCK).enumerate().for_each(|(row, m)| *m += tree.predict(&x, row));
+        let scores: Vec<f64> = self.margins.iter().map(|&margin| objective.output(margin)).collect();
+        let value = (self.validation.metric)(&scores, self.validation.labels);
+        if !value.is_finite() {
+            let help = "the held-out rows need both classes for most metrics".into();
+            return Err(Error::NonFinite { term: "validation metric".into(), value, epoch: round, help });
+        }
+        let better = match self.validation.stop.larger_is_better {
+            true => value > self.best,
+            false => value < self.best,
+        };
+        if better || self.best_round.is_none() {
+            (self.best, self.best_round) = (value, Some(round));
+        }
+        Ok(value)
+    }
+
+    fn stops(&self, round: usize) -> bool {
+        self.best_round.is_some_and(|best| round - best >= self.validation.stop.patience)
+    }
+}

@@ -1,0 +1,168 @@
+//! Gradients in fixed point.
+//!
+//! A gradient g becomes the whole number round(g · 2^e), at most 2^30 in magnitude, with one e for all rows of a tree,
+//! and likewise for hessians. Sums are i64: up to 2^32 rows of 2^30 stay below 2^62, so nothing overflows, additions
+//! commute exactly, and the sums are the same for any thread count, row order or device. The rounding error of one row
+//! is at most 2^-31 of the largest gradient, below that of an f32. Counts are exact.
+
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+
+/// Magnitude bits of one row's fixed-point gradient.
+const ROW_BITS: i32 = 30;
+
+/// Sum over rows: fixed-point gradient and hessian, exact number of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Gradient, times 2^`Scale::grad_exp`.
+    pub grad: i64,
+    /// Hessian, times 2^`Scale::hess_exp`.
+    pub hess: i64,
+    /// Rows.
+    pub count: i64,
+}
+
+impl AddAssign for Sum {
+    #[inline]
+    fn add_assign(&mut self, other: Sum) {
+        self.grad += other.grad;
+        self.hess += other.hess;
+        self.count += other.count;
+    }
+}
+
+impl SubAssign for Sum {
+    #[inline]
+    fn sub_assign(&mut self, other: Sum) {
+        self.grad -= other.grad;
+        self.hess -= other.hess;
+        self.count -= other.count;
+    }
+}
+
+impl Add for Sum {
+    type Output = Sum;
+    #[inline]
+    fn add(mut self, other: Sum) -> Sum {
+        self += other;
+        self
+    }
+}
+
+impl Sub for Sum {
+    type Output = Sum;
+    #[inline]
+    fn sub(mut self, other: Sum) -> Sum {
+        self -= other;
+        self
+    }
+}
+
+impl std::iter::Sum for Sum {
+    fn sum<I: Iterator<Item = Sum>>(sums: I) -> Sum {
+        sums.fold(Sum::default(), Add::add)
+    }
+}
+
+/// Powers of two between real gradients and fixed point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    grad_exp: i32,
+    hess_exp: i32,
+    grad_unit: f64,
+    hess_unit: f64,
+}
+
+impl Scale {
+    /// The finest scale at which no row exceeds 2^30, from the largest magnitudes.
+    pub fn new(max_grad: f64, max_hess: f64) -> Self {
+        let (grad_exp, hess_exp) = (exponent(max_grad), exponent(max_hess));
+        Scale { grad_exp, hess_exp, grad_unit: power(-grad_exp), hess_unit: power(-hess_exp) }
+    }
+
+    /// The real gradient sum.
+    #[inline]
+    pub fn grad(&self, fixed: i64) -> f64 {
+        fixed as f64 * self.grad_unit
+    }
+
+    /// The real hessian sum.
+    #[inline]
+    pub fn hess(&self, fixed: i64) -> f64 {
+        fixed as f64 * self.hess_unit
+    }
+}
+
+/// e with max · 2^e in [2^29, 2^30); kept within what an f64 power of two can hold.
+fn exponent(max: f64) -> i32 {
+    if max == 0.0 {
+        return 0;
+    }
+    let floor_log2 = (((max.to_bits() >> 52) & 0x7ff) as i32) - 1023;
+    (ROW_BITS - 1 - floor_log2).clamp(-1000, 1000)
+}
+
+fn power(exp: i32) -> f64 {
+    f64::from_bits(((1023 + exp) as u64) << 52)
+}
+
+/// The gradients and hessians of one tree in fixed point, by row.
+#[derive(Clone, Debug)]
+pub struct Gradients {
+    /// (gradient, hessian) per row.
+    pub pairs: Vec<[i32; 2]>,
+    /// What one unit is worth.
+    pub scale: Scale,
+}
+
+impl Gradients {
+    /// Rounds (gradient, hessian) pairs to fixed point.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] when a value is NaN or infinite.
+    pub fn new(pairs: &[(f64, f64)], round: usize) -> Result<Self> {
+        // Without its sign a float orders as its bits do, and infinity and NaN come last.
+        let magnitude = |x: f64| x.to_bits() & (u64::MAX >> 1);
+        let (grad, hess) = pairs
+            .par_chunks(1 << 14)
+            .map(|part| part.iter().fold((0, 0), |(g, h), p| (magnitude(p.0).max(g), magnitude(p.1).max(h))))
+            .reduce(|| (0, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+        let (max_grad, max_hess) = (f64::from_bits(grad), f64::from_bits(hess));
+        if !(max_grad.is_finite() && max_hess.is_finite()) {
+            return Err(non_finite(pairs, round));
+        }
+        let scale = Scale::new(max_grad, max_hess);
+        let (by_grad, by_hess) = (power(scale.grad_exp), power(scale.hess_exp));
+        let fixed =
+            |p: &(f64, f64)| [(p.0 * by_grad).round_ties_even() as i32, (p.1 * by_hess).round_ties_even() as i32];
+        Ok(Gradients { pairs: pairs.par_iter().with_min_len(1 << 14).map(fixed).collect(), scale })
+    }
+
+    /// The sum over `rows`.
+    pub fn total(&self, rows: &[u32]) -> Sum {
+        rows.par_chunks(1 << 14)
+            .map(|part| {
+                part.iter()
+                    .map(|&row| {
+                        let [grad, hess] = self.pairs[row as usize];
+                        Sum { grad: grad as i64, hess: hess as i64, count: 1 }
+                    })
+                    .sum::<Sum>()
+            })
+            .sum()
+    }
+}
+
+fn non_finite(pairs: &[(f64, f64)], round: usize) -> Error {
+    let (row, pair) = pairs
+        .iter()
+        .enumerate()
+        .find(|(_, p)| !p.0.is_finite() || !p.1.is_finite())
+        .expect("called only when a value is not finite");
+    let (term, value) = if pair.0.is_finite() { ("hessian", pair.1) } else { ("gradient", pair.0) };
+    let help = "check the size of labels and weights, and lower the learning rate".into();
+    Error::NonFinite { term: format!("{term} of row {row}"), value, epoch: round, help }
+}
