@@ -250,17 +250,18 @@ fn fractions(given: &[f64]) -> Result<SplitFractions> {
     }
 }
 
-/// The split that a run of stage 2, of a pipeline or of a node classification used.
+/// The split that a run of stage 2 or 3, of a pipeline or of a node classification used.
 fn split_of_run(path: &Path) -> Result<SplitSource> {
     let run = RunDir::open(path)?;
     let SplitConfig { train, validation, test, seed } = match RunConfig::load(&run.config(), &[])? {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
+        RunConfig::Stage3(config) => config.split,
         RunConfig::Classify(config) => return Ok(SplitSource::Classes(config.split)),
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {
                 argument: format!("--run {}", path.display()),
-                expected: "a run that splits labels: stage 2, a pipeline or classify".into(),
+                expected: "a run that splits labels: stage 2, stage 3, a pipeline or classify".into(),
                 found: "a stage-1 run, which uses no labels".into(),
                 help: "give --seed and --fractions instead".into(),
             });

@@ -6,6 +6,7 @@ mod bench;
 mod benchmark;
 mod config;
 mod eval;
+mod explain;
 mod info;
 mod prepare;
 mod score;
@@ -42,6 +43,7 @@ enum Command {
     Train(train::Arguments),
     Score(score::Arguments),
     Eval(eval::Arguments),
+    Explain(explain::Arguments),
     Info(info::Arguments),
     Bench(bench::Arguments),
     Benchmark(benchmark::Arguments),
@@ -60,6 +62,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Train(arguments) => train::run(arguments, console),
         Command::Score(arguments) => score::run(arguments, console),
         Command::Eval(arguments) => eval::run(arguments),
+        Command::Explain(arguments) => explain::run(arguments, console),
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Benchmark(arguments) => benchmark::run(arguments, console),

@@ -4,11 +4,11 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::path::{Path, PathBuf};
 
 use super::classify;
-use super::stage3;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::reader::{Choice, Reader, quoted_names};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 use super::sections::*;
+use super::stage3;
 use crate::data::synth::Preset;
 use crate::error::Result;
 

@@ -34,8 +34,8 @@ pub use classify::{
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
 pub use stage3::{
-    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight, TreeMetric,
-    TreeModel, TreeObjective,
+    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,
+    TreeMetric, TreeModel, TreeObjective,
 };
 
 #[cfg(test)]

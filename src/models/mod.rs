@@ -11,6 +11,7 @@ pub mod node_classifier;
 pub mod node_input;
 pub mod parameters;
 pub mod reach;
+pub mod tree_ensemble;
 pub mod weights;
 
 pub use attention::{AttentionSpec, Pass, TripleStreamGat};

@@ -5,7 +5,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array1, Array2};
 use rayon::prelude::*;
 
-use super::{ScoreOptions, classes};
+use super::{ScoreOptions, classes, trees};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
@@ -14,6 +14,7 @@ use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::{Parameters, rows_to_host, to_host};
 use crate::models::reach::Reach;
+use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
@@ -59,6 +60,9 @@ pub struct Written {
 /// A checkpoint, data or input that cannot be read or do not fit each other, or an output that cannot be written.
 pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Written> {
     graphsieve_kernels::device::watch();
+    if let Some(file) = TreeCheckpoint::file_of(&options.checkpoint) {
+        return trees::run::<B>(options, &file, device);
+    }
     let (weights, file) = Weights::read(&options.checkpoint)?;
     let spec = match &weights.spec {
         ModelSpec::Attention(spec) => spec,
@@ -86,7 +90,7 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Resul
 }
 
 /// The model's shape with the streams in the graph's order.
-fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &std::path::Path) -> Result<AttentionSpec> {
+pub(super) fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &std::path::Path) -> Result<AttentionSpec> {
     let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
     let same = streams.len() == spec.streams.len() && streams.iter().all(|s| spec.streams.contains(s));
     if !same {

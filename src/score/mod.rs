@@ -2,7 +2,9 @@
 
 pub mod classes;
 pub mod evaluate;
+pub mod explain;
 mod inference;
+pub mod trees;
 
 pub use inference::{Scored, Written, attention_scores, run, stage2_input};
 

@@ -1,4 +1,4 @@
-//! Training: the loops of both stages and of node classification, run directories, checkpoints, progress.
+//! Training: the loops of the stages and of node classification, run directories, checkpoints, progress.
 
 pub mod classify;
 pub mod early_stopping;
@@ -13,6 +13,7 @@ pub mod run_dir;
 mod session;
 pub mod stage1;
 pub mod stage2;
+pub mod stage3;
 
 use std::fmt;
 use std::fs;
@@ -29,12 +30,14 @@ pub use classify::ClassifyOutcome;
 pub use session::RunOptions;
 pub use stage1::Stage1Outcome;
 pub use stage2::Stage2Outcome;
+pub use stage3::Stage3Outcome;
 
 /// What a run leaves, for the closing message.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub stage1: Option<Stage1Outcome>,
     pub stage2: Option<Stage2Outcome>,
+    pub stage3: Option<Stage3Outcome>,
     pub classify: Option<ClassifyOutcome>,
 }
 
@@ -45,7 +48,7 @@ impl Outcome {
     /// When a run directory cannot be read.
     pub fn files(&self) -> Result<String> {
         let runs = self.stage1.iter().map(|s| &s.run).chain(self.stage2.iter().map(|s| &s.run));
-        let runs = runs.chain(self.classify.iter().map(|s| &s.run));
+        let runs = runs.chain(self.stage3.iter().map(|s| &s.run)).chain(self.classify.iter().map(|s| &s.run));
         let summaries: Result<Vec<String>> = runs.map(|run| RunDir::open(run)?.summary()).collect();
         Ok(summaries?.join("\n"))
     }
@@ -64,6 +67,9 @@ impl fmt::Display for Outcome {
         }
         if let Some(stage2) = &self.stage2 {
             write!(f, "Stage 2: {stage2}")?;
+        }
+        if let Some(stage3) = &self.stage3 {
+            write!(f, "Stage 3: {stage3}")?;
         }
         match &self.classify {
             Some(classify) => write!(f, "classify: {classify}"),
@@ -94,6 +100,10 @@ pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B:
             let stage2 = stage2::run::<B>(&config, options, device)?;
             Ok(Outcome { stage2: Some(stage2), ..Outcome::default() })
         }
+        RunConfig::Stage3(config) => {
+            let stage3 = stage3::run::<B>(&config, options, device)?;
+            Ok(Outcome { stage3: Some(stage3), ..Outcome::default() })
+        }
         RunConfig::Classify(config) => {
             let classify = classify::run::<B>(&config, options, device)?;
             Ok(Outcome { classify: Some(classify), ..Outcome::default() })
@@ -106,7 +116,7 @@ pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B:
                 second.data.embeddings = Some(stage1.run.clone());
             }
             let stage2 = stage2::run::<B>(&second, options, device)?;
-            Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), classify: None })
+            Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), ..Outcome::default() })
         }
     }
 }

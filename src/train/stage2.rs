@@ -23,7 +23,7 @@ use crate::data::split::{Split, SplitFractions};
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
-use crate::metrics::{Ranking, roc_auc};
+use crate::metrics::roc_auc;
 use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{Parameters, to_host};
@@ -81,7 +81,7 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let dataset = Dataset::open(&config.data.path)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
-    run_on(config, &dataset, &split, options, device)
+    run_on::<B>(config, &dataset, &split, options, device)
 }
 
 /// [`run`] on data that are read and labels that are divided already.
@@ -332,7 +332,7 @@ fn part_auc(scores: &[f32], part: &[(u32, u8)]) -> Result<f64> {
 const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 
 /// Test ROC-AUC of a logistic regression on the raw features.
-fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
+pub(super) fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
     let Some(features) = &dataset.features else { return Ok(None) };
     let rows = |part: &[(u32, u8)]| {
         let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).collect();
@@ -365,23 +365,5 @@ fn plot(session: &Session, scores: &[f32], split: &Split, threshold: f64) -> Res
     let file = |name: &str| session.run.output(name);
     plots::training_curves(&file("training.svg"), "Stage 2: graph attention", &losses, &metrics)?;
 
-    let (values, labels): (Vec<f32>, Vec<u8>) =
-        split.test.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
-    let ranking = Ranking::new(&values, &labels)?;
-    if let (Some(points), Some(auc)) = (ranking.roc_curve(), ranking.roc_auc()) {
-        let points: Vec<_> = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate)).collect();
-        plots::roc_curve(&file("roc.svg"), "Stage 2: test labels", &points, auc)?;
-    }
-    if let (Some(points), Some(average)) = (ranking.pr_curve(), ranking.average_precision()) {
-        let points: Vec<_> = points.iter().map(|p| (p.recall, p.precision)).collect();
-        let prevalence = ranking.positives() as f64 / values.len() as f64;
-        plots::precision_recall_curve(
-            &file("precision_recall.svg"),
-            "Stage 2: test labels",
-            &points,
-            average,
-            prevalence,
-        )?;
-    }
-    plots::score_histogram(&file("scores.svg"), "Stage 2: test labels", &values, &labels, Some(threshold))
+    plots::held_out(file, "Stage 2: test labels", scores, &split.test, threshold)
 }

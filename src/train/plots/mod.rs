@@ -5,15 +5,17 @@
 
 mod canvas;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 
 use self::canvas::{
-    Axis, Canvas, Drawn, HEIGHT, PALETTE, Plot, SQUARE, WIDTH, axes, curve, decimals, draw, is_drawable, legend,
+    Axis, Canvas, Drawn, HEIGHT, PALETTE, Plot, SQUARE, WIDTH, axes, bars, curve, decimals, draw, is_drawable, legend,
     padded, reference, sample, two_digits, whole,
 };
 use crate::error::Result;
+use crate::metrics::Ranking;
+use crate::score::explain::Explanation;
 
 /// A named curve.
 #[derive(Debug, Clone, Copy)]
@@ -177,6 +179,50 @@ fn curves_of<'a, 'b: 'a>(
 
 fn drawable<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> impl Iterator<Item = &'a (f64, f64)> {
     points.filter(|point| is_drawable(point.0) && is_drawable(point.1))
+}
+
+/// What blocks, columns and neighbours add to the score of one node, as bars from zero.
+///
+/// # Errors
+/// [`Error::Io`](crate::error::Error::Io) when the file cannot be written.
+pub fn explanation(path: &Path, of: &Explanation) -> Result<()> {
+    const EACH: usize = 8;
+    let blocks = of.blocks.iter().map(|part| (part.block.clone(), part.contribution));
+    let columns = of.columns.iter().map(|part| (format!("{} = {:.3}", part.column, part.value), part.contribution));
+    let neighbours = of.neighbours.iter().map(|part| (part.name.clone(), part.contribution));
+    let groups: Vec<(&str, Vec<(String, f64)>)> = [
+        ("blocks of columns", blocks.take(EACH).collect()),
+        ("columns", columns.take(EACH).collect()),
+        ("neighbours", neighbours.take(EACH).collect::<Vec<_>>()),
+    ]
+    .into_iter()
+    .filter(|(_, bars): &(&str, Vec<(String, f64)>)| !bars.is_empty())
+    .collect();
+    let title = format!("{}: score {:.3}; what adds to its {} of {:+.3}", of.name, of.score, of.unit, of.sum);
+    bars(path, &title, &groups)
+}
+
+/// `roc.svg`, `precision_recall.svg` and `scores.svg` of held-out labels `(node, label)`; curves need both classes.
+pub fn held_out(
+    file: impl Fn(&str) -> PathBuf,
+    title: &str,
+    scores: &[f32],
+    labels: &[(u32, u8)],
+    threshold: f64,
+) -> Result<()> {
+    let (values, labels): (Vec<f32>, Vec<u8>) =
+        labels.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+    let ranking = Ranking::new(&values, &labels)?;
+    if let (Some(points), Some(auc)) = (ranking.roc_curve(), ranking.roc_auc()) {
+        let points: Vec<_> = points.iter().map(|p| (p.false_positive_rate, p.true_positive_rate)).collect();
+        roc_curve(&file("roc.svg"), title, &points, auc)?;
+    }
+    if let (Some(points), Some(average)) = (ranking.pr_curve(), ranking.average_precision()) {
+        let points: Vec<_> = points.iter().map(|p| (p.recall, p.precision)).collect();
+        let prevalence = ranking.positives() as f64 / values.len() as f64;
+        precision_recall_curve(&file("precision_recall.svg"), title, &points, average, prevalence)?;
+    }
+    score_histogram(&file("scores.svg"), title, &values, &labels, Some(threshold))
 }
 
 #[cfg(test)]

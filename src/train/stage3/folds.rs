@@ -1,0 +1,122 @@
+//! Stage 2 out of fold: no training node is scored by a model that has seen its label.
+//!
+//! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the other
+//! parts; all other nodes, validation and test among them, get the mean of these models.
+
+use std::path::PathBuf;
+
+use graphsieve_kernels::GraphBackend;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::super::progress::{Mode, Progress};
+use super::super::run_dir::RunDir;
+use super::super::session::RunOptions;
+use super::super::stage2;
+use crate::config::Stage2Config;
+use crate::data::split::Split;
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, read_embeddings};
+use crate::score::evaluate::read_scores;
+use crate::score::trees::Stage2Output;
+
+/// What the models of all folds leave.
+pub(super) struct OutOfFoldOutput {
+    /// Their runs, relative to the run of Stage 3.
+    pub runs: Vec<PathBuf>,
+    pub output: Stage2Output,
+}
+
+/// Trains the models one after the other.
+#[expect(clippy::too_many_arguments, reason = "what a training needs, once")]
+pub(super) fn run<B: GraphBackend>(
+    config: &Stage2Config,
+    count: usize,
+    dataset: &Dataset,
+    split: &Split,
+    run: &RunDir,
+    options: &RunOptions,
+    device: &B::Device,
+    progress: &Progress,
+) -> Result<OutOfFoldOutput> {
+    let parts = parts(&split.train, count, config.seed)?;
+    let options = RunOptions { resume: None, progress: Mode::Quiet, ..options.clone() };
+    let (mut runs, mut outputs) = (Vec::new(), Vec::new());
+    for (k, held_out) in parts.iter().enumerate() {
+        let others = split.train.iter().filter(|entry| held_out.binary_search(entry).is_err()).copied().collect();
+        let fold = Split { train: others, validation: split.validation.clone(), test: held_out.clone() };
+        let mut config = config.clone();
+        config.name = format!("fold-{k}");
+        config.output.dir = run.path().join("folds");
+        let outcome = stage2::run_on::<B>(&config, dataset, &fold, &options, device)?;
+        let nodes = dataset.graph.num_nodes();
+        outputs.push(Stage2Output {
+            scores: read_scores(&outcome.run.join("anomaly_scores_stage2.npy"), nodes)?,
+            embeddings: read_embeddings(&outcome.run.join("Z_stage2.npy"), Some(nodes))?,
+        });
+        let auc = outcome.evaluation.test.overall.roc_auc.unwrap_or(f64::NAN);
+        progress.update(k as u64 + 1, &format!("stage 2, fold {} of {count}: ROC-AUC {auc:.4} held out", k + 1));
+        let relative = outcome.run.strip_prefix(run.path()).map(PathBuf::from);
+        runs.push(relative.unwrap_or_else(|_| unreachable!("folds lie in the run directory")));
+    }
+    let mut output = Stage2Output::mean(&outputs);
+    for (held_out, fold) in parts.iter().zip(&outputs) {
+        for &(node, _) in held_out {
+            let node = node as usize;
+            output.scores[node] = fold.scores[node];
+            output.embeddings.row_mut(node).assign(&fold.embeddings.row(node));
+        }
+    }
+    Ok(OutOfFoldOutput { runs, output })
+}
+
+/// Stratified parts of labels, each in ascending order.
+fn parts(labels: &[(u32, u8)], count: usize, seed: u64) -> Result<Vec<Vec<(u32, u8)>>> {
+    let mut parts = vec![Vec::new(); count];
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for class in 0..2 {
+        let mut nodes: Vec<(u32, u8)> = labels.iter().filter(|(_, label)| *label == class).copied().collect();
+        if nodes.len() < count {
+            let name = if class == 1 { "anomalous" } else { "normal" };
+            return Err(Error::Data {
+                what: "training labels".into(),
+                expected: format!("at least {count} {name} nodes, one for each of features.stage2_folds = {count}"),
+                found: nodes.len().to_string(),
+                help: "lower features.stage2_folds, or leave stage2_score and stage2_embedding out".into(),
+            });
+        }
+        nodes.sort_unstable();
+        nodes.shuffle(&mut rng);
+        nodes.into_iter().enumerate().for_each(|(k, node)| parts[k % count].push(node));
+    }
+    parts.iter_mut().for_each(|part| part.sort_unstable());
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_label_is_held_out_once_and_every_part_has_both_classes() {
+        let labels: Vec<(u32, u8)> = (0..43).map(|node| (node * 3, u8::from(node % 5 == 0))).collect();
+        let parts = parts(&labels, 4, 7).unwrap();
+        let mut all: Vec<(u32, u8)> = parts.concat();
+        all.sort_unstable();
+        assert_eq!(all, labels);
+        for part in &parts {
+            let positives = part.iter().filter(|(_, label)| *label == 1).count();
+            assert!((2..=3).contains(&positives) && (10..=11).contains(&part.len()), "{part:?}");
+            assert!(part.is_sorted());
+        }
+        assert_ne!(parts, super::parts(&labels, 4, 8).unwrap());
+    }
+
+    #[test]
+    fn more_folds_than_nodes_of_a_class_are_refused() {
+        let labels: Vec<(u32, u8)> = (0..20).map(|node| (node, u8::from(node < 3))).collect();
+        let error = parts(&labels, 5, 0).unwrap_err().to_string();
+        assert!(error.contains("at least 5 anomalous nodes") && error.contains("found 3"), "{error}");
+    }
+}

@@ -1,0 +1,294 @@
+//! Stage 3: trees on features of nodes, of their surroundings and of both stages before.
+
+mod folds;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use graphsieve_kernels::GraphBackend;
+use ndarray::Array1;
+use serde::Serialize;
+
+use super::plots;
+use super::progress::{Progress, Unit};
+use super::run_dir::{Meta, RunDir};
+use super::session::RunOptions;
+use super::stage2::{baseline, split_of};
+use crate::config::{
+    BoosterConfig, ForestConfig, RunConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeMetric, TreeModel,
+    TreeObjective,
+};
+use crate::data::split::Split;
+use crate::error::{Error, Result};
+use crate::features::FeatureTable;
+use crate::graph::formats::atomic_write;
+use crate::graph::{Dataset, write_npy_f32};
+use crate::metrics::{Ranking, roc_auc};
+use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
+use crate::score::evaluate::{Evaluation, evaluate_split};
+use crate::score::trees::{append_stage1, append_stage2, neighbourhood_table};
+use crate::trees::{
+    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, EarlyStop, Fit, Forest, ForestParams,
+    GrowRule, Importance, Matrix, Objective, SplitRule, Validation,
+};
+
+/// What a finished Stage 3 leaves.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stage3Outcome {
+    pub run: PathBuf,
+    /// Trees that are kept.
+    pub trees: usize,
+    /// Columns that they could choose from.
+    pub columns: usize,
+    /// On the validation and the test part.
+    pub evaluation: Evaluation,
+    /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
+    pub baseline_auc: Option<f64>,
+    /// Share of every block in the gain of all splits.
+    pub blocks: Vec<BlockShare>,
+}
+
+/// How much the splits on the columns of one block brought.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlockShare {
+    pub block: String,
+    pub columns: usize,
+    /// Of the gain of all splits, in [0, 1].
+    pub share: f64,
+}
+
+impl fmt::Display for Stage3Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} trees on {} columns, held-out test labels:\n{}",
+            self.trees, self.columns, self.evaluation.test
+        )?;
+        if let Some(auc) = self.baseline_auc {
+            writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
+        }
+        let shares = self.blocks.iter().map(|b| format!("{} {:.0} %", b.block, 100.0 * b.share));
+        writeln!(f, "gain by block: {}", shares.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// Makes the features, trains the trees, scores every node and evaluates the scores once on the test labels.
+///
+/// # Errors
+/// Data or settings that cannot be used, outputs that cannot be written, or an interruption of a Stage 2.
+pub fn run<B: GraphBackend>(config: &Stage3Config, options: &RunOptions, device: &B::Device) -> Result<Stage3Outcome> {
+    if let Some(run) = &options.resume {
+        return Err(Error::Usage {
+            argument: format!("--resume {}", run.display()),
+            expected: "a run of another task".into(),
+            found: "a run of stage 3, which keeps no position".into(),
+            help: "start it again: graphsieve train CONFIG".into(),
+        });
+    }
+    let dataset = Dataset::open(&config.data.path)?;
+    let labels = dataset.binary_labels(&config.data.path)?;
+    let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
+    let toml = RunConfig::Stage3(config.clone()).to_toml()?;
+    let mut table = neighbourhood_table::<B>(&dataset, &config.data.path, &config.features.neighbourhood, device)?;
+    let run = RunDir::create(&config.output.dir, &config.name, &toml, Meta::now(options.device.clone(), config.seed))?;
+    let steps = 2 + config.stage2.as_ref().map_or(0, |_| config.features.stage2_folds);
+    let progress = Progress::with_mode("stage 3", steps as u64, Unit::Items, options.progress);
+    dataset.notes.iter().for_each(|note| progress.println(note));
+
+    let mut inputs = TreeInputs {
+        neighbourhood: config.features.neighbourhood.clone(),
+        embedding: config.features.embedding,
+        reconstruction: config.features.reconstruction,
+        stage2_score: config.features.stage2_score,
+        stage2_embedding: config.features.stage2_embedding,
+        folds: Vec::new(),
+    };
+    if (inputs.embedding || inputs.reconstruction)
+        && let Some(file) = config.data.embeddings_file()
+    {
+        append_stage1(&mut table, &dataset.graph, &inputs, &file)?;
+    }
+    if let Some(stage2) = &config.stage2 {
+        let count = config.features.stage2_folds;
+        let out_of_fold = folds::run::<B>(stage2, count, &dataset, &split, &run, options, device, &progress)?;
+        inputs.folds = out_of_fold.runs;
+        append_stage2(&mut table, &inputs, &out_of_fold.output)?;
+    }
+    progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
+
+    let ensemble = fit(config, &table, &split)?;
+    let scores = ensemble.predict(&matrix(&table)?)?;
+    let columns = table.columns().iter().map(|column| column.name.clone()).collect();
+    let checkpoint = TreeCheckpoint { inputs, columns, ensemble };
+    checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
+    let text = checkpoint.ensemble.to_lightgbm_text();
+    atomic_write(run.output("lightgbm.txt"), |file| std::io::Write::write_all(file, text.as_bytes()))?;
+    write_npy_f32(run.output("anomaly_scores_stage3.npy"), &Array1::from_vec(scores.clone()))?;
+    let gain = checkpoint.ensemble.importance(Importance::Gain);
+    write_importance(&run, &table, &gain, &checkpoint.ensemble.importance(Importance::Split))?;
+    let outcome = Stage3Outcome {
+        run: run.path().to_path_buf(),
+        trees: checkpoint.ensemble.num_trees(),
+        columns: table.columns().len(),
+        evaluation: evaluate_split(&scores, &dataset.graph, &split)?,
+        baseline_auc: baseline(&dataset, &split)?,
+        blocks: block_shares(&table, &gain),
+    };
+    atomic_write(run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    if config.output.plots {
+        plots::held_out(
+            |name| run.output(name),
+            "Stage 3: test labels",
+            &scores,
+            &split.test,
+            outcome.evaluation.threshold,
+        )?;
+    }
+    progress.update(steps as u64, "");
+    progress.finish(&format!("{} trees", outcome.trees));
+    Ok(outcome)
+}
+
+/// Trains the trees on the training part of `split`; a booster stops by the validation part.
+///
+/// # Errors
+/// Settings that the trees refuse.
+pub fn fit(config: &Stage3Config, table: &FeatureTable, split: &Split) -> Result<TreeEnsemble> {
+    let part = |part: &[(u32, u8)]| -> (Vec<f32>, Vec<f32>) {
+        let values = part.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
+        (values, part.iter().map(|(_, label)| f32::from(*label)).collect())
+    };
+    let width = table.columns().len();
+    let (values, labels) = part(&split.train);
+    let (held_values, held_labels) = part(&split.validation);
+    match &config.model {
+        TreeModel::Forest(forest) => {
+            let data = Binned::new(&Matrix::f32(&values, width)?, &bins(&forest.shared))?;
+            Ok(TreeEnsemble::Forest(Forest::fit(&data, &labels, None, &forest_params(forest, width, config.seed))?))
+        }
+        TreeModel::Booster(booster) => {
+            let data = Binned::new(&Matrix::f32(&values, width)?, &bins(&booster.shared))?;
+            let metric = |scores: &[f64], labels: &[f32]| measure(booster.metric, scores, labels);
+            let validation = booster.patience.map(|patience| -> Result<Validation> {
+                Ok(Validation {
+                    x: Matrix::f32(&held_values, width)?,
+                    labels: &held_labels,
+                    metric: &metric,
+                    stop: EarlyStop { patience, larger_is_better: booster.metric != TreeMetric::LogLoss },
+                })
+            });
+            let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
+            Ok(TreeEnsemble::Booster(Booster::fit(&data, fit, &booster_params(booster, width, config.seed))?))
+        }
+    }
+}
+
+fn bins(shared: &SharedTreeConfig) -> BinRule {
+    BinRule { max_bin: shared.max_bin, ..BinRule::default() }
+}
+
+fn grow_rule(shared: &SharedTreeConfig, width: usize, split: SplitRule, base: GrowRule) -> GrowRule {
+    let fraction = match shared.feature_fraction_bynode {
+        0.0 => (width as f64).sqrt().floor().max(1.0) / width.max(1) as f64,
+        fraction => fraction,
+    };
+    GrowRule {
+        max_depth: shared.max_depth.map(narrow),
+        split,
+        extra_trees: shared.extra_trees,
+        feature_fraction_bynode: fraction,
+        ..base
+    }
+}
+
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn class_weight(of: TreeClassWeight) -> ClassWeight {
+    match of {
+        TreeClassWeight::None => ClassWeight::None,
+        TreeClassWeight::Balanced => ClassWeight::Balanced,
+    }
+}
+
+fn forest_params(config: &ForestConfig, width: usize, seed: u64) -> ForestParams {
+    let default = ForestParams::sklearn_like(width);
+    let split = SplitRule { min_data_in_leaf: narrow(config.min_data_in_leaf), ..default.grow.split.clone() };
+    ForestParams {
+        trees: config.trees,
+        bootstrap: config.bootstrap,
+        class_weight: class_weight(config.shared.class_weight),
+        grow: grow_rule(&config.shared, width, split, default.grow),
+        seed,
+    }
+}
+
+fn booster_params(config: &BoosterConfig, width: usize, seed: u64) -> BoosterParams {
+    let split = SplitRule {
+        lambda_l1: config.lambda_l1,
+        lambda_l2: config.lambda_l2,
+        path_smooth: config.path_smooth,
+        min_data_in_leaf: narrow(config.min_data_in_leaf),
+        ..SplitRule::default()
+    };
+    let base = GrowRule {
+        num_leaves: Some(narrow(config.num_leaves)),
+        feature_fraction: config.feature_fraction,
+        ..GrowRule::default()
+    };
+    let weight = class_weight(config.shared.class_weight);
+    BoosterParams {
+        objective: match config.objective {
+            TreeObjective::Logistic => Objective::Binary { weight },
+            TreeObjective::Focal => Objective::Focal { gamma: config.focal_gamma, alpha: 0.5 },
+        },
+        rounds: config.trees,
+        learning_rate: config.learning_rate,
+        grow: grow_rule(&config.shared, width, split, base),
+        bagging: Bagging::share(config.bagging),
+        seed,
+    }
+}
+
+/// The metric that early stopping looks at; NaN where the labels have one class, which the split rules out.
+fn measure(metric: TreeMetric, scores: &[f64], labels: &[f32]) -> f64 {
+    let classes: Vec<u8> = labels.iter().map(|&label| u8::from(label > 0.5)).collect();
+    let narrow: Vec<f32> = scores.iter().map(|&score| score as f32).collect();
+    match metric {
+        TreeMetric::RocAuc => roc_auc(&narrow, &classes).unwrap_or(f64::NAN),
+        TreeMetric::AveragePrecision => {
+            Ranking::new(&narrow, &classes).ok().and_then(|ranking| ranking.average_precision()).unwrap_or(f64::NAN)
+        }
+        TreeMetric::LogLoss => {
+            let loss = |(&p, &y): (&f64, &f32)| -if y > 0.5 { p } else { 1.0 - p }.max(1e-15).ln();
+            scores.iter().zip(labels).map(loss).sum::<f64>() / scores.len() as f64
+        }
+    }
+}
+
+fn block_shares(table: &FeatureTable, gain: &[f64]) -> Vec<BlockShare> {
+    let total: f64 = gain.iter().sum();
+    let share = |columns: &[usize]| columns.iter().map(|&at| gain[at]).sum::<f64>() / total.max(f64::MIN_POSITIVE);
+    let blocks = table.blocks().into_iter();
+    let mut shares: Vec<BlockShare> = blocks
+        .map(|(block, columns)| BlockShare { block: block.to_string(), columns: columns.len(), share: share(&columns) })
+        .collect();
+    shares.sort_by(|a, b| b.share.total_cmp(&a.share));
+    shares
+}
+
+/// `importance.csv`: gain and number of splits of every column, the most important first.
+fn write_importance(run: &RunDir, table: &FeatureTable, gain: &[f64], splits: &[f64]) -> Result<()> {
+    let mut order: Vec<usize> = (0..gain.len()).collect();
+    order.sort_by(|&a, &b| gain[b].total_cmp(&gain[a]));
+    atomic_write(run.output("importance.csv"), |file| {
+        use std::io::Write;
+        writeln!(file, "column,block,gain,splits")?;
+        for at in order {
+            let column = &table.columns()[at];
+            writeln!(file, "{},{},{},{}", column.name, column.block, gain[at], splits[at])?;
+        }
+        Ok(())
+    })
+}
