@@ -26,6 +26,9 @@ pub enum Missing {
     Nan,
 }
 
+/// Largest category number: a split holds one bit per number, and an f32 holds no larger whole number for certain.
+pub const MAX_CATEGORY: u32 = 1 << 24;
+
 /// How a matrix is binned.
 #[derive(Clone, Debug)]
 pub struct BinRule {
@@ -33,7 +36,9 @@ pub struct BinRule {
     pub max_bin: usize,
     /// Fewest sampled rows in a bin. Default 3 (LightGBM).
     pub min_data_in_bin: usize,
-    /// Columns that hold category numbers (non-negative whole numbers). Default none.
+    /// Columns that hold category numbers, whole numbers from 0 to [`MAX_CATEGORY`]. The most frequent categories that
+    /// hold 99 % of the rows, and at least `max_bin` of them, get a bin each; the rest shares the bin of missing ones.
+    /// Default none.
     pub categorical: Vec<usize>,
     /// What counts as missing. Default NaN.
     pub missing: Missing,

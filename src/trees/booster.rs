@@ -5,14 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use super::counter;
 use super::dataset::Dataset;
+use super::early_stop::{Validation, Watch};
 use super::fixed_point::Gradients;
 use super::grow::{Grown, grow};
 use super::grow_rule::GrowRule;
-use super::matrix::Matrix;
+use super::matrix::{Matrix, check_columns};
 use super::objective::{ClassWeight, Objective, check_weights};
 use super::refuse;
 use super::tree::Tree;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Rows that a prediction task takes at a time: every tree is read once per block.
 const BLOCK: usize = 512;
@@ -93,28 +94,6 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// Held-out rows and what is measured on them.
-#[derive(Clone, Copy)]
-pub struct Validation<'a> {
-    /// Their features.
-    pub x: Matrix<'a>,
-    /// Their labels.
-    pub labels: &'a [f32],
-    /// metric(scores, labels); scores are probabilities, or margins for [`Objective::Squared`].
-    pub metric: &'a (dyn Fn(&[f64], &[f32]) -> f64 + Sync),
-    /// When to stop.
-    pub stop: EarlyStop,
-}
-
-/// When the booster stops.
-#[derive(Clone, Copy, Debug)]
-pub struct EarlyStop {
-    /// Rounds without a better metric before it stops.
-    pub patience: usize,
-    /// True when a larger metric is better.
-    pub larger_is_better: bool,
-}
-
 /// A boosted sum of trees.
 ///
 /// # Example
@@ -122,11 +101,12 @@ pub struct EarlyStop {
 /// use graphsieve::trees::{BinRule, Booster, BoosterParams, Dataset, Fit, Matrix};
 /// let values: Vec<f32> = (0..200).map(|i| i as f32).collect();
 /// let labels: Vec<f32> = (0..200).map(|i| (i >= 100) as u8 as f32).collect();
-/// let x = Matrix::f32(&values, 1).unwrap();
-/// let data = Dataset::new(&x, &BinRule::default()).unwrap();
-/// let booster = Booster::fit(&data, Fit::labels(&labels), &BoosterParams::default()).unwrap();
-/// let score = booster.predict(&x).unwrap();
+/// let x = Matrix::f32(&values, 1)?;
+/// let data = Dataset::new(&x, &BinRule::default())?;
+/// let booster = Booster::fit(&data, Fit::labels(&labels), &BoosterParams::default())?;
+/// let score = booster.predict(&x)?;
 /// assert!(score[0] < 0.01 && score[199] > 0.99);
+/// # Ok::<(), graphsieve::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Booster {
@@ -136,8 +116,8 @@ pub struct Booster {
     pub start: f64,
     /// Trees, learning rate included.
     pub trees: Vec<Tree>,
-    /// Number of features.
-    pub features: usize,
+    /// Names of the features.
+    pub feature_names: Vec<String>,
     /// Smallest and largest sampled value per feature, or its categories, as LightGBM's text writes them.
     pub feature_infos: Vec<String>,
     /// Metric on the held-out rows after each round, for as long as there were any.
@@ -148,8 +128,8 @@ impl Booster {
     /// Fits a booster.
     ///
     /// # Errors
-    /// [`Error::Config`] for a setting out of range, [`Error::Data`] for labels or weights that do not fit the data,
-    /// [`Error::NonFinite`] for a gradient or metric that is not a finite number.
+    /// [`Error::Config`](crate::Error::Config) for a setting out of range, [`Error::Data`](crate::Error::Data) for labels or weights that do not fit the data,
+    /// [`Error::NonFinite`](crate::Error::NonFinite) for a gradient or metric that is not a finite number.
     pub fn fit(data: &Dataset, fit: Fit, params: &BoosterParams) -> Result<Self> {
         check(data, &fit, params)?;
         let class = match params.objective {
@@ -165,7 +145,7 @@ impl Booster {
             objective: params.objective,
             start,
             trees: Vec::new(),
-            features: data.features(),
+            feature_names: data.names().to_vec(),
             feature_infos: super::lightgbm_write::feature_infos(data),
             history: Vec::new(),
         };
@@ -204,22 +184,31 @@ impl Booster {
             }
         }
         if let Some(watch) = held_out {
-            booster.trees.truncate(watch.best_round.map_or(0, |round| round + 1));
+            booster.trees.truncate(watch.best_trees());
         }
         Ok(booster)
     }
 
-    /// The margin of `row` of `x`: log-odds, or the value for [`Objective::Squared`].
-    pub fn margin(&self, x: &Matrix, row: usize) -> f64 {
-        self.trees.iter().fold(self.start, |margin, tree| margin + tree.predict(x, row))
+    /// Number of features.
+    pub fn features(&self) -> usize {
+        self.feature_names.len()
+    }
+
+    /// The margin of one row: log-odds, or the value for [`Objective::Squared`].
+    ///
+    /// # Errors
+    /// [`Error::Data`](crate::Error::Data) when the number of features differs.
+    pub fn margin(&self, row: &[f64]) -> Result<f64> {
+        check_columns(&Matrix::f64(row, row.len())?, self.features())?;
+        Ok(self.trees.iter().fold(self.start, |margin, tree| margin + tree.output(|f| row[f])))
     }
 
     /// The margins of all rows, in parallel; the same as row by row.
     ///
     /// # Errors
-    /// [`Error::Data`] when the number of columns differs.
+    /// [`Error::Data`](crate::Error::Data) when the number of columns differs.
     pub fn margins(&self, x: &Matrix) -> Result<Vec<f64>> {
-        check_columns(x, self.features)?;
+        check_columns(x, self.features())?;
         let mut margins = vec![self.start; x.rows()];
         margins.par_chunks_mut(BLOCK).enumerate().for_each(|(block, margins)| {
             for tree in &self.trees {
@@ -234,24 +223,12 @@ impl Booster {
     /// Scores in [0, 1] (values for [`Objective::Squared`]) of all rows.
     ///
     /// # Errors
-    /// [`Error::Data`] when the number of columns differs.
+    /// [`Error::Data`](crate::Error::Data) when the number of columns differs.
     pub fn predict(&self, x: &Matrix) -> Result<Vec<f64>> {
         let mut scores = self.margins(x)?;
         scores.iter_mut().for_each(|score| *score = self.objective.output(*score));
         Ok(scores)
     }
-}
-
-pub(crate) fn check_columns(x: &Matrix, features: usize) -> Result<()> {
-    if x.cols() != features {
-        return Err(refuse::data(
-            "feature columns",
-            features,
-            x.cols(),
-            "give the features that the model was fitted on",
-        ));
-    }
-    Ok(())
 }
 
 fn check(data: &Dataset, fit: &Fit, params: &BoosterParams) -> Result<()> {
@@ -274,14 +251,7 @@ fn check(data: &Dataset, fit: &Fit, params: &BoosterParams) -> Result<()> {
     if bagging.every == 0 {
         return Err(refuse::setting("bagging.every", "at least 1", 0, "1 draws a bag for every tree"));
     }
-    if let Some(v) = &fit.validation {
-        check_columns(&v.x, data.features())?;
-        if v.labels.len() != v.x.rows() || v.labels.is_empty() {
-            let expected = format!("{} values, at least one", v.x.rows());
-            return Err(refuse::data("validation labels", expected, v.labels.len(), "give one per held-out row"));
-        }
-    }
-    Ok(())
+    fit.validation.map_or(Ok(()), |validation| validation.check(data.features()))
 }
 
 /// Rows of this round's bag, ascending; rows of weight 0 are in none.
@@ -311,42 +281,5 @@ fn add(margins: &mut [f64], data: &Dataset, grown: &Grown, seen_all: bool) {
             .with_min_len(1 << 12)
             .enumerate()
             .for_each(|(row, margin)| *margin += grown.tree.leaves[grown.leaf_of(data, row)].value);
-    }
-}
-
-/// The held-out rows during a fit.
-struct Watch<'a> {
-    validation: Validation<'a>,
-    margins: Vec<f64>,
-    best: f64,
-    best_round: Option<usize>,
-}
-
-impl<'a> Watch<'a> {
-    fn new(validation: Validation<'a>, start: f64) -> Self {
-        Watch { margins: vec![start; validation.x.rows()], validation, best: f64::NAN, best_round: None }
-    }
-
-    fn after(&mut self, tree: &Tree, objective: Objective, round: usize) -> Result<f64> {
-        let x = self.validation.x;
-        self.margins.par_iter_mut().with_min_len(BLOCK).enumerate().for_each(|(row, m)| *m += tree.predict(&x, row));
-        let scores: Vec<f64> = self.margins.iter().map(|&margin| objective.output(margin)).collect();
-        let value = (self.validation.metric)(&scores, self.validation.labels);
-        if !value.is_finite() {
-            let help = "the held-out rows need both classes for most metrics".into();
-            return Err(Error::NonFinite { term: "validation metric".into(), value, epoch: round, help });
-        }
-        let better = match self.validation.stop.larger_is_better {
-            true => value > self.best,
-            false => value < self.best,
-        };
-        if better || self.best_round.is_none() {
-            (self.best, self.best_round) = (value, Some(round));
-        }
-        Ok(value)
-    }
-
-    fn stops(&self, round: usize) -> bool {
-        self.best_round.is_some_and(|best| round - best >= self.validation.stop.patience)
     }
 }

@@ -2,9 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::binning::{BinMapper, BinRule};
+use super::binning::{BinMapper, BinRule, MAX_CATEGORY};
 use super::counter;
-use super::matrix::Matrix;
+use super::feature_names::{check_names, default_names};
+use super::matrix::{Matrix, check_columns, check_row_count};
 use super::refuse;
 use crate::error::{Error, Result};
 
@@ -35,8 +36,24 @@ impl Column {
 ///
 /// The columns are the data; the narrow ones (at most 256 bins) are held once more row by row, which is what the
 /// histogram loop reads: one cache line per row and 64 features, also when a leaf holds few of the rows.
+///
+/// A column of one value, or of nothing but missing values, is kept and never split.
+///
+/// # Example
+/// ```
+/// use graphsieve::trees::{BinRule, Dataset, Matrix};
+/// // Three rows of two features; NaN is a missing value and gets a bin of its own.
+/// let x = [1.0, 5.0, 2.0, f32::NAN, 3.0, 6.0];
+/// let rule = BinRule { min_data_in_bin: 1, ..BinRule::default() };
+/// let data = Dataset::new(&Matrix::f32(&x, 2)?, &rule)?.with_names(vec!["age".into(), "price".into()])?;
+/// assert_eq!((data.rows(), data.features(), &data.names()[1][..]), (3, 2, "price"));
+/// let price = &data.columns()[1];
+/// assert!(price.bin(0) < price.bin(2) && price.bin(2) < price.bin(1));
+/// # Ok::<(), graphsieve::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Dataset {
+    names: Vec<String>,
     mappers: Vec<BinMapper>,
     columns: Vec<Column>,
     rows: usize,
@@ -51,7 +68,8 @@ impl Dataset {
     /// Bins every row of `x`; the bounds are found from a sample of all rows.
     ///
     /// # Errors
-    /// [`Error::Config`] for a rule out of range; [`Error::Data`] for an empty matrix or an infinite value.
+    /// [`Error::Config`] for a rule out of range; [`Error::Data`] for an empty matrix, an infinite value or a category
+    /// number that is too large.
     pub fn new(x: &Matrix, rule: &BinRule) -> Result<Self> {
         Self::from_rows(x, None, rule)
     }
@@ -74,9 +92,10 @@ impl Dataset {
         if rows == 0 {
             return Err(refuse::data("training rows", "at least one row", 0, "check the split"));
         }
+        check_row_count(rows)?;
         let row_of = |at: usize| chosen.map_or(at, |rows| rows[at] as usize);
         let sample = sampled(rows, rule);
-        let mappers = (0..x.cols())
+        let mappers: Vec<BinMapper> = (0..x.cols())
             .into_par_iter()
             .map(|col| {
                 let values: Vec<f64> = sample.iter().map(|&at| x.get(row_of(at), col)).collect();
@@ -86,7 +105,15 @@ impl Dataset {
                 }
             })
             .collect();
-        Self::binned(x, rows, row_of, mappers)
+        if let Some(col) = mappers.iter().position(|m| m.is_categorical() && m.range.1 > MAX_CATEGORY as f64) {
+            return Err(refuse::data(
+                format!("categorical feature {col}"),
+                format!("categories numbered up to {MAX_CATEGORY}"),
+                mappers[col].range.1,
+                "number the categories from 0 without gaps",
+            ));
+        }
+        binned(x, rows, row_of, mappers, default_names(x.cols()))
     }
 
     /// Bins `x` with the bounds of this data set, for validation rows.
@@ -94,58 +121,23 @@ impl Dataset {
     /// # Errors
     /// [`Error::Data`] when the number of columns differs or a value is infinite.
     pub fn bin_like(&self, x: &Matrix) -> Result<Self> {
-        if x.cols() != self.mappers.len() {
-            let help = "give the features that the data set was built from";
-            return Err(refuse::data("feature columns", self.mappers.len(), x.cols(), help));
-        }
-        Self::binned(x, x.rows(), |at| at, self.mappers.clone())
+        check_columns(x, self.features())?;
+        binned(x, x.rows(), |at| at, self.mappers.clone(), self.names.clone())
     }
 
-    fn binned(
-        x: &Matrix,
-        rows: usize,
-        row_of: impl Fn(usize) -> usize + Sync,
-        mappers: Vec<BinMapper>,
-    ) -> Result<Self> {
-        let columns = mappers
-            .par_iter()
-            .enumerate()
-            .map(|(col, mapper)| {
-                let bin = |at: usize| {
-                    let value = x.get(row_of(at), col);
-                    match value.is_infinite() {
-                        true => Err(infinite(value, row_of(at), col)),
-                        false => Ok(mapper.bin(value)),
-                    }
-                };
-                Ok(match mapper.num_bin <= 256 {
-                    true => Column::U8((0..rows).map(|at| bin(at).map(|b| b as u8)).collect::<Result<_>>()?),
-                    false => Column::U16((0..rows).map(|at| bin(at).map(|b| b as u16)).collect::<Result<_>>()?),
-                })
-            })
-            .collect::<Result<Vec<Column>>>()?;
-        Ok(Self::from_columns(mappers, columns, rows))
+    /// Names the features, for models and what is printed of them; `Column_0`, `Column_1`, … otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when there is not one name per feature, or one is empty, there twice, or has white space or one of
+    /// `",:[]{}` in it, which LightGBM's text cannot hold.
+    pub fn with_names(self, names: Vec<String>) -> Result<Self> {
+        check_names(&names, self.features())?;
+        Ok(Dataset { names, ..self })
     }
 
-    fn from_columns(mappers: Vec<BinMapper>, columns: Vec<Column>, rows: usize) -> Self {
-        let narrow: Vec<u32> = (0..columns.len() as u32)
-            .filter(|&f| matches!(columns[f as usize], Column::U8(_)) && mappers[f as usize].num_bin > 1)
-            .collect();
-        let stride = narrow.len().next_multiple_of(TILE);
-        let mut row_major = vec![0u8; rows * stride];
-        if stride > 0 {
-            // Blocks of rows keep the written lines in cache while the columns are read one after the other.
-            const BLOCK: usize = 1024;
-            row_major.par_chunks_mut(BLOCK * stride).enumerate().for_each(|(block, out)| {
-                for (slot, &feature) in narrow.iter().enumerate() {
-                    if let Column::U8(bins) = &columns[feature as usize] {
-                        let bins = &bins[block * BLOCK..];
-                        out.chunks_exact_mut(stride).zip(bins).for_each(|(line, &bin)| line[slot] = bin);
-                    }
-                }
-            });
-        }
-        Dataset { mappers, columns, rows, narrow, row_major, stride }
+    /// Names of the features.
+    pub fn names(&self) -> &[String] {
+        &self.names
     }
 
     /// Number of rows.
@@ -180,6 +172,87 @@ impl Dataset {
     pub(crate) fn row_major(&self) -> (&[u8], usize) {
         (&self.row_major, self.stride)
     }
+}
+
+/// Rows that are binned at a time: their values stay in cache while they are read column after column.
+const BLOCK: usize = 1024;
+
+/// The rows of one block in every output.
+struct Block<'a> {
+    columns: Vec<Part<'a>>,
+    row_major: &'a mut [u8],
+    first: usize,
+}
+
+enum Part<'a> {
+    U8(&'a mut [u8]),
+    U16(&'a mut [u16]),
+}
+
+fn binned(
+    x: &Matrix,
+    rows: usize,
+    row_of: impl Fn(usize) -> usize + Sync,
+    mappers: Vec<BinMapper>,
+    names: Vec<String>,
+) -> Result<Dataset> {
+    let is_narrow = |mapper: &BinMapper| mapper.num_bin <= 256;
+    let narrow: Vec<u32> = (0..mappers.len() as u32)
+        .filter(|&f| is_narrow(&mappers[f as usize]) && mappers[f as usize].num_bin > 1)
+        .collect();
+    let stride = narrow.len().next_multiple_of(TILE);
+    let mut row_major = vec![0u8; rows * stride];
+    let mut columns: Vec<Column> = mappers
+        .iter()
+        .map(|mapper| if is_narrow(mapper) { Column::U8(vec![0; rows]) } else { Column::U16(vec![0; rows]) })
+        .collect();
+    let mut blocks: Vec<Block> = Vec::with_capacity(rows.div_ceil(BLOCK));
+    let mut lines = row_major.chunks_mut((BLOCK * stride).max(1));
+    for first in (0..rows).step_by(BLOCK) {
+        blocks.push(Block { columns: Vec::new(), row_major: lines.next().unwrap_or_default(), first });
+    }
+    for column in &mut columns {
+        let parts: Box<dyn Iterator<Item = Part>> = match column {
+            Column::U8(bins) => Box::new(bins.chunks_mut(BLOCK).map(Part::U8)),
+            Column::U16(bins) => Box::new(bins.chunks_mut(BLOCK).map(Part::U16)),
+        };
+        blocks.iter_mut().zip(parts).for_each(|(block, part)| block.columns.push(part));
+    }
+    let failed = blocks.into_par_iter().find_map_first(|block| fill(block, x, &row_of, &mappers, stride).err());
+    failed.map_or(Ok(()), Err)?;
+    Ok(Dataset { names, mappers, columns, rows, narrow, row_major, stride })
+}
+
+/// Bins the rows of one block.
+fn fill(
+    mut block: Block,
+    x: &Matrix,
+    row_of: &impl Fn(usize) -> usize,
+    mappers: &[BinMapper],
+    stride: usize,
+) -> Result<()> {
+    let mut slot = 0;
+    for (col, (part, mapper)) in block.columns.iter_mut().zip(mappers).enumerate() {
+        let bin = |at: usize| {
+            let row = row_of(block.first + at);
+            let value = x.get(row, col);
+            if value.is_infinite() { Err(infinite(value, row, col)) } else { Ok(mapper.bin(value)) }
+        };
+        match part {
+            Part::U8(bins) => {
+                bins.iter_mut().enumerate().try_for_each(|(at, out)| bin(at).map(|bin| *out = bin as u8))?;
+                if mapper.num_bin > 1 {
+                    let lines = block.row_major.chunks_exact_mut(stride);
+                    lines.zip(bins.iter()).for_each(|(line, &bin)| line[slot] = bin);
+                    slot += 1;
+                }
+            }
+            Part::U16(bins) => {
+                bins.iter_mut().enumerate().try_for_each(|(at, out)| bin(at).map(|bin| *out = bin as u16))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Row positions that the bounds are found from, ascending; the rows with the smallest draws.

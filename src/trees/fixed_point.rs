@@ -79,7 +79,7 @@ pub struct Scale {
 impl Scale {
     /// The finest scale at which no row exceeds 2^30, from the largest magnitudes.
     pub fn new(max_grad: f64, max_hess: f64) -> Self {
-        let (grad_exp, hess_exp) = (exponent(max_grad), exponent(max_hess));
+        let (grad_exp, hess_exp) = (exponent(max_grad, ROW_BITS), exponent(max_hess, ROW_BITS));
         Scale { grad_exp, hess_exp, grad_unit: power(-grad_exp), hess_unit: power(-hess_exp) }
     }
 
@@ -96,13 +96,13 @@ impl Scale {
     }
 }
 
-/// e with max · 2^e in [2^29, 2^30); kept within what an f64 power of two can hold.
-fn exponent(max: f64) -> i32 {
+/// e with max · 2^e in [2^(bits − 1), 2^bits); kept within what an f64 power of two can hold.
+fn exponent(max: f64, bits: i32) -> i32 {
     if max == 0.0 {
         return 0;
     }
     let floor_log2 = (((max.to_bits() >> 52) & 0x7ff) as i32) - 1023;
-    (ROW_BITS - 1 - floor_log2).clamp(-1000, 1000)
+    (bits - 1 - floor_log2).clamp(-1000, 1000)
 }
 
 fn power(exp: i32) -> f64 {
@@ -154,6 +154,14 @@ impl Gradients {
             })
             .sum()
     }
+}
+
+/// Σ values, the same for any order of them; every value is off by at most 2^-61 of the largest.
+pub(super) fn order_free_sum(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let exp = exponent(values.clone().fold(0.0, |max, value| value.abs().max(max)), 60);
+    let unit = power(exp);
+    let sum: i128 = values.map(|value| (value * unit).round_ties_even() as i128).sum();
+    sum as f64 * power(-exp)
 }
 
 fn non_finite(pairs: &[(f64, f64)], round: usize) -> Error {

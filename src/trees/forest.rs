@@ -6,13 +6,12 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::booster::check_columns;
 use super::counter;
 use super::dataset::Dataset;
 use super::fixed_point::Gradients;
 use super::grow::grow;
 use super::grow_rule::GrowRule;
-use super::matrix::Matrix;
+use super::matrix::{Matrix, check_columns};
 use super::objective::{ClassWeight, check_labels, check_weights};
 use super::refuse;
 use super::split_rule::SplitRule;
@@ -65,12 +64,25 @@ impl ForestParams {
 }
 
 /// A random forest.
+///
+/// # Example
+/// ```
+/// use graphsieve::trees::{BinRule, Dataset, Forest, ForestParams, Matrix};
+/// let values: Vec<f32> = (0..200).map(|i| i as f32).collect();
+/// let labels: Vec<f32> = (0..200).map(|i| (i >= 100) as u8 as f32).collect();
+/// let x = Matrix::f32(&values, 1)?;
+/// let data = Dataset::new(&x, &BinRule::default())?;
+/// let params = ForestParams { trees: 20, ..ForestParams::sklearn_like(1) };
+/// let forest = Forest::fit(&data, &labels, None, &params)?;
+/// assert_eq!((forest.score(&[10.0])?, forest.score(&[190.0])?), (0.0, 1.0));
+/// # Ok::<(), graphsieve::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forest {
     /// Trees; a leaf holds the weighted mean of its labels.
     pub trees: Vec<Tree>,
-    /// Number of features.
-    pub features: usize,
+    /// Names of the features.
+    pub feature_names: Vec<String>,
     /// Smallest and largest sampled value per feature, or its categories, as LightGBM's text writes them.
     pub feature_infos: Vec<String>,
 }
@@ -79,20 +91,25 @@ impl Forest {
     /// Fits a forest to labels (0 and 1 for scores, any finite number otherwise).
     ///
     /// # Errors
-    /// [`Error::Config`](crate::error::Error::Config) for a setting out of range, [`Error::Data`](crate::error::Error::Data) for labels or weights that do not fit the data.
+    /// [`Error::Config`](crate::Error::Config) for a setting out of range, [`Error::Data`](crate::Error::Data) for labels
+    /// or weights that do not fit the data.
     pub fn fit(data: &Dataset, labels: &[f32], weights: Option<&[f32]>, params: &ForestParams) -> Result<Self> {
         if labels.len() != data.rows() {
             return Err(refuse::data("labels", format!("{} values", data.rows()), labels.len(), "give one per row"));
         }
         check_labels(labels, params.class_weight != ClassWeight::None)?;
         check_weights(weights, data.rows())?;
+        params.class_weight.check()?;
         params.grow.check(data.features())?;
         if params.trees == 0 {
             return Err(refuse::setting("trees", "at least 1", 0, "100 is the usual choice"));
         }
         let class = params.class_weight.resolve(labels, weights);
+        // Rows of weight 0 are not there: a bag of nothing else would make an empty tree.
+        let present: Vec<u32> =
+            (0..data.rows() as u32).filter(|&row| weights.is_none_or(|w| w[row as usize] > 0.0)).collect();
         let one = |tree: usize| {
-            let times = draws(params, data.rows(), tree as u64);
+            let times = draws(params, &present, data.rows(), tree as u64);
             let weight = |row: usize| {
                 let of_class = if labels[row] > 0.5 { class.1 } else { class.0 };
                 times[row] as f64 * of_class * weights.map_or(1.0, |w| w[row] as f64)
@@ -105,20 +122,33 @@ impl Forest {
             Ok(grow(data, &gradients, rows, &params.grow, params.seed, tree as u64).tree)
         };
         let trees = (0..params.trees).into_par_iter().map(one).collect::<Result<_>>()?;
-        Ok(Forest { trees, features: data.features(), feature_infos: super::lightgbm_write::feature_infos(data) })
+        Ok(Forest {
+            trees,
+            feature_names: data.names().to_vec(),
+            feature_infos: super::lightgbm_write::feature_infos(data),
+        })
     }
 
-    /// The mean over the trees for `row` of `x`.
-    pub fn score(&self, x: &Matrix, row: usize) -> f64 {
-        self.trees.iter().map(|tree| tree.predict(x, row)).sum::<f64>() / self.trees.len() as f64
+    /// Number of features.
+    pub fn features(&self) -> usize {
+        self.feature_names.len()
+    }
+
+    /// The mean over the trees for one row.
+    ///
+    /// # Errors
+    /// [`Error::Data`](crate::Error::Data) when the number of features differs.
+    pub fn score(&self, row: &[f64]) -> Result<f64> {
+        check_columns(&Matrix::f64(row, row.len())?, self.features())?;
+        Ok(self.trees.iter().map(|tree| tree.output(|f| row[f])).sum::<f64>() / self.trees.len() as f64)
     }
 
     /// The mean over the trees for every row, in parallel; the same as row by row.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) when the number of columns differs.
+    /// [`Error::Data`](crate::Error::Data) when the number of columns differs.
     pub fn predict(&self, x: &Matrix) -> Result<Vec<f64>> {
-        check_columns(x, self.features)?;
+        check_columns(x, self.features())?;
         let mut scores = vec![0.0; x.rows()];
         scores.par_chunks_mut(BLOCK).enumerate().for_each(|(block, scores)| {
             for tree in &self.trees {
@@ -132,14 +162,15 @@ impl Forest {
     }
 }
 
-/// How often each row is in the bag of `tree`.
-fn draws(params: &ForestParams, rows: usize, tree: u64) -> Vec<u32> {
-    if !params.bootstrap {
-        return vec![1; rows];
-    }
+/// How often each row is in the bag of `tree`, which is drawn from the rows `present`.
+fn draws(params: &ForestParams, present: &[u32], rows: usize, tree: u64) -> Vec<u32> {
     let mut times = vec![0; rows];
-    for at in 0..rows as u64 {
-        times[counter::below(params.seed, &[4, tree, at], rows as u64) as usize] += 1;
+    for at in 0..present.len() as u64 {
+        let drawn = match params.bootstrap {
+            true => counter::below(params.seed, &[4, tree, at], present.len() as u64),
+            false => at,
+        };
+        times[present[drawn as usize] as usize] += 1;
     }
     times
 }

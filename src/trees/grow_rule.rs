@@ -44,7 +44,7 @@ impl GrowRule {
     /// Checks every range against the `features` of the data.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::error::Error::Config) that names the key.
+    /// [`Error::Config`](crate::Error::Config) that names the key.
     pub fn check(&self, features: usize) -> Result<()> {
         self.split.check()?;
         let shares =
@@ -52,8 +52,8 @@ impl GrowRule {
         if let Some((key, found)) = shares.into_iter().find(|(_, v)| !(*v > 0.0 && *v <= 1.0)) {
             return Err(refuse::setting(key, "a number in (0, 1]", found, "1 uses every feature"));
         }
-        if self.num_leaves.is_some_and(|leaves| leaves < 2) {
-            return Err(refuse::setting("num_leaves", "at least 2", 1, "leave it out for no limit"));
+        if let Some(leaves) = self.num_leaves.filter(|&leaves| leaves < 2) {
+            return Err(refuse::setting("num_leaves", "at least 2", leaves, "31 is the usual choice"));
         }
         if !self.monotone.is_empty() && self.monotone.len() != features {
             let help = "give one of -1, 0, 1 per feature, or none at all";

@@ -24,7 +24,7 @@ pub struct Histogram {
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// `offsets[f]..offsets[f + 1]` are the bins of feature f; empty for a feature that is not built.
-    offsets: Vec<u32>,
+    offsets: Vec<usize>,
     /// Tiles of the row-major bins that hold at least one built feature.
     tiles: Vec<usize>,
     /// Built features with more than 256 bins.
@@ -36,9 +36,9 @@ impl Layout {
     pub fn new(data: &Dataset, features: &[u32]) -> Self {
         let mut built = vec![false; data.features()];
         features.iter().for_each(|&f| built[f as usize] = true);
-        let mut offsets = vec![0u32];
+        let mut offsets = vec![0];
         for (mapper, &built) in data.mappers().iter().zip(&built) {
-            let bins = if built { mapper.num_bin } else { 0 };
+            let bins = if built { mapper.num_bin as usize } else { 0 };
             offsets.push(offsets.last().expect("starts with one entry") + bins);
         }
         let tiles = data.narrow().chunks(TILE).enumerate();
@@ -49,11 +49,11 @@ impl Layout {
     }
 
     fn len(&self) -> usize {
-        *self.offsets.last().expect("starts with one entry") as usize
+        *self.offsets.last().expect("starts with one entry")
     }
 
     fn span(&self, feature: u32) -> std::ops::Range<usize> {
-        self.offsets[feature as usize] as usize..self.offsets[feature as usize + 1] as usize
+        self.offsets[feature as usize]..self.offsets[feature as usize + 1]
     }
 }
 

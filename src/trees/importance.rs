@@ -25,13 +25,13 @@ pub fn importance(trees: &[Tree], features: usize, kind: Importance) -> Vec<f64>
 impl Booster {
     /// Importance per feature.
     pub fn importance(&self, kind: Importance) -> Vec<f64> {
-        importance(&self.trees, self.features, kind)
+        importance(&self.trees, self.features(), kind)
     }
 }
 
 impl Forest {
     /// Importance per feature.
     pub fn importance(&self, kind: Importance) -> Vec<f64> {
-        importance(&self.trees, self.features, kind)
+        importance(&self.trees, self.features(), kind)
     }
 }

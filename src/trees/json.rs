@@ -1,12 +1,15 @@
 //! Models as JSON; numbers come back bit for bit.
 
+use std::fs;
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::booster::Booster;
+use super::check_model::{check_features, check_numbers, check_trees};
 use super::forest::Forest;
 use super::refuse;
-use super::tree::{Child, Tree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Counted up when the layout changes.
 const FORMAT: u32 = 1;
@@ -26,11 +29,21 @@ impl Booster {
     /// The model from JSON.
     ///
     /// # Errors
-    /// [`Error::Format`](crate::error::Error::Format) that says where the text is not a model.
+    /// [`Error::Format`] that says where the text is not a model.
     pub fn from_json(text: &str) -> Result<Self> {
         let booster: Booster = read(text)?;
-        check_trees(&booster.trees, booster.features)?;
+        check_features(&booster.feature_names, &booster.feature_infos)?;
+        check_numbers(&booster.trees, &[booster.start])?;
+        check_trees(&booster.trees, booster.features())?;
         Ok(booster)
+    }
+
+    /// The model from a file: LightGBM's text when it begins with `tree`, JSON otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read, [`Error::Format`] when it is no model.
+    pub fn open(path: &Path) -> Result<Self> {
+        open(path, Self::from_json, Self::from_lightgbm_text)
     }
 }
 
@@ -43,12 +56,34 @@ impl Forest {
     /// The model from JSON.
     ///
     /// # Errors
-    /// [`Error::Format`](crate::error::Error::Format) that says where the text is not a model.
+    /// [`Error::Format`] that says where the text is not a model.
     pub fn from_json(text: &str) -> Result<Self> {
         let forest: Forest = read(text)?;
-        check_trees(&forest.trees, forest.features)?;
+        if forest.trees.is_empty() {
+            return Err(refuse::model_text("trees", "at least one tree", 0, "save the model again"));
+        }
+        check_features(&forest.feature_names, &forest.feature_infos)?;
+        check_numbers(&forest.trees, &[])?;
+        check_trees(&forest.trees, forest.features())?;
         Ok(forest)
     }
+
+    /// The model from a file: LightGBM's text when it begins with `tree`, JSON otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read, [`Error::Format`] when it is no model.
+    pub fn open(path: &Path) -> Result<Self> {
+        open(path, Self::from_json, Self::from_lightgbm_text)
+    }
+}
+
+fn open<M>(path: &Path, json: fn(&str) -> Result<M>, lightgbm: fn(&str) -> Result<M>) -> Result<M> {
+    let text = fs::read_to_string(path).map_err(|error| Error::io(path, "read", error))?;
+    let model = if text.starts_with("tree") { lightgbm(&text) } else { json(&text) };
+    model.map_err(|error| match error {
+        Error::Format { place, expected, found, help, .. } => Error::format(path, place, expected, found, help),
+        other => other,
+    })
 }
 
 fn write<M: Serialize>(model: &M) -> String {
@@ -57,43 +92,12 @@ fn write<M: Serialize>(model: &M) -> String {
 
 fn read<M: for<'a> Deserialize<'a>>(text: &str) -> Result<M> {
     let file: File<M> = serde_json::from_str(text).map_err(|error| {
-        let place = format!("model JSON, line {} column {}", error.line(), error.column());
+        let place = format!("line {} column {}", error.line(), error.column());
         refuse::model_text(place, "a model written by to_json", error, "save the model again")
     })?;
     if file.format != FORMAT {
         let help = "read it with the version that wrote it, or fit again";
-        return Err(refuse::model_text("model JSON, format", FORMAT, file.format, help));
+        return Err(refuse::model_text("format", FORMAT, file.format, help));
     }
     Ok(file.model)
-}
-
-/// Every tree must lead from its root to leaves, once to each: prediction relies on it.
-pub(crate) fn check_trees(trees: &[Tree], features: usize) -> Result<()> {
-    for (at, tree) in trees.iter().enumerate() {
-        let bad = |expected: String, found: String| {
-            Err(refuse::model_text(format!("tree {at}"), expected, found, "the file is damaged; save the model again"))
-        };
-        if tree.leaves.len() != tree.nodes.len() + 1 {
-            let found = format!("{} nodes, {} leaves", tree.nodes.len(), tree.leaves.len());
-            return bad("one leaf more than nodes".into(), found);
-        }
-        let (mut seen_node, mut seen_leaf) = (vec![false; tree.nodes.len()], vec![false; tree.leaves.len()]);
-        for (index, node) in tree.nodes.iter().enumerate() {
-            if node.feature as usize >= features {
-                return bad(format!("features below {features}"), node.feature.to_string());
-            }
-            for child in [node.left, node.right] {
-                let fresh = match child {
-                    Child::Node(n) if n as usize > index => seen_node.get_mut(n as usize),
-                    Child::Node(_) => None,
-                    Child::Leaf(l) => seen_leaf.get_mut(l as usize),
-                };
-                match fresh {
-                    Some(seen) if !*seen => *seen = true,
-                    _ => return bad("children after their parent, each once".into(), format!("{child:?}")),
-                }
-            }
-        }
-    }
-    Ok(())
 }

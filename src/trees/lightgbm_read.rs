@@ -5,13 +5,16 @@ use std::str::FromStr;
 
 use super::binning::Missing;
 use super::booster::Booster;
+use super::check_model::{check_features, check_numbers, check_trees};
 use super::forest::Forest;
-use super::json::check_trees;
 use super::lightgbm_write::{CATEGORICAL_BIT, DEFAULT_LEFT_BIT};
 use super::objective::{ClassWeight, Objective};
 use super::refuse;
 use super::tree::{Child, LeafNode, Node, Test, Tree};
 use crate::error::{Error, Result};
+
+/// What to do about a text that contradicts itself.
+const DAMAGED: &str = "the file is damaged; save the model again";
 
 impl Booster {
     /// The booster in a LightGBM text. A model without an objective line predicts its raw score.
@@ -50,7 +53,7 @@ impl Booster {
             objective,
             start: 0.0,
             trees: model.trees,
-            features: model.features,
+            feature_names: model.feature_names,
             feature_infos: model.feature_infos,
             history: Vec::new(),
         })
@@ -76,14 +79,14 @@ impl Forest {
                 "the file is cut off; save the model again",
             ));
         }
-        Ok(Forest { trees: model.trees, features: model.features, feature_infos: model.feature_infos })
+        Ok(Forest { trees: model.trees, feature_names: model.feature_names, feature_infos: model.feature_infos })
     }
 }
 
 struct Model {
     averaged: bool,
     objective: Option<String>,
-    features: usize,
+    feature_names: Vec<String>,
     feature_infos: Vec<String>,
     trees: Vec<Tree>,
 }
@@ -100,18 +103,28 @@ impl Model {
             let help = "only one score per row can be read";
             return Err(refuse::model_text("header, num_tree_per_iteration", 1, found, help));
         }
-        let features = head.number::<usize>("max_feature_idx")? + 1;
+        let feature_names: Vec<String> = head.words("feature_names")?.map(String::from).collect();
+        let features = feature_names.len();
+        if head.number::<u32>("max_feature_idx")? as usize + 1 != features {
+            let expected = format!("{}, one less than there are names", features as i64 - 1);
+            return Err(head.bad("max_feature_idx", expected, head.get("max_feature_idx")?, DAMAGED));
+        }
+        let feature_infos: Vec<String> = match head.lines.contains_key("feature_infos") {
+            true => head.words("feature_infos")?.map(String::from).collect(),
+            false => vec!["none".into(); features],
+        };
+        check_features(&feature_names, &feature_infos)?;
         let trees = parts
             .enumerate()
             .map(|(at, part)| read_tree(&Block::new(format!("tree {at}"), part)))
             .collect::<Result<Vec<Tree>>>()?;
+        check_numbers(&trees, &[])?;
         check_trees(&trees, features)?;
-        let infos = head.lines.get("feature_infos").map_or(vec![], |line| line.split(' ').map(String::from).collect());
         Ok(Model {
             averaged: head.lines.contains_key("average_output"),
             objective: head.lines.get("objective").map(|line| line.to_string()),
-            features,
-            feature_infos: infos,
+            feature_names,
+            feature_infos,
             trees,
         })
     }
@@ -126,7 +139,8 @@ fn read_tree(block: &Block) -> Result<Tree> {
     }
     let values: Vec<f64> = block.list("leaf_value", leaves)?;
     if leaves < 2 {
-        return Ok(Tree { shrinkage, ..Tree::constant(values.first().copied().unwrap_or(0.0), 0.0, 0) });
+        let value = *values.first().ok_or_else(|| block.bad("num_leaves", "at least 1", leaves, DAMAGED))?;
+        return Ok(Tree { shrinkage, ..Tree::constant(value, 0.0, 0) });
     }
     let inner = leaves - 1;
     let leaf_weights: Vec<f64> = block.list_or_zeros("leaf_weight", leaves)?;
@@ -135,7 +149,7 @@ fn read_tree(block: &Block) -> Result<Tree> {
     let features: Vec<u32> = block.list("split_feature", inner)?;
     let thresholds: Vec<f64> = block.list("threshold", inner)?;
     let decisions: Vec<u32> = block.list_or_zeros("decision_type", inner)?;
-    let (lefts, rights): (Vec<i64>, Vec<i64>) = (block.list("left_child", inner)?, block.list("right_child", inner)?);
+    let (lefts, rights): (Vec<i32>, Vec<i32>) = (block.list("left_child", inner)?, block.list("right_child", inner)?);
     let gains: Vec<f64> = block.list_or_zeros("split_gain", inner)?;
     let inner_values: Vec<f64> = block.list_or_zeros("internal_value", inner)?;
     let inner_weights: Vec<f64> = block.list_or_zeros("internal_weight", inner)?;
@@ -145,19 +159,18 @@ fn read_tree(block: &Block) -> Result<Tree> {
     for at in 0..inner {
         let decision = decisions[at];
         let test = if decision & CATEGORICAL_BIT != 0 {
-            let set = sets.get(thresholds[at] as usize);
-            let help = "the file is damaged; save the model again";
-            Test::OneOf(
-                set.ok_or_else(|| block.bad("threshold", "the number of a category set", thresholds[at], help))?
-                    .clone(),
-            )
+            let number = Some(thresholds[at]).filter(|t| *t >= 0.0 && t.fract() == 0.0);
+            let set = number.and_then(|number| sets.get(number as usize));
+            let bad = || block.bad("threshold", "the number of a category set", thresholds[at], DAMAGED);
+            Test::OneOf(set.ok_or_else(bad)?.clone())
         } else {
             Test::AtMost(thresholds[at].clamp(f64::MIN, f64::MAX))
         };
         let missing = match decision >> 2 & 3 {
             0 => Missing::None,
             1 => Missing::Zero,
-            _ => Missing::Nan,
+            2 => Missing::Nan,
+            _ => return Err(block.bad("decision_type", "a missing type up to 2", decision, DAMAGED)),
         };
         nodes.push(Node {
             feature: features[at],
@@ -175,23 +188,23 @@ fn read_tree(block: &Block) -> Result<Tree> {
     Ok(Tree { nodes, leaves: (0..leaves).map(leaf).collect(), shrinkage })
 }
 
-fn child(number: i64) -> Child {
+/// A node from 0 up, or the bits of a leaf turned round.
+fn child(number: i32) -> Child {
     if number >= 0 { Child::Node(number as u32) } else { Child::Leaf(!number as u32) }
 }
 
 fn category_sets(block: &Block) -> Result<Vec<Vec<u32>>> {
-    let sets: usize = if block.lines.contains_key("num_cat") { block.number("num_cat")? } else { 0 };
+    let sets = if block.lines.contains_key("num_cat") { block.number::<u32>("num_cat")? as usize } else { 0 };
     if sets == 0 {
         return Ok(Vec::new());
     }
     let bounds: Vec<usize> = block.list("cat_boundaries", sets + 1)?;
-    let words: Vec<u32> = block.list("cat_threshold", *bounds.last().expect("sets + 1 entries"))?;
+    let words: Vec<u32> = block.list("cat_threshold", bounds[sets])?;
     bounds
         .windows(2)
         .map(|pair| {
-            let help = "the file is damaged; save the model again";
             let set = words.get(pair[0]..pair[1]);
-            set.map(<[u32]>::to_vec).ok_or_else(|| block.bad("cat_boundaries", "ascending numbers", pair[1], help))
+            set.map(<[u32]>::to_vec).ok_or_else(|| block.bad("cat_boundaries", "ascending numbers", pair[1], DAMAGED))
         })
         .collect()
 }
@@ -217,18 +230,22 @@ impl<'a> Block<'a> {
         self.lines.get(key).copied().ok_or_else(absent)
     }
 
-    fn number<T: FromStr>(&self, key: &str) -> Result<T> {
-        let text = self.get(key)?;
-        text.parse().map_err(|_| self.bad(key, "a number", text, "the file is damaged; save the model again"))
+    fn words(&self, key: &str) -> Result<std::str::SplitAsciiWhitespace<'a>> {
+        Ok(self.get(key)?.split_ascii_whitespace())
     }
 
+    fn number<T: FromStr>(&self, key: &str) -> Result<T> {
+        let text = self.get(key)?;
+        text.parse().map_err(|_| self.bad(key, "a number", text, DAMAGED))
+    }
+
+    /// Never reserves more than there are words, whatever `len` the file asks for.
     fn list<T: FromStr>(&self, key: &str, len: usize) -> Result<Vec<T>> {
-        let help = "the file is damaged; save the model again";
-        let words: Vec<&str> = self.get(key)?.split_ascii_whitespace().collect();
-        if words.len() != len {
-            return Err(self.bad(key, format!("{len} numbers"), words.len(), help));
+        let found = self.words(key)?.count();
+        if found != len {
+            return Err(self.bad(key, format!("{len} numbers"), found, DAMAGED));
         }
-        words.iter().map(|word| word.parse().map_err(|_| self.bad(key, "a number", word, help))).collect()
+        self.words(key)?.map(|word| word.parse().map_err(|_| self.bad(key, "a number", word, DAMAGED))).collect()
     }
 
     fn list_or_zeros<T: FromStr + Clone + Default>(&self, key: &str, len: usize) -> Result<Vec<T>> {

@@ -17,6 +17,21 @@ pub(crate) const DEFAULT_LEFT_BIT: u32 = 2;
 impl Booster {
     /// The model as LightGBM's text. The start margin is part of the first tree, as LightGBM has it; a focal booster is
     /// written as a logistic one, which predicts the same.
+    ///
+    /// # Example
+    /// ```
+    /// use graphsieve::trees::{BinRule, Booster, BoosterParams, Dataset, Fit, Matrix};
+    /// let values: Vec<f32> = (0..200).map(|i| i as f32).collect();
+    /// let labels: Vec<f32> = values.iter().map(|&v| (v >= 100.0) as u8 as f32).collect();
+    /// let x = Matrix::f32(&values, 1)?;
+    /// let data = Dataset::new(&x, &BinRule::default())?.with_names(vec!["age".into()])?;
+    /// let booster = Booster::fit(&data, Fit::labels(&labels), &BoosterParams::default())?;
+    /// let text = booster.to_lightgbm_text();
+    /// assert!(text.contains("feature_names=age"));
+    /// let again = Booster::from_lightgbm_text(&text)?;
+    /// assert!((again.margin(&[42.0])? - booster.margin(&[42.0])?).abs() < 1e-12);
+    /// # Ok::<(), graphsieve::Error>(())
+    /// ```
     pub fn to_lightgbm_text(&self) -> String {
         let mut trees = self.trees.clone();
         match trees.first_mut() {
@@ -24,7 +39,7 @@ impl Booster {
             None => trees.push(Tree::constant(self.start, 0.0, 0)),
         }
         let objective = if self.objective == Objective::Squared { "regression" } else { "binary sigmoid:1" };
-        write_model(&trees, self.features, &self.feature_infos, &format!("objective={objective}\n"), "gbdt")
+        write_model(&trees, &self.feature_names, &self.feature_infos, &format!("objective={objective}\n"), "gbdt")
     }
 }
 
@@ -32,7 +47,7 @@ impl Forest {
     /// The model as LightGBM's text. LightGBM's plain prediction is the forest's score; its raw score is the sum over
     /// the trees.
     pub fn to_lightgbm_text(&self) -> String {
-        write_model(&self.trees, self.features, &self.feature_infos, "average_output\n", "rf")
+        write_model(&self.trees, &self.feature_names, &self.feature_infos, "average_output\n", "rf")
     }
 }
 
@@ -49,9 +64,9 @@ pub(crate) fn feature_infos(data: &Dataset) -> Vec<String> {
     data.mappers().iter().map(info).collect()
 }
 
-fn write_model(trees: &[Tree], features: usize, infos: &[String], objective: &str, boosting: &str) -> String {
+fn write_model(trees: &[Tree], names: &[String], infos: &[String], objective: &str, boosting: &str) -> String {
     let blocks: Vec<String> = trees.iter().enumerate().map(|(at, tree)| write_tree(at, tree)).collect();
-    let names: Vec<String> = (0..features).map(|f| format!("Column_{f}")).collect();
+    let features = names.len();
     let sizes: Vec<usize> = blocks.iter().map(String::len).collect();
     let mut text = String::from("tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\nlabel_index=0\n");
     line(&mut text, "max_feature_idx", [features.saturating_sub(1)]);

@@ -27,7 +27,7 @@ impl<'a> Matrix<'a> {
     /// A matrix of `cols` columns over f32 values.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) when the length is not a multiple of `cols`.
+    /// [`Error::Data`](crate::Error::Data) when the length is not a multiple of `cols`.
     pub fn f32(values: &'a [f32], cols: usize) -> Result<Self> {
         Ok(Matrix { rows: rows_of(values.len(), cols)?, cols, values: Values::F32(values) })
     }
@@ -35,7 +35,7 @@ impl<'a> Matrix<'a> {
     /// A matrix of `cols` columns over f64 values.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) when the length is not a multiple of `cols`.
+    /// [`Error::Data`](crate::Error::Data) when the length is not a multiple of `cols`.
     pub fn f64(values: &'a [f64], cols: usize) -> Result<Self> {
         Ok(Matrix { rows: rows_of(values.len(), cols)?, cols, values: Values::F64(values) })
     }
@@ -69,6 +69,15 @@ impl<'a> Matrix<'a> {
     }
 }
 
+/// Refuses a matrix that does not have one column per feature of a model.
+pub(super) fn check_columns(x: &Matrix, features: usize) -> Result<()> {
+    if x.cols() != features {
+        let help = "give the features that the model was fitted on, in their order";
+        return Err(refuse::data("feature columns", features, x.cols(), help));
+    }
+    Ok(())
+}
+
 fn rows_of(len: usize, cols: usize) -> Result<usize> {
     if cols == 0 || !len.is_multiple_of(cols) {
         return Err(refuse::data(
@@ -78,13 +87,29 @@ fn rows_of(len: usize, cols: usize) -> Result<usize> {
             "pass the matrix row-major and its true number of columns",
         ));
     }
-    if len / cols > u32::MAX as usize {
-        return Err(refuse::data(
-            "feature matrix",
-            format!("at most {} rows", u32::MAX),
-            len / cols,
-            "train on a sample of the rows",
-        ));
-    }
+    check_row_count(len / cols)?;
     Ok(len / cols)
+}
+
+/// Refuses more rows than can be numbered.
+pub(super) fn check_row_count(rows: usize) -> Result<()> {
+    if rows > u32::MAX as usize {
+        let expected = format!("at most {} rows", u32::MAX);
+        return Err(refuse::data("feature matrix", expected, rows, "train on a sample of the rows"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_counted_up_to_what_32_bits_can_number() {
+        assert_eq!(rows_of(u32::MAX as usize * 64, 64).unwrap(), u32::MAX as usize);
+        let error = rows_of((u32::MAX as usize + 1) * 64, 64).unwrap_err().to_string();
+        assert!(error.contains("at most 4294967295 rows") && error.contains("4294967296"), "{error}");
+        assert!(rows_of(7, 2).is_err() && rows_of(0, 0).is_err());
+        assert_eq!(rows_of(0, 3).unwrap(), 0);
+    }
 }

@@ -7,8 +7,11 @@
 pub mod binning;
 pub mod booster;
 mod categories;
+mod check_model;
 pub mod counter;
 pub mod dataset;
+pub mod early_stop;
+mod feature_names;
 pub mod fixed_point;
 pub mod forest;
 pub mod grow;
@@ -29,8 +32,9 @@ pub mod split_rule;
 pub mod tree;
 
 pub use binning::{BinMapper, BinRule, Missing};
-pub use booster::{Bagging, Booster, BoosterParams, EarlyStop, Fit, Validation};
+pub use booster::{Bagging, Booster, BoosterParams, Fit};
 pub use dataset::Dataset;
+pub use early_stop::{Measure, Metric, Validation};
 pub use fixed_point::Gradients;
 pub use forest::{Forest, ForestParams};
 pub use grow_rule::GrowRule;

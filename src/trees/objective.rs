@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fixed_point::order_free_sum;
 use super::refuse;
 use crate::error::Result;
 
@@ -38,17 +39,27 @@ pub enum ClassWeight {
 }
 
 impl ClassWeight {
+    pub(super) fn check(&self) -> Result<()> {
+        match *self {
+            ClassWeight::Positive(weight) if !(weight > 0.0 && weight.is_finite()) => {
+                let help = "use Balanced to have it computed";
+                Err(refuse::setting("positive weight", "a positive number", weight, help))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// (weight of negatives, weight of positives) for the labels, which are weighted by `weights`.
     pub fn resolve(&self, labels: &[f32], weights: Option<&[f32]>) -> (f64, f64) {
         match *self {
             ClassWeight::None => (1.0, 1.0),
             ClassWeight::Positive(factor) => (1.0, factor),
             ClassWeight::Balanced => {
-                let (mut negative, mut positive) = (0.0f64, 0.0f64);
-                for (row, &y) in labels.iter().enumerate() {
-                    let w = weights.map_or(1.0, |w| w[row] as f64);
-                    if y > 0.5 { positive += w } else { negative += w }
-                }
+                let rows_of = |positive: bool| {
+                    let rows = (0..labels.len()).filter(move |&row| (labels[row] > 0.5) == positive);
+                    order_free_sum(rows.map(|row| weights.map_or(1.0, |w| w[row] as f64)))
+                };
+                let (negative, positive) = (rows_of(false), rows_of(true));
                 let half = (negative + positive) / 2.0;
                 let of = |class: f64| if class > 0.0 { half / class } else { 1.0 };
                 (of(negative), of(positive))
@@ -63,7 +74,7 @@ impl Objective {
         !matches!(self, Objective::Squared)
     }
 
-    pub(crate) fn check(&self, labels: &[f32]) -> Result<()> {
+    pub(super) fn check(&self, labels: &[f32]) -> Result<()> {
         match *self {
             Objective::Focal { gamma, .. } if !(gamma >= 0.0 && gamma.is_finite()) => {
                 return Err(refuse::setting("gamma", "a finite number of at least 0", gamma, "2 is the usual choice"));
@@ -71,14 +82,7 @@ impl Objective {
             Objective::Focal { alpha, .. } if !(alpha > 0.0 && alpha < 1.0) => {
                 return Err(refuse::setting("alpha", "a number in (0, 1)", alpha, "0.25 is the usual choice"));
             }
-            Objective::Binary { weight: ClassWeight::Positive(w) } if !(w > 0.0 && w.is_finite()) => {
-                return Err(refuse::setting(
-                    "positive weight",
-                    "a positive number",
-                    w,
-                    "use Balanced to have it computed",
-                ));
-            }
+            Objective::Binary { weight } => weight.check()?,
             _ => {}
         }
         check_labels(labels, self.is_binary())
@@ -118,13 +122,12 @@ impl Objective {
         }
     }
 
-    /// The constant margin to start from: log-odds of the weighted share of positives, or the weighted mean.
-    pub(crate) fn start(&self, labels: &[f32], weight: impl Fn(usize) -> f64) -> f64 {
-        let (sum, total) = labels.iter().enumerate().fold((0.0f64, 0.0f64), |(sum, total), (row, &y)| {
-            let w = weight(row);
-            (sum + w * y as f64, total + w)
-        });
-        let mean = sum / total;
+    /// The constant margin to start from: log-odds of the weighted share of positives, or the weighted mean. A share of 0
+    /// or 1, of labels of one class, counts as 1e-15 or 1 − 1e-15.
+    pub(super) fn start(&self, labels: &[f32], weight: impl Fn(usize) -> f64) -> f64 {
+        let rows = 0..labels.len();
+        let sum = order_free_sum(rows.clone().map(|row| weight(row) * labels[row] as f64));
+        let mean = sum / order_free_sum(rows.map(&weight));
         if self.is_binary() {
             let p = mean.clamp(1e-15, 1.0 - 1e-15);
             (p / (1.0 - p)).ln()
@@ -140,7 +143,7 @@ impl Objective {
     }
 }
 
-pub(crate) fn check_labels(labels: &[f32], binary: bool) -> Result<()> {
+pub(super) fn check_labels(labels: &[f32], binary: bool) -> Result<()> {
     let bad = labels.iter().position(|&y| if binary { y != 0.0 && y != 1.0 } else { !y.is_finite() });
     match bad {
         Some(row) => Err(refuse::data(
@@ -153,7 +156,7 @@ pub(crate) fn check_labels(labels: &[f32], binary: bool) -> Result<()> {
     }
 }
 
-pub(crate) fn check_weights(weights: Option<&[f32]>, rows: usize) -> Result<()> {
+pub(super) fn check_weights(weights: Option<&[f32]>, rows: usize) -> Result<()> {
     let Some(weights) = weights else { return Ok(()) };
     if weights.len() != rows {
         return Err(refuse::data("sample weights", format!("{rows} values"), weights.len(), "give one per row"));

@@ -6,9 +6,9 @@
 
 use rayon::prelude::*;
 
-use super::booster::{Booster, check_columns};
+use super::booster::Booster;
 use super::forest::Forest;
-use super::matrix::Matrix;
+use super::matrix::{Matrix, check_columns};
 use super::tree::{Child, Tree};
 use crate::error::Result;
 
@@ -34,50 +34,42 @@ pub struct Attributions {
     pub base: f64,
 }
 
-/// Adds the attributions of one tree for the row `feature(f)` to `out`.
+/// Adds the attributions of one tree for the row `feature(f)`, times `scale`, to `out`.
 pub fn add_tree(tree: &Tree, feature: &impl Fn(usize) -> f64, scale: f64, out: &mut [f64]) {
-    if !tree.nodes.is_empty() {
-        let path = Vec::with_capacity(tree.depth() + 2);
-        walk(tree, feature, scale, out, tree.root(), path, Step { feature: None, zero: 1.0, one: 1.0, weight: 0.0 });
+    let root = Step { feature: None, zero: 1.0, one: 1.0, weight: 0.0 };
+    // A stack of its own: a tree from a file may be deeper than the stack of a thread.
+    let mut open = vec![(tree.root(), Vec::new(), root)];
+    while let Some((at, mut path, step)) = open.pop() {
+        extend(&mut path, step);
+        let node = match at {
+            Child::Leaf(leaf) => {
+                add_leaf(&path, tree.leaves[leaf as usize].value * scale, out);
+                continue;
+            }
+            Child::Node(node) => &tree.nodes[node as usize],
+        };
+        let (mut zero, mut one) = (1.0, 1.0);
+        if let Some(index) = path.iter().position(|step| step.feature == Some(node.feature)) {
+            (zero, one) = (path[index].zero, path[index].one);
+            unwind(&mut path, index);
+        }
+        let hot_left = node.goes_left(feature(node.feature as usize));
+        let (left, right) = tree.shares(node);
+        for (child, share, hot) in [(node.left, left, hot_left), (node.right, right, !hot_left)] {
+            let (zero, one) = (zero * share, if hot { one } else { 0.0 });
+            // Where nothing flows on, known or not, nothing is attributed.
+            if zero > 0.0 || one > 0.0 {
+                open.push((child, path.clone(), Step { feature: Some(node.feature), zero, one, weight: 0.0 }));
+            }
+        }
     }
 }
 
-fn walk(
-    tree: &Tree,
-    feature: &impl Fn(usize) -> f64,
-    scale: f64,
-    out: &mut [f64],
-    at: Child,
-    mut path: Vec<Step>,
-    step: Step,
-) {
-    extend(&mut path, step);
-    let node = match at {
-        Child::Leaf(leaf) => {
-            let value = tree.leaves[leaf as usize].value * scale;
-            for index in 1..path.len() {
-                let Step { feature: Some(feature), zero, one, .. } = path[index] else { continue };
-                out[feature as usize] += unwound_sum(&path, index) * (one - zero) * value;
-            }
-            return;
-        }
-        Child::Node(node) => &tree.nodes[node as usize],
-    };
-    let hot_left = node.goes_left(feature(node.feature as usize));
-    let (hot, cold) = if hot_left { (node.left, node.right) } else { (node.right, node.left) };
-    let (mut zero, mut one) = (1.0, 1.0);
-    if let Some(index) = path.iter().position(|step| step.feature == Some(node.feature)) {
-        (zero, one) = (path[index].zero, path[index].one);
-        unwind(&mut path, index);
+fn add_leaf(path: &[Step], value: f64, out: &mut [f64]) {
+    for index in 1..path.len() {
+        let Step { feature: Some(feature), zero, one, .. } = path[index] else { continue };
+        out[feature as usize] += unwound_sum(path, index) * (one - zero) * value;
     }
-    // A model read from a file may hold no counts; then both ways are as likely.
-    let share = |child| match node.count {
-        0 => 0.5,
-        count => tree.count(child) as f64 / count as f64,
-    };
-    let step = |zero, one| Step { feature: Some(node.feature), zero, one, weight: 0.0 };
-    walk(tree, feature, scale, out, hot, path.clone(), step(zero * share(hot), one));
-    walk(tree, feature, scale, out, cold, path, step(zero * share(cold), 0.0));
 }
 
 fn extend(path: &mut Vec<Step>, step: Step) {
@@ -141,10 +133,26 @@ fn attributions(trees: &[Tree], features: usize, scale: f64, start: f64, x: &Mat
 impl Booster {
     /// Attributions to the margin.
     ///
+    /// # Example
+    /// ```
+    /// use graphsieve::trees::{BinRule, Booster, BoosterParams, Dataset, Fit, Matrix};
+    /// // The label follows the first of two features.
+    /// let values: Vec<f32> = (0..200).flat_map(|i| [i as f32, (i * 7 % 10) as f32]).collect();
+    /// let labels: Vec<f32> = (0..200).map(|i| (i >= 100) as u8 as f32).collect();
+    /// let x = Matrix::f32(&values, 2)?;
+    /// let data = Dataset::new(&x, &BinRule::default())?;
+    /// let booster = Booster::fit(&data, Fit::labels(&labels), &BoosterParams::default())?;
+    /// let shap = booster.shap(&x)?;
+    /// let [first, second] = [shap.values[0], shap.values[1]];
+    /// assert!(first < -1.0 && second.abs() < 0.1 * first.abs());
+    /// assert!((shap.base + first + second - booster.margin(&[0.0, 0.0])?).abs() < 1e-6);
+    /// # Ok::<(), graphsieve::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) when the number of columns differs.
+    /// [`Error::Data`](crate::Error::Data) when the number of columns differs.
     pub fn shap(&self, x: &Matrix) -> Result<Attributions> {
-        attributions(&self.trees, self.features, 1.0, self.start, x)
+        attributions(&self.trees, self.features(), 1.0, self.start, x)
     }
 }
 
@@ -152,8 +160,8 @@ impl Forest {
     /// Attributions to the score.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) when the number of columns differs.
+    /// [`Error::Data`](crate::Error::Data) when the number of columns differs.
     pub fn shap(&self, x: &Matrix) -> Result<Attributions> {
-        attributions(&self.trees, self.features, 1.0 / self.trees.len() as f64, 0.0, x)
+        attributions(&self.trees, self.features(), 1.0 / self.trees.len() as f64, 0.0, x)
     }
 }

@@ -71,7 +71,7 @@ impl SplitRule {
     /// Checks every range.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::error::Error::Config) that names the key.
+    /// [`Error::Config`](crate::Error::Config) that names the key.
     pub fn check(&self) -> Result<()> {
         let floors = [
             ("lambda_l1", self.lambda_l1),

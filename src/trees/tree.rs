@@ -122,10 +122,16 @@ impl Tree {
         }
     }
 
+    /// The output for a row with `feature(f)`.
+    #[inline]
+    pub fn output(&self, feature: impl Fn(usize) -> f64) -> f64 {
+        self.leaves[self.leaf(feature)].value
+    }
+
     /// The output for `row` of `x`.
     #[inline]
     pub fn predict(&self, x: &Matrix, row: usize) -> f64 {
-        self.leaves[self.leaf(|f| x.get(row, f))].value
+        self.output(|f| x.get(row, f))
     }
 
     /// Training rows under `child`.
@@ -160,12 +166,24 @@ impl Tree {
         below.first().copied().unwrap_or(0)
     }
 
+    /// Share of the rows of a node that go left and right, by the training rows under either; half where none are known.
+    pub fn shares(&self, node: &Node) -> (f64, f64) {
+        let (left, right) = (self.count(node.left) as f64, self.count(node.right) as f64);
+        if left + right > 0.0 { (left / (left + right), right / (left + right)) } else { (0.5, 0.5) }
+    }
+
     /// Mean output over the training rows.
     pub fn mean(&self) -> f64 {
-        let rows: u64 = self.leaves.iter().map(|leaf| leaf.count).sum();
-        match rows {
-            0 => self.leaves.iter().map(|leaf| leaf.value).sum::<f64>() / self.leaves.len() as f64,
-            rows => self.leaves.iter().map(|leaf| leaf.value * leaf.count as f64).sum::<f64>() / rows as f64,
+        // Children come after their parent.
+        let mut means = vec![0.0; self.nodes.len()];
+        for at in (0..self.nodes.len()).rev() {
+            let mean = |child| match child {
+                Child::Node(node) => means[node as usize],
+                Child::Leaf(leaf) => self.leaves[leaf as usize].value,
+            };
+            let (left, right) = self.shares(&self.nodes[at]);
+            means[at] = left * mean(self.nodes[at].left) + right * mean(self.nodes[at].right);
         }
+        means.first().copied().unwrap_or_else(|| self.leaves.first().map_or(0.0, |leaf| leaf.value))
     }
 }

@@ -1,7 +1,5 @@
-use graphsieve::trees::grow_rule::GrowRule;
-use graphsieve::trees::split_rule::SplitRule;
 use graphsieve::trees::{
-    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset, EarlyStop, Fit, Matrix, Missing, Objective,
+    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset, Fit, Matrix, Measure, Metric, Missing, Objective,
     Validation,
 };
 use proptest::prelude::*;
@@ -75,21 +73,45 @@ fn single_rows_predict_as_batches() {
     let made = Made::mixed(1500, 53);
     let booster = Booster::fit(&made.data(), Fit::labels(&made.labels), &params(7)).unwrap();
     let margins = booster.margins(&made.x()).unwrap();
-    assert!((0..1500).all(|row| booster.margin(&made.x(), row) == margins[row]));
+    assert!((0..1500).all(|row| booster.margin(&made.row(row)).unwrap() == margins[row]));
 }
 
 #[test]
 fn it_stops_early_and_keeps_the_best_round() {
     let (made, held) = (Made::mixed(1500, 54), Made::mixed(800, 55));
-    let stop = EarlyStop { patience: 5, larger_is_better: false };
-    let validation = Validation { x: held.x(), labels: &held.labels, metric: &log_loss, stop };
-    let fit = Fit { validation: Some(validation), ..Fit::labels(&made.labels) };
-    let params = BoosterParams { learning_rate: 0.3, ..params(300) };
-    let booster = Booster::fit(&made.data(), fit, &params).unwrap();
-    let best = booster.history.iter().copied().fold(f64::INFINITY, f64::min);
-    assert!(booster.history.len() < 300 && booster.trees.len() + 5 == booster.history.len());
-    assert_eq!(booster.history[booster.trees.len() - 1], best);
-    assert!((log_loss(&booster.predict(&held.x()).unwrap(), &held.labels) - best).abs() < 1e-12);
+    let own = Measure::Function { value: &log_loss, larger_is_better: false };
+    let measures = [
+        (own, false),
+        (Measure::Metric(Metric::LogLoss), false),
+        (Measure::Metric(Metric::Auroc), true),
+        (Measure::Metric(Metric::AveragePrecision), true),
+    ];
+    for (at, (measure, larger_is_better)) in measures.into_iter().enumerate() {
+        let validation = Validation { x: held.x(), labels: &held.labels, measure, patience: 5 };
+        let fit = Fit { validation: Some(validation), ..Fit::labels(&made.labels) };
+        let params = BoosterParams { learning_rate: 0.3, ..params(300) };
+        let booster = Booster::fit(&made.data(), fit, &params).unwrap();
+        let better = |a: f64, b: f64| if larger_is_better { a > b } else { a < b };
+        let best = booster.history.iter().copied().reduce(|a, b| if better(b, a) { b } else { a }).unwrap();
+        assert!(booster.history.len() < 300 && booster.trees.len() + 5 == booster.history.len());
+        assert_eq!(booster.history[booster.trees.len() - 1], best);
+        let scores = booster.predict(&held.x()).unwrap();
+        let again = match measure {
+            Measure::Metric(metric) => metric.of(&scores, &held.labels).unwrap(),
+            Measure::Function { value, .. } => value(&scores, &held.labels),
+        };
+        assert!((again - best).abs() < 1e-12, "measure {at}: {again} != {best}");
+    }
+}
+
+#[test]
+fn metrics_are_their_definitions() {
+    let (scores, labels) = ([0.1, 0.4, 0.35, 0.8], [0.0, 0.0, 1.0, 1.0]);
+    assert_eq!(Metric::Auroc.of(&scores, &labels).unwrap(), 0.75);
+    assert!((Metric::AveragePrecision.of(&scores, &labels).unwrap() - (0.5 + 0.5 * 2.0 / 3.0)).abs() < 1e-12);
+    let loss = -(0.9f64.ln() + 0.6f64.ln() + 0.35f64.ln() + 0.8f64.ln()) / 4.0;
+    assert!((Metric::LogLoss.of(&scores, &labels).unwrap() - loss).abs() < 1e-12);
+    assert!((Metric::LogLoss.of(&[0.0], &[1.0]).unwrap() + 1e-15f64.ln()).abs() < 1e-9);
 }
 
 #[test]
@@ -130,29 +152,4 @@ fn missing_rows_go_to_the_default_side() {
         sides[node.default_left as usize] += 1;
     }
     assert!(sides[0] > 0 && sides[1] > 0, "{sides:?}");
-}
-
-#[test]
-fn labels_without_a_pattern_or_of_one_class_give_no_tree() {
-    let made = Made::mixed(300, 59);
-    let booster = Booster::fit(&made.data(), Fit::labels(&vec![0.0; 300]), &params(10)).unwrap();
-    assert!(booster.predict(&made.x()).unwrap().iter().all(|score| *score < 1e-6));
-}
-
-#[test]
-fn wrong_inputs_are_refused_by_name() {
-    let made = Made::mixed(300, 60);
-    let data = made.data();
-    let of = |params: &BoosterParams, labels: &[f32]| {
-        Booster::fit(&data, Fit::labels(labels), params).unwrap_err().to_string()
-    };
-    assert!(of(&params(1), &made.labels[1..]).contains("300 values"));
-    assert!(of(&params(1), &vec![2.0; 300]).contains("label of row 0"));
-    assert!(of(&BoosterParams { learning_rate: 0.0, ..params(1) }, &made.labels).contains("learning_rate = 0"));
-    let split = SplitRule { path_smooth: 1.0, min_data_in_leaf: 1, ..SplitRule::default() };
-    let grow = GrowRule { split, ..GrowRule::default() };
-    assert!(of(&BoosterParams { grow, ..params(1) }, &made.labels).contains("min_data_in_leaf"));
-    let booster = Booster::fit(&data, Fit::labels(&made.labels), &params(1)).unwrap();
-    let narrow = Matrix::f32(&made.values, 2).unwrap();
-    assert!(booster.predict(&narrow).unwrap_err().to_string().contains("feature columns"));
 }

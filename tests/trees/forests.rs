@@ -12,7 +12,7 @@ fn a_forest_is_the_same_for_any_thread_count_and_predicts_rows_as_batches() {
     let four = on_threads(4, || Forest::fit(&data, &made.labels, None, &params).unwrap());
     assert_eq!(one, four);
     let scores = one.predict(&made.x()).unwrap();
-    assert!((0..1500).all(|row| one.score(&made.x(), row) == scores[row]));
+    assert!((0..1500).all(|row| one.score(&made.row(row)).unwrap() == scores[row]));
     assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)));
 }
 
@@ -51,7 +51,7 @@ fn a_leaf_of_one_class_is_not_split() {
     for label in [0.0, 1.0] {
         let forest = Forest::fit(&made.data(), &[label; 500], None, &params).unwrap();
         assert!(forest.trees.iter().all(|tree| tree.leaves.len() == 1));
-        assert_eq!(forest.score(&made.x(), 0), label as f64);
+        assert_eq!(forest.score(&made.row(0)).unwrap(), label as f64);
     }
     let forest = Forest::fit(&made.data(), &made.labels, None, &params).unwrap();
     for tree in &forest.trees {
@@ -61,4 +61,15 @@ fn a_leaf_of_one_class_is_not_split() {
         };
         assert!(tree.nodes.iter().all(|n| pure(n.left).is_none() || pure(n.left) != pure(n.right)));
     }
+}
+
+#[test]
+fn bags_are_drawn_from_the_rows_that_have_weight() {
+    let made = Made::mixed(400, 45);
+    let mut weights = vec![0.0f32; 400];
+    let present = (0..400).position(|row| made.labels[row] == 1.0).unwrap();
+    weights[present] = 1.0;
+    let params = ForestParams { trees: 20, ..ForestParams::sklearn_like(4) };
+    let forest = Forest::fit(&made.data(), &made.labels, Some(&weights), &params).unwrap();
+    assert_eq!(forest.score(&made.row(0)).unwrap(), 1.0);
 }

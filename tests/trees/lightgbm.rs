@@ -1,4 +1,4 @@
-//! Models in LightGBM's text: fixtures written by LightGBM 4.7 (`tests/peer/make_fixture.py`), and round trips.
+//! Models in LightGBM's text: fixtures written by LightGBM 4.7 (`lightgbm_models/make.py`), and round trips.
 
 use std::path::Path;
 
@@ -55,26 +55,12 @@ fn forests_of_lightgbm_predict_as_there() {
     close(&forest.predict(&Matrix::f64(&values, 4).unwrap()).unwrap(), &json["score"], 1e-12);
 }
 
-/// Writes model and predictions for `tests/peer/check_ours.py`.
-fn leave(name: &str, text: &str, x: &Matrix, labels: &[f32], raw: &[f64], shap: (&[f64], f64)) {
-    let at = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let row = |row: usize| (0..x.cols()).map(|col| Some(x.get(row, col)).filter(|v| !v.is_nan())).collect::<Vec<_>>();
-    let rows: Vec<Vec<Option<f64>>> = (0..x.rows()).map(row).collect();
-    let json = serde_json::json!({ "rows": rows, "labels": labels, "raw": raw, "shap": shap.0, "base": shap.1 });
-    std::fs::write(at.join(format!("ours_{name}.txt")), text).unwrap();
-    std::fs::write(at.join(format!("ours_{name}.json")), json.to_string()).unwrap();
-}
-
 #[test]
 fn a_booster_comes_back_from_its_text_with_the_same_predictions() {
     let made = Made::mixed(3000, 21);
     let x = made.x();
     let binary = Objective::Binary { weight: ClassWeight::None };
-    for (name, missing, objective) in [
-        ("binary", Missing::Nan, binary),
-        ("zero", Missing::Zero, binary),
-        ("squared", Missing::Nan, Objective::Squared),
-    ] {
+    for (missing, objective) in [(Missing::Nan, binary), (Missing::Zero, binary), (Missing::Nan, Objective::Squared)] {
         let data = Dataset::new(&x, &BinRule { missing, ..rule() }).unwrap();
         let mut params = BoosterParams { objective, rounds: 12, ..BoosterParams::default() };
         params.grow.split.counts = Counts::Estimated;
@@ -87,8 +73,6 @@ fn a_booster_comes_back_from_its_text_with_the_same_predictions() {
         let (before, after) = (booster.margins(&x).unwrap(), again.margins(&x).unwrap());
         assert!(before.iter().zip(&after).all(|(a, b)| (a - b).abs() < 1e-12));
         assert_eq!(again.to_lightgbm_text(), text);
-        let shap = booster.shap(&x).unwrap();
-        leave(name, &text, &x, &made.labels, &before, (&shap.values, shap.base));
     }
 }
 
@@ -101,8 +85,20 @@ fn a_forest_comes_back_from_its_text_bit_for_bit() {
     let text = forest.to_lightgbm_text();
     let again = Forest::from_lightgbm_text(&text).unwrap();
     assert_eq!(again.predict(&x).unwrap(), forest.predict(&x).unwrap());
-    let shap = forest.shap(&x).unwrap();
-    leave("forest", &text, &x, &made.labels, &forest.predict(&x).unwrap(), (&shap.values, shap.base));
+}
+
+#[test]
+fn names_go_into_the_text_and_come_back() {
+    let made = Made::mixed(500, 24);
+    let names = ["age", "price", "Größe_3", "kind|of"].map(String::from).to_vec();
+    let data = made.data().with_names(names.clone()).unwrap();
+    let params = BoosterParams { rounds: 2, ..BoosterParams::default() };
+    let booster = Booster::fit(&data, Fit::labels(&made.labels), &params).unwrap();
+    assert_eq!(Booster::from_lightgbm_text(&booster.to_lightgbm_text()).unwrap().feature_names, names);
+    assert_eq!(Booster::from_json(&booster.to_json()).unwrap(), booster);
+    let plain = Booster::fit(&made.data(), Fit::labels(&made.labels), &params).unwrap();
+    assert_eq!(plain.feature_names, ["Column_0", "Column_1", "Column_2", "Column_3"]);
+    assert_eq!(plain.trees, booster.trees);
 }
 
 #[test]

@@ -31,6 +31,10 @@ impl Made {
         Matrix::f32(&self.values, self.cols).unwrap()
     }
 
+    pub fn row(&self, row: usize) -> Vec<f64> {
+        self.values[row * self.cols..][..self.cols].iter().map(|&value| value as f64).collect()
+    }
+
     pub fn data(&self) -> Dataset {
         Dataset::new(&self.x(), &rule()).unwrap()
     }

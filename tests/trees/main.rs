@@ -2,10 +2,13 @@
 
 mod binning;
 mod boosting;
+mod damage;
 mod explain;
 mod forests;
 mod growing;
 mod histograms;
+mod laws;
 mod lightgbm;
 mod made;
+mod refusals;
 mod splits;
