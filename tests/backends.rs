@@ -97,6 +97,48 @@ fn twenty_steps_on_cuda_follow_the_cpu() {
     assert_follows_the_cpu::<graphsieve_kernels::Cuda>(marketplace, "CUDA", "GRAPHSIEVE_REQUIRE_CUDA", missing);
 }
 
+/// Every block over every relation and their union, in pieces of 48 features.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn assert_same_features<B: GraphBackend>(api: &str, demand: &str, missing: Option<String>) {
+    use burn::tensor::DType;
+    use graphsieve::features::{Execution, Neighbourhood, NeighbourhoodConfig, Over};
+    if let Some(reason) = missing {
+        assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
+        eprintln!("skipped: no {api} device: {reason}");
+        return;
+    }
+    let config = NeighbourhoodConfig { max: true, sum: true, over: Over::Both, ..Default::default() };
+    for data in [marketplace, without_sellers] {
+        let dir = data();
+        let dataset = Dataset::open(&dir.path().join("data")).unwrap();
+        let plan = Neighbourhood::new(&dataset.graph, dataset.features.as_ref().unwrap(), &config).unwrap();
+        for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 1e-2)] {
+            let want = plan.table::<Flex>(&Default::default(), Execution { dtype, columns: 48 }).unwrap();
+            let got = plan.table::<B>(&Default::default(), Execution { dtype, columns: 48 }).unwrap();
+            for (at, column) in want.columns().iter().enumerate() {
+                let pairs = (0..want.num_rows()).map(|node| (got.row(node)[at], want.row(node)[at]));
+                let largest = pairs.clone().fold(1.0f32, |largest, (_, want)| largest.max(want.abs()));
+                let error = pairs.fold(0.0f32, |error, (got, want)| error.max((got - want).abs()));
+                assert!(error <= tolerance * largest, "{api}, {dtype:?}, {}: {error} of {largest}", column.name);
+            }
+        }
+    }
+}
+
+#[cfg(feature = "vulkan")]
+#[test]
+fn features_on_vulkan_are_those_of_the_cpu() {
+    let missing = graphsieve_kernels::device::probe_vulkan().err();
+    assert_same_features::<graphsieve_kernels::Vulkan>("Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", missing);
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn features_on_cuda_are_those_of_the_cpu() {
+    let missing = graphsieve_kernels::device::probe_cuda().err();
+    assert_same_features::<graphsieve_kernels::Cuda>("CUDA", "GRAPHSIEVE_REQUIRE_CUDA", missing);
+}
+
 /// A marketplace whose products have no brand: a node type without nodes.
 fn without_sellers() -> TempDir {
     let dir = tempfile::tempdir().unwrap();

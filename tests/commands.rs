@@ -52,6 +52,29 @@ fn a_marketplace_is_made_described_and_evaluated() {
 }
 
 #[test]
+fn detectors_are_compared_by_a_public_protocol() {
+    let sandbox = Sandbox::with_data();
+    let arguments = ["benchmark", "gad", "--data", "data", "--splits", "2", "--models", "booster-raw,forest-raw"];
+    let said = sandbox.succeeds([&arguments[..], &["--json", "figures/gad.json", "--device", "cpu"]].concat());
+    assert!(said.stdout.contains("protocol full, 2 splits") && said.stdout.contains("AUPRC"), "{}", said.stdout);
+    assert!(said.stderr.contains("models: 4/4"), "{}", said.stderr);
+    let report = json(&String::from_utf8(sandbox.read("figures/gad.json")).unwrap());
+    let models = report["models"].as_array().unwrap();
+    assert_eq!((&models[0]["model"], &models[1]["model"]), (&"booster-raw".into(), &"forest-raw".into()));
+    for model in models {
+        let splits = model["splits"].as_array().unwrap();
+        let of = |split: &Value| split["test"]["auprc"].as_f64().unwrap();
+        let mean = splits.iter().map(of).sum::<f64>() / 2.0;
+        assert!((mean - model["test"]["auprc"]["mean"].as_f64().unwrap()).abs() < 1e-12, "{model}");
+        assert!(splits[0]["setting"].as_str().unwrap().starts_with("min_data_in_leaf"), "{model}");
+    }
+    // The same command prints the same figures; an existing file is kept.
+    let again = json(&sandbox.succeeds([&arguments[..], &["--quiet", "--format", "json"]].concat()).stdout);
+    assert_eq!(again["models"][0]["test"], report["models"][0]["test"]);
+    sandbox.refuses([&arguments[..], &["--json", "figures/gad.json"]].concat(), 1, &["exists already", "--force"]);
+}
+
+#[test]
 fn the_split_of_a_run_is_used_for_its_evaluation() {
     let sandbox = Sandbox::with_data();
     sandbox.write_scores("scores.npy", &[0.25; 500]);
