@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&[&str]] = &[
     &["error", "metrics"],
     &["graph"],
-    &["data", "sampler", "features"],
+    &["data", "sampler", "features", "trees"],
     &["config"],
-    &["loader", "nn", "trees"],
+    &["loader", "nn"],
     &["models"],
     &["backend"],
     &["train", "score"],

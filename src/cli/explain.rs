@@ -68,7 +68,13 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         None => match RunConfig::load(&arguments.run.join("config.toml"), &[])? {
             RunConfig::Stage3(config) => config.data.path,
             _ => {
-                return Err(Error::format(&arguments.run, "config.toml", "task = \"stage3\"", "another", "give --data"));
+                return Err(Error::format(
+                    &arguments.run,
+                    "config.toml",
+                    "task = \"stage3\"",
+                    "another",
+                    "give --data",
+                ));
             }
         },
     };

@@ -35,7 +35,7 @@ pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
 pub use stage3::{
     BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,
-    TreeMetric, TreeModel, TreeObjective,
+    TreeModel, TreeObjective,
 };
 
 #[cfg(test)]

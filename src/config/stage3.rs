@@ -12,6 +12,7 @@ use super::schema::Stage2Config;
 use super::sections::{EMBEDDINGS_FILE, OutputConfig, SplitConfig, Stage2Input, zero_for_none};
 use crate::error::Result;
 use crate::features::{NeighbourhoodConfig, Over};
+use crate::trees::Metric;
 
 /// Settings of a booster or a forest on graph features.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -108,7 +109,7 @@ pub struct BoosterConfig {
     #[serde(serialize_with = "zero_for_none")]
     pub patience: Option<usize>,
     /// What has to improve. Default `average_precision`.
-    pub metric: TreeMetric,
+    pub metric: Metric,
     /// What is minimised. Default `logistic`.
     pub objective: TreeObjective,
     /// Exponent of the focal loss, at least 0. Default 2. No effect with `logistic`.
@@ -163,24 +164,9 @@ pub struct SharedTreeConfig {
     pub class_weight: TreeClassWeight,
 }
 
-/// What early stopping looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TreeMetric {
-    /// Average precision.
-    AveragePrecision,
-    /// Area under the ROC curve.
-    RocAuc,
-    /// Cross-entropy.
-    LogLoss,
-}
-
-impl Choice for TreeMetric {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("average_precision", TreeMetric::AveragePrecision),
-        ("roc_auc", TreeMetric::RocAuc),
-        ("log_loss", TreeMetric::LogLoss),
-    ];
+impl Choice for Metric {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("average_precision", Metric::AveragePrecision), ("auroc", Metric::Auroc), ("log_loss", Metric::LogLoss)];
 }
 
 /// Loss of a booster.
@@ -257,7 +243,7 @@ impl Default for BoosterConfig {
             trees: 1_000,
             learning_rate: 0.05,
             patience: Some(100),
-            metric: TreeMetric::AveragePrecision,
+            metric: Metric::AveragePrecision,
             objective: TreeObjective::Logistic,
             focal_gamma: 2.0,
             num_leaves: 31,

@@ -50,6 +50,14 @@ impl TreeEnsemble {
         }
     }
 
+    /// Names of the columns that it was fitted to.
+    pub fn columns(&self) -> &[String] {
+        match self {
+            TreeEnsemble::Booster(booster) => &booster.feature_names,
+            TreeEnsemble::Forest(forest) => &forest.feature_names,
+        }
+    }
+
     /// Number of trees.
     pub fn num_trees(&self) -> usize {
         match self {
@@ -103,8 +111,6 @@ impl TreeEnsemble {
 pub struct TreeCheckpoint {
     /// What the columns are made of.
     pub inputs: TreeInputs,
-    /// Their names.
-    pub columns: Vec<String>,
     /// The trees.
     pub ensemble: TreeEnsemble,
 }
@@ -113,7 +119,6 @@ pub struct TreeCheckpoint {
 struct Stored {
     kind: String,
     inputs: TreeInputs,
-    columns: Vec<String>,
     trees: Value,
 }
 
@@ -135,24 +140,12 @@ impl TreeCheckpoint {
             Error::format(file, place, "a checkpoint of Stage 3", fault.to_string(), HELP)
         })?;
         let trees = stored.trees.to_string();
-        let (ensemble, features) = match stored.kind.as_str() {
-            "booster" => {
-                let booster = Booster::from_json(&trees)?;
-                let features = booster.features;
-                (TreeEnsemble::Booster(booster), features)
-            }
-            "forest" => {
-                let forest = Forest::from_json(&trees)?;
-                let features = forest.features;
-                (TreeEnsemble::Forest(forest), features)
-            }
+        let ensemble = match stored.kind.as_str() {
+            "booster" => TreeEnsemble::Booster(Booster::from_json(&trees)?),
+            "forest" => TreeEnsemble::Forest(Forest::from_json(&trees)?),
             other => return Err(Error::format(file, "kind", "booster or forest", format!("{other:?}"), HELP)),
         };
-        if stored.columns.len() != features {
-            let found = format!("{} names", stored.columns.len());
-            return Err(Error::format(file, "columns", format!("{features} names, as the trees read"), found, HELP));
-        }
-        Ok(Self { inputs: stored.inputs, columns: stored.columns, ensemble })
+        Ok(Self { inputs: stored.inputs, ensemble })
     }
 
     /// Writes the checkpoint, replacing the file atomically.
@@ -168,7 +161,6 @@ impl TreeCheckpoint {
             let stored = Stored {
                 kind: self.ensemble.kind().into(),
                 inputs: self.inputs.clone(),
-                columns: self.columns.clone(),
                 trees: serde_json::from_str(&trees)?,
             };
             Ok(serde_json::to_writer(out, &stored)?)
@@ -181,12 +173,13 @@ impl TreeCheckpoint {
     /// [`Error::Format`] that names the first column that differs.
     pub fn check_columns(&self, columns: &[Column], data: &Path) -> Result<()> {
         let help = "score data with the features and relations of the training";
-        if let Some((known, column)) = self.columns.iter().zip(columns).find(|(known, column)| **known != column.name) {
+        let known = self.ensemble.columns();
+        if let Some((known, column)) = known.iter().zip(columns).find(|(known, column)| **known != column.name) {
             let place = format!("column `{}`", column.name);
             return Err(Error::format(data, place, format!("`{known}`"), "another column", help));
         }
-        if self.columns.len() != columns.len() {
-            let expected = format!("{} columns, as the trees were fitted to", self.columns.len());
+        if known.len() != columns.len() {
+            let expected = format!("{} columns, as the trees were fitted to", known.len());
             return Err(Error::format(data, "features", expected, columns.len().to_string(), help));
         }
         Ok(())

@@ -8,7 +8,7 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::features::{Block, FeatureTable, NeighbourhoodConfig};
 use crate::metrics::average_precision;
-use crate::trees::{BinRule, Booster, Dataset, EarlyStop, Fit, Forest, Matrix, Validation};
+use crate::trees::{BinRule, Booster, Dataset, Fit, Forest, Matrix, Measure, Metric, Validation};
 
 /// What is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,14 +219,10 @@ impl Fitting {
         match settings {
             Settings::Forest(params) => Ok(Fitted::Forest(Forest::fit(&self.train, &self.targets, None, params)?)),
             Settings::Booster(params) => {
-                // Labels are 0 and 1 and scores finite, so there is a value; otherwise the fit names it.
-                let metric = |scores: &[f64], _: &[f32]| {
-                    let scores: Vec<f32> = scores.iter().map(|&score| score as f32).collect();
-                    average_precision(&scores, &self.validation.labels).unwrap_or(f64::NAN)
-                };
                 let labels = self.validation.targets();
-                let stop = EarlyStop { patience: PATIENCE, larger_is_better: true };
-                let validation = Validation { x: self.validation.matrix()?, labels: &labels, metric: &metric, stop };
+                let measure = Measure::Metric(Metric::AveragePrecision);
+                let validation =
+                    Validation { x: self.validation.matrix()?, labels: &labels, measure, patience: PATIENCE };
                 let fit = Fit { validation: Some(validation), ..Fit::labels(&self.targets) };
                 Ok(Fitted::Booster(Booster::fit(&self.train, fit, params)?))
             }

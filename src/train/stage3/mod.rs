@@ -15,21 +15,19 @@ use super::run_dir::{Meta, RunDir};
 use super::session::RunOptions;
 use super::stage2::{baseline, split_of};
 use crate::config::{
-    BoosterConfig, ForestConfig, RunConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeMetric, TreeModel,
-    TreeObjective,
+    BoosterConfig, ForestConfig, RunConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeModel, TreeObjective,
 };
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy_f32};
-use crate::metrics::{Ranking, roc_auc};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
 use crate::score::evaluate::{Evaluation, evaluate_split};
 use crate::score::trees::{append_stage1, append_stage2, neighbourhood_table};
 use crate::trees::{
-    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, EarlyStop, Fit, Forest, ForestParams,
-    GrowRule, Importance, Matrix, Objective, SplitRule, Validation,
+    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
+    Importance, Matrix, Measure, Objective, SplitRule, Validation,
 };
 
 /// What a finished Stage 3 leaves.
@@ -118,8 +116,7 @@ pub fn run<B: GraphBackend>(config: &Stage3Config, options: &RunOptions, device:
 
     let ensemble = fit(config, &table, &split)?;
     let scores = ensemble.predict(&matrix(&table)?)?;
-    let columns = table.columns().iter().map(|column| column.name.clone()).collect();
-    let checkpoint = TreeCheckpoint { inputs, columns, ensemble };
+    let checkpoint = TreeCheckpoint { inputs, ensemble };
     checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
     let text = checkpoint.ensemble.to_lightgbm_text();
     atomic_write(run.output("lightgbm.txt"), |file| std::io::Write::write_all(file, text.as_bytes()))?;
@@ -163,19 +160,14 @@ pub fn fit(config: &Stage3Config, table: &FeatureTable, split: &Split) -> Result
     let (held_values, held_labels) = part(&split.validation);
     match &config.model {
         TreeModel::Forest(forest) => {
-            let data = Binned::new(&Matrix::f32(&values, width)?, &bins(&forest.shared))?;
+            let data = binned(&values, table, &forest.shared)?;
             Ok(TreeEnsemble::Forest(Forest::fit(&data, &labels, None, &forest_params(forest, width, config.seed))?))
         }
         TreeModel::Booster(booster) => {
-            let data = Binned::new(&Matrix::f32(&values, width)?, &bins(&booster.shared))?;
-            let metric = |scores: &[f64], labels: &[f32]| measure(booster.metric, scores, labels);
+            let data = binned(&values, table, &booster.shared)?;
             let validation = booster.patience.map(|patience| -> Result<Validation> {
-                Ok(Validation {
-                    x: Matrix::f32(&held_values, width)?,
-                    labels: &held_labels,
-                    metric: &metric,
-                    stop: EarlyStop { patience, larger_is_better: booster.metric != TreeMetric::LogLoss },
-                })
+                let x = Matrix::f32(&held_values, width)?;
+                Ok(Validation { x, labels: &held_labels, measure: Measure::Metric(booster.metric), patience })
             });
             let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
             Ok(TreeEnsemble::Booster(Booster::fit(&data, fit, &booster_params(booster, width, config.seed))?))
@@ -183,8 +175,11 @@ pub fn fit(config: &Stage3Config, table: &FeatureTable, split: &Split) -> Result
     }
 }
 
-fn bins(shared: &SharedTreeConfig) -> BinRule {
-    BinRule { max_bin: shared.max_bin, ..BinRule::default() }
+/// Rows of a table in bins, with the names of its columns.
+fn binned(values: &[f32], table: &FeatureTable, shared: &SharedTreeConfig) -> Result<Binned> {
+    let rule = BinRule { max_bin: shared.max_bin, ..BinRule::default() };
+    let names = table.columns().iter().map(|column| column.name.clone()).collect();
+    Binned::new(&Matrix::f32(values, table.columns().len())?, &rule)?.with_names(names)
 }
 
 fn grow_rule(shared: &SharedTreeConfig, width: usize, split: SplitRule, base: GrowRule) -> GrowRule {
@@ -248,22 +243,6 @@ fn booster_params(config: &BoosterConfig, width: usize, seed: u64) -> BoosterPar
         grow: grow_rule(&config.shared, width, split, base),
         bagging: Bagging::share(config.bagging),
         seed,
-    }
-}
-
-/// The metric that early stopping looks at; NaN where the labels have one class, which the split rules out.
-fn measure(metric: TreeMetric, scores: &[f64], labels: &[f32]) -> f64 {
-    let classes: Vec<u8> = labels.iter().map(|&label| u8::from(label > 0.5)).collect();
-    let narrow: Vec<f32> = scores.iter().map(|&score| score as f32).collect();
-    match metric {
-        TreeMetric::RocAuc => roc_auc(&narrow, &classes).unwrap_or(f64::NAN),
-        TreeMetric::AveragePrecision => {
-            Ranking::new(&narrow, &classes).ok().and_then(|ranking| ranking.average_precision()).unwrap_or(f64::NAN)
-        }
-        TreeMetric::LogLoss => {
-            let loss = |(&p, &y): (&f64, &f32)| -if y > 0.5 { p } else { 1.0 - p }.max(1e-15).ln();
-            scores.iter().zip(labels).map(loss).sum::<f64>() / scores.len() as f64
-        }
     }
 }
 
