@@ -172,11 +172,31 @@ fn unusual_classify() -> [RunConfig; 3] {
     [gat, gcn, counted].map(RunConfig::Classify)
 }
 
+/// Stage 3 with values that no default has.
+fn unusual_stage3() -> [RunConfig; 2] {
+    let forest = Stage3Config { name: "woods".into(), seed: 7, ..Stage3Config::new("data") };
+    let mut booster = Stage3Config::new("g.npz");
+    booster.data.embeddings = Some("z".into());
+    booster.features.embedding = true;
+    booster.features.stage2_score = true;
+    booster.features.stage2_folds = 3;
+    booster.features.neighbourhood.hops = 4;
+    booster.split.seed = 9;
+    let model = BoosterConfig { patience: None, lambda_l2: 0.5, objective: TreeObjective::Focal, ..Default::default() };
+    booster.model = TreeModel::Booster(model);
+    let mut stage2 = Stage2Config { name: "stage3-stage2".into(), ..Stage2Config::new("g.npz") };
+    stage2.data.embeddings = Some("z".into());
+    stage2.split = booster.split.clone();
+    stage2.train.epochs = 17;
+    booster.stage2 = Some(stage2);
+    [forest, booster].map(RunConfig::Stage3)
+}
+
 #[test]
 fn resolved_text_loads_again_to_an_equal_configuration() {
-    let shipped = ["stage1.toml", "stage2.toml", "quickstart.toml", "cora-gcn.toml", "cora-gat.toml"];
+    let shipped = ["stage1.toml", "stage2.toml", "quickstart.toml", "stage3.toml", "cora-gcn.toml", "cora-gat.toml"];
     let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
-    for config in unusual().into_iter().chain(unusual_classify()).chain(shipped) {
+    for config in unusual().into_iter().chain(unusual_classify()).chain(unusual_stage3()).chain(shipped) {
         let text = config.to_toml().unwrap();
         assert_eq!(parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}")), config, "{text}");
         assert!(!text.lines().any(|line| line.starts_with('[') && line.contains('.')), "two levels:\n{text}");
@@ -195,9 +215,12 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
     let [stage1, stage2, _] = unusual();
     let mut keys = vec!["synth.preset".to_string(), "synth.scale".into(), "synth.seed".into(), "stage1.config".into()];
     let [gat, _, random] = unusual_classify();
-    for config in [stage1, stage2, gat, random] {
+    let [forest, booster] = unusual_stage3();
+    for config in [stage1, stage2, gat, random, forest, booster] {
         for (section, value) in toml::Table::try_from(&config).unwrap() {
             match value {
+                // Those of a stage are described with its own file.
+                toml::Value::Table(_) if section == "stage2" => {}
                 toml::Value::Table(inner) => keys.extend(inner.keys().map(|key| format!("{section}.{key}"))),
                 _ => keys.push(section),
             }
@@ -207,7 +230,7 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
     for key in keys {
         assert!(reference.contains(&format!("`{key}`")), "configs/README.md lacks `{key}`");
     }
-    for file in ["quickstart.toml", "stage1.toml", "stage2.toml", "cora-gcn.toml", "cora-gat.toml"] {
+    for file in ["quickstart.toml", "stage1.toml", "stage2.toml", "stage3.toml", "cora-gcn.toml", "cora-gat.toml"] {
         let text = fs::read_to_string(shipped(file)).unwrap();
         for line in text.lines().filter(|line| line.contains(" = ")) {
             assert!(line.contains('#'), "{file}: no comment on {line}");

@@ -32,7 +32,7 @@ pub(super) struct OutOfFoldOutput {
 #[expect(clippy::too_many_arguments, reason = "what a training needs, once")]
 pub(super) fn run<B: GraphBackend>(
     config: &Stage2Config,
-    count: usize,
+    parts: &[Vec<(u32, u8)>],
     dataset: &Dataset,
     split: &Split,
     run: &RunDir,
@@ -40,7 +40,6 @@ pub(super) fn run<B: GraphBackend>(
     device: &B::Device,
     progress: &Progress,
 ) -> Result<OutOfFoldOutput> {
-    let parts = parts(&split.train, count, config.seed)?;
     let options = RunOptions { resume: None, progress: Mode::Quiet, ..options.clone() };
     let (mut runs, mut outputs) = (Vec::new(), Vec::new());
     for (k, held_out) in parts.iter().enumerate() {
@@ -56,7 +55,8 @@ pub(super) fn run<B: GraphBackend>(
             embeddings: read_embeddings(&outcome.run.join("Z_stage2.npy"), Some(nodes))?,
         });
         let auc = outcome.evaluation.test.overall.roc_auc.unwrap_or(f64::NAN);
-        progress.update(k as u64 + 1, &format!("stage 2, fold {} of {count}: ROC-AUC {auc:.4} held out", k + 1));
+        progress
+            .update(k as u64 + 1, &format!("stage 2, fold {} of {}: ROC-AUC {auc:.4} held out", k + 1, parts.len()));
         let relative = outcome.run.strip_prefix(run.path()).map(PathBuf::from);
         runs.push(relative.unwrap_or_else(|_| unreachable!("folds lie in the run directory")));
     }
@@ -72,7 +72,7 @@ pub(super) fn run<B: GraphBackend>(
 }
 
 /// Stratified parts of labels, each in ascending order.
-fn parts(labels: &[(u32, u8)], count: usize, seed: u64) -> Result<Vec<Vec<(u32, u8)>>> {
+pub(super) fn parts(labels: &[(u32, u8)], count: usize, seed: u64) -> Result<Vec<Vec<(u32, u8)>>> {
     let mut parts = vec![Vec::new(); count];
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for class in 0..2 {

@@ -87,6 +87,10 @@ pub fn run<B: GraphBackend>(config: &Stage3Config, options: &RunOptions, device:
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
     let toml = RunConfig::Stage3(config.clone()).to_toml()?;
+    let parts = match &config.stage2 {
+        Some(stage2) => folds::parts(&split.train, config.features.stage2_folds, stage2.seed)?,
+        None => Vec::new(),
+    };
     let mut table = neighbourhood_table::<B>(&dataset, &config.data.path, &config.features.neighbourhood, device)?;
     let run = RunDir::create(&config.output.dir, &config.name, &toml, Meta::now(options.device.clone(), config.seed))?;
     let steps = 2 + config.stage2.as_ref().map_or(0, |_| config.features.stage2_folds);
@@ -107,8 +111,7 @@ pub fn run<B: GraphBackend>(config: &Stage3Config, options: &RunOptions, device:
         append_stage1(&mut table, &dataset.graph, &inputs, &file)?;
     }
     if let Some(stage2) = &config.stage2 {
-        let count = config.features.stage2_folds;
-        let out_of_fold = folds::run::<B>(stage2, count, &dataset, &split, &run, options, device, &progress)?;
+        let out_of_fold = folds::run::<B>(stage2, &parts, &dataset, &split, &run, options, device, &progress)?;
         inputs.folds = out_of_fold.runs;
         append_stage2(&mut table, &inputs, &out_of_fold.output)?;
     }
