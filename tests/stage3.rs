@@ -103,7 +103,8 @@ fn a_booster_takes_both_stages_and_is_scored_with_them() {
     let test = &found["evaluation"]["test"]["overall"];
     assert_eq!(json(sandbox.succeeds(eval).stdout.as_bytes())["overall"]["roc_auc"], test["roc_auc"]);
     let file = format!("{run}/checkpoint/best.json");
-    sandbox.refuses([&score[..], &[&file, "--out", "t.npy"]].concat(), 1, &["the directory of a run"]);
+    let alone = [&score[..], &[&file, "--input", &embeddings, "--out", "t.npy"]].concat();
+    sandbox.refuses(alone, 1, &["the directory of a run"]);
 }
 
 #[test]
