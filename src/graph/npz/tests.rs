@@ -142,7 +142,10 @@ fn a_wrong_array_is_named_with_what_was_expected_and_found() {
     says(new().labels().edges(), &["node_features: expected", "only edges, node_labels"]);
     says(new().features().labels(), &["edges: expected"]);
     let ints = array![[1i64, 2], [1, 2], [1, 2], [1, 2]];
-    says(new().matrix("node_features", &ints).labels().edges(), &["node_features, dtype", "float32 or float64", "int64"]);
+    says(
+        new().matrix("node_features", &ints).labels().edges(),
+        &["node_features, dtype", "float32 or float64", "int64"],
+    );
     says(new().features().vector("node_labels", &[0.5f32; 4]).edges(), &["node_labels, dtype", "float32"]);
     says(new().features().labels().matrix("edges", &array![[0.0f64, 1.0]]), &["edges, dtype", "float64"]);
     says(new().vector("node_features", &[1.0f32; 4]).labels().edges(), &["node_features, shape", "found [4]"]);
