@@ -32,7 +32,8 @@ pub(crate) trait Row: Element {
         dispatch(Convert { src, dst });
     }
 
-    /// `acc[c] += sum_k weight[k] * x[ids[k] * stride + from + c]`, summed in the order of `k`.
+    /// `acc[c] += sum_k weight[k] * x[ids[k] * stride + from + c]`, in an order of summation that depends on the numbers of
+    /// rows and channels only.
     ///
     /// A call for the first head (`from == 0`) also requests the other heads of its rows. To find them in L1, call for all
     /// heads on runs of [`EDGES_PER_BLOCK`] edges.
@@ -177,8 +178,14 @@ impl<E: Element, const A: usize> Kernel for AddRows<'_, E, A> {
                         _ => self.tile::<V, 1>(at, edges, ahead),
                     };
                 }
-                if at < width {
-                    self.tail::<V>(at, edges, if at == 0 { bytes_ahead } else { 0 });
+                let ahead = if at == 0 { bytes_ahead } else { 0 };
+                match width - at {
+                    0 => {}
+                    left if left <= <V::Half as Vector>::Half::LANES => {
+                        self.tail::<<V::Half as Vector>::Half>(at, edges, ahead);
+                    }
+                    left if left <= V::Half::LANES => self.tail::<V::Half>(at, edges, ahead),
+                    _ => self.tail::<V>(at, edges, ahead),
                 }
             }
         }
@@ -226,33 +233,63 @@ impl<E: Element, const A: usize> AddRows<'_, E, A> {
         N * V::LANES
     }
 
-    /// Sums the last channels, from `at` on, too few for a register. Requests `ahead` bytes of later rows.
+    /// Sums the last channels, from `at` on, no more than a register has. Requests `ahead` bytes of later rows.
     ///
     /// # Safety
     /// That of [`Kernel::run`], where the lengths are checked.
     #[inline(always)]
     unsafe fn tail<V: Vector>(&mut self, at: usize, edges: Range<usize>, ahead: usize) {
+        // Edges whose sums do not wait for each other.
+        const APART: usize = 4;
         let count = self.acc[0].len() - at;
         let last = self.rows.x.as_ptr().wrapping_add((self.rows.x.len() + 1).saturating_sub(V::LANES));
         // SAFETY: so many channels are left of every accumulator and row.
         unsafe {
-            let mut sums = [V::splat(0.0); A];
+            let mut sums = [[V::splat(0.0); A]; APART];
             for a in 0..A {
-                sums[a] = load_first(self.acc[a].as_ptr().add(at), count);
+                sums[0][a] = load_first(self.acc[a].as_ptr().add(at), count);
             }
-            for k in edges {
-                if ahead > 0 {
-                    self.rows.prefetch(k, ahead);
-                }
-                let row = self.rows.get(k, at);
-                // A whole register where the matrix goes on for so long: the lanes behind the row are not stored.
-                let v = if row < last { E::load::<V>(row) } else { load_first::<V, E>(row, count) };
-                for a in 0..A {
-                    sums[a] = v.mul_add(V::splat(*self.weight[a].get_unchecked(k)), sums[a]);
+            let whole = edges.start + edges.len() / APART * APART;
+            for first in (edges.start..whole).step_by(APART) {
+                for u in 0..APART {
+                    self.add_tail(&mut sums[u], first + u, at, (count, last), ahead);
                 }
             }
+            for k in whole..edges.end {
+                self.add_tail(&mut sums[0], k, at, (count, last), ahead);
+            }
+            let one = V::splat(1.0);
             for a in 0..A {
-                store_first(sums[a], self.acc[a].as_mut_ptr().add(at), count);
+                let halves = [sums[2][a].mul_add(one, sums[0][a]), sums[3][a].mul_add(one, sums[1][a])];
+                let sum = halves[1].mul_add(one, halves[0]);
+                store_first(sum, self.acc[a].as_mut_ptr().add(at), count);
+            }
+        }
+    }
+
+    /// Adds `count` channels of one row to sums of their own; from `last` on a whole register would leave the matrix.
+    ///
+    /// # Safety
+    /// That of [`AddRows::tail`].
+    #[inline(always)]
+    unsafe fn add_tail<V: Vector>(
+        &self,
+        sums: &mut [V; A],
+        k: usize,
+        at: usize,
+        (count, last): (usize, *const E),
+        ahead: usize,
+    ) {
+        // SAFETY: by the contract.
+        unsafe {
+            if ahead > 0 {
+                self.rows.prefetch(k, ahead);
+            }
+            let row = self.rows.get(k, at);
+            // A whole register where the matrix goes on for so long: the lanes behind the row are not stored.
+            let v = if row < last { E::load::<V>(row) } else { load_first::<V, E>(row, count) };
+            for a in 0..A {
+                sums[a] = v.mul_add(V::splat(*self.weight[a].get_unchecked(k)), sums[a]);
             }
         }
     }
@@ -269,6 +306,22 @@ impl<E: Element> Kernel for DotRows<'_, E> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
+        // SAFETY: that of this function.
+        unsafe {
+            match self.own.len() {
+                width if width <= <V::Half as Vector>::Half::LANES => self.run_on::<<V::Half as Vector>::Half>(),
+                width if width <= V::Half::LANES => self.run_on::<V::Half>(),
+                _ => self.run_on::<V>(),
+            }
+        }
+    }
+}
+
+impl<E: Element> DotRows<'_, E> {
+    /// # Safety
+    /// That of [`Kernel::run`].
+    #[inline(always)]
+    unsafe fn run_on<V: Vector>(self) {
         // Four rows at a time: four independent sums, and one reduction of lanes for all of them.
         const R: usize = 4;
         let (width, num_edges) = (self.own.len(), self.rows.ids.len());

@@ -7,7 +7,8 @@ use rayon::prelude::*;
 
 use super::EdgeSoftmaxBackend;
 use crate::csr::Topology;
-use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, in_edges, in_rows, with_storage};
+use crate::flex::{self, Offsets, ROWS_PER_TASK, Storage, dot, in_edges, in_rows, with_storage};
+use crate::rows::exp_weights;
 
 impl EdgeSoftmaxBackend for Flex {
     fn edge_softmax_forward(
@@ -35,36 +36,27 @@ impl EdgeSoftmaxBackend for Flex {
 }
 
 fn forward<E: Storage>(topology: &Topology<FlexTensor>, logits: &FlexTensor) -> FlexTensor {
-    let logits_of = flex::slice::<E>(logits);
-    rows::<E>(topology, logits, |heads, h, range, out| {
-        let mut values = vec![0f32; out.len()];
-        E::widen(&logits_of[range.start * heads..range.end * heads], &mut values);
-        let own = || (h..values.len()).step_by(heads);
-        let max = own().map(|k| values[k]).fold(f32::MIN, f32::max);
-        let sum: f32 = own().map(|k| (values[k] - max).exp()).sum();
-        own().for_each(|k| out[k] = (values[k] - max).exp() / sum);
+    rows::<E, 1>(topology, [logits], |[values]| {
+        let (_, sum) = exp_weights(values);
+        values.iter_mut().for_each(|value| *value /= sum);
     })
 }
 
 fn backward<E: Storage>(topology: &Topology<FlexTensor>, softmax: &FlexTensor, g: &FlexTensor) -> FlexTensor {
-    let (softmax_of, g_of) = (flex::slice::<E>(softmax), flex::slice::<E>(g));
-    rows::<E>(topology, softmax, |heads, h, range, out| {
-        let (mut a, mut da) = (vec![0f32; out.len()], vec![0f32; out.len()]);
-        E::widen(&softmax_of[range.start * heads..range.end * heads], &mut a);
-        E::widen(&g_of[range.start * heads..range.end * heads], &mut da);
-        let own = || (h..a.len()).step_by(heads);
-        let dot: f32 = own().map(|k| a[k] * da[k]).sum();
-        own().for_each(|k| out[k] = a[k] * (da[k] - dot));
+    rows::<E, 2>(topology, [softmax, g], |[a, da]| {
+        let sum = dot(a, da);
+        a.iter_mut().zip(da).for_each(|(a, da)| *a *= *da - sum);
     })
 }
 
-/// Fills the entries of every row and head with `fill(heads, head, entries of the row, values of the row)`.
-fn rows<E: Storage>(
+/// Runs `head` on the entries of every row and head of `inputs`; what it leaves in the first of them is the result.
+fn rows<E: Storage, const N: usize>(
     topology: &Topology<FlexTensor>,
-    like: &FlexTensor,
-    fill: impl Fn(usize, usize, std::ops::Range<usize>, &mut [f32]) + Sync,
+    inputs: [&FlexTensor; N],
+    head: impl Fn([&mut [f32]; N]) + Sync,
 ) -> FlexTensor {
-    let heads = like.shape()[1];
+    let heads = inputs[0].shape()[1];
+    let inputs = inputs.map(|input| flex::slice::<E>(input));
     let row_ptr = Offsets::of(&topology.row_ptr);
     let mut out = vec![E::default(); topology.num_edges * heads];
     // Rows own disjoint stretches of the output; split it once so that each task holds its own.
@@ -76,17 +68,31 @@ fn rows<E: Storage>(
         stretches.push((first, last, stretch));
         rest = tail;
     }
-    stretches.into_par_iter().for_each(|(first, last, stretch)| {
-        let start = row_ptr.get(first);
-        let mut values = Vec::new();
+    stretches.into_par_iter().for_each(|(first, last, mut rest)| {
+        let mut wide: [Vec<f32>; N] = std::array::from_fn(|_| Vec::new());
+        let mut columns: [Vec<f32>; N] = std::array::from_fn(|_| Vec::new());
         for i in first..last {
             let range = row_ptr.row(i);
-            values.clear();
-            values.resize(range.len() * heads, 0f32);
-            for h in 0..heads {
-                fill(heads, h, range.clone(), &mut values);
+            let len = range.len() * heads;
+            for (wide, input) in wide.iter_mut().zip(inputs) {
+                wide.resize(len, 0.0);
+                E::widen(&input[range.start * heads..range.end * heads], wide);
             }
-            E::narrow(&values, &mut stretch[(range.start - start) * heads..(range.end - start) * heads]);
+            if heads == 1 {
+                head(wide.each_mut().map(Vec::as_mut_slice));
+            } else {
+                for h in 0..heads {
+                    for (column, wide) in columns.iter_mut().zip(&wide) {
+                        column.clear();
+                        column.extend(wide[h.min(len)..].iter().step_by(heads));
+                    }
+                    head(columns.each_mut().map(Vec::as_mut_slice));
+                    wide[0][h.min(len)..].iter_mut().step_by(heads).zip(&columns[0]).for_each(|(v, &of)| *v = of);
+                }
+            }
+            let (row, tail) = rest.split_at_mut(len);
+            E::narrow(&wide[0], row);
+            rest = tail;
         }
     });
     flex::tensor(out, [topology.num_edges, heads])

@@ -215,15 +215,37 @@ impl FoldMessage<'_> {
     fn fold(self, term: Term) {
         // Equal lengths let the compiler drop the checks from the loops.
         let width = self.sums.len();
-        let [a, b, c] = self.operands.map(|operand| operand.get(..width).unwrap_or_default());
+        let operands = self.operands;
+        let of = |operand: usize| &operands[operand][..width];
         match term {
-            Term::Copy => self.each(|k| a[k]),
-            Term::Negate => self.each(|k| -a[k]),
-            Term::Add => self.each(|k| a[k] + b[k]),
-            Term::Sub => self.each(|k| a[k] - b[k]),
-            Term::Mul => self.each(|k| a[k] * b[k]),
-            Term::Div => self.each(|k| a[k] / b[k]),
-            Term::DivisorGradient => self.each(|k| -a[k] * b[k] / (c[k] * c[k])),
+            Term::Copy => {
+                let a = of(0);
+                self.each(|k| a[k]);
+            }
+            Term::Negate => {
+                let a = of(0);
+                self.each(|k| -a[k]);
+            }
+            Term::Add => {
+                let (a, b) = (of(0), of(1));
+                self.each(|k| a[k] + b[k]);
+            }
+            Term::Sub => {
+                let (a, b) = (of(0), of(1));
+                self.each(|k| a[k] - b[k]);
+            }
+            Term::Mul => {
+                let (a, b) = (of(0), of(1));
+                self.each(|k| a[k] * b[k]);
+            }
+            Term::Div => {
+                let (a, b) = (of(0), of(1));
+                self.each(|k| a[k] / b[k]);
+            }
+            Term::DivisorGradient => {
+                let (a, b, c) = (of(0), of(1), of(2));
+                self.each(|k| -a[k] * b[k] / (c[k] * c[k]));
+            }
         }
     }
 
@@ -236,10 +258,11 @@ impl FoldMessage<'_> {
             for (k, (sum, held)) in sums.iter_mut().zip(entries).enumerate() {
                 let value = message(k);
                 let better = if best.smallest { value < *sum } else { value > *sum };
-                // Of equal ones the edge that comes first, wherever its entry stands.
-                if better || *held == NO_ENTRY || (value == *sum && best.entry < *held) {
-                    (*sum, *held) = (value, best.entry);
-                }
+                // Of equal ones the edge that comes first, wherever its entry stands. Without branches, so that it
+                // becomes vector code.
+                let takes = better | (*held == NO_ENTRY) | ((value == *sum) & (best.entry < *held));
+                *sum = if takes { value } else { *sum };
+                *held = if takes { best.entry } else { *held };
             }
         } else if let Some((entries, entry)) = self.winners {
             let entries = &entries[..width];
@@ -397,9 +420,10 @@ fn edge_values<E: Storage>(
     }
     tasks.into_par_iter().for_each(|(first, stretch)| {
         let mut scratch = Scratch::new(width);
-        let (mut sums, mut columns, ones) = (vec![0f32; width], vec![0f32; out_width], vec![1f32; width]);
+        let (mut sums, ones) = (vec![0f32; width], vec![1f32; width]);
+        let mut values = vec![0f32; stretch.len()];
         let mut row = row_of(row_ptr, topology.num_rows, first);
-        for (k, out_row) in stretch.chunks_mut(out_width.max(1)).enumerate() {
+        for (k, columns) in values.chunks_mut(out_width.max(1)).enumerate() {
             let e = first + k;
             while row_ptr.get(row + 1) <= e {
                 row += 1;
@@ -417,10 +441,10 @@ fn edge_values<E: Storage>(
             } else {
                 sums.fill(0.0);
                 reader.fold(&[entry], &mut sums, None, &mut scratch);
-                add_up(&sums, &ones, &mut columns);
+                add_up(&sums, &ones, columns);
             }
-            E::narrow(&columns, out_row);
         }
+        E::narrow(&values, stretch);
     });
     in_edges::<E>(edge_map, flex::tensor(out, [edges, out_width]))
 }

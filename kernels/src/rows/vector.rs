@@ -76,6 +76,9 @@ pub const MAX_LANES: usize = 16;
 /// Its methods may run only where that instruction set is enabled, which [`dispatch`] sees to. They read and write
 /// `LANES` elements, at any alignment.
 pub trait Vector: Copy {
+    /// A register half as long, for short rows: a load no longer than the row stays within its cache line. Itself where
+    /// there is none.
+    type Half: Vector;
     /// Numbers in a register.
     const LANES: usize;
     /// Registers that may hold sums, leaving some for operands.
@@ -115,6 +118,7 @@ pub trait Vector: Copy {
 // SAFETY of the blocks in all implementations: the contract of Vector.
 #[cfg(target_arch = "x86_64")]
 impl Vector for __m512 {
+    type Half = __m256;
     const LANES: usize = 16;
     const SUMS: usize = 16;
     #[inline(always)]
@@ -176,6 +180,7 @@ impl Vector for __m512 {
 
 #[cfg(target_arch = "x86_64")]
 impl Vector for __m256 {
+    type Half = __m128;
     const LANES: usize = 8;
     const SUMS: usize = 8;
     #[inline(always)]
@@ -225,8 +230,58 @@ impl Vector for __m256 {
     }
 }
 
+/// Short rows where the instruction set is that of one of the longer registers.
+#[cfg(target_arch = "x86_64")]
+impl Vector for __m128 {
+    type Half = Self;
+    const LANES: usize = 4;
+    const SUMS: usize = 8;
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        unsafe { _mm_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        unsafe { _mm_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const f16) -> Self {
+        unsafe { _mm_cvtph_ps(_mm_loadl_epi64(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const bf16) -> Self {
+        unsafe { _mm_castsi128_ps(_mm_slli_epi32::<16>(_mm_cvtepu16_epi32(_mm_loadl_epi64(from.cast())))) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { _mm_storeu_ps(to, self) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, to: *mut f16) {
+        unsafe { _mm_storel_epi64(to.cast(), _mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self)) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, factor: Self, sum: Self) -> Self {
+        unsafe { _mm_fmadd_ps(self, factor, sum) }
+    }
+    #[inline(always)]
+    unsafe fn sums(of: [Self; 4]) -> [f32; 4] {
+        let mut out = [0.0; 4];
+        unsafe {
+            let pairs = _mm_hadd_ps(_mm_hadd_ps(of[0], of[1]), _mm_hadd_ps(of[2], of[3]));
+            _mm_storeu_ps(out.as_mut_ptr(), pairs);
+        }
+        out
+    }
+    #[inline(always)]
+    fn scalar_mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
 /// Any machine: four lanes are what most have.
 impl Vector for [f32; 4] {
+    type Half = Self;
     const LANES: usize = 4;
     const SUMS: usize = 8;
     #[inline(always)]
@@ -364,7 +419,7 @@ pub unsafe fn run_on<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     }
 }
 
-/// The first `count < LANES` elements, then zeros.
+/// The first `count <= LANES` elements, then zeros.
 ///
 /// # Safety
 /// That of [`Vector`], with `count` elements to read.
@@ -377,7 +432,7 @@ pub unsafe fn load_first<V: Vector, E: Element>(from: *const E, count: usize) ->
     }
 }
 
-/// The first `count < LANES` lanes.
+/// The first `count <= LANES` lanes.
 ///
 /// # Safety
 /// That of [`Vector`], with `count` elements to write.
