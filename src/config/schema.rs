@@ -14,7 +14,6 @@ use super::stage3::Stage3Config;
 /// One run of `graphsieve train`, chosen by the top-level key `task`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "task", rename_all = "lowercase")]
-#[expect(clippy::large_enum_variant, reason = "a process holds one of them")]
 pub enum RunConfig {
     /// `task = "stage1"`: the graph auto-encoder, without labels.
     Stage1(Stage1Config),

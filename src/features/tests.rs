@@ -94,7 +94,8 @@ fn wavelet(a: &Dense, x: &Matrix, p: usize) -> Matrix {
 fn expected(a: &Dense, x: &Matrix, prefix: &str, hops: usize) -> Vec<(String, Vec<f64>)> {
     let mut sets = Vec::new();
     let sum = |x: &Matrix| combined(a, x, |_, _| 1.0);
-    let steps: [(&str, &dyn Fn(&Matrix) -> Matrix); 3] =
+    type Step<'a> = (&'a str, &'a dyn Fn(&Matrix) -> Matrix);
+    let steps: [Step; 3] =
         [("mean", &|x| mean(a, x)), ("max", &|x| largest(a, x)), ("sum", &sum)];
     for (name, step) in steps {
         let mut y = x.clone();

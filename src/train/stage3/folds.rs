@@ -52,7 +52,7 @@ pub(super) fn run<B: GraphBackend>(
         let nodes = dataset.graph.num_nodes();
         outputs.push(Stage2Output {
             scores: read_scores(&outcome.run.join("anomaly_scores_stage2.npy"), nodes)?,
-            embeddings: read_embeddings(&outcome.run.join("Z_stage2.npy"), Some(nodes))?,
+            embeddings: read_embeddings(outcome.run.join("Z_stage2.npy"), Some(nodes))?,
         });
         let auc = outcome.evaluation.test.overall.roc_auc.unwrap_or(f64::NAN);
         progress
