@@ -15,6 +15,7 @@ mod messages;
 mod operators;
 mod parallel_gat;
 mod report;
+pub mod trees;
 
 use std::path::{Path, PathBuf};
 
