@@ -125,3 +125,25 @@ fn what_cannot_be_measured_is_refused() {
     kernels(&["--dtype", "f64"], "[possible values: f32, f16, bf16]");
     kernels(&["--device", "gpu"], "--device");
 }
+
+#[test]
+fn trees_are_trained_on_rows_that_other_programs_can_read() {
+    let sandbox = Sandbox::with_data();
+    let few = ["bench", "trees", "--rows", "3000", "--features", "6", "--trees", "20", "--leaves", "8", "--bins", "32"];
+    let said = sandbox.succeeds([&few[..], &["--export", "rows.npz", "--format", "json"]].concat());
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(
+        [&report["rows"], &report["held_out_rows"], &report["trees"]],
+        [3000, 600, 20].map(Value::from).each_ref()
+    );
+    assert!(["bin_s", "fit_s", "predict_s", "rows_per_s"].iter().all(|name| positive(&report[*name])), "{report}");
+    let auroc = report["auroc"].as_f64().unwrap();
+    assert!(auroc > 0.75 && auroc < 0.95, "{auroc}");
+    let file = std::fs::File::open(sandbox.path("rows.npz")).unwrap();
+    let mut archive = ndarray_npy::NpzReader::new(file).unwrap();
+    let x: ndarray::Array2<f32> = archive.by_name("x").unwrap();
+    let y: ndarray::Array1<f32> = archive.by_name("y_test").unwrap();
+    assert_eq!((x.dim(), y.dim()), ((3000, 6), 600));
+    sandbox.refuses([&few[..], &["--export", "rows.npz"]].concat(), 1, &["rows.npz", "exists already"]);
+    sandbox.refuses(["bench", "trees", "--features", "4"], 2, &["--features", "at least 5"]);
+}

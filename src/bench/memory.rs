@@ -34,9 +34,7 @@ pub fn peak<B: MemoryBackend, T>(device: &B::Device, mut run: impl FnMut() -> Re
     B::memory_cleanup(device);
     sync::<B>(device)?;
     let (Some(probe), Some(at_end)) = (B::memory_probe(device), B::memory_probe(device)) else {
-        reset_resident_peak();
-        run()?;
-        return Ok(resident_peak().map(|bytes| Peak { bytes, reserved_bytes: None }));
+        return resident(run).map(|(_, peak)| peak);
     };
     let done = AtomicBool::new(false);
     let peak = thread::scope(|scope| {
@@ -61,6 +59,17 @@ pub fn peak<B: MemoryBackend, T>(device: &B::Device, mut run: impl FnMut() -> Re
         ran.map(|peak| peak.max(sampled))
     })?;
     Ok((peak != DeviceMemory::default()).then_some(Peak { bytes: peak.in_use, reserved_bytes: Some(peak.reserved) }))
+}
+
+/// The largest resident set of the process during `run`, what was there before it included, with what `run` returns.
+/// `None` where the system does not tell.
+///
+/// # Errors
+/// What `run` reports.
+pub fn resident<T>(run: impl FnOnce() -> Result<T>) -> Result<(T, Option<Peak>)> {
+    reset_resident_peak();
+    let done = run()?;
+    Ok((done, resident_peak().map(|bytes| Peak { bytes, reserved_bytes: None })))
 }
 
 /// Ends the sampling, also when a run panics: the scope waits for its threads.

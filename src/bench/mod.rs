@@ -16,6 +16,7 @@ mod messages;
 mod operators;
 mod parallel_gat;
 mod report;
+pub mod trees;
 
 use std::path::{Path, PathBuf};
 

@@ -6,22 +6,24 @@ use std::sync::LazyLock;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
-use super::{Console, Format};
+use super::{Console, Format, check_new_file};
 use crate::backend::{self, with_backend};
 use crate::bench::accuracy::{self, AccuracyOptions};
+use crate::bench::trees::{self, TreesOptions};
 use crate::bench::{self, BenchOptions, Work};
 use crate::config::Precision;
 use crate::error::{Error, Result};
 
 /// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
-/// or the accuracy of a node classification over many seeds
+/// the accuracy of a node classification over many seeds; or the training of histogram trees
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// What to measure
     #[arg(value_enum, value_name = "WHAT")]
     work: What,
 
-    /// Data directory with the graph to measure on; `accuracy` takes that of its --config, `parallel-gat` does without
+    /// Data directory with the graph to measure on; `accuracy` takes that of its --config, `parallel-gat` and
+    /// `trees` do without
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
@@ -57,26 +59,52 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 128)]
     channels: usize,
 
-    /// Seed of random features, weights and DropEdge
+    /// Seed of random features, weights and DropEdge, and of the rows of `trees`
     #[arg(long, default_value_t = 42)]
     seed: u64,
+
+    /// Training rows of `trees`
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    rows: usize,
+
+    /// Features of `trees`, at least 5
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    features: usize,
+
+    /// Rounds of boosting of `trees`
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    trees: usize,
+
+    /// Most leaves of one of the `trees`
+    #[arg(long, value_name = "N", default_value_t = 31)]
+    leaves: u32,
+
+    /// Most bins of a feature of `trees`
+    #[arg(long, value_name = "N", default_value_t = 255)]
+    bins: usize,
+
+    /// Write the rows of `trees` to this NPZ file, for other programs: x, y, x_test, y_test
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
 
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
-/// What to measure: a [`Work`] on a data directory, or the accuracy of a configuration.
+/// What to measure: a [`Work`] on a data directory, the accuracy of a configuration, or the training of trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     On(Work),
     Accuracy,
+    Trees,
 }
 
 impl ValueEnum for What {
     fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<What>> =
-            LazyLock::new(|| Work::value_variants().iter().copied().map(What::On).chain([What::Accuracy]).collect());
+        static ALL: LazyLock<Vec<What>> = LazyLock::new(|| {
+            Work::value_variants().iter().copied().map(What::On).chain([What::Accuracy, What::Trees]).collect()
+        });
         &ALL
     }
 
@@ -85,6 +113,9 @@ impl ValueEnum for What {
             What::On(work) => work.to_possible_value(),
             What::Accuracy => {
                 Some(PossibleValue::new("accuracy").help("Test accuracy of a node classification over many seeds"))
+            }
+            What::Trees => {
+                Some(PossibleValue::new("trees").help("Training of histogram trees on rows that are made up"))
             }
         }
     }
@@ -102,22 +133,24 @@ enum Dtype {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    let work = match arguments.work {
+        What::Trees => return train_trees(arguments, console),
+        What::Accuracy => None,
+        What::On(work) => Some(work),
+    };
     let choice = backend::choose(&arguments.device)?;
     let description = backend::description(&choice.device);
     console.note(format_args!("device: {description}; {}", choice.reason));
     let note = |text: &str| console.note(format_args!("{text} ..."));
-    let work = match arguments.work {
-        What::On(work) => work,
-        What::Accuracy => {
-            let options = AccuracyOptions {
-                config: arguments.config.unwrap_or_default(),
-                overrides: arguments.set,
-                seeds: arguments.seeds,
-                description,
-            };
-            let report = with_backend!(choice.device, |B, d| accuracy::run::<B>(&options, &d, &note))?;
-            return arguments.format.print(&report);
-        }
+    let Some(work) = work else {
+        let options = AccuracyOptions {
+            config: arguments.config.unwrap_or_default(),
+            overrides: arguments.set,
+            seeds: arguments.seeds,
+            description,
+        };
+        let report = with_backend!(choice.device, |B, d| accuracy::run::<B>(&options, &d, &note))?;
+        return arguments.format.print(&report);
     };
     let data =
         arguments.data.or_else(|| (work == Work::ParallelGat).then(PathBuf::new)).ok_or_else(|| Error::Usage {
@@ -144,4 +177,21 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     arguments.format.print(&report)?;
     // After the report: it shows what is wrong.
     report.verdict()
+}
+
+fn train_trees(arguments: Arguments, console: Console) -> Result<()> {
+    if let Some(path) = &arguments.export {
+        check_new_file(path, false)?;
+    }
+    let options = TreesOptions {
+        rows: arguments.rows,
+        features: arguments.features,
+        trees: arguments.trees,
+        leaves: arguments.leaves,
+        bins: arguments.bins,
+        seed: arguments.seed,
+        export: arguments.export,
+    };
+    let report = trees::run(&options, &|text| console.note(format_args!("{text} ...")))?;
+    arguments.format.print(&report)
 }

@@ -128,8 +128,9 @@ impl Booster {
     /// Fits a booster.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for a setting out of range, [`Error::Data`](crate::Error::Data) for labels or weights that do not fit the data,
-    /// [`Error::NonFinite`](crate::Error::NonFinite) for a gradient or metric that is not a finite number.
+    /// [`Error::Config`](crate::Error::Config) for a setting out of range, [`Error::Data`](crate::Error::Data) for
+    /// labels or weights that do not fit the data, [`Error::NonFinite`](crate::Error::NonFinite) for a gradient or
+    /// metric that is not a finite number.
     pub fn fit(data: &Dataset, fit: Fit, params: &BoosterParams) -> Result<Self> {
         check(data, &fit, params)?;
         let class = match params.objective {
@@ -168,7 +169,7 @@ impl Booster {
             let seen_all = rows.len() == data.rows();
             let mut grown = grow(data, &gradients, rows, &params.grow, params.seed, round as u64);
             grown.tree.shrink(params.learning_rate);
-            if grown.tree.nodes.is_empty() && params.bagging.all() && params.grow.feature_fraction >= 1.0 {
+            if grown.tree.nodes.is_empty() && params.bagging.all() && !params.grow.is_random() {
                 // Nothing can be split any more, and the next round would find the same.
                 break;
             }

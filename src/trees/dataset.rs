@@ -128,8 +128,8 @@ impl Dataset {
     /// Names the features, for models and what is printed of them; `Column_0`, `Column_1`, … otherwise.
     ///
     /// # Errors
-    /// [`Error::Data`] when there is not one name per feature, or one is empty, there twice, or has white space or one of
-    /// `",:[]{}` in it, which LightGBM's text cannot hold.
+    /// [`Error::Data`] when there is not one name per feature, or one is empty, there twice, or has white space or one
+    /// of `",:[]{}` in it, which LightGBM's text cannot hold.
     pub fn with_names(self, names: Vec<String>) -> Result<Self> {
         check_names(&names, self.features())?;
         Ok(Dataset { names, ..self })

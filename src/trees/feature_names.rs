@@ -10,8 +10,8 @@ pub(super) fn default_names(features: usize) -> Vec<String> {
     (0..features).map(|feature| format!("Column_{feature}")).collect()
 }
 
-/// Refuses names that are not one per feature, or that LightGBM's text cannot hold: empty ones, repeated ones, with white
-/// space or with a character that is special in JSON.
+/// Refuses names that are not one per feature, or that LightGBM's text cannot hold: empty ones, repeated ones, with
+/// white space or with a character that is special in JSON.
 pub(super) fn check_names(names: &[String], features: usize) -> Result<()> {
     if names.len() != features {
         return Err(refuse::data("feature names", format!("{features} names"), names.len(), "give one per feature"));

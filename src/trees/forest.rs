@@ -91,8 +91,8 @@ impl Forest {
     /// Fits a forest to labels (0 and 1 for scores, any finite number otherwise).
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for a setting out of range, [`Error::Data`](crate::Error::Data) for labels
-    /// or weights that do not fit the data.
+    /// [`Error::Config`](crate::Error::Config) for a setting out of range, [`Error::Data`](crate::Error::Data) for
+    /// labels or weights that do not fit the data.
     pub fn fit(data: &Dataset, labels: &[f32], weights: Option<&[f32]>, params: &ForestParams) -> Result<Self> {
         if labels.len() != data.rows() {
             return Err(refuse::data("labels", format!("{} values", data.rows()), labels.len(), "give one per row"));

@@ -41,6 +41,11 @@ impl Default for GrowRule {
 }
 
 impl GrowRule {
+    /// True when two trees on the same gradients may differ.
+    pub(super) fn is_random(&self) -> bool {
+        self.extra_trees || self.feature_fraction < 1.0 || self.feature_fraction_bynode < 1.0
+    }
+
     /// Checks every range against the `features` of the data.
     ///
     /// # Errors

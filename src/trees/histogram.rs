@@ -173,11 +173,18 @@ fn gather_bins(words: &mut [u64], data: &Dataset, layout: &Layout, block: &[u32]
     let (bins, stride) = data.row_major();
     let (bins, per_row) = (bins.as_chunks::<TILE>().0, stride / TILE);
     for (at, &row) in block.iter().enumerate() {
-        let line = &bins[row as usize * per_row..][..per_row];
+        let line = &bins[line_of(row, per_row)];
         for (slot, &tile) in layout.tiles.iter().enumerate() {
             words[slot * GATHERED_STRIDE + at] = u64::from_le_bytes(line[tile]);
         }
     }
+}
+
+/// Tiles of `row`. Their number passes 2^32 long before that of the rows does.
+#[inline]
+fn line_of(row: u32, per_row: usize) -> std::ops::Range<usize> {
+    let start = row as usize * per_row;
+    start..start + per_row
 }
 
 /// The hot loop. A bin is a byte of a word and a feature has 256 slots, so no index needs a check.
@@ -189,6 +196,31 @@ fn add_tile(sums: &mut TileSums, words: &[u64], gathered: &[Packed]) {
             let sum = &mut sums[slot * 256 + (word >> (8 * slot)) as u8 as usize];
             sum.grad += packed.grad;
             sum.hess_count += packed.hess_count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_beyond_the_32nd_bit_are_found() {
+        assert_eq!(line_of(u32::MAX, 8), 34_359_738_360..34_359_738_368);
+        assert_eq!(line_of(1 << 29, 16), 1 << 33..(1 << 33) + 16);
+    }
+
+    #[test]
+    fn packed_sums_hold_the_largest_rows() {
+        for extreme in [1 << 30, -(1 << 30)] {
+            let mut packed = Packed::default();
+            for _ in 0..PACKED_ROWS {
+                let row = Packed::new([extreme, 1 << 30]);
+                packed.grad += row.grad;
+                packed.hess_count += row.hess_count;
+            }
+            let rows = PACKED_ROWS as i64;
+            assert_eq!(packed.sum(), Sum { grad: extreme as i64 * rows, hess: rows << 30, count: rows });
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Histogram trees: one engine behind a gradient booster and a random forest.
 //!
-//! [`Dataset`] bins a feature matrix, [`Booster`] and [`Forest`] are fitted on it and predict from plain arrays; no graph
-//! is needed. Gradients and hessians are summed in fixed point, so a tree does not depend on the number of threads, on the
-//! order of the rows, or on the device that built its histograms.
+//! [`Dataset`] bins a feature matrix, [`Booster`] and [`Forest`] are fitted on it and predict from plain arrays; no
+//! graph is needed. Gradients and hessians are summed in fixed point, so a tree does not depend on the number of
+//! threads, on the order of the rows, or on the device that built its histograms.
 
 pub mod binning;
 pub mod booster;

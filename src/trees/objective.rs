@@ -122,8 +122,8 @@ impl Objective {
         }
     }
 
-    /// The constant margin to start from: log-odds of the weighted share of positives, or the weighted mean. A share of 0
-    /// or 1, of labels of one class, counts as 1e-15 or 1 − 1e-15.
+    /// The constant margin to start from: log-odds of the weighted share of positives, or the weighted mean. A share of
+    /// 0 or 1, of labels of one class, counts as 1e-15 or 1 − 1e-15.
     pub(super) fn start(&self, labels: &[f32], weight: impl Fn(usize) -> f64) -> f64 {
         let rows = 0..labels.len();
         let sum = order_free_sum(rows.clone().map(|row| weight(row) * labels[row] as f64));

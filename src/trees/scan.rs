@@ -33,8 +33,8 @@ pub fn tasks(shape: &FeatureShape) -> [Option<Task>; 2] {
     }
 }
 
-/// True when a threshold cannot win: it is not the drawn one, or, without a draw, it adds an empty bin and so repeats the
-/// candidate before it. Small leaves consist of empty bins.
+/// True when a threshold cannot win: it is not the drawn one, or, without a draw, it adds an empty bin and so repeats
+/// the candidate before it. Small leaves consist of empty bins.
 #[inline]
 fn not_wanted(added: Sum, threshold: u32, only: Option<u32>) -> bool {
     only.map_or(added == Sum::default(), |only| only != threshold)

@@ -200,8 +200,8 @@ pub fn root_output(rule: &SplitRule, sum: Sum, scale: &Scale) -> f64 {
 /// the order in which the scanned side grows.
 ///
 /// # Shapes
-/// `stored`: [`num_bin` − `mfb_offset`]; entry i is bin i + `mfb_offset`. `draw`: with extra trees, the random bits that
-/// choose the one threshold that may win.
+/// `stored`: [`num_bin` − `mfb_offset`]; entry i is bin i + `mfb_offset`. `draw`: with extra trees, the random bits
+/// that choose the one threshold that may win.
 ///
 /// # Panics
 /// When `stored` has another length.

@@ -166,7 +166,8 @@ impl Tree {
         below.first().copied().unwrap_or(0)
     }
 
-    /// Share of the rows of a node that go left and right, by the training rows under either; half where none are known.
+    /// Share of the rows of a node that go left and right, by the training rows under either; half where none are
+    /// known.
     pub fn shares(&self, node: &Node) -> (f64, f64) {
         let (left, right) = (self.count(node.left) as f64, self.count(node.right) as f64);
         if left + right > 0.0 { (left / (left + right), right / (left + right)) } else { (0.5, 0.5) }
