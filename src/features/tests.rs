@@ -11,6 +11,8 @@ use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 /// `[nodes][nodes]`: how often row `i` has the entry `j`, 0 or 1.
 type Dense = Vec<Vec<f64>>;
 type Matrix = Vec<Vec<f64>>;
+/// From what one hop gives to what the next gives.
+type Step<'a> = (&'a str, &'a dyn Fn(&Matrix) -> Matrix);
 
 fn relation(name: &str, [src, dst]: [usize; 2], adjacency: Adjacency) -> RelationSpec {
     RelationSpec { name: name.into(), src, dst, stream: name.into(), primary: true, adjacency }
@@ -94,9 +96,7 @@ fn wavelet(a: &Dense, x: &Matrix, p: usize) -> Matrix {
 fn expected(a: &Dense, x: &Matrix, prefix: &str, hops: usize) -> Vec<(String, Vec<f64>)> {
     let mut sets = Vec::new();
     let sum = |x: &Matrix| combined(a, x, |_, _| 1.0);
-    type Step<'a> = (&'a str, &'a dyn Fn(&Matrix) -> Matrix);
-    let steps: [Step; 3] =
-        [("mean", &|x| mean(a, x)), ("max", &|x| largest(a, x)), ("sum", &sum)];
+    let steps: [Step; 3] = [("mean", &|x| mean(a, x)), ("max", &|x| largest(a, x)), ("sum", &sum)];
     for (name, step) in steps {
         let mut y = x.clone();
         for hop in 1..=hops {

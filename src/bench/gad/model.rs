@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use super::candidates::{PATIENCE, Settings, candidates};
+use super::candidates::{Settings, candidates};
 use super::report::{Figures, SplitReport};
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::features::{Block, FeatureTable, NeighbourhoodConfig};
 use crate::metrics::average_precision;
-use crate::trees::{BinRule, Booster, Dataset, Fit, Forest, Matrix, Measure, Metric, Validation};
+use crate::trees::{BinRule, Booster, Dataset, Fit, Forest, Matrix};
 
 /// What is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,10 +119,6 @@ impl Part {
     fn matrix(&self) -> Result<Matrix<'_>> {
         Matrix::f32(&self.values, self.columns)
     }
-
-    fn targets(&self) -> Vec<f32> {
-        self.labels.iter().map(|&label| f32::from(label)).collect()
-    }
 }
 
 /// Scores of one model.
@@ -150,7 +146,7 @@ impl Fitting {
         let [train, validation, test] = [&split.train, &split.validation, &split.test].map(|p| Part::new(table, p));
         Ok(Self {
             train: Dataset::new(&train.matrix()?, &BinRule::default())?,
-            targets: train.targets(),
+            targets: train.labels.iter().map(|&label| f32::from(label)).collect(),
             validation,
             test,
             seed,
@@ -219,12 +215,7 @@ impl Fitting {
         match settings {
             Settings::Forest(params) => Ok(Fitted::Forest(Forest::fit(&self.train, &self.targets, None, params)?)),
             Settings::Booster(params) => {
-                let labels = self.validation.targets();
-                let measure = Measure::Metric(Metric::AveragePrecision);
-                let validation =
-                    Validation { x: self.validation.matrix()?, labels: &labels, measure, patience: PATIENCE };
-                let fit = Fit { validation: Some(validation), ..Fit::labels(&self.targets) };
-                Ok(Fitted::Booster(Booster::fit(&self.train, fit, params)?))
+                Ok(Fitted::Booster(Booster::fit(&self.train, Fit::labels(&self.targets), params)?))
             }
         }
     }
