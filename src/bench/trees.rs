@@ -131,8 +131,9 @@ pub fn run(options: &TreesOptions, note: Note) -> Result<TreesReport> {
     })
 }
 
-/// Values uniform in [−1, 1) and labels from the logistic of a margin with a linear, a wavy, a joint and a stepped
-/// term.
+/// Values uniform in [−1, 1), and labels from the logistic of a margin with a linear, a wavy, a joint and a stepped
+/// term. Every feature of it matters on its own: where two matter only together, the first tree that splits them is a
+/// matter of luck, and so is the quality.
 fn make(rows: std::ops::Range<usize>, features: usize, seed: u64) -> (Vec<f32>, Vec<f32>) {
     let mut values = vec![0f32; rows.len() * features];
     let draw = |row: usize, what: usize| counter::uniform(seed, &[row as u64, what as u64]);
@@ -142,7 +143,7 @@ fn make(rows: std::ops::Range<usize>, features: usize, seed: u64) -> (Vec<f32>, 
         .map(|(line, row)| {
             line.iter_mut().enumerate().for_each(|(col, value)| *value = (2.0 * draw(row, col) - 1.0) as f32);
             let [linear, wavy, left, right, step] = [0, 1, 2, 3, 4].map(|col| line[col] as f64);
-            let margin = 2.0 * linear + (3.0 * wavy).sin() + 3.0 * left * right + (step > 0.3) as u8 as f64 - 1.0;
+            let margin = 2.0 * linear + (3.0 * wavy).sin() + 2.0 * left.max(right) + (step > 0.3) as u8 as f64 - 1.0;
             (draw(row, features) < 1.0 / (1.0 + (-margin).exp())) as u8 as f32
         })
         .collect();

@@ -151,9 +151,11 @@ impl Booster {
             history: Vec::new(),
         };
         let mut margins = vec![start; data.rows()];
+        // Kept from round to round: the system clears every page that it gives anew.
+        let (mut pairs, mut gradients) = (Vec::new(), Gradients::new(&[], 0)?);
         let mut held_out = fit.validation.map(|v| Watch::new(v, start));
         for round in 0..params.rounds {
-            let pairs: Vec<(f64, f64)> = margins
+            margins
                 .par_iter()
                 .with_min_len(1 << 12)
                 .enumerate()
@@ -162,9 +164,8 @@ impl Booster {
                     let w = weight(row);
                     (g * w, h * w)
                 })
-                .collect();
-            let gradients = Gradients::new(&pairs, round)?;
-            drop(pairs);
+                .collect_into_vec(&mut pairs);
+            gradients.refill(&pairs, round)?;
             let rows = bag(params, fit.labels, fit.weights, round);
             let seen_all = rows.len() == data.rows();
             let mut grown = grow(data, &gradients, rows, &params.grow, params.seed, round as u64);

@@ -201,16 +201,16 @@ fn binned(
         .filter(|&f| is_narrow(&mappers[f as usize]) && mappers[f as usize].num_bin > 1)
         .collect();
     let stride = narrow.len().next_multiple_of(TILE);
-    let mut row_major = vec![0u8; rows * stride];
     let mut columns: Vec<Column> = mappers
         .iter()
         .map(|mapper| if is_narrow(mapper) { Column::U8(vec![0; rows]) } else { Column::U16(vec![0; rows]) })
         .collect();
-    let mut blocks: Vec<Block> = Vec::with_capacity(rows.div_ceil(BLOCK));
+    let mut row_major = vec![0u8; rows * stride];
     let mut lines = row_major.chunks_mut((BLOCK * stride).max(1));
-    for first in (0..rows).step_by(BLOCK) {
-        blocks.push(Block { columns: Vec::new(), row_major: lines.next().unwrap_or_default(), first });
-    }
+    let mut blocks: Vec<Block> = (0..rows)
+        .step_by(BLOCK)
+        .map(|first| Block { columns: Vec::new(), row_major: lines.next().unwrap_or_default(), first })
+        .collect();
     for column in &mut columns {
         let parts: Box<dyn Iterator<Item = Part>> = match column {
             Column::U8(bins) => Box::new(bins.chunks_mut(BLOCK).map(Part::U8)),
