@@ -25,6 +25,9 @@
 //! Around them stand the parts of a training step that Burn's own operations do in many small launches: [`Segments`]
 //! makes all parameters one vector, [`sum_of_squares`] is its squared norm, [`adam`] updates it in one pass.
 //!
+//! Vectors have [`reduce`], [`prefix_sum`], [`argsort`] and [`partition_by_flag`]. None of
+//! these has a gradient, and all but sums of floats give the same bits on every device.
+//!
 //! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
 //!
 //! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
@@ -66,6 +69,7 @@ mod message;
 mod node_set;
 mod normalise;
 mod pair_dot;
+mod prims;
 mod row_dots;
 mod row_index;
 mod rows;
@@ -96,6 +100,7 @@ pub use message::{
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
+pub use prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
 pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
 pub use segments::{Segments, SegmentsBackend};
