@@ -36,17 +36,17 @@ pub(crate) fn keys_kernel<T: Numeric, K: Int>(
         let mut at = u32::MAX.runtime();
         if k < len {
             at = k as u32;
-            key = K::reinterpret(x[k]);
+            let bits_of = K::reinterpret(x[k]);
             let last = comptime!(bits as i64 - 1);
             let sign = K::from_int(1) << K::from_int(last);
-            match comptime!(of) {
-                KeyOf::Unsigned => {}
-                KeyOf::Signed => key = key ^ sign,
+            key = match comptime!(of) {
+                KeyOf::Unsigned => bits_of,
+                KeyOf::Signed => bits_of ^ sign,
                 KeyOf::Float => {
-                    let negative = (key >> K::from_int(last)) != K::from_int(0);
-                    key = key ^ select(negative, K::max_value(), sign);
+                    let negative = (bits_of >> K::from_int(last)) != K::from_int(0);
+                    bits_of ^ select(negative, K::max_value(), sign)
                 }
-            }
+            };
         }
         keys[k] = key;
         order[k] = at;
@@ -64,7 +64,7 @@ fn lower_place(pair: usize, distance: usize) -> usize {
 #[cube]
 fn out_of_order<K: Int>(key: K, at: u32, other_key: K, other_at: u32, place: usize, run: usize) -> bool {
     let after = key > other_key || (key == other_key && at > other_at);
-    let ascends = (place / run) % 2 == 0;
+    let ascends = (place / run) & 1 == 0;
     after == ascends
 }
 
