@@ -89,6 +89,11 @@ pub(crate) fn ids(tensor: &FlexTensor) -> &[i32] {
     tensor.as_slice::<i32>().expect("ids are contiguous i32")
 }
 
+/// The values of an i32 tensor of ours; copies them first where somebody else holds them.
+pub(crate) fn ints_mut(tensor: &mut FlexTensor) -> &mut [i32] {
+    tensor.storage_mut::<i32>()
+}
+
 /// Positions among entries (row pointers, edge maps): i32, or i64 from 2^31 entries on.
 #[derive(Clone, Copy)]
 pub(crate) enum Offsets<'a> {

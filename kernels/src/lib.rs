@@ -25,6 +25,10 @@
 //! Around them stand the parts of a training step that Burn's own operations do in many small launches: [`Segments`]
 //! makes all parameters one vector, [`sum_of_squares`] is its squared norm, [`adam`] updates it in one pass.
 //!
+//! Vectors have [`reduce`], [`prefix_sum`], [`argsort`] and [`partition_by_flag`]; [`TreeEngine`] is what a grower of
+//! gradient-boosted trees asks of a device: [`Histogram`]s in fixed point, [`best_splits`], rows parted in place. None of
+//! these has a gradient, and all but sums of floats give the same bits on every device.
+//!
 //! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
 //!
 //! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
@@ -57,6 +61,7 @@ mod flex;
 mod gat;
 mod gather;
 mod head;
+mod histogram;
 #[cfg(feature = "cube")]
 mod launch;
 mod linear;
@@ -66,16 +71,20 @@ mod message;
 mod node_set;
 mod normalise;
 mod pair_dot;
+mod partition;
+mod prims;
 mod row_dots;
 mod row_index;
 mod rows;
 mod segments;
 mod select;
+mod split;
 mod spmm;
 mod start_gradient;
 mod sum;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tree_device;
 #[cfg(feature = "cube")]
 mod walk;
 
@@ -87,6 +96,9 @@ pub use dropout::{Dropout, DropoutBackend, dropout};
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
 pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use gather::{GatherBackend, gather_rows};
+pub use histogram::{
+    BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows,
+};
 pub use linear::{LinearBackend, linear};
 pub use loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
 pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};
@@ -96,13 +108,20 @@ pub use message::{
 pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
 pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
+pub use partition::PartitionBackend;
+pub use prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
 pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
 pub use segments::{Segments, SegmentsBackend};
 pub use select::{SelectBackend, select_rows};
+pub use split::{
+    Counts, Cut, GradientScale, Look, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule,
+    SplitSide, SplitTask, best_split, best_splits, finds_splits,
+};
 pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use start_gradient::backward_from;
 pub use sum::{SumBackend, sum_of_squares};
+pub use tree_device::{NoDoublePrecision, TreeBackend, TreeDevice, TreeEngine};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:

@@ -1,33 +1,12 @@
 //! Every operator against the f64 oracle, forward and all gradients, on every backend of the build: one body, one named
 //! test per backend.
 
+#[macro_use]
+mod backends;
 mod suite;
 
-macro_rules! on_every_backend {
-    ($($name:ident),+ $(,)?) => {
-        mod cpu {
-            $(#[test] fn $name() { super::suite::$name::<burn_flex::Flex>(&Default::default()); })+
-        }
-        #[cfg(feature = "vulkan")]
-        mod vulkan {
-            $(#[test] fn $name() {
-                if super::suite::vulkan_or_skip(stringify!($name)) {
-                    super::suite::$name::<graphsieve_kernels::Vulkan>(&Default::default());
-                }
-            })+
-        }
-        #[cfg(feature = "cuda")]
-        mod cuda {
-            $(#[test] fn $name() {
-                if super::suite::cuda_or_skip(stringify!($name)) {
-                    super::suite::$name::<graphsieve_kernels::Cuda>(&Default::default());
-                }
-            })+
-        }
-    };
-}
-
 on_every_backend!(
+    crate::suite;
     spmm_matches_the_oracle_on_every_fixture,
     spmm_with_weights_matches_the_oracle,
     spmm_in_half_precision_stays_within_the_bound,

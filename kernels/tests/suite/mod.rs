@@ -26,25 +26,6 @@ use graphsieve_kernels::{
     linear, normalise_rows, pair_dot, row_dots, select_rows, spmm,
 };
 
-/// Whether Vulkan tests run; without a driver they say so, or fail where the environment demands one.
-#[cfg(feature = "vulkan")]
-pub fn vulkan_or_skip(test: &str) -> bool {
-    run_or_skip(test, "Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", graphsieve_kernels::device::probe_vulkan().err())
-}
-
-/// Whether CUDA tests run.
-#[cfg(feature = "cuda")]
-pub fn cuda_or_skip(test: &str) -> bool {
-    run_or_skip(test, "CUDA", "GRAPHSIEVE_REQUIRE_CUDA", graphsieve_kernels::device::probe_cuda().err())
-}
-
-fn run_or_skip(test: &str, api: &str, demand: &str, missing: Option<String>) -> bool {
-    let Some(reason) = missing else { return true };
-    assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
-    eprintln!("{test}: skipped: no {api} device: {reason}");
-    false
-}
-
 type Ad<B> = Autodiff<B>;
 
 fn burn_dtype(dtype: Dtype) -> DType {
