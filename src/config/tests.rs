@@ -359,7 +359,7 @@ fn names_of_choices_are_suggested() {
     let [_, key, found, expected, help] = error(STAGE1, &["train.precision=fp16"]);
     assert_eq!([&*key, &*found], ["train.precision", "\"fp16\""]);
     assert_eq!((&*expected, &*help), ("\"f32\" or \"f16\" or \"bf16\"", "did you mean \"f16\"?"));
-    let [origin, key, ..] = error("task = \"stage3\"\n", &[]);
+    let [origin, key, ..] = error("task = \"stage4\"\n", &[]);
     assert_eq!([origin, key], ["run.toml:1", "task"]);
 }
 

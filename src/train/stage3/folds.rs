@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(all, labels);
         for part in &parts {
             let positives = part.iter().filter(|(_, label)| *label == 1).count();
-            assert!((2..=3).contains(&positives) && (10..=11).contains(&part.len()), "{part:?}");
+            assert!((2..=3).contains(&positives) && (10..=12).contains(&part.len()), "{part:?}");
             assert!(part.is_sorted());
         }
         assert_ne!(parts, super::parts(&labels, 4, 8).unwrap());
