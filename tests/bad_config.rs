@@ -37,7 +37,7 @@ fn a_mistyped_value_is_refused_with_its_line() {
 #[test]
 fn what_is_no_configuration_is_refused() {
     refused("task = = 1\n", &["run.toml:1", "valid TOML"]);
-    refused("", &["run.toml", "task", "\"stage1\" or \"stage2\" or \"pipeline\""]);
+    refused("", &["run.toml", "task", "\"stage1\" or \"stage2\" or \"stage3\" or \"pipeline\""]);
     refused("task = \"stage4\"\n", &["run.toml:1: task = \"stage4\"", "did you mean"]);
     refused("task = \"stage1\"\n", &["run.toml", "data.path", "graphsieve synth"]);
     let pipeline = "task = \"pipeline\"\n[data]\npath = \"data\"\n[stage1]\n";
