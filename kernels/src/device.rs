@@ -1,12 +1,20 @@
 //! Looking for devices without a panic: neither CUDA nor Vulkan can be asked through Burn, which panics on its device
 //! thread when a driver is missing.
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once};
 
 /// Prefix of the names of CubeCL's device threads.
 const DEVICE_THREAD: &str = "DSD-";
 
+static WATCHED: AtomicBool = AtomicBool::new(false);
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
+
+thread_local! {
+    /// Whether this thread is trying something that may panic and is caught.
+    static TRYING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Keeps the first panic of a device thread for [`failure`].
 ///
@@ -14,12 +22,22 @@ static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 /// what was to be computed is then missing without another word. Call this before the work, and [`failure`] after a
 /// read, which waits for everything queued before it. The panic hook that is in place keeps all other panics.
 pub fn watch() {
+    WATCHED.store(true, Ordering::SeqCst);
+    install_hook();
+}
+
+/// The one panic hook of this crate, installed once and never taken out: a hook is the whole process's, and two threads
+/// that exchange it lose one or the other.
+fn install_hook() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
+            if TRYING.get() {
+                return;
+            }
             let of_device = std::thread::current().name().is_some_and(|name| name.starts_with(DEVICE_THREAD));
-            if !of_device {
+            if !of_device || !WATCHED.load(Ordering::SeqCst) {
                 return previous(panic);
             }
             let message = panic.payload_as_str().unwrap_or("a panic without a message").replace('\n', " ");
@@ -28,6 +46,16 @@ pub fn watch() {
             }
         }));
     });
+}
+
+/// What `attempt` gives, or its panic, of which nothing reaches the terminal.
+#[cfg(feature = "vulkan")]
+fn quietly<T>(attempt: impl FnOnce() -> T + std::panic::UnwindSafe) -> std::thread::Result<T> {
+    install_hook();
+    TRYING.set(true);
+    let result = std::panic::catch_unwind(attempt);
+    TRYING.set(false);
+    result
 }
 
 /// What went wrong on a device thread since [`watch`], if anything did.
@@ -106,17 +134,13 @@ pub fn probe_vulkan() -> Result<VulkanAdapter, String> {
     static ADAPTER: OnceLock<Result<VulkanAdapter, String>> = OnceLock::new();
     ADAPTER
         .get_or_init(|| {
-            // The set-up panics without an adapter; nothing of that should reach a terminal.
-            let hook = std::panic::take_hook();
-            std::panic::set_hook(Box::new(|_| {}));
-            let found = std::panic::catch_unwind(|| {
+            let found = quietly(|| {
                 let device = burn_wgpu::WgpuDevice::default();
                 let setup = cubecl::wgpu::init_setup::<cubecl::wgpu::Vulkan>(&device, Default::default());
                 let info = setup.adapter.get_info();
                 let software = format!("{:?}", info.device_type) == "Cpu";
                 VulkanAdapter { name: info.name, hardware: !software }
             });
-            std::panic::set_hook(hook);
             found.map_err(|panic| {
                 let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
                 format!("no Vulkan adapter: {}", text.unwrap_or("the loader or a driver is missing"))
@@ -132,6 +156,8 @@ mod tests {
     #[test]
     fn a_panic_of_a_device_thread_is_kept_and_one_of_another_thread_is_not() {
         watch();
+        #[cfg(feature = "vulkan")]
+        assert!(quietly(|| panic!("no adapter")).is_err());
         let panics = |name: &str| {
             let thread = std::thread::Builder::new().name(name.into());
             thread.spawn(|| panic!("can't allocate buffer of size: 7")).unwrap().join().unwrap_err();
