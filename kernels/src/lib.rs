@@ -50,6 +50,7 @@
 
 mod accumulate;
 mod adam;
+mod boosting;
 mod check;
 mod combine;
 mod csr;
@@ -89,6 +90,7 @@ mod tree_device;
 mod walk;
 
 pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
+pub use boosting::{BoostBackend, BoostEngine, BoostLoss, BoostTargets, boost_derivatives};
 pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrError, LoopValue, SelfLoops};
 pub use drop_edge::DropEdge;
@@ -116,12 +118,12 @@ pub use segments::{Segments, SegmentsBackend};
 pub use select::{SelectBackend, select_rows};
 pub use split::{
     Counts, Cut, GradientScale, Look, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule,
-    SplitSide, SplitTask, best_split, best_splits, finds_splits,
+    SplitSide, SplitTask, best_split, best_splits, finds_splits, root_output,
 };
 pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use start_gradient::backward_from;
 pub use sum::{SumBackend, sum_of_squares};
-pub use tree_device::{NoDoublePrecision, TreeBackend, TreeDevice, TreeEngine};
+pub use tree_device::{LeafTask, NoDoublePrecision, TreeBackend, TreeDevice, TreeEngine};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::histogram::{FixedGradients, GradientSum, Histogram, TreeBins, TreeRows};
-use crate::partition::PartitionBackend;
+use burn::tensor::ops::IntTensor;
+
+use crate::boosting::{BoostBackend, BoostParts};
+use crate::histogram::{FixedGradients, GradientSum, Histogram, TreeBins, TreeRows, ints_to_host};
 use crate::split::{
     GradientScale, Look, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule, SplitTask,
     best_splits, finds_splits,
@@ -23,20 +25,24 @@ impl fmt::Display for NoDoublePrecision {
 impl std::error::Error for NoDoublePrecision {}
 
 /// Backends that trees are grown on.
-pub trait TreeBackend: SplitBackend + PartitionBackend {}
+pub trait TreeBackend: SplitBackend + BoostBackend {}
 
-impl<B: SplitBackend + PartitionBackend> TreeBackend for B {}
+impl<B: SplitBackend + BoostBackend> TreeBackend for B {}
+
+/// A leaf of which a [`TreeEngine`] is asked for the best split.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafTask<'a> {
+    /// Its number.
+    pub leaf: usize,
+    /// What is known of it.
+    pub about: SplitLeaf,
+    /// The features that it may look at, ascending, and how; nothing given is all of them.
+    pub looks: Option<&'a [(u32, Look)]>,
+}
 
 /// What a grower of trees asks for. Leaves are numbered by the caller; each has its rows in a span of one list and, while
 /// it may be split, its histogram. Everything is exact or in double precision, so every implementation gives the same.
 pub trait TreeEngine {
-    /// Begins a tree over `rows`, in fixed-point gradients of which a unit is worth `scale`, and returns their sum. All
-    /// histograms of the tree before are dropped.
-    ///
-    /// # Panics
-    /// If there is not a pair for every row of the data set, or a row is out of range.
-    fn start(&mut self, pairs: &[[i32; 2]], scale: GradientScale, rows: &[u32]) -> GradientSum;
-
     /// Builds the histogram of `leaf`, whose rows in `span` sum to `sum`.
     fn build(&mut self, leaf: usize, span: Range<usize>, sum: GradientSum);
 
@@ -60,7 +66,11 @@ pub trait TreeEngine {
     ///
     /// # Panics
     /// If a leaf has no histogram.
-    fn best_splits(&self, leaves: &[(usize, SplitLeaf)], looks: Option<&[Vec<Look>]>) -> Vec<Option<(u32, Split)>>;
+    fn best_splits(&self, tasks: &[LeafTask]) -> Vec<Option<(u32, Split)>>;
+
+    /// Whether all rows of a span ask for the same output: gradient and hessian of each are in the same ratio. No feature
+    /// can split them.
+    fn agree(&self, span: Range<usize>) -> bool;
 
     /// Parts the rows of a leaf, see [`TreeRows::partition`]; nothing comes back, the count is known from the split.
     fn partition(&mut self, span: Range<usize>, feature: u32, left_bins: &[bool]);
@@ -75,8 +85,8 @@ pub trait TreeEngine {
 /// ```
 /// use burn_flex::Flex;
 /// use graphsieve_kernels::{
-///     BinColumn, BinValues, Cut, GradientScale, Missing, SplitFeature, SplitLeaf, SplitRule, TreeBins, TreeDevice,
-///     TreeEngine,
+///     BinColumn, BinValues, Cut, GradientScale, LeafTask, Missing, SplitFeature, SplitLeaf, SplitRule, TreeBins,
+///     TreeDevice, TreeEngine,
 /// };
 /// let device = Default::default();
 /// let column = BinColumn { bins: BinValues::U8(&[0, 1, 1, 0]), num_bin: 2, left_out: None };
@@ -89,17 +99,19 @@ pub trait TreeEngine {
 /// let sum = trees.start(&[[-1, 1], [2, 1], [2, 1], [-3, 1]], scale, &[0, 1, 2, 3]);
 /// trees.build(0, 0..4, sum);
 /// let leaf = SplitLeaf { sum, output: 0.0, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
-/// let (feature, split) = trees.best_splits(&[(0, leaf)], None).remove(0).unwrap();
+/// let (feature, split) = trees.best_splits(&[LeafTask { leaf: 0, about: leaf, looks: None }]).remove(0).unwrap();
 /// assert_eq!((feature, split.cut, split.left.output), (0, Cut::UpTo(0), 2.0));
 /// trees.partition(0..4, feature, &[true, false]);
 /// assert_eq!(trees.rows(), [0, 3, 1, 2]);
 /// ```
 pub struct TreeDevice<B: TreeBackend> {
-    bins: TreeBins<B>,
+    pub(crate) bins: TreeBins<B>,
     features: SplitFeatures<B>,
     gradients: FixedGradients<B>,
     scale: GradientScale,
-    rows: TreeRows<B>,
+    pub(crate) rows: TreeRows<B>,
+    /// What the next tree's gradients are computed of.
+    pub(crate) boosted: Option<BoostParts<IntTensor<B>>>,
     /// By leaf.
     histograms: Vec<Option<Histogram<B>>>,
 }
@@ -121,9 +133,30 @@ impl<B: TreeBackend> TreeDevice<B> {
             gradients: FixedGradients::new(&[], &bins.device),
             scale: GradientScale { grad_unit: 1.0, hess_unit: 1.0 },
             rows: TreeRows::new(&[], 0, &bins.device),
+            boosted: None,
             histograms: Vec::new(),
             bins,
         })
+    }
+
+    /// Begins a tree over `rows`, in fixed-point gradients of which a unit is worth `scale`, and returns their sum. All
+    /// histograms of the tree before are dropped.
+    ///
+    /// # Panics
+    /// If there is not a pair for every row of the data set, or a row is out of range.
+    pub fn start(&mut self, pairs: &[[i32; 2]], scale: GradientScale, rows: &[u32]) -> GradientSum {
+        let num_rows = self.bins.num_rows();
+        crate::check::size("TreeDevice::start", "pairs", num_rows, pairs.len());
+        let gradients = FixedGradients::<B>::new(pairs, &self.bins.device);
+        self.begin(gradients.pairs, scale, TreeRows::new(rows, num_rows, &self.bins.device))
+    }
+
+    pub(crate) fn begin(&mut self, pairs: IntTensor<B>, scale: GradientScale, rows: TreeRows<B>) -> GradientSum {
+        self.histograms.clear();
+        self.gradients = FixedGradients { pairs, num_rows: self.bins.num_rows() };
+        self.scale = scale;
+        self.rows = rows;
+        self.gradients.total(&self.rows, 0..self.rows.len())
     }
 
     fn histogram(&self, leaf: usize) -> &Histogram<B> {
@@ -144,15 +177,6 @@ impl<B: TreeBackend> TreeDevice<B> {
 }
 
 impl<B: TreeBackend> TreeEngine for TreeDevice<B> {
-    fn start(&mut self, pairs: &[[i32; 2]], scale: GradientScale, rows: &[u32]) -> GradientSum {
-        crate::check::size("TreeDevice::start", "pairs", self.bins.num_rows(), pairs.len());
-        self.histograms.clear();
-        self.gradients = FixedGradients::new(pairs, &self.bins.device);
-        self.scale = scale;
-        self.rows = TreeRows::new(rows, self.bins.num_rows(), &self.bins.device);
-        self.gradients.total(&self.rows, 0..rows.len())
-    }
-
     fn build(&mut self, leaf: usize, span: Range<usize>, sum: GradientSum) {
         let histogram = self.built(span, sum);
         self.keep(leaf, histogram);
@@ -182,17 +206,36 @@ impl<B: TreeBackend> TreeEngine for TreeDevice<B> {
         }
     }
 
-    fn best_splits(&self, leaves: &[(usize, SplitLeaf)], looks: Option<&[Vec<Look>]>) -> Vec<Option<(u32, Split)>> {
-        if let Some(looks) = looks {
-            crate::check::size("TreeDevice::best_splits", "looks", leaves.len(), looks.len());
-        }
-        let task = |(at, &(leaf, about)): (usize, &(usize, SplitLeaf))| SplitTask {
-            histogram: self.histogram(leaf),
-            leaf: about,
-            looks: looks.map(|looks| &looks[at][..]),
+    fn best_splits(&self, tasks: &[LeafTask]) -> Vec<Option<(u32, Split)>> {
+        let num_features = self.bins.num_features();
+        let dense = |looks: &[(u32, Look)]| {
+            let mut dense = vec![Look::Skip; num_features];
+            looks.iter().for_each(|&(feature, look)| dense[feature as usize] = look);
+            dense
         };
-        let tasks: Vec<SplitTask<B>> = leaves.iter().enumerate().map(task).collect();
+        let looks: Vec<Option<Vec<Look>>> = tasks.iter().map(|task| task.looks.map(dense)).collect();
+        let tasks: Vec<SplitTask<B>> = tasks
+            .iter()
+            .zip(&looks)
+            .map(|(task, looks)| SplitTask {
+                histogram: self.histogram(task.leaf),
+                leaf: task.about,
+                looks: looks.as_deref(),
+            })
+            .collect();
         best_splits(&self.bins, &self.features, &tasks, &self.scale)
+    }
+
+    fn agree(&self, span: Range<usize>) -> bool {
+        let rows = self.rows.to_host();
+        let pairs = ints_to_host::<B>(self.gradients.pairs.clone());
+        let pair = |row: u32| [0, 1].map(|word| i64::from(pairs[2 * row as usize + word]));
+        let Some(&first) = rows[span.clone()].first() else { return true };
+        let [grad, hess] = pair(first);
+        rows[span].iter().all(|&row| {
+            let [other_grad, other_hess] = pair(row);
+            grad * other_hess == other_grad * hess
+        })
     }
 
     fn partition(&mut self, span: Range<usize>, feature: u32, left_bins: &[bool]) {

@@ -4,7 +4,7 @@
 //! a bin of its own, a value falls into the first bin whose upper bound is not below it, NaN is the last bin of a
 //! numeric feature and bin 0 of a categorical one.
 
-use serde::{Deserialize, Serialize};
+pub use graphsieve_kernels::Missing;
 
 use super::refuse;
 use crate::error::Result;
@@ -13,18 +13,6 @@ use crate::error::Result;
 pub const ZERO_THRESHOLD: f64 = 1e-35_f32 as f64;
 /// A second most common bin takes over from the zero bin only above this share (LightGBM's `kSparseThreshold`).
 const SPARSE_SHARE: f64 = 0.7;
-
-/// What counts as missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Missing {
-    /// Nothing; a NaN is read as zero.
-    None,
-    /// Zero and NaN.
-    Zero,
-    /// NaN; a feature without any becomes [`Missing::None`].
-    #[default]
-    Nan,
-}
 
 /// Largest category number: a split holds one bit per number, and an f32 holds no larger whole number for certain.
 pub const MAX_CATEGORY: u32 = 1 << 24;

@@ -1,19 +1,22 @@
 //! Gradient boosting.
 
+use graphsieve_kernels::{BoostEngine, BoostTargets, TreeBackend};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::counter;
 use super::dataset::Dataset;
+use super::device;
 use super::early_stop::{Validation, Watch};
-use super::fixed_point::Gradients;
-use super::grow::{Grown, grow};
+use super::fixed_point::{Gradients, non_finite};
+use super::grow::{Grown, grow, grow_on};
 use super::grow_rule::GrowRule;
 use super::matrix::{Matrix, check_columns};
 use super::objective::{ClassWeight, Objective, check_weights};
 use super::refuse;
 use super::tree::Tree;
 use crate::error::Result;
+use crate::models::device_graph::check_device;
 
 /// Rows that a prediction task takes at a time: every tree is read once per block.
 const BLOCK: usize = 512;
@@ -133,6 +136,37 @@ impl Booster {
     /// metric that is not a finite number.
     pub fn fit(data: &Dataset, fit: Fit, params: &BoosterParams) -> Result<Self> {
         check(data, &fit, params)?;
+        Self::fit_with(data, fit, params, None)
+    }
+
+    /// Fits a booster on a device: the same, bit for bit, as [`Booster::fit`].
+    ///
+    /// Bins, gradients and margins stay on the device from tree to tree where every round sees all rows and the objective
+    /// is logistic or squared; otherwise a round's gradients come from the CPU. Small data is faster there throughout.
+    ///
+    /// # Errors
+    /// As [`Booster::fit`]; [`Error::Data`](crate::Error::Data) for more rows or bins than a device numbers;
+    /// [`Error::Device`](crate::Error::Device) for one without double precision or that fails.
+    pub fn fit_on<B: TreeBackend>(
+        data: &Dataset,
+        fit: Fit,
+        params: &BoosterParams,
+        device: &B::Device,
+    ) -> Result<Self> {
+        check(data, &fit, params)?;
+        graphsieve_kernels::device::watch();
+        let mut engine = device::upload::<B>(data, &params.grow, device)?;
+        let booster = Self::fit_with(data, fit, params, Some(&mut engine))?;
+        check_device()?;
+        Ok(booster)
+    }
+
+    fn fit_with(
+        data: &Dataset,
+        fit: Fit,
+        params: &BoosterParams,
+        mut engine: Option<&mut dyn BoostEngine>,
+    ) -> Result<Self> {
         let class = match params.objective {
             Objective::Binary { weight } => weight.resolve(fit.labels, fit.weights),
             _ => (1.0, 1.0),
@@ -150,32 +184,67 @@ impl Booster {
             feature_infos: super::lightgbm_write::feature_infos(data),
             history: Vec::new(),
         };
-        let mut margins = vec![start; data.rows()];
+        let all_present = fit.weights.is_none_or(|w| w.iter().all(|&w| w > 0.0));
+        let loss = params.objective.boost_loss().filter(|_| params.bagging.all() && all_present);
+        let boosted = match (&mut engine, loss) {
+            (Some(engine), Some(loss)) => {
+                let (labels, weights) = (fit.labels, fit.weights);
+                engine.boost(&BoostTargets { loss, labels, weights, class_weights: class, start });
+                true
+            }
+            _ => false,
+        };
+        let mut margins = if boosted { Vec::new() } else { vec![start; data.rows()] };
         // Kept from round to round: the system clears every page that it gives anew.
         let (mut pairs, mut gradients) = (Vec::new(), Gradients::new(&[], 0)?);
+        let derivatives = |(row, &margin): (usize, &f64)| {
+            let (g, h) = params.objective.derivatives(margin, fit.labels[row] as f64);
+            let w = weight(row);
+            (g * w, h * w)
+        };
         let mut held_out = fit.validation.map(|v| Watch::new(v, start));
         for round in 0..params.rounds {
-            margins
-                .par_iter()
-                .with_min_len(1 << 12)
-                .enumerate()
-                .map(|(row, &margin)| {
-                    let (g, h) = params.objective.derivatives(margin, fit.labels[row] as f64);
-                    let w = weight(row);
-                    (g * w, h * w)
-                })
-                .collect_into_vec(&mut pairs);
-            gradients.refill(&pairs, round)?;
-            let rows = bag(params, fit.labels, fit.weights, round);
-            let seen_all = rows.len() == data.rows();
-            let mut grown = grow(data, &gradients, rows, &params.grow, params.seed, round as u64);
-            grown.tree.shrink(params.learning_rate);
-            if grown.tree.nodes.is_empty() && params.bagging.all() && !params.grow.is_random() {
+            let (rule, seed, number) = (&params.grow, params.seed, round as u64);
+            let tree = match &mut engine {
+                Some(engine) if boosted => {
+                    let Some(begun) = engine.start_boosted() else {
+                        let margins = engine.margins();
+                        return Err(non_finite(
+                            &margins.iter().enumerate().map(derivatives).collect::<Vec<_>>(),
+                            round,
+                        ));
+                    };
+                    let (mut tree, spans, _) = grow_on(*engine, data, begun, rule, seed, number);
+                    tree.shrink(params.learning_rate);
+                    let leaves = spans.into_iter().zip(tree.leaves.iter().map(|leaf| leaf.value));
+                    engine.add_leaves(&leaves.collect::<Vec<_>>());
+                    check_device()?;
+                    tree
+                }
+                engine => {
+                    margins.par_iter().with_min_len(1 << 12).enumerate().map(derivatives).collect_into_vec(&mut pairs);
+                    gradients.refill(&pairs, round)?;
+                    let rows = bag(params, fit.labels, fit.weights, round);
+                    let seen_all = rows.len() == data.rows();
+                    let mut grown = match engine {
+                        None => grow(data, &gradients, rows, rule, seed, number),
+                        Some(engine) => {
+                            let sum = engine.start(&gradients.pairs, gradients.scale, &rows);
+                            let growth = grow_on(*engine, data, (gradients.scale, sum), rule, seed, number);
+                            check_device()?;
+                            Grown::new(growth, engine.rows())
+                        }
+                    };
+                    grown.tree.shrink(params.learning_rate);
+                    add(&mut margins, data, &grown, seen_all);
+                    grown.tree
+                }
+            };
+            if tree.nodes.is_empty() && params.bagging.all() && !params.grow.is_random() {
                 // Nothing can be split any more, and the next round would find the same.
                 break;
             }
-            add(&mut margins, data, &grown, seen_all);
-            booster.trees.push(grown.tree);
+            booster.trees.push(tree);
             if let Some(watch) = &mut held_out {
                 let tree = booster.trees.last().expect("just pushed");
                 let value = watch.after(tree, params.objective, round)?;

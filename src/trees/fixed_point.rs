@@ -5,96 +5,10 @@
 //! commute exactly, and the sums are the same for any thread count, row order or device. The rounding error of one row
 //! is at most 2^-31 of the largest gradient, below that of an f32. Counts are exact.
 
-use std::ops::{Add, AddAssign, Sub, SubAssign};
-
+use graphsieve_kernels::{GradientScale, GradientSum};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-
-/// Magnitude bits of one row's fixed-point gradient.
-const ROW_BITS: i32 = 30;
-
-/// Sum over rows: fixed-point gradient and hessian, exact number of rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
-    /// Gradient, times 2^`Scale::grad_exp`.
-    pub grad: i64,
-    /// Hessian, times 2^`Scale::hess_exp`.
-    pub hess: i64,
-    /// Rows.
-    pub count: i64,
-}
-
-impl AddAssign for Sum {
-    #[inline]
-    fn add_assign(&mut self, other: Sum) {
-        self.grad += other.grad;
-        self.hess += other.hess;
-        self.count += other.count;
-    }
-}
-
-impl SubAssign for Sum {
-    #[inline]
-    fn sub_assign(&mut self, other: Sum) {
-        self.grad -= other.grad;
-        self.hess -= other.hess;
-        self.count -= other.count;
-    }
-}
-
-impl Add for Sum {
-    type Output = Sum;
-    #[inline]
-    fn add(mut self, other: Sum) -> Sum {
-        self += other;
-        self
-    }
-}
-
-impl Sub for Sum {
-    type Output = Sum;
-    #[inline]
-    fn sub(mut self, other: Sum) -> Sum {
-        self -= other;
-        self
-    }
-}
-
-impl std::iter::Sum for Sum {
-    fn sum<I: Iterator<Item = Sum>>(sums: I) -> Sum {
-        sums.fold(Sum::default(), Add::add)
-    }
-}
-
-/// Powers of two between real gradients and fixed point.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
-    grad_exp: i32,
-    hess_exp: i32,
-    grad_unit: f64,
-    hess_unit: f64,
-}
-
-impl Scale {
-    /// The finest scale at which no row exceeds 2^30, from the largest magnitudes.
-    pub fn new(max_grad: f64, max_hess: f64) -> Self {
-        let (grad_exp, hess_exp) = (exponent(max_grad, ROW_BITS), exponent(max_hess, ROW_BITS));
-        Scale { grad_exp, hess_exp, grad_unit: power(-grad_exp), hess_unit: power(-hess_exp) }
-    }
-
-    /// The real gradient sum.
-    #[inline]
-    pub fn grad(&self, fixed: i64) -> f64 {
-        fixed as f64 * self.grad_unit
-    }
-
-    /// The real hessian sum.
-    #[inline]
-    pub fn hess(&self, fixed: i64) -> f64 {
-        fixed as f64 * self.hess_unit
-    }
-}
 
 /// e with max · 2^e in [2^(bits − 1), 2^bits); kept within what an f64 power of two can hold.
 fn exponent(max: f64, bits: i32) -> i32 {
@@ -122,7 +36,7 @@ pub struct Gradients {
     /// (gradient, hessian) per row.
     pub pairs: Vec<[i32; 2]>,
     /// What one unit is worth.
-    pub scale: Scale,
+    pub scale: GradientScale,
 }
 
 impl Gradients {
@@ -131,7 +45,7 @@ impl Gradients {
     /// # Errors
     /// [`Error::NonFinite`] when a value is NaN or infinite.
     pub fn new(pairs: &[(f64, f64)], round: usize) -> Result<Self> {
-        let mut gradients = Gradients { pairs: Vec::new(), scale: Scale::new(0.0, 0.0) };
+        let mut gradients = Gradients { pairs: Vec::new(), scale: GradientScale::finest(0.0, 0.0) };
         gradients.refill(pairs, round)?;
         Ok(gradients)
     }
@@ -148,8 +62,8 @@ impl Gradients {
         if !(max_grad.is_finite() && max_hess.is_finite()) {
             return Err(non_finite(pairs, round));
         }
-        let scale = Scale::new(max_grad, max_hess);
-        let (by_grad, by_hess) = (power(scale.grad_exp), power(scale.hess_exp));
+        let scale = GradientScale::finest(max_grad, max_hess);
+        let (by_grad, by_hess) = (1.0 / scale.grad_unit, 1.0 / scale.hess_unit);
         let fixed = |p: &(f64, f64)| [nearest(p.0 * by_grad), nearest(p.1 * by_hess)];
         pairs.par_iter().with_min_len(1 << 14).map(fixed).collect_into_vec(&mut self.pairs);
         self.scale = scale;
@@ -157,15 +71,15 @@ impl Gradients {
     }
 
     /// The sum over `rows`.
-    pub fn total(&self, rows: &[u32]) -> Sum {
+    pub fn total(&self, rows: &[u32]) -> GradientSum {
         rows.par_chunks(1 << 14)
             .map(|part| {
                 part.iter()
                     .map(|&row| {
                         let [grad, hess] = self.pairs[row as usize];
-                        Sum { grad: grad as i64, hess: hess as i64, count: 1 }
+                        GradientSum { grad: grad as i64, hess: hess as i64, count: 1 }
                     })
-                    .sum::<Sum>()
+                    .sum::<GradientSum>()
             })
             .sum()
     }
@@ -180,7 +94,7 @@ pub(super) fn order_free_sum(values: impl Iterator<Item = f64> + Clone) -> f64 {
     sum as f64 * power(-exp)
 }
 
-fn non_finite(pairs: &[(f64, f64)], round: usize) -> Error {
+pub(super) fn non_finite(pairs: &[(f64, f64)], round: usize) -> Error {
     let (row, pair) = pairs
         .iter()
         .enumerate()

@@ -14,7 +14,7 @@ use super::grow_rule::GrowRule;
 use super::matrix::{Matrix, check_columns};
 use super::objective::{ClassWeight, check_labels, check_weights};
 use super::refuse;
-use super::split_rule::SplitRule;
+use super::split::SplitRule;
 use super::tree::Tree;
 use crate::error::Result;
 

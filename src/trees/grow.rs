@@ -2,17 +2,15 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
+use graphsieve_kernels::{LeafTask, Look, TreeEngine};
 
 use super::binning::Missing;
 use super::counter;
 use super::dataset::Dataset;
-use super::fixed_point::{Gradients, Sum};
+use super::fixed_point::Gradients;
 use super::grow_rule::GrowRule;
-use super::histogram::{Histogram, Layout, column_sums};
-use super::partition::partition;
-use super::split::{Cut, FeatureShape, Leaf, Split, best_split, root_output};
-use super::split_rule::SplitRule;
+use super::host::HostTrees;
+use super::split::{Cut, GradientScale, GradientSum, Split, SplitFeature, SplitLeaf, SplitRule, root_output};
 use super::tree::{Child, LeafNode, Node, Test, Tree};
 
 /// A grown tree and where its rows went.
@@ -49,13 +47,12 @@ impl Grown {
 /// A leaf that may still be split.
 struct Open {
     rows: Range<usize>,
-    leaf: Leaf,
+    leaf: SplitLeaf,
     depth: u32,
     /// Names the node for the random draws: a hash of the way from the root, whatever the order of growth.
     key: u64,
     /// Node and side (left = true) that lead here.
     parent: Option<(usize, bool)>,
-    histogram: Option<Histogram>,
     best: Option<(u32, Split)>,
 }
 
@@ -64,50 +61,91 @@ struct Open {
 /// # Panics
 /// When a row is out of range of `data` or `gradients`.
 pub fn grow(data: &Dataset, gradients: &Gradients, rows: Vec<u32>, rule: &GrowRule, seed: u64, tree: u64) -> Grown {
-    let grower = Grower::new(data, gradients, rule, counter::bits(seed, &[tree]));
-    grower.run(rows)
+    let sum = gradients.total(&rows);
+    let grower = Grower::new(data, gradients.scale, rule, counter::bits(seed, &[tree]));
+    // Leaves that look at few of the features read those columns; histograms of all would be in vain.
+    let direct = grower.by_node * 3 < grower.features.len();
+    let features = split_features(data, rule);
+    let mut host = HostTrees::new(data, gradients, &grower.split, &features, &grower.features, direct, rows);
+    let (tree, spans, left_bins) = grower.run(&mut host, sum);
+    Grown { tree, rows: host.rows, spans, left_bins }
+}
+
+/// Grows a tree on an engine, on rows of which gradients and hessians add up to `sum`.
+pub(super) fn grow_on(
+    engine: &mut dyn TreeEngine,
+    data: &Dataset,
+    (scale, sum): (GradientScale, GradientSum),
+    rule: &GrowRule,
+    seed: u64,
+    tree: u64,
+) -> Growth {
+    Grower::new(data, scale, rule, counter::bits(seed, &[tree])).run(engine, sum)
+}
+
+/// A tree, the spans of its leaves, and for every node the bins that go left.
+pub(super) type Growth = (Tree, Vec<Range<usize>>, Vec<Vec<bool>>);
+
+impl Grown {
+    /// What grew on an engine whose list of rows is `rows` now.
+    pub(super) fn new((tree, spans, left_bins): Growth, rows: Vec<u32>) -> Self {
+        Grown { tree, rows, spans, left_bins }
+    }
+}
+
+/// What the search for splits has to know of the features of `data`.
+pub(super) fn split_features(data: &Dataset, rule: &GrowRule) -> Vec<SplitFeature> {
+    let of_feature = |(feature, mapper): (usize, &super::BinMapper)| SplitFeature {
+        num_bin: mapper.num_bin,
+        mfb_offset: mapper.mfb_offset(),
+        default_bin: mapper.default_bin,
+        missing: mapper.missing,
+        categorical: mapper.is_categorical(),
+        monotone: monotone(rule, feature as u32),
+    };
+    data.mappers().iter().enumerate().map(of_feature).collect()
+}
+
+fn monotone(rule: &GrowRule, feature: u32) -> i8 {
+    rule.monotone.get(feature as usize).copied().unwrap_or(0)
 }
 
 struct Grower<'a> {
     data: &'a Dataset,
-    gradients: &'a Gradients,
+    scale: GradientScale,
     rule: &'a GrowRule,
     split: SplitRule,
     seed: u64,
+    /// Those that the tree sees.
     features: Vec<u32>,
+    /// How many of them a leaf sees.
     by_node: usize,
-    layout: Layout,
-    /// Nodes look at few of the features: read those columns instead of keeping histograms of all.
-    direct: bool,
+    /// What every leaf looks at, unless leaves differ.
+    looks: Option<Vec<(u32, Look)>>,
 }
 
 impl<'a> Grower<'a> {
-    fn new(data: &'a Dataset, gradients: &'a Gradients, rule: &'a GrowRule, seed: u64) -> Self {
+    fn new(data: &'a Dataset, scale: GradientScale, rule: &'a GrowRule, seed: u64) -> Self {
         let all = data.splittable();
         let share = |of: usize, fraction: f64| ((of as f64 * fraction).round() as usize).clamp(1.min(of), of);
         let mut features = counter::shuffled(seed, &[0], &all);
         features.truncate(share(all.len(), rule.feature_fraction));
         features.sort_unstable();
         let by_node = share(features.len(), rule.feature_fraction_bynode);
-        let mut split = rule.split.clone();
-        split.bounded |= rule.monotone.iter().any(|&sign| sign != 0);
-        let layout = Layout::new(data, &features);
-        let direct = by_node * 3 < features.len();
-        Grower { data, gradients, rule, split, seed, features, by_node, layout, direct }
+        let leaves_differ = by_node < features.len() || rule.extra_trees;
+        let looks = (!leaves_differ).then(|| features.iter().map(|&feature| (feature, Look::Any)).collect());
+        Grower { data, scale, rule, split: rule.split_rule(), seed, features, by_node, looks }
     }
 
-    fn run(&self, mut rows: Vec<u32>) -> Grown {
-        let sum = self.gradients.total(&rows);
-        let output = root_output(&self.split, sum, &self.gradients.scale);
-        let leaf = Leaf { sum, output, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
-        let span = 0..rows.len();
-        let mut root = Open { rows: span, leaf, depth: 0, key: 1, parent: None, histogram: None, best: None };
-        if self.can_split(&root) {
-            root.histogram = self.build(&rows);
-            self.search(&mut root, &rows);
+    fn run(&self, engine: &mut dyn TreeEngine, sum: GradientSum) -> Growth {
+        let output = root_output(&self.split, sum, &self.scale);
+        let leaf = SplitLeaf { sum, output, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
+        let span = 0..sum.count as usize;
+        let mut open = vec![Open { rows: span.clone(), leaf, depth: 0, key: 1, parent: None, best: None }];
+        if self.can_split(&open[0]) {
+            engine.build(0, span, sum);
+            self.search(engine, &mut open, &[0]);
         }
-        let mut scratch = vec![0u32; rows.len()];
-        let mut open = vec![root];
         let mut stack = vec![0usize];
         let (mut nodes, mut left_bins) = (Vec::new(), Vec::new());
         while self.rule.num_leaves.is_none_or(|most| open.len() < most as usize) {
@@ -118,175 +156,118 @@ impl<'a> Grower<'a> {
             let Some(at) = next else { break };
             let (feature, split) = open[at].best.take().expect("only leaves with a split are chosen");
             let marks = self.left_bins(feature, &split);
-            let right = self.divide(&mut open[at], &split, feature, &marks, &mut rows, &mut scratch, nodes.len());
-            nodes.push(self.node(feature, &split, &right.1));
+            engine.partition(open[at].rows.clone(), feature, &marks);
+            nodes.push(self.node(feature, &split, &open[at]));
             left_bins.push(marks);
-            open.push(right.0);
-            let (low, high) = open.split_at_mut(at + 1);
-            let (left, right) = (&mut low[at], high.last_mut().expect("just pushed"));
-            let more = self.rule.num_leaves.is_none_or(|most| nodes.len() + 1 < most as usize);
+            let right = self.divide(&mut open[at], &split, feature, nodes.len() - 1);
+            open.push(right);
+            let more = self.rule.num_leaves.is_none_or(|most| open.len() < most as usize);
             if more {
-                self.prepare(left, right, &rows);
+                self.prepare(engine, &mut open, at);
             }
             stack.extend([at, open.len() - 1]);
         }
-        self.finish(nodes, left_bins, open, rows)
+        self.finish(nodes, left_bins, open)
     }
 
-    /// Moves the rows of `open`, makes it the left child and returns the right one with what the node must remember.
-    #[allow(clippy::too_many_arguments)]
-    fn divide(
-        &self,
-        open: &mut Open,
-        split: &Split,
-        feature: u32,
-        marks: &[bool],
-        rows: &mut [u32],
-        scratch: &mut [u32],
-        node: usize,
-    ) -> (Open, (Leaf, Option<(usize, bool)>)) {
+    /// Makes `open` the left child of `node` and returns the right one.
+    fn divide(&self, open: &mut Open, split: &Split, feature: u32, node: usize) -> Open {
         let span = open.rows.clone();
-        let column = &self.data.columns()[feature as usize];
-        let lefts = partition(&mut rows[span.clone()], &mut scratch[span.clone()], column, marks);
-        debug_assert_eq!(lefts as i64, split.left.sum.count);
         let (mut left_bounds, mut right_bounds) = (open.leaf.bounds, open.leaf.bounds);
         let middle = (split.left.output + split.right.output) / 2.0;
-        match self.monotone(feature) {
+        match monotone(self.rule, feature) {
             1.. => (left_bounds.1, right_bounds.0) = (middle, middle),
             0 => {}
             _ => (left_bounds.0, right_bounds.1) = (middle, middle),
         }
-        let before = (open.leaf, open.parent);
+        let end_of_left = span.start + split.left.sum.count as usize;
         let right = Open {
-            rows: span.start + lefts..span.end,
-            leaf: Leaf { sum: split.right.sum, output: split.right.output, bounds: right_bounds },
+            rows: end_of_left..span.end,
+            leaf: SplitLeaf { sum: split.right.sum, output: split.right.output, bounds: right_bounds },
             depth: open.depth + 1,
             key: counter::bits(open.key, &[1]),
             parent: Some((node, false)),
-            histogram: None,
             best: None,
         };
-        open.rows = span.start..span.start + lefts;
-        open.leaf = Leaf { sum: split.left.sum, output: split.left.output, bounds: left_bounds };
+        open.rows = span.start..end_of_left;
+        open.leaf = SplitLeaf { sum: split.left.sum, output: split.left.output, bounds: left_bounds };
         open.depth += 1;
         open.key = counter::bits(open.key, &[0]);
         open.parent = Some((node, true));
-        (right, before)
+        right
     }
 
-    /// Histograms and best splits of two siblings; `left` still holds the parent's histogram.
-    fn prepare(&self, left: &mut Open, right: &mut Open, rows: &[u32]) {
-        let parent = left.histogram.take();
-        let (can_left, can_right) = (self.can_split(left), self.can_split(right));
-        if !can_left && !can_right {
-            return;
+    /// Histograms and best splits of the leaf at `left`, which still has the histogram of its parent, and of the last one.
+    fn prepare(&self, engine: &mut dyn TreeEngine, open: &mut [Open], left: usize) {
+        let right = open.len() - 1;
+        let can: Vec<usize> = [left, right].into_iter().filter(|&at| self.can_split(&open[at])).collect();
+        if can.is_empty() {
+            return engine.release(left);
         }
-        if let Some(mut larger) = parent {
-            let left_is_smaller = left.rows.len() <= right.rows.len();
-            let small = if left_is_smaller { &mut *left } else { &mut *right };
-            let smaller = self.build(&rows[small.rows.clone()]);
-            if let Some(smaller) = &smaller {
-                larger.subtract(smaller);
-            }
-            small.histogram = smaller;
-            let large = if left_is_smaller { &mut *right } else { &mut *left };
-            large.histogram = Some(larger);
-        }
-        for (open, can) in [(left, can_left), (right, can_right)] {
-            if can {
-                self.search(open, rows);
-            }
-            if open.best.is_none() {
-                open.histogram = None;
+        let rows = |at: usize| (open[at].rows.clone(), open[at].leaf.sum);
+        engine.build_children(left, right, rows(left), rows(right));
+        self.search(engine, open, &can);
+        for at in [left, right] {
+            if open[at].best.is_none() {
+                engine.release(at);
             }
         }
     }
 
     fn can_split(&self, open: &Open) -> bool {
         let (rule, sum) = (&self.split, open.leaf.sum);
-        let hess = self.gradients.scale.hess(sum.hess);
         self.rule.max_depth.is_none_or(|most| open.depth < most)
             && sum.count >= 2
             && sum.count > rule.min_data_in_leaf as i64
-            && hess > rule.min_sum_hessian
+            && self.scale.hess(sum.hess) > rule.min_sum_hessian
             && !self.features.is_empty()
     }
 
-    fn build(&self, rows: &[u32]) -> Option<Histogram> {
-        (!self.direct).then(|| Histogram::build(self.data, &self.layout, self.gradients, rows))
-    }
-
-    fn search(&self, open: &mut Open, rows: &[u32]) {
-        let rows = &rows[open.rows.clone()];
-        if self.by_node == self.features.len() {
-            open.best = self.best_of(open, rows, &self.features);
+    /// Finds the best splits of the leaves `at`.
+    fn search(&self, engine: &dyn TreeEngine, open: &mut [Open], at: &[usize]) {
+        if self.rule.look_on && self.by_node < self.features.len() {
+            at.iter().for_each(|&at| open[at].best = self.look_on(engine, at, &open[at]));
             return;
         }
-        if self.rule.look_on && self.agree(rows) {
-            return;
-        }
-        let order = counter::shuffled(self.seed, &[1, open.key], &self.features);
-        for share in order.chunks(self.by_node) {
-            open.best = self.best_of(open, rows, share);
-            if open.best.is_some() || !self.rule.look_on {
-                return;
-            }
-        }
+        let drawn: Vec<Vec<(u32, Look)>> = match self.looks {
+            Some(_) => Vec::new(),
+            None => at.iter().map(|&at| self.looks_of(&self.share(&open[at])[..self.by_node], open[at].key)).collect(),
+        };
+        let task = |(number, &leaf): (usize, &usize)| {
+            let looks = self.looks.as_ref().unwrap_or_else(|| &drawn[number]);
+            LeafTask { leaf, about: open[leaf].leaf, looks: Some(looks) }
+        };
+        let tasks: Vec<LeafTask> = at.iter().enumerate().map(task).collect();
+        let found = engine.best_splits(&tasks);
+        at.iter().zip(found).for_each(|(&at, best)| open[at].best = best);
     }
 
-    /// True when all rows ask for the same output: no feature can split them, and looking on would try every one.
-    fn agree(&self, rows: &[u32]) -> bool {
-        let pair = |row: u32| self.gradients.pairs[row as usize].map(i64::from);
-        let [grad, hess] = pair(rows[0]);
-        rows.iter().all(|&row| {
-            let [other_grad, other_hess] = pair(row);
-            grad * other_hess == other_grad * hess
+    /// The best split by the first features of the leaf's order that have any.
+    fn look_on(&self, engine: &dyn TreeEngine, leaf: usize, open: &Open) -> Option<(u32, Split)> {
+        // Where no feature can split the rows every one would be tried.
+        if engine.agree(open.rows.clone()) {
+            return None;
+        }
+        self.share(open).chunks(self.by_node).find_map(|share| {
+            let looks = self.looks_of(share, open.key);
+            engine.best_splits(&[LeafTask { leaf, about: open.leaf, looks: Some(&looks) }]).pop().flatten()
         })
     }
 
-    fn best_of(&self, open: &Open, rows: &[u32], features: &[u32]) -> Option<(u32, Split)> {
-        // Small leaves are not worth handing out.
-        let together = match open.histogram {
-            Some(_) => 8,
-            None if rows.len() < 2048 => features.len(),
-            None => 1,
-        };
-        features
-            .par_iter()
-            .with_min_len(together)
-            .filter_map(|&feature| {
-                let shape = self.shape(feature);
-                let draw = self.rule.extra_trees.then(|| counter::bits(self.seed, &[2, open.key, feature as u64]));
-                let scan = |sums: &[Sum]| {
-                    let stored = &sums[shape.mfb_offset as usize..];
-                    best_split(stored, &shape, &open.leaf, &self.gradients.scale, &self.split, draw)
-                };
-                let split = match &open.histogram {
-                    Some(histogram) => scan(histogram.feature(&self.layout, feature)),
-                    None => {
-                        let column = &self.data.columns()[feature as usize];
-                        scan(&column_sums(column, shape.num_bin, self.gradients, rows))
-                    }
-                };
-                split.map(|split| (feature, split))
-            })
-            .reduce_with(|a, b| if better((b.1.gain, b.0), (a.1.gain, a.0)) { b } else { a })
-    }
-
-    fn shape(&self, feature: u32) -> FeatureShape {
-        let mapper = &self.data.mappers()[feature as usize];
-        FeatureShape {
-            num_bin: mapper.num_bin,
-            mfb_offset: mapper.mfb_offset(),
-            default_bin: mapper.default_bin,
-            missing: mapper.missing,
-            categorical: mapper.is_categorical(),
-            monotone: self.monotone(feature),
+    /// The features in the order in which a leaf looks at them.
+    fn share(&self, open: &Open) -> Vec<u32> {
+        match self.by_node < self.features.len() {
+            true => counter::shuffled(self.seed, &[1, open.key], &self.features),
+            false => self.features.clone(),
         }
     }
 
-    fn monotone(&self, feature: u32) -> i8 {
-        self.rule.monotone.get(feature as usize).copied().unwrap_or(0)
+    fn looks_of(&self, features: &[u32], key: u64) -> Vec<(u32, Look)> {
+        let look = |feature: u32| match self.rule.extra_trees {
+            true => Look::Drawn(counter::bits(self.seed, &[2, key, feature as u64])),
+            false => Look::Any,
+        };
+        features.iter().map(|&feature| (feature, look(feature))).collect()
     }
 
     /// For every bin of `feature` whether `split` sends it left.
@@ -305,12 +286,7 @@ impl<'a> Grower<'a> {
         (0..mapper.num_bin).map(side).collect()
     }
 
-    fn node(
-        &self,
-        feature: u32,
-        split: &Split,
-        before: &(Leaf, Option<(usize, bool)>),
-    ) -> (Node, Option<(usize, bool)>) {
+    fn node(&self, feature: u32, split: &Split, open: &Open) -> (Node, Option<(usize, bool)>) {
         let mapper = &self.data.mappers()[feature as usize];
         let test = match &split.cut {
             Cut::UpTo(bin) => Test::AtMost(mapper.threshold(*bin)),
@@ -329,20 +305,14 @@ impl<'a> Grower<'a> {
             left: Child::Leaf(0),
             right: Child::Leaf(0),
             gain: split.gain,
-            value: before.0.output,
-            weight: self.gradients.scale.hess(before.0.sum.hess),
-            count: before.0.sum.count as u64,
+            value: open.leaf.output,
+            weight: self.scale.hess(open.leaf.sum.hess),
+            count: open.leaf.sum.count as u64,
         };
-        (node, before.1)
+        (node, open.parent)
     }
 
-    fn finish(
-        &self,
-        nodes: Vec<(Node, Option<(usize, bool)>)>,
-        left_bins: Vec<Vec<bool>>,
-        open: Vec<Open>,
-        rows: Vec<u32>,
-    ) -> Grown {
+    fn finish(&self, nodes: Vec<(Node, Option<(usize, bool)>)>, left_bins: Vec<Vec<bool>>, open: Vec<Open>) -> Growth {
         let parents: Vec<_> = nodes.iter().map(|node| node.1).collect();
         let mut tree = Tree { nodes: nodes.into_iter().map(|node| node.0).collect(), leaves: vec![], shrinkage: 1.0 };
         let mut link = |parent: Option<(usize, bool)>, child| match parent {
@@ -354,17 +324,12 @@ impl<'a> Grower<'a> {
         open.iter().enumerate().for_each(|(at, leaf)| link(leaf.parent, Child::Leaf(at as u32)));
         let leaf = |open: &Open| LeafNode {
             value: open.leaf.output,
-            weight: self.gradients.scale.hess(open.leaf.sum.hess),
+            weight: self.scale.hess(open.leaf.sum.hess),
             count: open.leaf.sum.count as u64,
         };
         tree.leaves = open.iter().map(leaf).collect();
-        Grown { tree, rows, spans: open.into_iter().map(|open| open.rows).collect(), left_bins }
+        (tree, open.into_iter().map(|open| open.rows).collect(), left_bins)
     }
-}
-
-/// Larger gain; on a tie the smaller number.
-fn better(a: (f64, u32), b: (f64, u32)) -> bool {
-    a.0 > b.0 || (a.0 == b.0 && a.1 < b.1)
 }
 
 fn best_leaf(open: &[Open]) -> Option<usize> {

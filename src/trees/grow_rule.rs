@@ -1,7 +1,7 @@
 //! Settings of the growth of a tree.
 
 use super::refuse;
-use super::split_rule::SplitRule;
+use super::split::{SplitRule, check_rule};
 use crate::error::Result;
 
 /// How a tree grows.
@@ -46,12 +46,18 @@ impl GrowRule {
         self.extra_trees || self.feature_fraction < 1.0 || self.feature_fraction_bynode < 1.0
     }
 
+    /// The rule of splits, which knows whether any feature is monotone.
+    pub(super) fn split_rule(&self) -> SplitRule {
+        let bounded = self.split.bounded || self.monotone.iter().any(|&sign| sign != 0);
+        SplitRule { bounded, ..self.split.clone() }
+    }
+
     /// Checks every range against the `features` of the data.
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) that names the key.
     pub fn check(&self, features: usize) -> Result<()> {
-        self.split.check()?;
+        check_rule(&self.split)?;
         let shares =
             [("feature_fraction", self.feature_fraction), ("feature_fraction_bynode", self.feature_fraction_bynode)];
         if let Some((key, found)) = shares.into_iter().find(|(_, v)| !(*v > 0.0 && *v <= 1.0)) {

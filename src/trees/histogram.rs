@@ -1,9 +1,10 @@
 //! Gradient histograms: for every feature and bin of a leaf the sums over its rows, in fixed point and exact.
 
+use graphsieve_kernels::GradientSum;
 use rayon::prelude::*;
 
 use super::dataset::{Column, Dataset, TILE};
-use super::fixed_point::{Gradients, Sum};
+use super::fixed_point::Gradients;
 
 /// Rows added up in packed form before they are unpacked: 16 bits hold the count, 46 the hessian.
 const PACKED_ROWS: usize = 1 << 15;
@@ -17,7 +18,7 @@ const TASK_ROWS: usize = 4096;
 /// The histograms of one leaf: for every feature the sums per bin, one feature after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    sums: Vec<Sum>,
+    sums: Vec<GradientSum>,
 }
 
 /// Where each feature's bins lie in a [`Histogram`].
@@ -65,7 +66,7 @@ impl Histogram {
             .par_chunks(rows.len().div_ceil(tasks).max(1))
             .map(|part| Self::build_part(data, layout, gradients, part))
             .collect();
-        let mut all = parts.pop().unwrap_or_else(|| Histogram { sums: vec![Sum::default(); layout.len()] });
+        let mut all = parts.pop().unwrap_or_else(|| Histogram { sums: vec![GradientSum::default(); layout.len()] });
         for part in &parts {
             all.sums.iter_mut().zip(&part.sums).for_each(|(all, &part)| *all += part);
         }
@@ -73,7 +74,7 @@ impl Histogram {
     }
 
     fn build_part(data: &Dataset, layout: &Layout, gradients: &Gradients, rows: &[u32]) -> Self {
-        let mut sums = vec![Sum::default(); layout.len()];
+        let mut sums = vec![GradientSum::default(); layout.len()];
         let mut scratch = vec![TileSums::default(); layout.tiles.len()];
         let mut gathered = Vec::with_capacity(GATHERED_ROWS);
         let mut words = vec![0u64; GATHERED_STRIDE * layout.tiles.len()];
@@ -106,7 +107,7 @@ impl Histogram {
     }
 
     /// The sums of one feature by bin, every bin stored.
-    pub fn feature(&self, layout: &Layout, feature: u32) -> &[Sum] {
+    pub fn feature(&self, layout: &Layout, feature: u32) -> &[GradientSum] {
         &self.sums[layout.span(feature)]
     }
 
@@ -117,11 +118,11 @@ impl Histogram {
 }
 
 /// The sums of one feature over `rows`, read from its column: for leaves that look at few of the features.
-pub fn column_sums(column: &Column, num_bin: u32, gradients: &Gradients, rows: &[u32]) -> Vec<Sum> {
-    let mut sums = vec![Sum::default(); num_bin as usize];
+pub fn column_sums(column: &Column, num_bin: u32, gradients: &Gradients, rows: &[u32]) -> Vec<GradientSum> {
+    let mut sums = vec![GradientSum::default(); num_bin as usize];
     let mut add = |bin: usize, row: u32| {
         let [grad, hess] = gradients.pairs[row as usize];
-        sums[bin] += Sum { grad: grad as i64, hess: hess as i64, count: 1 };
+        sums[bin] += GradientSum { grad: grad as i64, hess: hess as i64, count: 1 };
     };
     match column {
         Column::U8(bins) => rows.iter().for_each(|&row| add(bins[row as usize] as usize, row)),
@@ -131,9 +132,9 @@ pub fn column_sums(column: &Column, num_bin: u32, gradients: &Gradients, rows: &
 }
 
 /// Fills in the bin that was left out of `sums`: the leaf's total less all other bins. Exact in fixed point.
-pub fn reconstruct(sums: &mut [Sum], left_out: u32, total: Sum) {
-    sums[left_out as usize] = Sum::default();
-    let others: Sum = sums.iter().copied().sum();
+pub fn reconstruct(sums: &mut [GradientSum], left_out: u32, total: GradientSum) {
+    sums[left_out as usize] = GradientSum::default();
+    let others: GradientSum = sums.iter().copied().sum();
     sums[left_out as usize] = total - others;
 }
 
@@ -152,8 +153,8 @@ impl Packed {
     }
 
     #[inline]
-    fn sum(self) -> Sum {
-        Sum { grad: self.grad, hess: self.hess_count >> 16, count: self.hess_count & 0xffff }
+    fn sum(self) -> GradientSum {
+        GradientSum { grad: self.grad, hess: self.hess_count >> 16, count: self.hess_count & 0xffff }
     }
 }
 
@@ -220,7 +221,7 @@ mod tests {
                 packed.hess_count += row.hess_count;
             }
             let rows = PACKED_ROWS as i64;
-            assert_eq!(packed.sum(), Sum { grad: extreme as i64 * rows, hess: rows << 30, count: rows });
+            assert_eq!(packed.sum(), GradientSum { grad: extreme as i64 * rows, hess: rows << 30, count: rows });
         }
     }
 }

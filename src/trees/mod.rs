@@ -6,10 +6,10 @@
 
 pub mod binning;
 pub mod booster;
-mod categories;
 mod check_model;
 pub mod counter;
 pub mod dataset;
+mod device;
 pub mod early_stop;
 mod feature_names;
 pub mod fixed_point;
@@ -17,6 +17,7 @@ pub mod forest;
 pub mod grow;
 pub mod grow_rule;
 pub mod histogram;
+mod host;
 pub mod importance;
 mod json;
 mod lightgbm_read;
@@ -25,10 +26,8 @@ pub mod matrix;
 pub mod objective;
 pub mod partition;
 mod refuse;
-mod scan;
 pub mod shap;
 pub mod split;
-pub mod split_rule;
 pub mod tree;
 
 pub use binning::{BinMapper, BinRule, Missing};
@@ -42,5 +41,5 @@ pub use importance::Importance;
 pub use matrix::Matrix;
 pub use objective::{ClassWeight, Objective};
 pub use shap::Attributions;
-pub use split_rule::{Counts, SplitRule};
+pub use split::{Counts, SplitRule};
 pub use tree::Tree;

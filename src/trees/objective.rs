@@ -1,5 +1,6 @@
 //! Losses of the booster: gradient and hessian of a row with respect to its margin.
 
+use graphsieve_kernels::{BoostLoss, boost_derivatives};
 use serde::{Deserialize, Serialize};
 
 use super::fixed_point::order_free_sum;
@@ -88,15 +89,21 @@ impl Objective {
         check_labels(labels, self.is_binary())
     }
 
+    /// The loss whose gradients devices compute, if this is one.
+    pub(super) fn boost_loss(&self) -> Option<BoostLoss> {
+        match self {
+            Objective::Binary { .. } => Some(BoostLoss::Logistic),
+            Objective::Squared => Some(BoostLoss::Squared),
+            Objective::Focal { .. } => None,
+        }
+    }
+
     /// (gradient, hessian) of one row at margin `m`, not weighted.
     #[inline]
     pub fn derivatives(&self, m: f64, y: f64) -> (f64, f64) {
         match *self {
-            Objective::Squared => (m - y, 1.0),
-            Objective::Binary { .. } => {
-                let p = sigmoid(m);
-                (p - y, p * (1.0 - p))
-            }
+            Objective::Squared => boost_derivatives(BoostLoss::Squared, m, y),
+            Objective::Binary { .. } => boost_derivatives(BoostLoss::Logistic, m, y),
             Objective::Focal { gamma, alpha } => {
                 let (sign, alpha) = if y > 0.5 { (1.0, alpha) } else { (-1.0, 1.0 - alpha) };
                 let q = sigmoid(sign * m);

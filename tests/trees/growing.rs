@@ -2,7 +2,7 @@ use graphsieve::trees::counter;
 use graphsieve::trees::fixed_point::Gradients;
 use graphsieve::trees::grow::grow;
 use graphsieve::trees::grow_rule::GrowRule;
-use graphsieve::trees::split_rule::SplitRule;
+use graphsieve::trees::split::SplitRule;
 use graphsieve::trees::tree::{Child, Tree};
 use graphsieve::trees::{BinRule, Dataset, Matrix};
 

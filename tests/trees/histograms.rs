@@ -1,6 +1,7 @@
 use graphsieve::trees::dataset::Column;
-use graphsieve::trees::fixed_point::{Gradients, Sum};
+use graphsieve::trees::fixed_point::Gradients;
 use graphsieve::trees::histogram::{Histogram, Layout, column_sums, reconstruct};
+use graphsieve::trees::split::GradientSum;
 use graphsieve::trees::{BinRule, Dataset, Matrix};
 
 use crate::made::{Made, on_threads};
@@ -28,11 +29,11 @@ fn a_histogram_is_the_loop_over_rows_for_any_number_of_rows_and_threads() {
         assert_eq!(one, three);
         for feature in data.splittable() {
             let bins = data.mappers()[feature as usize].num_bin;
-            let mut oracle = vec![Sum::default(); bins as usize];
+            let mut oracle = vec![GradientSum::default(); bins as usize];
             for &row in &rows {
                 let [grad, hess] = gradients.pairs[row as usize];
                 let at = data.columns()[feature as usize].bin(row as usize) as usize;
-                oracle[at] += Sum { grad: grad as i64, hess: hess as i64, count: 1 };
+                oracle[at] += GradientSum { grad: grad as i64, hess: hess as i64, count: 1 };
             }
             assert_eq!(one.feature(&layout, feature), &oracle[..]);
             assert_eq!(column_sums(&data.columns()[feature as usize], bins, &gradients, &rows), oracle);
@@ -59,7 +60,7 @@ fn a_left_out_bin_is_the_total_less_the_others() {
     let full = column_sums(&data.columns()[2], data.mappers()[2].num_bin, &gradients, &rows);
     for left_out in 0..full.len() {
         let mut sums = full.clone();
-        sums[left_out] = Sum { grad: 99, hess: 99, count: 99 };
+        sums[left_out] = GradientSum { grad: 99, hess: 99, count: 99 };
         reconstruct(&mut sums, left_out as u32, gradients.total(&rows));
         assert_eq!(sums, full);
     }
@@ -77,7 +78,7 @@ fn the_largest_sums_do_not_overflow() {
     let rows: Vec<u32> = (0..1 << 15).collect();
     let layout = layout(&data);
     let histogram = Histogram::build(&data, &layout, &gradients, &rows);
-    let sum: Sum = histogram.feature(&layout, 0).iter().copied().sum();
+    let sum: GradientSum = histogram.feature(&layout, 0).iter().copied().sum();
     assert_eq!(sum, gradients.total(&rows));
     assert!((gradients.scale.grad(sum.grad) / (-1e300 * 32768.0) - 1.0).abs() < 1e-9);
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use graphsieve::trees::split_rule::Counts;
+use graphsieve::trees::split::Counts;
 use graphsieve::trees::{
     BinRule, Booster, BoosterParams, ClassWeight, Dataset, Fit, Forest, ForestParams, Matrix, Missing, Objective,
 };

@@ -1,17 +1,20 @@
 //! The split operator against a brute-force f64 oracle that adds up each candidate's rows from scratch.
 
 use graphsieve::trees::Missing;
-use graphsieve::trees::fixed_point::{Scale, Sum};
-use graphsieve::trees::split::{Cut, EPSILON, FeatureShape, Leaf, best_split};
-use graphsieve::trees::split_rule::{Counts, SplitRule};
+use graphsieve::trees::split::{
+    Counts, Cut, GradientScale, GradientSum, SplitFeature, SplitLeaf, SplitRule, best_split, check_rule,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+/// Guards divisions by a hessian of zero (LightGBM's `kEpsilon`).
+const EPSILON: f64 = 1e-15_f32 as f64;
+
 struct Case {
-    full: Vec<Sum>,
-    shape: FeatureShape,
-    leaf: Leaf,
-    scale: Scale,
+    full: Vec<GradientSum>,
+    shape: SplitFeature,
+    leaf: SplitLeaf,
+    scale: GradientScale,
     rule: SplitRule,
     draw: Option<u64>,
 }
@@ -28,13 +31,13 @@ fn random_case(rng: &mut ChaCha8Rng) -> Case {
     let monotone = if categorical { 0 } else { rng.random_range(-1..=1i8) };
     let flag = |rng: &mut ChaCha8Rng, values: &[f64]| values[rng.random_range(0..values.len())];
     let ties = rng.random_bool(0.2);
-    let full: Vec<Sum> = (0..num_bin)
+    let full: Vec<GradientSum> = (0..num_bin)
         .map(|_| {
             let count = if rng.random_bool(0.15) { 0 } else { rng.random_range(1..60i64) };
             let mut grad = |span: i64| (0..count).map(|_| rng.random_range(-span..=span)).sum::<i64>();
             let (grad, hess) = if ties { (grad(1) << 29, count << 28) } else { (grad(1 << 30), 0) };
             let hess = if ties { hess } else { (0..count).map(|_| rng.random_range(0..1i64 << 30)).sum() };
-            Sum { grad, hess, count }
+            GradientSum { grad, hess, count }
         })
         .collect();
     let path_smooth = flag(rng, &[0.0, 0.0, 1.5, 40.0]);
@@ -54,12 +57,12 @@ fn random_case(rng: &mut ChaCha8Rng) -> Case {
         counts: if rng.random_bool(0.5) { Counts::Exact } else { Counts::Estimated },
         bounded: monotone != 0 || rng.random_bool(0.2),
     };
-    let sum: Sum = full.iter().copied().sum();
+    let sum: GradientSum = full.iter().copied().sum();
     let output = rng.random::<f64>() - 0.5;
     let bounds = if rule.bounded && rng.random_bool(0.5) { (-0.2, 0.3) } else { (f64::NEG_INFINITY, f64::INFINITY) };
-    let shape = FeatureShape { num_bin, mfb_offset, default_bin, missing, categorical, monotone };
+    let shape = SplitFeature { num_bin, mfb_offset, default_bin, missing, categorical, monotone };
     let draw = rng.random_bool(0.25).then(|| rng.random());
-    Case { full, shape, leaf: Leaf { sum, output, bounds }, scale: Scale::new(1.0, 1.0), rule, draw }
+    Case { full, shape, leaf: SplitLeaf { sum, output, bounds }, scale: GradientScale::finest(1.0, 1.0), rule, draw }
 }
 
 /// Which bins a candidate sends left, which side is scanned, and its default side.
@@ -170,7 +173,7 @@ impl Case {
         (score > shift).then_some(score - shift)
     }
 
-    fn stored(&self) -> &[Sum] {
+    fn stored(&self) -> &[GradientSum] {
         &self.full[self.shape.mfb_offset as usize..]
     }
 }
@@ -300,20 +303,22 @@ fn the_sums_of_the_sides_are_those_of_the_bins_that_go_there() {
             Cut::UpTo(_) if Some(*bin) == missing => got.default_left,
             Cut::UpTo(threshold) => bin <= threshold,
         };
-        let left: Sum = (0..s.num_bin).filter(goes_left).map(|bin| case.full[bin as usize]).sum();
+        let left: GradientSum = (0..s.num_bin).filter(goes_left).map(|bin| case.full[bin as usize]).sum();
         assert_eq!(got.left.sum, left);
     }
 }
 
 #[test]
 fn a_leaf_value_follows_the_formula() {
-    let scale = Scale::new(1.0, 1.0);
+    let scale = GradientScale::finest(1.0, 1.0);
     let unit = 1i64 << 29;
-    let full =
-        [Sum { grad: -30 * unit, hess: 10 * unit, count: 10 }, Sum { grad: 50 * unit, hess: 10 * unit, count: 10 }];
+    let full = [
+        GradientSum { grad: -30 * unit, hess: 10 * unit, count: 10 },
+        GradientSum { grad: 50 * unit, hess: 10 * unit, count: 10 },
+    ];
     let one = scale.grad(unit);
-    let leaf = Leaf { sum: full[0] + full[1], output: 0.25, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
-    let shape = FeatureShape {
+    let leaf = SplitLeaf { sum: full[0] + full[1], output: 0.25, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
+    let shape = SplitFeature {
         num_bin: 2,
         mfb_offset: 0,
         default_bin: 0,
@@ -331,6 +336,6 @@ fn a_leaf_value_follows_the_formula() {
 
 #[test]
 fn a_negative_setting_is_refused_by_name() {
-    let error = SplitRule { lambda_l2: -1.0, ..Default::default() }.check().unwrap_err().to_string();
+    let error = check_rule(&SplitRule { lambda_l2: -1.0, ..Default::default() }).unwrap_err().to_string();
     assert!(error.contains("lambda_l2 = -1") && error.contains("help"), "{error}");
 }

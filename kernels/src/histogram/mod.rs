@@ -17,7 +17,7 @@ use crate::csr::index_tensor;
 use crate::prims::PrimsBackend;
 pub(crate) use bins::TILE_FEATURES;
 pub use bins::{BinColumn, BinParts, BinValues, Storage, TreeBins};
-pub(crate) use cpu::i64s;
+pub(crate) use cpu::{i64_vector, i64s};
 
 /// Words of a bin in a histogram: gradient, hessian, count.
 pub(crate) const WORDS: usize = 3;
@@ -160,9 +160,7 @@ impl<B: HistogramBackend> TreeRows<B> {
 
     /// The list as it is now.
     pub fn to_host(&self) -> Vec<u32> {
-        let rows = Tensor::<B, 1, Int>::from_primitive(self.list.clone()).into_data();
-        let rows = rows.into_vec::<i32>().expect("row lists are i32");
-        rows.into_iter().take(self.len).map(|row| row as u32).collect()
+        ints_to_host::<B>(self.list.clone()).into_iter().take(self.len).map(|row| row as u32).collect()
     }
 
     #[track_caller]
@@ -247,7 +245,7 @@ impl<B: HistogramBackend> Histogram<B> {
 
     /// Fills in the bins that were left out: the leaf's total less all other bins of the feature. Exact.
     pub fn reconstruct(self, bins: &TreeBins<B>, total: GradientSum) -> Self {
-        if bins.num_features() == 0 {
+        if bins.parts.left_outs.iter().all(Option::is_none) {
             return self;
         }
         let total = i64_tensor::<B>(vec![total.grad, total.hess, total.count], &bins.device);
@@ -273,6 +271,12 @@ pub(crate) fn i64_tensor<B: PrimsBackend>(mut values: Vec<i64>, device: &B::Devi
     let len = values.len();
     let data = burn::tensor::TensorData::new(values, [len]);
     Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive()
+}
+
+/// Downloads 32-bit integers.
+pub(crate) fn ints_to_host<B: PrimsBackend>(values: IntTensor<B>) -> Vec<i32> {
+    let data = Tensor::<B, 1, Int>::from_primitive(values).into_data();
+    data.into_vec().expect("rows and gradients are i32")
 }
 
 /// Downloads 64-bit integers.

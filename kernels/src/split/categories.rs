@@ -3,7 +3,7 @@
 //! Few categories: each against the rest. More: the categories sorted by `G / (H + cat_smooth)`, and prefixes of that order
 //! from either end. Bin 0 (missing, rare and unseen categories) always goes right.
 
-use super::rule::{Cut, Split, SplitFeature};
+use super::rule::{Cut, Split, SplitFeature, pick};
 use super::search::Search;
 use crate::histogram::GradientSum;
 
@@ -11,12 +11,12 @@ pub(crate) fn best(
     search: &Search,
     stored: &[GradientSum],
     feature: &SplitFeature,
-    only: Option<u32>,
+    draw: Option<u64>,
 ) -> Option<Split> {
     if feature.num_bin <= search.rule.max_cat_to_onehot {
-        one_against_rest(search, stored, feature, only)
+        one_against_rest(search, stored, feature, draw)
     } else {
-        sorted_subset(search, stored, feature, only)
+        sorted_subset(search, stored, feature, draw)
     }
 }
 
@@ -24,9 +24,10 @@ fn one_against_rest(
     search: &Search,
     stored: &[GradientSum],
     feature: &SplitFeature,
-    only: Option<u32>,
+    draw: Option<u64>,
 ) -> Option<Split> {
     let l2 = search.rule.lambda_l2;
+    let only = draw.map(|bits| feature.drawn(bits));
     let mut best: Option<(f64, u32, GradientSum)> = None;
     for bin in (1..feature.num_bin).filter(|&bin| only.is_none_or(|only| only == bin)) {
         let left = stored[(bin - feature.mfb_offset) as usize];
@@ -39,13 +40,14 @@ fn one_against_rest(
     best.map(|(gain, bin, left)| split(search, l2, gain, vec![bin], left))
 }
 
-fn sorted_subset(search: &Search, stored: &[GradientSum], feature: &SplitFeature, only: Option<u32>) -> Option<Split> {
+fn sorted_subset(search: &Search, stored: &[GradientSum], feature: &SplitFeature, draw: Option<u64>) -> Option<Split> {
     let rule = search.rule;
     let l2 = rule.lambda_l2 + rule.cat_l2;
     let sum_of = |bin: u32| stored[(bin - feature.mfb_offset) as usize];
     let rows_of = |sum: GradientSum| search.rows(sum.count, search.scale.hess(sum.hess));
     let order = sorted_categories(search, stored, feature);
     let longest = (rule.max_cat_threshold as usize).min(order.len().div_ceil(2));
+    let only = draw.map(|bits| pick(bits, longest.saturating_sub(1) as u32) as usize);
     let mut best: Option<(f64, bool, usize, GradientSum)> = None;
     for from_end in [false, true] {
         let (mut left, mut group) = (GradientSum::default(), 0.0);
@@ -65,7 +67,7 @@ fn sorted_subset(search: &Search, stored: &[GradientSum], feature: &SplitFeature
                 continue;
             }
             group = 0.0;
-            if only.is_some_and(|only| only as usize != at) {
+            if only.is_some_and(|only| only != at) {
                 continue;
             }
             if let Some(gain) = gain(search, l2, left)

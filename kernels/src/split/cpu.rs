@@ -25,16 +25,16 @@ pub(crate) fn split_by(
     input: &SplitInput,
 ) -> Option<(u32, Split)> {
     let about = &input.features[feature];
-    let only = match input.looks[leaf * input.features.len() + feature] {
+    let draw = match input.looks[leaf * input.features.len() + feature] {
         Look::Any => None,
-        Look::Only(threshold) => Some(threshold),
+        Look::Drawn(bits) => Some(bits),
         Look::Skip => return None,
     };
     let first = WORDS * (offset + about.mfb_offset as usize);
     let (stored, _) = words[first..WORDS * (offset + about.num_bin as usize)].as_chunks::<WORDS>();
     let stored: Vec<GradientSum> =
         stored.iter().map(|&[grad, hess, count]| GradientSum { grad, hess, count }).collect();
-    let split = best_split(&stored, about, &input.leaves[leaf], input.scale, input.rule, only);
+    let split = best_split(&stored, about, &input.leaves[leaf], input.scale, input.rule, draw);
     split.map(|split| (feature as u32, split))
 }
 

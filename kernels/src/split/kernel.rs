@@ -49,19 +49,19 @@ struct Side {
 }
 
 #[cube]
-fn double(words: &Array<i64>, at: usize) -> f64 {
+pub(crate) fn double(words: &Array<i64>, at: usize) -> f64 {
     f64::reinterpret(words[at])
 }
 
-/// `x` by way of an integer that a compiler knows nothing of.
+/// `x` by way of an integer; that `zero` is none, a compiler cannot know.
 #[cube]
-fn kept(words: &Array<i64>, x: f64) -> f64 {
-    f64::reinterpret(i64::reinterpret(x) ^ words[RULE_WORDS - 1])
+pub(crate) fn kept(x: f64, zero: i64) -> f64 {
+    f64::reinterpret(i64::reinterpret(x) ^ zero)
 }
 
 /// `x` rounded to a whole number, ties to even; Vulkan leaves the ties of its own rounding open.
 #[cube]
-fn rounded(x: f64) -> f64 {
+pub(crate) fn rounded(x: f64) -> f64 {
     let below = x.floor();
     let part = x - below;
     let half = below * 0.5f64;
@@ -85,7 +85,7 @@ fn shrunk(words: &Array<i64>, x: f64, #[comptime] shape: RuleShape) -> f64 {
 fn rows_of(words: &Array<i64>, leaf: usize, count: i64, hess: f64, #[comptime] shape: RuleShape) -> f64 {
     let mut rows = f64::cast_from(count);
     if comptime!(shape.estimated) {
-        rows = rounded(kept(words, hess * double(words, leaf + 2)));
+        rows = rounded(kept(hess * double(words, leaf + 2), words[RULE_WORDS - 1]));
     }
     rows
 }
@@ -115,7 +115,7 @@ fn output_of(words: &Array<i64>, leaf: usize, side: Side, #[comptime] shape: Rul
 fn score_of(words: &Array<i64>, side: Side, w: f64, #[comptime] shape: RuleShape) -> f64 {
     let t = shrunk(words, side.grad, shape);
     let weight = side.hess + double(words, 1usize);
-    -(kept(words, 2.0f64 * t * w) + kept(words, weight * w * w))
+    -(kept(2.0f64 * t * w, words[RULE_WORDS - 1]) + kept(weight * w * w, words[RULE_WORDS - 1]))
 }
 
 #[cube]

@@ -43,9 +43,9 @@ fn words(input: &SplitInput) -> Vec<i64> {
         words.extend([leaf.output, leaf.bounds.0, leaf.bounds.1].map(bits));
         words.extend([leaf.sum.grad, leaf.sum.hess, leaf.sum.count]);
     }
-    words.extend(input.looks.iter().map(|look| match look {
+    words.extend(input.looks.iter().zip(input.features.iter().cycle()).map(|(look, feature)| match look {
         Look::Any => ANY,
-        Look::Only(threshold) => i64::from(*threshold),
+        Look::Drawn(bits) => i64::from(feature.drawn(*bits)),
         Look::Skip => SKIP,
     }));
     words

@@ -3,7 +3,7 @@
 mod categories;
 mod cpu;
 #[cfg(feature = "cube")]
-mod kernel;
+pub(crate) mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 mod numeric;
@@ -13,6 +13,7 @@ mod table;
 
 pub use numeric::best_split;
 pub use rule::{Counts, Cut, GradientScale, Missing, Split, SplitFeature, SplitLeaf, SplitRule, SplitSide};
+pub use search::root_output;
 pub use table::{Look, SplitBackend, SplitFeatures, SplitTask, best_splits, finds_splits};
 
 /// Guards divisions by a hessian of zero (LightGBM's `kEpsilon`).

@@ -17,9 +17,9 @@ use crate::histogram::GradientSum;
 /// within a scan in the order in which the scanned side grows.
 ///
 /// # Shapes
-/// `stored` `[num_bin - mfb_offset]`: entry `i` is bin `i + mfb_offset`. `only`: the one threshold (of a feature split one
-/// category against the rest the one bin; of one split by sorted categories the one length less one) that may win, as
-/// extremely randomised trees draw it.
+/// `stored` `[num_bin - mfb_offset]`: entry `i` is bin `i + mfb_offset`. `draw`: random bits that choose the one threshold
+/// that may win, as extremely randomised trees draw it (of a feature split one category against the rest the one bin; of
+/// one split by sorted categories the one length).
 ///
 /// # Panics
 /// If `stored` has another length.
@@ -49,7 +49,7 @@ pub fn best_split(
     leaf: &SplitLeaf,
     scale: &GradientScale,
     rule: &SplitRule,
-    only: Option<u32>,
+    draw: Option<u64>,
 ) -> Option<Split> {
     let expected = feature.num_bin - feature.mfb_offset;
     crate::check::size("best_split", "stored sums", expected as usize, stored.len());
@@ -58,8 +58,9 @@ pub fn best_split(
     }
     let search = Search::new(rule, leaf, scale, if feature.categorical { 0 } else { feature.monotone });
     if feature.categorical {
-        return categories::best(&search, stored, feature, only);
+        return categories::best(&search, stored, feature, draw);
     }
+    let only = draw.map(|bits| feature.drawn(bits));
     let mut best: Option<(Found, bool)> = None;
     for scan in scans(feature).into_iter().flatten() {
         let found = if scan.reverse {

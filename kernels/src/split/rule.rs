@@ -1,5 +1,7 @@
 //! What a split is judged by, and what one is.
 
+use serde::{Deserialize, Serialize};
+
 use crate::histogram::GradientSum;
 
 /// Where the rows of a side are counted.
@@ -67,13 +69,14 @@ impl Default for SplitRule {
 }
 
 /// What counts as missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Missing {
-    /// Nothing.
+    /// Nothing; a NaN is read as zero.
     None,
-    /// The value zero.
+    /// Zero and NaN.
     Zero,
-    /// NaN; its bin is the last.
+    /// NaN, in the last bin; a feature without any becomes [`Missing::None`].
+    #[default]
     Nan,
 }
 
@@ -114,14 +117,30 @@ pub struct GradientScale {
     pub hess_unit: f64,
 }
 
+/// Bits of the magnitude of a gradient in fixed point.
+const ROW_BITS: i32 = 30;
+
 impl GradientScale {
+    /// The finest scale at which no row exceeds 2^30, from the largest magnitudes.
+    pub fn finest(max_grad: f64, max_hess: f64) -> Self {
+        let unit = |max: f64| {
+            // 2^e max in [2^(bits - 1), 2^bits), with an e whose powers of two are normal numbers.
+            let floor_log2 = ((max.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+            let exponent = if max == 0.0 { 0 } else { (ROW_BITS - 1 - floor_log2).clamp(-1000, 1000) };
+            f64::from_bits(((1023 - exponent) as u64) << 52)
+        };
+        Self { grad_unit: unit(max_grad), hess_unit: unit(max_hess) }
+    }
+
+    /// The real gradient sum.
     #[inline]
-    pub(crate) fn grad(&self, fixed: i64) -> f64 {
+    pub fn grad(&self, fixed: i64) -> f64 {
         fixed as f64 * self.grad_unit
     }
 
+    /// The real hessian sum.
     #[inline]
-    pub(crate) fn hess(&self, fixed: i64) -> f64 {
+    pub fn hess(&self, fixed: i64) -> f64 {
         fixed as f64 * self.hess_unit
     }
 }
@@ -157,4 +176,16 @@ pub struct Split {
     pub left: SplitSide,
     /// The other rows.
     pub right: SplitSide,
+}
+
+/// `bits` mapped to `0..bound`; 0 when the range is empty.
+pub(crate) fn pick(bits: u64, bound: u32) -> u32 {
+    ((u128::from(bits) * u128::from(bound)) >> 64) as u32
+}
+
+impl SplitFeature {
+    /// The one threshold that random bits choose; of a feature split one category against the rest, the one bin.
+    pub(crate) fn drawn(&self, bits: u64) -> u32 {
+        if self.categorical { 1 + pick(bits, self.num_bin - 1) } else { pick(bits, self.num_bin.saturating_sub(2)) }
+    }
 }

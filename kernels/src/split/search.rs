@@ -118,6 +118,11 @@ fn shrunk(x: f64, l1: f64) -> f64 {
     if l1 == 0.0 { x } else { (x.abs() - l1).max(0.0).copysign(x) }
 }
 
+/// The output of a leaf without ancestors: neither smoothed nor bounded.
+pub fn root_output(rule: &SplitRule, sum: GradientSum, scale: &GradientScale) -> f64 {
+    free_output(rule, rule.lambda_l2, scale.grad(sum.grad), scale.hess(sum.hess))
+}
+
 fn free_output(rule: &SplitRule, l2: f64, grad: f64, hess: f64) -> f64 {
     let t = shrunk(grad, rule.lambda_l1);
     // Without hessian and lambda_2 there is no optimum; such a side has no weight and stays where it is.

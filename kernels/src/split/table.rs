@@ -23,8 +23,8 @@ pub enum Look {
     /// Any.
     #[default]
     Any,
-    /// One, as extremely randomised trees draw it; see [`best_split`](crate::best_split).
-    Only(u32),
+    /// The one that these random bits choose, as in extremely randomised trees; see [`best_split`](crate::best_split).
+    Drawn(u64),
     /// None: the leaf does not see the feature.
     Skip,
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use graphsieve_kernels::testing::Rng;
 use graphsieve_kernels::{
-    Cut, GradientScale, GradientSum, Look, Missing, Split, SplitFeature, SplitLeaf, SplitRule, TreeBackend, TreeBins,
-    TreeDevice, TreeEngine, TreeRows, best_split,
+    BoostEngine, BoostLoss, BoostTargets, Cut, GradientScale, GradientSum, LeafTask, Missing, Split, SplitFeature,
+    SplitLeaf, SplitRule, TreeBackend, TreeBins, TreeDevice, TreeEngine, TreeRows, best_split, boost_derivatives,
 };
 
 use crate::table::{Table, pairs, total};
@@ -89,13 +89,14 @@ fn left_bins(feature: &SplitFeature, split: &Split) -> Vec<bool> {
 }
 
 /// Grows a tree leaf by leaf, the largest gain first, on any engine.
-fn grown(engine: &mut dyn TreeEngine, table: &Table, pairs: &[[i32; 2]], rows: &[u32]) -> (Vec<Step>, Vec<u32>) {
+fn grown(engine: &mut dyn TreeEngine, table: &Table, sum: GradientSum) -> (Vec<Step>, Vec<u32>) {
     let features = growth_features(table);
-    let sum = engine.start(pairs, SCALE, rows);
-    engine.build(0, 0..rows.len(), sum);
+    let num_rows = sum.count as usize;
+    engine.build(0, 0..num_rows, sum);
     let leaf = |sum, output| SplitLeaf { sum, output, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
-    let mut open: Vec<Open> = vec![(0..rows.len(), leaf(sum, 0.0))];
-    let mut best = engine.best_splits(&[(0, open[0].1)], None);
+    let task = |leaf, about| LeafTask { leaf, about, looks: None };
+    let mut open: Vec<Open> = vec![(0..num_rows, leaf(sum, 0.0))];
+    let mut best = engine.best_splits(&[task(0, open[0].1)]);
     let mut steps = Vec::new();
     while open.len() < LEAVES {
         let gain = |at: usize| best[at].as_ref().map_or(f64::NEG_INFINITY, |(_, split)| split.gain);
@@ -109,7 +110,7 @@ fn grown(engine: &mut dyn TreeEngine, table: &Table, pairs: &[[i32; 2]], rows: &
         engine.build_children(at, new, left.clone(), right.clone());
         open[at] = (left.0, leaf(left.1, split.left.output));
         open.push((right.0, leaf(right.1, split.right.output)));
-        let found = engine.best_splits(&[(at, open[at].1), (new, open[new].1)], None);
+        let found = engine.best_splits(&[task(at, open[at].1), task(new, open[new].1)]);
         best.push(None);
         for (at, found) in [at, new].into_iter().zip(found) {
             if found.is_none() {
@@ -132,11 +133,6 @@ struct Loops<'a> {
 }
 
 impl TreeEngine for Loops<'_> {
-    fn start(&mut self, pairs: &[[i32; 2]], _: GradientScale, rows: &[u32]) -> GradientSum {
-        (self.pairs, self.rows, self.spans) = (pairs.to_vec(), rows.to_vec(), vec![0..rows.len(); LEAVES]);
-        total(pairs, rows)
-    }
-
     fn build(&mut self, leaf: usize, span: Range<usize>, _: GradientSum) {
         self.spans[leaf] = span;
     }
@@ -153,9 +149,9 @@ impl TreeEngine for Loops<'_> {
 
     fn release(&mut self, _: usize) {}
 
-    fn best_splits(&self, leaves: &[(usize, SplitLeaf)], _: Option<&[Vec<Look>]>) -> Vec<Option<(u32, Split)>> {
+    fn best_splits(&self, tasks: &[LeafTask]) -> Vec<Option<(u32, Split)>> {
         let features = growth_features(self.table);
-        let best = |&(leaf, about): &(usize, SplitLeaf)| {
+        let best = |&LeafTask { leaf, about, .. }: &LeafTask| {
             let rows = &self.rows[self.spans[leaf].clone()];
             assert_eq!(about.sum, total(&self.pairs, rows), "the sum of leaf {leaf}");
             let sums = self.table.sums(&self.pairs, rows);
@@ -172,12 +168,16 @@ impl TreeEngine for Loops<'_> {
             }
             best
         };
-        leaves.iter().map(best).collect()
+        tasks.iter().map(best).collect()
     }
 
     fn partition(&mut self, span: Range<usize>, feature: u32, left_bins: &[bool]) {
         let table = self.table;
         self.rows[span].sort_by_key(|&row| !left_bins[table.bin(feature as usize, row as usize) as usize]);
+    }
+
+    fn agree(&self, _: Range<usize>) -> bool {
+        unimplemented!("trees that look at all features do not ask")
     }
 
     fn rows(&self) -> Vec<u32> {
@@ -195,13 +195,83 @@ pub fn a_tree_grows_as_by_plain_loops<B: TreeBackend>(device: &B::Device) {
     ] {
         let pairs: Vec<[i32; 2]> =
             pairs(&mut rng, 4000).into_iter().map(|[grad, hess]| [grad, hess.unsigned_abs() as i32]).collect();
-        let mut loops = Loops { table: &table, rule: rule.clone(), pairs: vec![], rows: vec![], spans: vec![] };
-        let want = grown(&mut loops, &table, &pairs, &rows);
+        let spans = vec![0..rows.len(); LEAVES];
+        let mut loops = Loops { table: &table, rule: rule.clone(), pairs: pairs.clone(), rows: rows.clone(), spans };
+        let want = grown(&mut loops, &table, total(&pairs, &rows));
         assert_eq!(want.0.len(), LEAVES - 1);
         let bins = table.upload::<B>(device);
         match TreeDevice::new(bins, &growth_features(&table), &rule) {
-            Ok(mut engine) => assert_eq!(grown(&mut engine, &table, &pairs, &rows), want),
+            Ok(mut engine) => {
+                let sum = engine.start(&pairs, SCALE, &rows);
+                assert_eq!(sum, total(&pairs, &rows));
+                assert_eq!(grown(&mut engine, &table, sum), want);
+            }
             Err(why) => eprintln!("skipped: {why}"),
         }
+    }
+}
+
+/// A row's gradient and hessian in fixed point, by the definition.
+fn fixed(targets: &BoostTargets, scale: &GradientScale, row: usize, margin: f64) -> [i32; 2] {
+    let label = f64::from(targets.labels[row]);
+    let (grad, hess) = boost_derivatives(targets.loss, margin, label);
+    let class = if label > 0.5 { targets.class_weights.1 } else { targets.class_weights.0 };
+    let weight = targets.weights.map_or(1.0, |w| f64::from(w[row])) * class;
+    [grad * weight / scale.grad_unit, hess * weight / scale.hess_unit].map(|x| x.round_ties_even() as i32)
+}
+
+pub fn boosting_leaves_the_margins_and_gradients_of_plain_loops<B: TreeBackend>(device: &B::Device) {
+    const ROWS: usize = 5000;
+    let mut rng = Rng::new(8);
+    let table = Table::random(&mut rng, ROWS, &[256, 5, 300, 17]);
+    let weights: Vec<f32> = rng.uniform(ROWS).into_iter().map(|w| w as f32).collect();
+    let labels: Vec<f32> = (0..ROWS).map(|_| rng.below(2) as f32).collect();
+    let rule = SplitRule { min_data_in_leaf: 20, ..Default::default() };
+    for (loss, weights, class_weights, step) in [
+        (BoostLoss::Logistic, None, (1.0, 1.0), 0.3),
+        (BoostLoss::Logistic, Some(&weights[..]), (0.6, 7.3), 40.0),
+        (BoostLoss::Squared, Some(&weights[..]), (1.0, 1.0), 0.1),
+    ] {
+        let mut engine = match TreeDevice::new(table.upload::<B>(device), &growth_features(&table), &rule) {
+            Ok(engine) => engine,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        let targets = BoostTargets { loss, labels: &labels, weights, class_weights, start: -0.7 };
+        engine.boost(&targets);
+        let mut margins = vec![-0.7; ROWS];
+        for round in 0..4 {
+            let (scale, sum) = engine.start_boosted().expect("the margins are finite");
+            let all: Vec<u32> = (0..ROWS as u32).collect();
+            let pairs: Vec<[i32; 2]> = (0..ROWS).map(|row| fixed(&targets, &scale, row, margins[row])).collect();
+            assert_eq!(sum, total(&pairs, &all), "{loss:?}, round {round}");
+            let largest = pairs.iter().flatten().map(|q| q.unsigned_abs()).max();
+            assert!(largest.is_some_and(|q| q > 1 << 28 && q <= 1 << 30), "{largest:?}");
+            engine.partition(0..ROWS, 0, &(0..256).map(|bin| bin % 3 == round).collect::<Vec<_>>());
+            engine.partition(100..4000, 3, &(0..17).map(|bin| bin % 2 == 0).collect::<Vec<_>>());
+            let rows = engine.rows();
+            // In any order, and one leaf without rows.
+            let value = |leaf: usize| step * (leaf as f64 - 1.3);
+            let leaves = [(1200..ROWS, value(0)), (0..150, value(1)), (150..150, value(2)), (150..1200, value(3))];
+            engine.add_leaves(&leaves);
+            for (span, value) in leaves {
+                rows[span].iter().for_each(|&row| margins[row as usize] += value);
+            }
+            assert_eq!(engine.margins(), margins, "{loss:?}, round {round}");
+        }
+    }
+}
+
+pub fn margins_beyond_all_bounds_are_told<B: TreeBackend>(device: &B::Device) {
+    let mut rng = Rng::new(9);
+    let table = Table::random(&mut rng, 300, &[7]);
+    let mut engine = match TreeDevice::new(table.upload::<B>(device), &growth_features(&table), &SplitRule::default()) {
+        Ok(engine) => engine,
+        Err(why) => return eprintln!("skipped: {why}"),
+    };
+    let labels = vec![1.0; 300];
+    let (loss, weights, class_weights) = (BoostLoss::Squared, None, (1.0, 1.0));
+    for (start, finite) in [(0.0, true), (f64::NAN, false), (f64::INFINITY, false), (1e308, true)] {
+        engine.boost(&BoostTargets { loss, labels: &labels, weights, class_weights, start });
+        assert_eq!(engine.start_boosted().is_some(), finite, "{start}");
     }
 }

@@ -25,6 +25,8 @@ on_every_backend!(
     rows_part_stably_by_any_feature,
     sparse_rows_part_like_dense_ones,
     a_tree_grows_as_by_plain_loops,
+    boosting_leaves_the_margins_and_gradients_of_plain_loops,
+    margins_beyond_all_bounds_are_told,
     every_feature_splits_as_on_the_host_under_every_rule,
     only_the_drawn_threshold_wins,
     leaves_choose_among_all_features_as_on_the_host,

@@ -76,12 +76,12 @@ impl Case {
     }
 
     fn on_host(&self, at: usize, feature: &SplitFeature, rule: &SplitRule, look: Look) -> Option<Split> {
-        let only = match look {
+        let draw = match look {
             Look::Any => None,
-            Look::Only(threshold) => Some(threshold),
+            Look::Drawn(bits) => Some(bits),
             Look::Skip => return None,
         };
-        best_split(&self.sums[at][feature.mfb_offset as usize..], feature, &self.leaf, &self.scale, rule, only)
+        best_split(&self.sums[at][feature.mfb_offset as usize..], feature, &self.leaf, &self.scale, rule, draw)
     }
 }
 
@@ -170,8 +170,7 @@ pub fn only_the_drawn_threshold_wins<B: SplitBackend>(device: &B::Device) {
     for rule in [&rules()[1], &rules()[7]] {
         for rows in [40, 2000] {
             let case = Case::random(&mut rng, &features, rows);
-            let looks: Vec<Look> =
-                features.iter().map(|f| Look::Only(rng.below(f.num_bin.max(2) as usize - 1) as u32)).collect();
+            let looks: Vec<Look> = features.iter().map(|_| Look::Drawn(rng.next_u64())).collect();
             check_each::<B>(&case, &features, rule, &looks, device);
         }
     }
