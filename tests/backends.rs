@@ -10,7 +10,7 @@ use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
 use graphsieve::train::progress::Mode;
 use graphsieve::train::{self, RunOptions};
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 use tempfile::TempDir;
 
 const STEPS: usize = 20;
@@ -48,7 +48,7 @@ fn both_stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConf
     [RunConfig::Stage1(first), RunConfig::Stage2(second)]
 }
 
-fn run<B: GraphBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
+fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
     let options = RunOptions { device: "test".into(), resume: None, progress: Mode::Quiet };
     let outcome = train::run::<B>(config, &options, device).unwrap();
     outcome.stage1.map(|s| s.run).or(outcome.stage2.map(|s| s.run)).unwrap()
@@ -69,7 +69,12 @@ fn assert_same_curve(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
 }
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-fn assert_follows_the_cpu<B: GraphBackend>(data: fn() -> TempDir, api: &str, demand: &str, missing: Option<String>) {
+fn assert_follows_the_cpu<B: GraphBackend + TreeBackend>(
+    data: fn() -> TempDir,
+    api: &str,
+    demand: &str,
+    missing: Option<String>,
+) {
     if let Some(reason) = missing {
         assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
         eprintln!("skipped: no {api} device: {reason}");

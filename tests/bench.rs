@@ -130,7 +130,7 @@ fn what_cannot_be_measured_is_refused() {
 fn trees_are_trained_on_rows_that_other_programs_can_read() {
     let sandbox = Sandbox::with_data();
     let few = ["bench", "trees", "--rows", "3000", "--features", "6", "--trees", "20", "--leaves", "8", "--bins", "32"];
-    let said = sandbox.succeeds([&few[..], &["--export", "rows.npz", "--format", "json"]].concat());
+    let said = sandbox.succeeds([&few[..], &["--device", "cpu", "--export", "rows.npz", "--format", "json"]].concat());
     let report: Value = serde_json::from_str(&said.stdout).unwrap();
     assert_eq!(
         [&report["rows"], &report["held_out_rows"], &report["trees"]],
@@ -139,6 +139,12 @@ fn trees_are_trained_on_rows_that_other_programs_can_read() {
     assert!(["bin_s", "fit_s", "predict_s", "rows_per_s"].iter().all(|name| positive(&report[*name])), "{report}");
     let auroc = report["auroc"].as_f64().unwrap();
     assert!(auroc > 0.75 && auroc < 0.95, "{auroc}");
+    #[cfg(feature = "vulkan")]
+    if graphsieve_kernels::device::probe_vulkan().is_ok() {
+        let said = sandbox.succeeds([&few[..], &["--device", "vulkan", "--format", "json"]].concat());
+        let on_device: Value = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!(on_device["fingerprint"], report["fingerprint"], "the model of another device");
+    }
     let file = std::fs::File::open(sandbox.path("rows.npz")).unwrap();
     let mut archive = ndarray_npy::NpzReader::new(file).unwrap();
     let x: ndarray::Array2<f32> = archive.by_name("x").unwrap();

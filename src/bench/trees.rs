@@ -34,6 +34,8 @@ pub struct TreesOptions {
     pub bins: usize,
     /// Seed of the rows.
     pub seed: u64,
+    /// What grows the trees, as a user sees it.
+    pub description: String,
     /// File that the rows are written to, for other programs: `x`, `y`, `x_test`, `y_test`.
     pub export: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ pub struct TreesReport {
     pub leaves: u32,
     pub bins: usize,
     pub seed: u64,
+    pub device: String,
     pub threads: usize,
     /// Seconds from the matrix to bins.
     pub bin_s: f64,
@@ -62,13 +65,18 @@ pub struct TreesReport {
     pub auroc: f64,
     /// Largest resident set while binning and fitting, the matrix included; `None` where the system does not tell.
     pub peak: Option<Peak>,
+    /// Fingerprint of all trees: the same for the same model, whatever grew it.
+    pub fingerprint: String,
 }
 
-/// Bins, fits and predicts once.
+/// How a booster is fitted.
+pub type Fitter<'a> = &'a dyn Fn(&Dataset, Fit, &BoosterParams) -> Result<Booster>;
+
+/// Bins, fits by `fitter` and predicts once.
 ///
 /// # Errors
 /// Settings out of range, or a file that cannot be written.
-pub fn run(options: &TreesOptions, note: Note) -> Result<TreesReport> {
+pub fn run(options: &TreesOptions, fitter: Fitter, note: Note) -> Result<TreesReport> {
     let &TreesOptions { rows, features, trees, leaves, bins, seed, .. } = options;
     for (argument, found, least) in [("--rows", rows, 1), ("--features", features, 5), ("--trees", trees, 1)] {
         if found < least {
@@ -106,7 +114,7 @@ pub fn run(options: &TreesOptions, note: Note) -> Result<TreesReport> {
         let bin_s = start.elapsed().as_secs_f64();
         note("fitting");
         let start = Instant::now();
-        let booster = Booster::fit(&data, Fit::labels(&y), &params)?;
+        let booster = fitter(&data, Fit::labels(&y), &params)?;
         Ok::<_, Error>((booster, bin_s, start.elapsed().as_secs_f64()))
     })?;
     note("predicting");
@@ -121,6 +129,7 @@ pub fn run(options: &TreesOptions, note: Note) -> Result<TreesReport> {
         leaves,
         bins,
         seed,
+        device: options.description.clone(),
         threads: rayon::current_num_threads(),
         bin_s,
         fit_s,
@@ -128,7 +137,13 @@ pub fn run(options: &TreesOptions, note: Note) -> Result<TreesReport> {
         predict_s,
         auroc: Metric::Auroc.of(&scores, &y_test)?,
         peak,
+        fingerprint: fingerprint(&booster),
     })
+}
+
+fn fingerprint(booster: &Booster) -> String {
+    let words: Vec<u64> = booster.to_json().bytes().map(u64::from).collect();
+    format!("{:016x}", counter::bits(0, &words))
 }
 
 /// Values uniform in [−1, 1), and labels from the logistic of a margin with a linear, a wavy, a joint and a stepped
@@ -153,12 +168,14 @@ fn make(rows: std::ops::Range<usize>, features: usize, seed: u64) -> (Vec<f32>, 
 impl fmt::Display for TreesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rows, held_out_rows, features, trees, leaves, bins, seed, threads, .. } = self;
-        writeln!(f, "{rows} rows of {features} features, {held_out_rows} held out, seed {seed}; {threads} threads")?;
+        writeln!(f, "{rows} rows of {features} features, {held_out_rows} held out, seed {seed}")?;
+        writeln!(f, "{}; {threads} threads", self.device)?;
         writeln!(f, "{trees} trees of up to {leaves} leaves, up to {bins} bins\n")?;
         writeln!(f, "bin          {:9.3} s", self.bin_s)?;
         writeln!(f, "fit          {:9.3} s  {:.2} M rows/s per tree", self.fit_s, self.rows_per_s / 1e6)?;
         writeln!(f, "predict      {:9.3} s", self.predict_s)?;
         writeln!(f, "AUROC        {:9.5}", self.auroc)?;
+        writeln!(f, "model        {}", self.fingerprint)?;
         self.peak.map_or(Ok(()), |peak| writeln!(f, "peak memory  {:9.1} MB", peak.bytes as f64 / 1e6))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
+use graphsieve_kernels::BoostBackend;
 
 use super::{Console, Format, check_new_file};
 use crate::backend::{self, with_backend};
@@ -13,6 +14,7 @@ use crate::bench::trees::{self, TreesOptions};
 use crate::bench::{self, BenchOptions, Work};
 use crate::config::Precision;
 use crate::error::{Error, Result};
+use crate::trees::{Booster, BoosterParams, Dataset, Fit};
 
 /// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
 /// the accuracy of a node classification over many seeds; or the training of histogram trees
@@ -183,6 +185,9 @@ fn train_trees(arguments: Arguments, console: Console) -> Result<()> {
     if let Some(path) = &arguments.export {
         check_new_file(path, false)?;
     }
+    let choice = backend::choose(&arguments.device)?;
+    let description = backend::description(&choice.device);
+    console.note(format_args!("device: {description}; {}", choice.reason));
     let options = TreesOptions {
         rows: arguments.rows,
         features: arguments.features,
@@ -190,8 +195,16 @@ fn train_trees(arguments: Arguments, console: Console) -> Result<()> {
         leaves: arguments.leaves,
         bins: arguments.bins,
         seed: arguments.seed,
+        description,
         export: arguments.export,
     };
-    let report = trees::run(&options, &|text| console.note(format_args!("{text} ...")))?;
+    let note = |text: &str| console.note(format_args!("{text} ..."));
+    let report = with_backend!(choice.device, |B, d| {
+        let fit = |data: &Dataset, fit: Fit, params: &BoosterParams| match B::PAYS_FROM_ROWS {
+            None => Booster::fit(data, fit, params),
+            Some(_) => Booster::fit_on::<B>(data, fit, params, &d),
+        };
+        trees::run(&options, &fit, &note)
+    })?;
     arguments.format.print(&report)
 }

@@ -18,7 +18,7 @@ pub mod stage3;
 use std::fmt;
 use std::fs;
 
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use crate::config::{PipelineConfig, RunConfig, Stage2Input};
 use crate::data::synth;
@@ -89,7 +89,11 @@ fn write_speed(f: &mut fmt::Formatter<'_>, seconds_per_epoch: Option<f64>) -> fm
 ///
 /// # Errors
 /// Data, a checkpoint or an output that cannot be used, a loss that is not finite, or an interruption.
-pub fn run<B: GraphBackend>(config: RunConfig, options: &RunOptions, device: &B::Device) -> Result<Outcome> {
+pub fn run<B: GraphBackend + TreeBackend>(
+    config: RunConfig,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Outcome> {
     graphsieve_kernels::device::watch();
     match config {
         RunConfig::Stage1(config) => {

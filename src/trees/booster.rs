@@ -16,7 +16,6 @@ use super::objective::{ClassWeight, Objective, check_weights};
 use super::refuse;
 use super::tree::Tree;
 use crate::error::Result;
-use crate::models::device_graph::check_device;
 
 /// Rows that a prediction task takes at a time: every tree is read once per block.
 const BLOCK: usize = 512;
@@ -157,7 +156,7 @@ impl Booster {
         graphsieve_kernels::device::watch();
         let mut engine = device::upload::<B>(data, &params.grow, device)?;
         let booster = Self::fit_with(data, fit, params, Some(&mut engine))?;
-        check_device()?;
+        device::check()?;
         Ok(booster)
     }
 
@@ -218,7 +217,7 @@ impl Booster {
                     tree.shrink(params.learning_rate);
                     let leaves = spans.into_iter().zip(tree.leaves.iter().map(|leaf| leaf.value));
                     engine.add_leaves(&leaves.collect::<Vec<_>>());
-                    check_device()?;
+                    device::check()?;
                     tree
                 }
                 engine => {
@@ -231,7 +230,7 @@ impl Booster {
                         Some(engine) => {
                             let sum = engine.start(&gradients.pairs, gradients.scale, &rows);
                             let growth = grow_on(*engine, data, (gradients.scale, sum), rule, seed, number);
-                            check_device()?;
+                            device::check()?;
                             Grown::new(growth, engine.rows())
                         }
                     };

@@ -7,7 +7,7 @@ use super::dataset::{Column, Dataset};
 use super::grow::split_features;
 use super::grow_rule::GrowRule;
 use super::refuse;
-use crate::error::{Error, Result};
+use crate::error::{Error, MEMORY_HELP, Result};
 
 /// Rows and bins are numbered with 31 bits there.
 const MOST_ROWS: usize = (1 << 31) - 1;
@@ -32,6 +32,17 @@ pub(super) fn upload<B: TreeBackend>(data: &Dataset, rule: &GrowRule, device: &B
         reason: lack.to_string(),
         help: "trees grow on the CPU with --device cpu".into(),
     })
+}
+
+/// Fails when the device failed on its own thread. Call it after a read, which waits for everything queued before it.
+///
+/// # Errors
+/// [`Error::Device`] with the device's own words.
+pub(super) fn check() -> Result<()> {
+    match graphsieve_kernels::device::failure() {
+        None => Ok(()),
+        Some(reason) => Err(Error::Device { device: "of the trees".into(), reason, help: MEMORY_HELP.into() }),
+    }
 }
 
 fn bin_column<'a>((column, mapper): (&'a Column, &BinMapper)) -> BinColumn<'a> {

@@ -26,6 +26,9 @@ fn constants(class_weights: (f64, f64)) -> Vec<i64> {
 }
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> BoostBackend for CubeBackend<R, F, I, BT> {
+    // The smallest size that was measured: an H100 took a third of the time of 16 cores.
+    const PAYS_FROM_ROWS: Option<usize> = Some(100_000);
+
     fn boost_derivatives(parts: &BoostParts<IntTensor<Self>>) -> (IntTensor<Self>, [f64; 2]) {
         let margins = &parts.margins;
         let words = i64_tensor::<Self>(constants(parts.class_weights), &margins.device);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::ops::IntTensor;
+use rayon::prelude::*;
 
 use super::HistogramBackend;
 use crate::csr::index_tensor;
@@ -122,37 +123,33 @@ impl<B: HistogramBackend> TreeBins<B> {
     /// 2^31 rows or bins or more.
     pub fn dense(columns: &[BinColumn], num_rows: usize, device: &B::Device) -> Self {
         const OP: &str = "TreeBins::dense";
-        for column in columns {
+        columns.par_iter().for_each(|column| {
             crate::check::size(OP, "rows of a column", num_rows, column.bins.len());
             check_bin(OP, column.bins.largest(), column.num_bin);
             check_bin(OP, column.left_out.unwrap_or(0), column.num_bin);
             let narrow = matches!(column.bins, BinValues::U8(_));
             assert!(!narrow || column.num_bin as usize <= NARROW_BINS, "{OP}: num_bin: expected at most 256 for u8");
-        }
+        });
         let num_bin: Vec<u32> = columns.iter().map(|c| c.num_bin).collect();
         let left_out: Vec<Option<u32>> = columns.iter().map(|c| c.left_out).collect();
         let offsets = offsets(OP, &num_bin, num_rows);
-        let mut words: Vec<u32> = Vec::new();
+        let mut narrow: Vec<&[u8]> = Vec::new();
         let mut tiles: Vec<[u32; TILE_WORDS]> = Vec::new();
         let (mut wide, mut wide_features): (Vec<i32>, Vec<i32>) = (Vec::new(), Vec::new());
         let mut places = Vec::new();
-        let mut narrow = 0;
         for (feature, column) in columns.iter().enumerate() {
             let offset = offsets[feature];
             match column.bins {
                 BinValues::U8(bins) => {
-                    let (tile, byte) = (narrow / TILE_FEATURES, narrow % TILE_FEATURES);
+                    let (tile, byte) = (narrow.len() / TILE_FEATURES, narrow.len() % TILE_FEATURES);
                     if byte == 0 {
-                        words.resize((tile + 1) * num_rows, 0);
                         // The bytes of features that are not there are zero, and left out.
                         tiles.push([0; TILE_WORDS]);
                     }
-                    let word = &mut words[tile * num_rows..];
-                    word.iter_mut().zip(bins).for_each(|(word, &bin)| *word |= u32::from(bin) << (8 * byte));
                     tiles[tile][byte] = column.left_out.unwrap_or(NONE);
                     tiles[tile][TILE_FEATURES + byte] = offset as u32;
                     places.push([tile, byte]);
-                    narrow += 1;
+                    narrow.push(bins);
                 }
                 BinValues::U16(bins) => {
                     places.push([wide_features.len() / 2, TILE_FEATURES]);
@@ -161,12 +158,13 @@ impl<B: HistogramBackend> TreeBins<B> {
                 }
             }
         }
-        let signed = |words: Vec<u32>| index_tensor::<B>(words.into_iter().map(|w| w as i32).collect(), device);
+        let tiled = tiled(&narrow, num_rows);
+        let of_tiles = tiles.as_flattened().iter().map(|&word| word as i32).collect();
         let storage = Storage::Dense(DenseParts {
             num_tiles: tiles.len(),
             num_wide: wide_features.len() / 2,
-            words: signed(words),
-            tiles: signed(tiles.into_flattened()),
+            words: index_tensor::<B>(tiled, device),
+            tiles: index_tensor::<B>(of_tiles, device),
             wide: index_tensor::<B>(wide, device),
             wide_features: index_tensor::<B>(wide_features, device),
             places,
@@ -255,6 +253,18 @@ impl<B: HistogramBackend> TreeBins<B> {
     }
 }
 
+/// The bins of four features at a time in the bytes of a word, row after row.
+fn tiled(columns: &[&[u8]], num_rows: usize) -> Vec<i32> {
+    let mut words = vec![0; columns.len().div_ceil(TILE_FEATURES) * num_rows];
+    let tiles = words.par_chunks_mut(num_rows.max(1)).zip(columns.par_chunks(TILE_FEATURES));
+    tiles.for_each(|(words, columns)| {
+        for (byte, bins) in columns.iter().enumerate() {
+            words.iter_mut().zip(*bins).for_each(|(word, &bin)| *word |= i32::from(bin) << (8 * byte));
+        }
+    });
+    words
+}
+
 fn offsets(op: &str, num_bin: &[u32], num_rows: usize) -> Vec<usize> {
     let mut offsets = vec![0];
     let mut sum = 0;
@@ -267,7 +277,6 @@ fn offsets(op: &str, num_bin: &[u32], num_rows: usize) -> Vec<usize> {
     offsets
 }
 
-#[track_caller]
 fn check_bin(op: &str, bin: u32, num_bin: u32) {
     assert!(bin < num_bin.max(1), "{op}: bins: expected numbers below {num_bin}, got {bin}");
 }

@@ -5,7 +5,7 @@ mod folds;
 use std::fmt;
 use std::path::PathBuf;
 
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, TreeBackend, finds_splits};
 use ndarray::Array1;
 use serde::Serialize;
 
@@ -74,7 +74,11 @@ impl fmt::Display for Stage3Outcome {
 ///
 /// # Errors
 /// Data or settings that cannot be used, outputs that cannot be written, or an interruption of a Stage 2.
-pub fn run<B: GraphBackend>(config: &Stage3Config, options: &RunOptions, device: &B::Device) -> Result<Stage3Outcome> {
+pub fn run<B: GraphBackend + TreeBackend>(
+    config: &Stage3Config,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Stage3Outcome> {
     if let Some(run) = &options.resume {
         return Err(Error::Usage {
             argument: format!("--resume {}", run.display()),
@@ -117,7 +121,7 @@ pub fn run<B: GraphBackend>(config: &Stage3Config, options: &RunOptions, device:
     }
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
 
-    let ensemble = fit(config, &table, &split)?;
+    let ensemble = fit::<B>(config, &table, &split, device)?;
     let scores = ensemble.predict(&matrix(&table)?)?;
     let checkpoint = TreeCheckpoint { inputs, ensemble };
     checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
@@ -149,11 +153,17 @@ pub fn run<B: GraphBackend>(config: &Stage3Config, options: &RunOptions, device:
     Ok(outcome)
 }
 
-/// Trains the trees on the training part of `split`; a booster stops by the validation part.
+/// Trains the trees on the training part of `split`; a booster stops by the validation part. A booster on many rows grows on
+/// the device, which changes nothing but the time.
 ///
 /// # Errors
-/// Settings that the trees refuse.
-pub fn fit(config: &Stage3Config, table: &FeatureTable, split: &Split) -> Result<TreeEnsemble> {
+/// Settings that the trees refuse, or a device that fails.
+pub fn fit<B: TreeBackend>(
+    config: &Stage3Config,
+    table: &FeatureTable,
+    split: &Split,
+    device: &B::Device,
+) -> Result<TreeEnsemble> {
     let part = |part: &[(u32, u8)]| -> (Vec<f32>, Vec<f32>) {
         let values = part.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
         (values, part.iter().map(|(_, label)| f32::from(*label)).collect())
@@ -173,7 +183,13 @@ pub fn fit(config: &Stage3Config, table: &FeatureTable, split: &Split) -> Result
                 Ok(Validation { x, labels: &held_labels, measure: Measure::Metric(booster.metric), patience })
             });
             let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
-            Ok(TreeEnsemble::Booster(Booster::fit(&data, fit, &booster_params(booster, width, config.seed))?))
+            let params = booster_params(booster, width, config.seed);
+            let pays = B::PAYS_FROM_ROWS.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
+            let booster = match pays {
+                true => Booster::fit_on::<B>(&data, fit, &params, device)?,
+                false => Booster::fit(&data, fit, &params)?,
+            };
+            Ok(TreeEnsemble::Booster(booster))
         }
     }
 }
