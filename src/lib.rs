@@ -16,7 +16,7 @@
 //! | [`score`] | inference and evaluation |
 //! | [`train`] | the loops and what surrounds them |
 //! | [`trees`] | histogram trees on plain arrays: booster and forest |
-//! | [`bench`] | measurements against the memory bandwidth and against f64 |
+//! | [`mod@bench`] | measurements against the memory bandwidth and against f64 |
 //! | [`backend`] | the device, chosen at run time |
 //! | [`cli`] | the commands |
 

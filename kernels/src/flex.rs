@@ -263,6 +263,12 @@ impl<'a> Walker<'a> {
         }
     }
 
+    /// The entries of `node`, where every entry counts and its source is its row of the matrix at hand.
+    pub(crate) fn plain(&self, node: usize) -> Option<&'a [u32]> {
+        let plain = self.drop.is_none() && self.position.is_none();
+        plain.then(|| bytemuck::cast_slice(self.entries(node).1))
+    }
+
     pub(crate) fn keeps(&self, row: usize, col: u32) -> bool {
         self.drop.is_none_or(|drop| drop.keeps(row as u32, col))
     }

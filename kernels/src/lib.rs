@@ -26,7 +26,8 @@
 //! makes all parameters one vector, [`sum_of_squares`] is its squared norm, [`adam`] updates it in one pass.
 //!
 //! Vectors have [`reduce`], [`prefix_sum`], [`argsort`] and [`partition_by_flag`]; [`TreeEngine`] is what a grower of
-//! gradient-boosted trees asks of a device: [`Histogram`]s in fixed point, [`best_splits`], rows parted in place. None of
+//! gradient-boosted trees asks of a device: [`Histogram`]s in fixed point, [`best_splits`], rows parted in place;
+//! [`BoostEngine`] keeps the margins of all rows there, too. None of
 //! these has a gradient, and all but sums of floats give the same bits on every device.
 //!
 //! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
@@ -99,7 +100,7 @@ pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source}
 pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use gather::{GatherBackend, gather_rows};
 pub use histogram::{
-    BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows,
+    BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows, gradients_agree,
 };
 pub use linear::{LinearBackend, linear};
 pub use loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
@@ -118,7 +119,7 @@ pub use segments::{Segments, SegmentsBackend};
 pub use select::{SelectBackend, select_rows};
 pub use split::{
     Counts, Cut, GradientScale, Look, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule,
-    SplitSide, SplitTask, best_split, best_splits, finds_splits, root_output,
+    SplitSide, SplitTask, best_split, best_splits, better_split, finds_splits, root_output,
 };
 pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use start_gradient::backward_from;

@@ -44,6 +44,11 @@ pub(crate) trait Row: Element {
         dispatch(AddRows { acc: [acc], rows: Rows { x, stride, from, ids }, weight: [weight] });
     }
 
+    /// [`Row::add_rows`] with weights of 1 and `from == 0`.
+    fn sum_rows(acc: &mut [f32], x: &[Self], stride: usize, ids: &[u32]) {
+        dispatch(AddRows { acc: [acc], rows: Rows { x, stride, from: 0, ids }, weight: [Ones] });
+    }
+
     /// [`Row::add_rows`] into two accumulators with weights of their own; each row is read once.
     fn add_rows_twice(acc: [&mut [f32]; 2], x: &[Self], stride: usize, from: usize, ids: &[u32], weight: [&[f32]; 2]) {
         dispatch(AddRows { acc, rows: Rows { x, stride, from, ids }, weight });
@@ -93,6 +98,9 @@ pub(crate) const EDGES_PER_BLOCK: usize = 64;
 /// Rows are requested so many edges before their turn. Measured: the nearest L1 is best, and 8 to 24 edges do alike.
 const EDGES_AHEAD: usize = 12;
 
+/// A matrix of so many bytes stays in a second-level cache, where a request costs more than it saves.
+const NEAR_BYTES: usize = 1 << 19;
+
 /// The rows `ids` of a matrix, from channel `from` on.
 #[derive(Clone, Copy)]
 struct Rows<'a, E> {
@@ -112,10 +120,12 @@ impl<E: Element> Rows<'_, E> {
         assert!(fits || self.ids.is_empty(), "channels of row {last} lie outside of the matrix");
     }
 
-    /// How many bytes of a row to request for sums over `width` channels: those of all heads with the first.
+    /// How many bytes of a row to request for sums over `width` channels: those of all heads with the first; none where the
+    /// whole matrix is near.
     #[inline(always)]
     fn bytes_ahead(&self, width: usize) -> usize {
-        if self.from == 0 { self.stride.max(width).min(self.x.len()) * size_of::<E>() } else { 0 }
+        let far = size_of_val(self.x) > NEAR_BYTES;
+        if far && self.from == 0 { self.stride.max(width).min(self.x.len()) * size_of::<E>() } else { 0 }
     }
 
     /// Channel `at` of the `k`-th row.
@@ -144,21 +154,61 @@ impl<E: Element> Rows<'_, E> {
     }
 }
 
-/// [`Row::add_rows`] into `A` accumulators.
-struct AddRows<'a, E, const A: usize> {
-    acc: [&'a mut [f32]; A],
-    rows: Rows<'a, E>,
-    weight: [&'a [f32]; A],
+/// Factors of rows.
+trait Weights: Copy {
+    /// Panics unless there is one for every of `count` rows, which makes [`Weights::get`] sound.
+    fn check(self, count: usize);
+
+    /// That of the `k`-th row, in all lanes.
+    ///
+    /// # Safety
+    /// That of [`Vector`]; `k` is below a count that [`Weights::check`] has passed.
+    unsafe fn get<V: Vector>(self, k: usize) -> V;
 }
 
-impl<E: Element, const A: usize> Kernel for AddRows<'_, E, A> {
+impl Weights for &[f32] {
+    #[inline(always)]
+    fn check(self, count: usize) {
+        assert_eq!(self.len(), count);
+    }
+
+    #[inline(always)]
+    unsafe fn get<V: Vector>(self, k: usize) -> V {
+        // SAFETY: by the contract.
+        unsafe { V::splat(*self.get_unchecked(k)) }
+    }
+}
+
+/// The factor 1 of all rows.
+#[derive(Clone, Copy)]
+struct Ones;
+
+impl Weights for Ones {
+    #[inline(always)]
+    fn check(self, _: usize) {}
+
+    #[inline(always)]
+    unsafe fn get<V: Vector>(self, _: usize) -> V {
+        // SAFETY: that of this function.
+        unsafe { V::splat(1.0) }
+    }
+}
+
+/// [`Row::add_rows`] into `A` accumulators.
+struct AddRows<'a, E, W, const A: usize> {
+    acc: [&'a mut [f32]; A],
+    rows: Rows<'a, E>,
+    weight: [W; A],
+}
+
+impl<E: Element, W: Weights, const A: usize> Kernel for AddRows<'_, E, W, A> {
     type Output = ();
     #[inline(always)]
     unsafe fn run<V: Vector>(mut self) {
         let (width, num_edges) = (self.acc[0].len(), self.rows.ids.len());
         for a in 0..A {
             assert_eq!(self.acc[a].len(), width);
-            assert_eq!(self.weight[a].len(), num_edges);
+            self.weight[a].check(num_edges);
         }
         self.rows.check(width);
         let bytes_ahead = self.rows.bytes_ahead(width);
@@ -192,7 +242,7 @@ impl<E: Element, const A: usize> Kernel for AddRows<'_, E, A> {
     }
 }
 
-impl<E: Element, const A: usize> AddRows<'_, E, A> {
+impl<E: Element, W: Weights, const A: usize> AddRows<'_, E, W, A> {
     /// Sums `N` registers of channels from `at` on over `edges`; returns how many channels these are. Requests
     /// `ahead` bytes of later rows.
     ///
@@ -215,7 +265,7 @@ impl<E: Element, const A: usize> AddRows<'_, E, A> {
                 let row = self.rows.get(k, at);
                 let mut weight = [V::splat(0.0); A];
                 for a in 0..A {
-                    weight[a] = V::splat(*self.weight[a].get_unchecked(k));
+                    weight[a] = self.weight[a].get(k);
                 }
                 for n in 0..N {
                     let v = E::load::<V>(row.add(n * V::LANES));
@@ -289,7 +339,7 @@ impl<E: Element, const A: usize> AddRows<'_, E, A> {
             // A whole register where the matrix goes on for so long: the lanes behind the row are not stored.
             let v = if row < last { E::load::<V>(row) } else { load_first::<V, E>(row, count) };
             for a in 0..A {
-                sums[a] = v.mul_add(V::splat(*self.weight[a].get_unchecked(k)), sums[a]);
+                sums[a] = v.mul_add(self.weight[a].get(k), sums[a]);
             }
         }
     }
@@ -421,14 +471,18 @@ mod tests {
                 };
                 on_each_isa!(isa => {
                     let (mut once, mut first, mut second) = (start.clone(), start.clone(), start.clone());
+                    let (mut plain, mut ones) = (start.clone(), start.clone());
+                    let ones_of = vec![1.0; num_edges];
                     let mut dots = vec![f32::NAN; num_edges];
                     // SAFETY: the instruction set is available.
                     unsafe {
-                        run_on(isa, AddRows { acc: [&mut once], rows, weight: [&w0] });
-                        run_on(isa, AddRows { acc: [&mut first, &mut second], rows, weight: [&w0, &w1] });
+                        run_on(isa, AddRows { acc: [&mut once], rows, weight: [&w0[..]] });
+                        run_on(isa, AddRows { acc: [&mut first, &mut second], rows, weight: [&w0[..], &w1] });
+                        run_on(isa, AddRows { acc: [&mut plain], rows, weight: [Ones] });
+                        run_on(isa, AddRows { acc: [&mut ones], rows, weight: [&ones_of[..]] });
                         run_on(isa, DotRows { dots: &mut dots, own: &start, rows });
                     }
-                    assert_eq!(once, first);
+                    assert_eq!((once.clone(), plain), (first, ones));
                     for c in 0..width {
                         close(once[c], sum(&w0, c), num_edges);
                         close(second[c], sum(&w1, c), num_edges);

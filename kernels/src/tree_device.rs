@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::tensor::ops::IntTensor;
 
 use crate::boosting::{BoostBackend, BoostParts};
-use crate::histogram::{FixedGradients, GradientSum, Histogram, TreeBins, TreeRows, ints_to_host};
+use crate::histogram::{FixedGradients, GradientSum, Histogram, TreeBins, TreeRows, gradients_agree, ints_to_host};
 use crate::split::{
     GradientScale, Look, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule, SplitTask,
     best_splits, finds_splits,
@@ -68,8 +68,7 @@ pub trait TreeEngine {
     /// If a leaf has no histogram.
     fn best_splits(&self, tasks: &[LeafTask]) -> Vec<Option<(u32, Split)>>;
 
-    /// Whether all rows of a span ask for the same output: gradient and hessian of each are in the same ratio. No feature
-    /// can split them.
+    /// Whether all rows of a span ask for the same output, see [`gradients_agree`].
     fn agree(&self, span: Range<usize>) -> bool;
 
     /// Parts the rows of a leaf, see [`TreeRows::partition`]; nothing comes back, the count is known from the split.
@@ -229,13 +228,7 @@ impl<B: TreeBackend> TreeEngine for TreeDevice<B> {
     fn agree(&self, span: Range<usize>) -> bool {
         let rows = self.rows.to_host();
         let pairs = ints_to_host::<B>(self.gradients.pairs.clone());
-        let pair = |row: u32| [0, 1].map(|word| i64::from(pairs[2 * row as usize + word]));
-        let Some(&first) = rows[span.clone()].first() else { return true };
-        let [grad, hess] = pair(first);
-        rows[span].iter().all(|&row| {
-            let [other_grad, other_hess] = pair(row);
-            grad * other_hess == other_grad * hess
-        })
+        gradients_agree(rows[span].iter().map(|&row| [0, 1].map(|word| pairs[2 * row as usize + word])))
     }
 
     fn partition(&mut self, span: Range<usize>, feature: u32, left_bins: &[bool]) {

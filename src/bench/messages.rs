@@ -9,7 +9,7 @@ use graphsieve_kernels::{
 use super::inputs::{Stored, mix};
 use super::operators::{Bench, CHECKED_ROWS, MOST_HEADS};
 use super::report::{GraphFacts, Row};
-use super::{BenchOptions, Note, bytes, exact};
+use super::{BenchOptions, Note, bytes, counted_heads, exact};
 use crate::error::Result;
 use crate::graph::Dataset;
 use crate::train::optimiser::dtype;
@@ -113,7 +113,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let want = exact::rows(&sample, |e| exact::edge_dot(&self.relation.forward, ends, heads, e));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::edge_dot(self.shape(heads as u64, None));
-        self.row(&format!("gsddmm u_dot_v, {}", plural(heads)), bytes, true, Some(error), forward)
+        self.row(&format!("gsddmm u_dot_v, {}", counted_heads(heads)), bytes, true, Some(error), forward)
     }
 
     fn sums_of_ends(&mut self, heads: usize) -> Result<()> {
@@ -133,7 +133,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let want = exact::rows(&sample, |e| exact::edge_sum(&self.relation.forward, [u.matrix(), v.matrix()], e));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::edge_sum(self.shape(heads as u64, None));
-        self.row(&format!("gsddmm u_add_v, {}", plural(heads)), bytes, true, Some(error), forward)
+        self.row(&format!("gsddmm u_add_v, {}", counted_heads(heads)), bytes, true, Some(error), forward)
     }
 
     fn softmax(&mut self, heads: usize) -> Result<()> {
@@ -144,20 +144,16 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let want = exact::rows(&sample, |e| exact::edge_softmax(&self.relation.forward, logits.matrix(), e));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::edge_softmax(self.shape(heads as u64, None));
-        self.row(&format!("edge softmax, {}", plural(heads)), bytes, true, Some(error), forward)?;
+        self.row(&format!("edge softmax, {}", counted_heads(heads)), bytes, true, Some(error), forward)?;
 
         let (csr, tracked) = (self.csr.clone(), logits.tracked());
         let g = logits.tensor.clone();
         let both = || backward_from(edge_softmax(&csr, tracked.clone()), g.clone());
-        self.row(&format!("edge softmax, {}, both passes", plural(heads)), bytes * 5 / 2, true, None, both)
+        self.row(&format!("edge softmax, {}, both passes", counted_heads(heads)), bytes * 5 / 2, true, None, both)
     }
 
     /// Some entries of the adjacency.
     fn sampled_edges(&self) -> Vec<u32> {
         super::inputs::sample_rows(self.relation.forward.num_edges(), CHECKED_ROWS, None, self.options.seed)
     }
-}
-
-fn plural(heads: usize) -> String {
-    if heads == 1 { "1 head".into() } else { format!("{heads} heads") }
 }

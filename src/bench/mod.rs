@@ -149,6 +149,11 @@ fn on_data<B: GraphBackend + MemoryBackend>(
     }
 }
 
+/// `1 head`, `4 heads`
+fn counted_heads(heads: usize) -> String {
+    if heads == 1 { "1 head".into() } else { format!("{heads} heads") }
+}
+
 fn usage(argument: &str, expected: &str, found: &str, help: &str) -> Error {
     let [argument, expected, found, help] = [argument, expected, found, help].map(String::from);
     Error::Usage { argument, expected, found, help }

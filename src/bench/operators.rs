@@ -15,7 +15,7 @@ use super::exact::{self, Attention};
 use super::inputs::{Stored, choose, longest_row, mix, sample_rows};
 use super::memory::peak;
 use super::report::{GraphFacts, Row, error_bound};
-use super::{BenchOptions, Note};
+use super::{BenchOptions, Note, counted_heads};
 use crate::error::Result;
 use crate::graph::{Dataset, Relation};
 use crate::models::device_graph;
@@ -202,9 +202,8 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let (csr, inner) = (self.csr.clone(), self.inner.clone());
         let config = || GatConfig { drop_edge, ..GatConfig::default() };
         let shape = self.shape(heads as u64, drop_edge);
-        let plural = if heads == 1 { "" } else { "s" };
         let kept = if drop_edge.is_some() { ", 15 % kept" } else { "" };
-        let name = |pass: &str| format!("gat {heads} head{plural} {pass}{kept}");
+        let name = |pass: &str| format!("gat {} {pass}{kept}", counted_heads(heads));
         let attention = Attention {
             relation: self.relation,
             heads,

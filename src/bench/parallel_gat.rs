@@ -16,7 +16,7 @@ use super::exact;
 use super::inputs::{Stored, mix, sample_rows};
 use super::memory::peak;
 use super::report::{GraphFacts, Row, error_bound};
-use super::{BenchOptions, Note};
+use super::{BenchOptions, Note, counted_heads};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset};
 use crate::models::device_graph::upload_features;
@@ -50,7 +50,7 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
     for (name, adjacency) in graphs {
         let x = Stored::random([NODES, CHANNELS], storage, 1.0, mix(options.seed), device);
         for heads in HEADS {
-            let name = format!("{name}, {}", plural(heads));
+            let name = format!("{name}, {}", counted_heads(heads));
             rows.extend(layer::<B>(&name, &adjacency, &x, (heads, CHANNELS), options, device, note)?);
         }
     }
@@ -66,7 +66,7 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
     if options.data != Path::new("") {
         let dataset = Dataset::open(&options.data)?;
         let (adjacency, x) = given::<B>(&dataset, options, device)?;
-        let name = format!("{}, {}", options.data.display(), plural(GIVEN_HEADS));
+        let name = format!("{}, {}", options.data.display(), counted_heads(GIVEN_HEADS));
         let width = x.tensor.dims()[1];
         rows.extend(layer::<B>(&name, &adjacency, &x, (GIVEN_HEADS, width), options, device, note)?);
         facts.data = options.data.clone();
@@ -128,10 +128,6 @@ fn given<B: GraphBackend>(
     let adjacency = Adjacency::from_checked(row_ptr, col_idx, forward.num_cols());
     let mut x = upload_features::<B>(graph.node_types(), features, dtype(options.precision), device)?;
     Ok((adjacency, Stored::of(x.remove(relation.src))))
-}
-
-fn plural(heads: usize) -> String {
-    if heads == 1 { "1 head".into() } else { format!("{heads} heads") }
 }
 
 /// One layer of `heads` heads of `channels`: forwards, forwards with everything copied to the device and the result back,

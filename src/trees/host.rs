@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use graphsieve_kernels::{LeafTask, Look, TreeEngine};
+use graphsieve_kernels::{LeafTask, Look, TreeEngine, better_split, gradients_agree};
 use rayon::prelude::*;
 
 use super::dataset::Dataset;
@@ -96,14 +96,8 @@ impl<'a> HostTrees<'a> {
             };
             split.map(|split| (number, split))
         };
-        looks.par_iter().with_min_len(together.max(1)).filter_map(by_feature).reduce_with(better)
+        looks.par_iter().with_min_len(together.max(1)).filter_map(by_feature).reduce_with(better_split)
     }
-}
-
-/// The split of larger gain; on a tie that of the smaller feature.
-fn better(a: (u32, Split), b: (u32, Split)) -> (u32, Split) {
-    let b_wins = b.1.gain > a.1.gain || (b.1.gain == a.1.gain && b.0 < a.0);
-    if b_wins { b } else { a }
 }
 
 impl TreeEngine for HostTrees<'_> {
@@ -141,14 +135,7 @@ impl TreeEngine for HostTrees<'_> {
     }
 
     fn agree(&self, span: Range<usize>) -> bool {
-        let rows = &self.rows[span];
-        let pair = |row: u32| self.gradients.pairs[row as usize].map(i64::from);
-        let Some(&first) = rows.first() else { return true };
-        let [grad, hess] = pair(first);
-        rows.iter().all(|&row| {
-            let [other_grad, other_hess] = pair(row);
-            grad * other_hess == other_grad * hess
-        })
+        gradients_agree(self.rows[span].iter().map(|&row| self.gradients.pairs[row as usize]))
     }
 
     fn partition(&mut self, span: Range<usize>, feature: u32, left_bins: &[bool]) {

@@ -126,6 +126,14 @@ impl<B: HistogramBackend> FixedGradients<B> {
     }
 }
 
+/// Whether gradient and hessian are in the same ratio in all pairs: all rows then ask for the same output, and no feature can
+/// split them.
+pub fn gradients_agree(pairs: impl IntoIterator<Item = [i32; 2]>) -> bool {
+    let mut pairs = pairs.into_iter().map(|pair| pair.map(i64::from));
+    let Some([grad, hess]) = pairs.next() else { return true };
+    pairs.all(|[other_grad, other_hess]| grad * other_hess == other_grad * hess)
+}
+
 /// A list of rows on the device: those of a tree, leaf after leaf.
 pub struct TreeRows<B: HistogramBackend> {
     pub(crate) list: IntTensor<B>,

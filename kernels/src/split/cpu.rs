@@ -4,17 +4,11 @@ use burn::tensor::ops::IntTensor;
 use burn_flex::{Flex, FlexDevice};
 use rayon::prelude::*;
 
-use super::best_split;
 use super::rule::Split;
+use super::{best_split, better_split};
 use super::table::{Look, SplitBackend, SplitInput};
 use crate::flex::ids;
 use crate::histogram::{BinParts, GradientSum, WORDS, i64s};
-
-/// The split of larger gain; of equal ones that of the smaller feature.
-pub(crate) fn better(a: (u32, Split), b: (u32, Split)) -> (u32, Split) {
-    let b_wins = b.1.gain > a.1.gain || (b.1.gain == a.1.gain && b.0 < a.0);
-    if b_wins { b } else { a }
-}
 
 /// The best split by one feature, from the words of all bins.
 pub(crate) fn split_by(
@@ -55,7 +49,7 @@ impl SplitBackend for Flex {
             (0..input.features.len())
                 .into_par_iter()
                 .filter_map(|feature| split_by(words, offsets[feature] as usize, leaf, feature, input))
-                .reduce_with(better)
+                .reduce_with(better_split)
         };
         histograms.iter().enumerate().map(of_leaf).collect()
     }

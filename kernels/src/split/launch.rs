@@ -6,14 +6,14 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::EPSILON;
-use super::cpu::{better, split_by};
+use super::cpu::split_by;
 use super::kernel::{
     ANY, FOUND_WORDS, LEAF_WORDS, RULE_WORDS, RuleShape, SKIP, WINNER_WORDS, search_kernel, winner_kernel,
 };
 use super::rule::{Counts, Cut, Split, SplitRule};
 use super::search::Search;
 use super::table::{Look, SORTED, SplitBackend, SplitInput};
+use super::{EPSILON, better_split};
 use crate::histogram::{BinParts, GradientSum, i64_tensor, i64_to_host};
 use crate::launch::empty;
 use crate::prims::kernel::THREADS;
@@ -132,7 +132,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SplitBacke
                 for (feature, about) in input.features.iter().enumerate() {
                     if input.kind(about) == SORTED {
                         let split = split_by(&words, offset, leaf, feature, input);
-                        best[leaf] = best[leaf].take().into_iter().chain(split).reduce(better);
+                        best[leaf] = best[leaf].take().into_iter().chain(split).reduce(better_split);
                     }
                     offset += about.num_bin as usize;
                 }

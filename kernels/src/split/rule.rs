@@ -178,6 +178,12 @@ pub struct Split {
     pub right: SplitSide,
 }
 
+/// Of two features' splits that of larger gain; of equal ones that of the smaller feature.
+pub fn better_split(a: (u32, Split), b: (u32, Split)) -> (u32, Split) {
+    let b_wins = b.1.gain > a.1.gain || (b.1.gain == a.1.gain && b.0 < a.0);
+    if b_wins { b } else { a }
+}
+
 /// `bits` mapped to `0..bound`; 0 when the range is empty.
 pub(crate) fn pick(bits: u64, bound: u32) -> u32 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u32

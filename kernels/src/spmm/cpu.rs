@@ -74,12 +74,37 @@ fn forward<E: Storage>(
     let adds = onto.is_some();
     let mut out = flex::target::<E>(onto, [rows, d]);
     let values = flex::slice_mut::<E>(&mut out);
+    // What follows the sum over the entries of node `i`.
+    let finish = |i: usize, is_empty: bool, acc: &mut [f32], out_row: &mut [E], scratch: &mut [f32]| {
+        if adds && is_empty && own.is_none() {
+            return;
+        }
+        if let Some(u) = dst_scale {
+            acc.iter_mut().for_each(|a| *a *= u[i]);
+        }
+        if let Some((h, scale, position)) = own {
+            let at = position.map_or(i as i32, |p| p[i]);
+            if at >= 0 && scale[i] != 0.0 {
+                E::add_rows(acc, h, d, 0, &[at as u32], &[scale[i]]);
+            }
+        }
+        if adds {
+            axpy(acc, 1.0, E::row(out_row, scratch));
+        }
+        E::narrow(acc, out_row);
+    };
     values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
         let (mut acc, mut sources, mut factors) = (vec![0f32; d], Vec::new(), Vec::new());
         let mut scratch = vec![0f32; d];
         for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = walker.node(task * ROWS_PER_TASK + r);
             acc.fill(0.0);
+            let plain = if weights.is_none() && src_scale.is_none() { walker.plain(i) } else { None };
+            if let Some(ids) = plain {
+                E::sum_rows(&mut acc, xs, d, ids);
+                finish(i, ids.is_empty(), &mut acc, out_row, &mut scratch);
+                continue;
+            }
             factors.clear();
             match weights {
                 // Weights belong to positions among the entries, which a list of sources does not tell.
@@ -96,27 +121,12 @@ fn forward<E: Storage>(
                     factors.resize(sources.len(), 1.0);
                 }
             }
-            if adds && sources.is_empty() && own.is_none() {
-                continue;
-            }
             if let Some(v) = src_scale {
                 factors.iter_mut().zip(&sources).for_each(|(f, &j)| *f *= v[j as usize]);
             }
             walker.locate(&mut sources);
             E::add_rows(&mut acc, xs, d, 0, &sources, &factors);
-            if let Some(u) = dst_scale {
-                acc.iter_mut().for_each(|a| *a *= u[i]);
-            }
-            if let Some((h, scale, position)) = own {
-                let at = position.map_or(i as i32, |p| p[i]);
-                if at >= 0 && scale[i] != 0.0 {
-                    E::add_rows(&mut acc, h, d, 0, &[at as u32], &[scale[i]]);
-                }
-            }
-            if adds {
-                axpy(&mut acc, 1.0, E::row(out_row, &mut scratch));
-            }
-            E::narrow(&acc, out_row);
+            finish(i, sources.is_empty(), &mut acc, out_row, &mut scratch);
         }
     });
     out
