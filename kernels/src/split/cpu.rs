@@ -5,8 +5,8 @@ use burn_flex::{Flex, FlexDevice};
 use rayon::prelude::*;
 
 use super::rule::Split;
-use super::{best_split, better_split};
 use super::table::{Look, SplitBackend, SplitInput};
+use super::{best_split, better_split};
 use crate::flex::ids;
 use crate::histogram::{BinParts, GradientSum, WORDS, i64s};
 

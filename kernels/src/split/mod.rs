@@ -12,7 +12,9 @@ mod search;
 mod table;
 
 pub use numeric::best_split;
-pub use rule::{Counts, Cut, GradientScale, Missing, Split, SplitFeature, SplitLeaf, SplitRule, SplitSide, better_split};
+pub use rule::{
+    Counts, Cut, GradientScale, Missing, Split, SplitFeature, SplitLeaf, SplitRule, SplitSide, better_split,
+};
 pub use search::root_output;
 pub use table::{Look, SplitBackend, SplitFeatures, SplitTask, best_splits, finds_splits};
 
