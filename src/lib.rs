@@ -9,6 +9,7 @@
 //! | [`graph`] | typed graphs on the host and their files |
 //! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
 //! | [`features`] | neighbourhood features for models that see no graph |
+//! | [`sampler`] | mini-batches by neighbour sampling |
 //! | [`metrics`] | ranking metrics, thresholds, reports |
 //! | [`config`] | typed TOML |
 //! | [`nn`] | graph layers as Burn modules |
@@ -31,6 +32,7 @@ pub mod graph;
 pub mod metrics;
 pub mod models;
 pub mod nn;
+pub mod sampler;
 pub mod score;
 pub mod train;
 pub mod trees;

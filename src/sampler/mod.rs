@@ -1,0 +1,16 @@
+//! Neighbour sampling: mini-batches of a typed graph, one block of edges per layer and relation.
+//!
+//! What is drawn depends on the seed, the number of the batch and the nodes alone: not on threads, and not on what was
+//! sampled before. Nothing carries a state, so a device can make the same draws.
+
+mod batch;
+mod config;
+mod draw;
+mod neighbour;
+
+pub use batch::{Block, MiniBatch};
+pub use config::{Fanout, SamplerConfig};
+pub use neighbour::{NeighbourSampler, SampleScratch};
+
+#[cfg(test)]
+mod tests;

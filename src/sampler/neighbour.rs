@@ -1,0 +1,237 @@
+//! Sampling in host memory, rows in parallel.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::batch::{Block, MiniBatch};
+use super::config::{Fanout, SamplerConfig};
+use super::draw;
+use crate::error::{Error, Result};
+use crate::graph::{Adjacency, HeteroGraph};
+
+/// Rows of one task.
+const TASK_ROWS: usize = 256;
+
+/// Samples the in-neighbours of nodes, layer after layer.
+///
+/// # Example
+/// ```
+/// use std::sync::Arc;
+/// use graphsieve::graph::{Adjacency, HeteroGraph, RelationSpec};
+/// use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+/// // Five items in a ring with a chord; every item points to its predecessor and successor.
+/// let ring = [(0, 1), (0, 4), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (3, 4), (4, 0), (4, 3)];
+/// let adjacency = Adjacency::from_edges(5, 5, &ring);
+/// let spec =
+///     RelationSpec { name: "next".into(), src: 0, dst: 0, stream: "all".into(), primary: true, adjacency };
+/// let graph = Arc::new(HeteroGraph::new(vec![("item".into(), 5)], vec![spec])?);
+/// let config = SamplerConfig::new(&[Fanout::All, Fanout::Most(1)], graph.relations().len());
+/// let sampler = NeighbourSampler::new(graph, config)?;
+/// let batch = sampler.sample(&mut sampler.scratch(), 0, &[vec![2]])?;
+/// assert_eq!(batch.nodes[0][..3], [2, 1, 3]);
+/// assert_eq!((batch.counts[0][0], batch.counts[1][0], batch.blocks[1][0].cols.len()), (1, 3, 3));
+/// # Ok::<(), graphsieve::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NeighbourSampler {
+    graph: Arc<HeteroGraph>,
+    config: SamplerConfig,
+}
+
+/// Where each node of the graph stands in the batch that is being made: memory that batches share.
+#[derive(Clone, Debug)]
+pub struct SampleScratch {
+    /// `[type][node]`: the number of the batch that the node was last in, above its place there.
+    places: Vec<Vec<u64>>,
+    batches: u32,
+}
+
+impl SampleScratch {
+    fn new(graph: &HeteroGraph) -> Self {
+        let places = graph.node_types().iter().map(|node_type| vec![0; node_type.count]).collect();
+        SampleScratch { places, batches: 0 }
+    }
+
+    /// Forgets all nodes.
+    fn begin(&mut self) {
+        self.batches = self.batches.wrapping_add(1);
+        if self.batches == 0 {
+            // Batches of long ago would be taken for this one.
+            self.places.iter_mut().for_each(|places| places.fill(0));
+            self.batches = 1;
+        }
+    }
+
+    /// The place of `node` in `nodes`, where it is put if it is not there, and whether it was put.
+    #[inline]
+    fn place(&mut self, node_type: usize, node: u32, nodes: &mut Vec<u32>) -> (u32, bool) {
+        let known = &mut self.places[node_type][node as usize];
+        if (*known >> 32) as u32 == self.batches {
+            return (*known as u32, false);
+        }
+        let place = nodes.len() as u32;
+        *known = u64::from(self.batches) << 32 | u64::from(place);
+        nodes.push(node);
+        (place, true)
+    }
+}
+
+impl NeighbourSampler {
+    /// A sampler of `graph`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the key.
+    pub fn new(graph: Arc<HeteroGraph>, config: SamplerConfig) -> Result<Self> {
+        config.check(graph.relations().len())?;
+        Ok(NeighbourSampler { graph, config })
+    }
+
+    /// What is sampled.
+    pub fn config(&self) -> &SamplerConfig {
+        &self.config
+    }
+
+    /// Memory for [`NeighbourSampler::sample`], eight bytes per node of the graph: one for each thread that samples batches.
+    pub fn scratch(&self) -> SampleScratch {
+        SampleScratch::new(&self.graph)
+    }
+
+    /// The mini-batch of that number around `seeds`, distinct nodes by type.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a seed that does not exist or is there twice, and for a list of seeds that is not one per type.
+    pub fn sample(&self, scratch: &mut SampleScratch, number: u64, seeds: &[Vec<u32>]) -> Result<MiniBatch> {
+        let types = self.graph.node_types();
+        let refuse = |what: String, expected: String, found: String, help: &str| Error::Data {
+            what,
+            expected,
+            found,
+            help: help.into(),
+        };
+        if seeds.len() != types.len() {
+            let expected = format!("a list for each of {} node types", types.len());
+            return Err(refuse("seeds".into(), expected, seeds.len().to_string(), "a list may be empty"));
+        }
+        scratch.begin();
+        let mut nodes: Vec<Vec<u32>> = seeds.iter().map(|seeds| Vec::with_capacity(seeds.len())).collect();
+        for (at, (seeds, node_type)) in seeds.iter().zip(types).enumerate() {
+            for &seed in seeds {
+                let what = || format!("seed of type {}", node_type.name);
+                if seed as usize >= node_type.count {
+                    let expected = format!("nodes below {}", node_type.count);
+                    return Err(refuse(what(), expected, seed.to_string(), "number nodes within their type"));
+                }
+                if !scratch.place(at, seed, &mut nodes[at]).1 {
+                    return Err(refuse(
+                        what(),
+                        "distinct nodes".into(),
+                        format!("{seed} twice"),
+                        "leave repetitions out",
+                    ));
+                }
+            }
+        }
+        let mut counts = vec![nodes.iter().map(Vec::len).collect::<Vec<_>>()];
+        let mut blocks = Vec::with_capacity(self.config.fanouts.len());
+        for (layer, fanouts) in self.config.fanouts.iter().enumerate() {
+            let before = &counts[layer];
+            let mut of_layer = Vec::with_capacity(fanouts.len());
+            for (at, (relation, &fanout)) in self.graph.relations().iter().zip(fanouts).enumerate() {
+                let rows = &nodes[relation.dst][..before[relation.dst]];
+                let key = self.key(number, layer, at);
+                let (row_ptr, edges) = self.edges(&relation.forward, rows, fanout, key)?;
+                let sources = relation.forward.col_idx();
+                let cols = edges
+                    .iter()
+                    .map(|&edge| scratch.place(relation.src, sources[edge as usize], &mut nodes[relation.src]).0)
+                    .collect();
+                of_layer.push(Block { row_ptr, cols, edges });
+            }
+            blocks.push(of_layer);
+            counts.push(nodes.iter().map(Vec::len).collect());
+        }
+        Ok(MiniBatch { number, nodes, counts, blocks })
+    }
+
+    /// What the draws of a relation in a layer of a batch start from.
+    fn key(&self, number: u64, layer: usize, relation: usize) -> u64 {
+        let seed = draw::hash(self.config.seed, 0);
+        match self.config.dependency {
+            // One variate per source, whatever the layer and the relation.
+            Some(batches) => draw::hash(seed, number / u64::from(batches)),
+            None => [number, layer as u64, relation as u64].into_iter().fold(seed, draw::hash),
+        }
+    }
+
+    /// Where the sampled entries of each of `rows` begin, and these.
+    fn edges(&self, adjacency: &Adjacency, rows: &[u32], fanout: Fanout, key: u64) -> Result<(Vec<u32>, Vec<u64>)> {
+        let mut row_ptr = Vec::with_capacity(rows.len() + 1);
+        let mut sum = 0u64;
+        row_ptr.push(0);
+        for &row in rows {
+            sum += draw::count(fanout, adjacency.degree(row as usize), self.config.replace) as u64;
+            row_ptr.push(sum as u32);
+        }
+        if sum > u64::from(u32::MAX) {
+            return Err(Error::Data {
+                what: "sampled edges of one relation and layer".into(),
+                expected: format!("at most {}", u32::MAX),
+                found: sum.to_string(),
+                help: "lower the fanouts or the number of seeds".into(),
+            });
+        }
+        let mut edges = vec![0; sum as usize];
+        let mut left = &mut edges[..];
+        let mut tasks = Vec::with_capacity(rows.len().div_ceil(TASK_ROWS));
+        for (task, rows) in rows.chunks(TASK_ROWS).enumerate() {
+            let first = task * TASK_ROWS;
+            let len = row_ptr[first + rows.len()] - row_ptr[first];
+            let (of_task, rest) = std::mem::take(&mut left).split_at_mut(len as usize);
+            left = rest;
+            tasks.push((rows, of_task));
+        }
+        tasks.into_par_iter().for_each_init(Room::default, |room, (rows, mut left)| {
+            for &row in rows {
+                let entries = adjacency.entries(row as usize);
+                let count = draw::count(fanout, entries.len(), self.config.replace);
+                let (of_row, rest) = std::mem::take(&mut left).split_at_mut(count);
+                left = rest;
+                if count > 0 {
+                    let places = self.draw(&adjacency.col_idx()[entries.clone()], count, fanout, (key, row), room);
+                    let first = entries.start as u64;
+                    of_row.iter_mut().zip(places).for_each(|(edge, &place)| *edge = first + u64::from(place));
+                }
+            }
+        });
+        Ok((row_ptr, edges))
+    }
+
+    /// Which `count` of the entries of a row are taken; there is at least one.
+    fn draw<'r>(
+        &self,
+        sources: &[u32],
+        count: usize,
+        fanout: Fanout,
+        (key, row): (u64, u32),
+        room: &'r mut Room,
+    ) -> &'r [u32] {
+        room.places.resize(count, 0);
+        let of_row = draw::hash(key, row.into());
+        if self.config.dependency.is_some() {
+            draw::smallest(&mut room.places, sources, key, &mut room.keyed);
+        } else if self.config.replace && fanout != Fanout::All {
+            draw::repeated(&mut room.places, sources.len(), of_row);
+        } else {
+            draw::distinct(&mut room.places, sources.len(), of_row);
+        }
+        &room.places
+    }
+}
+
+/// Places of one row while they are drawn.
+#[derive(Default)]
+struct Room {
+    places: Vec<u32>,
+    keyed: Vec<(u64, u32)>,
+}

@@ -1,0 +1,214 @@
+//! Laws of sampling on random graphs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::draw::{distinct, repeated};
+use super::*;
+use crate::graph::{Adjacency, HeteroGraph, RelationSpec};
+
+/// Users, items and tags, and four relations between them, some without an edge.
+fn graph(edges: &[(u8, u32, u32)]) -> Arc<HeteroGraph> {
+    let counts = [30usize, 20, 5];
+    let ends = [(1usize, 0usize), (0, 1), (0, 0), (2, 1)];
+    let spec = |at: usize| {
+        let (src, dst) = ends[at];
+        let of_relation = edges.iter().filter(|edge| edge.0 as usize == at);
+        let pairs: Vec<(u32, u32)> = of_relation
+            .map(|&(_, row, col)| (row % counts[dst] as u32, col % counts[src] as u32))
+            .filter(|(row, col)| src != dst || row != col)
+            .collect();
+        let adjacency = Adjacency::from_edges(counts[dst], counts[src], &pairs);
+        RelationSpec { name: format!("r{at}"), src, dst, stream: "all".into(), primary: true, adjacency }
+    };
+    let types = ["user", "item", "tag"].iter().zip(counts).map(|(name, count)| (name.to_string(), count)).collect();
+    Arc::new(HeteroGraph::new(types, (0..4).map(spec).collect()).unwrap())
+}
+
+fn random_edges() -> impl Strategy<Value = Vec<(u8, u32, u32)>> {
+    prop::collection::vec((0u8..3, any::<u32>(), any::<u32>()), 0..400)
+}
+
+fn seeds() -> impl Strategy<Value = Vec<Vec<u32>>> {
+    let of_type =
+        |count: u32| prop::collection::btree_set(0..count, 0..6).prop_map(|set| set.into_iter().rev().collect());
+    (of_type(30), of_type(20), of_type(5)).prop_map(|(a, b, c)| vec![a, b, c])
+}
+
+fn fanout() -> impl Strategy<Value = Fanout> {
+    prop_oneof![Just(Fanout::All), (1u32..7).prop_map(Fanout::Most)]
+}
+
+fn config() -> impl Strategy<Value = SamplerConfig> {
+    let fanouts = prop::collection::vec(prop::collection::vec(fanout(), 4), 1..4);
+    (fanouts, any::<bool>(), prop::option::of(1u32..5), any::<u64>()).prop_map(
+        |(fanouts, replace, dependency, seed)| SamplerConfig {
+            fanouts,
+            replace: replace && dependency.is_none(),
+            dependency,
+            seed,
+        },
+    )
+}
+
+fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_batch_is_seeds_and_some_in_neighbours(
+        edges in random_edges(), seeds in seeds(), config in config(), number: u64,
+    ) {
+        let graph = graph(&edges);
+        let sampler = NeighbourSampler::new(graph.clone(), config.clone()).unwrap();
+        let batch = sampler.sample(&mut sampler.scratch(), number, &seeds).unwrap();
+        for (t, nodes) in batch.nodes.iter().enumerate() {
+            prop_assert_eq!(&nodes[..seeds[t].len()], &seeds[t][..]);
+            prop_assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), nodes.len(), "distinct");
+            prop_assert_eq!(batch.counts.last().unwrap()[t], nodes.len());
+        }
+        prop_assert_eq!(batch.blocks.len(), config.fanouts.len());
+        for (layer, blocks) in batch.blocks.iter().enumerate() {
+            let mut reached: Vec<BTreeSet<u32>> =
+                (0..3).map(|t| batch.nodes[t][..batch.counts[layer][t]].iter().copied().collect()).collect();
+            for (block, (relation, &fanout)) in
+                blocks.iter().zip(graph.relations().iter().zip(&config.fanouts[layer]))
+            {
+                let rows = batch.counts[layer][relation.dst];
+                prop_assert_eq!(block.row_ptr.len(), rows + 1);
+                for row in 0..rows {
+                    let node = batch.nodes[relation.dst][row] as usize;
+                    let (span, degree) = (block.row(row), relation.forward.degree(node));
+                    let wanted = match fanout {
+                        Fanout::All => degree,
+                        Fanout::Most(most) if config.replace && degree > 0 => most as usize,
+                        Fanout::Most(most) => degree.min(most as usize),
+                    };
+                    prop_assert_eq!(span.len(), wanted);
+                    let edges = &block.edges[span.clone()];
+                    let ascend = |w: &[u64]| w[0] < w[1] || (config.replace && w[0] == w[1]);
+                    prop_assert!(edges.windows(2).all(ascend), "{:?}", edges);
+                    for (&edge, &col) in edges.iter().zip(&block.cols[span]) {
+                        prop_assert!(relation.forward.entries(node).contains(&(edge as usize)));
+                        let source = relation.forward.col_idx()[edge as usize];
+                        prop_assert_eq!(batch.nodes[relation.src][col as usize], source);
+                        reached[relation.src].insert(source);
+                    }
+                }
+            }
+            for (t, reached) in reached.iter().enumerate() {
+                prop_assert_eq!(reached.len(), batch.counts[layer + 1][t], "nothing is there without an edge");
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_depends_on_seed_number_and_nodes_alone(
+        edges in random_edges(), first in seeds(), second in seeds(), config in config(), number in 0u64..1000,
+    ) {
+        let sampler = NeighbourSampler::new(graph(&edges), config).unwrap();
+        let fresh = sampler.sample(&mut sampler.scratch(), number, &first).unwrap();
+        let mut used = sampler.scratch();
+        sampler.sample(&mut used, number + 1, &second).unwrap();
+        let again = on_threads(3, || sampler.sample(&mut used, number, &first).unwrap());
+        prop_assert_eq!(fresh, again);
+    }
+}
+
+/// Counts of every set of `count` of `degree` places over draws by different keys.
+fn sets(count: usize, degree: usize, draws: u64, draw: fn(&mut [u32], usize, u64)) -> BTreeMap<Vec<u32>, u64> {
+    let mut sets = BTreeMap::new();
+    let mut taken = vec![0; count];
+    for key in 0..draws {
+        draw(&mut taken, degree, super::draw::hash(99, key));
+        *sets.entry(taken.clone()).or_default() += 1;
+    }
+    sets
+}
+
+/// χ² of counts that should be alike, in standard deviations above its mean.
+fn excess(counts: impl Iterator<Item = u64> + Clone) -> f64 {
+    let (cells, sum) = (counts.clone().count() as f64, counts.clone().sum::<u64>() as f64);
+    let expected = sum / cells;
+    let chi = counts.map(|count| (count as f64 - expected).powi(2) / expected).sum::<f64>();
+    (chi - (cells - 1.0)) / (2.0 * (cells - 1.0)).sqrt()
+}
+
+#[test]
+fn every_set_of_places_is_drawn_as_often() {
+    for (count, degree, number) in [(3, 7, 35), (2, 9, 36), (8, 9, 9), (1, 5, 5)] {
+        let sets = sets(count, degree, 100_000, distinct);
+        assert_eq!(sets.len(), number, "{count} of {degree}");
+        let excess = excess(sets.values().copied());
+        assert!(excess < 5.0, "{count} of {degree}: {excess}");
+    }
+    // With replacement single places are alike.
+    let mut places = [0u64; 6];
+    for (set, times) in sets(4, 6, 50_000, repeated) {
+        set.iter().for_each(|&place| places[place as usize] += times);
+    }
+    assert!(excess(places.iter().copied()) < 5.0, "{places:?}");
+}
+
+#[test]
+fn many_of_many_places_are_distinct_and_in_order() {
+    for (count, degree) in [(200, 1000), (999, 1000), (1000, 1000), (65, 66), (64, 100_000)] {
+        let mut taken = vec![0; count];
+        distinct(&mut taken, degree, 5);
+        assert!(taken.windows(2).all(|w| w[0] < w[1]) && taken[count - 1] < degree as u32, "{count} of {degree}");
+    }
+}
+
+/// A graph in which every one of 200 nodes has 50 in-neighbours.
+fn regular() -> Arc<HeteroGraph> {
+    let pairs: Vec<(u32, u32)> = (0..200).flat_map(|row| (1..=50).map(move |k| (row, (row + k * 3) % 200))).collect();
+    let adjacency = Adjacency::from_edges(200, 200, &pairs);
+    let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "all".into(), primary: true, adjacency };
+    Arc::new(HeteroGraph::new(vec![("node".into(), 200)], vec![spec]).unwrap())
+}
+
+#[test]
+fn batches_that_depend_on_each_other_share_nodes() {
+    let sampled = |dependency: Option<u32>, number: u64| {
+        let graph = regular();
+        let fanouts = SamplerConfig::new(&[Fanout::Most(5)], graph.relations().len());
+        let sampler = NeighbourSampler::new(graph, SamplerConfig { dependency, ..fanouts }).unwrap();
+        let seeds = vec![(0..20).collect::<Vec<u32>>()];
+        sampler.sample(&mut sampler.scratch(), number, &seeds).unwrap()
+    };
+    // Variates of sources are the same for all seeds: neighbourhoods that overlap choose alike.
+    assert!(sampled(Some(1), 0).num_nodes() * 3 < sampled(None, 0).num_nodes() * 2);
+    // Eight batches in a row draw alike, the ninth does not.
+    let nodes = |number| sampled(Some(8), number).nodes;
+    assert_eq!((nodes(0), nodes(9)), (nodes(7), nodes(15)));
+    assert_ne!(nodes(7), nodes(8));
+    assert_ne!(sampled(None, 0).nodes, sampled(None, 1).nodes);
+}
+
+#[test]
+fn what_cannot_be_sampled_is_refused_by_name() {
+    let graph = regular();
+    let relations = graph.relations().len();
+    let config = |fanouts: &[Fanout]| SamplerConfig::new(fanouts, relations);
+    let refused = |config: SamplerConfig, part: &str| {
+        let error = NeighbourSampler::new(graph.clone(), config).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("help"), "{error}");
+    };
+    refused(config(&[]), "at least one layer");
+    refused(config(&[Fanout::Most(0)]), "at least 1");
+    refused(SamplerConfig::new(&[Fanout::All], relations + 1), "one per relation");
+    refused(SamplerConfig { dependency: Some(0), ..config(&[Fanout::All]) }, "dependency = 0");
+    refused(SamplerConfig { dependency: Some(2), replace: true, ..config(&[Fanout::All]) }, "replace = true");
+    let sampler = NeighbourSampler::new(graph.clone(), config(&[Fanout::All])).unwrap();
+    for (seeds, part) in
+        [(vec![], "node types"), (vec![vec![200]], "nodes below 200"), (vec![vec![3, 4, 3]], "3 twice")]
+    {
+        let error = sampler.sample(&mut sampler.scratch(), 0, &seeds).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
