@@ -9,6 +9,7 @@
 //! | [`graph`] | typed graphs on the host and their files |
 //! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
 //! | [`features`] | neighbourhood features for models that see no graph |
+//! | [`loader`] | feature rows of mini-batches in one buffer |
 //! | [`sampler`] | mini-batches by neighbour sampling |
 //! | [`metrics`] | ranking metrics, thresholds, reports |
 //! | [`config`] | typed TOML |
@@ -29,6 +30,7 @@ pub mod data;
 pub mod error;
 pub mod features;
 pub mod graph;
+pub mod loader;
 pub mod metrics;
 pub mod models;
 pub mod nn;

@@ -1,6 +1,9 @@
 //! What is sampled.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
+use crate::graph::Relation;
 
 /// How many in-neighbours of a node are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +15,7 @@ pub enum Fanout {
 }
 
 /// Settings of a [`NeighbourSampler`](super::NeighbourSampler).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplerConfig {
     /// `[layer][relation]`, the layer next to the seeds first.
     pub fanouts: Vec<Vec<Fanout>>,
@@ -26,6 +29,10 @@ pub struct SamplerConfig {
     /// # Source
     /// Balin and Çatalyürek, Layer-neighbor sampling (NeurIPS 2023).
     pub dependency: Option<u32>,
+    /// `[relation]`: a weight for every entry, in the order of the relation's adjacency; no list is a weight of 1 for all. An
+    /// entry of weight 0 is never taken, others in proportion to their weight: without replacement one after the other among
+    /// those that are left. Default none.
+    pub weights: Vec<Option<Arc<[f32]>>>,
     /// Seed of every draw. Default 0.
     pub seed: u64,
 }
@@ -34,14 +41,20 @@ impl SamplerConfig {
     /// The same fanouts for all of `relations` relations; the layer next to the seeds first.
     pub fn new(fanouts: &[Fanout], relations: usize) -> Self {
         let fanouts = fanouts.iter().map(|&fanout| vec![fanout; relations]).collect();
-        SamplerConfig { fanouts, replace: false, dependency: None, seed: 0 }
+        SamplerConfig { fanouts, ..SamplerConfig::default() }
     }
 
-    /// Checks the settings for a graph of `relations` relations.
+    /// Weights of the entries of a relation.
+    pub(super) fn weights_of(&self, relation: usize) -> Option<&[f32]> {
+        self.weights.get(relation)?.as_deref()
+    }
+
+    /// Checks the settings for a graph of these relations.
     ///
     /// # Errors
-    /// [`Error::Config`] that names the key.
-    pub(super) fn check(&self, relations: usize) -> Result<()> {
+    /// [`Error::Config`] that names the key, [`Error::Data`] for weights that do not fit a relation.
+    pub(super) fn check(&self, graph: &[Relation]) -> Result<()> {
+        let relations = graph.len();
         let refuse = |key: &str, expected: String, found: String, help: &str| Error::Config {
             origin: "sampler".into(),
             key: key.into(),
@@ -59,6 +72,13 @@ impl SamplerConfig {
         if self.fanouts.iter().flatten().any(|&fanout| fanout == Fanout::Most(0)) {
             return Err(refuse("fanouts", "at least 1".into(), "0".into(), "leave the layer out instead"));
         }
+        if !self.weights.is_empty() && self.weights.len() != relations {
+            let expected = format!("{relations} lists, one per relation, or none at all");
+            return Err(refuse("weights", expected, self.weights.len().to_string(), "a relation may have no list"));
+        }
+        for (weights, relation) in self.weights.iter().zip(graph) {
+            check_weights(weights.as_deref(), relation)?;
+        }
         if self.dependency == Some(0) {
             return Err(refuse("dependency", "at least 1".into(), "0".into(), "1 draws anew for every batch"));
         }
@@ -67,5 +87,25 @@ impl SamplerConfig {
             return Err(refuse("replace", "false with dependency".into(), "true".into(), help));
         }
         Ok(())
+    }
+}
+
+fn check_weights(weights: Option<&[f32]>, relation: &Relation) -> Result<()> {
+    let Some(weights) = weights else { return Ok(()) };
+    let refuse = |what: String, expected: String, found: String| {
+        let help = "give a finite weight of at least 0 for every entry".into();
+        Err(Error::Data { what, expected, found, help })
+    };
+    let edges = relation.forward.num_edges();
+    if weights.len() != edges {
+        let what = format!("weights of relation {}", relation.name);
+        return refuse(what, format!("{edges} values"), weights.len().to_string());
+    }
+    match weights.iter().position(|w| !(w.is_finite() && *w >= 0.0)) {
+        None => Ok(()),
+        Some(entry) => {
+            let what = format!("weight of entry {entry} of relation {}", relation.name);
+            refuse(what, "a finite number of at least 0".into(), weights[entry].to_string())
+        }
     }
 }

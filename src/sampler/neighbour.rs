@@ -83,7 +83,7 @@ impl NeighbourSampler {
     /// # Errors
     /// [`Error::Config`] that names the key.
     pub fn new(graph: Arc<HeteroGraph>, config: SamplerConfig) -> Result<Self> {
-        config.check(graph.relations().len())?;
+        config.check(graph.relations())?;
         Ok(NeighbourSampler { graph, config })
     }
 
@@ -139,8 +139,9 @@ impl NeighbourSampler {
             let mut of_layer = Vec::with_capacity(fanouts.len());
             for (at, (relation, &fanout)) in self.graph.relations().iter().zip(fanouts).enumerate() {
                 let rows = &nodes[relation.dst][..before[relation.dst]];
-                let key = self.key(number, layer, at);
-                let (row_ptr, edges) = self.edges(&relation.forward, rows, fanout, key)?;
+                let key = self.key(number, layer, at, relation.src);
+                let wanted = Wanted { entries: &relation.forward, weights: self.config.weights_of(at), fanout, key };
+                let (row_ptr, edges) = self.edges(&wanted, rows)?;
                 let sources = relation.forward.col_idx();
                 let cols = edges
                     .iter()
@@ -155,22 +156,33 @@ impl NeighbourSampler {
     }
 
     /// What the draws of a relation in a layer of a batch start from.
-    fn key(&self, number: u64, layer: usize, relation: usize) -> u64 {
+    fn key(&self, number: u64, layer: usize, relation: usize, source: usize) -> u64 {
         let seed = draw::hash(self.config.seed, 0);
         match self.config.dependency {
-            // One variate per source, whatever the layer and the relation.
-            Some(batches) => draw::hash(seed, number / u64::from(batches)),
+            // One variate per node of the source type, whatever the layer and the relation.
+            Some(batches) => [number / u64::from(batches), source as u64].into_iter().fold(seed, draw::hash),
             None => [number, layer as u64, relation as u64].into_iter().fold(seed, draw::hash),
         }
     }
 
+    /// How many entries of a row are taken.
+    fn count(&self, wanted: &Wanted, row: u32) -> usize {
+        let entries = wanted.entries.entries(row as usize);
+        let available = match wanted.weights {
+            None => entries.len(),
+            Some(weights) => weights[entries].iter().filter(|&&weight| weight > 0.0).count(),
+        };
+        draw::count(wanted.fanout, available, self.config.replace)
+    }
+
     /// Where the sampled entries of each of `rows` begin, and these.
-    fn edges(&self, adjacency: &Adjacency, rows: &[u32], fanout: Fanout, key: u64) -> Result<(Vec<u32>, Vec<u64>)> {
+    fn edges(&self, wanted: &Wanted, rows: &[u32]) -> Result<(Vec<u32>, Vec<u64>)> {
+        let counts: Vec<usize> = rows.par_iter().with_min_len(TASK_ROWS).map(|&row| self.count(wanted, row)).collect();
         let mut row_ptr = Vec::with_capacity(rows.len() + 1);
         let mut sum = 0u64;
         row_ptr.push(0);
-        for &row in rows {
-            sum += draw::count(fanout, adjacency.degree(row as usize), self.config.replace) as u64;
+        for count in counts {
+            sum += count as u64;
             row_ptr.push(sum as u32);
         }
         if sum > u64::from(u32::MAX) {
@@ -185,48 +197,65 @@ impl NeighbourSampler {
         let mut left = &mut edges[..];
         let mut tasks = Vec::with_capacity(rows.len().div_ceil(TASK_ROWS));
         for (task, rows) in rows.chunks(TASK_ROWS).enumerate() {
-            let first = task * TASK_ROWS;
-            let len = row_ptr[first + rows.len()] - row_ptr[first];
-            let (of_task, rest) = std::mem::take(&mut left).split_at_mut(len as usize);
+            let starts = &row_ptr[task * TASK_ROWS..][..rows.len() + 1];
+            let (of_task, rest) = std::mem::take(&mut left).split_at_mut((starts[rows.len()] - starts[0]) as usize);
             left = rest;
-            tasks.push((rows, of_task));
+            tasks.push((rows, starts, of_task));
         }
-        tasks.into_par_iter().for_each_init(Room::default, |room, (rows, mut left)| {
-            for &row in rows {
-                let entries = adjacency.entries(row as usize);
-                let count = draw::count(fanout, entries.len(), self.config.replace);
-                let (of_row, rest) = std::mem::take(&mut left).split_at_mut(count);
-                left = rest;
-                if count > 0 {
-                    let places = self.draw(&adjacency.col_idx()[entries.clone()], count, fanout, (key, row), room);
-                    let first = entries.start as u64;
-                    of_row.iter_mut().zip(places).for_each(|(edge, &place)| *edge = first + u64::from(place));
+        tasks.into_par_iter().for_each_init(Room::default, |room, (rows, starts, edges)| {
+            for (&row, ends) in rows.iter().zip(starts.windows(2)) {
+                let of_row = &mut edges[(ends[0] - starts[0]) as usize..(ends[1] - starts[0]) as usize];
+                if !of_row.is_empty() {
+                    room.places.resize(of_row.len(), 0);
+                    self.draw(wanted, row, room);
+                    let first = wanted.entries.entries(row as usize).start as u64;
+                    of_row.iter_mut().zip(&room.places).for_each(|(edge, &place)| *edge = first + u64::from(place));
                 }
             }
         });
         Ok((row_ptr, edges))
     }
 
-    /// Which `count` of the entries of a row are taken; there is at least one.
-    fn draw<'r>(
-        &self,
-        sources: &[u32],
-        count: usize,
-        fanout: Fanout,
-        (key, row): (u64, u32),
-        room: &'r mut Room,
-    ) -> &'r [u32] {
-        room.places.resize(count, 0);
-        let of_row = draw::hash(key, row.into());
-        if self.config.dependency.is_some() {
-            draw::smallest(&mut room.places, sources, key, &mut room.keyed);
-        } else if self.config.replace && fanout != Fanout::All {
-            draw::repeated(&mut room.places, sources.len(), of_row);
-        } else {
-            draw::distinct(&mut room.places, sources.len(), of_row);
+    /// Fills `room` with places among the entries of a row; there is at least one to take.
+    fn draw(&self, wanted: &Wanted, row: u32, room: &mut Room) {
+        let entries = wanted.entries.entries(row as usize);
+        let Room { places, keyed, sums } = room;
+        let of_row = draw::hash(wanted.key, row.into());
+        let by_chance = self.config.replace && wanted.fanout != Fanout::All;
+        let weights = wanted.weights.map(|weights| &weights[entries.clone()]);
+        match (self.config.dependency, weights) {
+            (None, None) if by_chance => draw::repeated(places, entries.len(), of_row),
+            (None, None) => draw::distinct(places, entries.len(), of_row),
+            (None, Some(weights)) if by_chance => draw::repeated_by_weight(places, weights, of_row, sums),
+            (None, Some(weights)) => {
+                let positive = weights.iter().zip(0..).filter(|(weight, _)| **weight > 0.0);
+                let keys =
+                    positive.map(|(&weight, at)| (draw::weighted_key(draw::hash(of_row, u64::from(at)), weight), at));
+                draw::smallest(places, keys, keyed);
+            }
+            (Some(_), weights) => {
+                let sources = wanted.entries.col_idx()[entries].iter().zip(0..);
+                let of_source = |source: u32| draw::hash(wanted.key, source.into());
+                match weights {
+                    None => draw::smallest(places, sources.map(|(&source, at)| (of_source(source), at)), keyed),
+                    Some(weights) => {
+                        let positive = sources.zip(weights).filter(|(_, weight)| **weight > 0.0);
+                        let keys = positive
+                            .map(|((&source, at), &weight)| (draw::weighted_key(of_source(source), weight), at));
+                        draw::smallest(places, keys, keyed);
+                    }
+                }
+            }
         }
-        &room.places
     }
+}
+
+/// What is drawn from.
+struct Wanted<'a> {
+    entries: &'a Adjacency,
+    weights: Option<&'a [f32]>,
+    fanout: Fanout,
+    key: u64,
 }
 
 /// Places of one row while they are drawn.
@@ -234,4 +263,5 @@ impl NeighbourSampler {
 struct Room {
     places: Vec<u32>,
     keyed: Vec<(u64, u32)>,
+    sums: Vec<f64>,
 }

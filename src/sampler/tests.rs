@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::draw::{distinct, repeated};
+use super::draw::{distinct, exponential, hash, repeated, repeated_by_weight, smallest, weighted_key};
 use super::*;
 use crate::graph::{Adjacency, HeteroGraph, RelationSpec};
 
@@ -49,6 +49,7 @@ fn config() -> impl Strategy<Value = SamplerConfig> {
             replace: replace && dependency.is_none(),
             dependency,
             seed,
+            ..SamplerConfig::default()
         },
     )
 }
@@ -125,7 +126,7 @@ fn sets(count: usize, degree: usize, draws: u64, draw: fn(&mut [u32], usize, u64
     let mut sets = BTreeMap::new();
     let mut taken = vec![0; count];
     for key in 0..draws {
-        draw(&mut taken, degree, super::draw::hash(99, key));
+        draw(&mut taken, degree, hash(99, key));
         *sets.entry(taken.clone()).or_default() += 1;
     }
     sets
@@ -204,11 +205,91 @@ fn what_cannot_be_sampled_is_refused_by_name() {
     refused(SamplerConfig::new(&[Fanout::All], relations + 1), "one per relation");
     refused(SamplerConfig { dependency: Some(0), ..config(&[Fanout::All]) }, "dependency = 0");
     refused(SamplerConfig { dependency: Some(2), replace: true, ..config(&[Fanout::All]) }, "replace = true");
+    let edges = graph.relations()[0].forward.num_edges();
+    let weighted = |weights: Vec<f32>| {
+        let mut all = vec![None; relations];
+        all[0] = Some(weights.into());
+        SamplerConfig { weights: all, ..config(&[Fanout::All]) }
+    };
+    refused(weighted(vec![1.0; edges - 1]), "weights of relation r");
+    refused(weighted((0..edges).map(|edge| if edge == 4 { -1.0 } else { 1.0 }).collect()), "weight of entry 4");
+    refused(weighted(vec![f32::NAN; edges]), "weight of entry 0");
+    let none = SamplerConfig { weights: vec![None; relations + 1], ..config(&[Fanout::All]) };
+    refused(none, "one per relation");
     let sampler = NeighbourSampler::new(graph.clone(), config(&[Fanout::All])).unwrap();
     for (seeds, part) in
         [(vec![], "node types"), (vec![vec![200]], "nodes below 200"), (vec![vec![3, 4, 3]], "3 twice")]
     {
         let error = sampler.sample(&mut sampler.scratch(), 0, &seeds).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn exponentials_are_logarithms() {
+    for k in 0..100_000u64 {
+        let bits = hash(3, k) >> (k % 60);
+        let u = ((bits >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
+        let (got, want) = (exponential(bits), -u.ln());
+        // Close to 1 the logarithm of a rounded number says little.
+        assert!((got - want).abs() <= 1e-15 * want.max(1.0), "{u}: {got} instead of {want}");
+    }
+    assert!(exponential(0) > 36.0 && exponential(u64::MAX) > 0.0);
+}
+
+#[test]
+fn weights_decide_how_often_a_place_is_drawn() {
+    let weights = [4.0f32, 0.0, 1.0, 2.0, 1.0];
+    let total: f64 = 8.0;
+    let draws = 200_000u64;
+    // Without replacement two of four, one after the other.
+    let mut pairs: BTreeMap<Vec<u32>, f64> = BTreeMap::new();
+    let (mut taken, mut keyed) = (vec![0; 2], Vec::new());
+    for draw in 0..draws {
+        let positive = weights.iter().zip(0..).filter(|(w, _)| **w > 0.0);
+        let key = |at: u32| hash(hash(7, draw), at.into());
+        smallest(&mut taken, positive.map(|(&w, at)| (weighted_key(key(at), w), at)), &mut keyed);
+        *pairs.entry(taken.clone()).or_default() += 1.0;
+    }
+    assert_eq!(pairs.len(), 6);
+    for (pair, times) in &pairs {
+        let [a, b] = [pair[0], pair[1]].map(|at| f64::from(weights[at as usize]));
+        let expected = a / total * b / (total - a) + b / total * a / (total - b);
+        let deviation = (expected * (1.0 - expected) / draws as f64).sqrt();
+        assert!((times / draws as f64 - expected).abs() < 5.0 * deviation, "{pair:?}: {times} of {draws}, {expected}");
+    }
+    // With replacement in proportion.
+    let (mut places, mut sums) = ([0.0; 5], Vec::new());
+    let mut taken = vec![0; 4];
+    for draw in 0..draws / 4 {
+        repeated_by_weight(&mut taken, &weights, hash(8, draw), &mut sums);
+        taken.iter().for_each(|&place| places[place as usize] += 1.0 / draws as f64);
+    }
+    for (&weight, share) in weights.iter().zip(places) {
+        assert!((share - f64::from(weight) / total).abs() < 0.006, "{places:?}");
+    }
+}
+
+#[test]
+fn entries_without_weight_are_never_taken() {
+    let graph = regular();
+    let relations = graph.relations().len();
+    for (replace, dependency) in [(false, None), (true, None), (false, Some(3))] {
+        // One entry in three counts; of the other relation none does.
+        let weights = (0..relations).map(|at| {
+            let edges = graph.relations()[at].forward.num_edges();
+            Some((0..edges).map(|edge| if at == 0 && edge % 3 == 0 { 1.0 + edge as f32 } else { 0.0 }).collect())
+        });
+        let config = SamplerConfig::new(&[Fanout::Most(8), Fanout::All], relations);
+        let config = SamplerConfig { weights: weights.collect(), replace, dependency, ..config };
+        let sampler = NeighbourSampler::new(graph.clone(), config).unwrap();
+        let batch = sampler.sample(&mut sampler.scratch(), 0, &[vec![5, 9]]).unwrap();
+        let layers = &batch.blocks;
+        assert_eq!(layers[0][0].row(0).len(), 8);
+        assert!(layers.iter().all(|layer| layer[0].edges.iter().all(|edge| edge % 3 == 0)));
+        assert!(layers.iter().all(|layer| layer[1..].iter().all(|block| block.cols.is_empty())));
+        let node = batch.nodes[0][0] as usize;
+        let positive = graph.relations()[0].forward.entries(node).filter(|edge| edge % 3 == 0).count();
+        assert_eq!(layers[1][0].row(0).len(), positive, "all of them");
     }
 }

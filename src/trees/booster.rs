@@ -1,19 +1,17 @@
 //! Gradient boosting.
 
-use graphsieve_kernels::{BoostEngine, BoostTargets, TreeBackend};
+use graphsieve_kernels::{BoostEngine, TreeBackend};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::counter;
 use super::dataset::Dataset;
 use super::device;
 use super::early_stop::{Validation, Watch};
-use super::fixed_point::{Gradients, non_finite};
-use super::grow::{Grown, grow, grow_on};
 use super::grow_rule::GrowRule;
 use super::matrix::{Matrix, check_columns};
 use super::objective::{ClassWeight, Objective, check_weights};
 use super::refuse;
+use super::rounds::Rounds;
 use super::tree::Tree;
 use crate::error::Result;
 
@@ -73,7 +71,7 @@ impl Bagging {
         Bagging { negative: share, positive: share, every: 1 }
     }
 
-    fn all(&self) -> bool {
+    pub(super) fn all(&self) -> bool {
         self.negative >= 1.0 && self.positive >= 1.0
     }
 }
@@ -138,7 +136,8 @@ impl Booster {
         Self::fit_with(data, fit, params, None)
     }
 
-    /// Fits a booster on a device: the same, bit for bit, as [`Booster::fit`].
+    /// Fits a booster on a device: the same, bit for bit, as [`Booster::fit`], where the device computes in double precision
+    /// as IEEE 754 asks.
     ///
     /// Bins, gradients and margins stay on the device from tree to tree where every round sees all rows and the objective
     /// is logistic or squared; otherwise a round's gradients come from the CPU. Small data is faster there throughout.
@@ -164,17 +163,10 @@ impl Booster {
         data: &Dataset,
         fit: Fit,
         params: &BoosterParams,
-        mut engine: Option<&mut dyn BoostEngine>,
+        engine: Option<&mut dyn BoostEngine>,
     ) -> Result<Self> {
-        let class = match params.objective {
-            Objective::Binary { weight } => weight.resolve(fit.labels, fit.weights),
-            _ => (1.0, 1.0),
-        };
-        let weight = |row: usize| {
-            let of_class = if fit.labels[row] > 0.5 { class.1 } else { class.0 };
-            fit.weights.map_or(of_class, |w| w[row] as f64 * of_class)
-        };
-        let start = params.objective.start(fit.labels, weight);
+        let mut rounds = Rounds::new(data, fit, params, engine)?;
+        let start = rounds.start();
         let mut booster = Booster {
             objective: params.objective,
             start,
@@ -183,74 +175,19 @@ impl Booster {
             feature_infos: super::lightgbm_write::feature_infos(data),
             history: Vec::new(),
         };
-        let all_present = fit.weights.is_none_or(|w| w.iter().all(|&w| w > 0.0));
-        let loss = params.objective.boost_loss().filter(|_| params.bagging.all() && all_present);
-        let boosted = match (&mut engine, loss) {
-            (Some(engine), Some(loss)) => {
-                let (labels, weights) = (fit.labels, fit.weights);
-                engine.boost(&BoostTargets { loss, labels, weights, class_weights: class, start });
-                true
-            }
-            _ => false,
-        };
-        let mut margins = if boosted { Vec::new() } else { vec![start; data.rows()] };
-        // Kept from round to round: the system clears every page that it gives anew.
-        let (mut pairs, mut gradients) = (Vec::new(), Gradients::new(&[], 0)?);
-        let derivatives = |(row, &margin): (usize, &f64)| {
-            let (g, h) = params.objective.derivatives(margin, fit.labels[row] as f64);
-            let w = weight(row);
-            (g * w, h * w)
-        };
         let mut held_out = fit.validation.map(|v| Watch::new(v, start));
         for round in 0..params.rounds {
-            let (rule, seed, number) = (&params.grow, params.seed, round as u64);
-            let tree = match &mut engine {
-                Some(engine) if boosted => {
-                    let Some(begun) = engine.start_boosted() else {
-                        let margins = engine.margins();
-                        return Err(non_finite(
-                            &margins.iter().enumerate().map(derivatives).collect::<Vec<_>>(),
-                            round,
-                        ));
-                    };
-                    let (mut tree, spans, _) = grow_on(*engine, data, begun, rule, seed, number);
-                    tree.shrink(params.learning_rate);
-                    let leaves = spans.into_iter().zip(tree.leaves.iter().map(|leaf| leaf.value));
-                    engine.add_leaves(&leaves.collect::<Vec<_>>());
-                    device::check()?;
-                    tree
-                }
-                engine => {
-                    margins.par_iter().with_min_len(1 << 12).enumerate().map(derivatives).collect_into_vec(&mut pairs);
-                    gradients.refill(&pairs, round)?;
-                    let rows = bag(params, fit.labels, fit.weights, round);
-                    let seen_all = rows.len() == data.rows();
-                    let mut grown = match engine {
-                        None => grow(data, &gradients, rows, rule, seed, number),
-                        Some(engine) => {
-                            let sum = engine.start(&gradients.pairs, gradients.scale, &rows);
-                            let growth = grow_on(*engine, data, (gradients.scale, sum), rule, seed, number);
-                            device::check()?;
-                            Grown::new(growth, engine.rows())
-                        }
-                    };
-                    grown.tree.shrink(params.learning_rate);
-                    add(&mut margins, data, &grown, seen_all);
-                    grown.tree
-                }
-            };
+            let tree = rounds.next(round)?;
             if tree.nodes.is_empty() && params.bagging.all() && !params.grow.is_random() {
                 // Nothing can be split any more, and the next round would find the same.
                 break;
             }
-            booster.trees.push(tree);
             if let Some(watch) = &mut held_out {
-                let tree = booster.trees.last().expect("just pushed");
-                let value = watch.after(tree, params.objective, round)?;
-                booster.history.push(value);
-                if watch.stops(round) {
-                    break;
-                }
+                booster.history.push(watch.after(&tree, params.objective, round)?);
+            }
+            booster.trees.push(tree);
+            if held_out.as_ref().is_some_and(|watch| watch.stops(round)) {
+                break;
             }
         }
         if let Some(watch) = held_out {
@@ -322,34 +259,4 @@ fn check(data: &Dataset, fit: &Fit, params: &BoosterParams) -> Result<()> {
         return Err(refuse::setting("bagging.every", "at least 1", 0, "1 draws a bag for every tree"));
     }
     fit.validation.map_or(Ok(()), |validation| validation.check(data.features()))
-}
-
-/// Rows of this round's bag, ascending; rows of weight 0 are in none.
-fn bag(params: &BoosterParams, labels: &[f32], weights: Option<&[f32]>, round: usize) -> Vec<u32> {
-    let bagging = params.bagging;
-    if bagging.all() && weights.is_none() {
-        return (0..labels.len() as u32).collect();
-    }
-    let words = (round / bagging.every) as u64;
-    let share = |row: usize| {
-        if params.objective.is_binary() && labels[row] > 0.5 { bagging.positive } else { bagging.negative }
-    };
-    let drawn = |row: usize| bagging.all() || counter::uniform(params.seed, &[3, words, row as u64]) < share(row);
-    let rows = (0..labels.len()).filter(|&row| weights.is_none_or(|w| w[row] > 0.0));
-    rows.filter(|&row| drawn(row)).map(|row| row as u32).collect()
-}
-
-/// Adds a new tree to the training margins.
-fn add(margins: &mut [f64], data: &Dataset, grown: &Grown, seen_all: bool) {
-    if seen_all {
-        for (leaf, span) in grown.tree.leaves.iter().zip(&grown.spans) {
-            grown.rows[span.clone()].iter().for_each(|&row| margins[row as usize] += leaf.value);
-        }
-    } else {
-        margins
-            .par_iter_mut()
-            .with_min_len(1 << 12)
-            .enumerate()
-            .for_each(|(row, margin)| *margin += grown.tree.leaves[grown.leaf_of(data, row)].value);
-    }
 }

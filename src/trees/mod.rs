@@ -26,6 +26,7 @@ pub mod matrix;
 pub mod objective;
 pub mod partition;
 mod refuse;
+mod rounds;
 pub mod shap;
 pub mod split;
 pub mod tree;
