@@ -140,7 +140,7 @@ fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
         let [whole, again, parts] = ["whole", "again", "parts"].map(|runs| only_run(&sandbox, runs));
         let resume = ["--quiet", "train", "--device", "cpu", "--resume", &parts];
         let other = [&resume[..], &["--set", "data.row_normalise=false"]].concat();
-        sandbox.refuses(other, 2, &["data.row_normalise", "a resumed run keeps its data and its split"]);
+        sandbox.refuses(other, 2, &["data.row_normalise", "a resumed run keeps what it has begun with"]);
         sandbox.succeeds([&resume[..], &["--set", "train.epochs=20"]].concat());
         for file in ["metrics.jsonl", "probabilities.npy", "predictions.npy"] {
             let bytes = |run: &str| sandbox.read(&format!("{run}/{file}"));

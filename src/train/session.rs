@@ -86,16 +86,16 @@ pub fn open_or_create(
         None => Ok((RunDir::create(runs, name, config_toml, Meta::now(options.device.clone(), seed))?, None)),
         Some(path) => {
             let run = RunDir::open(path)?;
-            check_same_task(&run, config_toml)?;
+            check_same_settings(&run, config_toml, &["data", "split"])?;
             let (weights, _) = Weights::read(&last_file(&run))?;
             Ok((run, Some(weights)))
         }
     }
 }
 
-/// Refuses to go on with other labels, other nodes to learn from or another kind of input: what was learnt already would be
-/// tested on nodes that it has seen. Paths may change, data move.
-fn check_same_task(run: &RunDir, config_toml: &str) -> Result<()> {
+/// Refuses to go on with other settings in these sections, or of these names. Other labels, other nodes to learn from or another kind of input
+/// would test what was learnt already on nodes that it has seen. Paths may change, data move.
+pub(super) fn check_same_settings(run: &RunDir, config_toml: &str, sections: &[&str]) -> Result<()> {
     let file = run.config();
     let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
     let parse = |text: &str| -> Result<toml::Table> {
@@ -105,21 +105,27 @@ fn check_same_task(run: &RunDir, config_toml: &str) -> Result<()> {
         })
     };
     let (before, now) = (parse(&text)?, parse(config_toml)?);
-    let settings = |table: &toml::Table, section: &str| -> BTreeMap<String, toml::Value> {
-        let section = table.get(section).and_then(toml::Value::as_table).cloned().unwrap_or_default();
-        section.into_iter().filter(|(key, _)| key != "path" && key != "embeddings").collect()
+    let settings = |table: &toml::Table, name: &str| -> BTreeMap<String, toml::Value> {
+        match table.get(name) {
+            None => BTreeMap::new(),
+            Some(toml::Value::Table(section)) => {
+                let named = |(key, value): (&String, &toml::Value)| (format!("{name}.{key}"), value.clone());
+                section.iter().filter(|(key, _)| *key != "path" && *key != "embeddings").map(named).collect()
+            }
+            Some(value) => BTreeMap::from([(name.into(), value.clone())]),
+        }
     };
-    for section in ["data", "split"] {
+    for section in sections {
         let (before, now) = (settings(&before, section), settings(&now, section));
         for key in before.keys().chain(now.keys()) {
             let show = |value: Option<&toml::Value>| value.map_or("nothing".into(), toml::Value::to_string);
             let (before, now) = (before.get(key), now.get(key));
             if before != now {
                 return Err(Error::Usage {
-                    argument: format!("{section}.{key}"),
+                    argument: key.clone(),
                     expected: format!("{} as in {}", show(before), file.display()),
                     found: show(now),
-                    help: "a resumed run keeps its data and its split; start a new run for others".into(),
+                    help: "a resumed run keeps what it has begun with; start a new run for other settings".into(),
                 });
             }
         }

@@ -3,7 +3,8 @@
 //! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the other
 //! parts; all other nodes, validation and test among them, get the mean of these models.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use graphsieve_kernels::GraphBackend;
 use rand::SeedableRng;
@@ -12,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::super::progress::{Mode, Progress};
 use super::super::run_dir::RunDir;
-use super::super::session::RunOptions;
+use super::super::session::{RunOptions, last_file};
 use super::super::stage2;
 use crate::config::Stage2Config;
 use crate::data::split::Split;
@@ -48,16 +49,23 @@ pub(super) fn run<B: GraphBackend>(
         let mut config = config.clone();
         config.name = format!("fold-{k}");
         config.output.dir = run.path().join("folds");
-        let outcome = stage2::run_on::<B>(&config, dataset, &fold, &options, device)?;
+        let of_fold = match earlier(&config.output.dir, &config.name)? {
+            Some(of_fold) if OUTPUTS.iter().all(|file| of_fold.join(file).is_file()) => of_fold,
+            begun => {
+                let resume = begun.filter(|run| RunDir::open(run).is_ok_and(|run| last_file(&run).is_file()));
+                let options = RunOptions { resume, ..options.clone() };
+                let outcome = stage2::run_on::<B>(&config, dataset, &fold, &options, device);
+                outcome.map_err(|error| interrupted(error, run))?.run
+            }
+        };
         let nodes = dataset.graph.num_nodes();
+        let [scores, embeddings, _] = OUTPUTS.map(|file| of_fold.join(file));
         outputs.push(Stage2Output {
-            scores: read_scores(&outcome.run.join("anomaly_scores_stage2.npy"), nodes)?,
-            embeddings: read_embeddings(outcome.run.join("Z_stage2.npy"), Some(nodes))?,
+            scores: read_scores(&scores, nodes)?,
+            embeddings: read_embeddings(embeddings, Some(nodes))?,
         });
-        let auc = outcome.evaluation.test.overall.roc_auc.unwrap_or(f64::NAN);
-        progress
-            .update(k as u64 + 1, &format!("stage 2, fold {} of {}: ROC-AUC {auc:.4} held out", k + 1, parts.len()));
-        let relative = outcome.run.strip_prefix(run.path()).map(PathBuf::from);
+        progress.update(k as u64 + 1, &format!("stage 2, fold {} of {}", k + 1, parts.len()));
+        let relative = of_fold.strip_prefix(run.path()).map(PathBuf::from);
         runs.push(relative.unwrap_or_else(|_| unreachable!("folds lie in the run directory")));
     }
     let mut output = Stage2Output::mean(&outputs);
@@ -69,6 +77,37 @@ pub(super) fn run<B: GraphBackend>(
         }
     }
     Ok(OutOfFoldOutput { runs, output })
+}
+
+/// What a finished run of Stage 2 has.
+const OUTPUTS: [&str; 3] = ["anomaly_scores_stage2.npy", "Z_stage2.npy", "evaluation.json"];
+
+/// The latest run of that name in `runs`, if there is any.
+fn earlier(runs: &Path, name: &str) -> Result<Option<PathBuf>> {
+    let entries = match fs::read_dir(runs) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(|source| Error::io(runs, "read", source))?,
+    };
+    let mut latest: Option<PathBuf> = None;
+    for entry in entries {
+        let path = entry.map_err(|source| Error::io(runs, "read", source))?.path();
+        let is_named = path.to_str().is_some_and(|path| path.ends_with(&format!("-{name}")));
+        // Names begin with the time.
+        if is_named && latest.as_ref().is_none_or(|latest| *latest < path) {
+            latest = Some(path);
+        }
+    }
+    Ok(latest)
+}
+
+/// An interruption of a fold is one of the whole run.
+fn interrupted(error: Error, run: &RunDir) -> Error {
+    match error {
+        Error::Interrupted { epoch, .. } => {
+            Error::Interrupted { epoch, resume: format!("graphsieve train --resume {}", run.path().display()) }
+        }
+        other => other,
+    }
 }
 
 /// Stratified parts of labels, each in ascending order.

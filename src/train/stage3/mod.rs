@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::plots;
 use super::progress::{Progress, Unit};
 use super::run_dir::{Meta, RunDir};
-use super::session::RunOptions;
+use super::session::{RunOptions, check_same_settings};
 use super::stage2::{baseline, split_of};
 use crate::config::{
     BoosterConfig, ForestConfig, RunConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeModel, TreeObjective,
@@ -29,6 +29,9 @@ use crate::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
     Importance, Matrix, Measure, Objective, SplitRule, Validation,
 };
+
+/// What a finished run has.
+const EVALUATION: &str = "evaluation.json";
 
 /// What a finished Stage 3 leaves.
 #[derive(Clone, Debug, Serialize)]
@@ -70,7 +73,8 @@ impl fmt::Display for Stage3Outcome {
     }
 }
 
-/// Makes the features, trains the trees, scores every node and evaluates the scores once on the test labels.
+/// Makes the features, trains the trees, scores every node and evaluates the scores once on the test labels. A run that is
+/// resumed keeps what its models of Stage 2 have learnt; features and trees are made again.
 ///
 /// # Errors
 /// Data or settings that cannot be used, outputs that cannot be written, or an interruption of a Stage 2.
@@ -79,24 +83,23 @@ pub fn run<B: GraphBackend + TreeBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Stage3Outcome> {
-    if let Some(run) = &options.resume {
-        return Err(Error::Usage {
-            argument: format!("--resume {}", run.display()),
-            expected: "a run of another task".into(),
-            found: "a run of stage 3, which keeps no position".into(),
-            help: "start it again: graphsieve train CONFIG".into(),
-        });
-    }
+    let toml = RunConfig::Stage3(config.clone()).to_toml()?;
+    let resumed = resumed(options, &toml)?;
     let dataset = Dataset::open(&config.data.path)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
-    let toml = RunConfig::Stage3(config.clone()).to_toml()?;
     let parts = match &config.stage2 {
         Some(stage2) => folds::parts(&split.train, config.features.stage2_folds, stage2.seed)?,
         None => Vec::new(),
     };
     let mut table = neighbourhood_table::<B>(&dataset, &config.data.path, &config.features.neighbourhood, device)?;
-    let run = RunDir::create(&config.output.dir, &config.name, &toml, Meta::now(options.device.clone(), config.seed))?;
+    // What is refused above leaves no directory.
+    let run = match resumed {
+        Some(run) => run,
+        None => {
+            RunDir::create(&config.output.dir, &config.name, &toml, Meta::now(options.device.clone(), config.seed))?
+        }
+    };
     let steps = 2 + config.stage2.as_ref().map_or(0, |_| config.features.stage2_folds);
     let progress = Progress::with_mode("stage 3", steps as u64, Unit::Items, options.progress);
     dataset.notes.iter().for_each(|note| progress.println(note));
@@ -138,7 +141,6 @@ pub fn run<B: GraphBackend + TreeBackend>(
         baseline_auc: baseline(&dataset, &split)?,
         blocks: block_shares(&table, &gain),
     };
-    atomic_write(run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plots::held_out(
             |name| run.output(name),
@@ -148,9 +150,27 @@ pub fn run<B: GraphBackend + TreeBackend>(
             outcome.evaluation.threshold,
         )?;
     }
+    // Last: a run with this file is finished.
+    atomic_write(run.output(EVALUATION), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     progress.update(steps as u64, "");
     progress.finish(&format!("{} trees", outcome.trees));
     Ok(outcome)
+}
+
+/// The run to go on with, if there is one; it must not be finished.
+fn resumed(options: &RunOptions, toml: &str) -> Result<Option<RunDir>> {
+    let Some(path) = &options.resume else { return Ok(None) };
+    let run = RunDir::open(path)?;
+    if run.output(EVALUATION).exists() {
+        return Err(Error::Usage {
+            argument: format!("--resume {}", path.display()),
+            expected: "a run that was interrupted".into(),
+            found: "one that is finished".into(),
+            help: "start another one: graphsieve train CONFIG".into(),
+        });
+    }
+    check_same_settings(&run, toml, &["seed", "data", "split", "features", "stage2"])?;
+    Ok(Some(run))
 }
 
 /// Trains the trees on the training part of `split`; a booster stops by the validation part. A booster on many rows grows on
