@@ -6,6 +6,7 @@ use graphsieve_kernels::testing::Rng;
 use graphsieve_kernels::{
     BoostEngine, BoostLoss, BoostTargets, Cut, GradientScale, GradientSum, LeafTask, Missing, Split, SplitFeature,
     SplitLeaf, SplitRule, TreeBackend, TreeBins, TreeDevice, TreeEngine, TreeRows, best_split, boost_derivatives,
+    gradients_agree,
 };
 
 use crate::table::{Table, pairs, total};
@@ -176,8 +177,8 @@ impl TreeEngine for Loops<'_> {
         self.rows[span].sort_by_key(|&row| !left_bins[table.bin(feature as usize, row as usize) as usize]);
     }
 
-    fn agree(&self, _: Range<usize>) -> bool {
-        unimplemented!("trees that look at all features do not ask")
+    fn agree(&self, span: Range<usize>) -> bool {
+        gradients_agree(self.rows[span].iter().map(|&row| self.pairs[row as usize]))
     }
 
     fn rows(&self) -> Vec<u32> {
