@@ -58,3 +58,44 @@ on_every_backend!(
     adam_matches_the_oracle,
     segments_join_and_part_without_mixing,
 );
+
+/// Burn frees what no tensor refers to in the graphs of *all* threads after every backward pass: an operator that lets go of
+/// its inputs before it is recorded loses their gradients now and then.
+#[test]
+fn gradients_survive_backward_passes_of_other_threads() {
+    use burn::backend::Autodiff;
+    use burn::tensor::Tensor;
+    use burn_flex::Flex;
+    use graphsieve_kernels::{Activation, combine};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    type Ad = Autodiff<Flex>;
+    let device = Default::default();
+    let done = AtomicBool::new(false);
+    let other = || {
+        while !done.load(Ordering::Relaxed) {
+            let x = Tensor::<Ad, 1>::from_data([1.0, 2.0], &device).require_grad();
+            (x.clone() * x).sum().backward();
+        }
+    };
+    let leaf = |values: [[f32; 2]; 2]| Tensor::<Ad, 2>::from_data(values, &device).require_grad();
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(other)));
+        let lost = (0..2000).filter(|_| {
+            let leaves: Vec<_> = (0..6).map(|_| leaf([[1.0, 2.0], [3.0, 4.0]])).collect();
+            let bias = Tensor::<Ad, 1>::from_data([1.0, 1.0], &device).require_grad();
+            let layer = |x: Tensor<Ad, 2>, y: &Tensor<Ad, 2>| {
+                combine(vec![x, y.clone() + 1.0], Some(bias.clone()), 1.0, Activation::Relu)
+            };
+            // One graph after the other joins those before.
+            let first = leaves[0].clone();
+            let out = leaves[1..].iter().fold(first, |x, y| layer(x, y));
+            let grads = out.sum().backward();
+            // The bias counts once per layer.
+            let sum = bias.grad(&grads).map(|g| g.into_data().into_vec::<f32>().unwrap());
+            sum != Some(vec![10.0; 2]) || leaves.iter().any(|leaf| leaf.grad(&grads).is_none())
+        });
+        let lost = lost.count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(lost, 0, "passes of 2000 that lost a gradient");
+    });
+}

@@ -80,10 +80,12 @@ impl<B: CombineBackend, C: CheckpointStrategy> CombineBackend for Autodiff<B, C>
         let out = B::combine_forward(inner, bias.as_ref().map(|b| b.primitive.clone()), scale, activation);
         // A parent without gradient that stands in for those that are not there.
         let constant = || Self::from_inner(out.clone()).node;
-        let bias = bias.map_or_else(constant, |b| b.node);
-        let mut parts = parts.into_iter().map(|p| p.node);
-        let mut part = || parts.next().unwrap_or_else(constant);
-        let nodes = [bias, part(), part(), part(), part()];
+        // The tensors stay until the operator is recorded: what nobody refers to is freed after a backward pass, also of
+        // another thread.
+        let bias_node = bias.as_ref().map_or_else(constant, |b| b.node.clone());
+        let mut part_nodes = parts.iter().map(|p| p.node.clone());
+        let mut part = || part_nodes.next().unwrap_or_else(constant);
+        let nodes = [bias_node, part(), part(), part(), part()];
         match Combine.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 let saved = (activation != Activation::Identity).then(|| out.clone());

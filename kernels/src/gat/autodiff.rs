@@ -237,7 +237,9 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let csr = csr.inner();
         let nodes = [h_src.node.clone(), dst_score.matrix.node.clone(), src_score.matrix.node.clone()];
-        let (h_src, s, t) = (h_src.primitive, dst_score.map(|m| m.primitive), src_score.map(|m| m.primitive));
+        // Copies: tensors that are gone before the operator is recorded can lose their gradient to another thread's pass.
+        let [s, t] = [&dst_score, &src_score].map(|score| score.clone().map(|m| m.primitive));
+        let h_src = h_src.primitive;
         match Attend.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 let (saved, out) = Saved::forward(csr, args, h_src, s, t);
