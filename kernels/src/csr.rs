@@ -1,5 +1,6 @@
 //! Sparse adjacency on the device: rows are destinations, entries are sources, with the reverse beside it.
 
+mod arrays;
 mod error;
 mod self_loops;
 
@@ -14,6 +15,8 @@ use rayon::prelude::*;
 
 use crate::node_set::{NodeSet, NodeSetParts};
 
+pub use arrays::CsrArrays;
+use arrays::Direction;
 pub use error::CsrError;
 use self_loops::LoopParts;
 pub use self_loops::{LoopValue, SelfLoops};
@@ -110,11 +113,7 @@ impl<B: Backend> Csr<B> {
     /// # Errors
     /// [`CsrError`] names the first row or entry that is wrong.
     pub fn from_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize, device: &B::Device) -> Result<Self, CsrError> {
-        check(row_ptr, col_idx, num_cols)?;
-        let (reverse_ptr, reverse_idx) = reverse_host(row_ptr, col_idx, num_cols);
-        let forward = upload::<B>(row_ptr, col_idx, num_cols, device);
-        let reverse = upload::<B>(&reverse_ptr, &reverse_idx, row_ptr.len() - 1, device);
-        Ok(Self::from_parts(forward, reverse))
+        Ok(CsrArrays::new(row_ptr, col_idx, num_cols)?.upload(device))
     }
 
     /// Uploads a CSR and the reverse that the caller has already; rows of the reverse list destinations in ascending
@@ -402,20 +401,7 @@ fn reverse_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> (Vec<u64>,
 }
 
 fn upload<B: Backend>(row_ptr: &[u64], col_idx: &[u32], num_cols: usize, device: &B::Device) -> Topology<IntTensor<B>> {
-    let wide = col_idx.len() > i32::MAX as usize;
-    let ids: Vec<i32> = col_idx.par_iter().map(|&c| c as i32).collect();
-    let is_long = |w: &[u64]| (w[1] - w[0]) as usize > LONG_ROW;
-    let long: Vec<i32> =
-        row_ptr.par_windows(2).enumerate().filter(|(_, w)| is_long(w)).map(|(i, _)| i as i32).collect();
-    Topology {
-        row_ptr: int_tensor::<B>(row_ptr.iter().map(|&p| p as i64).collect(), wide, device),
-        col_idx: index_tensor::<B>(ids, device),
-        num_rows: row_ptr.len() - 1,
-        num_cols,
-        num_edges: col_idx.len(),
-        num_long: long.len(),
-        long_rows: index_tensor::<B>(long, device),
-    }
+    Direction::new(row_ptr, col_idx, num_cols).upload::<B>(device)
 }
 
 fn int_tensor<B: Backend>(values: Vec<i64>, wide: bool, device: &B::Device) -> IntTensor<B> {

@@ -75,6 +75,7 @@ mod normalise;
 mod pair_dot;
 mod partition;
 mod prims;
+mod row_buffer;
 mod row_dots;
 mod row_index;
 mod rows;
@@ -93,7 +94,7 @@ mod walk;
 pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use boosting::{BoostBackend, BoostEngine, BoostLoss, BoostTargets, boost_derivatives};
 pub use combine::{Activation, CombineBackend, combine};
-pub use csr::{Csr, CsrError, LoopValue, SelfLoops};
+pub use csr::{Csr, CsrArrays, CsrError, LoopValue, SelfLoops};
 pub use drop_edge::DropEdge;
 pub use dropout::{Dropout, DropoutBackend, dropout};
 pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
@@ -113,6 +114,7 @@ pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
 pub use partition::PartitionBackend;
 pub use prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
+pub use row_buffer::{RowBuffer, RowBufferBackend};
 pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
 pub use segments::{Segments, SegmentsBackend};
@@ -128,8 +130,10 @@ pub use tree_device::{LeafTask, NoDoublePrecision, TreeBackend, TreeDevice, Tree
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
-    NodeSetBackend
+    MemoryBackend
+    + NodeSetBackend
     + SelectBackend
+    + RowBufferBackend
     + SpmmBackend
     + EdgeSoftmaxBackend
     + MessageBackend
@@ -149,8 +153,10 @@ pub trait GraphBackend:
 }
 
 impl<B> GraphBackend for B where
-    B: NodeSetBackend
+    B: MemoryBackend
+        + NodeSetBackend
         + SelectBackend
+        + RowBufferBackend
         + SpmmBackend
         + EdgeSoftmaxBackend
         + MessageBackend

@@ -1,6 +1,7 @@
 //! Memory of a device as its allocator sees it.
 
 use burn::tensor::backend::Backend;
+use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 /// Bytes that a device's allocator holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,11 +27,32 @@ pub trait MemoryBackend: Backend {
     /// A probe of what the calling thread computes on `device`; `None` for a backend that has no allocator of its own,
     /// whose memory is that of the process.
     fn memory_probe(device: &Self::Device) -> Option<MemoryProbe>;
+
+    /// Bytes that are free on `device`: what the driver says, and of the processor what the system has. `None` where neither
+    /// tells.
+    fn available_memory(device: &Self::Device) -> Option<u64>;
+}
+
+impl<B: MemoryBackend, C: CheckpointStrategy> MemoryBackend for Autodiff<B, C> {
+    fn memory_probe(device: &Self::Device) -> Option<MemoryProbe> {
+        B::memory_probe(device)
+    }
+
+    fn available_memory(device: &Self::Device) -> Option<u64> {
+        B::available_memory(device)
+    }
 }
 
 impl MemoryBackend for burn_flex::Flex {
     fn memory_probe(_device: &Self::Device) -> Option<MemoryProbe> {
         None
+    }
+
+    fn available_memory(_device: &Self::Device) -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kilobytes * 1024)
     }
 }
 
@@ -55,5 +77,22 @@ where
                 |usage| DeviceMemory { in_use: usage.bytes_in_use, reserved: usage.bytes_reserved },
             )
         }))
+    }
+
+    fn available_memory(device: &Self::Device) -> Option<u64> {
+        #[cfg(feature = "cuda")]
+        if let Some(device) = (device as &dyn std::any::Any).downcast_ref::<burn_cuda::CudaDevice>() {
+            use cudarc::driver::result::{ctx, device as driver, mem_get_info, primary_ctx};
+            let device = driver::get(device.index.try_into().ok()?).ok()?;
+            // SAFETY: the context is the one that CubeCL uses, too; it is given back after the question.
+            return unsafe {
+                let context = primary_ctx::retain(device).ok()?;
+                let free = ctx::set_current(context).ok().and_then(|()| mem_get_info().ok());
+                let _ = primary_ctx::release(device);
+                free.map(|(free, _)| free as u64)
+            };
+        }
+        let _ = device;
+        None
     }
 }

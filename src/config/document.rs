@@ -42,7 +42,8 @@ pub(super) enum Value {
     Float(f64),
     Bool(bool),
     Table(Table),
-    /// A date, an array or an integer beyond 64 bits: no key takes one.
+    Integers(Vec<i64>),
+    /// A date, another array or an integer beyond 64 bits: no key takes one.
     Other,
 }
 
@@ -171,7 +172,13 @@ fn scalar_value(value: &DeValue<'_>) -> Value {
         }
         DeValue::Float(float) => float.as_str().parse().map_or(Value::Other, Value::Float),
         DeValue::Boolean(flag) => Value::Bool(*flag),
-        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => Value::Other,
+        DeValue::Array(array) => {
+            let integer = |element: Value| if let Value::Integer(integer) = element { Some(integer) } else { None };
+            let integers: Option<Vec<i64>> =
+                array.iter().map(|element| integer(scalar_value(element.get_ref()))).collect();
+            integers.map_or(Value::Other, Value::Integers)
+        }
+        DeValue::Datetime(_) | DeValue::Table(_) => Value::Other,
     }
 }
 

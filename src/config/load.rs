@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::classify;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
+use super::loader::loader;
 use super::reader::{Choice, Reader, quoted_names};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 use super::sections::*;
@@ -124,6 +125,7 @@ pub(super) fn stage2(table: &Table, file: &str, default: Stage2Config) -> Result
             lambda_unsup: reader.number("loss.lambda_unsup", default.loss.lambda_unsup, 0.0..)?,
             samples_per_relation: reader.integer("loss.samples_per_relation", default.loss.samples_per_relation, 1)?,
         },
+        loader: loader(&reader, default.loader)?,
         split: split(&reader, SplitConfig { seed, ..default.split })?,
         output: output(&reader, default.output)?,
     };

@@ -21,6 +21,7 @@
 mod classify;
 mod document;
 mod load;
+mod loader;
 mod reader;
 mod schema;
 mod sections;
@@ -31,6 +32,7 @@ pub use classify::{
     Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
     LayerKind,
 };
+pub use loader::{HotBy, LoaderConfig, LoaderMode};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
 pub use stage3::{

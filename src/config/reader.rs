@@ -71,6 +71,17 @@ impl<'a> Reader<'a> {
         in_range.ok_or_else(|| self.wrong(key, format!("an integer of at least {low}"), default))
     }
 
+    /// A list of integers of at least 0.
+    pub fn integers(&self, key: &str, default: &[usize]) -> Result<Vec<usize>> {
+        let list = match self.entry(key).map(|entry| &entry.value) {
+            None => return Ok(default.to_vec()),
+            Some(Value::Integers(list)) => list.iter().map(|&integer| usize::try_from(integer).ok()).collect(),
+            Some(_) => None,
+        };
+        let text = default.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        list.ok_or_else(|| self.wrong(key, "a list of integers of at least 0, such as [15, 10]", format!("[{text}]")))
+    }
+
     /// An integer in which 0 stands for "absent".
     pub fn integer_or_zero(&self, key: &str, default: Option<usize>) -> Result<Option<usize>> {
         let integer = self.integer(key, default.unwrap_or(0), 0)?;

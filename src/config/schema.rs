@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::classify::ClassifyConfig;
+use super::loader::LoaderConfig;
 use super::sections::*;
 use super::stage3::Stage3Config;
 
@@ -136,6 +137,8 @@ pub struct Stage2Config {
     pub drop_edge: DropEdgeConfig,
     /// `[loss]`
     pub loss: LossConfig,
+    /// `[loader]`
+    pub loader: LoaderConfig,
     /// `[split]`
     pub split: SplitConfig,
     /// `[output]`
@@ -153,6 +156,7 @@ impl Stage2Config {
             train: TrainConfig::stage2(),
             drop_edge: DropEdgeConfig { rate: 0.85 },
             loss: LossConfig { lambda_unsup: 0.5, samples_per_relation: 5_000 },
+            loader: LoaderConfig::default(),
             split: SplitConfig { train: 0.6, validation: 0.2, test: 0.2, seed: 42 },
             output: OutputConfig::default(),
         }

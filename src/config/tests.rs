@@ -121,6 +121,17 @@ fn unusual() -> [RunConfig; 3] {
         train,
         drop_edge: DropEdgeConfig { rate: 0.1 },
         loss: LossConfig { lambda_unsup: 0.25, samples_per_relation: 11 },
+        loader: LoaderConfig {
+            mode: LoaderMode::Sampled,
+            fanouts: vec![0, 7],
+            batch_size: 3,
+            kappa: 5,
+            window: false,
+            hot: 1.0,
+            hot_by: HotBy::Degree,
+            prefetch: 4,
+            memory: 2.5,
+        },
         split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 13 },
         output: output.clone(),
     };

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use half::f16;
 use memmap2::Mmap;
@@ -11,19 +12,19 @@ use super::formats::{map_file, write_new};
 use super::npy::first_non_finite;
 use crate::error::{Error, Result};
 
-/// Node features `[num_rows, dim]`, row-major; row = global node id.
-#[derive(Debug)]
+/// Node features `[num_rows, dim]`, row-major; row = global node id. Clones share the values.
+#[derive(Clone, Debug)]
 pub struct Features {
     storage: Storage,
     rows: usize,
     dim: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Storage {
-    Owned(Vec<f16>),
-    Mapped(Mmap),
-    Single(Vec<f32>),
+    Owned(Arc<Vec<f16>>),
+    Mapped(Arc<Mmap>),
+    Single(Arc<Vec<f32>>),
 }
 
 /// All values as they are stored, row-major.
@@ -42,7 +43,7 @@ impl Features {
     /// When there are more or fewer values.
     pub fn from_vec(values: Vec<f16>, rows: usize, dim: usize) -> Self {
         assert_eq!(Some(values.len()), rows.checked_mul(dim), "features: expected {rows} x {dim} values");
-        Self { storage: Storage::Owned(values), rows, dim }
+        Self { storage: Storage::Owned(Arc::new(values)), rows, dim }
     }
 
     /// Takes over `rows * dim` values that f16 could not hold exactly.
@@ -51,7 +52,7 @@ impl Features {
     /// When there are more or fewer values.
     pub fn from_f32(values: Vec<f32>, rows: usize, dim: usize) -> Self {
         assert_eq!(Some(values.len()), rows.checked_mul(dim), "features: expected {rows} x {dim} values");
-        Self { storage: Storage::Single(values), rows, dim }
+        Self { storage: Storage::Single(Arc::new(values)), rows, dim }
     }
 
     /// Maps a raw f16 file and checks its length and that every value is finite.
@@ -65,7 +66,7 @@ impl Features {
         if map.len() as u128 != expected {
             return Err(wrong_length(path, rows, dim, expected, map.len()));
         }
-        let features = Self { storage: Storage::Mapped(map), rows, dim };
+        let features = Self { storage: Storage::Mapped(Arc::new(map)), rows, dim };
         let values = features.as_f16();
         match first_non_finite(&values, |value| value.to_bits() & 0x7c00 == 0x7c00) {
             None => Ok(features),

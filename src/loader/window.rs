@@ -170,9 +170,14 @@ impl Window {
 
     /// Forgets all rows: the next batch is fetched as a whole.
     pub fn forget(&mut self) {
-        self.places.fill(0);
-        self.batch = 0;
         self.slot_to_node.clear();
+        if self.batch < u32::MAX - 1 {
+            // No node was in a batch of that number.
+            self.batch += 1;
+        } else {
+            self.places.fill(0);
+            self.batch = 0;
+        }
     }
 
     /// Grows by doubling; shrinks only after a while, so that a buffer between two sizes is not made anew all the time.

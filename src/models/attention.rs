@@ -5,13 +5,13 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
     Activation, DropEdge, GatConfig, GraphBackend, ScoreColumns, attend, attend_inputs, combine, gat, linear, row_dots,
-    select_rows,
 };
 use serde::{Deserialize, Serialize};
 
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::reach::Reach;
+use super::walk::{self, Hop, LayerWalk};
 use crate::error::Result;
 
 /// The shape of a [`TripleStreamGat`].
@@ -153,37 +153,17 @@ impl Pass {
 
 /// What a layer reads.
 struct Source<'a, B: Backend> {
-    graph: &'a DeviceGraph<B>,
-    reach: &'a Reach<B>,
-    /// Counted from 0.
-    layer: usize,
-    /// One matrix per node type, with the rows of the level.
+    walk: &'a LayerWalk<B>,
+    /// One matrix per node type, with the rows before the layer.
     h: &'a [Tensor<B, 2>],
     pass: Pass,
 }
 
-impl<'a, B: GraphBackend> Source<'a, B> {
-    /// Whether a relation carries anything: nodes at both ends.
-    fn is_live(&self, relation: &DeviceRelation<B>) -> bool {
-        self.reach.rows(self.graph, self.layer, relation.src) > 0
-            && self.reach.rows(self.graph, self.layer + 1, relation.dst) > 0
-    }
-
-    /// Whether the layer reads the features of every node: they are data, and no gradient reaches them.
-    fn is_data(&self) -> bool {
-        self.layer == 0 && self.reach.levels[0].iter().all(Option::is_none)
-    }
-
-    /// The rows of the destinations out of a matrix over the level before.
-    fn destinations(&self, t: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
-        let (from, to) = (&self.reach.levels[self.layer][t], &self.reach.levels[self.layer + 1][t]);
-        select_rows(rows, from.as_ref(), to.as_ref())
-    }
-
-    fn config(&self, relation: &DeviceRelation<B>, negative_slope: f32) -> GatConfig {
+impl<B: GraphBackend> Source<'_, B> {
+    fn config(&self, hop: &Hop<B>, negative_slope: f32) -> GatConfig {
         GatConfig {
             negative_slope,
-            drop_edge: self.pass.drop_of(self.graph, self.layer, relation),
+            drop_edge: hop.drop_edge,
             chunk_rows: self.pass.chunk_rows,
             recompute: self.pass.recompute,
             ..GatConfig::default()
@@ -192,14 +172,54 @@ impl<'a, B: GraphBackend> Source<'a, B> {
 }
 
 impl<B: GraphBackend> TripleStreamGat<B> {
+    /// Number of layers.
+    pub const LAYERS: usize = 2;
+
+    /// Width of the result of a layer, counted from 0.
+    pub fn width_after(&self, layer: usize) -> usize {
+        self.layers[layer].streams[0].projection.val().dims()[1]
+    }
+
     /// The refined embeddings of the rows that `reach` wants, one matrix per node type. `x` is data: it gets no gradient.
     /// Storage follows `x`.
     pub fn embed(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, x: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
-        let mut h = x.to_vec();
-        for (index, layer) in self.layers.iter().enumerate() {
-            h = self.layer(layer, Source { graph, reach, layer: index, h: &h, pass });
-        }
-        h
+        let walks = walk::of_graph(graph, reach, |layer, relation| pass.drop_of(graph, layer, relation));
+        self.embed_along(&walks, &graph.streams_into, x, pass)
+    }
+
+    /// The same along given layers, of this graph or of a sampled batch; `streams_into` counts the streams into each type.
+    pub fn embed_along(
+        &self,
+        walks: &[LayerWalk<B>],
+        streams_into: &[usize],
+        x: &[Tensor<B, 2>],
+        pass: Pass,
+    ) -> Vec<Tensor<B, 2>> {
+        let layers = self.layers.iter().zip(walks).enumerate();
+        layers.fold(x.to_vec(), |h, (at, (_, walk))| self.embed_layer(at, walk, streams_into, &h, pass))
+    }
+
+    /// One of the two layers, counted from 0: its result out of what comes before it, a matrix per type.
+    pub fn embed_layer(
+        &self,
+        layer: usize,
+        walk: &LayerWalk<B>,
+        streams_into: &[usize],
+        h: &[Tensor<B, 2>],
+        pass: Pass,
+    ) -> Vec<Tensor<B, 2>> {
+        let layer = &self.layers[layer];
+        let [input, width] = layer.streams[0].projection.val().dims();
+        // A sum over neighbours before the projection gathers rows of the input's width.
+        let project_last = self.heads == 1 && input <= 2 * width;
+        let source = Source { walk, h, pass };
+        let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
+        let finish = |(t, parts): (usize, Vec<Tensor<B, 2>>)| match parts.is_empty() {
+            false => combine(parts, None, 1.0 / streams_into[t].max(1) as f32, Activation::Elu),
+            // Nothing points at this type.
+            true => blank([walk.rows[t], width], &h[t]),
+        };
+        parts.into_iter().enumerate().map(finish).collect()
     }
 
     /// Logits of the embeddings of some types, one behind the other, `[rows, 1]`, f32. There is at least one row.
@@ -210,26 +230,9 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         combine(vec![Tensor::cat(products, 0)], Some(self.head_bias.val()), 1.0, Activation::Identity)
     }
 
-    fn layer(&self, layer: &AttentionLayer<B>, source: Source<'_, B>) -> Vec<Tensor<B, 2>> {
-        let [input, width] = layer.streams[0].projection.val().dims();
-        // A sum over neighbours before the projection gathers rows of the input's width.
-        let project_last = self.heads == 1 && input <= 2 * width;
-        let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
-        let graph = source.graph;
-        let finish = |(t, parts): (usize, Vec<Tensor<B, 2>>)| {
-            let rows = source.reach.rows(graph, source.layer + 1, t);
-            match parts.is_empty() {
-                false => combine(parts, None, 1.0 / graph.streams_into[t].max(1) as f32, Activation::Elu),
-                // Nothing points at this type.
-                true => blank([rows, width], &source.h[t]),
-            }
-        };
-        parts.into_iter().enumerate().map(finish).collect()
-    }
-
     /// `sum_j a_ij (W h_j)` per destination type and relation.
     fn project_first(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
-        let types = source.graph.node_types.len();
+        let types = source.h.len();
         let mut parts = vec![Vec::new(); types];
         for (stream, parameters) in layer.streams.iter().enumerate() {
             let weight = parameters.projection.val();
@@ -239,15 +242,14 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             };
             let (attention_dst, attention_src) = (vector(0), vector(1));
             let mut projected: Vec<Option<Tensor<B, 2>>> = vec![None; types];
-            for relation in source.graph.relations.iter().filter(|r| r.stream == stream && source.is_live(r)) {
+            for hop in source.walk.hops.iter().filter(|hop| hop.stream == stream) {
                 let mut project = |t: usize| {
                     projected[t].get_or_insert_with(|| linear(source.h[t].clone(), weight.clone(), None)).clone()
                 };
-                let h_src = project(relation.src);
-                let h_dst = source.destinations(relation.dst, project(relation.dst));
-                let config = source.config(relation, self.negative_slope);
-                let csr = source.reach.csr(source.layer, relation);
-                parts[relation.dst].push(gat(&csr, h_src, h_dst, attention_src.clone(), attention_dst.clone(), config));
+                let h_src = project(hop.src);
+                let h_dst = source.walk.destinations(hop.dst, project(hop.dst));
+                let config = source.config(hop, self.negative_slope);
+                parts[hop.dst].push(gat(&hop.csr, h_src, h_dst, attention_src.clone(), attention_dst.clone(), config));
             }
         }
         parts
@@ -255,7 +257,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 
     /// `(sum_j a_ij h_j) W` per destination type and relation, for one head.
     fn project_last(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
-        let graph = source.graph;
+        let walk = source.walk;
         // `[2, in]` per stream: what the two halves of the attention vector mean for an input row.
         let folded: Vec<Tensor<B, 2>> = (layer.streams.iter())
             .map(|parameters| {
@@ -264,27 +266,27 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 linear(attention, weight.transpose(), None)
             })
             .collect();
-        let live: Vec<&DeviceRelation<B>> = graph.relations.iter().filter(|r| source.is_live(r)).collect();
         // Both scores of all streams that touch a type come from one pass over its rows.
-        let types = graph.node_types.len();
+        let types = source.h.len();
         let mut columns: Vec<Vec<usize>> = vec![Vec::new(); types];
-        for relation in &live {
-            for t in [relation.src, relation.dst] {
-                if !columns[t].contains(&relation.stream) {
-                    columns[t].push(relation.stream);
+        for hop in &walk.hops {
+            for t in [hop.src, hop.dst] {
+                if !columns[t].contains(&hop.stream) {
+                    columns[t].push(hop.stream);
                 }
             }
         }
+        // Attention over data looks destinations up by their number in a whole graph.
+        let of_destinations = |t: usize, rows: Tensor<B, 2>| match walk.reads_data && walk.whole {
+            true => rows,
+            false => walk.destinations(t, rows),
+        };
         let mut scores: Vec<Option<[Tensor<B, 2>; 2]>> = vec![None; types];
         for (t, streams) in columns.iter().enumerate().filter(|(_, streams)| !streams.is_empty()) {
             let vectors = Tensor::cat(streams.iter().map(|&s| folded[s].clone()).collect(), 0);
-            scores[t] = Some(if source.is_data() {
-                let all = row_dots(source.h[t].clone(), vectors.detach());
-                [all.clone(), all]
-            } else {
-                let all = row_dots(source.h[t].clone(), vectors);
-                [source.destinations(t, all.clone()), all]
-            });
+            let vectors = if walk.reads_data { vectors.detach() } else { vectors };
+            let all = row_dots(source.h[t].clone(), vectors);
+            scores[t] = Some([of_destinations(t, all.clone()), all]);
         }
         let score = |t: usize, role: usize, stream: usize| {
             let place = columns[t].iter().position(|&s| s == stream).unwrap_or_default();
@@ -292,19 +294,18 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             ScoreColumns { scores: [dst, src][role].clone(), first: 2 * place + role }
         };
         let mut parts = vec![Vec::new(); types];
-        for relation in live {
-            let csr = source.reach.csr(source.layer, relation);
-            let (dst, src) = (score(relation.dst, 0, relation.stream), score(relation.src, 1, relation.stream));
-            let config = source.config(relation, self.negative_slope);
-            let h_src = source.h[relation.src].clone();
-            let attended = if source.is_data() {
-                let h_dst = source.h[relation.dst].clone();
-                attend_inputs(&csr, h_src, h_dst, folded[relation.stream].clone(), [dst, src], config)
+        for hop in &walk.hops {
+            let (dst, src) = (score(hop.dst, 0, hop.stream), score(hop.src, 1, hop.stream));
+            let config = source.config(hop, self.negative_slope);
+            let h_src = source.h[hop.src].clone();
+            let attended = if walk.reads_data {
+                let h_dst = of_destinations(hop.dst, source.h[hop.dst].clone());
+                attend_inputs(&hop.csr, h_src, h_dst, folded[hop.stream].clone(), [dst, src], config)
             } else {
-                attend(&csr, h_src, dst, src, 1, config)
+                attend(&hop.csr, h_src, dst, src, 1, config)
             };
-            let weight = layer.streams[relation.stream].projection.val();
-            parts[relation.dst].push(linear(attended, weight, None));
+            let weight = layer.streams[hop.stream].projection.val();
+            parts[hop.dst].push(linear(attended, weight, None));
         }
         parts
     }

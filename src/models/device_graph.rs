@@ -102,7 +102,8 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
     }
 }
 
-fn streams_into(graph: &HeteroGraph, node_type: usize) -> usize {
+/// Number of distinct streams into a type.
+pub(super) fn streams_into(graph: &HeteroGraph, node_type: usize) -> usize {
     let into: HashSet<&str> =
         graph.relations().iter().filter(|r| r.dst == node_type).map(|r| r.stream.as_str()).collect();
     into.len()

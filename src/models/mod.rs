@@ -12,6 +12,7 @@ pub mod node_input;
 pub mod parameters;
 pub mod reach;
 pub mod tree_ensemble;
+pub mod walk;
 pub mod weights;
 
 pub use attention::{AttentionSpec, Pass, TripleStreamGat};

@@ -10,7 +10,7 @@ mod neighbour;
 
 pub use batch::{Block, MiniBatch};
 pub use config::{Fanout, SamplerConfig};
-pub use neighbour::{NeighbourSampler, SampleScratch};
+pub use neighbour::{EdgePlace, NeighbourSampler, SampleScratch};
 
 #[cfg(test)]
 mod tests;

@@ -87,6 +87,11 @@ impl NeighbourSampler {
         Ok(NeighbourSampler { graph, config })
     }
 
+    /// What is sampled from.
+    pub fn graph(&self) -> &HeteroGraph {
+        &self.graph
+    }
+
     /// What is sampled.
     pub fn config(&self) -> &SamplerConfig {
         &self.config
@@ -102,6 +107,22 @@ impl NeighbourSampler {
     /// # Errors
     /// [`Error::Data`] for a seed that does not exist or is there twice, and for a list of seeds that is not one per type.
     pub fn sample(&self, scratch: &mut SampleScratch, number: u64, seeds: &[Vec<u32>]) -> Result<MiniBatch> {
+        self.sample_kept(scratch, number, seeds, |_| None::<fn(u32, u32) -> bool>)
+    }
+
+    /// Like [`NeighbourSampler::sample`], without the edges that a rule leaves out after they were drawn: nobody looks at what
+    /// only they lead to. `keep` gives the rule of a layer and a relation, which is asked with destination and source, both
+    /// numbered within their types; no rule keeps all.
+    ///
+    /// # Errors
+    /// As [`NeighbourSampler::sample`].
+    pub fn sample_kept<K: Fn(u32, u32) -> bool>(
+        &self,
+        scratch: &mut SampleScratch,
+        number: u64,
+        seeds: &[Vec<u32>],
+        keep: impl Fn(EdgePlace) -> Option<K>,
+    ) -> Result<MiniBatch> {
         let types = self.graph.node_types();
         let refuse = |what: String, expected: String, found: String, help: &str| Error::Data {
             what,
@@ -141,8 +162,11 @@ impl NeighbourSampler {
                 let rows = &nodes[relation.dst][..before[relation.dst]];
                 let key = self.key(number, layer, at, relation.src);
                 let wanted = Wanted { entries: &relation.forward, weights: self.config.weights_of(at), fanout, key };
-                let (row_ptr, edges) = self.edges(&wanted, rows)?;
+                let (mut row_ptr, mut edges) = self.edges(&wanted, rows)?;
                 let sources = relation.forward.col_idx();
+                if let Some(keep) = keep(EdgePlace { layer, relation: at }) {
+                    leave_out(&mut row_ptr, &mut edges, |row, edge| keep(rows[row], sources[edge as usize]));
+                }
                 let cols = edges
                     .iter()
                     .map(|&edge| scratch.place(relation.src, sources[edge as usize], &mut nodes[relation.src]).0)
@@ -248,6 +272,29 @@ impl NeighbourSampler {
             }
         }
     }
+}
+
+/// Where an edge is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgePlace {
+    /// 0 is next to the seeds.
+    pub layer: usize,
+    /// Number of the relation in the graph.
+    pub relation: usize,
+}
+
+/// Keeps the entries for which `keep` holds.
+fn leave_out(row_ptr: &mut [u32], edges: &mut Vec<u64>, keep: impl Fn(usize, u64) -> bool) {
+    let (mut from, mut to) = (0, 0);
+    for row in 0..row_ptr.len() - 1 {
+        for at in from..row_ptr[row + 1] as usize {
+            edges[to] = edges[at];
+            to += usize::from(keep(row, edges[at]));
+        }
+        from = row_ptr[row + 1] as usize;
+        row_ptr[row + 1] = to as u32;
+    }
+    edges.truncate(to);
 }
 
 /// What is drawn from.

@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use super::{ScoreOptions, classes, trees};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings, write_npy_f32};
 use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{Parameters, rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::tree_ensemble::TreeCheckpoint;
@@ -135,7 +135,16 @@ pub fn stage2_input<B: GraphBackend>(
     dtype: DType,
     device: &B::Device,
 ) -> Result<(Vec<Tensor<B, 2>>, usize)> {
-    let node_types = dataset.graph.node_types();
+    let features = input_features(data, dataset, expected_width)?;
+    let x = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
+    Ok((x, features.dim()))
+}
+
+/// The same in host memory.
+///
+/// # Errors
+/// When the embeddings or features are missing, or have another width than `expected_width`.
+pub fn input_features(data: &Stage2Data, dataset: &Dataset, expected_width: Option<usize>) -> Result<Features> {
     let check = |what: std::path::PathBuf, width: usize| match expected_width {
         Some(expected) if expected != width => Err(Error::format(
             what,
@@ -148,19 +157,20 @@ pub fn stage2_input<B: GraphBackend>(
     };
     match data.input {
         Stage2Input::Features => {
-            let features = dataset.features.as_ref().ok_or_else(|| {
+            let features = dataset.features.clone().ok_or_else(|| {
                 let help = format!("use data.input = \"embeddings\" with a {EMBEDDINGS_FILE}");
                 Error::format(&data.path, "features", "a feature file", "none", help)
             })?;
             check(data.path.clone(), features.dim())?;
-            Ok((upload_features(node_types, features, dtype, device)?, features.dim()))
+            Ok(features)
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();
             let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
-            check(file, z.ncols())?;
-            let values = z.as_slice().unwrap_or_else(|| unreachable!("embeddings are read in row-major order"));
-            Ok((upload_by_type(node_types, z.ncols(), dtype, device, |k| values[k]), z.ncols()))
+            let (rows, width) = z.dim();
+            check(file, width)?;
+            let (values, _) = z.into_raw_vec_and_offset();
+            Ok(Features::from_f32(values, rows, width))
         }
     }
 }

@@ -4,9 +4,11 @@ pub mod classes;
 pub mod evaluate;
 pub mod explain;
 mod inference;
+pub mod layerwise;
 pub mod trees;
 
-pub use inference::{Scored, Written, attention_scores, run, stage2_input};
+pub use inference::{Scored, Written, attention_scores, input_features, run, stage2_input};
+pub use layerwise::as_dtype;
 
 use std::path::PathBuf;
 

@@ -57,6 +57,7 @@ pub struct SplitInput<'a> {
 
 impl SplitInput<'_> {
     /// How the device looks at a feature.
+    #[cfg(feature = "cube")]
     pub(crate) fn kind(&self, feature: &SplitFeature) -> i32 {
         kind(feature, self.rule)
     }

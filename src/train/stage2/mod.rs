@@ -1,35 +1,42 @@
 //! Stage 2: the loop of the graph attention network.
 
+mod full;
+mod loss;
+mod passes;
+mod plan;
+mod sampled;
+
+pub use full::Epochs;
+pub use loss::Terms;
+pub use plan::Plan;
+pub use sampled::{SampledEpochs, Step};
+
 use std::fmt;
 use std::path::PathBuf;
 
-use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
-use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, RowList, bce_with_logits_sum, gather_rows, smoothness_sum};
+use graphsieve_kernels::GraphBackend;
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
-use super::edges::{EdgeSample, Purpose, sample_edges};
-use super::loss_rows::LossRows;
-use super::optimiser::{dtype, learning_rate};
+use self::passes::Passes;
+use super::optimiser::learning_rate;
 use super::plots::{self, Series};
-use super::prefetch::Prefetch;
-use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, reach_of, start};
-use crate::config::{Rows, RunConfig, SplitConfig, Stage2Config};
+use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, start};
+use crate::config::{RunConfig, SplitConfig, Stage2Config};
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
+use crate::graph::{Dataset, HeteroGraph, write_npy_f32};
 use crate::metrics::roc_auc;
-use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, check_device};
+use crate::models::attention::{AttentionSpec, TripleStreamGat};
+use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::{ModelSpec, Weights};
 use crate::score::evaluate::{Evaluation, evaluate_split};
-use crate::score::{attention_scores, stage2_input};
+use crate::score::input_features;
+use crate::score::layerwise::HostScored;
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -96,39 +103,38 @@ pub fn run_on<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Stage2Outcome> {
     let host = &dataset.graph;
-    let storage = dtype(config.train.precision);
-    let (x, input) = stage2_input::<Autodiff<B>>(&config.data, dataset, None, storage, device)?;
+    let features = input_features(&config.data, dataset, None)?;
     let spec = AttentionSpec {
         streams: host.streams().into_iter().map(String::from).collect(),
-        input,
+        input: features.dim(),
         hidden: config.model.hidden,
         output: config.model.out,
         heads: config.model.heads,
         negative_slope: config.model.negative_slope as f32,
     };
+    let plan = Plan::new(config, host, features.dim(), B::available_memory(device));
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
     let (run, checkpoint) = open_or_create(options, &config.output.dir, &config.name, config.seed, &toml)?;
 
-    let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-    let inner_graph = graph.inner();
-    let inner_x: Vec<Tensor<B, 2>> = x.iter().map(|x| x.clone().inner()).collect();
     let model_spec = ModelSpec::Attention(spec.clone());
     let (mut model, mut optimiser, position) =
         start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
             TripleStreamGat::new(&spec, parameters)
         })?;
-    let mut session = Session::new(run, position, "stage 2", &config.train, 2 * graph.num_edges(), options.progress)?;
+    let mut passes = Passes::new(&plan, config, host, &features, &split.train, position.epoch + 1, device)?;
+    let mut session = Session::new(run, position, "stage 2", &config.train, passes.edges(), options.progress)?;
     dataset.notes.iter().for_each(|note| session.note(note));
+    if plan.is_news() {
+        session.note(&plan.to_string());
+    }
 
-    let chunk_rows = config.train.chunk_size;
-    let mut epochs = Epochs::new(config, host, graph, x, &split.train, position.epoch + 1, device);
     let mut pending = Vec::new();
     let mut shown_loss = f32::NAN;
     for epoch in position.epoch + 1..=config.train.epochs {
         let rate = learning_rate(&config.train, epoch);
-        let Terms { loss, supervised, unsupervised } = epochs.next(&model);
-        pending.push((epoch, rate, [loss.clone(), supervised, unsupervised].map(Tensor::inner)));
-        model = optimiser.step(model, loss, rate);
+        let values;
+        (model, values) = passes.epoch(model, &mut optimiser, rate)?;
+        pending.push((epoch, rate, values));
 
         session.epoch_done::<B>(device)?;
         session.position.epoch = epoch;
@@ -148,11 +154,11 @@ pub fn run_on<B: GraphBackend>(
         }
         let validation_auc = match due {
             true => {
-                let scored = attention_scores(&model.valid(), &inner_graph, &inner_x, chunk_rows);
-                if let Some(&score) = scored.scores.iter().find(|score| !score.is_finite()) {
+                let scores = passes.scores(&model.valid())?;
+                if let Some(&score) = scores.iter().find(|score| !score.is_finite()) {
                     check_finite("a validation score", score, epoch)?;
                 }
-                Some(part_auc(&scored.scores, &split.validation)?)
+                Some(part_auc(&scores, &split.validation)?)
             }
             false => None,
         };
@@ -179,10 +185,10 @@ pub fn run_on<B: GraphBackend>(
     let file = best_file(&session.run);
     let (best, _) = Weights::read(&file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&best.tensors, &file, device))?;
-    let scored = attention_scores(&model, &inner_graph, &inner_x, chunk_rows);
-    let scores = scored.scores.clone();
-    let embeddings = scored.embedding_matrix();
-    check_device()?;
+    let HostScored { scores, embeddings } = passes.scored(&model)?;
+    if let Some(loaded) = passes.loaded() {
+        session.note(&loaded);
+    }
     write_npy_f32(session.run.output("anomaly_scores_stage2.npy"), &Array1::from_vec(scores.clone()))?;
     write_npy_f32(session.run.output("Z_stage2.npy"), &embeddings)?;
     let outcome = Stage2Outcome {
@@ -198,128 +204,6 @@ pub fn run_on<B: GraphBackend>(
     }
     session.finish(&format!("best validation AUC {:.4}", session.position.best_metric));
     Ok(outcome)
-}
-
-/// The loss of one epoch and its two terms.
-pub struct Terms<B: Backend> {
-    pub loss: Tensor<B, 1>,
-    pub supervised: Tensor<B, 1>,
-    pub unsupervised: Tensor<B, 1>,
-}
-
-/// The forward passes of a training, one epoch after the other.
-pub struct Epochs<B: GraphBackend> {
-    graph: DeviceGraph<Autodiff<B>>,
-    x: Vec<Tensor<Autodiff<B>, 2>>,
-    batches: Prefetch<Batch>,
-    config: Stage2Config,
-    device: B::Device,
-}
-
-impl<B: GraphBackend> Epochs<B> {
-    /// Epochs from `first` on; `labels` are those of the training part.
-    pub fn new(
-        config: &Stage2Config,
-        host: &HeteroGraph,
-        graph: DeviceGraph<Autodiff<B>>,
-        x: Vec<Tensor<Autodiff<B>, 2>>,
-        labels: &[(u32, u8)],
-        first: usize,
-        device: &B::Device,
-    ) -> Self {
-        let (settings, host, labels) = (config.clone(), host.clone(), labels.to_vec());
-        let batches =
-            Prefetch::new(first..=config.train.epochs, move |epoch| Batch::new(&settings, &host, &labels, epoch));
-        Self { graph, x, batches, config: config.clone(), device: device.clone() }
-    }
-
-    /// The loss of the next epoch.
-    pub fn next(&mut self, model: &TripleStreamGat<Autodiff<B>>) -> Terms<Autodiff<B>> {
-        let batch = self.batches.next();
-        let (config, graph, device) = (&self.config, &self.graph, &self.device);
-        let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: batch.epoch as u32 };
-        let pass =
-            Pass { drop_edge: Some(drop_edge), chunk_rows: config.train.chunk_size, recompute: config.model.recompute };
-        let reach = reach_of(graph, batch.nodes, |relation| pass.drop_of(graph, 1, relation), device);
-        let h = model.embed(graph, &reach, &self.x, pass);
-        let logits = model.logits(h);
-
-        let vector = |values: Vec<f32>| {
-            let len = values.len();
-            Tensor::<Autodiff<B>, 1>::from_data(TensorData::new(values, [len]), device)
-        };
-        let at = |rows: RowList| gather_rows(logits.clone(), &rows.upload(device));
-        let (labels, edges) = (batch.targets.len(), batch.weights.len());
-        let labelled = at(batch.labelled).reshape([labels]);
-        let supervised = bce_with_logits_sum(labelled, vector(batch.targets), 1.0 / labels as f64);
-        let unsupervised = match edges {
-            0 => Tensor::zeros([1], device),
-            _ => smoothness_sum(at(batch.ends).reshape([2, edges]), vector(batch.weights), 1.0),
-        };
-        let loss = supervised.clone() + unsupervised.clone() * config.loss.lambda_unsup;
-        Terms { loss, supervised, unsupervised }
-    }
-}
-
-/// What the loss of one epoch reads, as numbers of rows of one vector of logits: those of all types one behind the other.
-struct Batch {
-    epoch: usize,
-    /// The rows that are computed, by type; all when there is no list.
-    nodes: Option<Vec<Vec<u32>>>,
-    labelled: RowList,
-    targets: Vec<f32>,
-    /// The destinations of the sampled edges of all relations, then their sources.
-    ends: RowList,
-    /// What a squared difference counts: the mean over relations of the mean over a relation's edges.
-    weights: Vec<f32>,
-}
-
-impl Batch {
-    fn new(config: &Stage2Config, host: &HeteroGraph, labels: &[(u32, u8)], epoch: usize) -> Self {
-        let (samples, seed) = (config.loss.samples_per_relation, config.seed);
-        let primary = host.relations().iter().enumerate().filter(|(_, relation)| relation.primary);
-        let edges: Vec<(&Relation, EdgeSample)> = primary
-            .map(|(id, r)| (r, sample_edges(r, id, samples, seed, Purpose::Smoothness, epoch as u64).0))
-            .filter(|(_, edges)| !edges.is_empty())
-            .collect();
-
-        let types = host.node_types();
-        let counts: Vec<usize> = types.iter().map(|t| t.count).collect();
-        let mut labelled: Vec<Vec<u32>> = vec![Vec::new(); types.len()];
-        for (node, _) in labels {
-            let t = host.type_of(*node as usize);
-            labelled[t].push(node - types[t].offset as u32);
-        }
-        let lists = edges.iter().flat_map(|(r, e)| [(r.dst, e.dst.as_slice()), (r.src, e.src.as_slice())]);
-        let rows = match config.train.rows {
-            Rows::All => LossRows::all(&counts),
-            Rows::Reachable => LossRows::of(&counts, lists.chain(labelled.iter().map(Vec::as_slice).enumerate())),
-        };
-        let mut base = vec![0u32; types.len() + 1];
-        for t in 0..types.len() {
-            base[t + 1] = base[t] + rows.len(t) as u32;
-        }
-        let total = base[types.len()] as usize;
-        let number = |t: usize, node: u32| base[t] + rows.number(t, node);
-        let list = |rows: Vec<u32>| RowList::new(&rows, total);
-        let of_label = |(node, _): &(u32, u8)| {
-            let t = host.type_of(*node as usize);
-            number(t, node - types[t].offset as u32)
-        };
-        let numbers = |end: fn(&Relation) -> usize, nodes: fn(&EdgeSample) -> &[u32]| {
-            edges.iter().flat_map(move |(r, e)| nodes(e).iter().map(move |&n| (end(r), n)))
-        };
-        let ends = numbers(|r| r.dst, |e| &e.dst).chain(numbers(|r| r.src, |e| &e.src));
-        let weight = |edges_of_relation: &EdgeSample| 1.0 / (edges_of_relation.len() * edges.len()) as f32;
-        Self {
-            epoch,
-            labelled: list(labels.iter().map(of_label).collect()),
-            targets: labels.iter().map(|(_, label)| f32::from(*label)).collect(),
-            ends: list(ends.map(|(t, node)| number(t, node)).collect()),
-            weights: edges.iter().flat_map(|(_, e)| vec![weight(e); e.len()]).collect(),
-            nodes: rows.nodes(),
-        }
-    }
 }
 
 fn part_auc(scores: &[f32], part: &[(u32, u8)]) -> Result<f64> {

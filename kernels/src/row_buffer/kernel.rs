@@ -1,0 +1,54 @@
+//! One plane per row.
+
+use cubecl::prelude::*;
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn put_rows_kernel<F: Float, N: Size>(
+    source: &Array<Vector<F, N>>,
+    from: &Array<i32>,
+    to: &Array<i32>,
+    target: &mut Array<Vector<F, N>>,
+    source_stride: usize,
+    target_stride: usize,
+    vectors: usize,
+    len: usize,
+    #[comptime] listed: bool,
+    #[define(F)] _type: StorageType,
+) {
+    let mut k = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while k < len {
+        let mut row = k;
+        if listed {
+            row = usize::cast_from(from[k]);
+        }
+        let (read, write) = (row * source_stride, usize::cast_from(to[k]) * target_stride);
+        let mut c = UNIT_POS_X as usize;
+        while c < vectors {
+            target[write + c] = source[read + c];
+            c += CUBE_DIM_X as usize;
+        }
+        k += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn move_rows_kernel<F: Float, N: Size>(
+    target: &mut Array<Vector<F, N>>,
+    from: &Array<i32>,
+    to: &Array<i32>,
+    stride: usize,
+    vectors: usize,
+    len: usize,
+    #[define(F)] _type: StorageType,
+) {
+    let mut k = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while k < len {
+        let (read, write) = (usize::cast_from(from[k]) * stride, usize::cast_from(to[k]) * stride);
+        let mut c = UNIT_POS_X as usize;
+        while c < vectors {
+            target[write + c] = target[read + c];
+            c += CUBE_DIM_X as usize;
+        }
+        k += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}

@@ -1,0 +1,87 @@
+//! Rows on CubeCL devices.
+
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::RowBufferBackend;
+use super::kernel::{move_rows_kernel, put_rows_kernel};
+use crate::launch::{PlanePerRow, Rows, address, vector_width};
+
+/// The matrix itself where nobody else holds it, else a copy.
+fn own<R: CubeRuntime>(target: CubeTensor<R>) -> Rows<R> {
+    let rows = Rows::of(target);
+    if rows.tensor.can_mut() { rows } else { Rows::of(rows.tensor.copy()) }
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowBufferBackend for CubeBackend<R, F, I, BT> {
+    fn put_rows(
+        target: FloatTensor<Self>,
+        source: FloatTensor<Self>,
+        from: Option<IntTensor<Self>>,
+        to: IntTensor<Self>,
+        len: usize,
+    ) -> FloatTensor<Self> {
+        let (target, source) = (own(target), Rows::of(source));
+        let v = vector_width(target.width, &[&target, &source]);
+        let geometry = PlanePerRow::of(&target.tensor.client);
+        let listed = from.is_some();
+        // SAFETY: `RowBuffer` checked the rows of both lists.
+        unsafe {
+            put_rows_kernel::launch_unchecked::<R>(
+                &target.tensor.client,
+                geometry.count(len),
+                geometry.dim,
+                address(&[&source.tensor, &target.tensor]),
+                v,
+                source.arg(),
+                from.unwrap_or_else(|| to.clone()).into_array_arg(),
+                to.into_array_arg(),
+                target.arg(),
+                source.stride / v,
+                target.stride / v,
+                target.width / v,
+                len,
+                listed,
+                target.tensor.dtype.into(),
+            );
+        }
+        target.tensor
+    }
+
+    fn move_rows(
+        target: FloatTensor<Self>,
+        from: IntTensor<Self>,
+        to: IntTensor<Self>,
+        len: usize,
+    ) -> FloatTensor<Self> {
+        let target = own(target);
+        let v = vector_width(target.width, &[&target]);
+        let geometry = PlanePerRow::of(&target.tensor.client);
+        // SAFETY: `RowBuffer` checked the rows of both lists.
+        unsafe {
+            move_rows_kernel::launch_unchecked::<R>(
+                &target.tensor.client,
+                geometry.count(len),
+                geometry.dim,
+                address(&[&target.tensor]),
+                v,
+                target.arg(),
+                from.into_array_arg(),
+                to.into_array_arg(),
+                target.stride / v,
+                target.width / v,
+                len,
+                target.tensor.dtype.into(),
+            );
+        }
+        target.tensor
+    }
+
+    fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self> {
+        let mut first = target.clone();
+        first.meta.shape_mut()[0] = rows;
+        first
+    }
+}

@@ -1,0 +1,211 @@
+//! A matrix that is changed in place, a few rows at a time.
+
+mod cpu;
+#[cfg(feature = "cube")]
+mod kernel;
+#[cfg(feature = "cube")]
+mod launch;
+
+use std::fmt;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor, TensorMetadata, TensorPrimitive};
+use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use burn_backend::AutodiffBackend;
+
+use crate::check;
+use crate::csr::index_tensor;
+
+/// Backends with a [`RowBuffer`]. Nothing here has a gradient: the rows are data.
+pub trait RowBufferBackend: Backend {
+    /// `target[to_k] = source[from_k]`, or `source[k]` without `from`; in place where nobody else holds `target`. The `to` are
+    /// distinct and there is at least one.
+    #[doc(hidden)]
+    fn put_rows(
+        target: FloatTensor<Self>,
+        source: FloatTensor<Self>,
+        from: Option<IntTensor<Self>>,
+        to: IntTensor<Self>,
+        len: usize,
+    ) -> FloatTensor<Self>;
+
+    /// `target[to_k] = target[from_k]`; no row is among both, and the `to` are distinct.
+    #[doc(hidden)]
+    fn move_rows(
+        target: FloatTensor<Self>,
+        from: IntTensor<Self>,
+        to: IntTensor<Self>,
+        len: usize,
+    ) -> FloatTensor<Self>;
+
+    /// The first `rows` rows, sharing their memory.
+    #[doc(hidden)]
+    fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self>;
+}
+
+impl<B: RowBufferBackend, C: CheckpointStrategy> RowBufferBackend for Autodiff<B, C> {
+    fn put_rows(
+        target: FloatTensor<Self>,
+        source: FloatTensor<Self>,
+        from: Option<IntTensor<Self>>,
+        to: IntTensor<Self>,
+        len: usize,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::put_rows(target.primitive, source.primitive, from, to, len))
+    }
+
+    fn move_rows(
+        target: FloatTensor<Self>,
+        from: IntTensor<Self>,
+        to: IntTensor<Self>,
+        len: usize,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::move_rows(target.primitive, from, to, len))
+    }
+
+    fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self> {
+        Self::from_inner(B::first_rows(&target.primitive, rows))
+    }
+}
+
+/// Rows `[capacity, width]` in f32, f16 or bf16 on a device.
+///
+/// Rows are written in place as long as nobody holds a matrix of [`RowBuffer::rows`]; while somebody does, the next change
+/// copies the buffer first, so that a matrix once handed out never changes.
+///
+/// # Example
+/// ```
+/// use burn::tensor::{DType, Tensor};
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::RowBuffer;
+/// let device = Default::default();
+/// let mut buffer = RowBuffer::<Flex>::new([3, 2], DType::F32, &device);
+/// let fetched = Tensor::<Flex, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+/// buffer.put(fetched, None, &[2, 0]);
+/// buffer.shift(&[(2, 1)]);
+/// assert_eq!(buffer.rows(2).into_data().to_vec::<f32>().unwrap(), [3.0, 4.0, 1.0, 2.0]);
+/// ```
+pub struct RowBuffer<B: Backend> {
+    /// Taken out while it is changed, so that it is held once.
+    rows: Option<FloatTensor<B>>,
+    capacity: usize,
+    device: B::Device,
+}
+
+impl<B: RowBufferBackend> fmt::Debug for RowBuffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RowBuffer({} x {}, {:?})", self.capacity, self.width(), self.dtype())
+    }
+}
+
+impl<B: RowBufferBackend> RowBuffer<B> {
+    /// A buffer of that many rows and columns. What is in it is not defined before it is put there.
+    pub fn new([capacity, width]: [usize; 2], dtype: DType, device: &B::Device) -> Self {
+        // One row at least: no device binds a buffer of nothing.
+        let rows = B::float_empty([capacity.max(1), width].into(), device, dtype.into());
+        check::storage("RowBuffer", "dtype", &rows);
+        Self { rows: Some(rows), capacity, device: device.clone() }
+    }
+
+    fn held(&self) -> &FloatTensor<B> {
+        self.rows.as_ref().unwrap_or_else(|| unreachable!("the rows are put back after every change"))
+    }
+
+    /// Number of rows.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Number of columns.
+    pub fn width(&self) -> usize {
+        self.held().shape()[1]
+    }
+
+    /// How a value is stored.
+    pub fn dtype(&self) -> DType {
+        self.held().dtype()
+    }
+
+    /// Bytes of all rows.
+    pub fn bytes(&self) -> usize {
+        self.capacity * self.width() * self.dtype().size()
+    }
+
+    /// Writes rows of `source` to the rows `to`: those that `from` lists, or all in their order.
+    ///
+    /// # Panics
+    /// If `source` has another width or dtype, a list has another length than the other or than `source` has rows, or a row
+    /// does not exist. That the rows of `to` are distinct is the caller's promise.
+    pub fn put(&mut self, source: Tensor<B, 2>, from: Option<&[u32]>, to: &[u32]) {
+        const OP: &str = "RowBuffer::put";
+        let source = source.into_primitive().tensor();
+        let [rows, width] = check::matrix(OP, "source", &source);
+        check::size(OP, "columns of source", self.width(), width);
+        check::same_dtype(OP, "source", &source, self.held());
+        check::size(OP, "rows to write", from.map_or(rows, <[u32]>::len), to.len());
+        check_rows(OP, "to", to, self.capacity);
+        check_rows(OP, "from", from.unwrap_or_default(), rows);
+        if to.is_empty() || width == 0 {
+            return;
+        }
+        let ids = |rows: &[u32]| index_tensor::<B>(rows.iter().map(|&row| row as i32).collect(), &self.device);
+        let (from, to_ids) = (from.map(ids), ids(to));
+        let target = self.take();
+        self.rows = Some(B::put_rows(target, source, from, to_ids, to.len()));
+    }
+
+    /// Copies rows to other rows of the buffer, `(from, to)`.
+    ///
+    /// # Panics
+    /// If a row does not exist. That no row is read and written, and none written twice, is the caller's promise.
+    pub fn shift(&mut self, moves: &[(u32, u32)]) {
+        const OP: &str = "RowBuffer::shift";
+        let (from, to): (Vec<u32>, Vec<u32>) = moves.iter().copied().unzip();
+        check_rows(OP, "from", &from, self.capacity);
+        check_rows(OP, "to", &to, self.capacity);
+        if moves.is_empty() || self.width() == 0 {
+            return;
+        }
+        let ids = |rows: Vec<u32>| index_tensor::<B>(rows.into_iter().map(|row| row as i32).collect(), &self.device);
+        let (from, to) = (ids(from), ids(to));
+        let target = self.take();
+        self.rows = Some(B::move_rows(target, from, to, moves.len()));
+    }
+
+    /// A buffer of another capacity with the first `keep` rows of this one.
+    ///
+    /// # Panics
+    /// If either buffer has fewer rows than are kept.
+    pub fn resize(&mut self, capacity: usize, keep: usize) {
+        check::size("RowBuffer::resize", "rows to keep", keep.min(capacity).min(self.capacity), keep);
+        let mut other = Self::new([capacity, self.width()], self.dtype(), &self.device);
+        let all: Vec<u32> = (0..keep as u32).collect();
+        other.put(self.rows(keep), None, &all);
+        *self = other;
+    }
+
+    /// The first `rows` rows, which share the buffer's memory.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn rows(&self, rows: usize) -> Tensor<B, 2> {
+        assert!(rows <= self.capacity, "RowBuffer::rows: expected at most {}, got {rows}", self.capacity);
+        if rows == 0 {
+            let empty = B::float_empty([0, self.width()].into(), &self.device, self.dtype().into());
+            return Tensor::from_primitive(TensorPrimitive::Float(empty));
+        }
+        Tensor::from_primitive(TensorPrimitive::Float(B::first_rows(self.held(), rows)))
+    }
+
+    fn take(&mut self) -> FloatTensor<B> {
+        self.rows.take().unwrap_or_else(|| unreachable!("the rows are put back after every change"))
+    }
+}
+
+#[track_caller]
+fn check_rows(op: &str, argument: &str, rows: &[u32], num_rows: usize) {
+    if let Some(row) = rows.iter().find(|&&row| row as usize >= num_rows) {
+        panic!("{op}: {argument}: expected rows below {num_rows}, got {row}");
+    }
+}

@@ -1,0 +1,87 @@
+//! From places in a sampled batch to slots of the feature buffer.
+//!
+//! Level 0 are all nodes by slot; level `k` are the nodes that are left after `k` layers, in the order of their slots.
+
+use graphsieve_kernels::CsrArrays;
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::graph::Relation;
+use crate::sampler::{Block, MiniBatch};
+
+/// A layer of a batch, ready to be uploaded.
+#[derive(Debug)]
+pub(super) struct PreparedLayer {
+    /// `[relation]`
+    pub csr: Vec<Option<CsrArrays>>,
+    /// `[type]`: rows before the layer that are rows after it, ascending, and the number of rows before.
+    pub kept: Vec<(Vec<u32>, usize)>,
+}
+
+/// Numbers of the nodes of one type at one level.
+struct Level {
+    /// Place in the batch by number.
+    order: Vec<u32>,
+    /// Number by place in the batch.
+    number: Vec<u32>,
+}
+
+impl Level {
+    /// Of the first `count` nodes of the batch.
+    fn new(slots: &[u32], count: usize) -> Self {
+        let mut order: Vec<u32> = (0..count as u32).collect();
+        order.sort_unstable_by_key(|&place| slots[place as usize]);
+        let mut number = vec![0; count];
+        order.iter().zip(0..).for_each(|(&place, at)| number[place as usize] = at);
+        Level { order, number }
+    }
+}
+
+/// The layers of a batch, the one that reads the features first, and the row of every seed.
+pub(super) fn layers(
+    batch: &MiniBatch,
+    slots: &[Vec<u32>],
+    relations: &[Relation],
+) -> Result<(Vec<PreparedLayer>, Vec<Vec<u32>>)> {
+    let depth = batch.blocks.len();
+    // `counts[0]` are the seeds, the last level.
+    let level = |k: usize| -> Vec<Level> {
+        batch.counts[depth - k].iter().zip(slots).map(|(&count, slots)| Level::new(slots, count)).collect()
+    };
+    let levels: Vec<Vec<Level>> = (0..=depth).into_par_iter().map(level).collect();
+    let mut layers = Vec::with_capacity(depth);
+    for k in 0..depth {
+        let (before, after) = (&levels[k], &levels[k + 1]);
+        let csr = relations.par_iter().zip(&batch.blocks[depth - 1 - k]).map(|(relation, block)| {
+            let (rows, cols) = (&after[relation.dst], &before[relation.src]);
+            if rows.order.is_empty() || cols.order.is_empty() {
+                return Ok(None);
+            }
+            adjacency(block, rows, cols).map(Some).map_err(|problem| Error::Data {
+                what: format!("sampled relation {} of batch {}", relation.name, batch.number),
+                expected: "an adjacency that the kernels can index".into(),
+                found: problem.to_string(),
+                help: "lower loader.fanouts or loader.batch_size".into(),
+            })
+        });
+        let kept = before.iter().zip(after).map(|(before, after)| {
+            let numbers = after.order.iter().map(|&place| before.number[place as usize]).collect();
+            (numbers, before.order.len())
+        });
+        layers.push(PreparedLayer { csr: csr.collect::<Result<_>>()?, kept: kept.collect() });
+    }
+    let seeds = levels.into_iter().next_back().unwrap_or_default().into_iter().map(|level| level.number).collect();
+    Ok((layers, seeds))
+}
+
+/// A block with rows and columns by number.
+fn adjacency(block: &Block, rows: &Level, cols: &Level) -> Result<CsrArrays, graphsieve_kernels::CsrError> {
+    let mut row_ptr = Vec::with_capacity(rows.order.len() + 1);
+    let mut col_idx = Vec::with_capacity(block.cols.len());
+    row_ptr.push(0);
+    for &place in &rows.order {
+        col_idx.extend(block.cols[block.row(place as usize)].iter().map(|&col| cols.number[col as usize]));
+        row_ptr.push(col_idx.len() as u64);
+    }
+    CsrArrays::new(&row_ptr, &col_idx, cols.order.len())
+}

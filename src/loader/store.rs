@@ -1,0 +1,148 @@
+//! Feature rows in host memory.
+
+use std::ops::BitAnd;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor, TensorData};
+use half::f16;
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::graph::{FeatureValues, Features, HeteroGraph, NodeType};
+
+/// Rows of one task.
+const TASK_ROWS: usize = 64;
+
+/// The features of all nodes in host memory, of which a device gets the rows that it asks for. Clones share the values.
+///
+/// `&store & &nodes` fetches rows by their global ids.
+///
+/// # Example
+/// ```
+/// use burn_flex::Flex;
+/// use graphsieve::graph::{Features, HeteroGraph};
+/// use graphsieve::loader::FeatureStore;
+/// let graph = HeteroGraph::new(vec![("user".into(), 2), ("item".into(), 1)], vec![])?;
+/// let features = Features::from_f32(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, 2);
+/// let store = FeatureStore::<Flex>::new(features, &graph, &Default::default())?;
+/// let rows = &store & &vec![2, 0];
+/// assert_eq!(rows.into_data().to_vec::<f32>().unwrap(), [5.0, 6.0, 1.0, 2.0]);
+/// # Ok::<(), graphsieve::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FeatureStore<B: Backend> {
+    features: Features,
+    node_types: Vec<NodeType>,
+    dtype: DType,
+    device: B::Device,
+}
+
+impl<B: Backend> FeatureStore<B> {
+    /// The features of the nodes of `graph`. Rows travel and are kept on the device as they are stored, in f16 or f32, where
+    /// the device has that type.
+    ///
+    /// # Errors
+    /// [`Error::Data`] unless there is a row per node.
+    pub fn new(features: Features, graph: &HeteroGraph, device: &B::Device) -> Result<Self> {
+        if features.num_rows() != graph.num_nodes() {
+            return Err(Error::Data {
+                what: "features".into(),
+                expected: format!("{} rows, one per node", graph.num_nodes()),
+                found: features.num_rows().to_string(),
+                help: "give the features of this graph".into(),
+            });
+        }
+        let half = matches!(features.values(), FeatureValues::Half(_)) && B::supports_dtype(device, DType::F16);
+        let dtype = if half { DType::F16 } else { DType::F32 };
+        Ok(FeatureStore { features, node_types: graph.node_types().to_vec(), dtype, device: device.clone() })
+    }
+
+    /// Number of columns.
+    pub fn width(&self) -> usize {
+        self.features.dim()
+    }
+
+    /// How a value travels.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.width() * self.dtype.size()
+    }
+
+    /// Where the rows go.
+    pub fn device(&self) -> &B::Device {
+        &self.device
+    }
+
+    /// The types of the nodes.
+    pub fn node_types(&self) -> &[NodeType] {
+        &self.node_types
+    }
+
+    /// The rows of nodes of a type, numbered within it, on the host.
+    ///
+    /// # Panics
+    /// For a type or a node that does not exist.
+    pub fn gather(&self, node_type: usize, nodes: impl IndexedParallelIterator<Item = u32>) -> TensorData {
+        let NodeType { offset, count, .. } = self.node_types[node_type];
+        self.rows(nodes.map(|node| {
+            assert!((node as usize) < count, "FeatureStore: expected nodes below {count}, got {node}");
+            offset + node as usize
+        }))
+    }
+
+    fn rows(&self, nodes: impl IndexedParallelIterator<Item = usize>) -> TensorData {
+        let (width, len) = (self.width(), nodes.len());
+        match self.features.values() {
+            FeatureValues::Single(values) => gathered(values, width, nodes, len, |v| v),
+            FeatureValues::Half(values) if self.dtype == DType::F16 => gathered(values, width, nodes, len, |v| v),
+            FeatureValues::Half(values) => gathered(values, width, nodes, len, f16::to_f32),
+        }
+    }
+
+    /// Host rows as a tensor of the device.
+    pub fn upload(&self, rows: TensorData) -> Tensor<B, 2> {
+        let mut rows = [rows];
+        // From page-locked memory the copy does not make the device's thread wait.
+        B::staging(rows.iter_mut(), &self.device);
+        let [rows] = rows;
+        Tensor::from_data(rows, (&self.device, self.dtype))
+    }
+}
+
+impl<B: Backend> BitAnd<&Vec<u32>> for &FeatureStore<B> {
+    type Output = Tensor<B, 2>;
+
+    /// The rows of nodes by their global ids.
+    ///
+    /// # Panics
+    /// For a node that does not exist.
+    fn bitand(self, nodes: &Vec<u32>) -> Tensor<B, 2> {
+        let count = self.features.num_rows();
+        self.upload(self.rows(nodes.par_iter().map(|&node| {
+            assert!((node as usize) < count, "FeatureStore: expected nodes below {count}, got {node}");
+            node as usize
+        })))
+    }
+}
+
+/// Rows of `values`, each converted by `convert`.
+fn gathered<T: Copy + Sync, E: burn::tensor::Element + Default>(
+    values: &[T],
+    width: usize,
+    nodes: impl IndexedParallelIterator<Item = usize>,
+    len: usize,
+    convert: impl Fn(T) -> E + Sync,
+) -> TensorData {
+    let mut rows = vec![E::default(); len * width];
+    if width > 0 {
+        rows.par_chunks_mut(width).zip(nodes).with_min_len(TASK_ROWS).for_each(|(row, node)| {
+            let from = &values[node * width..(node + 1) * width];
+            row.iter_mut().zip(from).for_each(|(to, &value)| *to = convert(value));
+        });
+    }
+    TensorData::new(rows, [len, width])
+}

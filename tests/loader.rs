@@ -1,0 +1,313 @@
+//! Sampled mini-batches: the right rows in the right slots on every backend, and steps that are those of the whole graph where
+//! every neighbour is taken.
+
+#[macro_use]
+#[path = "../kernels/tests/backends/mod.rs"]
+mod backends;
+
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn_flex::Flex;
+use graphsieve::config::{LoaderMode, Stage2Config};
+use graphsieve::data::synth::{self, Preset, SynthConfig};
+use graphsieve::graph::{Dataset, Features, HeteroGraph};
+use graphsieve::loader::{Batch, FeatureStore, Hot, Job, Loader, LoaderOptions};
+use graphsieve::models::attention::AttentionSpec;
+use graphsieve::models::device_graph::upload_features;
+use graphsieve::models::parameters::{Parameters, to_host};
+use graphsieve::models::{DeviceGraph, TripleStreamGat};
+use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+use graphsieve::score::{attention_scores, layerwise};
+use graphsieve::train::stage2::{self, SampledEpochs, split_of};
+use graphsieve_kernels::{GraphBackend, RowBuffer};
+
+on_every_backend!(
+    crate::bodies;
+    every_slot_holds_the_row_of_its_node_after_every_batch,
+    rows_are_put_and_moved_in_place_and_what_was_handed_out_stays,
+    one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
+    layer_by_layer_inference_is_that_of_the_whole_graph,
+);
+
+fn marketplace(scale: f64) -> Dataset {
+    synth::generate(&SynthConfig::preset(Preset::Quickstart).scaled(scale), &|_, _, _| ()).unwrap()
+}
+
+fn sampler(graph: &Arc<HeteroGraph>, fanouts: &[Fanout], dependency: Option<u32>) -> NeighbourSampler {
+    let config = SamplerConfig::new(fanouts, graph.relations().len());
+    NeighbourSampler::new(graph.clone(), SamplerConfig { dependency, ..config }).unwrap()
+}
+
+/// Batches that grow, shrink, repeat themselves, have nothing in common and are empty.
+fn trace(graph: &HeteroGraph) -> Vec<Job> {
+    let counts: Vec<u32> = graph.node_types().iter().map(|t| t.count as u32).collect();
+    let sizes = [3u32, 40, 41, 2, 0, 60, 60, 1, 25, 25, 0, 0, 7, 80, 4, 4];
+    let seeds = |(number, &size): (usize, &u32)| {
+        let of_type = |&count: &u32| -> Vec<u32> {
+            let start = if number % 3 == 0 { 0 } else { number as u32 * 37 };
+            (0..size.min(count)).map(|k| (start + k) % count).collect()
+        };
+        Job { number: number as u64 / 2, seeds: counts.iter().map(of_type).collect(), payload: () }
+    };
+    sizes.iter().enumerate().map(seeds).collect()
+}
+
+fn bits(values: Vec<f32>) -> Vec<u32> {
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+mod bodies {
+    use super::*;
+
+    pub fn every_slot_holds_the_row_of_its_node_after_every_batch<B: GraphBackend>(device: &B::Device) {
+        let data = marketplace(0.2);
+        let graph = Arc::new(data.graph.clone());
+        let features = data.features.unwrap();
+        let wide =
+            Features::from_f32((0..graph.num_nodes() * 33).map(|k| (k % 9973) as f32).collect(), graph.num_nodes(), 33);
+        for features in [features, wide] {
+            let store = FeatureStore::<B>::new(features, &graph, device).unwrap();
+            let degree = Hot::Degree(0.1).nodes(&graph, &sampler(&graph, &[Fanout::Most(2)], None), []).unwrap();
+            for (window, hot) in [(true, Vec::new()), (true, degree.clone()), (false, degree), (false, Vec::new())] {
+                let of = sampler(&graph, &[Fanout::Most(3), Fanout::Most(2)], None);
+                let options = LoaderOptions { window, hot: hot.clone(), prefetch: 1, ..LoaderOptions::default() };
+                let mut loader = Loader::new(trace(&graph), of, store.clone(), options).unwrap();
+                let mut batches = 0;
+                while let Some(batch) = loader.next() {
+                    let Batch { x, slot_to_node, layers, stats, .. } = batch.unwrap();
+                    for (t, (x, nodes)) in x.into_iter().zip(&slot_to_node).enumerate() {
+                        assert_eq!(x.dims(), [nodes.len(), store.width()]);
+                        let offset = graph.node_types()[t].offset as u32;
+                        let globals: Vec<u32> = nodes.iter().map(|node| offset + node).collect();
+                        if !globals.is_empty() {
+                            assert_eq!(bits(to_host(x)), bits(to_host(&store & &globals)), "type {t}");
+                        }
+                        assert_eq!(layers[0].rows_before(t), nodes.len());
+                    }
+                    assert_eq!(stats.rows, stats.shared + stats.hot + stats.fetched);
+                    assert!(window || stats.shared == 0);
+                    assert!(!hot.is_empty() || stats.hot == 0);
+                    batches += 1;
+                }
+                assert_eq!(batches, 16);
+                let stats = loader.stats();
+                assert!(stats.fetched > 0 && (!window || stats.shared > 0) && (hot.is_empty() || stats.hot > 0));
+            }
+        }
+    }
+
+    pub fn rows_are_put_and_moved_in_place_and_what_was_handed_out_stays<B: GraphBackend>(device: &B::Device) {
+        for width in [1usize, 3, 32, 33, 128] {
+            let row = |value: f32| vec![value; width];
+            let matrix = |values: &[f32]| {
+                let data: Vec<f32> = values.iter().flat_map(|&v| row(v)).collect();
+                Tensor::<B, 2>::from_data(burn::tensor::TensorData::new(data, [values.len(), width]), device)
+            };
+            let first_column = |buffer: &RowBuffer<B>, rows: usize| -> Vec<f32> {
+                to_host(buffer.rows(rows)).chunks(width).map(|row| row[width - 1]).collect()
+            };
+            let mut buffer = RowBuffer::<B>::new([4, width], burn::tensor::DType::F32, device);
+            buffer.put(matrix(&[1.0, 2.0, 3.0, 4.0]), None, &[3, 2, 1, 0]);
+            assert_eq!(first_column(&buffer, 4), [4.0, 3.0, 2.0, 1.0]);
+            buffer.put(matrix(&[7.0, 8.0, 9.0]), Some(&[2, 0]), &[0, 2]);
+            let held = buffer.rows(3);
+            assert_eq!(first_column(&buffer, 4), [9.0, 3.0, 7.0, 1.0]);
+            buffer.shift(&[(3, 1), (2, 0)]);
+            assert_eq!(first_column(&buffer, 2), [7.0, 1.0]);
+            let held: Vec<f32> = to_host(held).chunks(width).map(|row| row[0]).collect();
+            assert_eq!(held, [9.0, 3.0, 7.0], "a matrix that was handed out does not change");
+            buffer.resize(9, 4);
+            buffer.put(matrix(&[5.0]), None, &[8]);
+            assert_eq!(first_column(&buffer, 4)[..2], [7.0, 1.0]);
+            buffer.resize(1, 1);
+            assert_eq!((buffer.capacity(), first_column(&buffer, 1)), (1, vec![7.0]));
+            // Nothing to do, and nothing to hold.
+            buffer.put(matrix(&[]), None, &[]);
+            buffer.shift(&[]);
+            assert_eq!(buffer.rows(0).dims(), [0, width]);
+        }
+    }
+
+    pub fn one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph<B: GraphBackend>(
+        device: &B::Device,
+    ) {
+        let data = marketplace(0.2);
+        let host = &data.graph;
+        let features = data.features.as_ref().unwrap();
+        for heads in [1, 3] {
+            let spec = spec(host, features.dim(), heads);
+            let model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut Parameters::from_seed(4, device)).unwrap();
+            let mut config = Stage2Config::new("unused");
+            config.train.epochs = 2;
+            config.loss.samples_per_relation = 20;
+            config.loader.mode = LoaderMode::Sampled;
+            config.loader.fanouts = vec![0, 0];
+            config.loader.batch_size = 1 << 30;
+            let labels = &data.labels.as_ref().unwrap().entries;
+            let split = split_of(host, labels, &config.split).unwrap();
+            let some = &split.train[..30];
+            let graph = DeviceGraph::upload(host, device).unwrap();
+            let x = upload_features(host.node_types(), features, burn::tensor::DType::F32, device).unwrap();
+            let mut full = stage2::Epochs::<B>::new(&config, host, graph, x, some, 1, device);
+            let store = FeatureStore::new(features.clone(), host, device).unwrap();
+            let mut sampled = SampledEpochs::<B>::new(&config, host, store, some, 1, device).unwrap();
+            for epoch in 1..=2 {
+                let all = full.next(&model).loss;
+                let step = sampled.next(&model).unwrap();
+                assert!(step.last && step.share == 1.0);
+                let (want, got) = (to_host(all.clone())[0], to_host(step.terms.loss.clone())[0]);
+                assert!((want - got).abs() <= 4e-6 * want.abs(), "{heads} heads, epoch {epoch}: {got} for {want}");
+                assert_same(&gradients::<B>(&model, step.terms.loss), &gradients::<B>(&model, all));
+            }
+        }
+    }
+
+    pub fn layer_by_layer_inference_is_that_of_the_whole_graph<B: GraphBackend>(device: &B::Device) {
+        let data = marketplace(0.3);
+        let features = data.features.as_ref().unwrap();
+        for heads in [1, 2] {
+            let spec = spec(&data.graph, features.dim(), heads);
+            let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(5, device)).unwrap();
+            let graph = DeviceGraph::<B>::upload(&data.graph, device).unwrap();
+            let f32 = burn::tensor::DType::F32;
+            let x: Vec<Tensor<B, 2>> = upload_features(data.graph.node_types(), features, f32, device).unwrap();
+            let want = attention_scores(&model, &graph, &x, None);
+            let got = layerwise::scores(&model, &Arc::new(data.graph.clone()), features, f32, device).unwrap();
+            assert!(got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6), "{heads} heads");
+            let embeddings = want.embedding_matrix();
+            let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+            assert!(got.embeddings.iter().zip(&embeddings).all(close), "{heads} heads");
+        }
+    }
+
+    fn spec(graph: &HeteroGraph, input: usize, heads: usize) -> AttentionSpec {
+        let streams = graph.streams().into_iter().map(String::from).collect();
+        AttentionSpec { streams, input, hidden: 24, output: 12, heads, negative_slope: 0.2 }
+    }
+
+    struct Collect<'a, B: GraphBackend>(&'a GradientsParams, Vec<Vec<f32>>, std::marker::PhantomData<B>);
+
+    impl<B: GraphBackend> ModuleVisitor<Autodiff<B>> for Collect<'_, B> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Autodiff<B>, D>>) {
+            self.1.push(to_host(self.0.get::<B, D>(param.id).expect("every parameter has a gradient")));
+        }
+    }
+
+    fn gradients<B: GraphBackend>(
+        module: &impl AutodiffModule<Autodiff<B>>,
+        loss: Tensor<Autodiff<B>, 1>,
+    ) -> Vec<Vec<f32>> {
+        let grads = GradientsParams::from_grads(loss.backward(), module);
+        let mut all = Collect(&grads, Vec::new(), std::marker::PhantomData);
+        module.visit(&mut all);
+        all.1
+    }
+
+    fn assert_same(got: &[Vec<f32>], want: &[Vec<f32>]) {
+        let length = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+        let total = want.iter().map(|b| length(b).powi(2)).sum::<f64>().sqrt();
+        assert!(total > 0.0 && got.len() == want.len());
+        for (k, (a, b)) in got.iter().zip(want).enumerate() {
+            let difference: Vec<f32> = a.iter().zip(b).map(|(a, b)| a - b).collect();
+            let bound = 2e-5 * length(b) + 1e-6 * total;
+            assert!(length(&difference) <= bound, "gradient {k} is off by {} of {}", length(&difference), length(b));
+        }
+    }
+}
+
+/// A loader on the processor.
+fn load<P: Send + 'static>(
+    jobs: impl IntoIterator<Item = Job<P>, IntoIter: Send + 'static>,
+    options: LoaderOptions,
+) -> Loader<Flex, P> {
+    let data = marketplace(0.2);
+    let graph = Arc::new(data.graph.clone());
+    let store = FeatureStore::new(data.features.unwrap(), &graph, &Default::default()).unwrap();
+    Loader::new(jobs, sampler(&graph, &[Fanout::Most(3)], None), store, options).unwrap()
+}
+
+fn job(number: u64, users: Vec<u32>) -> Job<u64> {
+    Job { number, seeds: vec![users, vec![], vec![]], payload: number * 10 }
+}
+
+#[test]
+fn an_error_of_any_thread_is_the_last_item_and_names_the_batch() {
+    let bad_seed = [job(1, vec![0]), job(2, vec![1_000_000]), job(3, vec![2])];
+    let mut loader = load(bad_seed, LoaderOptions::default());
+    assert_eq!(loader.next().unwrap().unwrap().payload, 10);
+    let error = loader.next().unwrap().unwrap_err();
+    assert!(error.to_string().contains("batch 2") && error.exit_code() == 1, "{error}");
+    assert!(loader.next().is_none() && loader.next().is_none());
+
+    let panics = (0..10).map(|number| {
+        assert!(number != 2, "no seeds of number {number}");
+        job(number, vec![number as u32])
+    });
+    let items: Vec<_> = load(panics, LoaderOptions::default()).collect();
+    assert_eq!(items.len(), 3);
+    let error = items[2].as_ref().unwrap_err().to_string();
+    assert!(error.contains("after batch 1") && error.contains("no seeds of number 2"), "{error}");
+    assert!(items[..2].iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_loader_that_nobody_reads_ends() {
+    // More batches than the queues hold.
+    let endless = (0u64..).map(|number| job(number, vec![number as u32 % 50]));
+    let mut loader = load(endless, LoaderOptions { prefetch: 1, ..LoaderOptions::default() });
+    assert!(loader.next().unwrap().is_ok());
+    drop(loader);
+    drop(load((0u64..).map(|number| job(number, vec![0])), LoaderOptions::default()));
+}
+
+#[test]
+fn caches_of_no_row_and_of_one_row_work() {
+    for hot in [vec![vec![], vec![], vec![]], vec![vec![7], vec![], vec![]]] {
+        let jobs = (0..20).map(|number| job(number, vec![7, number as u32 + 8]));
+        let mut loader = load(jobs, LoaderOptions { window: false, hot: hot.clone(), ..LoaderOptions::default() });
+        assert_eq!(loader.by_ref().filter(|batch| batch.is_ok()).count(), 20);
+        assert_eq!(loader.stats().hot >= 20, !hot[0].is_empty());
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    let data = marketplace(0.2);
+    let graph = Arc::new(data.graph.clone());
+    let store = FeatureStore::<Flex>::new(data.features.unwrap(), &graph, &Default::default()).unwrap();
+    let refused = |options: LoaderOptions, part: &str| {
+        let of = sampler(&graph, &[Fanout::All], None);
+        let error = Loader::<Flex, u64>::new([], of, store.clone(), options).err().expect("it is refused").to_string();
+        assert!(error.contains(part) && error.contains("help"), "{error}");
+    };
+    refused(LoaderOptions { prefetch: 0, ..LoaderOptions::default() }, "prefetch = 0: expected at least 1");
+    refused(LoaderOptions { hot: vec![vec![0]], ..LoaderOptions::default() }, "3 lists, one per node type");
+    let unknown = vec![vec![u32::MAX], vec![], vec![]];
+    refused(LoaderOptions { hot: unknown, ..LoaderOptions::default() }, "hot nodes");
+    let few = Features::from_f32(vec![0.0; 4], 2, 2);
+    let error = FeatureStore::<Flex>::new(few, &graph, &Default::default()).unwrap_err().to_string();
+    assert!(error.contains("one per node") && error.contains("found 2"), "{error}");
+}
+
+#[test]
+fn a_layer_of_the_library_runs_on_a_batch() {
+    use graphsieve::nn::SageConvConfig;
+    let jobs = [job(0, vec![3, 1, 4])];
+    let batch = load(jobs, LoaderOptions::default()).next().unwrap().unwrap();
+    let layer = &batch.layers[0];
+    let width = batch.x[0].dims()[1];
+    let conv = SageConvConfig::new(width, 5).init::<Flex>(&Default::default());
+    let x: Vec<Tensor<Flex, 2>> = batch.x.iter().map(|x| x.clone().cast(burn::tensor::DType::F32)).collect();
+    // The last relation of a marketplace is between users.
+    let relations = marketplace(0.2).graph.relations().iter().position(|r| r.src == 0 && r.dst == 0).unwrap();
+    let csr = layer.csr[relations].as_ref().unwrap();
+    let y = conv.forward(csr, layer.nodes(x[0].clone()));
+    assert_eq!(y.dims(), [3, 5]);
+    let mut rows = batch.seed_rows[0].clone();
+    rows.sort_unstable();
+    assert_eq!(rows, [0, 1, 2]);
+}
