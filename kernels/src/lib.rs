@@ -79,6 +79,7 @@ mod row_buffer;
 mod row_dots;
 mod row_index;
 mod rows;
+mod sample;
 mod segments;
 mod select;
 mod split;
@@ -88,6 +89,7 @@ mod sum;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tree_device;
+mod upload;
 #[cfg(feature = "cube")]
 mod walk;
 
@@ -114,9 +116,13 @@ pub use normalise::{NormaliseBackend, normalise_rows};
 pub use pair_dot::{PairDotBackend, pair_dot};
 pub use partition::PartitionBackend;
 pub use prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
-pub use row_buffer::{RowBuffer, RowBufferBackend};
+pub use row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};
 pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
+pub use sample::{
+    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, SampleBackend, SampleRelation, SampledRelation, below, distinct,
+    hash, repeated,
+};
 pub use segments::{Segments, SegmentsBackend};
 pub use select::{SelectBackend, select_rows};
 pub use split::{
@@ -127,13 +133,16 @@ pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use start_gradient::backward_from;
 pub use sum::{SumBackend, sum_of_squares};
 pub use tree_device::{LeafTask, NoDoublePrecision, TreeBackend, TreeDevice, TreeEngine};
+pub use upload::{RowIds, RowNumbers, UploadBackend, upload_together};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
     MemoryBackend
+    + UploadBackend
     + NodeSetBackend
     + SelectBackend
     + RowBufferBackend
+    + SampleBackend
     + SpmmBackend
     + EdgeSoftmaxBackend
     + MessageBackend
@@ -154,9 +163,11 @@ pub trait GraphBackend:
 
 impl<B> GraphBackend for B where
     B: MemoryBackend
+        + UploadBackend
         + NodeSetBackend
         + SelectBackend
         + RowBufferBackend
+        + SampleBackend
         + SpmmBackend
         + EdgeSoftmaxBackend
         + MessageBackend

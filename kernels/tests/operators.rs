@@ -88,7 +88,7 @@ fn gradients_survive_backward_passes_of_other_threads() {
             };
             // One graph after the other joins those before.
             let first = leaves[0].clone();
-            let out = leaves[1..].iter().fold(first, |x, y| layer(x, y));
+            let out = leaves[1..].iter().fold(first, layer);
             let grads = out.sum().backward();
             // The bias counts once per layer.
             let sum = bias.grad(&grads).map(|g| g.into_data().into_vec::<f32>().unwrap());

@@ -44,6 +44,56 @@ impl CsrArrays {
     }
 }
 
+/// What is left of an adjacency whose lists are being uploaded.
+pub(crate) struct CsrShape([DirectionShape; 2]);
+
+struct DirectionShape {
+    num_rows: usize,
+    num_cols: usize,
+    num_edges: usize,
+    num_long: usize,
+    /// Row pointers that no list of i32 holds.
+    wide: Option<Vec<i64>>,
+}
+
+impl CsrArrays {
+    /// Moves the lists of both directions behind `lists`.
+    pub(crate) fn take_lists(self, lists: &mut Vec<Vec<i32>>) -> CsrShape {
+        CsrShape([self.forward, self.reverse].map(|direction| direction.take_lists(lists)))
+    }
+}
+
+impl<B: Backend> Csr<B> {
+    /// The adjacency of lists that [`CsrArrays::take_lists`] gave.
+    pub(crate) fn of_lists(
+        shape: CsrShape,
+        lists: &mut impl Iterator<Item = IntTensor<B>>,
+        device: &B::Device,
+    ) -> Self {
+        let [forward, reverse] = shape.0.map(|shape| shape.topology::<B>(lists, device));
+        Csr::from_parts(forward, reverse)
+    }
+}
+
+impl DirectionShape {
+    fn topology<B: Backend>(
+        self,
+        lists: &mut impl Iterator<Item = IntTensor<B>>,
+        device: &B::Device,
+    ) -> Topology<IntTensor<B>> {
+        let mut next = || lists.next().unwrap_or_else(|| unreachable!("a list comes back for each that was given"));
+        let (row_ptr, col_idx, long_rows) = (next(), next(), next());
+        let DirectionShape { num_rows, num_cols, num_edges, num_long, wide } = self;
+        let row_ptr = wide.map_or(row_ptr, |values| wide_tensor::<B>(values, device));
+        Topology { row_ptr, col_idx, num_rows, num_cols, num_edges, long_rows, num_long }
+    }
+}
+
+fn wide_tensor<B: Backend>(values: Vec<i64>, device: &B::Device) -> IntTensor<B> {
+    let len = values.len();
+    Tensor::<B, 1, Int>::from_data(TensorData::new(values, [len]), (device, DType::I64)).into_primitive()
+}
+
 /// One direction.
 #[derive(Clone, Debug)]
 pub(super) struct Direction {
@@ -74,24 +124,19 @@ impl Direction {
         }
     }
 
-    pub fn upload<B: Backend>(self, device: &B::Device) -> Topology<IntTensor<B>> {
-        let (num_edges, num_long) = (self.col_idx.len(), self.long_rows.len());
-        let (num_rows, row_ptr) = match self.row_ptr {
-            RowPtr::Narrow(values) => (values.len() - 1, index_tensor::<B>(values, device)),
-            RowPtr::Wide(values) => {
-                let len = values.len();
-                let data = TensorData::new(values, [len]);
-                (len - 1, Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive())
-            }
+    fn take_lists(self, lists: &mut Vec<Vec<i32>>) -> DirectionShape {
+        let (num_edges, num_long, num_cols) = (self.col_idx.len(), self.long_rows.len(), self.num_cols);
+        let (num_rows, narrow, wide) = match self.row_ptr {
+            RowPtr::Narrow(values) => (values.len() - 1, values, None),
+            RowPtr::Wide(values) => (values.len() - 1, Vec::new(), Some(values)),
         };
-        Topology {
-            row_ptr,
-            col_idx: index_tensor::<B>(self.col_idx, device),
-            num_rows,
-            num_cols: self.num_cols,
-            num_edges,
-            num_long,
-            long_rows: index_tensor::<B>(self.long_rows, device),
-        }
+        lists.extend([narrow, self.col_idx, self.long_rows]);
+        DirectionShape { num_rows, num_cols, num_edges, num_long, wide }
+    }
+
+    pub fn upload<B: Backend>(self, device: &B::Device) -> Topology<IntTensor<B>> {
+        let mut lists = Vec::new();
+        let shape = self.take_lists(&mut lists);
+        shape.topology::<B>(&mut lists.into_iter().map(|list| index_tensor::<B>(list, device)), device)
     }
 }

@@ -16,6 +16,7 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 
 use crate::DropEdge;
 use crate::csr::{Csr, View, index_tensor};
+use crate::upload::RowIds;
 
 /// A set in both directions; `I` is the backend's integer primitive.
 #[derive(Clone, Debug)]
@@ -89,6 +90,19 @@ impl<B: NodeSetBackend> NodeSet<B> {
         let rows = index_tensor::<B>(nodes.iter().map(|&n| n as i32).collect(), device);
         let position = B::node_positions(&rows, nodes.len(), num_nodes);
         Self { parts: Arc::new(NodeSetParts { rows, position, len: nodes.len(), num_nodes }) }
+    }
+}
+
+impl<B: NodeSetBackend> NodeSet<B> {
+    /// A set of uploaded numbers. That they ascend and are distinct is the caller's promise.
+    ///
+    /// # Panics
+    /// Unless they are below `num_nodes`.
+    pub fn of_ids(ids: RowIds<B>, num_nodes: usize) -> Self {
+        ids.check("NodeSet", "ids", num_nodes);
+        let len = ids.len();
+        let position = B::node_positions(&ids.ids, len, num_nodes);
+        Self { parts: Arc::new(NodeSetParts { rows: ids.ids, position, len, num_nodes }) }
     }
 }
 

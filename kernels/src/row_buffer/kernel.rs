@@ -1,4 +1,4 @@
-//! One plane per row.
+//! Copies of rows: one plane per row on the device, a thread per vector from host memory.
 
 use cubecl::prelude::*;
 
@@ -50,5 +50,28 @@ pub(crate) fn move_rows_kernel<F: Float, N: Size>(
             c += CUBE_DIM_X as usize;
         }
         k += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
+/// A thread per vector, so that every one has a load under way: host memory is far.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn fetch_rows_kernel<F: Float, N: Size>(
+    anchor: &Array<Vector<F, N>>,
+    rows: &Array<i32>,
+    to: &Array<i32>,
+    target: &mut Array<Vector<F, N>>,
+    delta: usize,
+    target_stride: usize,
+    vectors: usize,
+    len: usize,
+    #[define(F)] _type: StorageType,
+) {
+    let mut at = ABSOLUTE_POS;
+    while at < len * vectors {
+        let (k, c) = (at / vectors, at % vectors);
+        let from = usize::cast_from(rows[k]) * vectors;
+        let write = usize::cast_from(to[k]) * target_stride;
+        target[write + c] = anchor[delta + from + c];
+        at += CUBE_COUNT * CUBE_DIM as usize;
     }
 }

@@ -5,6 +5,9 @@ mod cpu;
 mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
+mod pinned;
+
+pub use pinned::PinnedRows;
 
 use std::fmt;
 
@@ -15,7 +18,7 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn_backend::AutodiffBackend;
 
 use crate::check;
-use crate::csr::index_tensor;
+use crate::upload::RowIds;
 
 /// Backends with a [`RowBuffer`]. Nothing here has a gradient: the rows are data.
 pub trait RowBufferBackend: Backend {
@@ -42,6 +45,31 @@ pub trait RowBufferBackend: Backend {
     /// The first `rows` rows, sharing their memory.
     #[doc(hidden)]
     fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self>;
+
+    /// Where kernels find a tensor; `None` where they do not read host memory under its own address.
+    #[doc(hidden)]
+    fn address(_tensor: &FloatTensor<Self>) -> Option<u64> {
+        None
+    }
+
+    /// The same of integers.
+    #[doc(hidden)]
+    fn int_address(_tensor: &IntTensor<Self>) -> Option<u64> {
+        None
+    }
+
+    /// `target[to_k] = memory[rows_k]` for rows that lie `delta` elements behind `anchor`, one behind the other.
+    #[doc(hidden)]
+    fn fetch_rows(
+        _target: FloatTensor<Self>,
+        _anchor: &IntTensor<Self>,
+        _delta: usize,
+        _rows: IntTensor<Self>,
+        _to: IntTensor<Self>,
+        _len: usize,
+    ) -> FloatTensor<Self> {
+        unreachable!("no rows are pinned for a device without an address for them")
+    }
 }
 
 impl<B: RowBufferBackend, C: CheckpointStrategy> RowBufferBackend for Autodiff<B, C> {
@@ -66,6 +94,25 @@ impl<B: RowBufferBackend, C: CheckpointStrategy> RowBufferBackend for Autodiff<B
 
     fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self> {
         Self::from_inner(B::first_rows(&target.primitive, rows))
+    }
+
+    fn address(tensor: &FloatTensor<Self>) -> Option<u64> {
+        B::address(&tensor.primitive)
+    }
+
+    fn int_address(tensor: &IntTensor<Self>) -> Option<u64> {
+        B::int_address(tensor)
+    }
+
+    fn fetch_rows(
+        target: FloatTensor<Self>,
+        anchor: &IntTensor<Self>,
+        delta: usize,
+        rows: IntTensor<Self>,
+        to: IntTensor<Self>,
+        len: usize,
+    ) -> FloatTensor<Self> {
+        Self::from_inner(B::fetch_rows(target.primitive, anchor, delta, rows, to, len))
     }
 }
 
@@ -138,21 +185,66 @@ impl<B: RowBufferBackend> RowBuffer<B> {
     /// If `source` has another width or dtype, a list has another length than the other or than `source` has rows, or a row
     /// does not exist. That the rows of `to` are distinct is the caller's promise.
     pub fn put(&mut self, source: Tensor<B, 2>, from: Option<&[u32]>, to: &[u32]) {
+        let device = self.device.clone();
+        let ids = |rows: &[u32]| RowIds::new(rows, &device);
+        self.put_ids(source, from.map(ids), ids(to));
+    }
+
+    /// [`RowBuffer::put`] with lists that are on the device already.
+    ///
+    /// # Panics
+    /// As [`RowBuffer::put`].
+    pub fn put_ids(&mut self, source: Tensor<B, 2>, from: Option<RowIds<B>>, to: RowIds<B>) {
         const OP: &str = "RowBuffer::put";
         let source = source.into_primitive().tensor();
         let [rows, width] = check::matrix(OP, "source", &source);
         check::size(OP, "columns of source", self.width(), width);
         check::same_dtype(OP, "source", &source, self.held());
-        check::size(OP, "rows to write", from.map_or(rows, <[u32]>::len), to.len());
-        check_rows(OP, "to", to, self.capacity);
-        check_rows(OP, "from", from.unwrap_or_default(), rows);
+        check::size(OP, "rows to write", from.as_ref().map_or(rows, RowIds::len), to.len());
+        to.check(OP, "to", self.capacity);
+        from.iter().for_each(|from| from.check(OP, "from", rows));
         if to.is_empty() || width == 0 {
             return;
         }
-        let ids = |rows: &[u32]| index_tensor::<B>(rows.iter().map(|&row| row as i32).collect(), &self.device);
-        let (from, to_ids) = (from.map(ids), ids(to));
+        let (len, target) = (to.len(), self.take());
+        self.rows = Some(B::put_rows(target, source, from.map(|from| from.ids), to.ids, len));
+    }
+
+    /// Reads `rows` from page-locked host memory into the rows `to`; the device reads them itself.
+    ///
+    /// # Panics
+    /// If the memory has another width or dtype, the lists differ in length or a row does not exist. That the rows of `to` are
+    /// distinct is the caller's promise.
+    pub fn fetch(&mut self, from: &PinnedRows<B>, rows: &RowIds<B>, to: &RowIds<B>) {
+        const OP: &str = "RowBuffer::fetch";
+        check::size(OP, "columns of the host rows", self.width(), from.width());
+        assert!(from.dtype() == self.dtype(), "{OP}: expected {:?}, got {:?}", self.dtype(), from.dtype());
+        check::size(OP, "rows to write", rows.len(), to.len());
+        to.check(OP, "to", self.capacity);
+        rows.check(OP, "rows", from.num_rows());
+        if to.is_empty() || self.width() == 0 {
+            return;
+        }
         let target = self.take();
-        self.rows = Some(B::put_rows(target, source, from, to_ids, to.len()));
+        let (rows, to, len) = (rows.ids.clone(), to.ids.clone(), to.len());
+        self.rows = Some(B::fetch_rows(target, from.anchor(), from.delta(), rows, to, len));
+    }
+
+    /// Copies the first `rows` rows of page-locked memory as one piece, and waits for it: what no gather of as many bytes beats.
+    ///
+    /// # Errors
+    /// Says why it cannot be copied.
+    ///
+    /// # Panics
+    /// If the buffer or the memory has fewer bytes.
+    pub fn copy_first(&mut self, from: &PinnedRows<B>, rows: usize) -> Result<(), String> {
+        assert!(
+            rows <= self.capacity && rows <= from.num_rows() && from.width() == self.width(),
+            "RowBuffer::copy_first"
+        );
+        let to = B::address(self.held()).ok_or("this device has no address to copy to")?;
+        B::sync(&self.device).map_err(|failure| failure.to_string())?;
+        from.copy_to(to, rows)
     }
 
     /// Copies rows to other rows of the buffer, `(from, to)`.
@@ -160,17 +252,25 @@ impl<B: RowBufferBackend> RowBuffer<B> {
     /// # Panics
     /// If a row does not exist. That no row is read and written, and none written twice, is the caller's promise.
     pub fn shift(&mut self, moves: &[(u32, u32)]) {
-        const OP: &str = "RowBuffer::shift";
         let (from, to): (Vec<u32>, Vec<u32>) = moves.iter().copied().unzip();
-        check_rows(OP, "from", &from, self.capacity);
-        check_rows(OP, "to", &to, self.capacity);
-        if moves.is_empty() || self.width() == 0 {
+        let [from, to] = [from, to].map(|rows| RowIds::new(&rows, &self.device));
+        self.shift_ids(from, to);
+    }
+
+    /// [`RowBuffer::shift`] with lists that are on the device already.
+    ///
+    /// # Panics
+    /// As [`RowBuffer::shift`], and if the lists differ in length.
+    pub fn shift_ids(&mut self, from: RowIds<B>, to: RowIds<B>) {
+        const OP: &str = "RowBuffer::shift";
+        check::size(OP, "rows to write", from.len(), to.len());
+        from.check(OP, "from", self.capacity);
+        to.check(OP, "to", self.capacity);
+        if to.is_empty() || self.width() == 0 {
             return;
         }
-        let ids = |rows: Vec<u32>| index_tensor::<B>(rows.into_iter().map(|row| row as i32).collect(), &self.device);
-        let (from, to) = (ids(from), ids(to));
-        let target = self.take();
-        self.rows = Some(B::move_rows(target, from, to, moves.len()));
+        let (len, target) = (to.len(), self.take());
+        self.rows = Some(B::move_rows(target, from.ids, to.ids, len));
     }
 
     /// A buffer of another capacity with the first `keep` rows of this one.
@@ -200,12 +300,5 @@ impl<B: RowBufferBackend> RowBuffer<B> {
 
     fn take(&mut self) -> FloatTensor<B> {
         self.rows.take().unwrap_or_else(|| unreachable!("the rows are put back after every change"))
-    }
-}
-
-#[track_caller]
-fn check_rows(op: &str, argument: &str, rows: &[u32], num_rows: usize) {
-    if let Some(row) = rows.iter().find(|&&row| row as usize >= num_rows) {
-        panic!("{op}: {argument}: expected rows below {num_rows}, got {row}");
     }
 }
