@@ -9,7 +9,7 @@
 //! | [`graph`] | typed graphs on the host and their files |
 //! | [`data`] | raw tables to graphs, splits, the synthetic marketplace |
 //! | [`features`] | neighbourhood features for models that see no graph |
-//! | [`loader`] | feature rows of mini-batches in one buffer |
+//! | [`loader`] | mini-batches on a device, of graphs that do not fit it |
 //! | [`sampler`] | mini-batches by neighbour sampling |
 //! | [`metrics`] | ranking metrics, thresholds, reports |
 //! | [`config`] | typed TOML |

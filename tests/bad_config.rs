@@ -31,6 +31,16 @@ fn a_mistyped_value_is_refused_with_its_line() {
     refused(&section("[model]\nheads = 3"), &["run.toml:7: model.heads = 3", "divisor"]);
     refused(&section("[split]\ntest = 0.5"), &["run.toml:7: split.test = 0.5", "= 1"]);
     refused(&section("[train]\nprecision = \"f12\""), &["run.toml:7: train.precision", "did you mean \"f"]);
+    refused(&section("[loader]\nfanouts = [15]"), &["run.toml:7: loader.fanouts = [15]: expected 2 fanouts"]);
+    refused(&section("[loader]\nfanouts = [15, 10, 5]"), &["run.toml:7: loader.fanouts", "one for each layer"]);
+    refused(&section("[loader]\nfanouts = [15, -1]"), &["run.toml:7: loader.fanouts", "integers of at least 0"]);
+    refused(
+        &section("[loader]\nbatch_size = 0"),
+        &["run.toml:7: loader.batch_size = 0: expected an integer of at least 1"],
+    );
+    refused(&section("[loader]\nmode = \"samples\""), &["run.toml:7: loader.mode", "did you mean \"sampled\"?"]);
+    refused(&section("[loader]\nhot = 1.5"), &["run.toml:7: loader.hot = 1.5"]);
+    refused(&section("[loader]\nprefetch = 0"), &["run.toml:7: loader.prefetch = 0"]);
     refused(&section("[output]\nplots = 1"), &["run.toml:7: output.plots = 1: expected true or false"]);
 }
 

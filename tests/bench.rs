@@ -153,3 +153,46 @@ fn trees_are_trained_on_rows_that_other_programs_can_read() {
     sandbox.refuses([&few[..], &["--export", "rows.npz"]].concat(), 1, &["rows.npz", "exists already"]);
     sandbox.refuses(["bench", "trees", "--features", "4"], 2, &["--features", "at least 5"]);
 }
+
+#[test]
+fn a_loader_is_measured_on_sampled_batches() {
+    let sandbox = Sandbox::with_data();
+    let said = sandbox.succeeds([
+        "bench",
+        "loader",
+        "--data",
+        "data",
+        "--device",
+        "cpu",
+        "--runs",
+        "2",
+        "--format",
+        "json",
+        "--batches",
+        "6",
+        "--batch-size",
+        "40",
+        "--fanouts",
+        "4,3",
+        "--kappa",
+        "3",
+    ]);
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((&report["nodes"], &report["batch_size"]), (&500.into(), &40.into()));
+    let sampling = report["sampling"].as_array().unwrap();
+    assert!(sampling.len() == 1 && positive(&sampling[0]["edges_per_s"]), "{report}");
+    assert!(report["transfer"].as_array().unwrap().iter().all(|row| positive(&row["gb_per_s"])), "{report}");
+    let policies = report["policies"].as_array().unwrap();
+    let of = |at: usize, name: &str| policies[at][name].as_f64().unwrap();
+    assert_eq!((policies.len(), of(0, "ratio"), of(0, "shared")), (6, 1.0, 0.0));
+    for at in 0..6 {
+        assert!((of(at, "rows") - of(at, "shared") - of(at, "hot") - of(at, "fetched")).abs() < 1e-6, "{report}");
+    }
+    // Window and cache move less than either alone.
+    assert!(of(3, "fetched") <= of(1, "fetched") && of(3, "fetched") <= of(2, "fetched"), "{report}");
+    let passes = &report["passes"][0];
+    assert!(["loaded_ms", "alone_ms", "busy"].iter().all(|name| positive(&passes[name])), "{report}");
+    assert_eq!(passes["stats"]["batches"], 6);
+    sandbox.refuses(["bench", "loader"], 2, &["--data", "graphsieve synth"]);
+    sandbox.refuses(["bench", "loader", "--data", "data", "--hot", "2"], 2, &["--hot", "from 0 to 1"]);
+}

@@ -15,15 +15,17 @@ use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Dataset, Features, HeteroGraph};
-use graphsieve::loader::{Batch, FeatureStore, Hot, Job, Loader, LoaderOptions};
+use graphsieve::loader::{Batch, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
 use graphsieve::models::attention::AttentionSpec;
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::models::{DeviceGraph, TripleStreamGat};
-use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+use graphsieve::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::score::{attention_scores, layerwise};
 use graphsieve::train::stage2::{self, SampledEpochs, split_of};
-use graphsieve_kernels::{GraphBackend, RowBuffer};
+use graphsieve_kernels::{
+    Csr, DeviceSampler, DropEdge, GraphBackend, NodeDraw, PinnedRows, RowBuffer, RowIds, SampleBackend, SampleRelation,
+};
 
 on_every_backend!(
     crate::bodies;
@@ -31,6 +33,9 @@ on_every_backend!(
     rows_are_put_and_moved_in_place_and_what_was_handed_out_stays,
     one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
     layer_by_layer_inference_is_that_of_the_whole_graph,
+    a_device_draws_what_the_host_draws,
+    rows_are_read_from_page_locked_memory_or_it_says_why_not,
+    a_loader_has_the_same_batches_wherever_they_are_sampled,
 );
 
 fn marketplace(scale: f64) -> Dataset {
@@ -77,7 +82,7 @@ mod bodies {
                 let options = LoaderOptions { window, hot: hot.clone(), prefetch: 1, ..LoaderOptions::default() };
                 let mut loader = Loader::new(trace(&graph), of, store.clone(), options).unwrap();
                 let mut batches = 0;
-                while let Some(batch) = loader.next() {
+                for batch in loader.by_ref() {
                     let Batch { x, slot_to_node, layers, stats, .. } = batch.unwrap();
                     for (t, (x, nodes)) in x.into_iter().zip(&slot_to_node).enumerate() {
                         assert_eq!(x.dims(), [nodes.len(), store.width()]);
@@ -154,7 +159,8 @@ mod bodies {
             let x = upload_features(host.node_types(), features, burn::tensor::DType::F32, device).unwrap();
             let mut full = stage2::Epochs::<B>::new(&config, host, graph, x, some, 1, device);
             let store = FeatureStore::new(features.clone(), host, device).unwrap();
-            let mut sampled = SampledEpochs::<B>::new(&config, host, store, some, 1, device).unwrap();
+            let (mut sampled, placement) = SampledEpochs::<B>::new(&config, host, store, some, 1, device).unwrap();
+            assert!(placement.kernel == B::SAMPLES && placement.to_string().starts_with("neighbours: sampled by the"));
             for epoch in 1..=2 {
                 let all = full.next(&model).loss;
                 let step = sampled.next(&model).unwrap();
@@ -181,6 +187,162 @@ mod bodies {
             let embeddings = want.embedding_matrix();
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
             assert!(got.embeddings.iter().zip(&embeddings).all(close), "{heads} heads");
+        }
+    }
+
+    pub fn a_device_draws_what_the_host_draws<B: GraphBackend + SampleBackend>(device: &B::Device) {
+        let data = marketplace(0.4);
+        let graph = Arc::new(data.graph);
+        let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
+        for pinned in [false, true] {
+            let relations: Result<Vec<_>, String> = graph
+                .relations()
+                .iter()
+                .map(|r| {
+                    SampleRelation::<B>::new([r.src, r.dst], r.forward.row_ptr(), r.forward.col_idx(), pinned, device)
+                })
+                .collect();
+            let made = relations.and_then(|relations| DeviceSampler::new(relations, &counts, device));
+            let mut sampler = match made {
+                Ok(sampler) => sampler,
+                // Only CUDA reads host memory, and the processor samples without any kernel.
+                Err(reason) if pinned || !B::SAMPLES => {
+                    eprintln!("skipped, pinned {pinned}: {reason}");
+                    continue;
+                }
+                Err(reason) => panic!("{reason}"),
+            };
+            let of = |fanouts: Vec<u32>, replace: bool| (fanouts, replace);
+            let rules = [
+                of(vec![3, 2], false),
+                of(vec![15, 10, 5], false),
+                of(vec![64, 1], false),
+                of(vec![0, 4], false),
+                of(vec![4, 0], true),
+                of(vec![20, 3], true),
+            ];
+            for (fanouts, replace) in rules {
+                let fanout = |&most: &u32| if most == 0 { Fanout::All } else { Fanout::Most(most) };
+                let per_layer: Vec<Fanout> = fanouts.iter().map(fanout).collect();
+                let config = SamplerConfig::new(&per_layer, graph.relations().len());
+                let host = NeighbourSampler::new(graph.clone(), SamplerConfig { replace, seed: 11, ..config }).unwrap();
+                let mut scratch = host.scratch();
+                // The same sampler again and again: it forgets every batch.
+                for (number, job) in trace(&graph).into_iter().enumerate().take(8) {
+                    // Every other batch leaves edges out.
+                    let rate = if number % 2 == 0 { 0.0 } else { 0.6 };
+                    let drop_of = |layer: usize, relation: usize| {
+                        let drop = DropEdge::new(rate, 5, number as u32, layer as u32, relation as u32)?;
+                        Some(drop.with_bases(relation as u32 * 100, 7))
+                    };
+                    let kept = |place: EdgePlace| {
+                        let drop = drop_of(place.layer, place.relation)?;
+                        Some(move |row: u32, col: u32| drop.keeps(row, col))
+                    };
+                    let want = host.sample_kept(&mut scratch, number as u64, &job.seeds, kept).unwrap();
+                    let got = sampler.sample(&job.seeds, fanouts.len(), |layer, relation| NodeDraw {
+                        fanout: (fanouts[layer] > 0).then_some(fanouts[layer]),
+                        replace,
+                        key: host.key(number as u64, layer, relation, graph.relations()[relation].src),
+                        drop_edge: drop_of(layer, relation),
+                    });
+                    let name = format!("{fanouts:?}, replace {replace}, pinned {pinned}, batch {number}");
+                    assert_eq!(got.counts, want.counts, "{name}");
+                    assert_eq!(got.nodes_to_host(), want.nodes, "{name}");
+                    assert_eq!(got.num_edges(), want.num_edges(), "{name}");
+                    for (got, want) in got.blocks.iter().flatten().zip(want.blocks.iter().flatten()) {
+                        let [row_ptr, cols, edges] = got.to_host();
+                        let edges: Vec<u64> = edges.into_iter().map(u64::from).collect();
+                        assert_eq!(
+                            (row_ptr, cols, edges),
+                            (want.row_ptr.clone(), want.cols.clone(), want.edges.clone()),
+                            "{name}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn a_loader_has_the_same_batches_wherever_they_are_sampled<B: GraphBackend>(device: &B::Device) {
+        let data = marketplace(0.2);
+        let graph = Arc::new(data.graph.clone());
+        let features = data.features.unwrap();
+        let load = |placement: Placement| {
+            let of = sampler(&graph, &[Fanout::Most(4), Fanout::All], None);
+            let rule = |number: u64, place: EdgePlace| {
+                DropEdge::new(0.4, 3, number as u32, place.layer as u32, place.relation as u32)
+            };
+            let drop_edge = Some(Arc::new(rule) as DropRule);
+            let store = FeatureStore::<B>::new(features.clone(), &graph, device).unwrap();
+            let options = LoaderOptions { placement, drop_edge, ..LoaderOptions::default() };
+            Loader::new(trace(&graph), of, store, options).map_err(|error| error.to_string())
+        };
+        for placement in [Placement::Device, Placement::HostZeroCopy] {
+            let on_device = match load(placement) {
+                Ok(loader) => loader,
+                Err(error) => {
+                    assert!(!B::SAMPLES || placement == Placement::HostZeroCopy, "{error}");
+                    assert!(error.contains("help: let the processor sample"), "{error}");
+                    eprintln!("skipped: {error}");
+                    continue;
+                }
+            };
+            for (got, want) in on_device.zip(load(Placement::Host).unwrap()) {
+                let (got, want) = (got.unwrap(), want.unwrap());
+                assert_eq!(
+                    (got.number, &got.slot_to_node, &got.seed_rows),
+                    (want.number, &want.slot_to_node, &want.seed_rows)
+                );
+                assert_eq!(got.stats, want.stats);
+                for (got, want) in got.layers.iter().zip(&want.layers) {
+                    for (got, want) in got.csr.iter().zip(&want.csr) {
+                        let degrees = |csr: &Option<Csr<B>>| csr.as_ref().map(|csr| to_host(csr.degrees()));
+                        assert_eq!(degrees(got), degrees(want));
+                        let reverse = |csr: &Option<Csr<B>>| csr.as_ref().map(|csr| to_host(csr.reverse().degrees()));
+                        assert_eq!(reverse(got), reverse(want));
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn rows_are_read_from_page_locked_memory_or_it_says_why_not<B: GraphBackend>(device: &B::Device) {
+        for (dtype, widths) in
+            [(burn::tensor::DType::F32, [1usize, 3, 32, 33, 128]), (burn::tensor::DType::F16, [2, 8, 40, 64, 128])]
+        {
+            if !B::supports_dtype(device, dtype) {
+                continue;
+            }
+            for width in widths {
+                let graph = HeteroGraph::new(vec![("node".into(), 1000)], vec![]).unwrap();
+                let value = |k: usize| (k % 1999) as f32;
+                let features = match dtype {
+                    burn::tensor::DType::F16 => Features::from_vec(
+                        (0..1000 * width).map(|k| half::f16::from_f32(value(k))).collect(),
+                        1000,
+                        width,
+                    ),
+                    _ => Features::from_f32((0..1000 * width).map(value).collect(), 1000, width),
+                };
+                let store = FeatureStore::<B>::new(features, &graph, device).unwrap();
+                let store = match store.pin() {
+                    Ok(store) => store,
+                    Err((store, reason)) => {
+                        assert!(store.pinned().is_none() && !reason.is_empty());
+                        eprintln!("skipped: {reason}");
+                        return;
+                    }
+                };
+                let pinned: &PinnedRows<B> = store.pinned().unwrap();
+                let rows: Vec<u32> = (0..700u32).map(|k| (k * k + 3) % 1000).collect();
+                let to: Vec<u32> = (0..700u32).rev().collect();
+                let mut buffer = RowBuffer::<B>::new([700, width], dtype, device);
+                buffer.fetch(pinned, &RowIds::new(&rows, device), &RowIds::new(&to, device));
+                let mut want = to_host(&store & &rows);
+                let want: Vec<f32> = want.chunks_mut(width).rev().flat_map(|row| row.to_vec()).collect();
+                assert_eq!(to_host(buffer.rows(700)), want, "{width} columns in {dtype:?}");
+            }
         }
     }
 

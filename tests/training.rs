@@ -95,6 +95,38 @@ fn a_run_is_trained_scored_and_evaluated() {
 }
 
 #[test]
+fn a_run_in_mini_batches_is_scored_resumed_and_says_what_it_moved() {
+    let sampled = "[loader]\nmode = \"auto\"\nmemory = 1e-6\nfanouts = [4, 3]\nbatch_size = 2000\nhot = 0.1\n";
+    let sandbox = with_config(&format!("{STAGE2}{sampled}"));
+    let said = sandbox.succeeds(["train", "run.toml", "--device", "cpu", "--set", "loss.samples_per_relation=500"]);
+    for part in [
+        "sampled mini-batches: at once it takes about",
+        "loader.memory allows 1.0 kB",
+        "features: gathered by the processor: kernels of this device do not read host memory",
+        "neighbours: sampled by the processor",
+        "mini-batches of",
+    ] {
+        assert!(said.stderr.contains(part) || said.stdout.contains(part), "{part}: {said:?}");
+    }
+    let run = only_run(&sandbox);
+    sandbox.succeeds(score(&run, &["--embeddings", "z.npy"]));
+    assert_eq!(sandbox.read("s.npy"), sandbox.read(&format!("{run}/anomaly_scores_stage2.npy")));
+
+    // Two epochs and one more are three.
+    let more = ["--set", "loss.samples_per_relation=500", "--set", "output.dir=parts"];
+    sandbox.succeeds(train(&[&more[..], &["--set", "train.epochs=2"]].concat()));
+    let part = fs::read_dir(sandbox.path("parts")).unwrap().next().unwrap().unwrap().file_name();
+    let part = format!("parts/{}", part.to_str().unwrap());
+    sandbox.succeeds(["--quiet", "train", "--resume", &part, "--device", "cpu", "--set", "train.epochs=3"]);
+    for file in ["metrics.jsonl", "anomaly_scores_stage2.npy"] {
+        assert!(sandbox.read(&format!("{run}/{file}")) == sandbox.read(&format!("{part}/{file}")), "{file}");
+    }
+    // A device that cannot read host memory is not asked to.
+    let zero_copy = train(&["--set", "loader.transfer=zero_copy", "--set", "output.dir=none"]);
+    sandbox.refuses(zero_copy, 1, &["device of this run is not usable", "loader.transfer = \"gathered\""]);
+}
+
+#[test]
 fn the_configuration_of_a_run_runs_as_it_is_and_gives_the_same_bytes() {
     let (sandbox, run) = trained();
     let config = format!("{run}/config.toml");

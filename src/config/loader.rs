@@ -15,8 +15,8 @@ const STAGE2_LAYERS: usize = 2;
 pub struct LoaderConfig {
     /// Whether an epoch computes the graph at once or in sampled mini-batches. Default `full`.
     pub mode: LoaderMode,
-    /// In-neighbours that are sampled per node and relation, for the layer next to the seeds first; 0 takes all. DropEdge leaves
-    /// out some of them. Default `[15, 10]`.
+    /// In-neighbours that are sampled per node and relation, for the layer next to the seeds first; 0 takes all, thinned out by
+    /// DropEdge, which a fanout stands in for. Default `[15, 10]`.
     pub fanouts: Vec<usize>,
     /// Seeds of a mini-batch, at least 1: labelled nodes and ends of the edges of the loss. Default 4096.
     pub batch_size: usize,
@@ -28,6 +28,8 @@ pub struct LoaderConfig {
     pub hot: f64,
     /// How these nodes are chosen. Default `presample`.
     pub hot_by: HotBy,
+    /// How fetched rows reach the device. Default `auto`.
+    pub transfer: Transfer,
     /// Batches that are prepared ahead, at least 1. Default 2.
     pub prefetch: usize,
     /// Device memory in GB (10^9 bytes) that `auto` counts on; 0 takes what the device has. Default 0.
@@ -44,6 +46,7 @@ impl Default for LoaderConfig {
             window: true,
             hot: 0.2,
             hot_by: HotBy::Presample,
+            transfer: Transfer::Auto,
             prefetch: 2,
             memory: 0.0,
         }
@@ -81,6 +84,23 @@ impl Choice for HotBy {
     const NAMES: &'static [(&'static str, Self)] = &[("presample", HotBy::Presample), ("degree", HotBy::Degree)];
 }
 
+/// How fetched rows reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transfer {
+    /// Read by the device where it can, else gathered.
+    Auto,
+    /// Read by kernels of the device from page-locked memory, which holds the features once more.
+    ZeroCopy,
+    /// Gathered by the processor.
+    Gathered,
+}
+
+impl Choice for Transfer {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("auto", Transfer::Auto), ("zero_copy", Transfer::ZeroCopy), ("gathered", Transfer::Gathered)];
+}
+
 /// Reads the section; keys that it lacks take their value from `default`.
 pub(super) fn loader(reader: &Reader, default: LoaderConfig) -> Result<LoaderConfig> {
     let fanouts = reader.integers("loader.fanouts", &default.fanouts)?;
@@ -96,6 +116,7 @@ pub(super) fn loader(reader: &Reader, default: LoaderConfig) -> Result<LoaderCon
         window: reader.flag("loader.window", default.window)?,
         hot: reader.number("loader.hot", default.hot, (Included(0.0), Included(1.0)))?,
         hot_by: reader.choice("loader.hot_by", default.hot_by)?,
+        transfer: reader.choice("loader.transfer", default.transfer)?,
         prefetch: reader.integer("loader.prefetch", default.prefetch, 1)?,
         memory: reader.number("loader.memory", default.memory, (Included(0.0), Excluded(f64::INFINITY)))?,
     })

@@ -32,7 +32,7 @@ pub use classify::{
     Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
     LayerKind,
 };
-pub use loader::{HotBy, LoaderConfig, LoaderMode};
+pub use loader::{HotBy, LoaderConfig, LoaderMode, Transfer};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
 pub use stage3::{

@@ -129,6 +129,7 @@ fn unusual() -> [RunConfig; 3] {
             window: false,
             hot: 1.0,
             hot_by: HotBy::Degree,
+            transfer: Transfer::Gathered,
             prefetch: 4,
             memory: 2.5,
         },

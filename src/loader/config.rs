@@ -6,6 +6,7 @@ use std::sync::Arc;
 use graphsieve_kernels::DropEdge;
 use rayon::prelude::*;
 
+use super::placement::Placement;
 use crate::error::Result;
 use crate::graph::HeteroGraph;
 use crate::sampler::{EdgePlace, NeighbourSampler};
@@ -77,7 +78,7 @@ pub type DropRule = Arc<dyn Fn(u64, EdgePlace) -> Option<DropEdge> + Send + Sync
 /// Settings of a [`Loader`](super::Loader).
 #[derive(Clone)]
 pub struct LoaderOptions {
-    /// Batches that are prepared ahead by each of two threads, at least 1. Default 2.
+    /// Batches that are prepared at once, at least 1; two threads work on each. Default 2.
     pub prefetch: usize,
     /// Whether rows of the batch before stay on the device. Default true.
     pub window: bool,
@@ -85,11 +86,13 @@ pub struct LoaderOptions {
     pub hot: Vec<Vec<u32>>,
     /// Edges to leave out, by global ids as in full-batch training. Default none.
     pub drop_edge: Option<DropRule>,
+    /// Where the adjacency lies while it is sampled; the sample is the same. Default host memory, by the processor.
+    pub placement: Placement,
 }
 
 impl Default for LoaderOptions {
     fn default() -> Self {
-        LoaderOptions { prefetch: 2, window: true, hot: Vec::new(), drop_edge: None }
+        LoaderOptions { prefetch: 2, window: true, hot: Vec::new(), drop_edge: None, placement: Placement::Host }
     }
 }
 
@@ -97,6 +100,7 @@ impl fmt::Debug for LoaderOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hot: usize = self.hot.iter().map(Vec::len).sum();
         let drop_edge = self.drop_edge.is_some();
-        write!(f, "LoaderOptions({} ahead, window {}, {hot} hot, drop_edge {drop_edge})", self.prefetch, self.window)
+        let (ahead, window, placement) = (self.prefetch, self.window, self.placement);
+        write!(f, "LoaderOptions({ahead} ahead, window {window}, {hot} hot, drop_edge {drop_edge}, {placement:?})")
     }
 }

@@ -1,7 +1,7 @@
 //! The feature rows of the batch at hand, on the device.
 
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{RowBuffer, RowBufferBackend};
+use graphsieve_kernels::{RowBuffer, RowBufferBackend, RowIds, RowNumbers};
 use rayon::prelude::*;
 
 use super::store::FeatureStore;
@@ -11,11 +11,50 @@ use crate::error::Result;
 /// What goes into the buffer of one node type.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    pub update: Update,
     /// Rows of the batch.
     pub rows: usize,
-    /// The fetched rows, in the order of the fetches.
-    pub fetched: TensorData,
+    /// Rows that stay, are moved, are copied from the cache and are fetched.
+    pub counts: [usize; 4],
+    capacity: usize,
+    /// Fetched rows that were gathered on the host.
+    gathered: Option<TensorData>,
+    /// Rows to read and to write of the moves, of the copies and of the fetches.
+    lists: [[RowNumbers; 2]; 3],
+}
+
+impl Delivery {
+    /// Gathers what `update` fetches for a batch of so many rows of a type.
+    pub fn new<B: RowBufferBackend>(store: &FeatureStore<B>, node_type: usize, update: &Update, rows: usize) -> Self {
+        let numbers = |pairs: &[(u32, u32)]| {
+            let (from, to): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
+            [from, to].map(|rows| RowNumbers::new(&rows))
+        };
+        let (gathered, fetches) = match store.pinned() {
+            None => {
+                let to: Vec<u32> = update.fetches.iter().map(|&(_, slot)| slot).collect();
+                let rows = store.gather(node_type, update.fetches.par_iter().map(|&(node, _)| node));
+                (Some(rows), [RowNumbers::default(), RowNumbers::new(&to)])
+            }
+            Some(_) => {
+                let offset = store.node_types()[node_type].offset as u32;
+                let global: Vec<(u32, u32)> =
+                    update.fetches.iter().map(|&(node, slot)| (offset + node, slot)).collect();
+                (None, numbers(&global))
+            }
+        };
+        Delivery {
+            rows,
+            counts: [update.shared, update.moves.len(), update.copies.len(), update.fetches.len()],
+            capacity: update.capacity,
+            gathered,
+            lists: [numbers(&update.moves), numbers(&update.copies), fetches],
+        }
+    }
+
+    /// Moves the lists out, to be uploaded.
+    pub fn take_lists(&mut self) -> impl Iterator<Item = RowNumbers> {
+        std::mem::take(&mut self.lists).into_iter().flatten()
+    }
 }
 
 /// The windows of all node types: the half of a loader that lives on the host.
@@ -34,36 +73,24 @@ impl Windows {
         Ok(Windows { of_type, keeps })
     }
 
-    /// Goes on to a batch and gathers what has to be fetched for it.
-    pub fn advance<B: RowBufferBackend>(
-        &mut self,
-        store: &FeatureStore<B>,
-        nodes: &[Vec<u32>],
-    ) -> Result<Vec<Delivery>> {
-        let mut deliveries = Vec::with_capacity(nodes.len());
-        for (t, (window, nodes)) in self.of_type.iter_mut().zip(nodes).enumerate() {
-            if !self.keeps {
-                window.forget();
-            }
-            let update = window.advance(nodes)?;
-            let fetched = store.gather(t, update.fetches.par_iter().map(|&(node, _)| node));
-            deliveries.push(Delivery { update, rows: nodes.len(), fetched });
-        }
-        Ok(deliveries)
+    /// Goes on to a batch: what changes, and the slot of every node, by type.
+    pub fn advance(&mut self, nodes: &[Vec<u32>]) -> Result<Vec<(Update, Vec<u32>)>> {
+        let keeps = self.keeps;
+        let types = self.of_type.par_iter_mut().zip(nodes);
+        types
+            .map(|(window, nodes)| {
+                if !keeps {
+                    window.forget();
+                }
+                let update = window.advance(nodes)?;
+                Ok((update, window.slots().to_vec()))
+            })
+            .collect()
     }
 
     /// `[type]`: the node of every slot.
     pub fn slot_to_node(&self) -> Vec<Vec<u32>> {
         self.of_type.iter().map(|window| window.slot_to_node().to_vec()).collect()
-    }
-
-    /// The slot of every node of the batch.
-    pub fn slots(&self, nodes: &[Vec<u32>]) -> Vec<Vec<u32>> {
-        let slot = |window: &Window, node: u32| {
-            window.slot_of(node).unwrap_or_else(|| unreachable!("every node of the batch has a slot"))
-        };
-        let of_type = |(window, nodes): (&Window, &Vec<u32>)| nodes.iter().map(|&node| slot(window, node)).collect();
-        self.of_type.iter().zip(nodes).map(of_type).collect()
     }
 }
 
@@ -98,29 +125,36 @@ impl<B: RowBufferBackend> FeatureBuffers<B> {
         self.buffers.iter().map(RowBuffer::bytes).sum::<usize>() + self.hot.iter().flatten().map(cached).sum::<usize>()
     }
 
-    /// Moves the rows of a batch to their slots; the result has a matrix per type.
-    pub(super) fn update(&mut self, deliveries: Vec<Delivery>) -> Vec<Tensor<B, 2>> {
+    /// Moves the rows of a batch to their slots; the result has a matrix per type. `ids` are the lists of the deliveries.
+    pub(super) fn update(
+        &mut self,
+        deliveries: Vec<Delivery>,
+        ids: &mut impl Iterator<Item = RowIds<B>>,
+    ) -> Vec<Tensor<B, 2>> {
         let (store, hot) = (&self.store, &self.hot);
+        let mut next = || ids.next().unwrap_or_else(|| unreachable!("every list comes back"));
         let of_type = |(t, (buffer, delivery)): (usize, (&mut RowBuffer<B>, Delivery))| {
-            let Delivery { update, rows, fetched } = delivery;
+            let [(from, to), copies, (fetch_from, fetch_to)] = [(); 3].map(|()| (next(), next()));
             // Rows move within what both sizes of the buffer have.
             let held = buffer.capacity();
-            if update.capacity > held {
-                buffer.resize(update.capacity, held);
+            if delivery.capacity > held {
+                buffer.resize(delivery.capacity, held);
             }
-            buffer.shift(&update.moves);
-            if update.capacity < held {
-                buffer.resize(update.capacity, update.capacity);
+            buffer.shift_ids(from, to);
+            if delivery.capacity < held {
+                buffer.resize(delivery.capacity, delivery.capacity);
             }
-            if let Some(cache) = hot[t].as_ref().filter(|_| !update.copies.is_empty()) {
-                let (from, to): (Vec<u32>, Vec<u32>) = update.copies.into_iter().unzip();
-                buffer.put(cache.clone(), Some(&from), &to);
+            if let Some(cache) = hot[t].as_ref().filter(|_| !copies.0.is_empty()) {
+                buffer.put_ids(cache.clone(), Some(copies.0), copies.1);
             }
-            if !update.fetches.is_empty() {
-                let to: Vec<u32> = update.fetches.into_iter().map(|(_, slot)| slot).collect();
-                buffer.put(store.upload(fetched), None, &to);
+            if !fetch_to.is_empty() {
+                match (delivery.gathered, store.pinned()) {
+                    (Some(rows), _) => buffer.put_ids(store.upload(rows), None, fetch_to),
+                    (None, Some(pinned)) => buffer.fetch(pinned, &fetch_from, &fetch_to),
+                    (None, None) => unreachable!("what is not gathered is pinned"),
+                }
             }
-            buffer.rows(rows)
+            buffer.rows(delivery.rows)
         };
         self.buffers.iter_mut().zip(deliveries).enumerate().map(of_type).collect()
     }

@@ -2,7 +2,7 @@
 //!
 //! Level 0 are all nodes by slot; level `k` are the nodes that are left after `k` layers, in the order of their slots.
 
-use graphsieve_kernels::CsrArrays;
+use graphsieve_kernels::{CsrArrays, RowNumbers};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ pub(super) struct PreparedLayer {
     /// `[relation]`
     pub csr: Vec<Option<CsrArrays>>,
     /// `[type]`: rows before the layer that are rows after it, ascending, and the number of rows before.
-    pub kept: Vec<(Vec<u32>, usize)>,
+    pub kept: Vec<(RowNumbers, usize)>,
 }
 
 /// Numbers of the nodes of one type at one level.
@@ -65,8 +65,8 @@ pub(super) fn layers(
             })
         });
         let kept = before.iter().zip(after).map(|(before, after)| {
-            let numbers = after.order.iter().map(|&place| before.number[place as usize]).collect();
-            (numbers, before.order.len())
+            let numbers: Vec<u32> = after.order.iter().map(|&place| before.number[place as usize]).collect();
+            (RowNumbers::new(&numbers), before.order.len())
         });
         layers.push(PreparedLayer { csr: csr.collect::<Result<_>>()?, kept: kept.collect() });
     }

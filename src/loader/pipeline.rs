@@ -2,20 +2,24 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use graphsieve_kernels::{GraphBackend, NodeSet};
+use graphsieve_kernels::{GraphBackend, NodeSet, upload_together};
+use rayon::prelude::*;
 
 use super::batch::{Batch, BatchLayer, BatchStats};
-use super::config::LoaderOptions;
+use super::config::{DropRule, LoaderOptions};
+use super::device::OnDevice;
 use super::features::{Delivery, FeatureBuffers, Windows};
 use super::levels::{self, PreparedLayer};
 use super::store::FeatureStore;
+use super::window::Update;
 use crate::error::{Error, Result};
 use crate::graph::Relation;
-use crate::sampler::{EdgePlace, MiniBatch, NeighbourSampler};
+use crate::sampler::{EdgePlace, MiniBatch, NeighbourSampler, SampleScratch};
 
 /// Seeds of a batch.
 #[derive(Clone, Debug)]
@@ -58,7 +62,7 @@ pub struct Job<P = ()> {
 pub struct Loader<B: GraphBackend, P = ()> {
     buffers: FeatureBuffers<B>,
     device: B::Device,
-    results: Option<Receiver<Result<Prepared<P>>>>,
+    results: Option<Turns<Receiver<Result<Prepared<P>>>>>,
     threads: Vec<JoinHandle<()>>,
     stats: BatchStats,
     waited: Duration,
@@ -109,13 +113,33 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
         let device = store.device().clone();
         let buffers = FeatureBuffers::new(store.clone(), &hot);
         let relations = sampler.graph().relations().to_vec();
-        let (sampled, to_fetch) = sync_channel(options.prefetch);
-        let (prepared, results) = sync_channel(options.prefetch);
-        let jobs = jobs.into_iter();
-        let threads = vec![
-            thread::spawn(move || sample(jobs, &sampler, &options, &sampled)),
-            thread::spawn(move || fetch(&to_fetch, windows, &store, &relations, &prepared)),
+        let mut jobs = jobs.into_iter();
+        let (workers, drop_edge) = (options.prefetch, options.drop_edge);
+        let mut on_device = OnDevice::<B>::new(&sampler, options.placement, &device)?;
+        // A device samples one batch after the other.
+        let samplers = if on_device.is_some() { 1 } else { workers };
+        let (to_sample, seeds) = turns(samplers);
+        let (from_samplers, sampled) = turns(samplers);
+        let (to_finish, placed) = turns(workers);
+        let (from_finishers, results) = turns(workers);
+        let mut threads = vec![
+            thread::spawn(move || deal(&mut jobs, to_sample)),
+            thread::spawn(move || place(sampled, windows, to_finish)),
         ];
+        let (sampler, relations, store) = (Arc::new(sampler), Arc::new(relations), Arc::new(store));
+        for (seeds, sampled) in seeds.channels.into_iter().zip(from_samplers.channels) {
+            let (sampler, drop_edge, mut on_device) = (sampler.clone(), drop_edge.clone(), on_device.take());
+            threads.push(thread::spawn(move || {
+                let mut scratch = sampler.scratch();
+                work(&seeds, &sampled, |job| {
+                    sample(job, &sampler, on_device.as_mut(), &mut scratch, drop_edge.as_ref())
+                });
+            }));
+        }
+        for (placed, finished) in placed.channels.into_iter().zip(from_finishers.channels) {
+            let (relations, store) = (relations.clone(), store.clone());
+            threads.push(thread::spawn(move || work(&placed, &finished, |placed| finish(placed, &store, &relations))));
+        }
         let (stats, waited) = (BatchStats::default(), Duration::ZERO);
         Ok(Loader { buffers, device, results: Some(results), threads, stats, waited })
     }
@@ -139,23 +163,38 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
         let device = self.device.clone();
         let row_bytes = self.buffers.row_bytes();
         let mut stats = BatchStats { batches: 1, edges: prepared.edges as u64, ..BatchStats::default() };
-        for Delivery { update, rows, .. } in &prepared.deliveries {
+        for Delivery { rows, counts: [shared, moved, hot, fetched], .. } in &prepared.deliveries {
             stats.rows += *rows as u64;
-            stats.shared += update.shared as u64;
-            stats.hot += update.copies.len() as u64;
-            stats.fetched += update.fetches.len() as u64;
-            stats.moved += update.moves.len() as u64;
+            stats.shared += *shared as u64;
+            stats.moved += *moved as u64;
+            stats.hot += *hot as u64;
+            stats.fetched += *fetched as u64;
         }
         stats.bytes = stats.fetched * row_bytes as u64;
-        let layer = |layer: PreparedLayer| BatchLayer {
-            csr: layer.csr.into_iter().map(|csr| csr.map(|arrays| arrays.upload(&device))).collect(),
-            kept: layer.kept.into_iter().map(|(rows, of)| NodeSet::new(&rows, of, &device)).collect(),
-        };
         self.stats += stats;
+        // All lists travel together: a copy of a few bytes takes as long as one of many.
+        let (mut csrs, mut lists) = (Vec::new(), Vec::new());
+        let mut layers = Vec::with_capacity(prepared.layers.len());
+        for PreparedLayer { csr, kept } in prepared.layers {
+            let there: Vec<bool> = csr.iter().map(Option::is_some).collect();
+            csrs.extend(csr.into_iter().flatten());
+            let sizes: Vec<usize> = kept.iter().map(|(_, of)| *of).collect();
+            lists.extend(kept.into_iter().map(|(rows, _)| rows));
+            layers.push((there, sizes));
+        }
+        let mut deliveries = prepared.deliveries;
+        lists.extend(deliveries.iter_mut().flat_map(Delivery::take_lists));
+        let (csrs, ids) = upload_together::<B>(csrs, lists, &device);
+        let (mut csrs, mut ids) = (csrs.into_iter(), ids.into_iter());
+        let mut layer = |(there, sizes): (Vec<bool>, Vec<usize>)| BatchLayer {
+            csr: there.into_iter().map(|there| if there { csrs.next() } else { None }).collect(),
+            kept: sizes.into_iter().zip(ids.by_ref()).map(|(of, rows)| NodeSet::of_ids(rows, of)).collect(),
+        };
+        let layers = layers.into_iter().map(&mut layer).collect();
         Batch {
             number: prepared.number,
-            x: self.buffers.update(prepared.deliveries),
-            layers: prepared.layers.into_iter().map(layer).collect(),
+            x: self.buffers.update(deliveries, &mut ids),
+            layers,
             seed_rows: prepared.seed_rows,
             slot_to_node: prepared.slot_to_node,
             payload: prepared.payload,
@@ -169,7 +208,7 @@ impl<B: GraphBackend, P: Send + 'static> Iterator for Loader<B, P> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let start = Instant::now();
-        let received = self.results.as_ref()?.recv();
+        let received = self.results.as_mut()?.recv();
         self.waited += start.elapsed();
         match received {
             Ok(Ok(prepared)) => Some(Ok(self.upload(prepared))),
@@ -177,10 +216,11 @@ impl<B: GraphBackend, P: Send + 'static> Iterator for Loader<B, P> {
                 self.results = None;
                 Some(Err(error))
             }
-            // Nobody sends any more: the jobs are done.
+            // Nobody sends any more: the jobs are done, or a thread is.
             Err(_) => {
                 self.results = None;
-                None
+                let died = self.threads.drain(..).filter_map(|thread| thread.join().err()).next();
+                died.map(|panic| Err(panicked("the loader", &*panic)))
             }
         }
     }
@@ -197,72 +237,135 @@ impl<B: GraphBackend, P> Drop for Loader<B, P> {
     }
 }
 
-/// Samples every job until there is none, one fails, or nobody wants more.
-fn sample<P>(
-    mut jobs: impl Iterator<Item = Job<P>>,
-    sampler: &NeighbourSampler,
-    options: &LoaderOptions,
-    to: &SyncSender<Result<(MiniBatch, P)>>,
-) {
-    let types = sampler.graph().node_types();
-    let mut scratch = sampler.scratch();
-    let mut last = None;
-    loop {
-        let after = || last.map_or("before the first batch".to_string(), |number| format!("after batch {number}"));
-        let job = match guarded(&after(), || Ok(jobs.next())) {
-            Ok(Some(job)) => job,
-            Ok(None) => return,
-            Err(error) => return drop(to.send(Err(error))),
-        };
-        last = Some(job.number);
-        let sampled = guarded(&format!("batch {}", job.number), || {
-            let drop_of = |place: EdgePlace| {
-                let relation = &sampler.graph().relations()[place.relation];
-                let drop = options.drop_edge.as_ref()?(job.number, place)?;
-                let drop = drop.with_bases(types[relation.dst].offset as u32, types[relation.src].offset as u32);
-                Some(move |row: u32, col: u32| drop.keeps(row, col))
-            };
-            sampler.sample_kept(&mut scratch, job.number, &job.seeds, drop_of)
-        });
-        let failed = sampled.is_err();
-        if to.send(sampled.map(|batch| (batch, job.payload))).is_err() || failed {
+/// Ends of channels that are used in turn: what goes in in some order comes out in that order, whoever works on it.
+struct Turns<C> {
+    channels: Vec<C>,
+    turn: usize,
+}
+
+impl<C> Turns<C> {
+    fn next(&mut self) -> &C {
+        let at = self.turn;
+        self.turn = (at + 1) % self.channels.len();
+        &self.channels[at]
+    }
+}
+
+impl<T> Turns<Receiver<T>> {
+    fn recv(&mut self) -> Result<T, RecvError> {
+        self.next().recv()
+    }
+}
+
+/// `count` channels that hold one item each.
+fn turns<T>(count: usize) -> (Turns<SyncSender<T>>, Turns<Receiver<T>>) {
+    let (senders, receivers) = (0..count).map(|_| sync_channel(1)).unzip();
+    (Turns { channels: senders, turn: 0 }, Turns { channels: receivers, turn: 0 })
+}
+
+/// Does `step` with all that comes, until nothing comes, a step fails or nobody wants more.
+fn work<I, O>(from: &Receiver<Result<I>>, to: &SyncSender<Result<O>>, mut step: impl FnMut(I) -> Result<O>) {
+    while let Ok(item) = from.recv() {
+        let done = item.and_then(&mut step);
+        let failed = done.is_err();
+        if to.send(done).is_err() || failed {
             return;
         }
     }
 }
 
-/// Works out slots and gathers rows until there is no batch, one fails, or nobody wants more.
-fn fetch<B: GraphBackend, P>(
-    from: &Receiver<Result<(MiniBatch, P)>>,
-    mut windows: Windows,
-    store: &FeatureStore<B>,
-    relations: &[Relation],
-    to: &SyncSender<Result<Prepared<P>>>,
-) {
-    while let Ok(sampled) = from.recv() {
-        let prepared = sampled.and_then(|(batch, payload)| {
-            guarded(&format!("batch {}", batch.number), || {
-                let deliveries = windows.advance(store, &batch.nodes)?;
-                let slots = windows.slots(&batch.nodes);
-                let (layers, seed_rows) = levels::layers(&batch, &slots, relations)?;
-                let slot_to_node = windows.slot_to_node();
-                Ok((deliveries, layers, seed_rows, slot_to_node))
-            })
-            .map(|(deliveries, layers, seed_rows, slot_to_node)| Prepared {
-                number: batch.number,
-                layers,
-                seed_rows,
-                slot_to_node,
-                deliveries,
-                edges: batch.num_edges(),
-                payload,
-            })
-        });
-        let failed = prepared.is_err();
-        if to.send(prepared).is_err() || failed {
+/// Deals the jobs out.
+fn deal<P>(jobs: &mut impl Iterator<Item = Job<P>>, mut to: Turns<SyncSender<Result<Job<P>>>>) {
+    let mut last = None;
+    loop {
+        let after = last.map_or("before the first batch".to_string(), |number| format!("after batch {number}"));
+        let job = match guarded(&after, || Ok(jobs.next())) {
+            Ok(Some(job)) => Ok(job),
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        last = job.as_ref().ok().map(|job| job.number);
+        if to.next().send(job).is_err() || last.is_none() {
             return;
         }
     }
+}
+
+/// Samples a job.
+fn sample<B: GraphBackend, P>(
+    job: Job<P>,
+    sampler: &NeighbourSampler,
+    on_device: Option<&mut OnDevice<B>>,
+    scratch: &mut SampleScratch,
+    drop_edge: Option<&DropRule>,
+) -> Result<(MiniBatch, P)> {
+    let types = sampler.graph().node_types();
+    let batch = guarded(&format!("batch {}", job.number), || {
+        if let Some(on_device) = on_device {
+            sampler.check_seeds(scratch, &job.seeds)?;
+            return Ok(on_device.sample(sampler, job.number, &job.seeds, drop_edge));
+        }
+        let drop_of = |place: EdgePlace| {
+            let relation = &sampler.graph().relations()[place.relation];
+            let drop = drop_edge?(job.number, place)?;
+            let drop = drop.with_bases(types[relation.dst].offset as u32, types[relation.src].offset as u32);
+            Some(move |row: u32, col: u32| drop.keeps(row, col))
+        };
+        sampler.sample_kept(scratch, job.number, &job.seeds, drop_of)
+    })?;
+    Ok((batch, job.payload))
+}
+
+/// A sampled batch whose nodes have their slots.
+struct Placed<P> {
+    batch: MiniBatch,
+    updates: Vec<Update>,
+    slots: Vec<Vec<u32>>,
+    slot_to_node: Vec<Vec<u32>>,
+    payload: P,
+}
+
+/// Gives the nodes of every batch their slots, in the order of the batches.
+fn place<P>(
+    mut from: Turns<Receiver<Result<(MiniBatch, P)>>>,
+    mut windows: Windows,
+    mut to: Turns<SyncSender<Result<Placed<P>>>>,
+) {
+    while let Ok(sampled) = from.recv() {
+        let placed = sampled.and_then(|(batch, payload)| {
+            let advanced = guarded(&format!("batch {}", batch.number), || windows.advance(&batch.nodes))?;
+            let (updates, slots) = advanced.into_iter().unzip();
+            Ok(Placed { updates, slots, slot_to_node: windows.slot_to_node(), batch, payload })
+        });
+        let failed = placed.is_err();
+        if to.next().send(placed).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// Gathers the rows that a batch fetches and numbers its edges by slots.
+fn finish<B: GraphBackend, P>(
+    placed: Placed<P>,
+    store: &FeatureStore<B>,
+    relations: &[Relation],
+) -> Result<Prepared<P>> {
+    let Placed { batch, updates, slots, slot_to_node, payload } = placed;
+    guarded(&format!("batch {}", batch.number), || {
+        let (layers, seed_rows) = levels::layers(&batch, &slots, relations)?;
+        let deliver = |(t, update): (usize, &Update)| Delivery::new(store, t, update, batch.nodes[t].len());
+        let deliveries = updates.par_iter().enumerate().map(deliver).collect();
+        Ok((layers, seed_rows, deliveries))
+    })
+    .map(|(layers, seed_rows, deliveries)| Prepared {
+        number: batch.number,
+        layers,
+        seed_rows,
+        slot_to_node,
+        deliveries,
+        edges: batch.num_edges(),
+        payload,
+    })
 }
 
 /// What `work` says; an error and a panic name `place`.
@@ -273,12 +376,16 @@ fn guarded<T>(place: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
             Err(Error::Data { what: format!("{place}: {what}"), expected, found, help })
         }
         Ok(Err(other)) => Err(other),
-        Err(panic) => Err(Error::Data {
-            what: format!("loader, {place}"),
-            expected: "a thread that goes on".into(),
-            found: format!("one that panicked: {}", text(&*panic)),
-            help: "resume the run from its last checkpoint, and report the message if it comes back".into(),
-        }),
+        Err(panic) => Err(panicked(&format!("loader, {place}"), &*panic)),
+    }
+}
+
+fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
+    Error::Data {
+        what: what.into(),
+        expected: "a thread that goes on".into(),
+        found: format!("one that panicked: {}", text(panic)),
+        help: "resume the run from its last checkpoint, and report the message if it comes back".into(),
     }
 }
 

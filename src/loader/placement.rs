@@ -5,16 +5,15 @@ use std::fmt;
 use serde::Serialize;
 
 /// Where the adjacency lies while it is sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// In the shared memory of every block of threads.
-    Shared,
-    /// In device memory.
+    /// In device memory, sampled by the device. What is small is in its caches then.
     Device,
-    /// In host memory that the kernel reads.
+    /// In host memory, which kernels of the device read.
     HostZeroCopy,
     /// In host memory, sampled by the processor.
+    #[default]
     Host,
 }
 
@@ -23,21 +22,20 @@ pub enum Placement {
 /// # Example
 /// ```
 /// use graphsieve::loader::{Placement, PlacementInput};
-/// let small = PlacementInput { csr: 40_000, shared: 48_000, free: 1 << 30, reserve: 0, kernel: true, zero_copy: true };
-/// assert_eq!(small.decide(), Placement::Shared);
+/// let small = PlacementInput { csr: 1 << 20, free: 1 << 30, reserve: 1 << 29, kernel: true, zero_copy: true };
+/// assert_eq!(small.decide(), Placement::Device);
 /// assert_eq!(PlacementInput { csr: 2 << 30, ..small }.decide(), Placement::HostZeroCopy);
+/// assert_eq!(PlacementInput { kernel: false, ..small }.decide(), Placement::Host);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlacementInput {
-    /// Row pointers and sources of all relations, and weights.
+    /// Row pointers and sources of all relations.
     pub csr: u64,
-    /// Shared memory of a block of threads.
-    pub shared: u64,
     /// Free device memory.
     pub free: u64,
     /// Of that, what the model and the batches need.
     pub reserve: u64,
-    /// Whether the device has a kernel that samples.
+    /// Whether the device has a kernel for what is to be drawn.
     pub kernel: bool,
     /// Whether kernels of the device can read host memory.
     pub zero_copy: bool,
@@ -46,14 +44,8 @@ pub struct PlacementInput {
 impl PlacementInput {
     /// The first place that is large enough.
     pub fn decide(&self) -> Placement {
-        if !self.kernel {
-            return Placement::Host;
-        }
-        // A tenth of the shared memory is left to the kernel.
-        if self.csr <= self.shared - self.shared / 10 {
-            return Placement::Shared;
-        }
         match self.csr <= self.free.saturating_sub(self.reserve) {
+            _ if !self.kernel => Placement::Host,
             true => Placement::Device,
             false if self.zero_copy => Placement::HostZeroCopy,
             false => Placement::Host,
@@ -63,20 +55,14 @@ impl PlacementInput {
 
 impl fmt::Display for PlacementInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (csr, free, reserve) = (Bytes(self.csr), Bytes(self.free), Bytes(self.reserve));
-        match self.decide() {
-            Placement::Shared => write!(f, "sampled in shared memory: the adjacency takes {csr}"),
-            Placement::Device => {
-                write!(f, "sampled in device memory: the adjacency takes {csr} of {free} free, {reserve} kept free")
-            }
-            Placement::HostZeroCopy => {
-                write!(f, "sampled from host memory by the device: the adjacency takes {csr}, {free} are free")
-            }
-            Placement::Host if self.kernel => {
-                write!(f, "sampled by the processor: the adjacency takes {csr}, {free} are free on the device")
-            }
-            Placement::Host => write!(f, "sampled by the processor: the adjacency takes {csr} of host memory"),
-        }
+        let [csr, free, reserve] = [self.csr, self.free, self.reserve].map(Bytes);
+        let who = match self.decide() {
+            Placement::Device => "sampled by the device in its memory",
+            Placement::HostZeroCopy => "sampled by the device from page-locked host memory",
+            Placement::Host if self.kernel => "sampled by the processor",
+            Placement::Host => return write!(f, "neighbours: sampled by the processor from {csr} of adjacencies"),
+        };
+        write!(f, "neighbours: {who}: adjacencies take {csr}; {free} are free, of which {reserve} are kept")
     }
 }
 

@@ -1,9 +1,10 @@
 //! Feature rows in host memory.
 
 use std::ops::BitAnd;
+use std::sync::Arc;
 
-use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
+use graphsieve_kernels::{PinnedRows, RowBufferBackend};
 use half::f16;
 use rayon::prelude::*;
 
@@ -30,14 +31,15 @@ const TASK_ROWS: usize = 64;
 /// # Ok::<(), graphsieve::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct FeatureStore<B: Backend> {
+pub struct FeatureStore<B: RowBufferBackend> {
     features: Features,
     node_types: Vec<NodeType>,
     dtype: DType,
     device: B::Device,
+    pinned: Option<Arc<PinnedRows<B>>>,
 }
 
-impl<B: Backend> FeatureStore<B> {
+impl<B: RowBufferBackend> FeatureStore<B> {
     /// The features of the nodes of `graph`. Rows travel and are kept on the device as they are stored, in f16 or f32, where
     /// the device has that type.
     ///
@@ -54,7 +56,38 @@ impl<B: Backend> FeatureStore<B> {
         }
         let half = matches!(features.values(), FeatureValues::Half(_)) && B::supports_dtype(device, DType::F16);
         let dtype = if half { DType::F16 } else { DType::F32 };
-        Ok(FeatureStore { features, node_types: graph.node_types().to_vec(), dtype, device: device.clone() })
+        let (node_types, device) = (graph.node_types().to_vec(), device.clone());
+        Ok(FeatureStore { features, node_types, dtype, device, pinned: None })
+    }
+
+    /// The same features in page-locked memory, from which kernels of the device read rows themselves. It holds all features
+    /// once more.
+    ///
+    /// # Errors
+    /// Says why this cannot be; the store is there to go on with.
+    pub fn pin(mut self) -> Result<Self, (Self, String)> {
+        let shape = [self.features.num_rows(), self.width()];
+        let pinned = PinnedRows::new(shape, self.dtype, &self.device, |bytes| match self.features.values() {
+            FeatureValues::Single(values) => copy(bytes, bytemuck::cast_slice(values)),
+            FeatureValues::Half(values) if self.dtype == DType::F16 => copy(bytes, bytemuck::cast_slice(values)),
+            FeatureValues::Half(values) => {
+                bytes.par_chunks_mut(4).zip(values).for_each(|(to, value)| {
+                    to.copy_from_slice(&value.to_f32().to_ne_bytes());
+                });
+            }
+        });
+        match pinned {
+            Ok(pinned) => {
+                self.pinned = Some(Arc::new(pinned));
+                Ok(self)
+            }
+            Err(reason) => Err((self, reason)),
+        }
+    }
+
+    /// The features in page-locked memory, where they are.
+    pub fn pinned(&self) -> Option<&PinnedRows<B>> {
+        self.pinned.as_deref()
     }
 
     /// Number of columns.
@@ -113,7 +146,7 @@ impl<B: Backend> FeatureStore<B> {
     }
 }
 
-impl<B: Backend> BitAnd<&Vec<u32>> for &FeatureStore<B> {
+impl<B: RowBufferBackend> BitAnd<&Vec<u32>> for &FeatureStore<B> {
     type Output = Tensor<B, 2>;
 
     /// The rows of nodes by their global ids.
@@ -127,6 +160,12 @@ impl<B: Backend> BitAnd<&Vec<u32>> for &FeatureStore<B> {
             node as usize
         })))
     }
+}
+
+/// Copies bytes, on all threads.
+fn copy(to: &mut [u8], from: &[u8]) {
+    const PART: usize = 1 << 20;
+    to.par_chunks_mut(PART).zip(from.par_chunks(PART)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 
 /// Rows of `values`, each converted by `convert`.

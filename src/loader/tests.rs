@@ -77,6 +77,8 @@ proptest! {
                 prop_assert_eq!(buffer.0[slot], Some(node), "slot {}", slot);
                 prop_assert_eq!(window.slot_of(node), Some(slot as u32));
             }
+            let of_nodes: Vec<u32> = nodes.iter().map(|&node| window.slot_of(node).unwrap()).collect();
+            prop_assert_eq!(window.slots(), of_nodes);
             for node in (0..NODES).filter(|node| !now.contains(node)) {
                 prop_assert_eq!(window.slot_of(node), None);
             }

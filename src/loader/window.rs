@@ -44,10 +44,14 @@ pub struct Window {
     hot: Vec<u32>,
     batch: u32,
     slot_to_node: Vec<u32>,
+    slots: Vec<u32>,
     capacity: usize,
     /// Batches in a row that would have fitted in a quarter of the buffer, and the largest of them.
     small: (usize, usize),
 }
+
+/// So many loads are under way before the first is waited for.
+const AHEAD: usize = 32;
 
 /// In place of a row of the hot cache.
 const COLD: u32 = u32::MAX;
@@ -63,6 +67,7 @@ impl Window {
             hot: Vec::new(),
             batch: 0,
             slot_to_node: Vec::new(),
+            slots: Vec::new(),
             capacity: 0,
             small: (0, 0),
         }
@@ -99,6 +104,11 @@ impl Window {
         (self.batch > 0 && (place >> 32) as u32 == self.batch).then_some(place as u32)
     }
 
+    /// The slot of every node of the batch, in its order.
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+
     /// Goes on to a batch of distinct `nodes`.
     ///
     /// # Errors
@@ -113,55 +123,60 @@ impl Window {
         }
         let (before, now) = (self.batch, self.batch + 1);
         let (old, new) = (self.slot_to_node.len(), nodes.len());
-        // The nodes of both batches, and the others.
+        // The nodes of both batches, and the others, each with its place in this one.
         let mut taken = vec![false; old.max(new)];
         let (mut shared_tail, mut fetched) = (Vec::new(), Vec::new());
-        let mut shared = 0;
-        for (at, &node) in nodes.iter().enumerate() {
-            let place = self.places[node as usize];
-            let batch = (place >> 32) as u32;
-            if batch == now {
-                // Back to what the places were: those of the batch before, and none for the rest.
-                nodes[..at].iter().for_each(|&node| self.places[node as usize] = 0);
-                self.slot_to_node.iter().zip(0u64..).for_each(|(&node, slot)| {
-                    self.places[node as usize] = u64::from(before) << 32 | slot;
-                });
-                return Err(refuse(WHAT, "distinct nodes".into(), format!("{node} twice")));
-            }
-            if before > 0 && batch == before {
-                shared += 1;
-                let slot = place as u32;
-                if (slot as usize) < new {
-                    taken[slot as usize] = true;
-                } else {
-                    shared_tail.push((node, slot));
+        let mut slot_at = vec![0u32; new];
+        for (start, chunk) in (0..).step_by(AHEAD).zip(nodes.chunks(AHEAD)) {
+            // The table is far larger than a cache, and the loop below may stop at every node.
+            let touched = chunk.iter().fold(0, |touched, &node| touched ^ self.places[node as usize]);
+            std::hint::black_box(touched);
+            for (at, &node) in (start..).zip(chunk) {
+                let place = self.places[node as usize];
+                let batch = (place >> 32) as u32;
+                if batch == now {
+                    // Back to what the places were: those of the batch before, and none for the rest.
+                    nodes[..at].iter().for_each(|&node| self.places[node as usize] = 0);
+                    self.slot_to_node.iter().zip(0u64..).for_each(|(&node, slot)| {
+                        self.places[node as usize] = u64::from(before) << 32 | slot;
+                    });
+                    return Err(refuse(WHAT, "distinct nodes".into(), format!("{node} twice")));
                 }
-            } else {
-                fetched.push(node);
+                let slot = place as u32;
+                if before == 0 || batch != before {
+                    fetched.push(at);
+                } else if (slot as usize) < new {
+                    taken[slot as usize] = true;
+                    slot_at[at] = slot;
+                } else {
+                    shared_tail.push((slot, at));
+                }
+                // The slot of a node that stays is known already; the others get theirs below.
+                self.places[node as usize] = u64::from(now) << 32 | u64::from(slot);
             }
-            // The slot of a node that stays is known already; the others get theirs below.
-            self.places[node as usize] = u64::from(now) << 32 | (place & u64::from(u32::MAX));
         }
         // There are as many free slots below `new` as nodes that need one.
         let mut free = (0..new as u32).filter(|&slot| !taken[slot as usize]);
-        let mut slots = vec![0; new];
-        let mut update = Update { shared, ..Update::default() };
-        // Distinct slots in ascending order, so that neighbouring rows are written one after the other.
-        shared_tail.sort_unstable_by_key(|&(_, slot)| slot);
-        for (node, from) in shared_tail {
-            if let Some(to) = free.next() {
-                update.moves.push((from, to));
-                self.places[node as usize] = u64::from(now) << 32 | u64::from(to);
-            }
+        let mut update = Update { shared: new - fetched.len(), ..Update::default() };
+        // Slots in ascending order, so that neighbouring rows are written one after the other.
+        shared_tail.sort_unstable();
+        for ((from, at), to) in shared_tail.into_iter().zip(free.by_ref()) {
+            update.moves.push((from, to));
+            slot_at[at] = to;
+            self.places[nodes[at] as usize] = u64::from(now) << 32 | u64::from(to);
         }
-        for (node, to) in fetched.into_iter().zip(free) {
+        for (at, to) in fetched.into_iter().zip(free) {
+            let node = nodes[at];
             match self.hot.get(node as usize) {
                 Some(&row) if row != COLD => update.copies.push((row, to)),
                 _ => update.fetches.push((node, to)),
             }
+            slot_at[at] = to;
             self.places[node as usize] = u64::from(now) << 32 | u64::from(to);
         }
-        nodes.iter().for_each(|&node| slots[self.places[node as usize] as u32 as usize] = node);
+        let mut slots = vec![0; new];
+        slot_at.iter().zip(nodes).for_each(|(&slot, &node)| slots[slot as usize] = node);
+        self.slots = slot_at;
         (self.batch, self.slot_to_node) = (now, slots);
         self.capacity = self.resized(new);
         update.capacity = self.capacity;
@@ -171,6 +186,7 @@ impl Window {
     /// Forgets all rows: the next batch is fetched as a whole.
     pub fn forget(&mut self) {
         self.slot_to_node.clear();
+        self.slots.clear();
         if self.batch < u32::MAX - 1 {
             // No node was in a batch of that number.
             self.batch += 1;

@@ -1,24 +1,8 @@
 //! Draws of one row: which of its entries are taken.
 
+use graphsieve_kernels::hash;
+
 use super::config::Fanout;
-
-/// Longest list that is searched rather than marked while it is drawn.
-const SHORT: usize = 64;
-
-/// A hash of `word` under `key`: the finaliser of SplitMix64, of which every bit depends on every bit.
-#[inline]
-pub(super) fn hash(key: u64, word: u64) -> u64 {
-    let mut z = key.wrapping_add(word.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// `bits` mapped to `0..bound`; the bias is below `bound` / 2^64.
-#[inline]
-fn below(bits: u64, bound: usize) -> usize {
-    ((u128::from(bits) * bound as u128) >> 64) as usize
-}
 
 /// How many entries a row gives that has `available` ones to choose from.
 #[inline]
@@ -48,39 +32,6 @@ pub(super) fn exponential(bits: u64) -> f64 {
     let square = s * s;
     let sum = (0..TERMS).rev().fold(0.0, |sum, k| sum * square + 1.0 / (2 * k + 1) as f64);
     (52 - exponent) as f64 * LN_2 - 2.0 * s * sum
-}
-
-/// `taken.len()` of the places `0..degree`, every set of them alike, in ascending order.
-///
-/// # Source
-/// Floyd, in Bentley, Programming pearls (CACM 1987): a draw per place that is taken, however many there are.
-pub(super) fn distinct(taken: &mut [u32], degree: usize, key: u64) {
-    let count = taken.len();
-    if count == degree {
-        return taken.iter_mut().enumerate().for_each(|(at, place)| *place = at as u32);
-    }
-    for at in 0..count {
-        let last = degree - count + at;
-        let drawn = below(hash(key, at as u64), last + 1) as u32;
-        // The places so far are in ascending order, all below `last`.
-        let (before, _) = taken.split_at(at);
-        let known = if at <= SHORT { before.contains(&drawn) } else { before.binary_search(&drawn).is_ok() };
-        if known {
-            taken[at] = last as u32;
-        } else {
-            let to = before.partition_point(|&place| place < drawn);
-            taken.copy_within(to..at, to + 1);
-            taken[to] = drawn;
-        }
-    }
-}
-
-/// So many of the places `0..degree`, each drawn on its own, in ascending order.
-pub(super) fn repeated(taken: &mut [u32], degree: usize, key: u64) {
-    for (at, place) in taken.iter_mut().enumerate() {
-        *place = below(hash(key, at as u64), degree) as u32;
-    }
-    taken.sort_unstable();
 }
 
 /// So many draws of places in proportion to `weights`, in ascending order; a weight is positive.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use graphsieve_kernels::{distinct, hash, repeated};
 use rayon::prelude::*;
 
 use super::batch::{Block, MiniBatch};
@@ -60,6 +61,20 @@ impl SampleScratch {
             // Batches of long ago would be taken for this one.
             self.places.iter_mut().for_each(|places| places.fill(0));
             self.batches = 1;
+        }
+    }
+
+    /// Replaces nodes by their places in `nodes`, where those are put that are not there.
+    fn place_all(&mut self, node_type: usize, cols: &mut [u32], nodes: &mut Vec<u32>) {
+        /// So many loads are under way before the first is waited for.
+        const AHEAD: usize = 32;
+        for chunk in cols.chunks_mut(AHEAD) {
+            // The table is far larger than a cache, and the loop below may stop at every node.
+            let touched = chunk.iter().fold(0, |touched, &node| touched ^ self.places[node_type][node as usize]);
+            std::hint::black_box(touched);
+            for col in chunk {
+                *col = self.place(node_type, *col, nodes).0;
+            }
         }
     }
 
@@ -123,6 +138,34 @@ impl NeighbourSampler {
         seeds: &[Vec<u32>],
         keep: impl Fn(EdgePlace) -> Option<K>,
     ) -> Result<MiniBatch> {
+        let mut nodes = self.check_seeds(scratch, seeds)?;
+        let mut counts = vec![nodes.iter().map(Vec::len).collect::<Vec<_>>()];
+        let mut blocks = Vec::with_capacity(self.config.fanouts.len());
+        for (layer, fanouts) in self.config.fanouts.iter().enumerate() {
+            let before = &counts[layer];
+            let mut of_layer = Vec::with_capacity(fanouts.len());
+            for (at, (relation, &fanout)) in self.graph.relations().iter().zip(fanouts).enumerate() {
+                let rows = &nodes[relation.dst][..before[relation.dst]];
+                let key = self.key(number, layer, at, relation.src);
+                let wanted = Wanted { entries: &relation.forward, weights: self.config.weights_of(at), fanout, key };
+                let Drawn { mut row_ptr, mut edges, mut cols } = self.draw_all(&wanted, rows)?;
+                if let Some(keep) = keep(EdgePlace { layer, relation: at }) {
+                    leave_out(&mut row_ptr, &mut edges, &mut cols, |row, source| keep(rows[row], source));
+                }
+                scratch.place_all(relation.src, &mut cols, &mut nodes[relation.src]);
+                of_layer.push(Block { row_ptr, cols, edges });
+            }
+            blocks.push(of_layer);
+            counts.push(nodes.iter().map(Vec::len).collect());
+        }
+        Ok(MiniBatch { number, nodes, counts, blocks })
+    }
+
+    /// The seeds, if they are distinct nodes by type; `scratch` knows them afterwards.
+    ///
+    /// # Errors
+    /// As [`NeighbourSampler::sample`].
+    pub fn check_seeds(&self, scratch: &mut SampleScratch, seeds: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let types = self.graph.node_types();
         let refuse = |what: String, expected: String, found: String, help: &str| Error::Data {
             what,
@@ -153,39 +196,16 @@ impl NeighbourSampler {
                 }
             }
         }
-        let mut counts = vec![nodes.iter().map(Vec::len).collect::<Vec<_>>()];
-        let mut blocks = Vec::with_capacity(self.config.fanouts.len());
-        for (layer, fanouts) in self.config.fanouts.iter().enumerate() {
-            let before = &counts[layer];
-            let mut of_layer = Vec::with_capacity(fanouts.len());
-            for (at, (relation, &fanout)) in self.graph.relations().iter().zip(fanouts).enumerate() {
-                let rows = &nodes[relation.dst][..before[relation.dst]];
-                let key = self.key(number, layer, at, relation.src);
-                let wanted = Wanted { entries: &relation.forward, weights: self.config.weights_of(at), fanout, key };
-                let (mut row_ptr, mut edges) = self.edges(&wanted, rows)?;
-                let sources = relation.forward.col_idx();
-                if let Some(keep) = keep(EdgePlace { layer, relation: at }) {
-                    leave_out(&mut row_ptr, &mut edges, |row, edge| keep(rows[row], sources[edge as usize]));
-                }
-                let cols = edges
-                    .iter()
-                    .map(|&edge| scratch.place(relation.src, sources[edge as usize], &mut nodes[relation.src]).0)
-                    .collect();
-                of_layer.push(Block { row_ptr, cols, edges });
-            }
-            blocks.push(of_layer);
-            counts.push(nodes.iter().map(Vec::len).collect());
-        }
-        Ok(MiniBatch { number, nodes, counts, blocks })
+        Ok(nodes)
     }
 
-    /// What the draws of a relation in a layer of a batch start from.
-    fn key(&self, number: u64, layer: usize, relation: usize, source: usize) -> u64 {
-        let seed = draw::hash(self.config.seed, 0);
+    /// What the draws of a relation in a layer of a batch start from; `source` is the type of its sources.
+    pub fn key(&self, number: u64, layer: usize, relation: usize, source: usize) -> u64 {
+        let seed = hash(self.config.seed, 0);
         match self.config.dependency {
             // One variate per node of the source type, whatever the layer and the relation.
-            Some(batches) => [number / u64::from(batches), source as u64].into_iter().fold(seed, draw::hash),
-            None => [number, layer as u64, relation as u64].into_iter().fold(seed, draw::hash),
+            Some(batches) => [number / u64::from(batches), source as u64].into_iter().fold(seed, hash),
+            None => [number, layer as u64, relation as u64].into_iter().fold(seed, hash),
         }
     }
 
@@ -199,8 +219,8 @@ impl NeighbourSampler {
         draw::count(wanted.fanout, available, self.config.replace)
     }
 
-    /// Where the sampled entries of each of `rows` begin, and these.
-    fn edges(&self, wanted: &Wanted, rows: &[u32]) -> Result<(Vec<u32>, Vec<u64>)> {
+    /// Draws for all of `rows`.
+    fn draw_all(&self, wanted: &Wanted, rows: &[u32]) -> Result<Drawn> {
         let counts: Vec<usize> = rows.par_iter().with_min_len(TASK_ROWS).map(|&row| self.count(wanted, row)).collect();
         let mut row_ptr = Vec::with_capacity(rows.len() + 1);
         let mut sum = 0u64;
@@ -217,16 +237,19 @@ impl NeighbourSampler {
                 help: "lower the fanouts or the number of seeds".into(),
             });
         }
-        let mut edges = vec![0; sum as usize];
-        let mut left = &mut edges[..];
+        let (mut edges, mut cols) = (vec![0; sum as usize], vec![0; sum as usize]);
+        let (mut left, mut left_cols) = (&mut edges[..], &mut cols[..]);
         let mut tasks = Vec::with_capacity(rows.len().div_ceil(TASK_ROWS));
         for (task, rows) in rows.chunks(TASK_ROWS).enumerate() {
             let starts = &row_ptr[task * TASK_ROWS..][..rows.len() + 1];
-            let (of_task, rest) = std::mem::take(&mut left).split_at_mut((starts[rows.len()] - starts[0]) as usize);
-            left = rest;
-            tasks.push((rows, starts, of_task));
+            let len = (starts[rows.len()] - starts[0]) as usize;
+            let (of_task, rest) = std::mem::take(&mut left).split_at_mut(len);
+            let (cols_of_task, rest_cols) = std::mem::take(&mut left_cols).split_at_mut(len);
+            (left, left_cols) = (rest, rest_cols);
+            tasks.push((rows, starts, of_task, cols_of_task));
         }
-        tasks.into_par_iter().for_each_init(Room::default, |room, (rows, starts, edges)| {
+        let sources = wanted.entries.col_idx();
+        tasks.into_par_iter().for_each_init(Room::default, |room, (rows, starts, edges, cols)| {
             for (&row, ends) in rows.iter().zip(starts.windows(2)) {
                 let of_row = &mut edges[(ends[0] - starts[0]) as usize..(ends[1] - starts[0]) as usize];
                 if !of_row.is_empty() {
@@ -236,30 +259,31 @@ impl NeighbourSampler {
                     of_row.iter_mut().zip(&room.places).for_each(|(edge, &place)| *edge = first + u64::from(place));
                 }
             }
+            // After all draws of the task: these loads do not wait for each other.
+            cols.iter_mut().zip(edges).for_each(|(col, edge)| *col = sources[*edge as usize]);
         });
-        Ok((row_ptr, edges))
+        Ok(Drawn { row_ptr, edges, cols })
     }
 
     /// Fills `room` with places among the entries of a row; there is at least one to take.
     fn draw(&self, wanted: &Wanted, row: u32, room: &mut Room) {
         let entries = wanted.entries.entries(row as usize);
         let Room { places, keyed, sums } = room;
-        let of_row = draw::hash(wanted.key, row.into());
+        let of_row = hash(wanted.key, row.into());
         let by_chance = self.config.replace && wanted.fanout != Fanout::All;
         let weights = wanted.weights.map(|weights| &weights[entries.clone()]);
         match (self.config.dependency, weights) {
-            (None, None) if by_chance => draw::repeated(places, entries.len(), of_row),
-            (None, None) => draw::distinct(places, entries.len(), of_row),
+            (None, None) if by_chance => repeated(places, entries.len(), of_row),
+            (None, None) => distinct(places, entries.len(), of_row),
             (None, Some(weights)) if by_chance => draw::repeated_by_weight(places, weights, of_row, sums),
             (None, Some(weights)) => {
                 let positive = weights.iter().zip(0..).filter(|(weight, _)| **weight > 0.0);
-                let keys =
-                    positive.map(|(&weight, at)| (draw::weighted_key(draw::hash(of_row, u64::from(at)), weight), at));
+                let keys = positive.map(|(&weight, at)| (draw::weighted_key(hash(of_row, u64::from(at)), weight), at));
                 draw::smallest(places, keys, keyed);
             }
             (Some(_), weights) => {
                 let sources = wanted.entries.col_idx()[entries].iter().zip(0..);
-                let of_source = |source: u32| draw::hash(wanted.key, source.into());
+                let of_source = |source: u32| hash(wanted.key, source.into());
                 match weights {
                     None => draw::smallest(places, sources.map(|(&source, at)| (of_source(source), at)), keyed),
                     Some(weights) => {
@@ -283,18 +307,29 @@ pub struct EdgePlace {
     pub relation: usize,
 }
 
-/// Keeps the entries for which `keep` holds.
-fn leave_out(row_ptr: &mut [u32], edges: &mut Vec<u64>, keep: impl Fn(usize, u64) -> bool) {
+/// Keeps the entries for which `keep` holds of row and source.
+fn leave_out(row_ptr: &mut [u32], edges: &mut Vec<u64>, cols: &mut Vec<u32>, keep: impl Fn(usize, u32) -> bool) {
     let (mut from, mut to) = (0, 0);
     for row in 0..row_ptr.len() - 1 {
         for at in from..row_ptr[row + 1] as usize {
-            edges[to] = edges[at];
-            to += usize::from(keep(row, edges[at]));
+            (edges[to], cols[to]) = (edges[at], cols[at]);
+            to += usize::from(keep(row, cols[at]));
         }
         from = row_ptr[row + 1] as usize;
         row_ptr[row + 1] = to as u32;
     }
     edges.truncate(to);
+    cols.truncate(to);
+}
+
+/// What was drawn of a relation.
+struct Drawn {
+    /// Where the entries of each row begin.
+    row_ptr: Vec<u32>,
+    /// The entries.
+    edges: Vec<u64>,
+    /// Their sources.
+    cols: Vec<u32>,
 }
 
 /// What is drawn from.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::draw::{distinct, exponential, hash, repeated, repeated_by_weight, smallest, weighted_key};
+use graphsieve_kernels::{distinct, hash, repeated};
+
+use super::draw::{exponential, repeated_by_weight, smallest, weighted_key};
 use super::*;
 use crate::graph::{Adjacency, HeteroGraph, RelationSpec};
 

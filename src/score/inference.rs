@@ -1,12 +1,14 @@
 //! Full-graph inference without gradients.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
 use ndarray::{Array1, Array2};
 use rayon::prelude::*;
 
-use super::{ScoreOptions, classes, trees};
-use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Data, Stage2Input};
+use super::{ScoreOptions, classes, layerwise, trees};
+use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Config, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings, write_npy_f32};
 use crate::metrics::sigmoid;
@@ -16,6 +18,7 @@ use crate::models::parameters::{Parameters, rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
+use crate::train::stage2::Plan;
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
 pub struct Scored<B: GraphBackend> {
@@ -75,11 +78,21 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Resul
     let dataset = Dataset::open(&options.data)?;
     let spec = for_graph(spec, &dataset.graph, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
-    let x = input::<B>(options, &spec, &dataset, device)?;
-    let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
-    let scored = attention_scores(&model, &graph, &x, None);
-    let scores = scored.scores.clone();
-    let embeddings = options.embeddings_out.as_ref().map(|path| (path, scored.embedding_matrix()));
+    let trained = trained_as(options)?;
+    let features = input_features(&input_of(options, trained.as_ref()), &dataset, Some(spec.input))?;
+    let sampled = trained
+        .is_some_and(|config| Plan::new(&config, &dataset.graph, features.dim(), B::available_memory(device)).sampled);
+    let (scores, embeddings) = if sampled {
+        let graph = Arc::new(dataset.graph.clone());
+        let scored = layerwise::scores(&model, &graph, &features, DType::F32, device)?;
+        (scored.scores, options.embeddings_out.as_ref().map(|path| (path, scored.embeddings)))
+    } else {
+        let x = upload_features(dataset.graph.node_types(), &features, DType::F32, device)?;
+        let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
+        let scored = attention_scores(&model, &graph, &x, None);
+        let scores = scored.scores.clone();
+        (scores, options.embeddings_out.as_ref().map(|path| (path, scored.embedding_matrix())))
+    };
     check_device()?;
     let nodes = scores.len();
     write_npy_f32(&options.out, &Array1::from_vec(scores))?;
@@ -101,27 +114,27 @@ pub(super) fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &std::p
     Ok(AttentionSpec { streams, ..spec.clone() })
 }
 
-fn input<B: GraphBackend>(
-    options: &ScoreOptions,
-    spec: &AttentionSpec,
-    dataset: &Dataset,
-    device: &B::Device,
-) -> Result<Vec<Tensor<B, 2>>> {
-    let trained_on = match options.checkpoint.is_dir() {
-        true => match RunConfig::load(&options.checkpoint.join("config.toml"), &[])? {
-            RunConfig::Stage2(config) => Some(config.data),
-            _ => None,
-        },
-        false => None,
-    };
-    let place = options.input.clone().or_else(|| trained_on.as_ref().and_then(|data| data.embeddings.clone()));
+/// The settings of the run that a checkpoint is of, where it is in its directory.
+fn trained_as(options: &ScoreOptions) -> Result<Option<Stage2Config>> {
+    if !options.checkpoint.is_dir() {
+        return Ok(None);
+    }
+    Ok(match RunConfig::load(&options.checkpoint.join("config.toml"), &[])? {
+        RunConfig::Stage2(config) => Some(config),
+        _ => None,
+    })
+}
+
+/// Where the input of the model comes from.
+fn input_of(options: &ScoreOptions, trained: Option<&Stage2Config>) -> Stage2Data {
+    let trained_on = trained.map(|config| &config.data);
+    let place = options.input.clone().or_else(|| trained_on.and_then(|data| data.embeddings.clone()));
     let from_features = options.input.is_none() && trained_on.is_some_and(|d| d.input == Stage2Input::Features);
-    let data = Stage2Data {
+    Stage2Data {
         path: options.data.clone(),
         input: if from_features { Stage2Input::Features } else { Stage2Input::Embeddings },
         embeddings: place,
-    };
-    stage2_input(&data, dataset, Some(spec.input), DType::F32, device).map(|(x, _)| x)
+    }
 }
 
 /// What a Stage-2 model starts from: one tensor per node type, and its width.

@@ -72,6 +72,7 @@ pub fn scores<B: GraphBackend>(
             before.read(&mut values, &mut logits, width);
             check_device()?;
         }
+        B::memory_cleanup(device);
         if last {
             let embeddings = Array2::from_shape_vec((nodes, width), values)
                 .unwrap_or_else(|e| unreachable!("one row per node: {e}"));

@@ -124,9 +124,7 @@ pub fn run_on<B: GraphBackend>(
     let mut passes = Passes::new(&plan, config, host, &features, &split.train, position.epoch + 1, device)?;
     let mut session = Session::new(run, position, "stage 2", &config.train, passes.edges(), options.progress)?;
     dataset.notes.iter().for_each(|note| session.note(note));
-    if plan.is_news() {
-        session.note(&plan.to_string());
-    }
+    passes.notes.iter().for_each(|note| session.note(note));
 
     let mut pending = Vec::new();
     let mut shown_loss = f32::NAN;

@@ -10,8 +10,8 @@ use super::full::Epochs;
 use super::loss::Terms;
 use super::plan::Plan;
 use super::sampled::SampledEpochs;
-use crate::config::Stage2Config;
-use crate::error::Result;
+use crate::config::{Stage2Config, Transfer};
+use crate::error::{Error, Result};
 use crate::graph::{Features, HeteroGraph};
 use crate::loader::{FeatureStore, Footprint};
 use crate::models::attention::TripleStreamGat;
@@ -26,6 +26,8 @@ type Model<B> = TripleStreamGat<Autodiff<B>>;
 pub struct Passes<B: GraphBackend> {
     way: Way<B>,
     device: B::Device,
+    /// What was decided, for the user.
+    pub notes: Vec<String>,
 }
 
 enum Way<B: GraphBackend> {
@@ -48,9 +50,14 @@ impl<B: GraphBackend> Passes<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let storage = dtype(config.train.precision);
+        let mut notes: Vec<String> = plan.is_news().then(|| plan.to_string()).into_iter().collect();
         let way = if plan.sampled {
             let store = FeatureStore::<Autodiff<B>>::new(features.clone(), host, device)?;
-            let epochs = Box::new(SampledEpochs::new(config, host, store, labels, first, device)?);
+            let (store, how) = transferred(store, config.loader.transfer)?;
+            notes.push(how);
+            let (epochs, placement) = SampledEpochs::new(config, host, store, labels, first, device)?;
+            notes.push(placement.to_string());
+            let epochs = Box::new(epochs);
             Way::Sampled { epochs, graph: Arc::new(host.clone()), features: features.clone(), dtype: storage }
         } else {
             let x = upload_features::<Autodiff<B>>(host.node_types(), features, storage, device)?;
@@ -59,7 +66,7 @@ impl<B: GraphBackend> Passes<B> {
             let epochs = Box::new(Epochs::new(config, host, graph, x, labels, first, device));
             Way::Full { epochs, graph: inner, x: inner_x, chunk_rows: config.train.chunk_size }
         };
-        Ok(Self { way, device: device.clone() })
+        Ok(Self { way, device: device.clone(), notes })
     }
 
     /// Entries of the adjacency that an epoch visits; none where they are sampled.
@@ -146,9 +153,12 @@ impl<B: GraphBackend> Passes<B> {
         let Way::Sampled { epochs, .. } = &self.way else { return None };
         let stats = epochs.stats();
         let share = |rows: u64| 100.0 * rows as f64 / stats.rows.max(1) as f64;
+        let held = B::memory_probe(&self.device).map_or(String::new(), |probe| {
+            format!("; the device's allocator holds {}", Footprint::bytes(probe().reserved))
+        });
         Some(format!(
             "{} mini-batches of {} rows and {} edges on average; {:.1} % of the rows were there, {:.1} % hot, {:.1} % fetched \
-             ({})",
+             ({}){held}",
             stats.batches,
             stats.rows / stats.batches.max(1),
             stats.edges / stats.batches.max(1),
@@ -157,5 +167,24 @@ impl<B: GraphBackend> Passes<B> {
             share(stats.fetched),
             Footprint::bytes(stats.bytes),
         ))
+    }
+}
+
+/// The store as rows are to leave it, and how that is.
+fn transferred<B: GraphBackend>(store: FeatureStore<B>, transfer: Transfer) -> Result<(FeatureStore<B>, String)> {
+    if transfer == Transfer::Gathered {
+        return Ok((store, "features: gathered by the processor, as asked for".into()));
+    }
+    match store.pin() {
+        Ok(store) => {
+            let bytes = store.pinned().map_or(0, |rows| rows.bytes() as u64);
+            Ok((store, format!("features: {} of page-locked memory that the device reads", Footprint::bytes(bytes))))
+        }
+        Err((_, reason)) if transfer == Transfer::ZeroCopy => Err(Error::Device {
+            device: "of this run".into(),
+            reason,
+            help: "set loader.transfer = \"gathered\", or \"auto\" to let the run choose".into(),
+        }),
+        Err((store, reason)) => Ok((store, format!("features: gathered by the processor: {reason}"))),
     }
 }

@@ -13,7 +13,9 @@ use super::loss::{LossInput, Terms, edges_of_epoch};
 use crate::config::{HotBy, LoaderConfig, Rows, Stage2Config};
 use crate::error::Result;
 use crate::graph::HeteroGraph;
-use crate::loader::{Batch, BatchStats, FeatureStore, Hot, Job, Loader, LoaderOptions};
+use crate::loader::{
+    Batch, BatchStats, FeatureStore, Hot, Job, Loader, LoaderOptions, PlacementInput, draws_on_device,
+};
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::walk::Streams;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
@@ -52,7 +54,7 @@ pub struct Step<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> SampledEpochs<B> {
-    /// Epochs from `first` on; `labels` are those of the training part.
+    /// Epochs from `first` on, and where their neighbours are sampled; `labels` are those of the training part.
     ///
     /// # Errors
     /// Settings that the sampler refuses.
@@ -63,7 +65,7 @@ impl<B: GraphBackend> SampledEpochs<B> {
         labels: &[(u32, u8)],
         first: usize,
         device: &B::Device,
-    ) -> Result<Self> {
+    ) -> Result<(Self, PlacementInput)> {
         let graph = Arc::new(host.clone());
         let sampler = sampler(&config.loader, config.seed, graph.clone())?;
         let rehearsal = parts(config, &graph, labels, first).into_iter().take(REHEARSED);
@@ -73,13 +75,32 @@ impl<B: GraphBackend> SampledEpochs<B> {
             (share, HotBy::Presample) => Hot::Presampled(share),
             (share, HotBy::Degree) => Hot::Degree(share),
         };
+        let free = match config.loader.memory {
+            0.0 => B::available_memory(device).unwrap_or(0),
+            memory => (memory * 1e9) as u64,
+        };
+        let cached = (graph.num_nodes() as f64 * config.loader.hot) as u64 * store.row_bytes() as u64;
+        let placement = PlacementInput {
+            csr: graph.relations().iter().map(|r| 4 * (r.forward.num_edges() + r.forward.num_rows() + 1) as u64).sum(),
+            free,
+            // Half of the rest is for the batches.
+            reserve: cached + free.saturating_sub(cached) / 2,
+            kernel: draws_on_device::<B>(&sampler),
+            zero_copy: store.pinned().is_some(),
+        };
         let options = LoaderOptions {
+            placement: placement.decide(),
             prefetch: config.loader.prefetch,
             window: config.loader.window,
             hot: hot.nodes(&graph, &sampler, rehearsal)?,
             drop_edge: (config.drop_edge.rate > 0.0).then(|| {
-                let (rate, seed, layers) = (config.drop_edge.rate, config.seed, config.loader.fanouts.len());
+                let (rate, seed, fanouts) = (config.drop_edge.rate, config.seed, config.loader.fanouts.clone());
+                let layers = fanouts.len();
                 let rule = move |number: u64, place: EdgePlace| {
+                    // A fanout thins a layer out already.
+                    if fanouts[place.layer] > 0 {
+                        return None;
+                    }
                     let layer = (layers - 1 - place.layer) as u32;
                     DropEdge::new(rate, seed, epoch_of(number) as u32, layer, place.relation as u32)
                 };
@@ -90,7 +111,8 @@ impl<B: GraphBackend> SampledEpochs<B> {
         let jobs = (first..=config.train.epochs).flat_map(move |epoch| parts(&settings, &graph, &labels, epoch));
         let loader = Loader::new(jobs, sampler, store, options)?;
         let storage = dtype(config.train.precision);
-        Ok(Self { loader, streams, config: config.clone(), dtype: storage, device: device.clone() })
+        let config = config.clone();
+        Ok((Self { loader, streams, config, dtype: storage, device: device.clone() }, placement))
     }
 
     /// The loss of the next mini-batch.
