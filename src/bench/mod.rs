@@ -11,6 +11,7 @@ pub mod epochs;
 mod exact;
 pub mod gad;
 mod inputs;
+pub mod loader;
 mod memory;
 mod messages;
 mod operators;

@@ -10,6 +10,7 @@ use graphsieve_kernels::BoostBackend;
 use super::{Console, Format, check_new_file};
 use crate::backend::{self, with_backend};
 use crate::bench::accuracy::{self, AccuracyOptions};
+use crate::bench::loader::{self, LoadOptions};
 use crate::bench::trees::{self, TreesOptions};
 use crate::bench::{self, BenchOptions, Work};
 use crate::config::Precision;
@@ -89,6 +90,30 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
 
+    /// Neighbours per node and relation of `loader`, for the layer next to the seeds first; 0 takes all
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "15,10")]
+    fanouts: Vec<u32>,
+
+    /// Seeds of a mini-batch of `loader`
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+
+    /// Mini-batches of `loader`
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    batches: u32,
+
+    /// Mini-batches in a row that draw alike, in the last rows of `loader`
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    kappa: u32,
+
+    /// Share of the nodes that `loader` keeps on the device
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    hot: f64,
+
+    /// Mini-batches that `loader` prepares at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    prefetch: u32,
+
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -100,12 +125,18 @@ enum What {
     On(Work),
     Accuracy,
     Trees,
+    Loader,
 }
 
 impl ValueEnum for What {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<What>> = LazyLock::new(|| {
-            Work::value_variants().iter().copied().map(What::On).chain([What::Accuracy, What::Trees]).collect()
+            Work::value_variants()
+                .iter()
+                .copied()
+                .map(What::On)
+                .chain([What::Accuracy, What::Trees, What::Loader])
+                .collect()
         });
         &ALL
     }
@@ -119,6 +150,9 @@ impl ValueEnum for What {
             What::Trees => {
                 Some(PossibleValue::new("trees").help("Training of histogram trees on rows that are made up"))
             }
+            What::Loader => Some(
+                PossibleValue::new("loader").help("Sampled mini-batches: sampling, what moves, how busy the device is"),
+            ),
         }
     }
 }
@@ -137,6 +171,7 @@ enum Dtype {
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let work = match arguments.work {
         What::Trees => return train_trees(arguments, console),
+        What::Loader => return load(arguments, console),
         What::Accuracy => None,
         What::On(work) => Some(work),
     };
@@ -179,6 +214,41 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     arguments.format.print(&report)?;
     // After the report: it shows what is wrong.
     report.verdict()
+}
+
+fn load(arguments: Arguments, console: Console) -> Result<()> {
+    let data = arguments.data.ok_or_else(|| Error::Usage {
+        argument: "--data".into(),
+        expected: "a data directory with graph and features".into(),
+        found: "none".into(),
+        help: "`graphsieve synth` makes one".into(),
+    })?;
+    if !(0.0..=1.0).contains(&arguments.hot) {
+        return Err(Error::Usage {
+            argument: "--hot".into(),
+            expected: "a share from 0 to 1".into(),
+            found: arguments.hot.to_string(),
+            help: "0.2 keeps a fifth of the nodes".into(),
+        });
+    }
+    let choice = backend::choose(&arguments.device)?;
+    let description = backend::description(&choice.device);
+    console.note(format_args!("device: {description}; {}", choice.reason));
+    let options = LoadOptions {
+        data,
+        fanouts: arguments.fanouts,
+        batch_size: arguments.batch_size as usize,
+        batches: arguments.batches as usize,
+        kappa: arguments.kappa,
+        hot: arguments.hot,
+        prefetch: arguments.prefetch as usize,
+        runs: arguments.runs,
+        seed: arguments.seed,
+        description,
+    };
+    let note = |text: &str| console.note(format_args!("{text} ..."));
+    let report = with_backend!(choice.device, |B, d| loader::run::<B>(&options, &d, &note))?;
+    arguments.format.print(&report)
 }
 
 fn train_trees(arguments: Arguments, console: Console) -> Result<()> {
