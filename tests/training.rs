@@ -136,11 +136,7 @@ fn a_run_in_mini_batches_is_scored_resumed_and_says_what_it_moved() {
     assert!(whole.iter().zip(&parts).all(|(a, b)| (a - b).abs() < 1e-5), "{whole:?} {parts:?}");
     // A device that cannot read host memory is not asked to.
     let zero_copy = train(&["--set", "loader.transfer=zero_copy", "--set", "output.dir=none"]);
-    let said = sandbox.run(zero_copy);
-    assert_eq!(said.code, Some(1));
-    for part in ["device of this run is not usable", "loader.transfer = \"gathered\""] {
-        assert!(said.stderr.contains(part), "{said:?}");
-    }
+    sandbox.refuses(zero_copy, 1, &["device of this run is not usable", "loader.transfer = \"gathered\""]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
-use self::passes::Passes;
+use self::passes::{Ground, Passes};
 use super::optimiser::learning_rate;
 use super::plots::{self, Series};
 use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, start};
@@ -113,6 +113,8 @@ pub fn run_on<B: GraphBackend>(
         negative_slope: config.model.negative_slope as f32,
     };
     let plan = Plan::new(config, host, features.dim(), B::available_memory(device));
+    // Before there is a run: what does not fit leaves none.
+    let ground = Ground::new(&plan, config, host, &features, device)?;
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
     let (run, checkpoint) = open_or_create(options, &config.output.dir, &config.name, config.seed, &toml)?;
 
@@ -121,7 +123,7 @@ pub fn run_on<B: GraphBackend>(
         start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
             TripleStreamGat::new(&spec, parameters)
         })?;
-    let mut passes = Passes::new(&plan, config, host, &features, &split.train, position.epoch + 1, device)?;
+    let mut passes = Passes::new(ground, config, host, features, &split.train, position.epoch + 1, device)?;
     let mut session = Session::new(run, position, "stage 2", &config.train, passes.edges(), options.progress)?;
     dataset.notes.iter().for_each(|note| session.note(note));
     passes.notes.iter().for_each(|note| session.note(note));

@@ -35,36 +35,69 @@ enum Way<B: GraphBackend> {
     Sampled { epochs: Box<SampledEpochs<B>>, graph: Arc<HeteroGraph>, features: Features, dtype: DType },
 }
 
-impl<B: GraphBackend> Passes<B> {
-    /// Passes from the epoch `first` on, as planned; `labels` are those of the training part.
+/// What a training goes through, where its passes find it: all that can be refused, before there is a run.
+pub struct Ground<B: GraphBackend> {
+    lies: Lies<B>,
+    notes: Vec<String>,
+}
+
+enum Lies<B: GraphBackend> {
+    OnDevice { graph: DeviceGraph<Autodiff<B>>, x: Vec<Tensor<Autodiff<B>, 2>> },
+    OnHost { store: FeatureStore<Autodiff<B>> },
+}
+
+impl<B: GraphBackend> Ground<B> {
+    /// Uploads, or prepares to load, what the plan says.
     ///
     /// # Errors
-    /// Features or relations that do not fit the device's types, settings that the sampler refuses.
+    /// Features or relations that do not fit the device's types, a transfer that the device does not have.
     pub fn new(
         plan: &Plan,
         config: &Stage2Config,
         host: &HeteroGraph,
         features: &Features,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let mut notes: Vec<String> = plan.is_news().then(|| plan.to_string()).into_iter().collect();
+        let lies = if plan.sampled {
+            let store = FeatureStore::new(features.clone(), host, device)?;
+            let (store, how) = transferred(store, config.loader.transfer)?;
+            notes.push(how);
+            Lies::OnHost { store }
+        } else {
+            let x = upload_features(host.node_types(), features, dtype(config.train.precision), device)?;
+            Lies::OnDevice { graph: DeviceGraph::upload(host, device)?, x }
+        };
+        Ok(Self { lies, notes })
+    }
+}
+
+impl<B: GraphBackend> Passes<B> {
+    /// Passes from the epoch `first` on; `labels` are those of the training part.
+    ///
+    /// # Errors
+    /// Settings that the sampler refuses.
+    pub fn new(
+        Ground { lies, mut notes }: Ground<B>,
+        config: &Stage2Config,
+        host: &HeteroGraph,
+        features: Features,
         labels: &[(u32, u8)],
         first: usize,
         device: &B::Device,
     ) -> Result<Self> {
-        let storage = dtype(config.train.precision);
-        let mut notes: Vec<String> = plan.is_news().then(|| plan.to_string()).into_iter().collect();
-        let way = if plan.sampled {
-            let store = FeatureStore::<Autodiff<B>>::new(features.clone(), host, device)?;
-            let (store, how) = transferred(store, config.loader.transfer)?;
-            notes.push(how);
-            let (epochs, placement) = SampledEpochs::new(config, host, store, labels, first, device)?;
-            notes.push(placement.to_string());
-            let epochs = Box::new(epochs);
-            Way::Sampled { epochs, graph: Arc::new(host.clone()), features: features.clone(), dtype: storage }
-        } else {
-            let x = upload_features::<Autodiff<B>>(host.node_types(), features, storage, device)?;
-            let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-            let (inner, inner_x) = (graph.inner(), x.iter().map(|x| x.clone().inner()).collect());
-            let epochs = Box::new(Epochs::new(config, host, graph, x, labels, first, device));
-            Way::Full { epochs, graph: inner, x: inner_x, chunk_rows: config.train.chunk_size }
+        let way = match lies {
+            Lies::OnHost { store } => {
+                let (epochs, placement) = SampledEpochs::new(config, host, store, labels, first, device)?;
+                notes.push(placement.to_string());
+                let (graph, dtype) = (Arc::new(host.clone()), dtype(config.train.precision));
+                Way::Sampled { epochs: Box::new(epochs), graph, features, dtype }
+            }
+            Lies::OnDevice { graph, x } => {
+                let (inner, inner_x) = (graph.inner(), x.iter().map(|x| x.clone().inner()).collect());
+                let epochs = Box::new(Epochs::new(config, host, graph, x, labels, first, device));
+                Way::Full { epochs, graph: inner, x: inner_x, chunk_rows: config.train.chunk_size }
+            }
         };
         Ok(Self { way, device: device.clone(), notes })
     }
