@@ -5,6 +5,7 @@
 #[path = "../kernels/tests/backends/mod.rs"]
 mod backends;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -14,8 +15,8 @@ use burn::tensor::Tensor;
 use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Dataset, Features, HeteroGraph};
-use graphsieve::loader::{Batch, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
+use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation};
+use graphsieve::loader::{Batch, BatchStats, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
 use graphsieve::models::attention::AttentionSpec;
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
@@ -24,7 +25,8 @@ use graphsieve::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::score::{attention_scores, layerwise};
 use graphsieve::train::stage2::{self, SampledEpochs, split_of};
 use graphsieve_kernels::{
-    Csr, DeviceSampler, DropEdge, GraphBackend, NodeDraw, PinnedRows, RowBuffer, RowIds, SampleBackend, SampleRelation,
+    DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
+    SampleRelation, Strategy, gspmm,
 };
 
 on_every_backend!(
@@ -35,7 +37,8 @@ on_every_backend!(
     layer_by_layer_inference_is_that_of_the_whole_graph,
     a_device_draws_what_the_host_draws,
     rows_are_read_from_page_locked_memory_or_it_says_why_not,
-    a_loader_has_the_same_batches_wherever_they_are_sampled,
+    a_loader_has_the_same_batches_wherever_they_are_made,
+    batches_that_are_kept_do_not_change,
 );
 
 fn marketplace(scale: f64) -> Dataset {
@@ -83,8 +86,8 @@ mod bodies {
                 let mut loader = Loader::new(trace(&graph), of, store.clone(), options).unwrap();
                 let mut batches = 0;
                 for batch in loader.by_ref() {
-                    let Batch { x, slot_to_node, layers, stats, .. } = batch.unwrap();
-                    for (t, (x, nodes)) in x.into_iter().zip(&slot_to_node).enumerate() {
+                    let Batch { x, nodes, layers, stats, .. } = batch.unwrap();
+                    for (t, (x, nodes)) in x.into_iter().zip(&nodes.to_host()).enumerate() {
                         assert_eq!(x.dims(), [nodes.len(), store.width()]);
                         let offset = graph.node_types()[t].offset as u32;
                         let globals: Vec<u32> = nodes.iter().map(|node| offset + node).collect();
@@ -195,15 +198,18 @@ mod bodies {
         let graph = Arc::new(data.graph);
         let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
         for pinned in [false, true] {
-            let relations: Result<Vec<_>, String> = graph
-                .relations()
+            let relation = |r: &'_ Relation| -> (usize, usize, Arc<Adjacency>) { (r.src, r.dst, r.forward.clone()) };
+            let relations: Vec<_> = graph.relations().iter().map(relation).collect();
+            let relations: Vec<SampleRelation<'_>> = relations
                 .iter()
-                .map(|r| {
-                    SampleRelation::<B>::new([r.src, r.dst], r.forward.row_ptr(), r.forward.col_idx(), pinned, device)
+                .map(|(src, dst, of)| SampleRelation {
+                    src: *src,
+                    dst: *dst,
+                    row_ptr: of.row_ptr(),
+                    col_idx: of.col_idx(),
                 })
                 .collect();
-            let made = relations.and_then(|relations| DeviceSampler::new(relations, &counts, device));
-            let mut sampler = match made {
+            let mut sampler = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {
                 Ok(sampler) => sampler,
                 // Only CUDA reads host memory, and the processor samples without any kernel.
                 Err(reason) if pinned || !B::SAMPLES => {
@@ -240,22 +246,23 @@ mod bodies {
                         Some(move |row: u32, col: u32| drop.keeps(row, col))
                     };
                     let want = host.sample_kept(&mut scratch, number as u64, &job.seeds, kept).unwrap();
-                    let got = sampler.sample(&job.seeds, fanouts.len(), |layer, relation| NodeDraw {
+                    let draw = |layer: usize, relation: usize| NodeDraw {
                         fanout: (fanouts[layer] > 0).then_some(fanouts[layer]),
                         replace,
                         key: host.key(number as u64, layer, relation, graph.relations()[relation].src),
                         drop_edge: drop_of(layer, relation),
-                    });
+                    };
+                    let got = sampler.sample(&job.seeds, fanouts.len(), draw, |_| false);
                     let name = format!("{fanouts:?}, replace {replace}, pinned {pinned}, batch {number}");
                     assert_eq!(got.counts, want.counts, "{name}");
                     assert_eq!(got.nodes_to_host(), want.nodes, "{name}");
                     assert_eq!(got.num_edges(), want.num_edges(), "{name}");
-                    for (got, want) in got.blocks.iter().flatten().zip(want.blocks.iter().flatten()) {
-                        let [row_ptr, cols, edges] = got.to_host();
-                        let edges: Vec<u64> = edges.into_iter().map(u64::from).collect();
+                    let blocks = got.blocks_to_host();
+                    for (got, want) in blocks.iter().flatten().zip(want.blocks.iter().flatten()) {
+                        let edges: Vec<u64> = got.edges.iter().copied().map(u64::from).collect();
                         assert_eq!(
-                            (row_ptr, cols, edges),
-                            (want.row_ptr.clone(), want.cols.clone(), want.edges.clone()),
+                            (&got.row_ptr, &got.cols, edges),
+                            (&want.row_ptr, &want.cols, want.edges.clone()),
                             "{name}"
                         );
                     }
@@ -264,46 +271,134 @@ mod bodies {
         }
     }
 
-    pub fn a_loader_has_the_same_batches_wherever_they_are_sampled<B: GraphBackend>(device: &B::Device) {
-        let data = marketplace(0.2);
-        let graph = Arc::new(data.graph.clone());
-        let features = data.features.unwrap();
-        let load = |placement: Placement| {
-            let of = sampler(&graph, &[Fanout::Most(4), Fanout::All], None);
-            let rule = |number: u64, place: EdgePlace| {
-                DropEdge::new(0.4, 3, number as u32, place.layer as u32, place.relation as u32)
-            };
-            let drop_edge = Some(Arc::new(rule) as DropRule);
-            let store = FeatureStore::<B>::new(features.clone(), &graph, device).unwrap();
-            let options = LoaderOptions { placement, drop_edge, ..LoaderOptions::default() };
-            Loader::new(trace(&graph), of, store, options).map_err(|error| error.to_string())
+    /// What a batch says of its nodes, whatever the order of its rows: features, edges of every layer in both directions and
+    /// seeds.
+    fn facts<B: GraphBackend>(graph: &HeteroGraph, batch: Batch<B>) -> Vec<BTreeMap<u32, Vec<f32>>> {
+        let device = batch.x[0].device();
+        let column = |nodes: &[u32]| {
+            let values: Vec<f32> = nodes.iter().map(|&node| node as f32).collect();
+            Tensor::<B, 2>::from_data(burn::tensor::TensorData::new(values, [nodes.len(), 1]), &device)
         };
-        for placement in [Placement::Device, Placement::HostZeroCopy] {
-            let on_device = match load(placement) {
-                Ok(loader) => loader,
-                Err(error) => {
-                    assert!(!B::SAMPLES || placement == Placement::HostZeroCopy, "{error}");
-                    assert!(error.contains("help: let the processor sample"), "{error}");
-                    eprintln!("skipped: {error}");
+        let host = |x: Tensor<B, 2>| if x.dims()[0] == 0 { Vec::new() } else { to_host(x) };
+        let nodes = batch.nodes.to_host();
+        let mut facts: Vec<BTreeMap<u32, Vec<f32>>> = Vec::new();
+        for (nodes, x) in nodes.iter().zip(batch.x) {
+            let width = x.dims()[1];
+            facts.push(nodes.iter().copied().zip(host(x).chunks(width.max(1)).map(<[f32]>::to_vec)).collect());
+        }
+        let mut ids: Vec<Tensor<B, 2>> = nodes.iter().map(|nodes| column(nodes)).collect();
+        for layer in batch.layers {
+            let after: Vec<Tensor<B, 2>> =
+                layer.kept.iter().zip(&ids).map(|(kept, ids)| kept.select(ids.clone())).collect();
+            for (relation, csr) in graph.relations().iter().zip(layer.csr) {
+                let Some(csr) = csr else {
+                    facts.push(BTreeMap::new());
                     continue;
-                }
-            };
-            for (got, want) in on_device.zip(load(Placement::Host).unwrap()) {
-                let (got, want) = (got.unwrap(), want.unwrap());
-                assert_eq!(
-                    (got.number, &got.slot_to_node, &got.seed_rows),
-                    (want.number, &want.slot_to_node, &want.seed_rows)
-                );
-                assert_eq!(got.stats, want.stats);
-                for (got, want) in got.layers.iter().zip(&want.layers) {
-                    for (got, want) in got.csr.iter().zip(&want.csr) {
-                        let degrees = |csr: &Option<Csr<B>>| csr.as_ref().map(|csr| to_host(csr.degrees()));
-                        assert_eq!(degrees(got), degrees(want));
-                        let reverse = |csr: &Option<Csr<B>>| csr.as_ref().map(|csr| to_host(csr.reverse().degrees()));
-                        assert_eq!(reverse(got), reverse(want));
-                    }
+                };
+                for (csr, from, to) in [
+                    (csr.clone(), &ids[relation.src], &after[relation.dst]),
+                    (csr.reverse(), &after[relation.dst], &ids[relation.src]),
+                ] {
+                    let of = |reduce| host(gspmm(&csr, Message::CopyU(from.clone()), reduce, Strategy::Auto));
+                    let (sum, max, degree) = (of(Reduce::Sum), of(Reduce::Max), to_host(csr.degrees()));
+                    let row = |(k, node): (usize, f32)| (node as u32, vec![sum[k], max[k], degree[k]]);
+                    facts.push(host(to.clone()).into_iter().enumerate().map(row).collect());
                 }
             }
+            ids = after;
+        }
+        for (ids, rows) in ids.into_iter().zip(&batch.seed_rows) {
+            let ids = host(ids);
+            facts.push(rows.iter().zip(0u32..).map(|(&row, seed)| (seed, vec![ids[row as usize]])).collect());
+        }
+        facts
+    }
+
+    pub fn a_loader_has_the_same_batches_wherever_they_are_made<B: GraphBackend>(device: &B::Device) {
+        let data = marketplace(0.2);
+        let graph = Arc::new(data.graph.clone());
+        let store = FeatureStore::<B>::new(data.features.unwrap(), &graph, device).unwrap();
+        let hot = Hot::Degree(0.1).nodes(&graph, &sampler(&graph, &[Fanout::Most(2)], None), []).unwrap();
+        let mut stores = vec![store.clone()];
+        if B::SAMPLES {
+            stores.push(store.clone().resident());
+        }
+        match store.clone().pin() {
+            Ok(store) => stores.push(store),
+            Err((_, reason)) => eprintln!("skipped, pinned: {reason}"),
+        }
+        for store in stores {
+            let load = |placement: Placement, window: bool, first_reverse: bool| {
+                let of = sampler(&graph, &[Fanout::Most(4), Fanout::All], None);
+                let rule = |number: u64, place: EdgePlace| {
+                    DropEdge::new(0.4, 3, number as u32, place.layer as u32, place.relation as u32)
+                };
+                let drop_edge = Some(Arc::new(rule) as DropRule);
+                let hot = hot.clone();
+                let options =
+                    LoaderOptions { placement, drop_edge, window, hot, first_reverse, ..LoaderOptions::default() };
+                Loader::new(trace(&graph), of, store.clone(), options).map_err(|error| error.to_string())
+            };
+            for (placement, window, first_reverse) in [
+                (Placement::Device, true, true),
+                (Placement::Device, false, false),
+                (Placement::HostZeroCopy, true, true),
+            ] {
+                let mut on_device = match load(placement, window, first_reverse) {
+                    Ok(loader) => loader,
+                    Err(error) => {
+                        let can = B::SAMPLES && store.source().is_some() && placement == Placement::Device;
+                        assert!(!can && error.contains("help: let the processor sample"), "{error}");
+                        eprintln!("skipped: {error}");
+                        continue;
+                    }
+                };
+                let mut on_host = load(Placement::Host, window, true).unwrap();
+                let mut batches = 0;
+                for (got, want) in on_device.by_ref().zip(on_host.by_ref()) {
+                    let (got, want) = (got.unwrap(), want.unwrap());
+                    let name = format!("{placement:?}, window {window}, batch {}", got.number);
+                    let counts = |batch: &Batch<B>| (batch.number, batch.stats.rows, batch.stats.edges);
+                    assert_eq!(counts(&got), counts(&want), "{name}");
+                    if !store.is_resident() {
+                        let moved = |batch: &Batch<B>| {
+                            let BatchStats { shared, hot, fetched, bytes, .. } = batch.stats;
+                            (shared, hot, fetched, bytes)
+                        };
+                        assert_eq!(moved(&got), moved(&want), "{name}");
+                    }
+                    assert_eq!(facts(&graph, got), facts(&graph, want), "{name}");
+                    batches += 1;
+                }
+                assert_eq!(batches, 16);
+                assert!(on_device.stats().bytes > 0 || store.is_resident());
+            }
+        }
+    }
+
+    pub fn batches_that_are_kept_do_not_change<B: GraphBackend>(device: &B::Device) {
+        let data = marketplace(0.3);
+        let graph = Arc::new(data.graph.clone());
+        let store = FeatureStore::<B>::new(data.features.unwrap(), &graph, device).unwrap();
+        let store = if B::SAMPLES { store.resident() } else { store };
+        let placement = if B::SAMPLES { Placement::Device } else { Placement::Host };
+        let load = || {
+            let jobs = (0..24u64).map(|number| Job {
+                number,
+                seeds: vec![(0..30).map(|k| k * 3 + number as u32).collect(), vec![], vec![]],
+                payload: (),
+            });
+            let of = sampler(&graph, &[Fanout::Most(5), Fanout::Most(4)], None);
+            let options = LoaderOptions { placement, ..LoaderOptions::default() };
+            Loader::new(jobs, of, store.clone(), options).unwrap().map(Result::unwrap)
+        };
+        // Memory of batches that were dropped is taken again while those that were kept are still there.
+        let kept: Vec<Batch<B>> = load().enumerate().filter(|(at, _)| at % 3 != 1).map(|(_, batch)| batch).collect();
+        let read: Vec<_> = load().map(|batch| (batch.number, facts(&graph, batch))).collect();
+        assert!(kept.len() == 16 && read.len() == 24);
+        for batch in kept {
+            let number = batch.number;
+            assert_eq!(read[number as usize], (number, facts(&graph, batch)));
         }
     }
 
@@ -329,7 +424,7 @@ mod bodies {
                 let store = match store.pin() {
                     Ok(store) => store,
                     Err((store, reason)) => {
-                        assert!(store.pinned().is_none() && !reason.is_empty());
+                        assert!(store.source().is_none() && !reason.is_empty());
                         eprintln!("skipped: {reason}");
                         return;
                     }

@@ -64,7 +64,8 @@ impl<I> View<I> {
 #[derive(Debug)]
 pub struct CsrParts<I> {
     pub forward: Topology<I>,
-    pub reverse: Topology<I>,
+    /// Given, or made when first needed.
+    pub reverse: OnceLock<Topology<I>>,
     /// For every entry of `reverse` its position in `forward`, and the other way round; made when first needed.
     pub reverse_edge: OnceLock<I>,
     pub forward_edge: OnceLock<I>,
@@ -74,10 +75,25 @@ pub struct CsrParts<I> {
     loops: OnceLock<Arc<LoopParts<I>>>,
 }
 
+impl<I> CsrParts<I> {
+    /// The reverse; where there is none yet, the structure is read back and turned round on the host.
+    fn reversed<B: Backend<IntTensorPrimitive = I>>(&self) -> &Topology<I> {
+        self.reverse.get_or_init(|| {
+            let from = &self.forward;
+            let row_ptr: Vec<u64> = to_host::<B>(&from.row_ptr).into_iter().map(|at| at as u64).collect();
+            // Without entries the array has an element that stands for none.
+            let entries = to_host::<B>(&from.col_idx).into_iter().take(from.num_edges);
+            let col_idx: Vec<u32> = entries.map(|col| col as u32).collect();
+            let (row_ptr, col_idx) = reverse_host(&row_ptr, &col_idx, from.num_cols);
+            upload::<B>(&row_ptr, &col_idx, from.num_rows, &B::int_device(&from.col_idx))
+        })
+    }
+}
+
 /// A sparse adjacency on a device, checked once at construction.
 ///
 /// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources). The reverse
-/// direction, which backward passes walk, is built on the host or given. Clones, [`Csr::reverse`] and
+/// direction, which backward passes walk, is built on the host or given, or built when it is first needed. Clones, [`Csr::reverse`] and
 /// [`Csr::restrict`] share the arrays.
 ///
 /// # Example
@@ -199,7 +215,7 @@ impl<B: Backend> Csr<B> {
         let edges = edges.into_iter().map(|edge| edge as i64).collect();
         let edge_ids = Some(int_tensor::<B>(edges, col_idx.len() > i32::MAX as usize, device));
         let CsrParts { forward, reverse, .. } = Arc::into_inner(csr.parts).expect("nobody else holds a new adjacency");
-        Ok(Self::with_ids(forward, reverse, edge_ids))
+        Ok(Self::with_ids(forward, reverse.into_inner(), edge_ids))
     }
 
     /// Contiguous segments `row_ptr[i]..row_ptr[i + 1]` of a list: row `i` has those entries, and each is its own column.
@@ -216,14 +232,20 @@ impl<B: Backend> Csr<B> {
     }
 
     fn from_parts(forward: Topology<IntTensor<B>>, reverse: Topology<IntTensor<B>>) -> Self {
+        Self::with_ids(forward, Some(reverse), None)
+    }
+
+    /// Of arrays that are known to fit each other.
+    pub(crate) fn of_topologies(forward: Topology<IntTensor<B>>, reverse: Option<Topology<IntTensor<B>>>) -> Self {
         Self::with_ids(forward, reverse, None)
     }
 
     fn with_ids(
         forward: Topology<IntTensor<B>>,
-        reverse: Topology<IntTensor<B>>,
+        reverse: Option<Topology<IntTensor<B>>>,
         edge_ids: Option<IntTensor<B>>,
     ) -> Self {
+        let reverse = reverse.map_or_else(OnceLock::new, OnceLock::from);
         let (reverse_edge, forward_edge, loops) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, edge_ids, loops };
         Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
@@ -311,7 +333,7 @@ impl<B: Backend> Csr<B> {
     }
 
     pub(crate) fn topology(&self) -> &Topology<IntTensor<B>> {
-        if self.reversed { &self.parts.reverse } else { &self.parts.forward }
+        if self.reversed { self.parts.reversed::<B>() } else { &self.parts.forward }
     }
 
     /// For every entry of this direction its edge; `None` where edges have the order of the entries.
@@ -325,7 +347,7 @@ impl<B: Backend> Csr<B> {
     pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
         let (slot, from) = match (&self.parts.edge_ids, self.reversed) {
             (Some(ids), true) => return ids.clone(),
-            (None, true) => (&self.parts.forward_edge, &self.parts.reverse),
+            (None, true) => (&self.parts.forward_edge, self.parts.reversed::<B>()),
             (_, false) => (&self.parts.reverse_edge, &self.parts.forward),
         };
         slot.get_or_init(|| {

@@ -53,6 +53,7 @@ mod accumulate;
 mod adam;
 mod boosting;
 mod check;
+mod collect;
 mod combine;
 mod csr;
 pub mod device;
@@ -95,6 +96,7 @@ mod walk;
 
 pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use boosting::{BoostBackend, BoostEngine, BoostLoss, BoostTargets, boost_derivatives};
+pub use collect::{RowCollector, RowSource};
 pub use combine::{Activation, CombineBackend, combine};
 pub use csr::{Csr, CsrArrays, CsrError, LoopValue, SelfLoops};
 pub use drop_edge::DropEdge;
@@ -120,8 +122,8 @@ pub use row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};
 pub use row_dots::{RowDotsBackend, row_dots};
 pub use row_index::{PairIndex, PairList, RowIndex, RowList};
 pub use sample::{
-    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, SampleBackend, SampleRelation, SampledRelation, below, distinct,
-    hash, repeated,
+    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleBackend, SampleRelation, SampledCsr,
+    SampledRelation, below, distinct, hash, repeated,
 };
 pub use segments::{Segments, SegmentsBackend};
 pub use select::{SelectBackend, select_rows};

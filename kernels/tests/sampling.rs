@@ -5,14 +5,17 @@ mod backends;
 
 use std::collections::BTreeSet;
 
+use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{
-    DeviceSampler, DropEdge, MAX_FANOUT, NodeDraw, SampleBackend, SampleRelation, distinct, hash, repeated,
+    Csr, DeviceSampler, DropEdge, GraphBackend, MAX_FANOUT, Message, NodeDraw, PackedSample, PinnedRows, Reduce,
+    RowCollector, RowSource, SampleBackend, SampleRelation, SampledRelation, Strategy, distinct, gspmm, hash, repeated,
 };
 
 on_every_backend!(
     crate;
     rows_are_drawn_by_the_rule,
     new_nodes_are_listed_in_the_order_of_their_first_edge,
+    a_packed_sample_is_the_sample_with_its_reverse_and_its_rows,
 );
 
 /// Rows of so many entries; sources are `7 k % sources`.
@@ -33,8 +36,8 @@ fn sampler<B: SampleBackend>(
     device: &B::Device,
 ) -> Option<DeviceSampler<B>> {
     let (row_ptr, col_idx) = graph(degrees, sources);
-    let relation = SampleRelation::new([1, 0], &row_ptr, &col_idx, pinned, device);
-    match relation.and_then(|relation| DeviceSampler::new(vec![relation], &[degrees.len(), sources], device)) {
+    let relation = SampleRelation { src: 1, dst: 0, row_ptr: &row_ptr, col_idx: &col_idx };
+    match DeviceSampler::new(&[relation], &[degrees.len(), sources], pinned, device) {
         Ok(sampler) => Some(sampler),
         Err(reason) => {
             assert!(pinned || !B::SAMPLES, "{reason}");
@@ -62,8 +65,8 @@ pub fn rows_are_drawn_by_the_rule<B: SampleBackend>(device: &B::Device) {
                 let rows: Vec<u32> = (0..300).rev().collect();
                 let seeds = [rows.clone(), vec![]];
                 let draw = NodeDraw { fanout, replace, key, drop_edge };
-                let sample = sampler.sample(&seeds, 1, |_, _| draw);
-                let [starts, cols, edges] = sample.blocks[0][0].to_host();
+                let sample = sampler.sample(&seeds, 1, |_, _| draw, |_| false);
+                let SampledRelation { row_ptr: starts, cols, edges } = sample.blocks_to_host().remove(0).remove(0);
                 let nodes = &sample.nodes_to_host()[1];
                 assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), nodes.len(), "distinct");
                 let name = format!("fanout {fanout:?}, replace {replace}, rate {rate}, pinned {pinned}");
@@ -103,8 +106,8 @@ pub fn new_nodes_are_listed_in_the_order_of_their_first_edge<B: SampleBackend>(d
     // Again and again: nothing is left of the batch before.
     for seeds in [4000u32, 3, 5000, 0, 900] {
         let known = vec![17, 899, 0];
-        let sample = sampler.sample(&[(0..seeds).collect(), known.clone()], 1, |_, _| draw);
-        let [_, cols, edges] = sample.blocks[0][0].to_host();
+        let sample = sampler.sample(&[(0..seeds).collect(), known.clone()], 1, |_, _| draw, |_| false);
+        let SampledRelation { cols, edges, .. } = sample.blocks_to_host().remove(0).remove(0);
         let mut nodes = known;
         for (&col, &edge) in cols.iter().zip(&edges) {
             let source = edge * 7 % 900;
@@ -116,5 +119,136 @@ pub fn new_nodes_are_listed_in_the_order_of_their_first_edge<B: SampleBackend>(d
         }
         assert_eq!(sample.nodes_to_host()[1], nodes);
         assert_eq!(sample.counts, [[seeds as usize, 3], [seeds as usize, nodes.len()]]);
+    }
+}
+
+/// Two types and three relations, one of them without entries and one with a source that all rows have.
+struct Typed {
+    counts: [usize; 2],
+    relations: Vec<(usize, usize, Vec<u64>, Vec<u32>)>,
+}
+
+impl Typed {
+    fn new() -> Self {
+        let counts = [700, 900];
+        let (ptr, idx) = graph(&vec![9; 700], 900);
+        let star = (
+            (0..=900).map(|row| 3 * row as u64).collect(),
+            (0..2700).map(|k| if k % 3 == 0 { 5 } else { k * 11 % 700 }).collect(),
+        );
+        let relations = vec![(1, 0, ptr, idx), (0, 0, vec![0; 701], Vec::new()), (0, 1, star.0, star.1)];
+        Typed { counts, relations }
+    }
+
+    fn sampler<B: SampleBackend>(&self, device: &B::Device) -> Option<DeviceSampler<B>> {
+        let of = |(src, dst, row_ptr, col_idx): &'_ (usize, usize, Vec<u64>, Vec<u32>)| {
+            (*src, *dst, row_ptr.clone(), col_idx.clone())
+        };
+        let owned: Vec<_> = self.relations.iter().map(of).collect();
+        let relations: Vec<SampleRelation<'_>> = owned
+            .iter()
+            .map(|(src, dst, row_ptr, col_idx)| SampleRelation { src: *src, dst: *dst, row_ptr, col_idx })
+            .collect();
+        match DeviceSampler::new(&relations, &self.counts, false, device) {
+            Ok(sampler) => Some(sampler),
+            Err(reason) => {
+                assert!(!B::SAMPLES, "{reason}");
+                eprintln!("skipped: {reason}");
+                None
+            }
+        }
+    }
+}
+
+/// Destination and source of every entry, read by sums over ids.
+fn entries<B: GraphBackend>(csr: &Csr<B>) -> Vec<Vec<f32>> {
+    // Powers of two would overflow: each row adds up a number that its sources alone make.
+    let numbers: Vec<f32> = (0..csr.num_cols()).map(|col| (col * col % 4093) as f32).collect();
+    let x = Tensor::<B, 2>::from_data(TensorData::new(numbers, [csr.num_cols(), 1]), &B::Device::default());
+    let of =
+        |reduce| gspmm(csr, Message::CopyU(x.clone()), reduce, Strategy::Auto).into_data().to_vec::<f32>().unwrap();
+    [of(Reduce::Sum), of(Reduce::Max), of(Reduce::Min), csr.degrees().into_data().to_vec::<f32>().unwrap()].to_vec()
+}
+
+pub fn a_packed_sample_is_the_sample_with_its_reverse_and_its_rows<B: GraphBackend>(device: &B::Device) {
+    let typed = Typed::new();
+    for width in [1usize, 6, 32] {
+        let Some(mut sampler) = typed.sampler::<B>(device) else { return };
+        let value = |node: usize, column: usize| (node * 7 + column) as f32;
+        let values: Vec<f32> = (0..1600 * width).map(|k| value(k / width, k % width)).collect();
+        let all = Tensor::<B, 2>::from_data(TensorData::new(values.clone(), [1600, width]), device);
+        let listed: Vec<u32> = (0..400).map(|k| k * 4).collect();
+        let cache = Tensor::cat(listed.iter().map(|&node| all.clone().narrow(0, node as usize, 1)).collect(), 0);
+        let mut sources = vec![RowSource::Device(all.clone())];
+        let pinned = PinnedRows::<B>::new([1600, width], DType::F32, device, |bytes| {
+            bytes.copy_from_slice(bytemuck::cast_slice(&values));
+        });
+        match pinned {
+            Ok(rows) => sources.push(RowSource::Pinned(std::sync::Arc::new(rows))),
+            Err(reason) => eprintln!("skipped, pinned: {reason}"),
+        }
+        for source in sources {
+            for (cached, window) in [(false, false), (false, true), (true, true)] {
+                let cache = cached.then(|| (&listed[..], cache.clone()));
+                let mut collector = RowCollector::<B>::new(source.clone(), cache, window, device);
+                let mut before: BTreeSet<(usize, u32)> = BTreeSet::new();
+                // Growing, shrinking, alike, nothing in common, empty.
+                for (number, seeds) in
+                    [0..40u32, 0..600, 0..600, 300..310, 0..0, 0..0, 650..700].into_iter().enumerate()
+                {
+                    let fanouts = [Some(3), if number % 2 == 0 { None } else { Some(64) }];
+                    let rate = if number == 2 { 0.4 } else { 0.0 };
+                    let draw = |layer: usize, relation: usize| NodeDraw {
+                        fanout: fanouts[layer],
+                        replace: false,
+                        key: number as u64 * 100 + layer as u64 * 10 + relation as u64,
+                        drop_edge: DropEdge::new(rate, 5, layer as u32, relation as u32, 0),
+                    };
+                    let seeds = [seeds.collect(), vec![]];
+                    let sample = sampler.sample(&seeds, 2, draw, |_| true);
+                    let (nodes, blocks) = (sample.nodes_to_host(), sample.blocks_to_host());
+                    let made = sample.pack(&mut collector);
+                    let got = made.copied();
+                    PackedSample::wait_for(&got);
+                    drop(made);
+                    let name = format!("width {width}, {source:?}, cached {cached}, window {window}, batch {number}");
+                    for (layer, blocks) in blocks.iter().enumerate() {
+                        for (at, block) in blocks.iter().enumerate() {
+                            let (src, dst, ..) = typed.relations[at];
+                            let (rows, cols) = (got.counts[layer][dst], got.counts[layer + 1][src]);
+                            let Some(csr) = got.csr(layer, at) else {
+                                assert!(rows == 0 || cols == 0, "{name}");
+                                continue;
+                            };
+                            let row_ptr: Vec<u64> = block.row_ptr.iter().map(|&at| at.into()).collect();
+                            let want = Csr::<B>::from_host(&row_ptr, &block.cols, cols, device).unwrap();
+                            assert_eq!(
+                                (csr.num_rows(), csr.num_cols(), csr.num_edges()),
+                                (rows, cols, block.cols.len())
+                            );
+                            assert_eq!(entries(&csr), entries(&want), "{name}, layer {layer}, relation {at}");
+                            let (csr, want) = (csr.reverse(), want.reverse());
+                            assert_eq!(entries(&csr), entries(&want), "{name}, layer {layer}, relation {at}, reverse");
+                        }
+                    }
+                    let mut listed_now = BTreeSet::new();
+                    for (t, nodes) in nodes.iter().enumerate() {
+                        assert_eq!(&got.nodes_to_host(t), nodes, "{name}");
+                        let x = got.x(t);
+                        assert_eq!(x.dims(), [nodes.len(), width]);
+                        let x = if nodes.is_empty() { Vec::new() } else { x.into_data().to_vec::<f32>().unwrap() };
+                        let base = [0, 700][t];
+                        let of = |&node: &u32| (0..width).map(move |column| value(base + node as usize, column));
+                        assert_eq!(x, nodes.iter().flat_map(of).collect::<Vec<f32>>(), "{name}, rows of type {t}");
+                        listed_now.extend(nodes.iter().map(|&node| (t, node)));
+                    }
+                    let is_hot = |&&(t, node): &&(usize, u32)| cached && ([0, 700][t] + node) % 4 == 0;
+                    let shared = if window { listed_now.intersection(&before).count() } else { 0 };
+                    let fresh = listed_now.iter().filter(|node| !window || !before.contains(node));
+                    assert_eq!((got.shared, got.cached), (shared, fresh.filter(is_hot).count()), "{name}");
+                    before = listed_now;
+                }
+            }
+        }
     }
 }

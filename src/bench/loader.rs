@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{DeviceSampler, GraphBackend, NodeDraw, RowBuffer, RowIds, SampleBackend, SampleRelation};
+use graphsieve_kernels::{DeviceSampler, GraphBackend, NodeDraw, RowBuffer, RowIds, SampleBackend};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -16,9 +16,10 @@ use super::clock::{Times, sync, time};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph};
 use crate::loader::{
-    Batch, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window, draws_on_device,
+    self, Batch, BatchLayer, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window,
+    draws_on_device,
 };
-use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
+use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, projects_last};
 use crate::models::parameters::Parameters;
 use crate::models::walk::Streams;
 use crate::sampler::{Fanout, MiniBatch, NeighbourSampler, SamplerConfig};
@@ -91,8 +92,8 @@ pub struct PolicyRow {
 /// Forward and backward passes of Stage 2 through the loader.
 #[derive(Clone, Debug, Serialize)]
 pub struct PassesRow {
-    /// Who draws the neighbours.
-    pub sampled_by: String,
+    /// Who samples and collects.
+    pub made_by: String,
     pub batches: usize,
     /// Per batch, through the loader.
     pub loaded_ms: f64,
@@ -230,12 +231,8 @@ fn sampling<B: SampleBackend>(
             break;
         }
         note(&format!("sampling from {place}"));
-        let relations: Result<Vec<_>, String> = graph
-            .relations()
-            .iter()
-            .map(|r| SampleRelation::new([r.src, r.dst], r.forward.row_ptr(), r.forward.col_idx(), pinned, device))
-            .collect();
-        let mut on_device = match relations.and_then(|relations| DeviceSampler::<B>::new(relations, &counts, device)) {
+        let relations: Vec<_> = graph.relations().iter().map(loader::sampled).collect();
+        let mut on_device = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {
             Ok(sampler) => sampler,
             Err(reason) => {
                 note(&format!("{place}: left out: {reason}"));
@@ -246,7 +243,8 @@ fn sampling<B: SampleBackend>(
             sync::<B>(device)?;
             let start = Instant::now();
             let layers = options.fanouts.len();
-            let sampled = on_device.sample(&seeds[number], layers, |layer, relation| draw(number, layer, relation));
+            let sampled =
+                on_device.sample(&seeds[number], layers, |layer, relation| draw(number, layer, relation), |_| false);
             sync::<B>(device)?;
             Ok::<_, Error>((sampled, start.elapsed().as_secs_f64() * 1e3))
         };
@@ -260,10 +258,10 @@ fn sampling<B: SampleBackend>(
 
 /// Fails unless a device has drawn what the host draws.
 fn check<B: SampleBackend>(device: &graphsieve_kernels::DeviceSample<B>, host: &MiniBatch) -> Result<()> {
-    let same_blocks = device.blocks.iter().flatten().zip(host.blocks.iter().flatten()).all(|(of_device, of_host)| {
-        let [row_ptr, cols, edges] = of_device.to_host();
-        let same_edges = edges.iter().map(|&edge| u64::from(edge)).eq(of_host.edges.iter().copied());
-        row_ptr == of_host.row_ptr && cols == of_host.cols && same_edges
+    let blocks = device.blocks_to_host();
+    let same_blocks = blocks.iter().flatten().zip(host.blocks.iter().flatten()).all(|(of_device, of_host)| {
+        let same_edges = of_device.edges.iter().map(|&edge| u64::from(edge)).eq(of_host.edges.iter().copied());
+        of_device.row_ptr == of_host.row_ptr && of_device.cols == of_host.cols && same_edges
     });
     if same_blocks && device.nodes_to_host() == host.nodes && device.counts == host.counts {
         return Ok(());
@@ -426,68 +424,70 @@ fn passes<B: GraphBackend>(
         fanouts: options.fanouts.iter().copied().chain([10, 10]).take(TripleStreamGat::<B>::LAYERS).collect(),
         ..options.clone()
     };
-    let store = FeatureStore::<Autodiff<B>>::new(features, graph, device)?;
-    let store = store.pin().unwrap_or_else(|(store, _)| store);
-    let step = |batch: Batch<Autodiff<B>>| {
-        let layers = batch.layers.into_iter().enumerate();
-        let walks: Vec<_> = layers.map(|(at, layer)| streams.walk(layer, at == 0)).collect();
-        let x: Vec<Tensor<Autodiff<B>, 2>> = batch.x.into_iter().map(|x| as_dtype(x, DType::F32)).collect();
+    let step = |x: Vec<Tensor<Autodiff<B>, 2>>, layers: Vec<BatchLayer<Autodiff<B>>>| {
+        let walks: Vec<_> = layers.into_iter().enumerate().map(|(at, layer)| streams.walk(layer, at == 0)).collect();
+        let x: Vec<_> = x.into_iter().map(|x| as_dtype(x, DType::F32)).collect();
         let h = model.embed_along(&walks, &streams.into, &x, Pass::default());
         drop(model.logits(h).sum().backward());
     };
     let sampler = NeighbourSampler::new(graph.clone(), config(&two, graph, 0))?;
-    let hot = Hot::Presampled(options.hot).nodes(
-        graph,
-        &sampler,
-        seeds.iter().take(REHEARSED).cloned().zip(1u64 << 40..).map(|(seeds, number)| (number, seeds)),
-    )?;
-    let load = |count: usize, placement: Placement| {
+    let rehearsal = seeds.iter().take(REHEARSED).cloned().zip(1u64 << 40..).map(|(seeds, number)| (number, seeds));
+    let hot = Hot::Presampled(options.hot).nodes(graph, &sampler, rehearsal)?;
+    let first_reverse = !projects_last(spec.heads, spec.input, spec.hidden);
+    let load = |count: usize, placement: Placement, store: &FeatureStore<Autodiff<B>>| {
         let jobs: Vec<Job> = (0..).zip(seeds.iter().take(count)).map(|(number, seeds)| job(number, seeds)).collect();
-        let sampler = NeighbourSampler::new(graph.clone(), config(&two, graph, 0))?;
-        let settings =
-            LoaderOptions { prefetch: options.prefetch, hot: hot.clone(), placement, ..LoaderOptions::default() };
-        Loader::new(jobs, sampler, store.clone(), settings)
+        let (prefetch, hot) = (options.prefetch, hot.clone());
+        let settings = LoaderOptions { prefetch, hot, placement, first_reverse, ..LoaderOptions::default() };
+        Loader::new(jobs, sampler.clone(), store.clone(), settings)
     };
-    let kept: Result<Vec<_>> = load(KEPT, Placement::Host)?.collect();
-    let kept = kept?;
-    let mut alone = Vec::new();
-    for _ in 0..options.runs.max(1) + 1 {
-        sync::<B>(device)?;
-        let start = Instant::now();
-        for batch in &kept {
-            step(Batch { x: batch.x.clone(), layers: batch.layers.clone(), ..empty(batch) });
-        }
-        sync::<B>(device)?;
-        alone.push(start.elapsed().as_secs_f64() * 1e3 / kept.len() as f64);
+    let store = FeatureStore::<Autodiff<B>>::new(features, graph, device)?;
+    let by_device = draws_on_device::<B>(&sampler);
+    let resident = by_device.then(|| store.clone().resident());
+    let store = store.pin().unwrap_or_else(|(store, _)| store);
+    let mut ways = vec![("the processor", Placement::Host, store.clone())];
+    if by_device && store.pinned().is_some() {
+        ways.push(("the device, from features in page-locked memory", Placement::Device, store));
     }
-    drop(kept);
-    // The first run compiles kernels.
-    let alone_ms = Times::of(alone[0], alone.split_off(1)).median_ms;
+    ways.extend(resident.map(|store| ("the device, from features in its memory", Placement::Device, store)));
     let mut rows = Vec::new();
-    for (sampled_by, placement) in [("the processor", Placement::Host), ("the device", Placement::Device)] {
-        if placement == Placement::Device && !draws_on_device::<B>(&sampler) {
-            continue;
-        }
+    for (made_by, placement, store) in ways {
         // Kernels are compiled, and buffers reach their size.
-        for batch in load(KEPT, placement)? {
-            step(batch?);
+        let kept: Vec<_> = load(KEPT, placement, &store)?.collect::<Result<_>>()?;
+        let mut alone = Vec::new();
+        for _ in 0..options.runs.max(1) + 1 {
+            sync::<B>(device)?;
+            let start = Instant::now();
+            for Batch { x, layers, .. } in &kept {
+                step(x.clone(), layers.clone());
+            }
+            sync::<B>(device)?;
+            alone.push(start.elapsed().as_secs_f64() * 1e3 / kept.len() as f64);
+        }
+        drop(kept);
+        let alone_ms = Times::of(alone[0], alone.split_off(1)).median_ms;
+        let mut loader = load(seeds.len(), placement, &store)?;
+        // The first batch has nothing before it, and waits for the threads to start.
+        if let Some(batch) = loader.next().transpose()? {
+            step(batch.x, batch.layers);
         }
         sync::<B>(device)?;
-        let mut loader = load(seeds.len(), placement)?;
-        let start = Instant::now();
+        let (start, waited) = (Instant::now(), loader.waited());
+        let mut batches = 0;
         for batch in loader.by_ref() {
-            step(batch?);
+            let Batch { x, layers, .. } = batch?;
+            step(x, layers);
+            batches += 1;
         }
         sync::<B>(device)?;
         let seconds = start.elapsed().as_secs_f64();
-        let loaded_ms = seconds * 1e3 / seeds.len() as f64;
+        let loaded_ms = seconds * 1e3 / f64::from(batches.max(1));
         rows.push(PassesRow {
-            sampled_by: sampled_by.into(),
+            made_by: made_by.into(),
             batches: seeds.len(),
             loaded_ms,
             alone_ms,
             busy: (alone_ms / loaded_ms).min(1.0),
-            waited: loader.waited().as_secs_f64() / seconds,
+            waited: (loader.waited() - waited).as_secs_f64() / seconds,
             stats: loader.stats(),
         });
     }
@@ -496,19 +496,6 @@ fn passes<B: GraphBackend>(
 
 fn job(number: u64, seeds: &[Vec<u32>]) -> Job {
     Job { number, seeds: seeds.to_vec(), payload: () }
-}
-
-/// A batch without arrays.
-fn empty<B: GraphBackend>(of: &Batch<B>) -> Batch<B> {
-    Batch {
-        number: of.number,
-        x: Vec::new(),
-        layers: Vec::new(),
-        seed_rows: Vec::new(),
-        slot_to_node: Vec::new(),
-        payload: (),
-        stats: of.stats,
-    }
 }
 
 impl fmt::Display for LoaderReport {
@@ -531,10 +518,10 @@ impl fmt::Display for LoaderReport {
             writeln!(f, "{policy:<34} {rows:>8.0} {shared:>8.0} {hot:>8.0} {fetched:>8.0} {mb:>8.2} {ratio:>12.3}")?;
         }
         for row in &self.passes {
-            let PassesRow { sampled_by, batches, loaded_ms, alone_ms, busy, waited, stats } = row;
+            let PassesRow { made_by, batches, loaded_ms, alone_ms, busy, waited, stats } = row;
             writeln!(
                 f,
-                "\n{batches} forward and backward passes of Stage 2, neighbours drawn by {sampled_by}, {} fetched",
+                "\n{batches} forward and backward passes of Stage 2, batches made by {made_by}, {} fetched",
                 Footprint::bytes(stats.bytes)
             )?;
             writeln!(

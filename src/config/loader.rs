@@ -88,8 +88,11 @@ impl Choice for HotBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
-    /// Read by the device where it can, else gathered.
+    /// Resident where the device samples and they take no more than a quarter of its memory; else read by the device where it
+    /// can; else gathered.
     Auto,
+    /// All features lie in the memory of the device: none are fetched.
+    Resident,
     /// Read by kernels of the device from page-locked memory, which holds the features once more.
     ZeroCopy,
     /// Gathered by the processor.
@@ -97,8 +100,12 @@ pub enum Transfer {
 }
 
 impl Choice for Transfer {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("auto", Transfer::Auto), ("zero_copy", Transfer::ZeroCopy), ("gathered", Transfer::Gathered)];
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("auto", Transfer::Auto),
+        ("resident", Transfer::Resident),
+        ("zero_copy", Transfer::ZeroCopy),
+        ("gathered", Transfer::Gathered),
+    ];
 }
 
 /// Reads the section; keys that it lacks take their value from `default`.

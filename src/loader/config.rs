@@ -78,7 +78,8 @@ pub type DropRule = Arc<dyn Fn(u64, EdgePlace) -> Option<DropEdge> + Send + Sync
 /// Settings of a [`Loader`](super::Loader).
 #[derive(Clone)]
 pub struct LoaderOptions {
-    /// Batches that are prepared at once, at least 1; two threads work on each. Default 2.
+    /// Batches that are prepared at once, at least 1; two threads of the processor work on each. A device prepares one while it
+    /// computes another. Default 2.
     pub prefetch: usize,
     /// Whether rows of the batch before stay on the device. Default true.
     pub window: bool,
@@ -86,13 +87,24 @@ pub struct LoaderOptions {
     pub hot: Vec<Vec<u32>>,
     /// Edges to leave out, by global ids as in full-batch training. Default none.
     pub drop_edge: Option<DropRule>,
-    /// Where the adjacency lies while it is sampled; the sample is the same. Default host memory, by the processor.
+    /// Whether backward passes go through the layer that reads the features to its sources. Where they do not, its adjacencies
+    /// come without their reverse, which is made if it is asked for. Default true.
+    pub first_reverse: bool,
+    /// Where the adjacency lies while it is sampled; the sample is the same. A device that samples collects the features, too,
+    /// and has to reach them: see [`FeatureStore::source`](super::FeatureStore::source). Default host memory, by the processor.
     pub placement: Placement,
 }
 
 impl Default for LoaderOptions {
     fn default() -> Self {
-        LoaderOptions { prefetch: 2, window: true, hot: Vec::new(), drop_edge: None, placement: Placement::Host }
+        LoaderOptions {
+            prefetch: 2,
+            window: true,
+            hot: Vec::new(),
+            drop_edge: None,
+            first_reverse: true,
+            placement: Placement::Host,
+        }
     }
 }
 

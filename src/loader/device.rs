@@ -1,15 +1,27 @@
-//! Batches whose neighbours the device draws.
+//! Batches that the device makes itself: it samples, and collects the features in the order of the sample.
 
-use graphsieve_kernels::{DeviceSampler, MAX_FANOUT, NodeDraw, SampleBackend, SampleRelation};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::config::DropRule;
+use graphsieve_kernels::{
+    DeviceSampler, GraphBackend, MAX_FANOUT, NodeDraw, PackedSample, RowCollector, SampleBackend, SampleRelation,
+};
+
+use super::batch::{Batch, BatchLayer, BatchNodes, BatchStats, Kept, NodesAt};
+use super::config::{DropRule, LoaderOptions};
+use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
+use super::store::FeatureStore;
 use crate::error::{Error, Result};
-use crate::sampler::{Block, EdgePlace, Fanout, MiniBatch, NeighbourSampler};
+use crate::graph::Relation;
+use crate::sampler::{EdgePlace, Fanout, NeighbourSampler};
 
-/// Draws on a device what a [`NeighbourSampler`] draws on the host.
+/// Makes on a device what a [`NeighbourSampler`] draws on the host.
 pub(super) struct OnDevice<B: SampleBackend> {
     sampler: DeviceSampler<B>,
+    collector: RowCollector<B>,
+    host: NeighbourSampler,
+    drop_edge: Option<DropRule>,
+    first_reverse: bool,
 }
 
 /// Whether a device can draw for `sampler`: without weights and variates of sources, and not too many at a time.
@@ -20,48 +32,72 @@ pub fn draws_on_device<B: SampleBackend>(sampler: &NeighbourSampler) -> bool {
     B::SAMPLES && plain && config.fanouts.iter().flatten().all(few)
 }
 
-impl<B: SampleBackend> OnDevice<B> {
-    /// Uploads or page-locks the adjacencies; `None` for [`Placement::Host`].
+/// A relation as a device takes it.
+pub(crate) fn sampled(of: &Relation) -> SampleRelation<'_> {
+    SampleRelation { src: of.src, dst: of.dst, row_ptr: of.forward.row_ptr(), col_idx: of.forward.col_idx() }
+}
+
+/// A batch in the memory of the thread that made it. That thread makes the next one once it has a copy back, which belongs to the
+/// thread that asked.
+pub(super) struct Handed<B: SampleBackend, P> {
+    pub number: u64,
+    sample: PackedSample<B>,
+    taken: SyncSender<PackedSample<B>>,
+    payload: P,
+}
+
+impl<B: GraphBackend> OnDevice<B> {
+    /// Uploads or page-locks the adjacencies, and uploads the hot rows.
     ///
     /// # Errors
-    /// [`Error::Device`] when the device cannot sample so.
-    pub fn new(sampler: &NeighbourSampler, placement: Placement, device: &B::Device) -> Result<Option<Self>> {
-        let pinned = match placement {
-            Placement::Host => return Ok(None),
-            Placement::Device => false,
-            Placement::HostZeroCopy => true,
-        };
+    /// [`Error::Device`] when the device cannot sample so, or does not reach the features.
+    pub fn new(
+        host: NeighbourSampler,
+        store: &FeatureStore<B>,
+        hot: &[Vec<u32>],
+        options: &LoaderOptions,
+    ) -> Result<Self> {
+        let device = store.device();
         let refuse = |reason: String| Error::Device {
             device: format!("{device:?}"),
             reason,
             help: "let the processor sample: Placement::Host".into(),
         };
-        if !draws_on_device::<B>(sampler) {
+        if !draws_on_device::<B>(&host) {
             return Err(refuse("it has no kernel for these draws".into()));
         }
-        let graph = sampler.graph();
-        let relation = |r: &crate::graph::Relation| {
-            SampleRelation::new([r.src, r.dst], r.forward.row_ptr(), r.forward.col_idx(), pinned, device)
+        let Some(source) = store.source().cloned() else {
+            return Err(refuse("its kernels do not reach the features".into()));
         };
-        let relations: Result<Vec<_>, String> = graph.relations().iter().map(relation).collect();
+        let graph = host.graph();
+        let relations: Vec<SampleRelation<'_>> = graph.relations().iter().map(sampled).collect();
         let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
-        let sampler = relations.and_then(|relations| DeviceSampler::new(relations, &counts, device)).map_err(refuse)?;
-        Ok(Some(OnDevice { sampler }))
+        let pinned = options.placement == Placement::HostZeroCopy;
+        let sampler = DeviceSampler::new(&relations, &counts, pinned, device).map_err(refuse)?;
+        // Where all rows are on the device, none of them moves there.
+        let resident = store.is_resident();
+        let globals: Vec<u32> = match resident {
+            true => Vec::new(),
+            false => {
+                let types = hot.iter().zip(graph.node_types());
+                types.flat_map(|(hot, t)| hot.iter().map(|node| t.offset as u32 + node)).collect()
+            }
+        };
+        let cache = (!globals.is_empty()).then(|| (&globals[..], store & &globals));
+        let collector = RowCollector::new(source, cache, options.window && !resident, device);
+        let (drop_edge, first_reverse) = (options.drop_edge.clone(), options.first_reverse);
+        Ok(OnDevice { sampler, collector, host, drop_edge, first_reverse })
     }
 
-    /// The batch that `host` would sample, without the numbers of its edges. Seeds are checked by the caller.
-    pub fn sample(
-        &mut self,
-        host: &NeighbourSampler,
-        number: u64,
-        seeds: &[Vec<u32>],
-        drop_edge: Option<&DropRule>,
-    ) -> MiniBatch {
+    fn make(&mut self, number: u64, seeds: &[Vec<u32>]) -> Result<PackedSample<B>> {
+        let Self { sampler, collector, host, drop_edge, first_reverse } = self;
+        host.check_seeds(seeds)?;
         let (graph, config) = (host.graph(), host.config());
+        let layers = config.fanouts.len();
         let base = |t: usize| graph.node_types()[t].offset as u32;
-        let sample = self.sampler.sample(seeds, config.fanouts.len(), |layer, relation| {
+        let draw = |layer: usize, relation: usize| {
             let of = &graph.relations()[relation];
-            let drop = drop_edge.and_then(|rule| rule(number, EdgePlace { layer, relation }));
+            let drop = drop_edge.as_ref().and_then(|rule| rule(number, EdgePlace { layer, relation }));
             NodeDraw {
                 fanout: match config.fanouts[layer][relation] {
                     Fanout::All => None,
@@ -71,16 +107,60 @@ impl<B: SampleBackend> OnDevice<B> {
                 key: host.key(number, layer, relation, of.src),
                 drop_edge: drop.map(|drop| drop.with_bases(base(of.dst), base(of.src))),
             }
-        });
-        let block = |block: &graphsieve_kernels::SampledRelation<B>| {
-            let (row_ptr, cols) = block.rows_to_host();
-            Block { row_ptr, cols, edges: Vec::new() }
         };
-        MiniBatch {
+        let reversed = |layer: usize| *first_reverse || layer + 1 < layers;
+        Ok(sampler.sample(seeds, layers, draw, reversed).pack(collector))
+    }
+
+    /// Makes batches of all jobs, one at a time, until nobody wants more.
+    pub fn work<P>(mut self, from: &Receiver<Result<Job<P>>>, to: &SyncSender<Result<Prepared<B, P>>>) {
+        while let Ok(job) = from.recv() {
+            let (taken, copies) = sync_channel(1);
+            let made = job.and_then(|Job { number, seeds, payload }| {
+                let sample = guarded(&format!("batch {number}"), || self.make(number, &seeds))?;
+                Ok(Handed { number, sample, taken, payload })
+            });
+            let sample = made.as_ref().ok().map(|made| made.sample.clone());
+            if to.send(made.map(Prepared::Device)).is_err() || sample.is_none() {
+                return;
+            }
+            let Ok(copy) = copies.recv() else { return };
+            PackedSample::wait_for(&copy);
+        }
+    }
+}
+
+impl<B: GraphBackend, P> Handed<B, P> {
+    /// Copies the batch to memory of the calling thread.
+    pub fn take(self, store: &FeatureStore<B>) -> Batch<B, P> {
+        let Handed { number, sample, taken, payload } = self;
+        let copy = sample.copied();
+        drop(sample);
+        // The thread may have ended for want of jobs.
+        let _ = taken.send(copy.clone());
+        let (depth, last) = (copy.relations.len(), copy.counts.len() - 1);
+        let layer = |k: usize| {
+            let (before, after) = (&copy.counts[last - k], &copy.counts[last - k - 1]);
+            let kept = before.iter().zip(after).map(|(&of, &rows)| Kept::First { rows, of });
+            let relations = 0..copy.relations[depth - 1 - k].len();
+            BatchLayer { csr: relations.map(|at| copy.csr(depth - 1 - k, at)).collect(), kept: kept.collect() }
+        };
+        let rows: usize = copy.counts[last].iter().sum();
+        let [rows, shared, cached] = [rows, copy.shared, copy.cached].map(|count| count as u64);
+        // Rows that are all on the device count as hot.
+        let hot = if store.is_resident() { rows } else { cached };
+        let fetched = rows - shared - hot;
+        let bytes = fetched * store.row_bytes() as u64;
+        let stats =
+            BatchStats { batches: 1, edges: copy.num_edges() as u64, rows, shared, hot, fetched, moved: shared, bytes };
+        Batch {
             number,
-            nodes: sample.nodes_to_host(),
-            blocks: sample.blocks.iter().map(|layer| layer.iter().map(block).collect()).collect(),
-            counts: sample.counts,
+            x: (0..copy.counts[0].len()).map(|t| copy.x(t)).collect(),
+            layers: (0..depth).map(layer).collect(),
+            seed_rows: copy.counts[0].iter().map(|&count| (0..count as u32).collect()).collect(),
+            nodes: BatchNodes(NodesAt::Device(copy)),
+            payload,
+            stats,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The feature rows of the batch at hand, on the device.
 
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{RowBuffer, RowBufferBackend, RowIds, RowNumbers};
+use graphsieve_kernels::{RowBuffer, RowIds, RowNumbers, RowSource, SampleBackend};
 use rayon::prelude::*;
 
 use super::store::FeatureStore;
@@ -24,12 +24,12 @@ pub(super) struct Delivery {
 
 impl Delivery {
     /// Gathers what `update` fetches for a batch of so many rows of a type.
-    pub fn new<B: RowBufferBackend>(store: &FeatureStore<B>, node_type: usize, update: &Update, rows: usize) -> Self {
+    pub fn new<B: SampleBackend>(store: &FeatureStore<B>, node_type: usize, update: &Update, rows: usize) -> Self {
         let numbers = |pairs: &[(u32, u32)]| {
             let (from, to): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
             [from, to].map(|rows| RowNumbers::new(&rows))
         };
-        let (gathered, fetches) = match store.pinned() {
+        let (gathered, fetches) = match store.source() {
             None => {
                 let to: Vec<u32> = update.fetches.iter().map(|&(_, slot)| slot).collect();
                 let rows = store.gather(node_type, update.fetches.par_iter().map(|&(node, _)| node));
@@ -95,16 +95,16 @@ impl Windows {
 }
 
 /// The buffers of all node types: the half of a loader that lives on the device.
-pub struct FeatureBuffers<B: RowBufferBackend> {
+pub(super) struct FeatureBuffers<B: SampleBackend> {
     store: FeatureStore<B>,
     /// `[type]`: the rows of the hot cache.
     hot: Vec<Option<Tensor<B, 2>>>,
     buffers: Vec<RowBuffer<B>>,
 }
 
-impl<B: RowBufferBackend> FeatureBuffers<B> {
+impl<B: SampleBackend> FeatureBuffers<B> {
     /// Empty buffers, and a cache of the rows `hot` by type.
-    pub(super) fn new(store: FeatureStore<B>, hot: &[Vec<u32>]) -> Self {
+    pub fn new(store: FeatureStore<B>, hot: &[Vec<u32>]) -> Self {
         let cache = |(t, nodes): (usize, &Vec<u32>)| {
             (!nodes.is_empty()).then(|| store.upload(store.gather(t, nodes.par_iter().copied())))
         };
@@ -114,19 +114,8 @@ impl<B: RowBufferBackend> FeatureBuffers<B> {
         FeatureBuffers { store, hot, buffers }
     }
 
-    /// Bytes of a row.
-    pub fn row_bytes(&self) -> usize {
-        self.store.row_bytes()
-    }
-
-    /// Bytes of the buffers and of the cache.
-    pub fn bytes(&self) -> usize {
-        let cached = |rows: &Tensor<B, 2>| rows.dims()[0] * self.store.row_bytes();
-        self.buffers.iter().map(RowBuffer::bytes).sum::<usize>() + self.hot.iter().flatten().map(cached).sum::<usize>()
-    }
-
     /// Moves the rows of a batch to their slots; the result has a matrix per type. `ids` are the lists of the deliveries.
-    pub(super) fn update(
+    pub fn update(
         &mut self,
         deliveries: Vec<Delivery>,
         ids: &mut impl Iterator<Item = RowIds<B>>,
@@ -148,10 +137,11 @@ impl<B: RowBufferBackend> FeatureBuffers<B> {
                 buffer.put_ids(cache.clone(), Some(copies.0), copies.1);
             }
             if !fetch_to.is_empty() {
-                match (delivery.gathered, store.pinned()) {
+                match (delivery.gathered, store.source()) {
                     (Some(rows), _) => buffer.put_ids(store.upload(rows), None, fetch_to),
-                    (None, Some(pinned)) => buffer.fetch(pinned, &fetch_from, &fetch_to),
-                    (None, None) => unreachable!("what is not gathered is pinned"),
+                    (None, Some(RowSource::Pinned(rows))) => buffer.fetch(rows, &fetch_from, &fetch_to),
+                    (None, Some(RowSource::Device(rows))) => buffer.put_ids(rows.clone(), Some(fetch_from), fetch_to),
+                    (None, None) => unreachable!("what is not gathered is read by the device"),
                 }
             }
             buffer.rows(delivery.rows)

@@ -37,11 +37,13 @@ impl Level {
     }
 }
 
-/// The layers of a batch, the one that reads the features first, and the row of every seed.
+/// The layers of a batch, the one that reads the features first, and the row of every seed. `first_reverse` is as in
+/// [`LoaderOptions`](super::LoaderOptions).
 pub(super) fn layers(
     batch: &MiniBatch,
     slots: &[Vec<u32>],
     relations: &[Relation],
+    first_reverse: bool,
 ) -> Result<(Vec<PreparedLayer>, Vec<Vec<u32>>)> {
     let depth = batch.blocks.len();
     // `counts[0]` are the seeds, the last level.
@@ -57,7 +59,7 @@ pub(super) fn layers(
             if rows.order.is_empty() || cols.order.is_empty() {
                 return Ok(None);
             }
-            adjacency(block, rows, cols).map(Some).map_err(|problem| Error::Data {
+            adjacency(block, rows, cols, first_reverse || k > 0).map(Some).map_err(|problem| Error::Data {
                 what: format!("sampled relation {} of batch {}", relation.name, batch.number),
                 expected: "an adjacency that the kernels can index".into(),
                 found: problem.to_string(),
@@ -74,8 +76,13 @@ pub(super) fn layers(
     Ok((layers, seeds))
 }
 
-/// A block with rows and columns by number.
-fn adjacency(block: &Block, rows: &Level, cols: &Level) -> Result<CsrArrays, graphsieve_kernels::CsrError> {
+/// A block with rows and columns by number, and its reverse where that is wanted.
+fn adjacency(
+    block: &Block,
+    rows: &Level,
+    cols: &Level,
+    reverse: bool,
+) -> Result<CsrArrays, graphsieve_kernels::CsrError> {
     let mut row_ptr = Vec::with_capacity(rows.order.len() + 1);
     let mut col_idx = Vec::with_capacity(block.cols.len());
     row_ptr.push(0);
@@ -83,5 +90,6 @@ fn adjacency(block: &Block, rows: &Level, cols: &Level) -> Result<CsrArrays, gra
         col_idx.extend(block.cols[block.row(place as usize)].iter().map(|&col| cols.number[col as usize]));
         row_ptr.push(col_idx.len() as u64);
     }
-    CsrArrays::new(&row_ptr, &col_idx, cols.order.len())
+    let arrays = if reverse { CsrArrays::new } else { CsrArrays::one_way };
+    arrays(&row_ptr, &col_idx, cols.order.len())
 }

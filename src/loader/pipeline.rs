@@ -7,14 +7,15 @@ use std::sync::mpsc::{Receiver, RecvError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use graphsieve_kernels::{GraphBackend, NodeSet, upload_together};
+use graphsieve_kernels::{GraphBackend, NodeSet, SampleBackend, upload_together};
 use rayon::prelude::*;
 
-use super::batch::{Batch, BatchLayer, BatchStats};
+use super::batch::{Batch, BatchLayer, BatchNodes, BatchStats, Kept, NodesAt};
 use super::config::{DropRule, LoaderOptions};
-use super::device::OnDevice;
+use super::device::{Handed, OnDevice};
 use super::features::{Delivery, FeatureBuffers, Windows};
 use super::levels::{self, PreparedLayer};
+use super::placement::Placement;
 use super::store::FeatureStore;
 use super::window::Update;
 use crate::error::{Error, Result};
@@ -60,16 +61,25 @@ pub struct Job<P = ()> {
 /// # Ok::<(), graphsieve::Error>(())
 /// ```
 pub struct Loader<B: GraphBackend, P = ()> {
-    buffers: FeatureBuffers<B>,
-    device: B::Device,
-    results: Option<Turns<Receiver<Result<Prepared<P>>>>>,
+    store: FeatureStore<B>,
+    /// Of batches that the processor makes.
+    buffers: Option<FeatureBuffers<B>>,
+    results: Option<Results<B, P>>,
     threads: Vec<JoinHandle<()>>,
     stats: BatchStats,
     waited: Duration,
 }
 
-/// A batch that only has to be uploaded.
-struct Prepared<P> {
+type Results<B, P> = Turns<Receiver<Result<Prepared<B, P>>>>;
+
+/// A batch that only has to be taken over.
+pub(super) enum Prepared<B: SampleBackend, P> {
+    Host(HostBatch<P>),
+    Device(Handed<B, P>),
+}
+
+/// A batch in host memory.
+pub(super) struct HostBatch<P> {
     number: u64,
     layers: Vec<PreparedLayer>,
     seed_rows: Vec<Vec<u32>>,
@@ -83,7 +93,8 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
     /// Starts to load the batches of `jobs`.
     ///
     /// # Errors
-    /// [`Error::Data`] for hot nodes that do not exist, [`Error::Config`] for `prefetch` 0.
+    /// [`Error::Data`] for hot nodes that do not exist, [`Error::Config`] for `prefetch` 0, [`Error::Device`] for a placement that
+    /// the device does not have.
     pub fn new(
         jobs: impl IntoIterator<Item = Job<P>, IntoIter: Send + 'static>,
         sampler: NeighbourSampler,
@@ -109,39 +120,24 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
                 help: "a list may be empty".into(),
             });
         }
+        // Refuses hot nodes that do not exist, also where a device has a table of its own.
         let windows = Windows::new(&counts, &hot, options.window)?;
-        let device = store.device().clone();
-        let buffers = FeatureBuffers::new(store.clone(), &hot);
-        let relations = sampler.graph().relations().to_vec();
         let mut jobs = jobs.into_iter();
-        let (workers, drop_edge) = (options.prefetch, options.drop_edge);
-        let mut on_device = OnDevice::<B>::new(&sampler, options.placement, &device)?;
-        // A device samples one batch after the other.
-        let samplers = if on_device.is_some() { 1 } else { workers };
-        let (to_sample, seeds) = turns(samplers);
-        let (from_samplers, sampled) = turns(samplers);
-        let (to_finish, placed) = turns(workers);
-        let (from_finishers, results) = turns(workers);
-        let mut threads = vec![
-            thread::spawn(move || deal(&mut jobs, to_sample)),
-            thread::spawn(move || place(sampled, windows, to_finish)),
-        ];
-        let (sampler, relations, store) = (Arc::new(sampler), Arc::new(relations), Arc::new(store));
-        for (seeds, sampled) in seeds.channels.into_iter().zip(from_samplers.channels) {
-            let (sampler, drop_edge, mut on_device) = (sampler.clone(), drop_edge.clone(), on_device.take());
-            threads.push(thread::spawn(move || {
-                let mut scratch = sampler.scratch();
-                work(&seeds, &sampled, |job| {
-                    sample(job, &sampler, on_device.as_mut(), &mut scratch, drop_edge.as_ref())
-                });
-            }));
-        }
-        for (placed, finished) in placed.channels.into_iter().zip(from_finishers.channels) {
-            let (relations, store) = (relations.clone(), store.clone());
-            threads.push(thread::spawn(move || work(&placed, &finished, |placed| finish(placed, &store, &relations))));
-        }
+        let (buffers, threads, results) = if options.placement == Placement::Host {
+            let buffers = FeatureBuffers::new(store.clone(), &hot);
+            let (threads, results) = on_the_host(jobs, sampler, windows, store.clone(), options);
+            (Some(buffers), threads, results)
+        } else {
+            let on_device = OnDevice::new(sampler, &store, &hot, &options)?;
+            let (to_sample, mut seeds) = turns(1);
+            let (from_device, results) = turns(1);
+            let mut ends = seeds.channels.drain(..).zip(from_device.channels);
+            let (seeds, made) = ends.next().unwrap_or_else(|| unreachable!("one channel was made"));
+            let work = move || on_device.work(&seeds, &made);
+            (None, vec![thread::spawn(move || deal(&mut jobs, to_sample)), thread::spawn(work)], results)
+        };
         let (stats, waited) = (BatchStats::default(), Duration::ZERO);
-        Ok(Loader { buffers, device, results: Some(results), threads, stats, waited })
+        Ok(Loader { store, buffers, results: Some(results), threads, stats, waited })
     }
 
     /// Of all batches so far.
@@ -154,50 +150,92 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
         self.waited
     }
 
-    /// The buffers on the device.
-    pub fn buffers(&self) -> &FeatureBuffers<B> {
-        &self.buffers
+    fn take(&mut self, prepared: Prepared<B, P>) -> Batch<B, P> {
+        let batch = match (prepared, &mut self.buffers) {
+            (Prepared::Host(batch), Some(buffers)) => batch.upload(buffers, &self.store),
+            (Prepared::Device(handed), None) => handed.take(&self.store),
+            _ => unreachable!("there are buffers for batches that the processor makes"),
+        };
+        self.stats += batch.stats;
+        batch
     }
+}
 
-    fn upload(&mut self, prepared: Prepared<P>) -> Batch<B, P> {
-        let device = self.device.clone();
-        let row_bytes = self.buffers.row_bytes();
-        let mut stats = BatchStats { batches: 1, edges: prepared.edges as u64, ..BatchStats::default() };
-        for Delivery { rows, counts: [shared, moved, hot, fetched], .. } in &prepared.deliveries {
+/// Threads of the processor that make batches.
+fn on_the_host<B: GraphBackend, P: Send + 'static>(
+    mut jobs: impl Iterator<Item = Job<P>> + Send + 'static,
+    sampler: NeighbourSampler,
+    windows: Windows,
+    store: FeatureStore<B>,
+    options: LoaderOptions,
+) -> (Vec<JoinHandle<()>>, Results<B, P>) {
+    let LoaderOptions { prefetch: workers, drop_edge, first_reverse, .. } = options;
+    let relations = Arc::new(sampler.graph().relations().to_vec());
+    let (to_sample, seeds) = turns(workers);
+    let (from_samplers, sampled) = turns(workers);
+    let (to_finish, placed) = turns(workers);
+    let (from_finishers, results) = turns(workers);
+    let mut threads = vec![
+        thread::spawn(move || deal(&mut jobs, to_sample)),
+        thread::spawn(move || place(sampled, windows, to_finish)),
+    ];
+    let (sampler, store) = (Arc::new(sampler), Arc::new(store));
+    for (seeds, sampled) in seeds.channels.into_iter().zip(from_samplers.channels) {
+        let (sampler, drop_edge) = (sampler.clone(), drop_edge.clone());
+        threads.push(thread::spawn(move || {
+            let mut scratch = sampler.scratch();
+            work(&seeds, &sampled, |job| sample(job, &sampler, &mut scratch, drop_edge.as_ref()));
+        }));
+    }
+    for (placed, finished) in placed.channels.into_iter().zip(from_finishers.channels) {
+        let (relations, store) = (relations.clone(), store.clone());
+        threads.push(thread::spawn(move || {
+            work(&placed, &finished, |placed| finish(placed, &store, &relations, first_reverse).map(Prepared::Host));
+        }));
+    }
+    (threads, results)
+}
+
+impl<P> HostBatch<P> {
+    fn upload<B: GraphBackend>(self, buffers: &mut FeatureBuffers<B>, store: &FeatureStore<B>) -> Batch<B, P> {
+        let mut stats = BatchStats { batches: 1, edges: self.edges as u64, ..BatchStats::default() };
+        for Delivery { rows, counts: [shared, moved, hot, fetched], .. } in &self.deliveries {
             stats.rows += *rows as u64;
             stats.shared += *shared as u64;
             stats.moved += *moved as u64;
             stats.hot += *hot as u64;
             stats.fetched += *fetched as u64;
         }
-        stats.bytes = stats.fetched * row_bytes as u64;
-        self.stats += stats;
+        stats.bytes = if store.is_resident() { 0 } else { stats.fetched * store.row_bytes() as u64 };
         // All lists travel together: a copy of a few bytes takes as long as one of many.
         let (mut csrs, mut lists) = (Vec::new(), Vec::new());
-        let mut layers = Vec::with_capacity(prepared.layers.len());
-        for PreparedLayer { csr, kept } in prepared.layers {
+        let mut layers = Vec::with_capacity(self.layers.len());
+        for PreparedLayer { csr, kept } in self.layers {
             let there: Vec<bool> = csr.iter().map(Option::is_some).collect();
             csrs.extend(csr.into_iter().flatten());
             let sizes: Vec<usize> = kept.iter().map(|(_, of)| *of).collect();
             lists.extend(kept.into_iter().map(|(rows, _)| rows));
             layers.push((there, sizes));
         }
-        let mut deliveries = prepared.deliveries;
+        let mut deliveries = self.deliveries;
         lists.extend(deliveries.iter_mut().flat_map(Delivery::take_lists));
-        let (csrs, ids) = upload_together::<B>(csrs, lists, &device);
+        let (csrs, ids) = upload_together::<B>(csrs, lists, store.device());
         let (mut csrs, mut ids) = (csrs.into_iter(), ids.into_iter());
-        let mut layer = |(there, sizes): (Vec<bool>, Vec<usize>)| BatchLayer {
-            csr: there.into_iter().map(|there| if there { csrs.next() } else { None }).collect(),
-            kept: sizes.into_iter().zip(ids.by_ref()).map(|(of, rows)| NodeSet::of_ids(rows, of)).collect(),
+        let mut layer = |(there, sizes): (Vec<bool>, Vec<usize>)| {
+            let kept = sizes.into_iter().zip(ids.by_ref()).map(|(of, rows)| Kept::Listed(NodeSet::of_ids(rows, of)));
+            BatchLayer {
+                csr: there.into_iter().map(|there| if there { csrs.next() } else { None }).collect(),
+                kept: kept.collect(),
+            }
         };
         let layers = layers.into_iter().map(&mut layer).collect();
         Batch {
-            number: prepared.number,
-            x: self.buffers.update(deliveries, &mut ids),
+            number: self.number,
+            x: buffers.update(deliveries, &mut ids),
             layers,
-            seed_rows: prepared.seed_rows,
-            slot_to_node: prepared.slot_to_node,
-            payload: prepared.payload,
+            seed_rows: self.seed_rows,
+            nodes: BatchNodes(NodesAt::Host(self.slot_to_node)),
+            payload: self.payload,
             stats,
         }
     }
@@ -211,7 +249,7 @@ impl<B: GraphBackend, P: Send + 'static> Iterator for Loader<B, P> {
         let received = self.results.as_mut()?.recv();
         self.waited += start.elapsed();
         match received {
-            Ok(Ok(prepared)) => Some(Ok(self.upload(prepared))),
+            Ok(Ok(prepared)) => Some(Ok(self.take(prepared))),
             Ok(Err(error)) => {
                 self.results = None;
                 Some(Err(error))
@@ -292,19 +330,14 @@ fn deal<P>(jobs: &mut impl Iterator<Item = Job<P>>, mut to: Turns<SyncSender<Res
 }
 
 /// Samples a job.
-fn sample<B: GraphBackend, P>(
+fn sample<P>(
     job: Job<P>,
     sampler: &NeighbourSampler,
-    on_device: Option<&mut OnDevice<B>>,
     scratch: &mut SampleScratch,
     drop_edge: Option<&DropRule>,
 ) -> Result<(MiniBatch, P)> {
     let types = sampler.graph().node_types();
     let batch = guarded(&format!("batch {}", job.number), || {
-        if let Some(on_device) = on_device {
-            sampler.check_seeds(scratch, &job.seeds)?;
-            return Ok(on_device.sample(sampler, job.number, &job.seeds, drop_edge));
-        }
         let drop_of = |place: EdgePlace| {
             let relation = &sampler.graph().relations()[place.relation];
             let drop = drop_edge?(job.number, place)?;
@@ -349,15 +382,16 @@ fn finish<B: GraphBackend, P>(
     placed: Placed<P>,
     store: &FeatureStore<B>,
     relations: &[Relation],
-) -> Result<Prepared<P>> {
+    first_reverse: bool,
+) -> Result<HostBatch<P>> {
     let Placed { batch, updates, slots, slot_to_node, payload } = placed;
     guarded(&format!("batch {}", batch.number), || {
-        let (layers, seed_rows) = levels::layers(&batch, &slots, relations)?;
+        let (layers, seed_rows) = levels::layers(&batch, &slots, relations, first_reverse)?;
         let deliver = |(t, update): (usize, &Update)| Delivery::new(store, t, update, batch.nodes[t].len());
         let deliveries = updates.par_iter().enumerate().map(deliver).collect();
         Ok((layers, seed_rows, deliveries))
     })
-    .map(|(layers, seed_rows, deliveries)| Prepared {
+    .map(|(layers, seed_rows, deliveries)| HostBatch {
         number: batch.number,
         layers,
         seed_rows,
@@ -369,7 +403,7 @@ fn finish<B: GraphBackend, P>(
 }
 
 /// What `work` says; an error and a panic name `place`.
-fn guarded<T>(place: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn guarded<T>(place: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(Error::Data { what, expected, found, help })) => {

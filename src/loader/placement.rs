@@ -22,7 +22,8 @@ pub enum Placement {
 /// # Example
 /// ```
 /// use graphsieve::loader::{Placement, PlacementInput};
-/// let small = PlacementInput { csr: 1 << 20, free: 1 << 30, reserve: 1 << 29, kernel: true, zero_copy: true };
+/// let (kernel, reaches, zero_copy) = (true, true, true);
+/// let small = PlacementInput { csr: 1 << 20, free: 1 << 30, reserve: 1 << 29, kernel, reaches, zero_copy };
 /// assert_eq!(small.decide(), Placement::Device);
 /// assert_eq!(PlacementInput { csr: 2 << 30, ..small }.decide(), Placement::HostZeroCopy);
 /// assert_eq!(PlacementInput { kernel: false, ..small }.decide(), Placement::Host);
@@ -37,6 +38,8 @@ pub struct PlacementInput {
     pub reserve: u64,
     /// Whether the device has a kernel for what is to be drawn.
     pub kernel: bool,
+    /// Whether kernels of the device reach the features.
+    pub reaches: bool,
     /// Whether kernels of the device can read host memory.
     pub zero_copy: bool,
 }
@@ -45,7 +48,7 @@ impl PlacementInput {
     /// The first place that is large enough.
     pub fn decide(&self) -> Placement {
         match self.csr <= self.free.saturating_sub(self.reserve) {
-            _ if !self.kernel => Placement::Host,
+            _ if !self.kernel || !self.reaches => Placement::Host,
             true => Placement::Device,
             false if self.zero_copy => Placement::HostZeroCopy,
             false => Placement::Host,
@@ -59,6 +62,12 @@ impl fmt::Display for PlacementInput {
         let who = match self.decide() {
             Placement::Device => "sampled by the device in its memory",
             Placement::HostZeroCopy => "sampled by the device from page-locked host memory",
+            Placement::Host if self.kernel && !self.reaches => {
+                return write!(
+                    f,
+                    "neighbours: sampled by the processor, which gathers the features, from {csr} of adjacencies"
+                );
+            }
             Placement::Host if self.kernel => "sampled by the processor",
             Placement::Host => return write!(f, "neighbours: sampled by the processor from {csr} of adjacencies"),
         };

@@ -4,7 +4,7 @@ use std::ops::BitAnd;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{PinnedRows, RowBufferBackend};
+use graphsieve_kernels::{PinnedRows, RowSource, SampleBackend};
 use half::f16;
 use rayon::prelude::*;
 
@@ -31,15 +31,16 @@ const TASK_ROWS: usize = 64;
 /// # Ok::<(), graphsieve::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct FeatureStore<B: RowBufferBackend> {
+pub struct FeatureStore<B: SampleBackend> {
     features: Features,
     node_types: Vec<NodeType>,
     dtype: DType,
     device: B::Device,
-    pinned: Option<Arc<PinnedRows<B>>>,
+    /// Where the device reads rows itself.
+    source: Option<RowSource<B>>,
 }
 
-impl<B: RowBufferBackend> FeatureStore<B> {
+impl<B: SampleBackend> FeatureStore<B> {
     /// The features of the nodes of `graph`. Rows travel and are kept on the device as they are stored, in f16 or f32, where
     /// the device has that type.
     ///
@@ -57,7 +58,7 @@ impl<B: RowBufferBackend> FeatureStore<B> {
         let half = matches!(features.values(), FeatureValues::Half(_)) && B::supports_dtype(device, DType::F16);
         let dtype = if half { DType::F16 } else { DType::F32 };
         let (node_types, device) = (graph.node_types().to_vec(), device.clone());
-        Ok(FeatureStore { features, node_types, dtype, device, pinned: None })
+        Ok(FeatureStore { features, node_types, dtype, device, source: None })
     }
 
     /// The same features in page-locked memory, from which kernels of the device read rows themselves. It holds all features
@@ -78,16 +79,46 @@ impl<B: RowBufferBackend> FeatureStore<B> {
         });
         match pinned {
             Ok(pinned) => {
-                self.pinned = Some(Arc::new(pinned));
+                self.source = Some(RowSource::Pinned(Arc::new(pinned)));
                 Ok(self)
             }
             Err(reason) => Err((self, reason)),
         }
     }
 
+    /// The same features in the memory of the device: then rows move only there.
+    pub fn resident(mut self) -> Self {
+        let all = self.rows((0..self.features.num_rows()).into_par_iter());
+        self.source = Some(RowSource::Device(self.upload(all)));
+        self
+    }
+
+    /// Where kernels of the device read rows themselves; `None` where the processor gathers them.
+    pub fn source(&self) -> Option<&RowSource<B>> {
+        self.source.as_ref()
+    }
+
     /// The features in page-locked memory, where they are.
     pub fn pinned(&self) -> Option<&PinnedRows<B>> {
-        self.pinned.as_deref()
+        match &self.source {
+            Some(RowSource::Pinned(rows)) => Some(rows),
+            _ => None,
+        }
+    }
+
+    /// Whether kernels of the device read page-locked host memory at all.
+    pub fn can_pin(&self) -> bool {
+        PinnedRows::<B>::new([1, 1], DType::F32, &self.device, |_| ()).is_ok()
+    }
+
+    /// Whether all rows are on the device.
+    pub fn is_resident(&self) -> bool {
+        matches!(self.source, Some(RowSource::Device(_)))
+    }
+
+    /// Bytes of all rows.
+    pub fn bytes(&self) -> usize {
+        self.features.num_rows() * self.row_bytes()
     }
 
     /// Number of columns.
@@ -146,7 +177,7 @@ impl<B: RowBufferBackend> FeatureStore<B> {
     }
 }
 
-impl<B: RowBufferBackend> BitAnd<&Vec<u32>> for &FeatureStore<B> {
+impl<B: SampleBackend> BitAnd<&Vec<u32>> for &FeatureStore<B> {
     type Output = Tensor<B, 2>;
 
     /// The rows of nodes by their global ids.

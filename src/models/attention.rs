@@ -151,6 +151,12 @@ impl Pass {
     }
 }
 
+/// Whether a layer adds neighbours up before it projects them. The sum gathers rows of the input's width then, and no gradient
+/// flows to the neighbours where these are data.
+pub(crate) fn projects_last(heads: usize, input: usize, width: usize) -> bool {
+    heads == 1 && input <= 2 * width
+}
+
 /// What a layer reads.
 struct Source<'a, B: Backend> {
     walk: &'a LayerWalk<B>,
@@ -210,8 +216,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
     ) -> Vec<Tensor<B, 2>> {
         let layer = &self.layers[layer];
         let [input, width] = layer.streams[0].projection.val().dims();
-        // A sum over neighbours before the projection gathers rows of the input's width.
-        let project_last = self.heads == 1 && input <= 2 * width;
+        let project_last = projects_last(self.heads, input, width);
         let source = Source { walk, h, pass };
         let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
         let finish = |(t, parts): (usize, Vec<Tensor<B, 2>>)| match parts.is_empty() {

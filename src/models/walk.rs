@@ -7,7 +7,7 @@ use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeSet, select_rows};
 use super::device_graph::{DeviceGraph, streams_into};
 use super::reach::Reach;
 use crate::graph::HeteroGraph;
-use crate::loader::BatchLayer;
+use crate::loader::{BatchLayer, Kept};
 
 /// One relation of a layer.
 #[derive(Clone, Debug)]
@@ -24,6 +24,14 @@ pub struct Hop<B: Backend> {
     pub drop_edge: Option<DropEdge>,
 }
 
+/// The rows before and after a layer.
+#[derive(Clone, Debug)]
+enum Ends<B: Backend> {
+    /// Their nodes; all of a type without a set.
+    Sets([Option<NodeSet<B>>; 2]),
+    Kept(Kept<B>),
+}
+
 /// One layer of a pass. Relations without a node at either end are left out.
 #[derive(Clone, Debug)]
 pub struct LayerWalk<B: Backend> {
@@ -31,8 +39,8 @@ pub struct LayerWalk<B: Backend> {
     pub hops: Vec<Hop<B>>,
     /// `[type]`: rows after the layer.
     pub rows: Vec<usize>,
-    /// `[type]`: the nodes of the rows before and after the layer.
-    kept: Vec<[Option<NodeSet<B>>; 2]>,
+    /// `[type]`: which rows before the layer those after it are.
+    kept: Vec<Ends<B>>,
     /// Whether the layer reads features: they are data, and no gradient reaches them.
     pub reads_data: bool,
     /// Whether destinations are looked up by their number before the layer, because `csr` is restricted.
@@ -42,8 +50,10 @@ pub struct LayerWalk<B: Backend> {
 impl<B: GraphBackend> LayerWalk<B> {
     /// The rows of the destinations out of a matrix over the rows before the layer.
     pub fn destinations(&self, node_type: usize, before: Tensor<B, 2>) -> Tensor<B, 2> {
-        let [from, to] = &self.kept[node_type];
-        select_rows(before, from.as_ref(), to.as_ref())
+        match &self.kept[node_type] {
+            Ends::Sets([from, to]) => select_rows(before, from.as_ref(), to.as_ref()),
+            Ends::Kept(kept) => kept.select(before),
+        }
     }
 }
 
@@ -69,7 +79,7 @@ pub fn of_graph<B: GraphBackend>(
         LayerWalk {
             hops: hops.collect(),
             rows: (0..types).map(|t| rows(layer + 1, t)).collect(),
-            kept: (0..types).map(|t| [before[t].clone(), after[t].clone()]).collect(),
+            kept: (0..types).map(|t| Ends::Sets([before[t].clone(), after[t].clone()])).collect(),
             reads_data: layer == 0 && before.iter().all(Option::is_none),
             whole: true,
         }
@@ -107,7 +117,7 @@ impl Streams {
         LayerWalk {
             hops: hops.collect(),
             rows,
-            kept: layer.kept.into_iter().map(|kept| [None, Some(kept)]).collect(),
+            kept: layer.kept.into_iter().map(Ends::Kept).collect(),
             reads_data: first,
             whole: false,
         }

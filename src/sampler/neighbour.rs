@@ -138,7 +138,14 @@ impl NeighbourSampler {
         seeds: &[Vec<u32>],
         keep: impl Fn(EdgePlace) -> Option<K>,
     ) -> Result<MiniBatch> {
-        let mut nodes = self.check_seeds(scratch, seeds)?;
+        self.check_seeds(seeds)?;
+        scratch.begin();
+        let mut nodes: Vec<Vec<u32>> = seeds.iter().map(|seeds| Vec::with_capacity(seeds.len())).collect();
+        for (at, seeds) in seeds.iter().enumerate() {
+            for &seed in seeds {
+                scratch.place(at, seed, &mut nodes[at]);
+            }
+        }
         let mut counts = vec![nodes.iter().map(Vec::len).collect::<Vec<_>>()];
         let mut blocks = Vec::with_capacity(self.config.fanouts.len());
         for (layer, fanouts) in self.config.fanouts.iter().enumerate() {
@@ -161,11 +168,11 @@ impl NeighbourSampler {
         Ok(MiniBatch { number, nodes, counts, blocks })
     }
 
-    /// The seeds, if they are distinct nodes by type; `scratch` knows them afterwards.
+    /// Refuses seeds that are not distinct nodes by type.
     ///
     /// # Errors
     /// As [`NeighbourSampler::sample`].
-    pub fn check_seeds(&self, scratch: &mut SampleScratch, seeds: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
+    pub fn check_seeds(&self, seeds: &[Vec<u32>]) -> Result<()> {
         let types = self.graph.node_types();
         let refuse = |what: String, expected: String, found: String, help: &str| Error::Data {
             what,
@@ -177,26 +184,20 @@ impl NeighbourSampler {
             let expected = format!("a list for each of {} node types", types.len());
             return Err(refuse("seeds".into(), expected, seeds.len().to_string(), "a list may be empty"));
         }
-        scratch.begin();
-        let mut nodes: Vec<Vec<u32>> = seeds.iter().map(|seeds| Vec::with_capacity(seeds.len())).collect();
-        for (at, (seeds, node_type)) in seeds.iter().zip(types).enumerate() {
-            for &seed in seeds {
-                let what = || format!("seed of type {}", node_type.name);
-                if seed as usize >= node_type.count {
-                    let expected = format!("nodes below {}", node_type.count);
-                    return Err(refuse(what(), expected, seed.to_string(), "number nodes within their type"));
-                }
-                if !scratch.place(at, seed, &mut nodes[at]).1 {
-                    return Err(refuse(
-                        what(),
-                        "distinct nodes".into(),
-                        format!("{seed} twice"),
-                        "leave repetitions out",
-                    ));
-                }
+        for (seeds, node_type) in seeds.iter().zip(types) {
+            let what = || format!("seed of type {}", node_type.name);
+            if let Some(seed) = seeds.iter().find(|&&seed| seed as usize >= node_type.count) {
+                let expected = format!("nodes below {}", node_type.count);
+                return Err(refuse(what(), expected, seed.to_string(), "number nodes within their type"));
+            }
+            let mut sorted = seeds.clone();
+            sorted.sort_unstable();
+            if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+                let found = format!("{} twice", pair[0]);
+                return Err(refuse(what(), "distinct nodes".into(), found, "leave repetitions out"));
             }
         }
-        Ok(nodes)
+        Ok(())
     }
 
     /// What the draws of a relation in a layer of a batch start from; `source` is the type of its sources.

@@ -21,7 +21,7 @@ use super::{Csr, CsrError, LONG_ROW, Topology, check, index_tensor, reverse_host
 #[derive(Clone, Debug)]
 pub struct CsrArrays {
     forward: Direction,
-    reverse: Direction,
+    reverse: Option<Direction>,
 }
 
 impl CsrArrays {
@@ -30,22 +30,31 @@ impl CsrArrays {
     /// # Errors
     /// [`CsrError`] names the first row or entry that is wrong.
     pub fn new(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
-        check(row_ptr, col_idx, num_cols)?;
+        let arrays = Self::one_way(row_ptr, col_idx, num_cols)?;
         let (reverse_ptr, reverse_idx) = reverse_host(row_ptr, col_idx, num_cols);
-        Ok(Self {
-            forward: Direction::new(row_ptr, col_idx, num_cols),
-            reverse: Direction::new(&reverse_ptr, &reverse_idx, row_ptr.len() - 1),
-        })
+        Ok(Self { reverse: Some(Direction::new(&reverse_ptr, &reverse_idx, row_ptr.len() - 1)), ..arrays })
+    }
+
+    /// Checks a CSR and leaves the reverse to whoever first needs it.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn one_way(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
+        check(row_ptr, col_idx, num_cols)?;
+        Ok(Self { forward: Direction::new(row_ptr, col_idx, num_cols), reverse: None })
     }
 
     /// The adjacency on a device.
     pub fn upload<B: Backend>(self, device: &B::Device) -> Csr<B> {
-        Csr::from_parts(self.forward.upload::<B>(device), self.reverse.upload::<B>(device))
+        Csr::of_topologies(self.forward.upload::<B>(device), self.reverse.map(|reverse| reverse.upload::<B>(device)))
     }
 }
 
 /// What is left of an adjacency whose lists are being uploaded.
-pub(crate) struct CsrShape([DirectionShape; 2]);
+pub(crate) struct CsrShape {
+    forward: DirectionShape,
+    reverse: Option<DirectionShape>,
+}
 
 struct DirectionShape {
     num_rows: usize,
@@ -59,7 +68,8 @@ struct DirectionShape {
 impl CsrArrays {
     /// Moves the lists of both directions behind `lists`.
     pub(crate) fn take_lists(self, lists: &mut Vec<Vec<i32>>) -> CsrShape {
-        CsrShape([self.forward, self.reverse].map(|direction| direction.take_lists(lists)))
+        let forward = self.forward.take_lists(lists);
+        CsrShape { forward, reverse: self.reverse.map(|reverse| reverse.take_lists(lists)) }
     }
 }
 
@@ -70,8 +80,8 @@ impl<B: Backend> Csr<B> {
         lists: &mut impl Iterator<Item = IntTensor<B>>,
         device: &B::Device,
     ) -> Self {
-        let [forward, reverse] = shape.0.map(|shape| shape.topology::<B>(lists, device));
-        Csr::from_parts(forward, reverse)
+        let forward = shape.forward.topology::<B>(lists, device);
+        Csr::of_topologies(forward, shape.reverse.map(|reverse| reverse.topology::<B>(lists, device)))
     }
 }
 

@@ -29,8 +29,8 @@ impl RowBufferBackend for Flex {
         with_storage!(target.dtype(), E => move_rows::<E>(target, &from, &to, len))
     }
 
-    fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self> {
-        target.narrow(0, 0, rows)
+    fn rows_at(target: &FloatTensor<Self>, first: usize, rows: usize) -> FloatTensor<Self> {
+        target.narrow(0, first, rows)
     }
 }
 

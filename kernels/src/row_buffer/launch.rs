@@ -141,9 +141,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowBufferB
         target.tensor
     }
 
-    fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self> {
-        let mut first = target.clone();
-        first.meta.shape_mut()[0] = rows;
-        first
+    fn rows_at(target: &FloatTensor<Self>, first: usize, rows: usize) -> FloatTensor<Self> {
+        let mut part = target.clone();
+        let bytes = first * part.meta.strides()[0] * part.dtype.size();
+        if bytes > 0 {
+            part.handle = part.handle.offset_start(bytes as u64);
+        }
+        part.meta.shape_mut()[0] = rows;
+        part
     }
 }

@@ -42,9 +42,9 @@ pub trait RowBufferBackend: Backend {
         len: usize,
     ) -> FloatTensor<Self>;
 
-    /// The first `rows` rows, sharing their memory.
+    /// `rows` rows from row `first` on, sharing their memory.
     #[doc(hidden)]
-    fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self>;
+    fn rows_at(target: &FloatTensor<Self>, first: usize, rows: usize) -> FloatTensor<Self>;
 
     /// Where kernels find a tensor; `None` where they do not read host memory under its own address.
     #[doc(hidden)]
@@ -92,8 +92,8 @@ impl<B: RowBufferBackend, C: CheckpointStrategy> RowBufferBackend for Autodiff<B
         Self::from_inner(B::move_rows(target.primitive, from, to, len))
     }
 
-    fn first_rows(target: &FloatTensor<Self>, rows: usize) -> FloatTensor<Self> {
-        Self::from_inner(B::first_rows(&target.primitive, rows))
+    fn rows_at(target: &FloatTensor<Self>, first: usize, rows: usize) -> FloatTensor<Self> {
+        Self::from_inner(B::rows_at(&target.primitive, first, rows))
     }
 
     fn address(tensor: &FloatTensor<Self>) -> Option<u64> {
@@ -295,7 +295,7 @@ impl<B: RowBufferBackend> RowBuffer<B> {
             let empty = B::float_empty([0, self.width()].into(), &self.device, self.dtype().into());
             return Tensor::from_primitive(TensorPrimitive::Float(empty));
         }
-        Tensor::from_primitive(TensorPrimitive::Float(B::first_rows(self.held(), rows)))
+        Tensor::from_primitive(TensorPrimitive::Float(B::rows_at(self.held(), 0, rows)))
     }
 
     fn take(&mut self) -> FloatTensor<B> {

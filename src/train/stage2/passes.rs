@@ -9,7 +9,7 @@ use graphsieve_kernels::GraphBackend;
 use super::full::Epochs;
 use super::loss::Terms;
 use super::plan::Plan;
-use super::sampled::SampledEpochs;
+use super::sampled::{SampledEpochs, memory_of};
 use crate::config::{Stage2Config, Transfer};
 use crate::error::{Error, Result};
 use crate::graph::{Features, HeteroGraph};
@@ -19,6 +19,9 @@ use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::score::attention_scores;
 use crate::score::layerwise::{self, HostScored};
 use crate::train::optimiser::{Optimiser, dtype};
+
+/// Features may take one part in so many of the memory: the rest is for adjacencies and batches.
+const RESIDENT_SHARE: u64 = 4;
 
 type Model<B> = TripleStreamGat<Autodiff<B>>;
 
@@ -61,7 +64,8 @@ impl<B: GraphBackend> Ground<B> {
         let mut notes: Vec<String> = plan.is_news().then(|| plan.to_string()).into_iter().collect();
         let lies = if plan.sampled {
             let store = FeatureStore::new(features.clone(), host, device)?;
-            let (store, how) = transferred(store, config.loader.transfer)?;
+            let available = memory_of::<B>(&config.loader, device);
+            let (store, how) = transferred(store, config.loader.transfer, available)?;
             notes.push(how);
             Lies::OnHost { store }
         } else {
@@ -203,16 +207,25 @@ impl<B: GraphBackend> Passes<B> {
     }
 }
 
-/// The store as rows are to leave it, and how that is.
-fn transferred<B: GraphBackend>(store: FeatureStore<B>, transfer: Transfer) -> Result<(FeatureStore<B>, String)> {
-    if transfer == Transfer::Gathered {
-        return Ok((store, "features: gathered by the processor, as asked for".into()));
+/// The store as rows are to leave it, and how that is; `available` is the memory that may be used.
+fn transferred<B: GraphBackend>(
+    store: FeatureStore<B>,
+    transfer: Transfer,
+    available: Option<u64>,
+) -> Result<(FeatureStore<B>, String)> {
+    let bytes = Footprint::bytes(store.bytes() as u64);
+    let fits = available.is_some_and(|available| store.bytes() as u64 <= available / RESIDENT_SHARE);
+    match transfer {
+        Transfer::Gathered => return Ok((store, "features: gathered by the processor, as asked for".into())),
+        Transfer::Resident => return Ok((store.resident(), format!("features: {bytes} on the device, as asked for"))),
+        Transfer::Auto if B::SAMPLES && fits => {
+            let how = format!("features: {bytes} on the device, no more than a quarter of what it has");
+            return Ok((store.resident(), how));
+        }
+        Transfer::Auto | Transfer::ZeroCopy => {}
     }
     match store.pin() {
-        Ok(store) => {
-            let bytes = store.pinned().map_or(0, |rows| rows.bytes() as u64);
-            Ok((store, format!("features: {} of page-locked memory that the device reads", Footprint::bytes(bytes))))
-        }
+        Ok(store) => Ok((store, format!("features: {bytes} of page-locked memory that the device reads"))),
         Err((_, reason)) if transfer == Transfer::ZeroCopy => Err(Error::Device {
             device: "of this run".into(),
             reason,

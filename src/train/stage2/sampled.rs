@@ -16,7 +16,7 @@ use crate::graph::HeteroGraph;
 use crate::loader::{
     Batch, BatchStats, FeatureStore, Hot, Job, Loader, LoaderOptions, PlacementInput, draws_on_device,
 };
-use crate::models::attention::{Pass, TripleStreamGat};
+use crate::models::attention::{Pass, TripleStreamGat, projects_last};
 use crate::models::walk::Streams;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
 use crate::score::as_dtype;
@@ -75,24 +75,28 @@ impl<B: GraphBackend> SampledEpochs<B> {
             (share, HotBy::Presample) => Hot::Presampled(share),
             (share, HotBy::Degree) => Hot::Degree(share),
         };
-        let free = match config.loader.memory {
-            0.0 => B::available_memory(device).unwrap_or(0),
-            memory => (memory * 1e9) as u64,
+        let free = memory_of::<B>(&config.loader, device).unwrap_or(0);
+        let cached = match store.is_resident() {
+            // What is free now is free beside them.
+            true if config.loader.memory == 0.0 => 0,
+            true => store.bytes() as u64,
+            false => (graph.num_nodes() as f64 * config.loader.hot) as u64 * store.row_bytes() as u64,
         };
-        let cached = (graph.num_nodes() as f64 * config.loader.hot) as u64 * store.row_bytes() as u64;
         let placement = PlacementInput {
             csr: graph.relations().iter().map(|r| 4 * (r.forward.num_edges() + r.forward.num_rows() + 1) as u64).sum(),
             free,
             // Half of the rest is for the batches.
             reserve: cached + free.saturating_sub(cached) / 2,
             kernel: draws_on_device::<B>(&sampler),
-            zero_copy: store.pinned().is_some(),
+            reaches: store.source().is_some(),
+            zero_copy: store.can_pin(),
         };
         let options = LoaderOptions {
             placement: placement.decide(),
             prefetch: config.loader.prefetch,
             window: config.loader.window,
-            hot: hot.nodes(&graph, &sampler, rehearsal)?,
+            first_reverse: !projects_last(config.model.heads, store.width(), config.model.hidden),
+            hot: if store.is_resident() { Vec::new() } else { hot.nodes(&graph, &sampler, rehearsal)? },
             drop_edge: (config.drop_edge.rate > 0.0).then(|| {
                 let (rate, seed, fanouts) = (config.drop_edge.rate, config.seed, config.loader.fanouts.clone());
                 let layers = fanouts.len();
@@ -136,6 +140,14 @@ impl<B: GraphBackend> SampledEpochs<B> {
     /// What was loaded so far.
     pub fn stats(&self) -> BatchStats {
         self.loader.stats()
+    }
+}
+
+/// Device memory that may be used, if that is known.
+pub fn memory_of<B: GraphBackend>(config: &LoaderConfig, device: &B::Device) -> Option<u64> {
+    match config.memory {
+        0.0 => B::available_memory(device),
+        memory => Some((memory * 1e9) as u64),
     }
 }
 
