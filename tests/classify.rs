@@ -270,6 +270,7 @@ fn what_does_not_fit_is_refused_before_anything_is_made() {
         ("model.dropout=1.0", 2, &["model.dropout", "[0, 1)"]),
         ("train.patiense=3", 2, &["train.patiense", "did you mean `train.patience`"]),
         ("split.train=0.5", 2, &["split.train", "takes the parts from the data"]),
+        ("loader.fanouts=[3, 3]", 2, &["loader.fanouts", "loader.mode = \"full\" samples nothing"]),
         ("split.index=1", 1, &["below 1"]),
         ("data.path=none.npz", 1, &["none.npz: cannot open"]),
     ] {
@@ -283,6 +284,110 @@ fn what_does_not_fit_is_refused_before_anything_is_made() {
     marketplace.write("run.toml", config("gcn"));
     let data = ["--set", "data.path=data", "--set", "split.use=random"];
     marketplace.refuses(train(&data), 1, &["relations: expected exactly one", "epu"]);
+}
+
+/// A configuration in mini-batches, which the small graph is made too large for.
+fn sampled(layer: &str, dropout: &str) -> Sandbox {
+    let sandbox = sandbox(layer);
+    let whole = config(layer).replace("dropout = 0.3", dropout);
+    sandbox.write("whole.toml", &whole);
+    let loader = "[loader]\nmode = \"auto\"\nmemory = 1e-6\nfanouts = [4, 3]\nbatch_size = 16\nhot = 0.1\n";
+    sandbox.write("run.toml", format!("{whole}{loader}"));
+    sandbox
+}
+
+fn probabilities(sandbox: &Sandbox, file: &str) -> Vec<f32> {
+    Array2::<f32>::read_npy(File::open(sandbox.path(file)).unwrap()).unwrap().into_iter().collect()
+}
+
+fn assert_close(got: &[f32], want: &[f32], within: f32) {
+    assert!(got.len() == want.len() && want.iter().any(|p| (p - want[0]).abs() > 0.1));
+    let off = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+    assert!(off <= within, "off by {off}");
+}
+
+#[test]
+fn a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved() {
+    for layer in ["gcn", "gat"] {
+        let sandbox = sampled(layer, "dropout = 0.3");
+        let said = sandbox.succeeds(["train", "run.toml", "--device", "cpu"]);
+        for part in [
+            "sampled mini-batches: at once it takes about",
+            "loader.memory allows 1.0 kB",
+            "features: gathered by the processor: kernels of this device do not read host memory",
+            "neighbours: sampled by the processor",
+            "mini-batches of",
+        ] {
+            assert!(said.stderr.contains(part) || said.stdout.contains(part), "{part}: {said:?}");
+        }
+        let run = only_run(&sandbox, "runs");
+        let found = evaluation(&sandbox, &run);
+        assert!(found["test"]["accuracy"].as_f64().unwrap() > 0.9, "{layer}: {found}");
+        assert!(!found["notes"].to_string().contains("mini-batches"), "notes are of the data: {found}");
+        // In mini-batches as the run, or at once from its checkpoint alone.
+        let score = ["--quiet", "score", "--data", "graph.npz", "--device", "cpu", "--checkpoint"];
+        sandbox.succeeds([&score[..], &[&run, "--out", "p.npy"]].concat());
+        assert!(sandbox.read("p.npy") == sandbox.read(&format!("{run}/probabilities.npy")));
+        let file = format!("{run}/checkpoint/best.bpk");
+        sandbox.succeeds([&score[..], &[&file, "--out", "q.npy"]].concat());
+        assert_close(&probabilities(&sandbox, "p.npy"), &probabilities(&sandbox, "q.npy"), 1e-5);
+        let eval = ["eval", "--scores", "p.npy", "--data", "graph.npz", "--format", "json", "--run", &run];
+        let evaluated: Value = serde_json::from_str(&sandbox.succeeds(eval).stdout).unwrap();
+        assert_eq!(evaluated["accuracy"], found["test"]["accuracy"]);
+
+        let zero_copy = train(&["--set", "loader.transfer=zero_copy", "--set", "output.dir=none"]);
+        sandbox.refuses(zero_copy, 1, &["device of this run is not usable", "loader.transfer = \"gathered\""]);
+        assert!(!sandbox.path("none").exists(), "what cannot be leaves no run");
+    }
+}
+
+#[test]
+fn one_mini_batch_of_all_neighbours_trains_as_the_whole_graph_does() {
+    for layer in ["gcn", "gat"] {
+        let sandbox = sampled(layer, "dropout = 0.0");
+        let attention = ["--set", "model.attention_dropout=0"];
+        let attention = if layer == "gat" { &attention[..] } else { &[] };
+        let losses = |config: &'static str, more: &[&str]| -> Vec<[f64; 2]> {
+            let dir = format!("output.dir={config}-runs");
+            let fixed = ["--quiet", "train", config, "--device", "cpu", "--set", "train.epochs=25", "--set", &dir];
+            sandbox.succeeds([&fixed[..], attention, more].concat());
+            let run = only_run(&sandbox, &format!("{config}-runs"));
+            let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+            let of_line = |line: &str| {
+                let line: Value = serde_json::from_str(line).unwrap();
+                ["loss", "validation_loss"].map(|key| line[key].as_f64().unwrap())
+            };
+            lines.lines().map(of_line).collect()
+        };
+        let whole = losses("whole.toml", &[]);
+        let batch = losses("run.toml", &["--set", "loader.fanouts=[0, 0]", "--set", "loader.batch_size=1000"]);
+        assert_eq!((whole.len(), batch.len()), (25, 25));
+        let close = |a: &[f64; 2], b: &[f64; 2]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-3 * b);
+        assert!(batch.iter().zip(&whole).all(|(a, b)| close(a, b)), "{layer}: {batch:?} {whole:?}");
+        assert!(whole[24][0] < 0.5 * whole[0][0], "{whole:?}");
+    }
+}
+
+#[test]
+fn a_resumed_run_in_mini_batches_goes_on_where_it_stopped() {
+    // Without a window the rows of a batch stand where the batch alone puts them, and dropout goes by places.
+    let fixed = ["--set", "loader.window=false"];
+    for layer in ["gcn", "gat"] {
+        let sandbox = sampled(layer, "dropout = 0.3");
+        let run = |dir: &str, epochs: &str| {
+            let (dir, epochs) = (format!("output.dir={dir}"), format!("train.epochs={epochs}"));
+            sandbox.succeeds(train(&[&fixed[..], &["--set", &dir, "--set", &epochs]].concat()));
+        };
+        run("whole", "12");
+        run("parts", "7");
+        let [whole, parts] = ["whole", "parts"].map(|runs| only_run(&sandbox, runs));
+        let resume = ["--quiet", "train", "--device", "cpu", "--resume", &parts, "--set", "train.epochs=12"];
+        sandbox.succeeds(resume);
+        for file in ["metrics.jsonl", "probabilities.npy", "predictions.npy"] {
+            let bytes = |run: &str| sandbox.read(&format!("{run}/{file}"));
+            assert!(bytes(&whole) == bytes(&parts), "{layer}: {file}");
+        }
+    }
 }
 
 #[test]
