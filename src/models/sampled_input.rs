@@ -263,7 +263,7 @@ mod tests {
             let mut scratch = sampler.scratch();
             for number in 0..20 {
                 let seeds: Vec<u32> = (0..200).map(|k| k * 7 % NODES as u32).collect();
-                let batch = sampler.sample(&mut scratch, number, &[seeds.clone()]).unwrap();
+                let batch = sampler.sample(&mut scratch, number, std::slice::from_ref(&seeds)).unwrap();
                 for (row, &seed) in seeds.iter().enumerate() {
                     let drawn = &batch.blocks[0][0].cols[batch.blocks[0][0].row(row)];
                     let own = drawn.iter().filter(|&&place| batch.nodes[0][place as usize] == seed).count();

@@ -156,6 +156,24 @@ impl<B: GraphBackend> GcnConv<B> {
     /// # Source
     /// Hamilton, Ying and Leskovec, Inductive representation learning on large graphs (NeurIPS 2017), for the sample; the
     /// factor is that of Horvitz and Thompson (1952).
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve::nn::GcnConvConfig;
+    /// use graphsieve_kernels::Csr;
+    /// let device = Default::default();
+    /// // Node 0 has two neighbours, of which node 1 was drawn; that one has a neighbour somewhere.
+    /// let csr = Csr::<Flex>::from_host(&[0, 1], &[1], 2, &device).unwrap();
+    /// let conv = GcnConvConfig::new(1, 1).init::<Flex>(&device);
+    /// let h = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
+    /// let degree = Tensor::<Flex, 2>::from_data([[3.0], [2.0]], &device);
+    /// let first = |x: &Tensor<Flex, 2>| x.clone().narrow(0, 0, 1);
+    /// let (h, degree) = ((h.clone(), first(&h)), (degree.clone(), first(&degree)));
+    /// let y = conv.propagate_sampled(&csr, h.into(), degree.into());
+    /// assert!((y.into_scalar() - (2.0 * 3.0 / 6f32.sqrt() + 1.0 / 3.0)).abs() < 1e-6);
+    /// ```
     pub fn propagate_sampled(&self, csr: &Csr<B>, h: Nodes<B>, degree: Nodes<B>) -> Tensor<B, 2> {
         assert!(self.add_self_loops, "{LAYER}: add_self_loops: expected true in propagate_sampled");
         let width = Some(self.weight.dims()[1]);
