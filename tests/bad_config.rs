@@ -45,6 +45,28 @@ fn a_mistyped_value_is_refused_with_its_line() {
 }
 
 #[test]
+fn a_loader_that_does_not_fit_a_classifier_is_refused() {
+    let loader = |text: &str| {
+        let fixed = "task = \"classify\"\n[data]\npath = \"graph.npz\"\n[model]\nlayers = 3\n[loader]\n";
+        format!("{fixed}{text}\n")
+    };
+    refused(&loader("mode = \"samples\""), &["run.toml:7: loader.mode", "did you mean \"sampled\"?"]);
+    refused(
+        &loader("fanouts = [5, 5, 5]"),
+        &["run.toml:7: loader.fanouts = [5, 5, 5]: expected no such key, since loader.mode = \"full\" samples nothing"],
+    );
+    let sampled = |text: &str| loader(&format!("mode = \"sampled\"\n{text}"));
+    refused(
+        &sampled("fanouts = [15, 10]"),
+        &["run.toml:8: loader.fanouts = [15, 10]: expected 3 fanouts", "each layer"],
+    );
+    refused(&sampled("fanouts = [15, -1, 2]"), &["run.toml:8: loader.fanouts", "integers of at least 0"]);
+    refused(&sampled("batch_size = 0"), &["run.toml:8: loader.batch_size = 0: expected an integer of at least 1"]);
+    refused(&sampled("drop_edge = 0.5"), &["run.toml:8: loader.drop_edge"]);
+    refused(&sampled("hot = 1.5"), &["run.toml:8: loader.hot = 1.5"]);
+}
+
+#[test]
 fn what_is_no_configuration_is_refused() {
     refused("task = = 1\n", &["run.toml:1", "valid TOML"]);
     refused("", &["run.toml", "task", "\"stage1\" or \"stage2\" or \"stage3\" or \"pipeline\""]);

@@ -6,10 +6,11 @@
 use std::ops::Bound::{Excluded, Included};
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::document::Table;
 use super::load::{LONGEST_NAME, Task, data_path, output, split};
+use super::loader::{LoaderConfig, LoaderMode, loader};
 use super::reader::{Choice, Reader};
 use super::sections::{OutputConfig, Schedule, SplitConfig, TrainConfig, zero_for_none};
 use crate::error::Result;
@@ -27,6 +28,9 @@ pub struct ClassifyConfig {
     pub model: ClassifyModel,
     /// `[train]`
     pub train: ClassifyTrain,
+    /// `[loader]`, with a fanout for every layer.
+    #[serde(serialize_with = "in_effect")]
+    pub loader: LoaderConfig,
     /// `[split]`
     pub split: ClassifySplit,
     /// `[output]`
@@ -87,10 +91,18 @@ impl Choice for LayerKind {
     const NAMES: &'static [(&'static str, Self)] = &[("gcn", LayerKind::Gcn), ("gat", LayerKind::Gat)];
 }
 
-/// `[train]`: full-batch Adam with an L2 penalty.
+/// Writes what has an effect: a graph that is computed at once is sampled by no rule.
+fn in_effect<S: Serializer>(loader: &LoaderConfig, serializer: S) -> Result<S::Ok, S::Error> {
+    match loader.mode {
+        LoaderMode::Full => serializer.collect_map([("mode", loader.mode)]),
+        LoaderMode::Sampled | LoaderMode::Auto => loader.serialize(serializer),
+    }
+}
+
+/// `[train]`: Adam with an L2 penalty, a step for the whole graph or for every mini-batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassifyTrain {
-    /// Most passes over the graph, at least 1. Default 200 (gcn), 1,000 (gat).
+    /// Most passes over the training nodes, at least 1. Default 200 (gcn), 1,000 (gat).
     pub epochs: usize,
     /// Adam's step size, in (0, 1]. Default 0.01 (gcn), 0.005 (gat).
     pub learning_rate: f64,
@@ -222,6 +234,7 @@ impl ClassifyConfig {
             data: ClassifyData { path: data.into(), row_normalise: true, directed: false },
             model: ClassifyModel { layer, layers: 2, hidden, dropout, attention },
             train,
+            loader: LoaderConfig::classify(2),
             split: ClassifySplit::Masks { index: 0 },
             output: OutputConfig::default(),
         }
@@ -234,6 +247,7 @@ pub(super) fn read(table: &Table, file: &str) -> Result<ClassifyConfig> {
     reader.optional_choice::<Task>("task")?;
     let default = ClassifyConfig::new(reader.choice("model.layer", LayerKind::Gcn)?, "");
     let seed = reader.seed("seed", default.seed)?;
+    let model = model(&reader, default.model)?;
     let config = ClassifyConfig {
         name: reader.name("name", &default.name, LONGEST_NAME)?,
         seed,
@@ -242,8 +256,9 @@ pub(super) fn read(table: &Table, file: &str) -> Result<ClassifyConfig> {
             row_normalise: reader.flag("data.row_normalise", default.data.row_normalise)?,
             directed: reader.flag("data.directed", default.data.directed)?,
         },
-        model: model(&reader, default.model)?,
         train: train(&reader, default.train)?,
+        loader: node_loader(&reader, model.layers)?,
+        model,
         split: node_split(&reader, seed)?,
         output: output(&reader, default.output)?,
     };
@@ -296,6 +311,18 @@ fn train(reader: &Reader, default: ClassifyTrain) -> Result<ClassifyTrain> {
         validate_every: reader.integer("train.validate_every", default.validate_every, 1)?,
         checkpoint_every: reader.integer("train.checkpoint_every", default.checkpoint_every, 1)?,
     })
+}
+
+/// Reads `[loader]` for a model of so many layers.
+fn node_loader(reader: &Reader, layers: usize) -> Result<LoaderConfig> {
+    const SAMPLING: [&str; 9] =
+        ["fanouts", "batch_size", "kappa", "window", "hot", "hot_by", "transfer", "prefetch", "memory"];
+    let default = LoaderConfig::classify(layers);
+    if reader.choice("loader.mode", default.mode)? == LoaderMode::Full {
+        let why = "loader.mode = \"full\" samples nothing (\"sampled\" and \"auto\" do)";
+        no_effect(reader, &SAMPLING.map(|key| format!("loader.{key}")), why)?;
+    }
+    loader(reader, default)
 }
 
 fn node_split(reader: &Reader, seed: u64) -> Result<ClassifySplit> {

@@ -7,18 +7,17 @@ use serde::Serialize;
 use super::reader::{Choice, Reader};
 use crate::error::Result;
 
-/// Layers of Stage 2: a fanout for each.
-const STAGE2_LAYERS: usize = 2;
-
-/// `[loader]` of Stage 2.
+/// `[loader]` of Stage 2 and of node classification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoaderConfig {
     /// Whether an epoch computes the graph at once or in sampled mini-batches. Default `full`.
     pub mode: LoaderMode,
-    /// In-neighbours that are sampled per node and relation, for the layer next to the seeds first; 0 takes all, thinned out by
-    /// DropEdge, which a fanout stands in for. Default `[15, 10]`.
+    /// In-neighbours that are sampled per node and relation, one number per layer and that next to the seeds first; 0 takes
+    /// all. In Stage 2 DropEdge thins those out, which a fanout stands in for. Default `[15, 10]`; 10 for each layer of a
+    /// classification.
     pub fanouts: Vec<usize>,
-    /// Seeds of a mini-batch, at least 1: labelled nodes and ends of the edges of the loss. Default 4096.
+    /// Seeds of a mini-batch, at least 1: in Stage 2 labelled nodes and ends of the edges of the loss, in a classification
+    /// training nodes. Default 4096; 1024 of a classification.
     pub batch_size: usize,
     /// Batches in a row that draw alike, so that fewer rows move; 0 lets every node draw on its own. Default 0.
     pub kappa: usize,
@@ -50,6 +49,13 @@ impl Default for LoaderConfig {
             prefetch: 2,
             memory: 0.0,
         }
+    }
+}
+
+impl LoaderConfig {
+    /// The defaults of a node classifier with so many layers.
+    pub fn classify(layers: usize) -> Self {
+        Self { fanouts: vec![10; layers], batch_size: 1024, ..Self::default() }
     }
 }
 
@@ -108,12 +114,14 @@ impl Choice for Transfer {
     ];
 }
 
-/// Reads the section; keys that it lacks take their value from `default`.
+/// Reads the section; keys that it lacks take their value from `default`, which has a fanout for every layer.
 pub(super) fn loader(reader: &Reader, default: LoaderConfig) -> Result<LoaderConfig> {
     let fanouts = reader.integers("loader.fanouts", &default.fanouts)?;
-    if fanouts.len() != STAGE2_LAYERS {
+    let layers = default.fanouts.len();
+    if fanouts.len() != layers {
         let help = "one for each layer, the one next to the seeds first; 0 takes all neighbours";
-        return Err(reader.error("loader.fanouts", format!("{STAGE2_LAYERS} fanouts"), help));
+        let expected = if layers == 1 { "1 fanout".to_string() } else { format!("{layers} fanouts") };
+        return Err(reader.error("loader.fanouts", expected, help));
     }
     Ok(LoaderConfig {
         mode: reader.choice("loader.mode", default.mode)?,

@@ -172,6 +172,18 @@ fn unusual_classify() -> [RunConfig; 3] {
             validate_every: 2,
             checkpoint_every: 3,
         },
+        loader: LoaderConfig {
+            mode: LoaderMode::Auto,
+            fanouts: vec![0, 7, 1, 2],
+            batch_size: 3,
+            kappa: 5,
+            window: false,
+            hot: 1.0,
+            hot_by: HotBy::Degree,
+            transfer: Transfer::Gathered,
+            prefetch: 4,
+            memory: 2.5,
+        },
         split: ClassifySplit::Masks { index: 6 },
         output: OutputConfig { dir: "o".into(), plots: false },
     };
@@ -286,6 +298,10 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     let counted = ["split.use=random", "split.per_class=20", "split.validation=0.6", "split.test=0.4"];
     refused(&counted, "split.test", "below 1");
     refused(&["train.weight_decay=-1"], "train.weight_decay", "[0, infinity)");
+    refused(&["loader.fanouts=[5, 5]"], "loader.fanouts", "loader.mode = \"full\" samples nothing");
+    refused(&["loader.mode=full", "loader.hot=0.5"], "loader.hot", "loader.mode = \"full\" samples nothing");
+    refused(&["loader.mode=sampled", "model.layers=3", "loader.fanouts=[5, 5]"], "loader.fanouts", "3 fanouts");
+    refused(&["loader.mode=sampled", "model.layers=1", "loader.fanouts=[5, 5]"], "loader.fanouts", "1 fanout");
     refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\"");
 }
 

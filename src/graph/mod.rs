@@ -42,6 +42,7 @@ mod labels;
 pub mod manifest;
 mod npy;
 mod npz;
+mod self_loops;
 pub mod statistics;
 
 pub use adjacency::{Adjacency, AdjacencyError};
@@ -55,4 +56,5 @@ pub use labels::Labels;
 pub use manifest::Manifest;
 pub use npy::{read_embeddings, write_npy, write_npy_f32};
 pub use npz::EdgeReading;
+pub use self_loops::SelfLoops;
 pub use statistics::Statistics;

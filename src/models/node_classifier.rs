@@ -10,9 +10,11 @@ use super::device_graph::upload;
 use super::named;
 use super::node_input::{NodeInput, dropped};
 use super::parameters::Parameters;
+use super::sampled_input::BatchRows;
 use crate::config::{ClassifyModel, LayerKind};
 use crate::error::{Error, Result};
-use crate::graph::HeteroGraph;
+use crate::graph::{HeteroGraph, Relation};
+use crate::loader::BatchLayer;
 use crate::metrics::log_sum_exp;
 use crate::nn::{GatConv, GatConvConfig, GcnConv, GcnConvConfig, TrainingPass};
 
@@ -108,13 +110,21 @@ impl AttentionShape {
 /// # Errors
 /// [`Error::Data`] for a graph with several node types or relations, or one that the kernels cannot index.
 pub fn upload_graph<B: GraphBackend>(graph: &HeteroGraph, device: &B::Device) -> Result<Csr<B>> {
+    upload(only_relation(graph)?, device)
+}
+
+/// The only relation of a graph with one node type.
+///
+/// # Errors
+/// [`Error::Data`] for a graph with several node types or relations.
+pub fn only_relation(graph: &HeteroGraph) -> Result<&Relation> {
     let [relation] = graph.relations() else {
         return Err(several("relations", graph.relations().iter().map(|relation| relation.name.as_str())));
     };
     if graph.node_types().len() != 1 {
         return Err(several("node types", graph.node_types().iter().map(|node_type| node_type.name.as_str())));
     }
-    upload(relation, device)
+    Ok(relation)
 }
 
 fn several<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Error {
@@ -183,28 +193,111 @@ impl<B: GraphBackend> NodeClassifier<B> {
 
     /// Logits `[nodes, classes]`. With `training`, a pass and the share of the input values that every layer drops, these
     /// and attention coefficients are dropped.
-    pub fn forward(&self, csr: &Csr<B>, x: &NodeInput<B>, training: Option<(TrainingPass, f64)>) -> Tensor<B, 2> {
+    pub fn forward(&self, csr: &Csr<B>, x: &NodeInput<B>, training: Training) -> Tensor<B, 2> {
         let mut h: Option<Tensor<B, 2>> = None;
         for (at, layer) in self.layers.iter().enumerate() {
-            let pass = training.map(|(pass, _)| pass.layer(at as u32));
-            let drop = training.and_then(|(pass, rate)| Dropout::new(rate, pass.seed, pass.step, at as u32, INPUTS));
-            let weight = match layer {
-                NodeLayer::Gcn(conv) => conv.weight.val(),
-                NodeLayer::Gat(conv) => conv.weight.val(),
-            };
             let projected = match h {
-                None => x.project(weight, drop),
-                Some(h) => linear(dropped(h, drop), weight, None),
+                None => x.project(layer.weight(), drop_of(at, training)),
+                Some(h) => self.project(at, h, training),
             };
-            let (y, activation) = match layer {
-                NodeLayer::Gcn(conv) => (conv.propagate(csr, projected), Activation::Relu),
-                NodeLayer::Gat(conv) => (conv.propagate(csr, projected, pass), Activation::Elu),
+            let y = match layer {
+                NodeLayer::Gcn(conv) => conv.propagate(csr, projected),
+                NodeLayer::Gat(conv) => conv.propagate(csr, projected, pass_of(at, training)),
             };
-            let last = at + 1 == self.layers.len();
-            h = Some(if last { y } else { combine(vec![y], None, 1.0, activation) });
+            h = Some(self.activate(at, y));
         }
         h.unwrap_or_else(|| unreachable!("a classifier has at least one layer"))
     }
+
+    /// Logits `[rows after the last layer, classes]` of a mini-batch: those of [`NodeClassifier::forward`] where all
+    /// neighbours were taken.
+    ///
+    /// Graph convolution estimates the sum over all neighbours ([`GcnConv::propagate_sampled`]); attention is among the
+    /// neighbours that were drawn and the node itself.
+    ///
+    /// # Shapes
+    /// `layers` has one entry per layer, of a batch that [`SampledInput`](super::SampledInput) was sampled for; `rows` are
+    /// those before the first of them.
+    ///
+    /// # Panics
+    /// For another number of layers or of rows, and for rows without degrees where layers convolve.
+    pub fn forward_batch(&self, layers: &[BatchLayer<B>], mut rows: BatchRows<B>, training: Training) -> Tensor<B, 2> {
+        let (want, got) = (self.layers.len(), layers.len());
+        assert_eq!(want, got, "NodeClassifier: layers: expected {want} layers of a batch, got {got}");
+        for (at, layer) in layers.iter().enumerate() {
+            rows.x = self.project(at, rows.x, training);
+            rows = self.propagate(at, layer, rows, training);
+        }
+        rows.x
+    }
+
+    /// The first half of layer `at`: rows `[rows, columns]` times the weight, some values dropped.
+    pub fn project(&self, at: usize, x: Tensor<B, 2>, training: Training) -> Tensor<B, 2> {
+        linear(dropped(x, drop_of(at, training)), self.layers[at].weight(), None)
+    }
+
+    /// The second half of layer `at` in a mini-batch: from projected rows before it to rows after it.
+    ///
+    /// # Panics
+    /// As [`NodeClassifier::forward_batch`].
+    pub fn propagate(
+        &self,
+        at: usize,
+        layer: &BatchLayer<B>,
+        BatchRows { x, degree }: BatchRows<B>,
+        training: Training,
+    ) -> BatchRows<B> {
+        let Some(csr) = layer.csr.first().and_then(Option::as_ref) else {
+            unreachable!("the nodes after a layer are among those before it, and there are some")
+        };
+        let degree = degree.map(|degree| layer.nodes(degree));
+        let after = degree.as_ref().map(|degree| degree.dst().clone());
+        let h = layer.nodes(x);
+        let y = match &self.layers[at] {
+            NodeLayer::Gcn(conv) => {
+                let degree =
+                    degree.unwrap_or_else(|| panic!("NodeClassifier: rows.degree: expected one per row, got none"));
+                conv.propagate_sampled(csr, h, degree)
+            }
+            NodeLayer::Gat(conv) => conv.propagate(csr, h, pass_of(at, training)),
+        };
+        BatchRows { x: self.activate(at, y), degree: after }
+    }
+
+    /// Channels after [`NodeClassifier::project`].
+    pub fn projected_width(&self, at: usize) -> usize {
+        self.layers[at].weight().dims()[1]
+    }
+
+    /// The end of layer `at`.
+    fn activate(&self, at: usize, y: Tensor<B, 2>) -> Tensor<B, 2> {
+        let activation = match &self.layers[at] {
+            _ if at + 1 == self.layers.len() => return y,
+            NodeLayer::Gcn(_) => Activation::Relu,
+            NodeLayer::Gat(_) => Activation::Elu,
+        };
+        combine(vec![y], None, 1.0, activation)
+    }
+}
+
+impl<B: Backend> NodeLayer<B> {
+    fn weight(&self) -> Tensor<B, 2> {
+        match self {
+            NodeLayer::Gcn(conv) => conv.weight.val(),
+            NodeLayer::Gat(conv) => conv.weight.val(),
+        }
+    }
+}
+
+/// The randomness of a training pass, and the share of the input values that every layer drops.
+pub type Training = Option<(TrainingPass, f64)>;
+
+fn pass_of(layer: usize, training: Training) -> Option<TrainingPass> {
+    training.map(|(pass, _)| pass.layer(layer as u32))
+}
+
+fn drop_of(layer: usize, training: Training) -> Option<Dropout> {
+    training.and_then(|(pass, rate)| Dropout::new(rate, pass.seed, pass.step, layer as u32, INPUTS))
 }
 
 /// Stream of the dropout of a layer's inputs, as in the layers themselves.

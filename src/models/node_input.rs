@@ -39,9 +39,7 @@ impl<B: GraphBackend> NodeInput<B> {
             let factor = if sum > 0.0 { 1.0 / sum } else { 0.0 };
             features.row(node).map(move |x| (f64::from(x) * factor) as f32)
         });
-        let entries = (0..nodes).map(|node| features.row(node).filter(|x| *x != 0.0).count()).sum::<usize>();
-        // No device uploads nothing.
-        if entries == 0 || entries as f64 >= SPARSE_BELOW * (nodes * width) as f64 {
+        if sparse_entries(features).is_none() {
             let values: Vec<f32> = rows.flatten().collect();
             return Ok(NodeInput::Dense(Tensor::from_data(TensorData::new(values, [nodes, width]), device)));
         }
@@ -86,6 +84,24 @@ impl<B: GraphBackend> NodeInput<Autodiff<B>> {
                 NodeInput::Sparse { columns: columns.clone().inner(), values: values.clone().inner() }
             }
         }
+    }
+}
+
+/// Entries that are not zero, where there are so few of them that they alone are uploaded.
+fn sparse_entries(features: &Features) -> Option<usize> {
+    let (nodes, width) = (features.num_rows(), features.dim());
+    let entries = (0..nodes).map(|node| features.row(node).filter(|x| *x != 0.0).count()).sum::<usize>();
+    // No device uploads nothing.
+    (entries > 0 && (entries as f64) < SPARSE_BELOW * (nodes * width) as f64).then_some(entries)
+}
+
+/// Bytes that [`NodeInput::upload`] takes on the device, and the values that dropout makes once more for a training.
+pub fn device_bytes(features: &Features) -> [u64; 2] {
+    let rows = features.num_rows() as u64;
+    match sparse_entries(features) {
+        // Values, and columns by row and rows by column.
+        Some(entries) => [12 * entries as u64 + 4 * (rows + features.dim() as u64), 4 * entries as u64],
+        None => [4 * rows * features.dim() as u64; 2],
     }
 }
 

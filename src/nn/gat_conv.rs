@@ -203,25 +203,27 @@ impl<B: GraphBackend> GatConv<B> {
     }
 
     /// The layer after its projection, for a caller with another way to `h = x W`: attention among the nodes of `h` without
-    /// features of edges, then residual-free heads and bias. No feature is dropped.
+    /// features of edges, then residual-free heads and bias. No feature is dropped. Between two lists of nodes, such as those
+    /// before and after a layer of a mini-batch, the entries of `csr` are all that there is: loops are among them or nowhere.
     ///
     /// # Shapes
-    /// `h` `[nodes, heads * out_channels]`; result as [`GatConv::forward`].
+    /// `h` `[nodes, heads * out_channels]`, or sources and destinations of that width; result as [`GatConv::forward`].
     ///
     /// # Panics
     /// If a shape does not fit, or the layer has a residual connection or wants features of edges.
-    pub fn propagate(&self, csr: &Csr<B>, h: Tensor<B, 2>, training: Option<TrainingPass>) -> Tensor<B, 2> {
+    pub fn propagate(&self, csr: &Csr<B>, h: impl Into<Nodes<B>>, training: Option<TrainingPass>) -> Tensor<B, 2> {
         assert!(self.residual == Residual::Nothing, "{LAYER}: residual: expected none in propagate");
-        let h = Nodes::Same(h);
-        h.check(LAYER, csr, [Some(self.weight.dims()[1]), None]);
-        let (csr, _) = edges_of(LAYER, csr, None, self.weight_edge.as_ref(), self.add_self_loops);
+        let h = h.into();
+        let width = Some(self.weight.dims()[1]);
+        h.check(LAYER, csr, [width, width]);
+        let (csr, _) = edges_of(LAYER, csr, None, self.weight_edge.as_ref(), self.loops(&h));
         let config = GatConfig {
             negative_slope: self.negative_slope as f32,
             attention_dropout: of_attention(self.attention_dropout, training),
             ..Default::default()
         };
-        let (x, att_src, att_dst) = (h.src().clone(), self.att_src.val(), self.att_dst.val());
-        self.finish(gat(&csr, x.clone(), x, att_src, att_dst, config), &h)
+        let (src, dst) = (h.src().clone(), h.dst().clone());
+        self.finish(gat(&csr, src, dst, self.att_src.val(), self.att_dst.val(), config), &h)
     }
 
     /// The layer with features of edges.

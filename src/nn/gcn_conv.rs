@@ -132,6 +132,58 @@ impl<B: GraphBackend> GcnConv<B> {
         finish(vec![normalised.product(csr, h.same(LAYER), 1.0)], self.bias.as_ref(), Activation::Identity)
     }
 
+    /// The layer after its projection in a mini-batch, whose nodes have sampled neighbours: with `k_i` of the
+    /// `n_i = deg_i - 1` neighbours of node `i`
+    ///
+    /// ```text
+    /// y_i = n_i / k_i sum_j h_j / sqrt(deg_i deg_j) + h_i / deg_i + b      over the sampled j
+    /// ```
+    ///
+    /// Neighbours that are drawn evenly make the sum an unbiased estimate of that over all of them. Where all are taken the
+    /// factor is 1, and the layer that of [`GcnConv::propagate`].
+    ///
+    /// # Shapes
+    /// `csr` has no self-loops. `h` [`Nodes::Between`] the sources `[num_cols, out_channels]` and the destinations
+    /// `[num_rows, out_channels]`, which are some of them; `degree` the in-degrees of both in the whole graph, without
+    /// self-loops and one added, `[num_cols, 1]` and `[num_rows, 1]`, f32. Result `[num_rows, out_channels]`.
+    ///
+    /// # Gradient
+    /// Of `h` and `b`. Nothing is saved.
+    ///
+    /// # Panics
+    /// If a shape does not fit, or the layer adds no self-loops.
+    ///
+    /// # Source
+    /// Hamilton, Ying and Leskovec, Inductive representation learning on large graphs (NeurIPS 2017), for the sample; the
+    /// factor is that of Horvitz and Thompson (1952).
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve::nn::GcnConvConfig;
+    /// use graphsieve_kernels::Csr;
+    /// let device = Default::default();
+    /// // Node 0 has two neighbours, of which node 1 was drawn; that one has a neighbour somewhere.
+    /// let csr = Csr::<Flex>::from_host(&[0, 1], &[1], 2, &device).unwrap();
+    /// let conv = GcnConvConfig::new(1, 1).init::<Flex>(&device);
+    /// let h = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
+    /// let degree = Tensor::<Flex, 2>::from_data([[3.0], [2.0]], &device);
+    /// let first = |x: &Tensor<Flex, 2>| x.clone().narrow(0, 0, 1);
+    /// let (h, degree) = ((h.clone(), first(&h)), (degree.clone(), first(&degree)));
+    /// let y = conv.propagate_sampled(&csr, h.into(), degree.into());
+    /// assert!((y.into_scalar() - (2.0 * 3.0 / 6f32.sqrt() + 1.0 / 3.0)).abs() < 1e-6);
+    /// ```
+    pub fn propagate_sampled(&self, csr: &Csr<B>, h: Nodes<B>, degree: Nodes<B>) -> Tensor<B, 2> {
+        assert!(self.add_self_loops, "{LAYER}: add_self_loops: expected true in propagate_sampled");
+        let width = Some(self.weight.dims()[1]);
+        h.check(LAYER, csr, [width, width]);
+        degree.check(LAYER, csr, [Some(1), Some(1)]);
+        let normalised = Normalised::of_sample(csr, &degree);
+        let y = normalised.product_between(csr, h.src().clone(), h.dst().clone());
+        finish(vec![y], self.bias.as_ref(), Activation::Identity)
+    }
+
     /// The layer with a weight per entry, where the degree is a sum of weights: `w_ij / sqrt(deg_i deg_j)` in place of
     /// `1 / sqrt(deg_i deg_j)`, `deg_i = sum_j w_ij`; 0 where a degree is not positive. A loop of the graph keeps its weight
     /// (of several their mean), one that was added weighs 1.

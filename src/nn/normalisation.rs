@@ -4,6 +4,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Csr, GraphBackend, SelfTerm, SpmmConfig, spmm};
 
+use super::graph_conv::Nodes;
+
 /// What becomes of a node without edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Isolated {
@@ -44,11 +46,31 @@ impl<B: GraphBackend> Normalised<B> {
         Self { dst: scale(csr), src: scale(&csr.reverse()), own: None }
     }
 
+    /// Sampled neighbours of some nodes, without self-loops among them, and one self-loop per node. `degree` `[nodes, 1]`
+    /// are those of the whole graph, self-loop included. Row `i` has `k_i` of the `deg_i - 1` neighbours, drawn evenly:
+    /// their sum times `(deg_i - 1) / k_i` has that of all of them as its mean, and is it where all were taken.
+    pub fn of_sample(csr: &Csr<B>, degree: &Nodes<B>) -> Self {
+        let vector = |degree: &Tensor<B, 2>| degree.clone().reshape([degree.dims()[0]]);
+        let (src, dst) = (vector(degree.src()), vector(degree.dst()));
+        let estimate = (dst.clone() - 1.0) / csr.degrees().clamp_min(1.0);
+        Self {
+            dst: inverse_root(dst.clone(), Isolated::Zero) * estimate,
+            src: inverse_root(src, Isolated::Zero),
+            own: Some(dst.recip()),
+        }
+    }
+
     /// The product with `x`, times `factor`.
     pub fn product(&self, csr: &Csr<B>, x: Tensor<B, 2>, factor: f64) -> Tensor<B, 2> {
         let times = |scale: &Tensor<B, 1>| if factor == 1.0 { scale.clone() } else { scale.clone() * factor };
         let own = self.own.as_ref().map(|own| SelfTerm { h: x.clone(), scale: times(own), nodes: None });
         spmm(csr, x, None, self.config(times(&self.dst), own))
+    }
+
+    /// The product with what sources have; destinations have their self-loops from `dst`.
+    pub fn product_between(&self, csr: &Csr<B>, src: Tensor<B, 2>, dst: Tensor<B, 2>) -> Tensor<B, 2> {
+        let own = self.own.as_ref().map(|own| SelfTerm { h: dst, scale: own.clone(), nodes: None });
+        spmm(csr, src, None, self.config(self.dst.clone(), own))
     }
 
     /// `D^-1/2 A D^-1/2 x + h`, where the normalisation has no self-loops.

@@ -6,15 +6,19 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 use ndarray_npy::ViewNpyExt;
 
+use super::layerwise_classes::class_logits;
 use super::{ScoreOptions, Written};
+use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
 use crate::graph::{Dataset, EdgeReading, write_npy_f32};
+use crate::models::SampledInput;
 use crate::models::device_graph::check_device;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities, upload_graph};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
+use crate::train::classify::plan;
 
 /// Predicts the classes of all nodes and writes their probabilities.
 pub(super) fn run<B: GraphBackend>(
@@ -40,15 +44,34 @@ pub(super) fn run<B: GraphBackend>(
         Error::format(&options.data, "features", expected, width.to_string(), "give data that belong to this model")
     })?;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
-    let csr = upload_graph::<B>(&dataset.graph, device)?;
-    let x = NodeInput::<B>::upload(features, spec.row_normalise, device)?;
-    let logits = to_host(model.forward(&csr, &x, None));
-    check_device()?;
+    let graph = &dataset.graph;
+    let sampled = trained_as(options)?
+        .is_some_and(|config| plan(&config, spec, graph, features, B::available_memory(device)).sampled);
+    let logits = if sampled {
+        class_logits(&model, spec, &SampledInput::new(spec, graph, features)?, device)?
+    } else {
+        let csr = upload_graph::<B>(graph, device)?;
+        let x = NodeInput::<B>::upload(features, spec.row_normalise, device)?;
+        let logits = to_host(model.forward(&csr, &x, None));
+        check_device()?;
+        logits
+    };
     let nodes = dataset.graph.num_nodes();
     let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
     write_npy_f32(&options.out, &matrix)?;
     Ok(Written { nodes })
+}
+
+/// The settings of the run that a checkpoint is of, where it is in its directory.
+fn trained_as(options: &ScoreOptions) -> Result<Option<ClassifyConfig>> {
+    if !options.checkpoint.is_dir() {
+        return Ok(None);
+    }
+    Ok(match RunConfig::load(&options.checkpoint.join("config.toml"), &[])? {
+        RunConfig::Classify(config) => Some(config),
+        _ => None,
+    })
 }
 
 /// Whether an array has a row of probabilities per node, of two classes or more, rather than one score.

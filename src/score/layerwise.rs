@@ -85,23 +85,24 @@ pub fn scores<B: GraphBackend>(
 
 /// Nodes of one step: neighbours in number.
 #[derive(Clone, Copy, Debug)]
-struct Span {
-    node_type: usize,
+pub(super) struct Span {
+    pub node_type: usize,
     /// Global id of the first.
-    first: usize,
+    pub first: usize,
 }
 
 /// What the device makes of a step.
-struct Computed<B: GraphBackend> {
-    h: Tensor<B, 2>,
-    logits: Option<Tensor<B, 2>>,
+pub(super) struct Computed<B: GraphBackend> {
+    pub h: Tensor<B, 2>,
+    pub logits: Option<Tensor<B, 2>>,
     /// The row of each node.
-    rows: Vec<u32>,
-    first: usize,
+    pub rows: Vec<u32>,
+    pub first: usize,
 }
 
 impl<B: GraphBackend> Computed<B> {
-    fn read(self, values: &mut [f32], logits: &mut [f32], width: usize) {
+    /// Copies the rows to where their nodes have theirs.
+    pub fn read(self, values: &mut [f32], logits: &mut [f32], width: usize) {
         let h = to_host(self.h);
         let out = &mut values[self.first * width..(self.first + self.rows.len()) * width];
         out.par_chunks_mut(width).zip(&self.rows).with_min_len(256).for_each(|(to, &row)| {
@@ -115,7 +116,7 @@ impl<B: GraphBackend> Computed<B> {
 }
 
 /// All nodes of a graph, so many at a time that they have a bounded number of neighbours.
-fn steps(graph: &HeteroGraph) -> Vec<Job<Span>> {
+pub(super) fn steps(graph: &HeteroGraph) -> Vec<Job<Span>> {
     let types = graph.node_types();
     let mut jobs: Vec<Job<Span>> = Vec::new();
     for (node_type, of_type) in types.iter().enumerate() {

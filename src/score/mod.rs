@@ -5,6 +5,7 @@ pub mod evaluate;
 pub mod explain;
 mod inference;
 pub mod layerwise;
+pub mod layerwise_classes;
 pub mod trees;
 
 pub use inference::{Scored, Written, attention_scores, input_features, run, stage2_input};

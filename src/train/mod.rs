@@ -4,6 +4,7 @@ pub mod classify;
 pub mod early_stopping;
 pub mod edges;
 pub mod interrupt;
+mod loading;
 pub mod loss_rows;
 pub mod optimiser;
 pub mod plots;

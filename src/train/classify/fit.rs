@@ -1,171 +1,24 @@
-//! The data of a node classification on a device, and the training of one model on them.
+//! The training of one model.
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
-use graphsieve_kernels::{Csr, GraphBackend, RowIndex, gather_rows};
+use burn::tensor::{Int, Tensor};
+use graphsieve_kernels::GraphBackend;
 use serde::Serialize;
 
-use crate::config::{ClassifyConfig, ClassifySplit, ClassifyTrain, DecayedLayers};
-use crate::data::class_split::ClassSplit;
-use crate::data::split::SplitFractions;
-use crate::error::{Error, Result};
-use crate::graph::{Classes, Dataset, EdgeReading};
-use crate::metrics::{ClassReport, ConfusionMatrix, log_sum_exp, predicted_class};
+use super::sampled::{SampledEpochs, Step};
+use super::task::Task;
+use crate::error::Result;
+use crate::metrics::{log_sum_exp, predicted_class};
 use crate::models::device_graph::check_device;
-use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, upload_graph};
-use crate::models::node_input::NodeInput;
+use crate::models::node_classifier::NodeClassifier;
 use crate::models::parameters::{Parameters, to_host};
 use crate::nn::TrainingPass;
 use crate::train::early_stopping::{EarlyStopping, Verdict};
-use crate::train::optimiser::{Decay, Optimiser};
+use crate::train::optimiser::Optimiser;
 use crate::train::session::check_finite;
-
-/// Graph, features and labels of a classification; models of all seeds share them.
-pub struct Task<B: GraphBackend> {
-    pub spec: ClassifierSpec,
-    pub split: ClassSplit,
-    /// What reading did to the data.
-    pub notes: Vec<String>,
-    config: ClassifyConfig,
-    csr: Csr<Autodiff<B>>,
-    x: NodeInput<Autodiff<B>>,
-    inner_csr: Csr<B>,
-    inner_x: NodeInput<B>,
-    train_rows: RowIndex<Autodiff<B>>,
-    targets: Tensor<Autodiff<B>, 2, Int>,
-    device: B::Device,
-}
-
-impl<B: GraphBackend> Task<B> {
-    /// Reads and uploads what a configuration names.
-    ///
-    /// # Errors
-    /// Data that cannot be read, that lack features or labels, or that do not fit the split.
-    pub fn open(config: &ClassifyConfig, device: &B::Device) -> Result<Self> {
-        let path = &config.data.path;
-        let dataset = Dataset::open_with(path, EdgeReading { directed: config.data.directed })?;
-        let classes = dataset.node_classes(path)?;
-        let features = dataset.features.as_ref().ok_or_else(|| {
-            let help = "node classification learns from features; add them to the data";
-            Error::format(path, "features", "a feature file", "none", help)
-        })?;
-        if classes.count() < 2 {
-            let help = "there is nothing to tell apart; look at the labels";
-            return Err(Error::format(path, "labels", "at least two classes", classes.count().to_string(), help));
-        }
-        let spec = ClassifierSpec {
-            layer: config.model.layer,
-            input: features.dim(),
-            hidden: config.model.hidden,
-            classes: classes.count(),
-            layers: config.model.layers,
-            attention: AttentionShape::of(&config.model),
-            row_normalise: config.data.row_normalise,
-            directed: config.data.directed,
-        };
-        let split = split_of(&classes, &config.split)?;
-        let csr = upload_graph::<Autodiff<B>>(&dataset.graph, device)?;
-        let x = NodeInput::<Autodiff<B>>::upload(features, spec.row_normalise, device)?;
-        let (nodes, labels): (Vec<u32>, Vec<i32>) = split.train.iter().map(|&(n, class)| (n, class as i32)).unzip();
-        let len = labels.len();
-        Ok(Self {
-            spec,
-            split,
-            notes: dataset.notes.clone(),
-            config: config.clone(),
-            inner_csr: csr.clone().inner(),
-            inner_x: x.inner(),
-            csr,
-            x,
-            train_rows: RowIndex::new(&nodes, dataset.graph.num_nodes(), device),
-            targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device),
-            device: device.clone(),
-        })
-    }
-
-    /// Entries of the adjacency that one epoch visits, all layers together.
-    pub fn edges_per_epoch(&self) -> usize {
-        self.spec.layers * self.csr.num_edges()
-    }
-
-    /// The optimiser that the configuration asks for.
-    pub fn optimiser(&self) -> Optimiser<B, NodeClassifier<Autodiff<B>>> {
-        let ClassifyTrain { weight_decay, decayed_layers, .. } = self.config.train;
-        let applies: fn(&str) -> bool = match decayed_layers {
-            DecayedLayers::First => |name| name.starts_with("layers.0.") && !name.ends_with(".bias"),
-            DecayedLayers::All => |name| !name.ends_with(".bias"),
-        };
-        let optimiser = Optimiser::new(&self.config.train.shared());
-        if weight_decay == 0.0 {
-            return optimiser;
-        }
-        optimiser.with_decay(Decay { coefficient: weight_decay, applies })
-    }
-
-    /// A model with the values of `parameters`.
-    ///
-    /// # Errors
-    /// A checkpoint of another shape.
-    pub fn model<A: GraphBackend<Device = B::Device>>(
-        &self,
-        parameters: &mut Parameters<A>,
-    ) -> Result<NodeClassifier<A>> {
-        NodeClassifier::new(&self.spec, parameters, &self.device)
-    }
-
-    /// Logits of all nodes, row by row.
-    ///
-    /// # Errors
-    /// A device that failed.
-    pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
-        let logits = to_host(model.forward(&self.inner_csr, &self.inner_x, None));
-        check_device()?;
-        Ok(logits)
-    }
-
-    /// Figures of logits on some labelled nodes.
-    ///
-    /// # Errors
-    /// Never for the labels of this task.
-    pub fn report(&self, logits: &[f32], part: &[(u32, u32)]) -> Result<ClassReport> {
-        report(logits, self.spec.classes, part)
-    }
-}
-
-/// Figures of `values` (logits or probabilities, `classes` per node) on some labelled nodes.
-///
-/// # Errors
-/// [`Error::Data`] without nodes, or for a class that the values do not have.
-pub fn report(values: &[f32], classes: usize, part: &[(u32, u32)]) -> Result<ClassReport> {
-    let row = |node: u32| &values[node as usize * classes..][..classes];
-    let pairs = part.iter().map(|&(node, class)| (class, predicted_class(row(node))));
-    ConfusionMatrix::of(pairs, classes)?.report().ok_or_else(|| Error::Data {
-        what: "evaluation".into(),
-        expected: "at least one labelled node".into(),
-        found: "none".into(),
-        help: "give labels for the nodes of this graph".into(),
-    })
-}
-
-/// The split that a configuration means.
-///
-/// # Errors
-/// As for [`ClassSplit`].
-pub fn split_of(classes: &Classes, split: &ClassifySplit) -> Result<ClassSplit> {
-    match split {
-        ClassifySplit::Masks { index } => ClassSplit::of_masks(classes, *index),
-        ClassifySplit::Random { per_class: Some(count), shares } => {
-            ClassSplit::per_class(classes, *count, [shares.validation, shares.test], shares.seed)
-        }
-        ClassifySplit::Random { per_class: None, shares } => {
-            let fractions = SplitFractions { train: shares.train, validation: shares.validation, test: shares.test };
-            ClassSplit::stratified(classes, fractions, shares.seed)
-        }
-    }
-}
 
 /// One line of `metrics.jsonl`.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -193,6 +46,8 @@ pub struct Fit<'t, B: GraphBackend> {
     pub stopping: EarlyStopping,
     task: &'t Task<B>,
     seed: u64,
+    /// The mini-batches, where the graph is not trained at once.
+    sampled: Option<Box<SampledEpochs<B>>>,
     /// Losses that nobody has read yet.
     pending: Vec<(usize, Tensor<B, 1>)>,
 }
@@ -206,14 +61,20 @@ pub struct EpochEnd {
 }
 
 impl<'t, B: GraphBackend> Fit<'t, B> {
-    /// A training that starts with `model`.
+    /// A training that goes on with `model` from the epoch `first` on.
+    ///
+    /// # Errors
+    /// Settings that the sampler refuses.
     pub fn new(
         task: &'t Task<B>,
         model: NodeClassifier<Autodiff<B>>,
         optimiser: Optimiser<B, NodeClassifier<Autodiff<B>>>,
         seed: u64,
-    ) -> Self {
-        Self { model, optimiser, best: None, stopping: EarlyStopping::new(), task, seed, pending: Vec::new() }
+        first: usize,
+    ) -> Result<Self> {
+        let sampled = task.sampled_epochs(seed, first)?.map(Box::new);
+        let (stopping, pending) = (EarlyStopping::new(), Vec::new());
+        Ok(Self { model, optimiser, best: None, stopping, task, seed, sampled, pending })
     }
 
     /// A training that starts from `seed`.
@@ -222,20 +83,48 @@ impl<'t, B: GraphBackend> Fit<'t, B> {
     /// None for a valid configuration.
     pub fn from_seed(task: &'t Task<B>, seed: u64) -> Result<Self> {
         let model = task.model(&mut Parameters::<Autodiff<B>>::from_seed(seed, &task.device))?;
-        Ok(Self::new(task, model, task.optimiser(), seed))
+        Self::new(task, model, task.optimiser(), seed, 1)
+    }
+
+    /// The mini-batches, where the graph is not trained at once.
+    pub fn sampled(&self) -> Option<&SampledEpochs<B>> {
+        self.sampled.as_deref()
+    }
+
+    /// Takes the steps of an epoch; the result is its loss.
+    fn steps(&mut self, epoch: usize) -> Result<Tensor<B, 1>> {
+        let rate = self.task.config.train.learning_rate;
+        let Some(sampled) = &mut self.sampled else {
+            let pass = TrainingPass { seed: self.seed, step: epoch as u32, layer: 0 };
+            let loss = self.task.loss(&self.model, pass);
+            let value = loss.clone().inner();
+            self.model = self.optimiser.step(self.model.clone(), loss, rate);
+            return Ok(value);
+        };
+        let mut sum: Option<Tensor<B, 1>> = None;
+        loop {
+            let Step { loss, share, last } = sampled.next(&self.model)?;
+            let part = loss.clone().inner() * share;
+            let so_far = match sum {
+                None => part,
+                Some(sum) => sum + part,
+            };
+            self.model = self.optimiser.step(self.model.clone(), loss, rate);
+            if last {
+                return Ok(so_far);
+            }
+            sum = Some(so_far);
+        }
     }
 
     /// Trains one epoch, counted from 1, and validates when that is due; `read` asks for the losses in any case.
     ///
     /// # Errors
-    /// A loss that is not finite, or a device that failed.
+    /// A loss that is not finite, a device that failed, or what a thread of the loader ran into.
     pub fn epoch(&mut self, epoch: usize, read: bool) -> Result<EpochEnd> {
-        let Task { config, csr, x, train_rows, targets, .. } = self.task;
-        let pass = TrainingPass { seed: self.seed, step: epoch as u32, layer: 0 };
-        let logits = self.model.forward(csr, x, Some((pass, config.model.dropout)));
-        let loss = cross_entropy(gather_rows(logits, train_rows), targets.clone());
-        self.pending.push((epoch, loss.clone().inner()));
-        self.model = self.optimiser.step(self.model.clone(), loss, config.train.learning_rate);
+        let loss = self.steps(epoch)?;
+        self.pending.push((epoch, loss));
+        let config = &self.task.config;
         let due = epoch == config.train.epochs || epoch.is_multiple_of(config.train.validate_every);
         if !due && !read {
             return Ok(EpochEnd { lines: Vec::new(), stop: false });

@@ -1,6 +1,10 @@
-//! Node classification: full-batch training of a [`NodeClassifier`] with early stopping.
+//! Node classification: training of a [`NodeClassifier`] with early stopping, on the whole graph at once or on sampled
+//! mini-batches of it.
 
 mod fit;
+mod plan;
+mod sampled;
+mod task;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +13,11 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
-pub use self::fit::{EpochEnd, EpochLine, Fit, Task, Validation, cross_entropy, report, split_of};
+pub use self::fit::{EpochEnd, EpochLine, Fit, Validation, cross_entropy};
+pub use self::plan::plan;
+pub use self::sampled::{SampledEpochs, Step};
+pub use self::task::{Task, report, split_of};
+use super::loading::loaded;
 use super::plots::{self, Series};
 use super::session::{RunOptions, Session, best_file, open_or_create, start_with};
 use crate::config::{ClassifyConfig, RunConfig};
@@ -74,7 +82,7 @@ pub fn run<B: GraphBackend>(
             task.model(parameters)
         })?;
     let shared = config.train.shared();
-    let mut fit = Fit::new(&task, model, optimiser, config.seed);
+    let mut fit = Fit::new(&task, model, optimiser, config.seed, position.epoch + 1)?;
     fit.stopping = position.early_stopping.unwrap_or_default();
     if position.best_epoch > 0 {
         let file = best_file(&run);
@@ -83,7 +91,10 @@ pub fn run<B: GraphBackend>(
         fit.best = Some((position.best_epoch, model));
     }
     let mut session = Session::new(run, position, "classify", &shared, task.edges_per_epoch(), options.progress)?;
-    task.notes.iter().for_each(|note| session.note(note));
+    task.notes.iter().chain(&task.decisions).for_each(|note| session.note(note));
+    if let Some(sampled) = fit.sampled() {
+        session.note(&sampled.placement.to_string());
+    }
 
     // A run that had stopped when it was saved has nothing left to do.
     let mut over = fit.stopping.is_over(config.train.patience);
@@ -126,6 +137,9 @@ pub fn run<B: GraphBackend>(
             session.save_last(&spec, named::export(&fit.model), &fit.optimiser)?;
             session.stop_if_asked(epoch)?;
         }
+    }
+    if let Some(sampled) = fit.sampled() {
+        session.note(&loaded::<B>(sampled.stats(), device));
     }
     finish(config, session, &task, fit)
 }

@@ -1,0 +1,138 @@
+//! What trainings on sampled mini-batches decide before they start, and what they say afterwards.
+
+use std::fmt;
+
+use graphsieve_kernels::GraphBackend;
+
+use crate::config::{HotBy, LoaderConfig, LoaderMode, Transfer};
+use crate::error::{Error, Result};
+use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, draws_on_device};
+use crate::sampler::NeighbourSampler;
+
+/// Batches of a rehearsed epoch that decide which features stay on the device.
+pub const REHEARSED: usize = 64;
+
+/// Whether a graph is trained at once or in mini-batches, and what that was decided from.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Whether mini-batches are sampled.
+    pub sampled: bool,
+    reason: Reason,
+}
+
+#[derive(Clone, Debug)]
+enum Reason {
+    /// The configuration says so.
+    Asked,
+    Memory {
+        /// Of a training at once.
+        needed: Footprint,
+        /// That may be used, and whether the configuration says so.
+        available: Option<u64>,
+        capped: bool,
+    },
+}
+
+impl Plan {
+    /// Decides; `needed` is what a training at once takes, `available` what the device has free.
+    pub fn new(loader: &LoaderConfig, needed: impl FnOnce() -> Footprint, available: Option<u64>) -> Self {
+        let asked = |sampled| Plan { sampled, reason: Reason::Asked };
+        match loader.mode {
+            LoaderMode::Full => asked(false),
+            LoaderMode::Sampled => asked(true),
+            LoaderMode::Auto => {
+                let (needed, capped) = (needed(), loader.memory > 0.0);
+                let available = if capped { Some((loader.memory * 1e9) as u64) } else { available };
+                let sampled = available.is_some_and(|available| needed.total() > available);
+                Plan { sampled, reason: Reason::Memory { needed, available, capped } }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.sampled { "sampled mini-batches" } else { "the whole graph at once" };
+        let Reason::Memory { needed, available, capped } = &self.reason else {
+            return write!(f, "{what}: as asked for");
+        };
+        write!(f, "{what}: at once it takes {needed}, ")?;
+        match available {
+            Some(available) if *capped => write!(f, "loader.memory allows {}", Footprint::bytes(*available)),
+            Some(available) => write!(f, "the device has {} free", Footprint::bytes(*available)),
+            None => write!(f, "and the device does not tell what it has"),
+        }
+    }
+}
+
+/// The nodes whose features stay on the device for good.
+pub fn hot(loader: &LoaderConfig) -> Hot {
+    match (loader.hot, loader.hot_by) {
+        (0.0, _) => Hot::None,
+        (share, HotBy::Presample) => Hot::Presampled(share),
+        (share, HotBy::Degree) => Hot::Degree(share),
+    }
+}
+
+/// What decides where neighbours are sampled.
+pub fn placement<B: GraphBackend>(
+    loader: &LoaderConfig,
+    sampler: &NeighbourSampler,
+    store: &FeatureStore<B>,
+) -> PlacementInput {
+    let graph = sampler.graph();
+    let free = match loader.memory {
+        0.0 => B::available_memory(store.device()).unwrap_or(0),
+        memory => (memory * 1e9) as u64,
+    };
+    let cached = (graph.num_nodes() as f64 * loader.hot) as u64 * store.row_bytes() as u64;
+    PlacementInput {
+        csr: graph.relations().iter().map(|r| 4 * (r.forward.num_edges() + r.forward.num_rows() + 1) as u64).sum(),
+        free,
+        // Half of the rest is for the batches.
+        reserve: cached + free.saturating_sub(cached) / 2,
+        kernel: draws_on_device::<B>(sampler),
+        zero_copy: store.pinned().is_some(),
+    }
+}
+
+/// The store as rows are to leave it, and how that is.
+///
+/// # Errors
+/// [`Error::Device`] for a transfer that is asked for and that the device does not have.
+pub fn transferred<B: GraphBackend>(store: FeatureStore<B>, transfer: Transfer) -> Result<(FeatureStore<B>, String)> {
+    if transfer == Transfer::Gathered {
+        return Ok((store, "features: gathered by the processor, as asked for".into()));
+    }
+    match store.pin() {
+        Ok(store) => {
+            let bytes = store.pinned().map_or(0, |rows| rows.bytes() as u64);
+            Ok((store, format!("features: {} of page-locked memory that the device reads", Footprint::bytes(bytes))))
+        }
+        Err((_, reason)) if transfer == Transfer::ZeroCopy => Err(Error::Device {
+            device: "of this run".into(),
+            reason,
+            help: "set loader.transfer = \"gathered\", or \"auto\" to let the run choose".into(),
+        }),
+        Err((store, reason)) => Ok((store, format!("features: gathered by the processor: {reason}"))),
+    }
+}
+
+/// What the mini-batches were made of.
+pub fn loaded<B: GraphBackend>(stats: BatchStats, device: &B::Device) -> String {
+    let share = |rows: u64| 100.0 * rows as f64 / stats.rows.max(1) as f64;
+    let held = B::memory_probe(device).map_or(String::new(), |probe| {
+        format!("; the device's allocator holds {}", Footprint::bytes(probe().reserved))
+    });
+    format!(
+        "{} mini-batches of {} rows and {} edges on average; {:.1} % of the rows were there, {:.1} % hot, {:.1} % fetched \
+         ({}){held}",
+        stats.batches,
+        stats.rows / stats.batches.max(1),
+        stats.edges / stats.batches.max(1),
+        share(stats.shared),
+        share(stats.hot),
+        share(stats.fetched),
+        Footprint::bytes(stats.bytes),
+    )
+}
