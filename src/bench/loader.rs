@@ -23,7 +23,7 @@ use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, projects_la
 use crate::models::parameters::Parameters;
 use crate::models::walk::Streams;
 use crate::sampler::{Fanout, MiniBatch, NeighbourSampler, SamplerConfig};
-use crate::score::as_dtype;
+use crate::score::as_data;
 use crate::trees::counter;
 
 /// Rows of the gathers that are timed.
@@ -426,7 +426,7 @@ fn passes<B: GraphBackend>(
     };
     let step = |x: Vec<Tensor<Autodiff<B>, 2>>, layers: Vec<BatchLayer<Autodiff<B>>>| {
         let walks: Vec<_> = layers.into_iter().enumerate().map(|(at, layer)| streams.walk(layer, at == 0)).collect();
-        let x: Vec<_> = x.into_iter().map(|x| as_dtype(x, DType::F32)).collect();
+        let x: Vec<_> = x.into_iter().map(|x| as_data(x, DType::F32)).collect();
         let h = model.embed_along(&walks, &streams.into, &x, Pass::default());
         drop(model.logits(h).sum().backward());
     };

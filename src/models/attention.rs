@@ -201,8 +201,8 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         x: &[Tensor<B, 2>],
         pass: Pass,
     ) -> Vec<Tensor<B, 2>> {
-        let layers = self.layers.iter().zip(walks).enumerate();
-        layers.fold(x.to_vec(), |h, (at, (_, walk))| self.embed_layer(at, walk, streams_into, &h, pass))
+        let layers = walks.iter().enumerate();
+        layers.fold(x.to_vec(), |h, (at, walk)| self.embed_layer(at, walk, streams_into, &h, pass))
     }
 
     /// One of the two layers, counted from 0: its result out of what comes before it, a matrix per type.
@@ -240,6 +240,9 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let types = source.h.len();
         let mut parts = vec![Vec::new(); types];
         for (stream, parameters) in layer.streams.iter().enumerate() {
+            if !source.walk.walks(stream) {
+                continue;
+            }
             let weight = parameters.projection.val();
             let width = weight.dims()[1];
             let vector = |from: usize| {
@@ -263,14 +266,19 @@ impl<B: GraphBackend> TripleStreamGat<B> {
     /// `(sum_j a_ij h_j) W` per destination type and relation, for one head.
     fn project_last(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
         let walk = source.walk;
-        // `[2, in]` per stream: what the two halves of the attention vector mean for an input row.
-        let folded: Vec<Tensor<B, 2>> = (layer.streams.iter())
-            .map(|parameters| {
+        // `[2, in]` per stream that is walked: what the two halves of the attention vector mean for an input row.
+        let fold = |(stream, parameters): (usize, &StreamAttention<B>)| {
+            walk.walks(stream).then(|| {
                 let weight = parameters.projection.val();
                 let attention = parameters.attention.val().reshape([2, weight.dims()[1]]);
                 linear(attention, weight.transpose(), None)
             })
-            .collect();
+        };
+        let folded: Vec<Option<Tensor<B, 2>>> = layer.streams.iter().enumerate().map(fold).collect();
+        let folded = |stream: usize| match &folded[stream] {
+            Some(folded) => folded.clone(),
+            None => unreachable!("a relation that is walked walks its stream"),
+        };
         // Both scores of all streams that touch a type come from one pass over its rows.
         let types = source.h.len();
         let mut columns: Vec<Vec<usize>> = vec![Vec::new(); types];
@@ -288,7 +296,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         };
         let mut scores: Vec<Option<[Tensor<B, 2>; 2]>> = vec![None; types];
         for (t, streams) in columns.iter().enumerate().filter(|(_, streams)| !streams.is_empty()) {
-            let vectors = Tensor::cat(streams.iter().map(|&s| folded[s].clone()).collect(), 0);
+            let vectors = Tensor::cat(streams.iter().map(|&s| folded(s)).collect(), 0);
             let vectors = if walk.reads_data { vectors.detach() } else { vectors };
             let all = row_dots(source.h[t].clone(), vectors);
             scores[t] = Some([of_destinations(t, all.clone()), all]);
@@ -305,7 +313,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let h_src = source.h[hop.src].clone();
             let attended = if walk.reads_data {
                 let h_dst = of_destinations(hop.dst, source.h[hop.dst].clone());
-                attend_inputs(&hop.csr, h_src, h_dst, folded[hop.stream].clone(), [dst, src], config)
+                attend_inputs(&hop.csr, h_src, h_dst, folded(hop.stream), [dst, src], config)
             } else {
                 attend(&hop.csr, h_src, dst, src, 1, config)
             };

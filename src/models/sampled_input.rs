@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use half::f16;
@@ -59,6 +60,13 @@ pub struct BatchRows<B: Backend> {
     pub x: Tensor<B, 2>,
     /// `[rows, 1]`, f32, for graph convolution: in-neighbours in the whole graph and the node itself.
     pub degree: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> BatchRows<B> {
+    /// The same rows for a training: data, without a gradient.
+    pub fn into_autodiff(self) -> BatchRows<Autodiff<B>> {
+        BatchRows { x: Tensor::from_inner(self.x), degree: self.degree.map(Tensor::from_inner) }
+    }
 }
 
 impl SampledInput {

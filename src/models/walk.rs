@@ -48,6 +48,12 @@ pub struct LayerWalk<B: Backend> {
 }
 
 impl<B: GraphBackend> LayerWalk<B> {
+    /// Whether a relation of a stream is walked. What autodiff writes down of parameters that no loss depends on is never
+    /// forgotten, so nothing is computed of the others.
+    pub fn walks(&self, stream: usize) -> bool {
+        self.hops.iter().any(|hop| hop.stream == stream)
+    }
+
     /// The rows of the destinations out of a matrix over the rows before the layer.
     pub fn destinations(&self, node_type: usize, before: Tensor<B, 2>) -> Tensor<B, 2> {
         match &self.kept[node_type] {

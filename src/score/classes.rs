@@ -45,8 +45,7 @@ pub(super) fn run<B: GraphBackend>(
     })?;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
     let graph = &dataset.graph;
-    let sampled = trained_as(options)?
-        .is_some_and(|config| plan(&config, spec, graph, features, B::available_memory(device)).sampled);
+    let sampled = trained_as(options)?.is_some_and(|config| plan::<B>(&config, spec, graph, features, device).sampled);
     let logits = if sampled {
         class_logits(&model, spec, &SampledInput::new(spec, graph, features)?, device)?
     } else {

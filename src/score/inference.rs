@@ -18,7 +18,7 @@ use crate::models::parameters::{Parameters, rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
-use crate::train::stage2::Plan;
+use crate::train::stage2;
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
 pub struct Scored<B: GraphBackend> {
@@ -80,8 +80,8 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Resul
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let trained = trained_as(options)?;
     let features = input_features(&input_of(options, trained.as_ref()), &dataset, Some(spec.input))?;
-    let sampled = trained
-        .is_some_and(|config| Plan::new(&config, &dataset.graph, features.dim(), B::available_memory(device)).sampled);
+    let sampled =
+        trained.is_some_and(|config| stage2::plan::<B>(&config, &dataset.graph, features.dim(), device).sampled);
     let (scores, embeddings) = if sampled {
         let graph = Arc::new(dataset.graph.clone());
         let scored = layerwise::scores(&model, &graph, &features, DType::F32, device)?;

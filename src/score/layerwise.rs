@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
@@ -56,7 +57,12 @@ pub fn scores<B: GraphBackend>(
         let sampler = NeighbourSampler::new(graph.clone(), config)?;
         // The results of a step are read while the device computes the next one.
         let mut before: Option<Computed<B>> = None;
-        for batch in Loader::new(steps(graph), sampler, store, LoaderOptions::default())? {
+        for batch in Loader::new(
+            steps(graph),
+            sampler,
+            store,
+            LoaderOptions { first_reverse: false, ..LoaderOptions::default() },
+        )? {
             let Batch { x, mut layers, mut seed_rows, payload: Span { node_type, first }, .. } = batch?;
             let x: Vec<Tensor<B, 2>> = x.into_iter().map(|x| as_dtype(x, dtype)).collect();
             let walk = streams.walk(layers.swap_remove(0), layer == 0);
@@ -150,4 +156,10 @@ pub fn as_dtype<B: GraphBackend>(x: Tensor<B, 2>, dtype: DType) -> Tensor<B, 2> 
         _ if x.dtype() == dtype => x,
         _ => x.cast(dtype),
     }
+}
+
+/// The same for what a training reads. Autodiff writes down what is computed of tensors that need no gradient, too, and forgets it
+/// only with a backward pass that goes through it: a result that no loss depends on would stay for good.
+pub fn as_data<B: GraphBackend>(x: Tensor<Autodiff<B>, 2>, dtype: DType) -> Tensor<Autodiff<B>, 2> {
+    Tensor::from_inner(as_dtype(x.inner(), dtype))
 }

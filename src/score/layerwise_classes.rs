@@ -41,7 +41,12 @@ pub fn class_logits<B: GraphBackend>(
         let sampler = of_layer.sampler(&[0], 0, 0)?;
         // The results of a step are read while the device computes the next one.
         let mut before: Option<Computed<B>> = None;
-        for batch in Loader::new(steps(graph), sampler, store, LoaderOptions::default())? {
+        for batch in Loader::new(
+            steps(graph),
+            sampler,
+            store,
+            LoaderOptions { first_reverse: false, ..LoaderOptions::default() },
+        )? {
             let Batch { mut x, layers, mut seed_rows, payload: Span { first, .. }, .. } = batch?;
             let h = model.propagate(at, &layers[0], of_layer.read(x.swap_remove(0)), None).x;
             let h = if last { h } else { model.project(at + 1, h, None) };

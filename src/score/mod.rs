@@ -9,7 +9,7 @@ pub mod layerwise_classes;
 pub mod trees;
 
 pub use inference::{Scored, Written, attention_scores, input_features, run, stage2_input};
-pub use layerwise::as_dtype;
+pub use layerwise::{as_data, as_dtype};
 
 use std::path::PathBuf;
 

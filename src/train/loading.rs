@@ -12,6 +12,9 @@ use crate::sampler::NeighbourSampler;
 /// Batches of a rehearsed epoch that decide which features stay on the device.
 pub const REHEARSED: usize = 64;
 
+/// Features may take one part in so many of the memory: the rest is for adjacencies and batches.
+const RESIDENT_SHARE: u64 = 4;
+
 /// Whether a graph is trained at once or in mini-batches, and what that was decided from.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -34,15 +37,15 @@ enum Reason {
 }
 
 impl Plan {
-    /// Decides; `needed` is what a training at once takes, `available` what the device has free.
-    pub fn new(loader: &LoaderConfig, needed: impl FnOnce() -> Footprint, available: Option<u64>) -> Self {
+    /// Decides; `needed` is what a training at once takes.
+    pub fn new<B: GraphBackend>(loader: &LoaderConfig, needed: impl FnOnce() -> Footprint, device: &B::Device) -> Self {
         let asked = |sampled| Plan { sampled, reason: Reason::Asked };
         match loader.mode {
             LoaderMode::Full => asked(false),
             LoaderMode::Sampled => asked(true),
             LoaderMode::Auto => {
                 let (needed, capped) = (needed(), loader.memory > 0.0);
-                let available = if capped { Some((loader.memory * 1e9) as u64) } else { available };
+                let available = memory_of::<B>(loader, device);
                 let sampled = available.is_some_and(|available| needed.total() > available);
                 Plan { sampled, reason: Reason::Memory { needed, available, capped } }
             }
@@ -74,6 +77,14 @@ pub fn hot(loader: &LoaderConfig) -> Hot {
     }
 }
 
+/// Device memory that may be used, if that is known.
+fn memory_of<B: GraphBackend>(loader: &LoaderConfig, device: &B::Device) -> Option<u64> {
+    match loader.memory {
+        0.0 => B::available_memory(device),
+        memory => Some((memory * 1e9) as u64),
+    }
+}
+
 /// What decides where neighbours are sampled.
 pub fn placement<B: GraphBackend>(
     loader: &LoaderConfig,
@@ -81,18 +92,23 @@ pub fn placement<B: GraphBackend>(
     store: &FeatureStore<B>,
 ) -> PlacementInput {
     let graph = sampler.graph();
-    let free = match loader.memory {
-        0.0 => B::available_memory(store.device()).unwrap_or(0),
-        memory => (memory * 1e9) as u64,
+    let csr = graph.relations().iter().map(|r| 4 * (r.forward.num_edges() + r.forward.num_rows() + 1) as u64).sum();
+    let cached = match store.is_resident() {
+        // What is free now is free beside them.
+        true if loader.memory == 0.0 => 0,
+        true => store.bytes() as u64,
+        false => (graph.num_nodes() as f64 * loader.hot) as u64 * store.row_bytes() as u64,
     };
-    let cached = (graph.num_nodes() as f64 * loader.hot) as u64 * store.row_bytes() as u64;
+    // A device that does not tell is taken to have enough: features or a share of them lie there anyhow.
+    let free = memory_of::<B>(loader, store.device()).unwrap_or(4 * (cached + csr));
     PlacementInput {
-        csr: graph.relations().iter().map(|r| 4 * (r.forward.num_edges() + r.forward.num_rows() + 1) as u64).sum(),
+        csr,
         free,
         // Half of the rest is for the batches.
         reserve: cached + free.saturating_sub(cached) / 2,
         kernel: draws_on_device::<B>(sampler),
-        zero_copy: store.pinned().is_some(),
+        reaches: store.source().is_some(),
+        zero_copy: store.can_pin(),
     }
 }
 
@@ -100,16 +116,26 @@ pub fn placement<B: GraphBackend>(
 ///
 /// # Errors
 /// [`Error::Device`] for a transfer that is asked for and that the device does not have.
-pub fn transferred<B: GraphBackend>(store: FeatureStore<B>, transfer: Transfer) -> Result<(FeatureStore<B>, String)> {
-    if transfer == Transfer::Gathered {
-        return Ok((store, "features: gathered by the processor, as asked for".into()));
+pub fn transferred<B: GraphBackend>(
+    store: FeatureStore<B>,
+    loader: &LoaderConfig,
+) -> Result<(FeatureStore<B>, String)> {
+    let all = store.bytes() as u64;
+    let bytes = Footprint::bytes(all);
+    let available = memory_of::<B>(loader, store.device());
+    let fits = B::SAMPLES && available.is_some_and(|available| all <= available / RESIDENT_SHARE);
+    match loader.transfer {
+        Transfer::Gathered => return Ok((store, "features: gathered by the processor, as asked for".into())),
+        Transfer::Resident => return Ok((store.resident(), format!("features: {bytes} on the device, as asked for"))),
+        Transfer::Auto if fits => {
+            let how = format!("features: {bytes} on the device, no more than a quarter of what it has");
+            return Ok((store.resident(), how));
+        }
+        Transfer::Auto | Transfer::ZeroCopy => {}
     }
     match store.pin() {
-        Ok(store) => {
-            let bytes = store.pinned().map_or(0, |rows| rows.bytes() as u64);
-            Ok((store, format!("features: {} of page-locked memory that the device reads", Footprint::bytes(bytes))))
-        }
-        Err((_, reason)) if transfer == Transfer::ZeroCopy => Err(Error::Device {
+        Ok(store) => Ok((store, format!("features: {bytes} of page-locked memory that the device reads"))),
+        Err((_, reason)) if loader.transfer == Transfer::ZeroCopy => Err(Error::Device {
             device: "of this run".into(),
             reason,
             help: "set loader.transfer = \"gathered\", or \"auto\" to let the run choose".into(),

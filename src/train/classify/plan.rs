@@ -1,5 +1,7 @@
 //! What a classification of the whole graph at once takes on a device.
 
+use graphsieve_kernels::GraphBackend;
+
 use super::super::loading::Plan;
 use crate::config::ClassifyConfig;
 use crate::graph::{Features, HeteroGraph};
@@ -7,15 +9,15 @@ use crate::loader::Footprint;
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::node_input::device_bytes;
 
-/// Whether a graph is trained at once; `available` is what the device has free.
-pub fn plan(
+/// Whether a graph is trained at once.
+pub fn plan<B: GraphBackend>(
     config: &ClassifyConfig,
     spec: &ClassifierSpec,
     graph: &HeteroGraph,
     features: &Features,
-    available: Option<u64>,
+    device: &B::Device,
 ) -> Plan {
-    Plan::new(&config.loader, || footprint(spec, config.model.dropout > 0.0, graph, features), available)
+    Plan::new::<B>(&config.loader, || footprint(spec, config.model.dropout > 0.0, graph, features), device)
 }
 
 /// What a training takes that computes the whole graph at once.

@@ -87,7 +87,10 @@ impl<B: GraphBackend> SampledEpochs<B> {
             placement: placement.decide(),
             prefetch: settings.prefetch,
             window: settings.window,
-            hot: hot(settings).nodes(input.graph(), &sampler, rehearsal)?,
+            hot: match store.is_resident() {
+                true => Vec::new(),
+                false => hot(settings).nodes(input.graph(), &sampler, rehearsal)?,
+            },
             ..LoaderOptions::default()
         };
         let (of_jobs, train) = (config.clone(), train.to_vec());
@@ -108,7 +111,8 @@ impl<B: GraphBackend> SampledEpochs<B> {
             next.unwrap_or_else(|| unreachable!("there is a batch for every step of every epoch"))?;
         let Part { classes, step, share, last } = payload;
         let pass = TrainingPass { seed: self.seed, step, layer: 0 };
-        let rows = self.input.read(x.swap_remove(0));
+        // Autodiff keeps what is computed of data that no loss depends on, see `as_data`.
+        let rows = self.input.read(x.swap_remove(0).inner()).into_autodiff();
         let logits = model.forward_batch(&layers, rows, Some((pass, self.dropout)));
         // The rows that are left are the seeds.
         let mut targets = vec![0i32; classes.len()];

@@ -107,13 +107,13 @@ impl<B: GraphBackend> Task<B> {
         };
         let split = split_of(&classes, &config.split)?;
         let graph = &dataset.graph;
-        let plan = plan(config, &spec, graph, features, B::available_memory(device));
+        let plan = plan::<B>(config, &spec, graph, features, device);
         let mut decisions: Vec<String> =
             (config.loader.mode != LoaderMode::Full).then(|| plan.to_string()).into_iter().collect();
         let way = if plan.sampled {
             let input = SampledInput::new(&spec, graph, features)?;
             let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
-            let (store, how) = transferred(store, config.loader.transfer)?;
+            let (store, how) = transferred(store, &config.loader)?;
             decisions.push(how);
             Way::Sampled { input, store }
         } else {

@@ -8,7 +8,7 @@ mod sampled;
 
 pub use full::Epochs;
 pub use loss::Terms;
-pub use plan::Plan;
+pub use plan::plan;
 pub use sampled::{SampledEpochs, Step};
 
 use std::fmt;
@@ -112,7 +112,7 @@ pub fn run_on<B: GraphBackend>(
         heads: config.model.heads,
         negative_slope: config.model.negative_slope as f32,
     };
-    let plan = Plan::new(config, host, features.dim(), B::available_memory(device));
+    let plan = plan::<B>(config, host, features.dim(), device);
     // Before there is a run: what does not fit leaves none.
     let ground = Ground::new(&plan, config, host, &features, device)?;
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;

@@ -8,20 +8,17 @@ use graphsieve_kernels::GraphBackend;
 
 use super::full::Epochs;
 use super::loss::Terms;
-use super::plan::Plan;
-use super::sampled::{SampledEpochs, memory_of};
-use crate::config::{Stage2Config, Transfer};
-use crate::error::{Error, Result};
+use super::sampled::SampledEpochs;
+use crate::config::{LoaderMode, Stage2Config};
+use crate::error::Result;
 use crate::graph::{Features, HeteroGraph};
-use crate::loader::{FeatureStore, Footprint};
+use crate::loader::FeatureStore;
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::score::attention_scores;
 use crate::score::layerwise::{self, HostScored};
+use crate::train::loading::{Plan, loaded, transferred};
 use crate::train::optimiser::{Optimiser, dtype};
-
-/// Features may take one part in so many of the memory: the rest is for adjacencies and batches.
-const RESIDENT_SHARE: u64 = 4;
 
 type Model<B> = TripleStreamGat<Autodiff<B>>;
 
@@ -61,11 +58,11 @@ impl<B: GraphBackend> Ground<B> {
         features: &Features,
         device: &B::Device,
     ) -> Result<Self> {
-        let mut notes: Vec<String> = plan.is_news().then(|| plan.to_string()).into_iter().collect();
+        let asked_at_once = config.loader.mode == LoaderMode::Full;
+        let mut notes: Vec<String> = (!asked_at_once).then(|| plan.to_string()).into_iter().collect();
         let lies = if plan.sampled {
             let store = FeatureStore::new(features.clone(), host, device)?;
-            let available = memory_of::<B>(&config.loader, device);
-            let (store, how) = transferred(store, config.loader.transfer, available)?;
+            let (store, how) = transferred(store, &config.loader)?;
             notes.push(how);
             Lies::OnHost { store }
         } else {
@@ -188,49 +185,6 @@ impl<B: GraphBackend> Passes<B> {
     /// What the mini-batches were made of.
     pub fn loaded(&self) -> Option<String> {
         let Way::Sampled { epochs, .. } = &self.way else { return None };
-        let stats = epochs.stats();
-        let share = |rows: u64| 100.0 * rows as f64 / stats.rows.max(1) as f64;
-        let held = B::memory_probe(&self.device).map_or(String::new(), |probe| {
-            format!("; the device's allocator holds {}", Footprint::bytes(probe().reserved))
-        });
-        Some(format!(
-            "{} mini-batches of {} rows and {} edges on average; {:.1} % of the rows were there, {:.1} % hot, {:.1} % fetched \
-             ({}){held}",
-            stats.batches,
-            stats.rows / stats.batches.max(1),
-            stats.edges / stats.batches.max(1),
-            share(stats.shared),
-            share(stats.hot),
-            share(stats.fetched),
-            Footprint::bytes(stats.bytes),
-        ))
-    }
-}
-
-/// The store as rows are to leave it, and how that is; `available` is the memory that may be used.
-fn transferred<B: GraphBackend>(
-    store: FeatureStore<B>,
-    transfer: Transfer,
-    available: Option<u64>,
-) -> Result<(FeatureStore<B>, String)> {
-    let bytes = Footprint::bytes(store.bytes() as u64);
-    let fits = available.is_some_and(|available| store.bytes() as u64 <= available / RESIDENT_SHARE);
-    match transfer {
-        Transfer::Gathered => return Ok((store, "features: gathered by the processor, as asked for".into())),
-        Transfer::Resident => return Ok((store.resident(), format!("features: {bytes} on the device, as asked for"))),
-        Transfer::Auto if B::SAMPLES && fits => {
-            let how = format!("features: {bytes} on the device, no more than a quarter of what it has");
-            return Ok((store.resident(), how));
-        }
-        Transfer::Auto | Transfer::ZeroCopy => {}
-    }
-    match store.pin() {
-        Ok(store) => Ok((store, format!("features: {bytes} of page-locked memory that the device reads"))),
-        Err((_, reason)) if transfer == Transfer::ZeroCopy => Err(Error::Device {
-            device: "of this run".into(),
-            reason,
-            help: "set loader.transfer = \"gathered\", or \"auto\" to let the run choose".into(),
-        }),
-        Err((store, reason)) => Ok((store, format!("features: gathered by the processor: {reason}"))),
+        Some(loaded::<B>(epochs.stats(), &self.device))
     }
 }

@@ -10,21 +10,17 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::loss::{LossInput, Terms, edges_of_epoch};
-use crate::config::{HotBy, LoaderConfig, Rows, Stage2Config};
+use crate::config::{LoaderConfig, Rows, Stage2Config};
 use crate::error::Result;
 use crate::graph::HeteroGraph;
-use crate::loader::{
-    Batch, BatchStats, FeatureStore, Hot, Job, Loader, LoaderOptions, PlacementInput, draws_on_device,
-};
+use crate::loader::{Batch, BatchStats, FeatureStore, Job, Loader, LoaderOptions, PlacementInput};
 use crate::models::attention::{Pass, TripleStreamGat, projects_last};
 use crate::models::walk::Streams;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
-use crate::score::as_dtype;
+use crate::score::as_data;
 use crate::train::edges::EdgeSample;
+use crate::train::loading::{REHEARSED, hot, placement};
 use crate::train::optimiser::dtype;
-
-/// Batches of a rehearsed epoch that decide which features stay on the device.
-const REHEARSED: usize = 64;
 
 /// The forward passes of a training, one mini-batch after the other.
 pub struct SampledEpochs<B: GraphBackend> {
@@ -70,33 +66,16 @@ impl<B: GraphBackend> SampledEpochs<B> {
         let sampler = sampler(&config.loader, config.seed, graph.clone())?;
         let rehearsal = parts(config, &graph, labels, first).into_iter().take(REHEARSED);
         let rehearsal = rehearsal.map(|job| (job.number, job.seeds));
-        let hot = match (config.loader.hot, config.loader.hot_by) {
-            (0.0, _) => Hot::None,
-            (share, HotBy::Presample) => Hot::Presampled(share),
-            (share, HotBy::Degree) => Hot::Degree(share),
-        };
-        let free = memory_of::<B>(&config.loader, device).unwrap_or(0);
-        let cached = match store.is_resident() {
-            // What is free now is free beside them.
-            true if config.loader.memory == 0.0 => 0,
-            true => store.bytes() as u64,
-            false => (graph.num_nodes() as f64 * config.loader.hot) as u64 * store.row_bytes() as u64,
-        };
-        let placement = PlacementInput {
-            csr: graph.relations().iter().map(|r| 4 * (r.forward.num_edges() + r.forward.num_rows() + 1) as u64).sum(),
-            free,
-            // Half of the rest is for the batches.
-            reserve: cached + free.saturating_sub(cached) / 2,
-            kernel: draws_on_device::<B>(&sampler),
-            reaches: store.source().is_some(),
-            zero_copy: store.can_pin(),
-        };
+        let placement = placement(&config.loader, &sampler, &store);
         let options = LoaderOptions {
             placement: placement.decide(),
             prefetch: config.loader.prefetch,
             window: config.loader.window,
             first_reverse: !projects_last(config.model.heads, store.width(), config.model.hidden),
-            hot: if store.is_resident() { Vec::new() } else { hot.nodes(&graph, &sampler, rehearsal)? },
+            hot: match store.is_resident() {
+                true => Vec::new(),
+                false => hot(&config.loader).nodes(&graph, &sampler, rehearsal)?,
+            },
             drop_edge: (config.drop_edge.rate > 0.0).then(|| {
                 let (rate, seed, fanouts) = (config.drop_edge.rate, config.seed, config.loader.fanouts.clone());
                 let layers = fanouts.len();
@@ -129,7 +108,7 @@ impl<B: GraphBackend> SampledEpochs<B> {
             next.unwrap_or_else(|| unreachable!("there is a batch for every step of every epoch"))?;
         let walks: Vec<_> =
             layers.into_iter().enumerate().map(|(at, layer)| self.streams.walk(layer, at == 0)).collect();
-        let x: Vec<Tensor<Autodiff<B>, 2>> = x.into_iter().map(|x| as_dtype(x, self.dtype)).collect();
+        let x: Vec<Tensor<Autodiff<B>, 2>> = x.into_iter().map(|x| as_data(x, self.dtype)).collect();
         let pass = Pass { recompute: self.config.model.recompute, ..Pass::default() };
         let h = model.embed_along(&walks, &self.streams.into, &x, pass);
         let loss = payload.input.reordered(&seed_rows).grouped();
@@ -140,14 +119,6 @@ impl<B: GraphBackend> SampledEpochs<B> {
     /// What was loaded so far.
     pub fn stats(&self) -> BatchStats {
         self.loader.stats()
-    }
-}
-
-/// Device memory that may be used, if that is known.
-pub fn memory_of<B: GraphBackend>(config: &LoaderConfig, device: &B::Device) -> Option<u64> {
-    match config.memory {
-        0.0 => B::available_memory(device),
-        memory => Some((memory * 1e9) as u64),
     }
 }
 

@@ -1,0 +1,83 @@
+//! What a training holds does not grow with the number of its steps.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use burn::backend::Autodiff;
+use burn::tensor::DType;
+use burn_flex::{Flex, FlexDevice};
+use graphsieve::config::{LoaderMode, Stage2Config};
+use graphsieve::data::synth::{self, Preset, SynthConfig};
+use graphsieve::loader::FeatureStore;
+use graphsieve::models::attention::AttentionSpec;
+use graphsieve::models::device_graph::upload_features;
+use graphsieve::models::parameters::Parameters;
+use graphsieve::models::{DeviceGraph, TripleStreamGat};
+use graphsieve::train::stage2::{Epochs, SampledEpochs, split_of};
+
+/// Counts what is allocated and not given back.
+struct Counting;
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(1, Ordering::Relaxed);
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const STEPS: usize = 300;
+
+/// Allocations that are there after the last steps and were not before them.
+fn growth(mut step: impl FnMut()) -> isize {
+    // Tables grow to their size, and threads start.
+    (0..STEPS).for_each(|_| step());
+    let before = LIVE.load(Ordering::Relaxed);
+    (0..STEPS).for_each(|_| step());
+    LIVE.load(Ordering::Relaxed) - before
+}
+
+/// In one test: what another one allocates at the same time would count.
+#[test]
+fn trainings_hold_no_more_with_every_step() {
+    let data = synth::generate(&SynthConfig::preset(Preset::Quickstart).scaled(0.1), &|_, _, _| ()).unwrap();
+    let host = &data.graph;
+    let features = data.features.as_ref().unwrap();
+    for heads in [1, 2] {
+        let streams = host.streams().into_iter().map(String::from).collect();
+        let spec = AttentionSpec { streams, input: features.dim(), hidden: 8, output: 8, heads, negative_slope: 0.2 };
+        let mut parameters = Parameters::from_seed(3, &FlexDevice);
+        let model = TripleStreamGat::<Autodiff<Flex>>::new(&spec, &mut parameters).unwrap();
+        let mut config = Stage2Config::new("unused");
+        config.train.epochs = 10 * STEPS;
+        // Seeds of one type: relations into the others are not walked in the last layer.
+        config.loss.lambda_unsup = 0.0;
+        config.loader.mode = LoaderMode::Sampled;
+        config.loader.fanouts = vec![2, 2];
+        let split = split_of(host, &data.labels.as_ref().unwrap().entries, &config.split).unwrap();
+        let some = &split.train[..3];
+        config.loader.batch_size = 3;
+
+        let store = FeatureStore::new(features.clone(), host, &FlexDevice).unwrap();
+        let (mut sampled, _) = SampledEpochs::<Flex>::new(&config, host, store, some, 1, &FlexDevice).unwrap();
+        let grown = growth(|| drop(sampled.next(&model).unwrap().terms.loss.backward()));
+        // Batches that are being made hold some hundreds, now more and now less.
+        assert!(grown < 4 * STEPS as isize, "{heads} heads, mini-batches: {grown} allocations in {STEPS} steps");
+
+        let graph = DeviceGraph::upload(host, &FlexDevice).unwrap();
+        let x = upload_features(host.node_types(), features, DType::F32, &FlexDevice).unwrap();
+        let mut full = Epochs::<Flex>::new(&config, host, graph, x, some, 1, &FlexDevice);
+        let grown = growth(|| drop(full.next(&model).loss.backward()));
+        assert!(grown < STEPS as isize, "{heads} heads, the whole graph: {grown} allocations in {STEPS} steps");
+    }
+}
