@@ -38,6 +38,9 @@ use crate::score::evaluate::{Evaluation, evaluate_split};
 use crate::score::input_features;
 use crate::score::layerwise::HostScored;
 
+/// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it makes.
+const MOST_UNREAD: usize = 32;
+
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
 struct EpochLine {
@@ -128,7 +131,7 @@ pub fn run_on<B: GraphBackend>(
     dataset.notes.iter().for_each(|note| session.note(note));
     passes.notes.iter().for_each(|note| session.note(note));
 
-    let mut pending = Vec::new();
+    let (mut pending, mut terms) = (Vec::new(), Vec::new());
     let mut shown_loss = f32::NAN;
     for epoch in position.epoch + 1..=config.train.epochs {
         let rate = learning_rate(&config.train, epoch);
@@ -140,10 +143,9 @@ pub fn run_on<B: GraphBackend>(
         session.position.epoch = epoch;
         let due = epoch == config.train.epochs || epoch.is_multiple_of(config.train.validate_every);
         let save = session.checkpoint_due(epoch, &config.train);
-        if !due && !save {
+        if !due && !save && pending.len() < MOST_UNREAD {
             continue;
         }
-        let mut terms = Vec::new();
         for (at, rate, values) in pending.drain(..) {
             let [loss, supervised, unsupervised] = values.map(|value| to_host(value)[0]);
             check_device()?;
@@ -151,6 +153,9 @@ pub fn run_on<B: GraphBackend>(
             check_finite("the unsupervised loss", unsupervised, at)?;
             check_finite("the loss", loss, at)?;
             terms.push((at, rate, loss, supervised, unsupervised));
+        }
+        if !due && !save {
+            continue;
         }
         let validation_auc = match due {
             true => {
@@ -162,7 +167,7 @@ pub fn run_on<B: GraphBackend>(
             }
             false => None,
         };
-        for (at, rate, loss, supervised, unsupervised) in terms {
+        for (at, rate, loss, supervised, unsupervised) in terms.drain(..) {
             let validation_auc = validation_auc.filter(|_| at == epoch);
             shown_loss = loss;
             session.log(at, &EpochLine { loss, supervised, unsupervised, learning_rate: rate, validation_auc })?;
