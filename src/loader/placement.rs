@@ -38,7 +38,7 @@ pub struct PlacementInput {
     pub reserve: u64,
     /// Whether the device has a kernel for what is to be drawn.
     pub kernel: bool,
-    /// Whether kernels of the device reach the features.
+    /// Whether kernels of the device reach the features, and there is memory for batches that it makes beside the training.
     pub reaches: bool,
     /// Whether kernels of the device can read host memory.
     pub zero_copy: bool,
@@ -65,7 +65,8 @@ impl fmt::Display for PlacementInput {
             Placement::Host if self.kernel && !self.reaches => {
                 return write!(
                     f,
-                    "neighbours: sampled by the processor, which gathers the features, from {csr} of adjacencies"
+                    "neighbours: sampled by the processor from {csr} of adjacencies: the device does not reach the features, or has no \
+                     memory for batches of its own"
                 );
             }
             Placement::Host if self.kernel => "sampled by the processor",

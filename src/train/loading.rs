@@ -15,6 +15,9 @@ pub const REHEARSED: usize = 64;
 /// Features may take one part in so many of the memory: the rest is for adjacencies and batches.
 const RESIDENT_SHARE: u64 = 4;
 
+/// Less than one part in so many of the memory is a small part: pages of the allocator are a sixteenth of it.
+const TIGHT_SHARE: u64 = 4;
+
 /// Whether a graph is trained at once or in mini-batches, and what that was decided from.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -85,6 +88,13 @@ fn memory_of<B: GraphBackend>(loader: &LoaderConfig, device: &B::Device) -> Opti
     }
 }
 
+/// Whether a run has to keep to a small part of the device's memory. The allocator takes pages that are a share of all of it, and
+/// a thread that has the device make batches takes pages of its own: then the processor makes them.
+fn is_tight<B: GraphBackend>(loader: &LoaderConfig, device: &B::Device) -> bool {
+    let allowed = (loader.memory * 1e9) as u64;
+    allowed > 0 && B::available_memory(device).is_some_and(|free| allowed < free / TIGHT_SHARE)
+}
+
 /// What decides where neighbours are sampled.
 pub fn placement<B: GraphBackend>(
     loader: &LoaderConfig,
@@ -107,7 +117,7 @@ pub fn placement<B: GraphBackend>(
         // Half of the rest is for the batches.
         reserve: cached + free.saturating_sub(cached) / 2,
         kernel: draws_on_device::<B>(sampler),
-        reaches: store.source().is_some(),
+        reaches: store.source().is_some() && !is_tight::<B>(loader, store.device()),
         zero_copy: store.can_pin(),
     }
 }
@@ -123,7 +133,8 @@ pub fn transferred<B: GraphBackend>(
     let all = store.bytes() as u64;
     let bytes = Footprint::bytes(all);
     let available = memory_of::<B>(loader, store.device());
-    let fits = B::SAMPLES && available.is_some_and(|available| all <= available / RESIDENT_SHARE);
+    let may = B::SAMPLES && !is_tight::<B>(loader, store.device());
+    let fits = may && available.is_some_and(|available| all <= available / RESIDENT_SHARE);
     match loader.transfer {
         Transfer::Gathered => return Ok((store, "features: gathered by the processor, as asked for".into())),
         Transfer::Resident => return Ok((store.resident(), format!("features: {bytes} on the device, as asked for"))),
