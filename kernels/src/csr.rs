@@ -18,7 +18,7 @@ use crate::node_set::{NodeSet, NodeSetParts};
 pub use arrays::CsrArrays;
 use arrays::Direction;
 pub use error::CsrError;
-use self_loops::LoopParts;
+use self_loops::{Host, LoopParts};
 pub use self_loops::{LoopValue, SelfLoops};
 
 /// One direction of an adjacency as device arrays. `I` is the backend's integer primitive.
@@ -80,10 +80,7 @@ impl<I> CsrParts<I> {
     fn reversed<B: Backend<IntTensorPrimitive = I>>(&self) -> &Topology<I> {
         self.reverse.get_or_init(|| {
             let from = &self.forward;
-            let row_ptr: Vec<u64> = to_host::<B>(&from.row_ptr).into_iter().map(|at| at as u64).collect();
-            // Without entries the array has an element that stands for none.
-            let entries = to_host::<B>(&from.col_idx).into_iter().take(from.num_edges);
-            let col_idx: Vec<u32> = entries.map(|col| col as u32).collect();
+            let Host { row_ptr, col_idx } = Host::of::<B>(from);
             let (row_ptr, col_idx) = reverse_host(&row_ptr, &col_idx, from.num_cols);
             upload::<B>(&row_ptr, &col_idx, from.num_rows, &B::int_device(&from.col_idx))
         })

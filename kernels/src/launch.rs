@@ -65,6 +65,15 @@ pub(crate) fn empty<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape
     CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
 }
 
+/// `len` elements of a vector from element `start` on, sharing its memory.
+pub(crate) fn part<R: CubeRuntime>(of: &CubeTensor<R>, start: usize, len: usize) -> CubeTensor<R> {
+    let handle = match start * of.dtype.size() {
+        0 => of.handle.clone(),
+        bytes => of.handle.clone().offset_start(bytes as u64),
+    };
+    CubeTensor::new_contiguous(of.client.clone(), of.device.clone(), [len].into(), handle, of.dtype)
+}
+
 /// A tensor of zeros beside `like`. No device takes a launch over nothing, so an empty one is left as it is.
 pub(crate) fn zeros<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
     let shape = shape.into();

@@ -29,8 +29,7 @@ impl<B: UploadBackend, C: CheckpointStrategy> UploadBackend for Autodiff<B, C> {
 }
 
 /// Parts of a buffer start at a multiple of so many words, which every device binds.
-#[cfg(feature = "cube")]
-const ALIGNMENT: usize = 64;
+pub(crate) const ALIGNMENT: usize = 64;
 
 #[cfg(feature = "cube")]
 impl<R, F, I, BT> UploadBackend for burn_cubecl::CubeBackend<R, F, I, BT>
@@ -53,17 +52,7 @@ where
             return Vec::new();
         }
         let all = index_tensor::<Self>(words, device);
-        let part = |(start, len): (usize, usize)| {
-            let handle = all.handle.clone().offset_start((start * size_of::<i32>()) as u64);
-            burn_cubecl::tensor::CubeTensor::new_contiguous(
-                all.client.clone(),
-                all.device.clone(),
-                burn::tensor::Shape::new([len]),
-                handle,
-                all.dtype,
-            )
-        };
-        spans.into_iter().map(part).collect()
+        spans.into_iter().map(|(start, len)| crate::launch::part(&all, start, len)).collect()
     }
 }
 

@@ -188,8 +188,7 @@ fn seeds(graph: &HeteroGraph, options: &LoadOptions) -> Vec<Vec<Vec<u32>>> {
 }
 
 fn config(options: &LoadOptions, graph: &HeteroGraph, kappa: u32) -> SamplerConfig {
-    let fanout = |&fanout: &u32| if fanout == 0 { Fanout::All } else { Fanout::Most(fanout) };
-    let fanouts: Vec<Fanout> = options.fanouts.iter().map(fanout).collect();
+    let fanouts: Vec<Fanout> = options.fanouts.iter().map(|&fanout| Fanout::from(fanout as usize)).collect();
     let dependency = (kappa > 0).then_some(kappa);
     SamplerConfig { dependency, seed: options.seed, ..SamplerConfig::new(&fanouts, graph.relations().len()) }
 }

@@ -118,9 +118,9 @@ impl SampledInput {
     /// Settings that it refuses.
     pub fn sampler(&self, fanouts: &[usize], kappa: usize, seed: u64) -> Result<NeighbourSampler> {
         let own = u32::from(self.layer == LayerKind::Gat);
-        let fanout = |&fanout: &usize| match u32::try_from(fanout) {
-            Ok(0) | Err(_) => Fanout::All,
-            Ok(most) => Fanout::Most(most.saturating_add(own)),
+        let fanout = |&fanout: &usize| match Fanout::from(fanout) {
+            Fanout::All => Fanout::All,
+            Fanout::Most(most) => Fanout::Most(most.saturating_add(own)),
         };
         let fanouts: Vec<Fanout> = fanouts.iter().map(fanout).collect();
         let all = fanouts.iter().all(|fanout| *fanout == Fanout::All);

@@ -14,6 +14,16 @@ pub enum Fanout {
     Most(u32),
 }
 
+impl From<usize> for Fanout {
+    /// As configurations say it: 0 is all, and so is more than nodes have.
+    fn from(most: usize) -> Self {
+        match u32::try_from(most) {
+            Ok(0) | Err(_) => Fanout::All,
+            Ok(most) => Fanout::Most(most),
+        }
+    }
+}
+
 /// Settings of a [`NeighbourSampler`](super::NeighbourSampler).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplerConfig {

@@ -145,13 +145,6 @@ impl<B: SampleBackend> RowCollector<B> {
         Self { source, cache, window, before: None, device: device.clone() }
     }
 
-    /// Bytes of the cache and of the rows of the batch before.
-    pub fn bytes(&self) -> usize {
-        let cache = self.cache.as_ref().map(|(_, rows)| rows);
-        let held = cache.into_iter().chain(&self.before);
-        held.map(|rows| rows.shape().num_elements() * rows.dtype().size()).sum()
-    }
-
     /// The rows of the nodes of a sample.
     pub(crate) fn collect(&mut self, sample: &DeviceSample<B>, tally: &IntTensor<B>) -> FloatTensor<B> {
         let [_, width] = self.source.dims();

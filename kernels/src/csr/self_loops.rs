@@ -51,13 +51,14 @@ pub struct SelfLoops<B: Backend> {
 }
 
 /// One direction on the host.
-struct Host {
-    row_ptr: Vec<u64>,
-    col_idx: Vec<u32>,
+pub(super) struct Host {
+    pub row_ptr: Vec<u64>,
+    pub col_idx: Vec<u32>,
 }
 
 impl Host {
-    fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
+    /// Reads a direction back.
+    pub fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
         let mut col_idx: Vec<u32> = to_host::<B>(&topology.col_idx).into_iter().map(|c| c as u32).collect();
         // Without entries the array has an element that stands for none.
         col_idx.truncate(topology.num_edges);

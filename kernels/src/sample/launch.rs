@@ -17,7 +17,7 @@ use super::{LayerParts, LayerStep, SampleBackend, Spans, Words, long_room};
 use crate::collect::kernel::{collect_kernel, locate_kernel};
 use crate::collect::{CollectStep, Source};
 use crate::csr::LONG_ROW;
-use crate::launch::{PlanePerRow, Rows, address, empty, flat, vector_width, zeros};
+use crate::launch::{PlanePerRow, Rows, address, empty, flat, part, vector_width, zeros};
 use crate::prims::Prefix;
 use crate::prims::kernel::Counted;
 use crate::prims::launch::prefix_sum;
@@ -27,14 +27,6 @@ fn reach<R: CubeRuntime>(words: &Words<CubeTensor<R>>) -> AddressType {
         true => AddressType::U64,
         false => address(&[&words.anchor]),
     }
-}
-
-fn part<R: CubeRuntime>(of: &CubeTensor<R>, start: usize, len: usize) -> CubeTensor<R> {
-    let handle = match start * of.dtype.size() {
-        0 => of.handle.clone(),
-        bytes => of.handle.clone().offset_start(bytes as u64),
-    };
-    CubeTensor::new_contiguous(of.client.clone(), of.device.clone(), [len].into(), handle, of.dtype)
 }
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBackend for CubeBackend<R, F, I, BT> {

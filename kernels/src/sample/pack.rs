@@ -9,9 +9,7 @@ use burn::tensor::{Tensor, TensorMetadata, TensorPrimitive};
 use super::{DeviceSample, SampleBackend, SampledLayer, SampledShape, advance, index_room, long_room, read};
 use crate::collect::RowCollector;
 use crate::csr::{Csr, Topology, index_tensor};
-
-/// Parts of the array start at a multiple of so many words, which every device binds.
-const ALIGNMENT: usize = 64;
+use crate::upload::ALIGNMENT;
 
 /// How a stretch is copied: from which of four arrays, and whether its first word is taken off all of them.
 #[derive(Clone, Copy)]

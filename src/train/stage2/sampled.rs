@@ -127,11 +127,7 @@ impl<B: GraphBackend> SampledEpochs<B> {
 /// # Errors
 /// Settings that it refuses.
 pub fn sampler(config: &LoaderConfig, seed: u64, graph: Arc<HeteroGraph>) -> Result<NeighbourSampler> {
-    let fanout = |&fanout: &usize| match u32::try_from(fanout) {
-        Ok(0) | Err(_) => Fanout::All,
-        Ok(most) => Fanout::Most(most),
-    };
-    let fanouts: Vec<Fanout> = config.fanouts.iter().map(fanout).collect();
+    let fanouts: Vec<Fanout> = config.fanouts.iter().map(|&fanout| Fanout::from(fanout)).collect();
     let dependency = u32::try_from(config.kappa).ok().filter(|&kappa| kappa > 0);
     let relations = graph.relations().len();
     NeighbourSampler::new(graph, SamplerConfig { dependency, seed, ..SamplerConfig::new(&fanouts, relations) })
