@@ -296,9 +296,8 @@ mod tests {
     /// Anomalous nodes lie `shift` standard deviations higher.
     fn two_normals(positives: usize, negatives: usize, shift: f64, seed: u64) -> (Vec<f32>, Vec<u8>) {
         let labels: Vec<u8> = (0..positives + negatives).map(|at| u8::from(at < positives)).collect();
-        let score = |(at, label): (usize, &u8)| {
-            (normal(seed * 1_000_003 + at as u64) + shift * f64::from(*label)) as f32
-        };
+        let score =
+            |(at, label): (usize, &u8)| (normal(seed * 1_000_003 + at as u64) + shift * f64::from(*label)) as f32;
         (labels.iter().enumerate().map(score).collect(), labels)
     }
 

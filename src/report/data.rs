@@ -111,6 +111,15 @@ impl Part {
             Part::Test => "test",
         }
     }
+
+    /// What the labels of the part are for.
+    pub(super) fn purpose(self) -> &'static str {
+        match self {
+            Part::Train => "fitting",
+            Part::Validation => "choosing checkpoint and threshold, fitting the calibration",
+            Part::Test => "the figures of this report",
+        }
+    }
 }
 
 /// Figures of the test labels.

@@ -156,7 +156,8 @@ fn held_out(parts: &Parts, split: &Split, test: &Labelled) -> Result<HeldOut> {
     let threshold = chosen.map_or(f64::INFINITY, |choice| choice.threshold);
     let positives = test.labels.iter().map(|&label| u64::from(label)).sum::<u64>();
     let half = test.labels.len() as u64 / 2;
-    let mut ks: Vec<u64> = TOP.into_iter().filter(|&k| k <= half).chain([positives].into_iter().filter(|&k| k > 0)).collect();
+    let mut ks: Vec<u64> =
+        TOP.into_iter().filter(|&k| k <= half).chain([positives].into_iter().filter(|&k| k > 0)).collect();
     ks.sort_unstable();
     ks.dedup();
     let overall = bootstrap.estimate(&test.scores, &test.labels, threshold, &ks)?;
@@ -337,7 +338,8 @@ fn histograms(parts: &Parts) -> Vec<Histogram> {
 
 /// The highest scores; of equal ones the lowest node first.
 fn anomalies(parts: &Parts) -> Vec<Anomaly> {
-    let mut order: Vec<u32> = (0..parts.scores.len() as u32).filter(|&node| parts.scores[node as usize].is_finite()).collect();
+    let mut order: Vec<u32> =
+        (0..parts.scores.len() as u32).filter(|&node| parts.scores[node as usize].is_finite()).collect();
     let compare = |a: &u32, b: &u32| parts.scores[*b as usize].total_cmp(&parts.scores[*a as usize]).then(a.cmp(b));
     if parts.top < order.len() {
         if parts.top > 0 {
