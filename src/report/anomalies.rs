@@ -58,7 +58,7 @@ pub(super) fn table(data: &ReportData) -> Markup {
                 thead {
                     tr {
                         @for (at, (name, sort)) in COLUMNS.into_iter().enumerate() {
-                            th scope="col" class=[matches!(sort, Sort::Number).then_some("number")]
+                            th scope="col" class=[(at > 0 && matches!(sort, Sort::Number)).then_some("number")]
                                 data-sort=(match sort { Sort::Number => "number", Sort::Text => "text" })
                                 aria-sort=[(at == 0).then_some("ascending")] { (name) }
                         }
@@ -81,10 +81,10 @@ fn row(anomaly: &Anomaly) -> Markup {
     html! {
         tbody data-type=(anomaly.node_type) data-label=(label) data-text={ (anomaly.node_type) ":" (anomaly.id) } {
             tr {
-                td.number data-value=(anomaly.rank) { (anomaly.rank) }
+                td.rank data-value=(anomaly.rank) { (anomaly.rank) }
                 td data-value=(anomaly.node_type) { (anomaly.node_type) }
                 th.id scope="row" data-value=(anomaly.id) { (anomaly.id) }
-                td.number data-value=(anomaly.score) { (format!("{:.4}", anomaly.score)) (bar(anomaly.score)) }
+                td.number data-value=(anomaly.score) { (format!("{:.4}", anomaly.score)) }
                 td.number data-value=[anomaly.probability] {
                     @match anomaly.probability { Some(p) => (probability(p)), None => span.none { "–" } }
                 }
@@ -125,17 +125,11 @@ fn why(anomaly: &Anomaly, explained: &Explained) -> Markup {
     }
 }
 
-/// A share of a line, as wide as the score. The number stands beside it.
-fn bar(score: f64) -> Markup {
-    let width = format!("{:.1}", 48.0 * score.clamp(0.0, 1.0));
-    html! { svg.bar viewBox="0 0 48 4" aria-hidden="true" { rect.track width="48" height="4" {} rect.fill width=(width) height="4" {} } }
-}
-
 /// `93.1 %`; what rounds to certainty is not called certain.
 fn probability(p: f64) -> String {
     match p {
-        p if p > 0.999 => "> 99.9 %".into(),
-        p if p < 0.001 => "< 0.1 %".into(),
+        p if p > 0.999 => "> 99.9\u{a0}%".into(),
+        p if p < 0.001 => "< 0.1\u{a0}%".into(),
         p => super::page::percent(p),
     }
 }

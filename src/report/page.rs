@@ -129,13 +129,13 @@ fn verdict(data: &ReportData) -> Markup {
     html! {
         "An anomalous node scores above a normal one in " strong { (percent(area.value)) } " of pairs"
         @if let Some(interval) = area.interval {
-            " (95 % interval " (plain_percent(interval.low)) "–" (percent(interval.high)) ")"
+            " (95\u{a0}% interval " (plain_percent(interval.low)) "–" (percent(interval.high)) ")"
         }
         ", measured on " (nodes) " test labels. "
         @if let Some(baseline) = baseline {
             "Logistic regression without the graph: " (percent(baseline.roc_auc.value)) ". "
         }
-        "Chance: 50 %."
+        "Chance: 50\u{a0}%."
     }
 }
 
@@ -162,9 +162,9 @@ fn readable_time(text: &str) -> String {
     }
 }
 
-/// `95.8 %`.
+/// `95.8 %`, on one line.
 pub(super) fn percent(share: f64) -> String {
-    format!("{} %", plain_percent(share))
+    format!("{}\u{a0}%", plain_percent(share))
 }
 
 fn plain_percent(share: f64) -> String {
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!([0, 999, 1000, 1_540_475].map(grouped), ["0", "999", "1,000", "1,540,475"]);
         assert_eq!(readable_time("2026-01-31T09:30:00Z"), "2026-01-31 09:30 UTC");
         assert_eq!(readable_time("yesterday"), "yesterday");
-        assert_eq!(percent(0.9577), "95.8 %");
+        assert_eq!(percent(0.9577), "95.8\u{a0}%");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn the_figures_are_those_of_the_test_labels() {
     let counts = (held_out.overall.positives + held_out.overall.negatives) as usize;
     assert_eq!((counts, held_out.types.len()), (split.test.len(), 1), "shops have no labels");
     let page = render(&data);
-    assert!(page.contains(&format!("{:.1} %</strong> of pairs", 100.0 * area.value)));
+    assert!(page.contains(&format!("{:.1}\u{a0}%</strong> of pairs", 100.0 * area.value)));
     assert!(held_out.baseline.as_ref().unwrap().difference.is_some());
     let all: u64 = data.histograms[0].all.iter().sum();
     let test: u64 = data.histograms[0].normal.iter().chain(&data.histograms[0].anomalous).sum();

@@ -65,7 +65,7 @@ pub(super) enum Mark {
     Dots { points: Vec<[f64; 4]>, ink: Ink, name: String },
     /// A single point with a text beside it.
     Point { x: f64, y: f64, ink: Ink, text: String },
-    /// A vertical line with a text at its top.
+    /// A vertical line with a text above it.
     Rule { x: f64, text: String },
 }
 
@@ -163,8 +163,7 @@ impl Chart {
             Mark::Rule { x, text } => {
                 let x = self.px(*x);
                 let _ = write!(svg, r#"<path class="rule" d="M{x:.1} {TOP}V{}"/>"#, HEIGHT - BOTTOM);
-                let (anchor, side) = if x > WIDTH * 0.6 { ("end", -4.0) } else { ("start", 4.0) };
-                text_at(svg, "label", anchor, x + side, TOP + 8.0, text);
+                text_at(svg, "label", "middle", x, TOP - 4.0, text);
             }
         }
     }
