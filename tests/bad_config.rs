@@ -122,7 +122,7 @@ fn a_device_that_does_not_exist_is_refused() {
     sandbox.refuses(train("CUDA"), 2, &["did you mean cuda?"]);
     sandbox.refuses(train("cuda:first"), 2, &["\"cuda:first\"", "cuda:0"]);
     sandbox.refuses(train("cuda:9999"), 1, &["device cuda:9999 is not usable: "]);
-    let score = ["score", "--checkpoint", "c", "--data", "d", "--out", "o", "--device", "vulcan"];
+    let score = ["score", "c", "--data", "d", "--out", "o.npy", "--device", "vulcan"];
     sandbox.refuses(score, 2, &["did you mean vulkan?"]);
     if has_cuda(&sandbox) {
         eprintln!("skipped the rest: there is a CUDA device");
@@ -155,7 +155,7 @@ fn arguments_that_make_no_sense_are_refused() {
     sandbox.refuses(eval(&["--run", "data"]), 1, &["data: config.toml: expected a file that every run has"]);
     sandbox.refuses(["train"], 2, &["CONFIG"]);
     sandbox.refuses(["train", "--resume", "data"], 1, &["data: config.toml: expected a file that every run has"]);
-    let score = ["score", "--checkpoint", "c", "--data", "data", "--out"];
+    let score = ["score", "c", "--data", "data", "--out"];
     sandbox.refuses([&score[..], &["scores.npy"]].concat(), 1, &["scores.npy: exists already", "--force"]);
     sandbox.refuses([&score[..], &["o.npy", "--embeddings", "o.npy"]].concat(), 2, &["another file than --out"]);
     let gad = |more: &[&'static str]| [&["benchmark", "gad", "--data", "data"], more].concat();

@@ -142,7 +142,7 @@ fn groups_are_found_scored_and_evaluated() {
             assert!((row.sum() - 1.0).abs() < 1e-5);
             assert!(row.iter().all(|p| *p <= row[class as usize]));
         }
-        let score = ["--quiet", "score", "--data", "graph.npz", "--device", "cpu", "--checkpoint"];
+        let score = ["--quiet", "score", "--data", "graph.npz", "--device", "cpu"];
         sandbox.succeeds([&score[..], &[&run, "--out", "p.npy"]].concat());
         assert!(sandbox.read("p.npy") == sandbox.read(&format!("{run}/probabilities.npy")));
         let eval = ["eval", "--scores", "p.npy", "--data", "graph.npz", "--format", "json"];
@@ -325,7 +325,7 @@ fn a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved() {
         assert!(found["test"]["accuracy"].as_f64().unwrap() > 0.9, "{layer}: {found}");
         assert!(!found["notes"].to_string().contains("mini-batches"), "notes are of the data: {found}");
         // In mini-batches as the run, or at once from its checkpoint alone.
-        let score = ["--quiet", "score", "--data", "graph.npz", "--device", "cpu", "--checkpoint"];
+        let score = ["--quiet", "score", "--data", "graph.npz", "--device", "cpu"];
         sandbox.succeeds([&score[..], &[&run, "--out", "p.npy"]].concat());
         assert!(sandbox.read("p.npy") == sandbox.read(&format!("{run}/probabilities.npy")));
         let file = format!("{run}/checkpoint/best.bpk");

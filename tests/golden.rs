@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use burn_flex::Flex;
 use graphsieve::graph::read_embeddings;
 use graphsieve::models::Weights;
-use graphsieve::score::{self, ScoreOptions, evaluate::read_scores};
+use graphsieve::score::{self, ScoreOptions, Scores, evaluate::read_scores};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/stage2").join(name)
@@ -17,18 +17,15 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 }
 
 fn assert_golden(checkpoint: PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("scores.npy");
-    let refined = dir.path().join("embeddings.npy");
-    let embeddings_out = Some(refined.clone());
-    let options = ScoreOptions { checkpoint, data: golden(""), out: out.clone(), embeddings_out, input: None };
-    score::run::<Flex>(&options, &Default::default()).unwrap();
+    let options = ScoreOptions { checkpoint, data: golden(""), embeddings: true, input: None };
+    let computed = score::compute::<Flex>(&options, &Default::default()).unwrap();
+    let Scores::Anomaly(got) = computed.scores else { panic!("class probabilities") };
     let want = read_scores(&golden("expected_scores.npy"), 45).unwrap();
     let spread = want.iter().copied().fold(f32::MIN, f32::max) - want.iter().copied().fold(f32::MAX, f32::min);
     assert!(spread > 0.1, "scores that are all alike would prove little");
-    assert!(largest_difference(&read_scores(&out, 45).unwrap(), &want) < 1e-5);
+    assert!(largest_difference(&got, &want) < 1e-5);
     let want = read_embeddings(golden("expected_embeddings.npy"), Some(45)).unwrap();
-    let got = read_embeddings(refined, Some(45)).unwrap();
+    let got = computed.embeddings.unwrap();
     assert!(largest_difference(got.as_slice().unwrap(), want.as_slice().unwrap()) < 1e-5);
 }
 

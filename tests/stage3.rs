@@ -41,7 +41,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     let shares: f64 = found["blocks"].as_array().unwrap().iter().map(|b| b["share"].as_f64().unwrap()).sum();
     assert!((shares - 1.0).abs() < 1e-9, "{found}");
 
-    let score = ["--quiet", "score", "--device", "cpu", "--data", "data", "--checkpoint"];
+    let score = ["--quiet", "score", "--device", "cpu", "--data", "data"];
     sandbox.succeeds([&score[..], &[&run, "--out", "s.npy"]].concat());
     let written = sandbox.read(&format!("{run}/anomaly_scores_stage3.npy"));
     assert!(sandbox.read("s.npy") == written);
@@ -115,7 +115,7 @@ fn a_booster_takes_both_stages_and_is_scored_with_them() {
     let config = format!("{run}/config.toml");
     sandbox.succeeds(["config", "check", &config]);
 
-    let score = ["--quiet", "score", "--device", "cpu", "--data", "data", "--checkpoint"];
+    let score = ["--quiet", "score", "--device", "cpu", "--data", "data"];
     sandbox.succeeds([&score[..], &[&run, "--out", "s.npy"]].concat());
     let eval = ["eval", "--scores", "s.npy", "--data", "data", "--format", "json", "--run", &run];
     let found = json(&sandbox.read(&format!("{run}/evaluation.json")));

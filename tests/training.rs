@@ -49,7 +49,7 @@ fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn score<'a>(checkpoint: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let fixed = ["--quiet", "score", "--checkpoint", checkpoint, "--data", "data", "--out", "s.npy", "--device", "cpu"];
+    let fixed = ["--quiet", "score", checkpoint, "--data", "data", "--out", "s.npy", "--device", "cpu"];
     [&fixed, more].concat()
 }
 
@@ -202,7 +202,7 @@ fn a_checkpoint_of_other_shapes_is_refused() {
     sandbox.write("other/x.bin", [0; 2 * 128 * 2]);
     sandbox.write("other/r_row_ptr.bin", [0i32, 1, 2].map(i32::to_le_bytes).concat());
     sandbox.write("other/r_col_idx.bin", [1i32, 0].map(i32::to_le_bytes).concat());
-    let other = ["--quiet", "score", "--checkpoint", &run, "--data", "other", "--out", "o.npy", "--device", "cpu"];
+    let other = ["--quiet", "score", &run, "--data", "other", "--out", "o.npy", "--device", "cpu"];
     sandbox.refuses(other, 1, &["best.bpk: streams: expected streams r, found"]);
 }
 
@@ -267,9 +267,9 @@ fn outputs_that_cannot_be_written_are_refused() {
     sandbox.write("file", "");
     sandbox.refuses(train(&["--set", "output.dir=file/runs"]), 1, &["file", "cannot create"]);
     sandbox.refuses(train(&["--name", "../up"]), 2, &["../up"]);
-    let score = ["score", "--checkpoint", "c.bpk", "--data", "data", "--out"];
+    let score = ["score", "c.bpk", "--data", "data", "--out"];
     sandbox.refuses([&score[..], &["file/s.npy"]].concat(), 1, &["file/s.npy: cannot"]);
-    sandbox.refuses([&score[..], &["data", "--force"]].concat(), 1, &["data: cannot write"]);
+    sandbox.refuses([&score[..], &["data", "--format", "npy", "--force"]].concat(), 1, &["data: cannot write"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! A label is 1 for an anomalous node and 0 for a normal one; a higher score means more anomalous. Everything here is
 //! a function of the ranks of distinct scores, so the order of the input and the number of threads never matter.
 
+mod calibration;
 #[cfg(test)]
 mod golden;
 mod multiclass;
@@ -12,6 +13,7 @@ mod ranking;
 mod report;
 mod threshold;
 
+pub use calibration::{Calibration, ISOTONIC_LABELS};
 pub use multiclass::{ClassFigures, ClassReport, ConfusionMatrix, log_sum_exp, predicted_class};
 pub use ranking::{PrPoint, Ranking, RankingStep, RocPoint, TopK, average_precision, roc_auc};
 pub use report::{GroupReport, Report, TOP_K, evaluate};

@@ -7,11 +7,11 @@ use ndarray::{Array2, ArrayView2};
 use ndarray_npy::ViewNpyExt;
 
 use super::layerwise_classes::class_logits;
-use super::{ScoreOptions, Written};
+use super::{Computed, ScoreOptions, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
-use crate::graph::{Dataset, EdgeReading, write_npy_f32};
+use crate::graph::{Dataset, EdgeReading};
 use crate::models::SampledInput;
 use crate::models::device_graph::check_device;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities, upload_graph};
@@ -20,21 +20,21 @@ use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
 use crate::train::classify::plan;
 
-/// Predicts the classes of all nodes and writes their probabilities.
-pub(super) fn run<B: GraphBackend>(
+/// Probabilities of the classes of all nodes.
+pub(super) fn compute<B: GraphBackend>(
     options: &ScoreOptions,
     spec: &ClassifierSpec,
     weights: &Weights,
     file: &Path,
     device: &B::Device,
-) -> Result<Written> {
-    let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings_out.is_some())];
+) -> Result<Computed> {
+    let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings)];
     if let Some((argument, _)) = unused.iter().find(|(_, given)| *given) {
         return Err(Error::Usage {
             argument: (*argument).into(),
             expected: "no such argument with a node classifier".into(),
             found: "one".into(),
-            help: "a node classifier reads the features of --data and writes class probabilities to --out".into(),
+            help: "a node classifier reads the features of --data and gives class probabilities".into(),
         });
     }
     let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
@@ -58,8 +58,7 @@ pub(super) fn run<B: GraphBackend>(
     let nodes = dataset.graph.num_nodes();
     let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
-    write_npy_f32(&options.out, &matrix)?;
-    Ok(Written { nodes })
+    Ok(Computed { dataset, scores: Scores::Classes(matrix), embeddings: None })
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.

@@ -1,10 +1,11 @@
 //! Full-graph inference without gradients.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
-use ndarray::{Array1, Array2};
+use ndarray::{Array2, ArrayView1};
 use rayon::prelude::*;
 
 use super::{ScoreOptions, classes, layerwise, trees};
@@ -50,28 +51,53 @@ pub fn attention_scores<B: GraphBackend>(
     Scored { scores, embeddings }
 }
 
-/// What `graphsieve score` wrote.
-#[derive(Clone, Copy, Debug)]
-pub struct Written {
-    /// Number of scores.
-    pub nodes: usize,
+/// What a model says about every node, by global id.
+#[derive(Clone, Debug)]
+pub enum Scores {
+    /// In [0, 1]; higher is more anomalous.
+    Anomaly(Vec<f32>),
+    /// One row of class probabilities per node.
+    Classes(Array2<f32>),
 }
 
-/// Scores the graph of a data directory with a checkpoint and writes the result.
+/// Scores of a data directory.
+#[derive(Debug)]
+pub struct Computed {
+    pub dataset: Dataset,
+    pub scores: Scores,
+    /// The last hidden layer, `[nodes, width]`, where it was asked for.
+    pub embeddings: Option<Array2<f32>>,
+}
+
+impl Computed {
+    /// Writes the scores, or class probabilities, as a `.npy` array of f32.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_npy(&self, path: &Path) -> Result<()> {
+        match &self.scores {
+            Scores::Anomaly(scores) => write_npy_f32(path, &ArrayView1::from(scores)),
+            Scores::Classes(probabilities) => write_npy_f32(path, probabilities),
+        }
+    }
+}
+
+/// Scores the graph of a data directory with a checkpoint.
 ///
 /// # Errors
-/// A checkpoint, data or input that cannot be read or do not fit each other, or an output that cannot be written.
-pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Written> {
+/// A checkpoint, data or input that cannot be read or do not fit each other.
+pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Computed> {
     graphsieve_kernels::device::watch();
     if let Some(file) = TreeCheckpoint::file_of(&options.checkpoint) {
-        return trees::run::<B>(options, &file, device);
+        return trees::compute::<B>(options, &file, device);
     }
     let (weights, file) = Weights::read(&options.checkpoint)?;
     let spec = match &weights.spec {
         ModelSpec::Attention(spec) => spec,
-        ModelSpec::NodeClassifier(spec) => return classes::run::<B>(options, spec, &weights, &file, device),
+        ModelSpec::NodeClassifier(spec) => return classes::compute::<B>(options, spec, &weights, &file, device),
         ModelSpec::AutoEncoder(_) => {
-            let help = "score with a Stage-2 checkpoint; the embeddings of a Stage-1 run are in its directory";
+            let help =
+                "score with a Stage-2 checkpoint; a run of Stage 1 has scores of its own graph alone: leave --data out";
             return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
         }
     };
@@ -85,25 +111,20 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Resul
     let (scores, embeddings) = if sampled {
         let graph = Arc::new(dataset.graph.clone());
         let scored = layerwise::scores(&model, &graph, &features, DType::F32, device)?;
-        (scored.scores, options.embeddings_out.as_ref().map(|path| (path, scored.embeddings)))
+        (scored.scores, options.embeddings.then_some(scored.embeddings))
     } else {
         let x = upload_features(dataset.graph.node_types(), &features, DType::F32, device)?;
         let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
         let scored = attention_scores(&model, &graph, &x, None);
         let scores = scored.scores.clone();
-        (scores, options.embeddings_out.as_ref().map(|path| (path, scored.embedding_matrix())))
+        (scores, options.embeddings.then(|| scored.embedding_matrix()))
     };
     check_device()?;
-    let nodes = scores.len();
-    write_npy_f32(&options.out, &Array1::from_vec(scores))?;
-    if let Some((path, matrix)) = embeddings {
-        write_npy_f32(path, &matrix)?;
-    }
-    Ok(Written { nodes })
+    Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
 }
 
 /// The model's shape with the streams in the graph's order.
-pub(super) fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &std::path::Path) -> Result<AttentionSpec> {
+pub(super) fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Result<AttentionSpec> {
     let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
     let same = streams.len() == spec.streams.len() && streams.iter().all(|s| spec.streams.contains(s));
     if !same {

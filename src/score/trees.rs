@@ -3,15 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::GraphBackend;
-use ndarray::{Array1, Array2};
+use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::inference::Written;
-use super::{ScoreOptions, attention_scores, stage2_input};
+use super::{Computed, ScoreOptions, Scores, attention_scores, stage2_input};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
-use crate::graph::{Dataset, HeteroGraph, read_embeddings, write_npy_f32};
+use crate::graph::{Dataset, HeteroGraph, read_embeddings};
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::Parameters;
@@ -206,14 +205,14 @@ fn stage2_output<B: GraphBackend>(
     Ok(Stage2Output { scores, embeddings })
 }
 
-/// Scores the graph of a data directory with trees and writes the result.
+/// Scores the graph of a data directory with trees.
 ///
 /// # Errors
-/// As for [`table`], or an output that cannot be written.
-pub fn run<B: GraphBackend>(options: &ScoreOptions, file: &Path, device: &B::Device) -> Result<Written> {
-    if let Some(path) = &options.embeddings_out {
+/// As for [`table`].
+pub(super) fn compute<B: GraphBackend>(options: &ScoreOptions, file: &Path, device: &B::Device) -> Result<Computed> {
+    if options.embeddings {
         return Err(Error::Usage {
-            argument: format!("--embeddings {}", path.display()),
+            argument: "--embeddings".into(),
             expected: "no such argument with a run of Stage 3".into(),
             found: "one".into(),
             help: "trees refine no embeddings; score with a Stage-2 checkpoint for those".into(),
@@ -228,10 +227,8 @@ pub fn run<B: GraphBackend>(options: &ScoreOptions, file: &Path, device: &B::Dev
         input: options.input.as_deref(),
     };
     let table = table::<B>(&place, &checkpoint, &dataset, device)?;
-    let scores = checkpoint.ensemble.predict(&matrix(&table)?)?;
-    let nodes = scores.len();
-    write_npy_f32(&options.out, &Array1::from_vec(scores))?;
-    Ok(Written { nodes })
+    let scores = Scores::Anomaly(checkpoint.ensemble.predict(&matrix(&table)?)?);
+    Ok(Computed { dataset, scores, embeddings: None })
 }
 
 #[cfg(test)]

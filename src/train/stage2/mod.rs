@@ -35,8 +35,8 @@ use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::{ModelSpec, Weights};
 use crate::score::evaluate::{Evaluation, evaluate_split};
-use crate::score::input_features;
 use crate::score::layerwise::HostScored;
+use crate::score::{input_features, write_calibration};
 
 /// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it makes.
 const MOST_UNREAD: usize = 32;
@@ -203,6 +203,7 @@ pub fn run_on<B: GraphBackend>(
         baseline_auc: baseline(dataset, split)?,
         seconds_per_epoch,
     };
+    write_calibration(&session.run, &scores, split)?;
     atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session, &scores, split, outcome.evaluation.threshold)?;

@@ -25,6 +25,7 @@ use crate::graph::{Dataset, write_npy_f32};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
 use crate::score::evaluate::{Evaluation, evaluate_split};
 use crate::score::trees::{append_stage1, append_stage2, neighbourhood_table};
+use crate::score::write_calibration;
 use crate::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
     Importance, Matrix, Measure, Objective, SplitRule, Validation,
@@ -150,6 +151,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
             outcome.evaluation.threshold,
         )?;
     }
+    write_calibration(&run, &scores, &split)?;
     // Last: a run with this file is finished.
     atomic_write(run.output(EVALUATION), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     progress.update(steps as u64, "");

@@ -1,0 +1,277 @@
+//! Scores in the terms of the data: nodes by original id, from the most to the least suspicious.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float32Array, Float64Array, Int8Array, RecordBatch, StringArray, UInt64Array};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::graph::Dataset;
+use crate::metrics::Calibration;
+
+/// One line of a ranking.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankedNode<'a> {
+    /// From 1, among the nodes that are listed.
+    pub rank: u64,
+    /// Name of the node type.
+    #[serde(rename = "type")]
+    pub node_type: &'a str,
+    /// The id of the raw data; the number within the type, from 0, where nodes have no ids.
+    pub id: Cow<'a, str>,
+    /// None where the stage has no score for the node: such nodes come last.
+    pub score: Option<f32>,
+    /// None without a calibration.
+    pub probability: Option<f64>,
+    /// 1 anomalous, 0 normal, none unknown.
+    pub label: Option<u8>,
+    /// Global id.
+    #[serde(skip)]
+    pub node: u32,
+}
+
+/// Which nodes a ranking lists.
+#[derive(Clone, Debug, Default)]
+pub struct RankingFilter {
+    /// At most so many.
+    pub top: Option<usize>,
+    /// Of one type only.
+    pub node_type: Option<String>,
+}
+
+/// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else.
+///
+/// # Errors
+/// [`Error::Usage`] for a type that the graph does not have.
+///
+/// # Panics
+/// When there is not one score per node.
+pub fn rank<'a>(
+    dataset: &'a Dataset,
+    scores: &[f32],
+    calibration: Option<&Calibration>,
+    filter: &RankingFilter,
+) -> Result<Vec<RankedNode<'a>>> {
+    let graph = &dataset.graph;
+    assert_eq!(scores.len(), graph.num_nodes(), "one score per node");
+    let types = graph.node_types();
+    let listed = match &filter.node_type {
+        None => 0..graph.num_nodes() as u32,
+        Some(name) => {
+            let known = || types.iter().map(|of_type| of_type.name.as_str());
+            let found = types.iter().find(|of_type| of_type.name == *name).ok_or_else(|| Error::Usage {
+                argument: format!("--node-type {name}"),
+                expected: format!("a node type of the data: {}", known().collect::<Vec<_>>().join(", ")),
+                found: format!("`{name}`"),
+                help: known()
+                    .min_by_key(|known| strsim::damerau_levenshtein(known, name))
+                    .map_or_else(String::new, |nearest| format!("did you mean {nearest}?")),
+            })?;
+            found.offset as u32..(found.offset + found.count) as u32
+        }
+    };
+    let id = |node: u32| match &dataset.ids {
+        Some(ids) => Cow::Borrowed(ids.get(node as usize).unwrap_or_default()),
+        None => Cow::Owned((node as usize - types[graph.type_of(node as usize)].offset).to_string()),
+    };
+    let mut order: Vec<u32> = listed.collect();
+    let descending = |&a: &u32, &b: &u32| {
+        let [score_a, score_b] = [a, b].map(|node| scores[node as usize]);
+        score_a
+            .is_nan()
+            .cmp(&score_b.is_nan())
+            .then(score_b.partial_cmp(&score_a).unwrap_or(std::cmp::Ordering::Equal))
+            .then_with(|| id(a).cmp(&id(b)))
+            .then(a.cmp(&b))
+    };
+    // Of many nodes only those that are asked for are put in order.
+    if let Some(top) = filter.top.filter(|&top| top > 0 && top < order.len()) {
+        order.select_nth_unstable_by(top - 1, descending);
+    }
+    order.truncate(filter.top.unwrap_or(usize::MAX));
+    order.par_sort_unstable_by(descending);
+    let mut labels = vec![None; if dataset.labels.is_some() { scores.len() } else { 0 }];
+    for &(node, label) in dataset.labels.iter().flat_map(|labels| &labels.entries) {
+        labels[node as usize] = Some(label);
+    }
+    let line = |(at, node): (usize, u32)| {
+        let score = scores[node as usize];
+        RankedNode {
+            rank: at as u64 + 1,
+            node_type: &types[graph.type_of(node as usize)].name,
+            id: id(node),
+            score: Some(score).filter(|score| !score.is_nan()),
+            probability: calibration.and_then(|calibration| calibration.probability(score)),
+            label: labels.get(node as usize).copied().flatten(),
+            node,
+        }
+    };
+    Ok(order.into_iter().enumerate().map(line).collect())
+}
+
+/// Writes a ranking as CSV with a header; what is not known is empty. Probabilities have six digits.
+///
+/// # Errors
+/// What the writer refuses.
+pub fn write_csv(ranking: &[RankedNode], out: impl Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["rank", "type", "id", "score", "probability", "label"])?;
+    let text = |value: Option<String>| value.unwrap_or_default();
+    for node in ranking {
+        csv.write_record([
+            &node.rank.to_string(),
+            node.node_type,
+            &node.id,
+            &text(node.score.map(|score| score.to_string())),
+            &text(node.probability.map(|probability| format!("{probability:.6}"))),
+            &text(node.label.map(|label| label.to_string())),
+        ])?;
+    }
+    csv.flush()
+}
+
+/// Writes a ranking as a JSON array of objects; what is not known is `null`.
+///
+/// # Errors
+/// What the writer refuses.
+pub fn write_json(ranking: &[RankedNode], mut out: impl Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut out, ranking)?;
+    out.write_all(b"\n")
+}
+
+/// Writes a ranking as a Parquet file; what is not known is null.
+///
+/// # Errors
+/// What the writer refuses.
+pub fn write_parquet(ranking: &[RankedNode], out: impl Write + Send) -> io::Result<()> {
+    /// Rows of one batch.
+    const BATCH: usize = 1 << 16;
+    let batch = |nodes: &[RankedNode]| {
+        let columns: [(&str, ArrayRef, bool); 6] = [
+            ("rank", Arc::new(nodes.iter().map(|node| Some(node.rank)).collect::<UInt64Array>()), false),
+            ("type", Arc::new(StringArray::from_iter_values(nodes.iter().map(|node| node.node_type))), false),
+            ("id", Arc::new(StringArray::from_iter_values(nodes.iter().map(|node| &node.id))), false),
+            ("score", Arc::new(nodes.iter().map(|node| node.score).collect::<Float32Array>()), true),
+            ("probability", Arc::new(nodes.iter().map(|node| node.probability).collect::<Float64Array>()), true),
+            (
+                "label",
+                Arc::new(nodes.iter().map(|node| node.label.map(|label| label as i8)).collect::<Int8Array>()),
+                true,
+            ),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns).map_err(io::Error::other)
+    };
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_created_by(concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into())
+        .build();
+    let first = batch(&ranking[..ranking.len().min(BATCH)])?;
+    let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties)).map_err(io::Error::other)?;
+    writer.write(&first).map_err(io::Error::other)?;
+    for rest in ranking.get(BATCH..).unwrap_or_default().chunks(BATCH) {
+        writer.write(&batch(rest)?).map_err(io::Error::other)?;
+    }
+    writer.close().map(|_| ()).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    use super::*;
+    use crate::graph::{HeteroGraph, IdMaps, Labels};
+
+    /// Users b, a, "c, \"d\"" and products x, b.
+    fn dataset(ids: bool) -> Dataset {
+        let graph = HeteroGraph::new(vec![("user".into(), 3), ("product".into(), 2)], Vec::new()).unwrap();
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let ids = ids.then(|| IdMaps(vec![names(&["b", "a", "c, \"d\""]), names(&["x", "b"])]));
+        Dataset::new(graph, None, Some(Labels { entries: vec![(4, 1), (0, 0)] }), ids)
+    }
+
+    fn names<'a>(ranking: &'a [RankedNode]) -> Vec<(&'a str, &'a str)> {
+        ranking.iter().map(|node| (node.node_type, &*node.id)).collect()
+    }
+
+    #[test]
+    fn equal_scores_go_by_id_then_by_type_and_nodes_without_a_score_come_last() {
+        let data = dataset(true);
+        let scores = [0.5, 0.5, f32::NAN, 0.9, 0.5];
+        let ranking = rank(&data, &scores, None, &RankingFilter::default()).unwrap();
+        let expected = [("product", "x"), ("user", "a"), ("user", "b"), ("product", "b"), ("user", "c, \"d\"")];
+        assert_eq!(names(&ranking), expected);
+        assert_eq!(ranking.iter().map(|node| node.label).collect::<Vec<_>>(), [None, None, Some(0), Some(1), None]);
+        assert_eq!((ranking[4].score, ranking[4].rank), (None, 5));
+        for top in 0..6 {
+            let filter = RankingFilter { top: Some(top), node_type: None };
+            let fewer = rank(&data, &scores, None, &filter).unwrap();
+            assert_eq!(fewer, ranking[..top.min(5)], "the first {top}");
+        }
+    }
+
+    #[test]
+    fn one_type_is_ranked_among_itself() {
+        let data = dataset(false);
+        let filter = RankingFilter { top: None, node_type: Some("product".into()) };
+        let ranking = rank(&data, &[0.1, 0.2, 0.3, 0.4, 0.5], None, &filter).unwrap();
+        assert_eq!(names(&ranking), [("product", "1"), ("product", "0")]);
+        assert_eq!(ranking[0].rank, 1);
+        let filter = RankingFilter { top: None, node_type: Some("prodct".into()) };
+        let error = rank(&data, &[0.0; 5], None, &filter).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("did you mean product?"), "{error}");
+    }
+
+    #[test]
+    fn the_three_formats_say_the_same() {
+        let data = dataset(true);
+        let calibration = Calibration::fit(&[0.25, 0.75], &[0, 1]).unwrap();
+        let scores = [0.25, 0.75, f32::NAN, 1.0, 0.0];
+        let ranking = rank(&data, &scores, Some(&calibration), &RankingFilter::default()).unwrap();
+
+        let mut csv = Vec::new();
+        write_csv(&ranking, &mut csv).unwrap();
+        let text = String::from_utf8(csv.clone()).unwrap();
+        assert!(text.starts_with("rank,type,id,score,probability,label\n1,product,x,1,0."), "{text}");
+        assert!(text.ends_with("5,user,\"c, \"\"d\"\"\",,,\n"), "{text}");
+        let mut json = Vec::new();
+        write_json(&ranking, &mut json).unwrap();
+        let json: Vec<serde_json::Value> = serde_json::from_slice(&json).unwrap();
+        let mut parquet = Vec::new();
+        write_parquet(&ranking, &mut parquet).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes(parquet)).unwrap().build().unwrap();
+        let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 5);
+        let column = |name: &str| batches[0].column_by_name(name).unwrap().clone();
+        let shown = |name: &str, row: usize| arrow_cast::display::array_value_to_string(&column(name), row).unwrap();
+        for (row, line) in csv::Reader::from_reader(&csv[..]).records().enumerate() {
+            let line = line.unwrap();
+            let plain = |value: &serde_json::Value| match value {
+                serde_json::Value::Null => String::new(),
+                serde_json::Value::String(text) => text.clone(),
+                number => number.to_string(),
+            };
+            for (at, name) in ["rank", "type", "id", "score", "probability", "label"].into_iter().enumerate() {
+                let values = [line[at].to_owned(), plain(&json[row][name]), shown(name, row)];
+                match values[0].parse::<f64>() {
+                    Ok(number) => values.iter().for_each(|value| {
+                        assert!((value.parse::<f64>().unwrap() - number).abs() < 1e-6, "{name}: {values:?}");
+                    }),
+                    Err(_) => assert!(values.iter().all(|value| *value == values[0]), "{name}: {values:?}"),
+                }
+            }
+        }
+    }
+
+    fn bytes(content: Vec<u8>) -> std::fs::File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&content).unwrap();
+        file
+    }
+}

@@ -1,0 +1,162 @@
+//! A finished run with the scores of the data that it was trained on: what lists, explanations and reports start from.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::evaluate::read_scores;
+use super::trees::reconstruction_errors;
+use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Config, Stage3Config};
+use crate::data::split::{Split, SplitFractions};
+use crate::error::{Error, Result};
+use crate::graph::formats::atomic_write;
+use crate::graph::{Dataset, read_embeddings};
+use crate::metrics::Calibration;
+use crate::train::run_dir::RunDir;
+use crate::train::stage2::split_of;
+
+/// Probabilities of a run: what [`Calibration`] was fitted to its validation labels.
+const CALIBRATION: &str = "calibration.json";
+
+/// What a score is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Stage 1: how badly the embeddings explain a node's edges, `1 - exp(-mean of -ln sigmoid(<z_i, z_j>))`, which is one
+    /// minus the geometric mean of their probabilities. No label was used. A node without edges has no score.
+    Reconstruction,
+    /// Stage 2: graph attention.
+    Attention,
+    /// Stage 3: trees.
+    Trees,
+}
+
+impl Stage {
+    /// `Stage 2: graph attention`.
+    pub fn title(self) -> &'static str {
+        match self {
+            Stage::Reconstruction => "Stage 1: graph auto-encoder",
+            Stage::Attention => "Stage 2: graph attention",
+            Stage::Trees => "Stage 3: trees",
+        }
+    }
+}
+
+/// A finished run, its data, and a score for every node of them.
+#[derive(Debug)]
+pub struct ScoredRun {
+    pub run: RunDir,
+    pub config: RunConfig,
+    pub stage: Stage,
+    /// Where the data were read from.
+    pub data: PathBuf,
+    pub dataset: Dataset,
+    /// By global id, in [0, 1]; NaN for a node that the stage has no score for.
+    pub scores: Vec<f32>,
+    /// How the labels were divided. Stage 1 sees none: there it is the default split, on which a calibration is fitted. None
+    /// where there are no labels, or too few to divide.
+    pub split: Option<Split>,
+    /// From scores to probabilities, fitted to the validation labels.
+    pub calibration: Option<Calibration>,
+}
+
+impl ScoredRun {
+    /// Opens a finished run of Stage 1, 2 or 3 with the data that its configuration names.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a run of another task; [`Error::Format`] or [`Error::Io`] for a run that is not finished, and for
+    /// data or outputs that cannot be read or no longer belong together.
+    pub fn open(path: &Path) -> Result<Self> {
+        let run = RunDir::open(path)?;
+        let config = RunConfig::load(&run.config(), &[])?;
+        let (stage, data, file) = match &config {
+            RunConfig::Stage1(config) => (Stage::Reconstruction, &config.data.path, EMBEDDINGS_FILE),
+            RunConfig::Stage2(config) => (Stage::Attention, &config.data.path, "anomaly_scores_stage2.npy"),
+            RunConfig::Stage3(config) => (Stage::Trees, &config.data.path, "anomaly_scores_stage3.npy"),
+            RunConfig::Classify(_) | RunConfig::Pipeline(_) => {
+                return Err(Error::Usage {
+                    argument: path.display().to_string(),
+                    expected: "a run of Stage 1, 2 or 3: scores of anomalies".into(),
+                    found: "a run of another task".into(),
+                    help: "class probabilities of a node classifier are in its probabilities.npy; `graphsieve eval` reports on them"
+                        .into(),
+                });
+            }
+        };
+        let data = data.clone();
+        let file = run.output(file);
+        if !file.is_file() {
+            let help = format!("go on with it: graphsieve train --resume {}", path.display());
+            return Err(Error::format(&file, "file", "the outputs of a finished run", "no such file", help));
+        }
+        let dataset = Dataset::open(&data)?;
+        let nodes = dataset.graph.num_nodes();
+        let scores = match stage {
+            Stage::Reconstruction => {
+                let errors = reconstruction_errors(&dataset.graph, &read_embeddings(&file, Some(nodes))?);
+                errors.into_iter().map(|error| -(-error).exp_m1()).collect()
+            }
+            Stage::Attention | Stage::Trees => read_scores(&file, nodes)?,
+        };
+        let split = match (&dataset.labels, &config) {
+            (None, _) => None,
+            (
+                Some(labels),
+                RunConfig::Stage2(Stage2Config { split, .. }) | RunConfig::Stage3(Stage3Config { split, .. }),
+            ) => Some(split_of(&dataset.graph, &labels.entries, split)?),
+            // Labels that cannot be divided are no fault of a stage that does not ask for them.
+            (Some(labels), _) => {
+                let type_of = |node: u32| dataset.graph.type_of(node as usize);
+                Split::stratified(&labels.entries, type_of, SplitFractions::default(), run.meta().seed).ok()
+            }
+        };
+        let calibration = match read_calibration(&run)? {
+            None => split.as_ref().and_then(|split| calibrate(&scores, split).ok()),
+            stored => stored,
+        };
+        Ok(Self { run, config, stage, data, dataset, scores, split, calibration })
+    }
+
+    /// The probability that a node is anomalous, as far as its score and the calibration tell.
+    pub fn probability(&self, node: u32) -> Option<f64> {
+        self.calibration.as_ref()?.probability(*self.scores.get(node as usize)?)
+    }
+}
+
+/// Fits a calibration to the validation part.
+///
+/// # Errors
+/// As for [`Calibration::fit`]. Nodes without a score are left out.
+pub fn calibrate(scores: &[f32], split: &Split) -> Result<Calibration> {
+    let scored = split.validation.iter().map(|&(node, label)| (scores[node as usize], label));
+    let (scores, labels): (Vec<f32>, Vec<u8>) = scored.filter(|(score, _)| !score.is_nan()).unzip();
+    Calibration::fit(&scores, &labels)
+}
+
+/// Writes what [`calibrate`] finds into the run.
+///
+/// # Errors
+/// As for [`calibrate`]; [`Error::Io`].
+pub fn write_calibration(run: &RunDir, scores: &[f32], split: &Split) -> Result<()> {
+    let calibration = calibrate(scores, split)?;
+    atomic_write(run.output(CALIBRATION), |file| {
+        serde_json::to_writer_pretty(&mut *file, &calibration)?;
+        file.write_all(b"\n")
+    })
+}
+
+/// The calibration that a run has written; runs of Stage 1 write none.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for a file that was changed.
+pub fn read_calibration(run: &RunDir) -> Result<Option<Calibration>> {
+    let file = run.output(CALIBRATION);
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
+    serde_json::from_str(&text).map(Some).map_err(|fault| {
+        let place = format!("line {}, column {}", fault.line(), fault.column());
+        let help = "the file was changed after the run wrote it; remove it, then it is fitted anew";
+        Error::format(&file, place, "a calibration", fault.to_string(), help)
+    })
+}
