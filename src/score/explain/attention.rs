@@ -31,10 +31,10 @@ use crate::graph::{Features, HeteroGraph};
 /// Rows whose sums are added up one after the other: the result does not depend on the number of threads.
 const CHUNK: usize = 64;
 
-/// Removed neighbours that are computed side by side, which bounds memory.
+/// How much is told of how many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Entries with paths, and neighbours that are removed.
+    /// Neighbours with paths and with a removal.
     pub neighbours: usize,
     /// Paths of an entry.
     pub paths: usize,
@@ -154,8 +154,14 @@ impl<'a> Attention<'a> {
             by_size.then(a.source.cmp(&b.source)).then(a.relation.cmp(&b.relation))
         });
         let sums = ego.sums(&relevance);
-        let kept = entries.len().min(limits.neighbours);
-        entries[..kept].par_iter_mut().for_each(|entry| {
+        // Edges of the node to itself come on top: there are few of them.
+        let mut others = 0;
+        let mut listed: Vec<&mut Entry> = entries.iter_mut().collect();
+        listed.retain(|entry| {
+            others += usize::from(entry.source != node);
+            entry.source == node || others <= limits.neighbours
+        });
+        listed.into_par_iter().for_each(|entry| {
             let removed = (entry.source != node).then(|| ego.second_layer(Some(entry.source)).logit);
             entry.removal = removed.map(|without| second.logit - without);
             ego.paths(entry, &relevance, limits.paths);
@@ -216,7 +222,8 @@ impl<'a> Attention<'a> {
         let mut z = vec![0.0; layer.output];
         for row in rows.iter().filter(|row| !row.sources.is_empty()) {
             let attended = self.attended(node, row, without);
-            let heads = attended.inputs.chunks_exact(layer.input).zip(z.chunks_exact_mut(layer.output / self.network.heads));
+            let heads =
+                attended.inputs.chunks_exact(layer.input).zip(z.chunks_exact_mut(layer.output / self.network.heads));
             for (head, (inputs, z)) in heads.enumerate() {
                 layer.streams[row.into.stream].project(inputs, head, share, z);
             }
@@ -282,7 +289,9 @@ impl<'a> Ego<'a> {
     }
 
     fn at(&self, node: u32) -> usize {
-        self.nodes.binary_search(&node).unwrap_or_else(|_| unreachable!("every source of the node is in its ego network"))
+        self.nodes
+            .binary_search(&node)
+            .unwrap_or_else(|_| unreachable!("every source of the node is in its ego network"))
     }
 
     fn h(&self, node: u32) -> &[f64] {
@@ -348,7 +357,8 @@ impl<'a> Ego<'a> {
         let of_row = |(row, weights): (&'_ Row<'a>, &Vec<f64>)| {
             let stream = &layer.streams[row.into.stream];
             let mut of_heads = vec![0.0; network.heads * layer.input];
-            let heads = of_heads.chunks_exact_mut(layer.input).zip(of_outputs.chunks_exact(layer.output / network.heads));
+            let heads =
+                of_heads.chunks_exact_mut(layer.input).zip(of_outputs.chunks_exact(layer.output / network.heads));
             heads.enumerate().for_each(|(head, (to, of_outputs))| stream.project_back(of_outputs, head, to));
             Relevance { of_heads, weights: weights.clone() }
         };
@@ -380,7 +390,8 @@ impl<'a> Ego<'a> {
                 more_paths: 0,
             }
         };
-        let mut entries: Vec<Entry> = (0..row.sources.len()).into_par_iter().with_min_len(CHUNK).map(of_entry).collect();
+        let mut entries: Vec<Entry> =
+            (0..row.sources.len()).into_par_iter().with_min_len(CHUNK).map(of_entry).collect();
         entries.sort_by_key(|entry| entry.source);
         entries.dedup_by(|repeated, entry| {
             let same = repeated.source == entry.source;
@@ -403,7 +414,8 @@ impl<'a> Ego<'a> {
         relevance.iter_mut().zip(z).for_each(|(relevance, &z)| *relevance *= share * elu_slope(z));
         let of_row = |row: &Row| {
             let mut of_heads = vec![0.0; network.heads * layer.input];
-            let heads = of_heads.chunks_exact_mut(layer.input).zip(relevance.chunks_exact(layer.output / network.heads));
+            let heads =
+                of_heads.chunks_exact_mut(layer.input).zip(relevance.chunks_exact(layer.output / network.heads));
             let stream = &layer.streams[row.into.stream];
             heads.enumerate().for_each(|(head, (to, relevance))| stream.project_back(relevance, head, to));
             of_heads
