@@ -8,26 +8,28 @@ use self::layout::{Group, Layout, Outer, Spot, WIDTH};
 use super::explanation::{Explanation, NeighbourPart};
 
 /// Colours are those of the page that the picture stands in, where it defines them; else they follow light and dark by themselves.
+/// Each is given twice, for programs that know no variables.
 const STYLE: &str = "
 .neighbourhood-drawing{--n-paper:var(--paper,#fdfdfc);--n-ink:var(--ink,#1c1b19);--n-quiet:var(--quiet,#5d5a54);
---n-line:var(--strong-line,#a5a199);--n-raises:var(--anomalous,#b63c0c);--n-lowers:var(--normal,#1f66a8);
+--n-raises:var(--anomalous,#b63c0c);--n-lowers:var(--normal,#1f66a8);
 font-family:system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,sans-serif;font-size:13px}
 @media (prefers-color-scheme:dark){.neighbourhood-drawing{--n-paper:var(--paper,#161513);--n-ink:var(--ink,#ece9e2);
---n-quiet:var(--quiet,#a9a49a);--n-line:var(--strong-line,#6b675f);--n-raises:var(--anomalous,#ff8a57);
+--n-quiet:var(--quiet,#a9a49a);--n-raises:var(--anomalous,#ff8a57);
 --n-lowers:var(--normal,#79b4ec)}}
-.neighbourhood-drawing .n-paper{fill:var(--n-paper)}
-.neighbourhood-drawing text{fill:var(--n-ink);stroke:var(--n-paper);stroke-width:4px;stroke-linejoin:round;paint-order:stroke}
-.neighbourhood-drawing .n-quiet{fill:var(--n-quiet);font-size:11.5px}
-.neighbourhood-drawing .n-relation{fill:var(--n-quiet);font-size:12px;font-weight:600;letter-spacing:.04em}
+.neighbourhood-drawing .n-paper{fill:#fdfdfc;fill:var(--n-paper)}
+.neighbourhood-drawing text{fill:#1c1b19;fill:var(--n-ink);stroke:#fdfdfc;stroke:var(--n-paper);stroke-width:4px;
+stroke-linejoin:round;paint-order:stroke}
+.neighbourhood-drawing .n-quiet{fill:#5d5a54;fill:var(--n-quiet);font-size:11.5px}
+.neighbourhood-drawing .n-relation{fill:#5d5a54;fill:var(--n-quiet);font-size:12px;font-weight:600;letter-spacing:.04em}
 .neighbourhood-drawing .n-name{font-weight:600;font-size:16px}
 .neighbourhood-drawing .n-letter{text-anchor:middle;font-weight:600;stroke:none;font-size:11px}
 .neighbourhood-drawing .n-end{text-anchor:end}
 .neighbourhood-drawing .n-middle{text-anchor:middle}
-.neighbourhood-drawing .n-raises{stroke:var(--n-raises);fill:none;stroke-linecap:round}
-.neighbourhood-drawing .n-lowers{stroke:var(--n-lowers);fill:none;stroke-dasharray:7 5}
-.neighbourhood-drawing .n-node{fill:var(--n-paper);stroke:var(--n-ink);stroke-width:1.5}
-.neighbourhood-drawing .n-score{fill:var(--n-raises)}
-.neighbourhood-drawing .n-known{fill:none;stroke:var(--n-raises);stroke-width:2}
+.neighbourhood-drawing .n-raises{stroke:#b63c0c;stroke:var(--n-raises);fill:none;stroke-linecap:round}
+.neighbourhood-drawing .n-lowers{stroke:#1f66a8;stroke:var(--n-lowers);fill:none;stroke-dasharray:7 5}
+.neighbourhood-drawing .n-node{fill:#fdfdfc;fill:var(--n-paper);stroke:#1c1b19;stroke:var(--n-ink);stroke-width:1.5}
+.neighbourhood-drawing .n-score{fill:#b63c0c;fill:var(--n-raises)}
+.neighbourhood-drawing .n-known{fill:none;stroke:#b63c0c;stroke:var(--n-raises);stroke-width:2}
 ";
 
 /// Widths of the strongest and of the weakest edge, in pixels.
@@ -86,13 +88,12 @@ impl Drawing<'_> {
     fn head(&self) -> Markup {
         let of = self.of;
         let probability = of.probability.map(|p| format!(", probability {p:.2}")).unwrap_or_default();
-        let verb = if of.method.additive { "adds up from" } else { "starts at" };
-        let sum = format!("{} {:+.3} {verb} {:+.3} of any node", of.unit, of.sum, of.base);
-        let sum = match (of.method.additive, of.own == 0.0) {
-            (false, _) => format!("{sum}; an edge is what the sum loses without it"),
-            (true, true) => format!("{sum} and the edges"),
-            (true, false) => format!("{sum}, {:+.3} of itself, and the edges", of.own),
+        let own = if of.own == 0.0 { String::new() } else { format!(", {} for itself", signed(of.own)) };
+        let edges = match of.method.additive {
+            true => "the rest for the edges",
+            false => "the rest for its columns; an edge is what the sum loses without it",
         };
+        let sum = format!("{} {}: {} for any node{own}, {edges}", of.unit, signed(of.sum), signed(of.base));
         html! {
             text.n-name x="20" y="32" { title { (clean(&of.name)) } (clean(&shortened(&of.name, 60))) }
             text x="20" y="54" { (format!("score {:.3}{probability}", of.score)) }
@@ -100,11 +101,12 @@ impl Drawing<'_> {
         }
     }
 
-    fn edge(&self, from: (f64, f64), to: (f64, f64), contribution: f64, title: &str) -> Markup {
+    /// `turn` is the share of the way on which the edge goes straight ahead, past the texts beside it.
+    fn edge(&self, from: (f64, f64), to: (f64, f64), turn: f64, contribution: f64, title: &str) -> Markup {
         let width = (contribution.abs() * self.scale).clamp(NARROWEST, WIDEST);
         let class = if contribution < 0.0 { "n-lowers" } else { "n-raises" };
         let ((x, y), (u, v)) = (from, to);
-        let bend = x + (u - x) * 0.55;
+        let bend = x + (u - x) * turn;
         let path = format!("M{x:.1} {y:.1}C{bend:.1} {y:.1} {bend:.1} {v:.1} {u:.1} {v:.1}");
         html! { path class=(class) d=(path) stroke-width=(format!("{width:.2}")) { title { (clean(title)) } } }
     }
@@ -113,13 +115,13 @@ impl Drawing<'_> {
         let edge_of = |spot: &Spot| {
             let part = &self.of.neighbours[spot.neighbour];
             let title = format!("{} over {}: {:+.4}", part.name, part.relation, part.contribution);
-            self.edge((layout.x, layout.y), (spot.x, spot.y), part.contribution, &title)
+            self.edge((layout.x, layout.y), (spot.x, spot.y), 0.55, part.contribution, &title)
         };
         let outer = |spot: &Spot, outer: &Outer| {
             let part = &self.of.neighbours[spot.neighbour];
             let path = &part.paths[outer.path];
             let title = format!("{} over {} to {}: {:+.4}", path.name, path.relation, part.name, path.contribution);
-            self.edge((spot.x, spot.y), (outer.x, outer.y), path.contribution, &title)
+            self.edge((spot.x, spot.y), (outer.x, outer.y), 0.93, path.contribution, &title)
         };
         html! {
             @for spot in &group.spots {
@@ -193,27 +195,29 @@ impl Drawing<'_> {
         let mut x = 26.0;
         let mut advance = |text: &str, mark: f64| {
             let at = x;
-            x += mark + 30.0 + 6.6 * text.chars().count() as f64;
+            x += mark + 26.0 + 6.2 * text.chars().count() as f64;
             at
         };
         let items: Vec<(f64, &str)> = self.types.iter().map(|kind| (advance(kind, 10.0), *kind)).collect();
         let known = advance("known anomaly", 14.0);
         let full = advance("filling: its own score", 12.0);
-        let [raises, lowers] = ["raises the score", "lowers it"].map(|text| advance(text, 30.0));
+        let [raises, lowers] = ["raises the score", "lowers it"].map(|text| advance(text, 34.0));
         let mut notes: Vec<String> = Vec::new();
         let hidden = self.of.more_neighbours + self.of.neighbours.len() - layout.shown();
         if hidden > 0 {
             let drawn = |part: &NeighbourPart| part.contribution;
             let rest: f64 = self.of.rest + self.of.neighbours.iter().skip(layout.shown()).map(drawn).sum::<f64>();
-            let adds = if self.of.method.additive { format!(", together {rest:+.3}") } else { String::new() };
+            let adds = if self.of.method.additive { format!(", together {}", signed(rest)) } else { String::new() };
             notes.push(format!("{hidden} more neighbours are not drawn{adds}"));
         }
-        notes.push(match self.of.method.additive {
+        let note = match self.of.method.additive {
             true => {
-                "what edges add sums up; \u{201c}alone\u{201d} is the loss without the neighbour, which does not".into()
+                "what edges add sums up; \u{201c}without it\u{201d} is how the sum changes when the neighbour is removed: \
+                 that does not"
             }
-            false => "what edges add does not sum up".into(),
-        });
+            false => "what edges add does not sum up",
+        };
+        notes.push(note.to_owned());
         html! {
             @for (shape, (x, kind)) in items.iter().enumerate() {
                 (outline(shape, *x, y - 4.0, 6.0, "n-node", None))
@@ -236,12 +240,17 @@ impl Drawing<'_> {
     }
 }
 
-/// What a neighbour adds, and what would go without it where that is another number.
+/// What a neighbour adds, and how the sum changes without it where that is another number.
 fn figures(part: &NeighbourPart, additive: bool) -> String {
     match part.removal.filter(|_| additive) {
-        Some(removal) => format!("{:+.3}  (alone {removal:+.3})", part.contribution),
-        None => format!("{:+.3}", part.contribution),
+        Some(removal) => format!("{}, without it {}", signed(part.contribution), signed(-removal)),
+        None => signed(part.contribution),
     }
+}
+
+/// With a minus that is as wide as a plus.
+fn signed(value: f64) -> String {
+    format!("{value:+.3}").replace('-', "\u{2212}")
 }
 
 fn about(name: &str, score: Option<f32>, label: Option<u8>) -> String {
