@@ -21,7 +21,7 @@ pub(super) fn held_out(held_out: &HeldOut) -> Markup {
         }
         p.note {
             "Intervals: 95 % percentile intervals of a bootstrap with 1,000 resamples, drawn within each class. They hold for other labels \
-             of the same kind, not for another training. A row with fewer than 5 nodes of a class has none. The test labels chose nothing: \
+             of the same kind, not for another training; one of a single value only says that no resample found a mistake. A row with fewer than 5 nodes of a class has none. The test labels chose nothing: \
              checkpoint and threshold come from the validation labels."
         }
     }

@@ -8,6 +8,7 @@ mod anomalies;
 mod chart;
 mod data;
 mod evaluation;
+mod explained;
 mod figures;
 mod gather;
 mod page;
@@ -16,6 +17,7 @@ mod run;
 mod warnings;
 
 pub use data::*;
+pub use explained::explained;
 pub use gather::{BaselineScores, Parts, gather};
 pub use page::render;
 pub use run::of_run;
