@@ -92,7 +92,7 @@ fn row(anomaly: &Anomaly) -> Markup {
                     @match anomaly.label {
                         None => span.none { "–" },
                         Some((anomalous, _)) => {
-                            span class={ "label " (class) } { (if anomalous { "▲ anomalous" } else { "○ normal" }) }
+                            span class={ "label " (class) } { (if anomalous { "▲" } else { "○" }) span.word { (if anomalous { " anomalous" } else { " normal" }) } }
                             @if let Some(part) = part { span.interval { (part) " label" } }
                         }
                     }

@@ -19,7 +19,7 @@ pub fn explained(explanation: &Explanation) -> Explained {
         reasons.push(format!("{left} more neighbours, each of them weighs less"));
     }
     let columns = explanation.columns.iter().filter(|part| part.contribution != 0.0).take(COLUMNS);
-    reasons.extend(columns.map(|part| format!("{} adds {:+.2} {unit}", part.column, part.contribution)));
+    reasons.extend(columns.map(|part| format!("{} adds {:+.2} to the {unit}", part.column, part.contribution)));
     let similar = explanation.similar.iter().take(SIMILAR);
     reasons.extend(
         similar.map(|part| {
@@ -38,8 +38,8 @@ fn neighbour(part: &NeighbourPart, explanation: &Explanation) -> String {
     let unit = &explanation.unit;
     match (explanation.method.additive, part.removal) {
         (false, Some(removal)) => {
-            format!("{}{known} by {}: {removal:+.2} {unit} by being there", part.name, part.relation)
+            format!("{}{known} by {}: {removal:+.2} to the {unit} by being there", part.name, part.relation)
         }
-        _ => format!("{}{known} by {}: adds {:+.2} {unit}", part.name, part.relation, part.contribution),
+        _ => format!("{}{known} by {}: adds {:+.2} to the {unit}", part.name, part.relation, part.contribution),
     }
 }

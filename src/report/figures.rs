@@ -152,7 +152,7 @@ fn one_histogram(at: usize, histogram: &Histogram, threshold: Option<f64>) -> Ma
             .collect::<Vec<_>>()
             .join(", "),
         x: range,
-        y: Axis { name: "share of the group".into(), low: 0.0, high: highest.max(1e-3) * 1.3, logarithmic: false },
+        y: Axis { name: "share of the group".into(), low: 0.0, high: highest.max(1e-3) * 1.35, logarithmic: false },
         key: Corner::TopRight,
         marks,
     };

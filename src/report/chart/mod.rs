@@ -16,8 +16,9 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 40.0;
 
-/// Least distance of two lines of text.
+/// Least distance of two lines of text, and about the width of a letter.
 const LINE: f64 = 15.0;
+const LETTER: f64 = 6.3;
 
 /// What a mark stands for: the CSS class that gives it its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Ink {
     }
 }
 
-/// Where the key of a chart stands: where no curve is expected.
+/// Where the key of a chart stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Corner {
     TopLeft,
@@ -79,6 +80,7 @@ pub(super) struct Chart {
     pub description: String,
     pub x: Axis,
     pub y: Axis,
+    /// Where the key stands if no other corner is emptier.
     pub key: Corner,
     pub marks: Vec<Mark>,
 }
@@ -168,6 +170,47 @@ impl Chart {
         }
     }
 
+    /// The corner whose box of this size the fewest points of lines and steps lie in; of equally empty ones the wanted one.
+    fn emptiest(&self, width: f64, height: f64) -> Corner {
+        let points: Vec<(f64, f64)> = self.marks.iter().flat_map(|mark| self.along(mark)).collect();
+        let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        let covered = |corner: Corner| {
+            let x = if matches!(corner, Corner::TopLeft | Corner::BottomLeft) { LEFT } else { right - width };
+            let y = if matches!(corner, Corner::TopLeft | Corner::TopRight) { TOP } else { bottom - height - 8.0 };
+            let inside =
+                |point: &&(f64, f64)| (x..x + width).contains(&point.0) && (y..y + height + 8.0).contains(&point.1);
+            points.iter().filter(inside).count()
+        };
+        let corners = [self.key, Corner::TopRight, Corner::TopLeft, Corner::BottomRight, Corner::BottomLeft];
+        corners.into_iter().min_by_key(|&corner| covered(corner)).unwrap_or(self.key)
+    }
+
+    /// Pixels along a mark, at most a few apart.
+    fn along(&self, mark: &Mark) -> Vec<(f64, f64)> {
+        const PIECES: u32 = 16;
+        let corners: Vec<(f64, f64)> = match mark {
+            Mark::Line { points, .. } => points.iter().map(|&(x, y)| (self.px(x), self.py(y))).collect(),
+            Mark::Dots { points, .. } => {
+                return points.iter().map(|point| (self.px(point[0]), self.py(point[1]))).collect();
+            }
+            Mark::Steps { low, high, heights, .. } => {
+                let width = (high - low) / heights.len().max(1) as f64;
+                // Bins without a node lie on the axis, where nothing is hidden.
+                let filled = heights.iter().enumerate().filter(|(_, height)| **height > self.y.low);
+                filled.map(|(at, &height)| (self.px(low + width * (at as f64 + 0.5)), self.py(height))).collect()
+            }
+            Mark::Point { .. } | Mark::Rule { .. } => Vec::new(),
+        };
+        let corners = thinned(corners.into_iter());
+        let between = |pair: &[(f64, f64)]| {
+            let ((x, y), (u, v)) = (pair[0], pair[1]);
+            (0..PIECES)
+                .map(move |at| f64::from(at) / f64::from(PIECES))
+                .map(move |t| (x + (u - x) * t, y + (v - y) * t))
+        };
+        corners.windows(2).flat_map(between).collect()
+    }
+
     /// Names of the marks, one below the other, each behind a sample.
     fn keys(&self, svg: &mut String) {
         let named: Vec<(Ink, &str)> = self
@@ -181,11 +224,13 @@ impl Chart {
             })
             .collect();
         let height = LINE * named.len() as f64;
-        let top = match self.key {
+        let longest = named.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(0);
+        let corner = self.emptiest(longest as f64 * LETTER + 44.0, height);
+        let top = match corner {
             Corner::TopLeft | Corner::TopRight => TOP + 14.0,
             Corner::BottomLeft | Corner::BottomRight => HEIGHT - BOTTOM - height + 4.0,
         };
-        let (anchor, text, sample) = match self.key {
+        let (anchor, text, sample) = match corner {
             Corner::TopLeft | Corner::BottomLeft => ("start", LEFT + 34.0, LEFT + 8.0),
             Corner::TopRight | Corner::BottomRight => ("end", WIDTH - RIGHT - 34.0, WIDTH - RIGHT - 28.0),
         };
@@ -291,6 +336,15 @@ mod tests {
         let svg = chart(vec![Mark::Line { points, ink: Ink::Model, name: String::new() }]).svg();
         assert!(svg.len() < 60_000, "{} bytes", svg.len());
         assert!(svg.contains(&format!(" {TOP:.1}L")), "the peak is drawn");
+    }
+
+    #[test]
+    fn the_key_stands_in_an_empty_corner() {
+        let line = |points: Vec<(f64, f64)>| Mark::Line { points, ink: Ink::Model, name: "a run".into() };
+        let place = |marks: Vec<Mark>| chart(marks).emptiest(100.0, 20.0);
+        assert_eq!(place(vec![line(vec![(0.0, 0.0), (1.0, 1.0)])]), Corner::BottomRight, "the wanted one is empty");
+        assert_eq!(place(vec![line(vec![(0.0, 1.0), (1.0, 0.0)])]), Corner::TopRight);
+        assert_eq!(place(vec![line(vec![(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])]), Corner::TopLeft);
     }
 
     #[test]

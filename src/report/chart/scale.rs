@@ -48,7 +48,7 @@ impl Axis {
     pub fn ticks(&self, count: usize) -> Vec<(f64, String)> {
         if self.logarithmic {
             let range = self.low.log10().ceil() as i32..=self.high.log10().floor() as i32;
-            let powers: Vec<f64> = range.map(|power| 10f64.powi(power)).collect();
+            let powers: Vec<f64> = range.map(power_of_ten).collect();
             if powers.len() > 1 {
                 return powers.into_iter().map(|value| (value, compact(value))).collect();
             }
@@ -66,6 +66,11 @@ impl Axis {
     }
 }
 
+/// Exactly: 10⁻⁵ by division is the number that is written 0.00001.
+fn power_of_ten(power: i32) -> f64 {
+    if power < 0 { 1.0 / 10f64.powi(-power) } else { 10f64.powi(power) }
+}
+
 /// The smallest of 1, 2 and 5 times a power of ten that is not below `step`.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
@@ -74,12 +79,13 @@ fn round_step(step: f64) -> f64 {
     power * round.unwrap_or(10.0)
 }
 
-/// `12k`, `3M`, `0.001`.
+/// `12k`, `3M`, `0.001`, `1e-5`.
 fn compact(value: f64) -> String {
     match value.abs() {
         size if size >= 1e9 => format!("{:e}", value),
         size if size >= 1e6 => format!("{}M", value / 1e6),
         size if size >= 1e3 => format!("{}k", value / 1e3),
+        size if size > 0.0 && size < 1e-3 => format!("{value:e}"),
         _ => format!("{value}"),
     }
 }
@@ -109,6 +115,8 @@ mod tests {
         let axis = Axis::around_spread("", values.into_iter(), 0.1);
         assert!(axis.logarithmic);
         assert_eq!(texts(&axis, 5), ["0.01", "0.1", "1"]);
+        let small = Axis::around_spread("", [2e-6, 0.9].into_iter(), 0.1);
+        assert_eq!(texts(&small, 5), ["1e-5", "1e-4", "0.001", "0.01", "0.1", "1"]);
         assert!((axis.place(axis.low)).abs() < 1e-12 && (axis.place(axis.high) - 1.0).abs() < 1e-12);
         assert!(!Axis::around_spread("", [0.0, 100.0].into_iter(), 0.1).logarithmic);
     }
