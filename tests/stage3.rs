@@ -51,14 +51,16 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     let eval = ["eval", "--scores", "s.npy", "--data", "data", "--format", "json", "--run", &run];
     assert_eq!(json(sandbox.succeeds(eval).stdout.as_bytes())["overall"]["roc_auc"], auc);
 
-    let explain = ["--quiet", "explain", &run, "--node", "user:U000003", "--format", "json", "--device", "cpu"];
-    let why = json(sandbox.succeeds([&explain[..], &["--svg", "why.svg"]].concat()).stdout.as_bytes());
+    let explain = ["--quiet", "explain", &run, "--node", "user:U000003", "--device", "cpu"];
+    let why = json(sandbox.succeeds([&explain[..], &["--format", "json"]].concat()).stdout.as_bytes());
     let (base, total) = (why["base"].as_f64().unwrap(), why["sum"].as_f64().unwrap());
     assert!((base + sum(&why["blocks"]) - total).abs() < 1e-6 && (base + sum(&why["columns"]) - total).abs() < 1e-6);
     assert!((total - why["score"].as_f64().unwrap()).abs() < 1e-6, "a forest's contributions add up to its score");
     assert_eq!(why["node"], 3);
     assert!(!why["neighbours"].as_array().unwrap().is_empty());
-    assert!(String::from_utf8(sandbox.read("why.svg")).unwrap().contains("neighbours"));
+    assert_eq!(why["method"]["additive"], false, "what neighbours add does not add up with trees");
+    sandbox.succeeds([&explain[..], &["--out", "why.svg"]].concat());
+    assert!(String::from_utf8(sandbox.read("why.svg")).unwrap().contains("Neighbourhood of user:U000003"));
 
     // The same seed makes the same bytes.
     sandbox.succeeds([&train[..], &["--set", "output.dir=again"]].concat());
@@ -69,7 +71,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     for (text, part) in [("user:U999", "--node"), ("99999", "a number below"), ("nobody", "no such node")] {
         sandbox.refuses(["explain", &run, "--node", text, "--device", "cpu"], 2, &[part]);
     }
-    sandbox.refuses(["explain", "data", "--node", "1"], 2, &["the directory of a Stage-3 run"]);
+    sandbox.refuses(["explain", "data", "--node", "1"], 2, &["the directory of a run of Stage 1, 2 or 3"]);
     sandbox.refuses(["--quiet", "train", "--resume", &run, "--device", "cpu"], 2, &["--resume", "finished"]);
     sandbox.edit(&file, |bytes| bytes.truncate(bytes.len() / 2));
     sandbox.refuses([&score[..], &[&run, "--out", "u.npy"]].concat(), 1, &["best.json", "a checkpoint of Stage 3"]);

@@ -1,23 +1,20 @@
 //! `graphsieve explain`
 
+use std::io::Write;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::{Console, Format, check_new_file};
+use super::{Console, check_new_file, print};
 use crate::backend::{self, with_backend};
-use crate::config::RunConfig;
 use crate::error::{Error, Result};
-use crate::graph::Dataset;
-use crate::models::tree_ensemble::TreeCheckpoint;
-use crate::score::explain::{explain, node_of};
-use crate::score::trees::TableOptions;
-use crate::train::plots;
+use crate::graph::formats::atomic_write;
+use crate::score::explain::{Explanation, drawing, explain_run, node_of, open_run};
 
-/// Say which features and which neighbours made the score of a node (runs of Stage 3)
+/// Say which neighbours and which features made the score of a node (runs of Stage 1, 2 and 3)
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Directory of a Stage-3 run
+    /// Directory of a run
     #[arg(value_name = "RUN")]
     run: PathBuf,
 
@@ -33,65 +30,83 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "Z.npy|RUN")]
     input: Option<PathBuf>,
 
-    /// Draw the explanation to this file
-    #[arg(long, value_name = "FILE.svg")]
-    svg: Option<PathBuf>,
+    /// How to say it; svg draws the node with its neighbours [default: by the extension of --out, else table]
+    #[arg(long, value_enum)]
+    format: Option<OutputFormat>,
 
-    /// Replace the file of --svg where it exists
-    #[arg(long, requires = "svg")]
+    /// File to write [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Replace the file of --out where it exists
+    #[arg(long, requires = "out")]
     force: bool,
 
     /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
     #[arg(long, default_value = "auto")]
     device: String,
+}
 
-    /// How to print the explanation
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+/// How an explanation is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    /// For people
+    Table,
+    /// For machines
+    Json,
+    /// A drawing of the neighbourhood
+    Svg,
+}
+
+impl OutputFormat {
+    fn of(arguments: &Arguments) -> Self {
+        let by_name = |path: &PathBuf| match path.extension()?.to_str()?.to_lowercase().as_str() {
+            "json" => Some(OutputFormat::Json),
+            "svg" => Some(OutputFormat::Svg),
+            _ => None,
+        };
+        let named = arguments.format.or_else(|| arguments.out.as_ref().and_then(by_name));
+        named.unwrap_or(OutputFormat::Table)
+    }
+
+    fn text(self, explanation: &Explanation) -> Result<String> {
+        Ok(match self {
+            OutputFormat::Table => explanation.to_string(),
+            OutputFormat::Json => serde_json::to_string_pretty(explanation)
+                .map_err(|fault| Error::io("the explanation", "write", fault.into()))?,
+            OutputFormat::Svg => drawing::neighbourhood(explanation),
+        })
+    }
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    if let Some(path) = &arguments.svg {
+    if let Some(path) = &arguments.out {
         check_new_file(path, arguments.force)?;
     }
-    let Some(file) = TreeCheckpoint::file_of(&arguments.run) else {
+    let path = &arguments.run;
+    if !path.join("config.toml").is_file() {
         return Err(Error::Usage {
-            argument: arguments.run.display().to_string(),
-            expected: "the directory of a Stage-3 run, with checkpoint/best.json".into(),
-            found: "another path".into(),
-            help: "train one: graphsieve train configs/stage3.toml".into(),
+            argument: path.display().to_string(),
+            expected: "the directory of a run of Stage 1, 2 or 3".into(),
+            found: if path.exists() { "another path" } else { "nothing" }.into(),
+            help: "train one: graphsieve train configs/quickstart.toml".into(),
         });
-    };
-    let checkpoint = TreeCheckpoint::read(&file)?;
-    let data = match arguments.data {
-        Some(data) => data,
-        None => match RunConfig::load(&arguments.run.join("config.toml"), &[])? {
-            RunConfig::Stage3(config) => config.data.path,
-            _ => {
-                return Err(Error::format(
-                    &arguments.run,
-                    "config.toml",
-                    "task = \"stage3\"",
-                    "another",
-                    "give --data",
-                ));
-            }
-        },
-    };
-    let dataset = Dataset::open(&data)?;
-    let node = node_of(&dataset, &arguments.node)?;
+    }
     let choice = backend::choose(&arguments.device)?;
     console.note(format_args!("device: {}; {}", backend::description(&choice.device), choice.reason));
-    let options = TableOptions {
-        checkpoint: &arguments.run,
-        run: arguments.run.is_dir().then_some(arguments.run.as_path()),
-        data: &data,
-        input: arguments.input.as_deref(),
-    };
-    let explanation = with_backend!(choice.device, |B, d| explain::<B>(&options, &checkpoint, &dataset, node, &d))?;
-    if let Some(path) = &arguments.svg {
-        plots::explanation(path, &explanation)?;
-        console.note(format_args!("drawn: {}", path.display()));
+    let explanation = with_backend!(choice.device, |B, d| {
+        open_run::<B>(path, arguments.data.as_deref(), arguments.input.as_deref(), &d).and_then(|run| {
+            let node = node_of(&run.dataset, &arguments.node)?;
+            explain_run::<B>(&run, &[node], &d)
+        })
+    })?;
+    let text = OutputFormat::of(&arguments).text(&explanation[0])?;
+    match &arguments.out {
+        None => print(&text),
+        Some(path) => {
+            atomic_write(path, |file| writeln!(file, "{}", text.trim_end_matches('\n')))?;
+            console.note(format_args!("explained: {}", path.display()));
+            Ok(())
+        }
     }
-    arguments.format.print(&explanation)
 }

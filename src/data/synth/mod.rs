@@ -225,6 +225,18 @@ fn refuse(name: &str, expected: String, found: impl fmt::Display, help: &str) ->
 /// # Errors
 /// [`Error::Usage`] for a configuration outside the documented ranges.
 pub fn generate(config: &SynthConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Result<Dataset> {
+    generate_with_rings(config, progress).map(|(dataset, _)| dataset)
+}
+
+/// [`generate`], and the review ring that each node belongs to, by global id: as member, target or shill brand. Burst
+/// products belong to none. What the labels do not tell: whether an explanation names those who acted together.
+///
+/// # Errors
+/// As for [`generate`].
+pub fn generate_with_rings(
+    config: &SynthConfig,
+    progress: &dyn Fn(&'static str, u64, u64),
+) -> Result<(Dataset, Vec<Option<u32>>)> {
     config.check()?;
     let mut catalogue = Catalogue::generate(config);
     let scheme = Scheme::plant(config, &mut catalogue);
@@ -253,7 +265,19 @@ pub fn generate(config: &SynthConfig, progress: &dyn Fn(&'static str, u64, u64))
     let features = features::draw_features(config, &market, progress);
     let labels = draw_labels(config, &market, relation("euu"));
     let features = Features::from_vec(features, config.num_nodes(), FEATURE_DIM);
-    Ok(Dataset::new(graph, Some(features), Some(labels), Some(draw_ids(config))))
+    let rings = rings_of_nodes(config, &scheme);
+    Ok((Dataset::new(graph, Some(features), Some(labels), Some(draw_ids(config))), rings))
+}
+
+fn rings_of_nodes(config: &SynthConfig, scheme: &Scheme) -> Vec<Option<u32>> {
+    let mut rings = vec![None; config.num_nodes()];
+    let first = [0, config.users, config.users + config.products];
+    for (ring, [users, products, sellers]) in scheme.rings.iter().enumerate() {
+        for (first, ids) in first.into_iter().zip([users, products, sellers]) {
+            ids.iter().for_each(|&id| rings[first + id as usize] = Some(ring as u32));
+        }
+    }
+    rings
 }
 
 fn draw_labels(config: &SynthConfig, market: &Marketplace, co_reviews: &Adjacency) -> Labels {

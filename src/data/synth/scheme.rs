@@ -42,6 +42,8 @@ pub(super) struct Scheme {
     pub reviews: HashMap<u32, Vec<u32>>,
     /// Niche of a fan's club: a preference of that user.
     pub home: HashMap<u32, u32>,
+    /// Users, products and sellers of every ring.
+    pub rings: Vec<[Vec<u32>; 3]>,
 }
 
 impl Scheme {
@@ -78,14 +80,17 @@ impl Scheme {
             scheme.users.extend(ring.members.iter().map(|&user| (user, trace)));
             scheme.products.extend(ring.products.iter().map(|&product| (product, trace)));
             scheme.review_together(&mut rng, ring);
+            let mut shill = Vec::new();
             if rng.random_bool(SHILL_SHARE)
                 && let Some(seller) = shills.next()
             {
                 scheme.sellers.insert(seller, trace);
+                shill.push(seller);
                 for &product in &ring.products {
                     catalogue.brand_of[product as usize] = Some(seller);
                 }
             }
+            scheme.rings.push([ring.members.clone(), ring.products.clone(), shill]);
         }
         let num_bursts = (num_rings as f64 * BURSTS_PER_RING).round() as usize;
         scheme.plant_bursts(config, catalogue, &rings, num_bursts, &mut taken, &mut rng);

@@ -54,41 +54,6 @@ pub(super) fn draw(path: &Path, title: &str, size: (u32, u32), content: impl FnO
     atomic_write(path, |file| file.write_all(svg.as_bytes()))
 }
 
-/// Named horizontal bars from zero, in named groups one below the other, and writes the file.
-pub(super) fn bars(path: &Path, title: &str, groups: &[(&str, Vec<(String, f64)>)]) -> Result<()> {
-    /// Pixels of a row, where the zero line can stand, and what the longest bar takes.
-    const ROW: i32 = 24;
-    const LABELS: i32 = 250;
-    const VALUES: i32 = 80;
-    let rows: usize = groups.iter().map(|(_, bars)| bars.len() + 2).sum();
-    let height = 80 + ROW * rows as i32;
-    let values = || groups.iter().flat_map(|(_, bars)| bars.iter().map(|(_, value)| *value));
-    let lowest = values().fold(0.0, f64::min);
-    let span = (values().fold(0.0, f64::max) - lowest).max(f64::MIN_POSITIVE);
-    let scale = f64::from(WIDTH as i32 - LABELS - 2 * VALUES - 36) / span;
-    let zero = LABELS + VALUES + (-lowest * scale).round() as i32;
-    draw(path, title, (WIDTH, height as u32), |canvas| {
-        let text = |pos: HPos| (FONT, TEXT).into_font().color(&INK).pos(Pos::new(pos, VPos::Center));
-        let mut y = 16;
-        for (name, bars) in groups {
-            canvas.draw_text(name, &(FONT, TEXT).into_font().style(FontStyle::Bold).color(&INK), (0, y - 8))?;
-            y += ROW;
-            for (label, value) in bars {
-                let end = zero + (value * scale).round() as i32;
-                let colour = if *value < 0.0 { PALETTE[0] } else { PALETTE[1] };
-                let corners = [(zero.min(end), y - 8), (zero.max(end), y + 8)];
-                canvas.draw(&Rectangle::new(corners, colour.filled()))?;
-                canvas.draw_text(label, &text(HPos::Right), (LABELS - 8, y))?;
-                let (pos, at) = if *value < 0.0 { (HPos::Right, end - 5) } else { (HPos::Left, end + 5) };
-                canvas.draw_text(&format!("{value:+.3}"), &text(pos), (at, y))?;
-                y += ROW;
-            }
-            y += ROW;
-        }
-        canvas.draw(&PathElement::new(vec![(zero, 16), (zero, y - ROW)], INK))
-    })
-}
-
 pub(super) struct Axis<'a> {
     pub name: &'a str,
     pub range: Range<f64>,

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 
 use self::canvas::{
-    Axis, Canvas, Drawn, HEIGHT, PALETTE, Plot, SQUARE, WIDTH, axes, bars, curve, decimals, draw, is_drawable, legend,
+    Axis, Canvas, Drawn, HEIGHT, PALETTE, Plot, SQUARE, WIDTH, axes, curve, decimals, draw, is_drawable, legend,
     padded, reference, sample, two_digits, whole,
 };
 use crate::error::Result;
 use crate::metrics::Ranking;
-use crate::score::explain::Explanation;
 
 /// A named curve.
 #[derive(Debug, Clone, Copy)]
@@ -179,27 +178,6 @@ fn curves_of<'a, 'b: 'a>(
 
 fn drawable<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> impl Iterator<Item = &'a (f64, f64)> {
     points.filter(|point| is_drawable(point.0) && is_drawable(point.1))
-}
-
-/// What blocks, columns and neighbours add to the score of one node, as bars from zero.
-///
-/// # Errors
-/// [`Error::Io`](crate::error::Error::Io) when the file cannot be written.
-pub fn explanation(path: &Path, of: &Explanation) -> Result<()> {
-    const EACH: usize = 8;
-    let blocks = of.blocks.iter().map(|part| (part.block.clone(), part.contribution));
-    let columns = of.columns.iter().map(|part| (format!("{} = {:.3}", part.column, part.value), part.contribution));
-    let neighbours = of.neighbours.iter().map(|part| (part.name.clone(), part.contribution));
-    let groups: Vec<(&str, Vec<(String, f64)>)> = [
-        ("blocks of columns", blocks.take(EACH).collect()),
-        ("columns", columns.take(EACH).collect()),
-        ("neighbours", neighbours.take(EACH).collect::<Vec<_>>()),
-    ]
-    .into_iter()
-    .filter(|(_, bars): &(&str, Vec<(String, f64)>)| !bars.is_empty())
-    .collect();
-    let title = format!("{}: score {:.3}; what adds to its {} of {:+.3}", of.name, of.score, of.unit, of.sum);
-    bars(path, &title, &groups)
 }
 
 /// `roc.svg`, `precision_recall.svg` and `scores.svg` of held-out labels `(node, label)`; curves need both classes.

@@ -1,0 +1,291 @@
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::super::network::{Layer, Stream};
+use super::*;
+use crate::graph::{Adjacency, RelationSpec};
+
+/// Everything that a model has, as a checkpoint would hold it.
+struct Model {
+    streams: Vec<String>,
+    heads: usize,
+    slope: f64,
+    /// Per layer: input, output.
+    widths: [[usize; 2]; 2],
+    /// Per layer and stream: `[output, input]`, `[2 * output]`.
+    weights: Vec<Vec<(Vec<f32>, Vec<f32>)>>,
+    head: Vec<f32>,
+    bias: f64,
+}
+
+impl Model {
+    fn random(graph: &HeteroGraph, heads: usize, rng: &mut ChaCha8Rng) -> Self {
+        let widths = [[5, 8], [8, 4]];
+        let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
+        let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+        let weights =
+            widths.map(|[i, o]| streams.iter().map(|_| (values(i * o), values(2 * o))).collect::<Vec<_>>()).to_vec();
+        Self { head: values(4), bias: 0.3, streams, heads, slope: 0.2, widths, weights }
+    }
+
+    fn network(&self) -> Network {
+        let layer = |at: usize| Layer {
+            input: self.widths[at][0],
+            output: self.widths[at][1],
+            streams: self.weights[at].iter().map(|(w, a)| Stream::new(self.widths[at], self.heads, w, a)).collect(),
+        };
+        Network {
+            heads: self.heads,
+            negative_slope: self.slope,
+            layers: [layer(0), layer(1)],
+            head: self.head.iter().map(|&w| f64::from(w)).collect(),
+            head_bias: self.bias,
+        }
+    }
+
+    /// One layer of all nodes, before the activation, by the formula.
+    fn layer(&self, at: usize, graph: &HeteroGraph, h: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let ([input, output], channels) = (self.widths[at], self.widths[at][1] / self.heads);
+        let types = graph.node_types();
+        (0..graph.num_nodes())
+            .map(|i| {
+                let t = graph.type_of(i);
+                let into: Vec<_> = graph.relations().iter().filter(|r| r.dst == t).collect();
+                let mut streams: Vec<&str> = into.iter().map(|r| r.stream.as_str()).collect();
+                streams.sort_unstable();
+                streams.dedup();
+                let mut z = vec![0.0; output];
+                for relation in into {
+                    let s = self.streams.iter().position(|s| *s == relation.stream).unwrap();
+                    let (w, a) = &self.weights[at][s];
+                    let project =
+                        |x: &[f64], c: usize| -> f64 { (0..input).map(|k| f64::from(w[c * input + k]) * x[k]).sum() };
+                    let sources: Vec<usize> = relation
+                        .forward
+                        .row(i - types[t].offset)
+                        .iter()
+                        .map(|&j| types[relation.src].offset + j as usize)
+                        .collect();
+                    for head in 0..self.heads {
+                        let of = head * channels..(head + 1) * channels;
+                        let logit = |j: usize| {
+                            let dst: f64 = of.clone().map(|c| f64::from(a[c]) * project(&h[i], c)).sum();
+                            let src: f64 = of.clone().map(|c| f64::from(a[output + c]) * project(&h[j], c)).sum();
+                            if dst + src > 0.0 { dst + src } else { self.slope * (dst + src) }
+                        };
+                        let sum: f64 = sources.iter().map(|&j| logit(j).exp()).sum();
+                        for &j in &sources {
+                            for c in of.clone() {
+                                z[c] += logit(j).exp() / sum * project(&h[j], c) / streams.len() as f64;
+                            }
+                        }
+                    }
+                }
+                z
+            })
+            .collect()
+    }
+
+    fn logits(&self, graph: &HeteroGraph, x: &[Vec<f64>]) -> Vec<f64> {
+        let activated = |z: Vec<Vec<f64>>| -> Vec<Vec<f64>> {
+            z.into_iter().map(|z| z.into_iter().map(|z| if z > 0.0 { z } else { z.exp() - 1.0 }).collect()).collect()
+        };
+        let h = activated(self.layer(0, graph, x));
+        let h = activated(self.layer(1, graph, &h));
+        h.iter().map(|h| self.bias + h.iter().zip(&self.head).map(|(h, &w)| h * f64::from(w)).sum::<f64>()).collect()
+    }
+}
+
+/// Users, products and a shop: reviews both ways, sales one way, users who know each other and themselves, and a second
+/// relation between users of the same stream with a repeated edge.
+fn graph(without: Option<[u32; 2]>) -> HeteroGraph {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let (users, products) = (9, 6);
+    let mut pairs = |rows: u32, cols: u32, share: f64| -> Vec<(u32, u32)> {
+        let all = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
+        all.filter(|_| rng.random_bool(share)).collect()
+    };
+    let reviews = pairs(users, products, 0.4);
+    let mut knows: Vec<(u32, u32)> = pairs(users, users, 0.3).into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
+    knows.extend((0..users).map(|user| (user, user)));
+    let follows: Vec<(u32, u32)> = pairs(users, users, 0.2).into_iter().chain([(2, 5), (2, 4), (2, 5)]).collect();
+    let sold: Vec<(u32, u32)> = vec![(0, 0), (1, 0), (4, 0)];
+    let offsets = [0, users, users + products];
+    let counts = [users, products, 1];
+    let spec = |name: &str, [src, dst]: [usize; 2], stream: &str, mut edges: Vec<(u32, u32)>| {
+        let cut = |row: u32, col: u32| {
+            without.is_some_and(|[a, b]| {
+                let ends = [offsets[dst] + row, offsets[src] + col];
+                ends == [a, b] || ends == [b, a]
+            })
+        };
+        edges.retain(|&(row, col)| !cut(row, col));
+        edges.sort_unstable();
+        // Repeated edges stay, unlike with `Adjacency::from_edges`.
+        if name != "follows" {
+            edges.dedup();
+        }
+        let mut row_ptr = vec![0u64; counts[dst] as usize + 1];
+        edges.iter().for_each(|&(row, _)| row_ptr[row as usize + 1] += 1);
+        (0..counts[dst] as usize).for_each(|row| row_ptr[row + 1] += row_ptr[row]);
+        let col_idx = edges.iter().map(|&(_, col)| col).collect();
+        let adjacency = Adjacency::new(row_ptr, col_idx, counts[src] as usize).unwrap();
+        RelationSpec { name: name.into(), src, dst, stream: stream.into(), primary: true, adjacency }
+    };
+    let reverse = |edges: &[(u32, u32)]| edges.iter().map(|&(a, b)| (b, a)).collect::<Vec<_>>();
+    let relations = vec![
+        spec("up", [1, 0], "review", reviews.clone()),
+        spec("pu", [0, 1], "review", reverse(&reviews)),
+        spec("ps", [2, 1], "sale", sold),
+        spec("knows", [0, 0], "social", knows),
+        spec("follows", [0, 0], "social", follows),
+    ];
+    let types = [("user", users), ("product", products), ("shop", 1)].map(|(name, n)| (name.into(), n as usize));
+    HeteroGraph::new(types.into(), relations).unwrap()
+}
+
+fn features(nodes: usize) -> Features {
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    Features::from_f32((0..nodes * 5).map(|_| rng.random_range(-1.0..1.0)).collect(), nodes, 5)
+}
+
+fn rows(features: &Features) -> Vec<Vec<f64>> {
+    (0..features.num_rows()).map(|node| features.row(node).map(f64::from).collect()).collect()
+}
+
+const ALL: Limits = Limits { neighbours: usize::MAX, paths: usize::MAX };
+
+/// Calls `check` with the graph, the model, its logits and the explanation of every node.
+fn for_every_node(check: impl Fn(&HeteroGraph, &Model, f64, u32, &Attributed)) {
+    let graph = graph(None);
+    let features = features(graph.num_nodes());
+    let into = relations_into(&graph);
+    for heads in [1, 4] {
+        let model = Model::random(&graph, heads, &mut ChaCha8Rng::seed_from_u64(heads as u64));
+        let network = model.network();
+        let logits = model.logits(&graph, &rows(&features));
+        let attention = Attention::new(&network, &graph, &features, &into);
+        for node in 0..graph.num_nodes() as u32 {
+            check(&graph, &model, logits[node as usize], node, &attention.explain(node, ALL));
+        }
+    }
+}
+
+#[test]
+fn the_logit_of_a_node_is_that_of_a_dense_loop() {
+    for_every_node(|_, _, logit, node, found| {
+        assert!((found.logit - logit).abs() < 1e-9, "node {node}: {} and {logit}", found.logit);
+    });
+}
+
+#[test]
+fn neighbours_paths_and_columns_each_add_up_to_the_logit() {
+    for_every_node(|_, _, logit, node, found| {
+        let sums = [
+            found.entries.iter().map(|entry| entry.contribution).sum::<f64>(),
+            found.entries.iter().flat_map(|entry| &entry.paths).map(|path| path.contribution).sum(),
+            found.columns.iter().sum(),
+            found.by_type.iter().sum::<f64>() + found.own_features,
+        ];
+        for sum in sums {
+            assert!((found.bias + sum - logit).abs() < 1e-9, "node {node}: {sums:?} and {logit}");
+        }
+        for entry in &found.entries {
+            let of_paths: f64 = entry.paths.iter().map(|path| path.contribution).sum();
+            assert!((of_paths - entry.contribution).abs() < 1e-9);
+        }
+    });
+}
+
+#[test]
+fn features_of_the_node_itself_are_the_paths_that_come_back_to_it() {
+    for_every_node(|_, _, _, node, found| {
+        let paths = found.entries.iter().flat_map(|entry| &entry.paths).filter(|path| path.source == node);
+        assert!((paths.map(|path| path.contribution).sum::<f64>() - found.own_features).abs() < 1e-9);
+    });
+}
+
+#[test]
+fn columns_are_the_gradient_of_the_linear_model_times_their_values() {
+    // With attention and slopes held, a column of zeros adds nothing, and one that is doubled adds twice as much. The
+    // attention vectors are zero, so that it stays as it is, and slopes are one where everything is positive.
+    let graph = graph(None);
+    let mut model = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1));
+    for (w, a) in model.weights.iter_mut().flatten() {
+        w.iter_mut().for_each(|w| *w = w.abs());
+        a.fill(0.0);
+    }
+    let mut x: Vec<f32> = (0..graph.num_nodes() * 5).map(|k| (k * 7 % 11) as f32 / 11.0).collect();
+    x.iter_mut().skip(3).step_by(5).for_each(|x| *x = 0.0);
+    let network = model.network();
+    let into = relations_into(&graph);
+    let explain = |x: Vec<f32>| {
+        let features = Features::from_f32(x, graph.num_nodes(), 5);
+        Attention::new(&network, &graph, &features, &into).explain(1, ALL)
+    };
+    let found = explain(x.clone());
+    assert_eq!(found.columns[3], 0.0);
+    x.iter_mut().skip(2).step_by(5).for_each(|x| *x *= 2.0);
+    let doubled = explain(x);
+    assert!((doubled.columns[2] - 2.0 * found.columns[2]).abs() < 1e-9 && found.columns[2].abs() > 1e-3);
+    assert!((doubled.logit - found.logit - found.columns[2]).abs() < 1e-9);
+}
+
+#[test]
+fn attention_of_the_entries_of_a_relation_adds_up_to_one() {
+    for_every_node(|graph, _, _, _, found| {
+        for relation in 0..graph.relations().len() {
+            let of_relation = || found.entries.iter().filter(|entry| entry.relation == relation);
+            let sum: f64 = of_relation().map(|entry| entry.attention).sum();
+            assert!(of_relation().next().is_none() || (sum - 1.0).abs() < 1e-12, "{sum}");
+        }
+    });
+}
+
+#[test]
+fn a_removal_is_what_the_logit_loses_without_the_edges_between_the_two() {
+    for_every_node(|whole, model, logit, node, found| {
+        let x = rows(&features(whole.num_nodes()));
+        for entry in &found.entries {
+            if entry.source == node {
+                assert_eq!(entry.removal, None, "a node is no neighbour of itself");
+                continue;
+            }
+            let without = model.logits(&graph(Some([node, entry.source])), &x)[node as usize];
+            let removal = entry.removal.unwrap();
+            assert!((removal - (logit - without)).abs() < 1e-9, "node {node} without {}: {removal}", entry.source);
+        }
+    });
+}
+
+#[test]
+fn limits_leave_out_the_weakest_and_say_how_many() {
+    let graph = graph(None);
+    let features = features(graph.num_nodes());
+    let into = relations_into(&graph);
+    let network = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1)).network();
+    let attention = Attention::new(&network, &graph, &features, &into);
+    let (all, some) = (attention.explain(2, ALL), attention.explain(2, Limits { neighbours: 2, paths: 1 }));
+    assert_eq!(some.entries.len(), all.entries.len());
+    assert!(some.entries.is_sorted_by(|a, b| a.contribution.abs() >= b.contribution.abs()));
+    let others: Vec<&Entry> = some.entries.iter().filter(|entry| entry.source != 2).collect();
+    assert!(others[..2].iter().all(|entry| entry.paths.len() == 1 && entry.removal.is_some()));
+    assert!(others[2..].iter().all(|entry| entry.paths.is_empty() && entry.removal.is_none()));
+    assert_eq!(some.entries[0].more_paths, all.entries[0].paths.len() - 1);
+}
+
+#[test]
+fn a_hub_of_a_hundred_thousand_neighbours_is_explained() {
+    let edges: Vec<(u32, u32)> = (1..100_001).flat_map(|leaf| [(0, leaf), (leaf, 0)]).collect();
+    let adjacency = Adjacency::from_edges(100_001, 100_001, &edges);
+    let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let graph = HeteroGraph::new(vec![("node".into(), 100_001)], vec![spec]).unwrap();
+    let features = features(graph.num_nodes());
+    let into = relations_into(&graph);
+    let network = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1)).network();
+    let found = Attention::new(&network, &graph, &features, &into).explain(0, Limits { neighbours: 5, paths: 3 });
+    let sum: f64 = found.entries.iter().map(|entry| entry.contribution).sum();
+    assert_eq!(found.entries.len(), 100_000);
+    assert!((found.bias + sum - found.logit).abs() < 1e-9);
+    assert!(found.entries[..5].iter().all(|entry| entry.removal.is_some_and(|removal| removal.abs() < 0.1)));
+}

@@ -1,0 +1,242 @@
+//! What an explanation says, the same for every stage.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a node has its score. Everything is sorted by magnitude.
+///
+/// `sum = base + sum of blocks = base + sum of columns`; and, where [`Method::additive`],
+/// `sum = base + own + sum of neighbours + rest = base + sum of relations`. Stage 1 has no blocks and columns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Global number.
+    pub node: u32,
+    /// Name of the node's type.
+    pub kind: String,
+    /// The id that the node has in the data, or its number within the type.
+    pub id: String,
+    /// `type:id`
+    pub name: String,
+    /// In [0, 1]; higher is more anomalous.
+    pub score: f32,
+    /// Of being anomalous, where the run has a calibration.
+    pub probability: Option<f64>,
+    /// Where the numbers come from and what they mean.
+    pub method: Method,
+    /// What is summed, e.g. `log-odds`.
+    pub unit: String,
+    /// What a node has to which nothing is added.
+    pub base: f64,
+    /// `base` and all that is added.
+    pub sum: f64,
+    /// What the node's edges to itself add.
+    pub own: f64,
+    /// What the neighbours add that are not listed.
+    pub rest: f64,
+    /// The first edge, by relation.
+    pub relations: Vec<RelationPart>,
+    /// Columns by what they belong to.
+    pub blocks: Vec<BlockPart>,
+    /// The columns that the model reads.
+    pub columns: Vec<ColumnPart>,
+    /// The strongest neighbours.
+    pub neighbours: Vec<NeighbourPart>,
+    /// Neighbours that are not listed.
+    pub more_neighbours: usize,
+    /// The nearest anomalies among the training labels.
+    pub similar: Vec<SimilarPart>,
+}
+
+/// How the numbers were found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    /// E.g. `attention and slopes held`.
+    pub name: String,
+    /// Whether what neighbours add sums up. What columns add always does.
+    pub additive: bool,
+    /// What the numbers are, and where they do not add up.
+    pub text: String,
+}
+
+/// All edges of one relation into the node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RelationPart {
+    pub relation: String,
+    /// Distinct neighbours; the node itself counts where it has an edge to itself.
+    pub neighbours: usize,
+    pub contribution: f64,
+}
+
+/// Some columns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BlockPart {
+    pub block: String,
+    pub contribution: f64,
+}
+
+/// One column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ColumnPart {
+    pub column: String,
+    pub block: String,
+    /// That of the node.
+    pub value: f32,
+    pub contribution: f64,
+}
+
+/// A neighbour over one relation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourPart {
+    pub node: u32,
+    /// `type:id`
+    pub name: String,
+    pub relation: String,
+    /// Its own score; `None` where the stage has none for it.
+    pub score: Option<f32>,
+    /// 1 is a known anomaly, 0 a known normal node.
+    pub label: Option<u8>,
+    /// Share of the relation's attention, mean over heads.
+    pub attention: Option<f64>,
+    pub contribution: f64,
+    /// The sum less what it is without any edge between the two nodes, computed anew. Removals do not add up.
+    pub removal: Option<f64>,
+    /// The neighbour's own neighbours: what they add over it. A path that leads back to the node is among them.
+    pub paths: Vec<PathPart>,
+    /// Paths that are not listed.
+    pub more_paths: usize,
+}
+
+/// A node two edges away, over one neighbour.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PathPart {
+    pub node: u32,
+    /// `type:id`
+    pub name: String,
+    pub relation: String,
+    /// Share of the attention of the neighbour, mean over heads.
+    pub attention: f64,
+    pub contribution: f64,
+    /// Its own score.
+    pub score: Option<f32>,
+    /// 1 is a known anomaly, 0 a known normal node.
+    pub label: Option<u8>,
+}
+
+/// A known anomaly whose embedding points where that of the node does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SimilarPart {
+    pub node: u32,
+    /// `type:id`
+    pub name: String,
+    /// Cosine of the two embeddings.
+    pub similarity: f64,
+    /// 1: an anomaly.
+    pub label: u8,
+    /// Part of the labels that it is from.
+    pub part: String,
+    /// Its own score.
+    pub score: Option<f32>,
+}
+
+/// Rows of a table of the terminal.
+const ROWS: usize = 12;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  score {:.4}", self.name, self.score)?;
+        if let Some(probability) = self.probability {
+            write!(f, "  probability {probability:.3}")?;
+        }
+        writeln!(f, "\n{}: {:+.4} = {:+.4} of any node, and what is below", self.unit, self.sum, self.base)?;
+        writeln!(f, "{}", self.method.text)?;
+        self.fmt_neighbours(f)?;
+        let width = |longest: usize| longest.clamp(20, 48) + 2;
+        if !self.blocks.is_empty() {
+            let name = width(self.blocks.iter().map(|part| part.block.chars().count()).max().unwrap_or(0));
+            writeln!(f, "\n{:<name$}{:>10}", "block", "adds")?;
+            for part in self.blocks.iter().take(ROWS) {
+                writeln!(f, "{:<name$}{:>+10.4}", part.block, part.contribution)?;
+            }
+        }
+        let columns = || self.columns.iter().take(ROWS).filter(|part| part.contribution != 0.0);
+        if columns().next().is_some() {
+            let name = width(columns().map(|part| part.column.chars().count()).max().unwrap_or(0));
+            writeln!(f, "\n{:<name$}{:>10}{:>14}", "column", "adds", "its value")?;
+            for part in columns() {
+                writeln!(f, "{:<name$}{:>+10.4}{:>14.5}", part.column, part.contribution, part.value)?;
+            }
+        }
+        if !self.similar.is_empty() {
+            let name = width(self.similar.iter().map(|part| part.name.chars().count()).max().unwrap_or(0));
+            writeln!(f, "\n{:<name$}{:>10}", "nearest known anomaly", "cosine")?;
+            for part in &self.similar {
+                writeln!(f, "{:<name$}{:>10.4}", part.name, part.similarity)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Explanation {
+    fn fmt_neighbours(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.neighbours.is_empty() {
+            return Ok(());
+        }
+        let listed = || self.neighbours.iter().take(ROWS);
+        let longest = listed().map(|part| part.name.chars().count()).max().unwrap_or(0);
+        let name = longest.clamp(14, 48) + 2;
+        let by = listed().map(|part| part.relation.len()).max().unwrap_or(0).max(8) + 2;
+        let optional = |value: Option<f64>, digits: usize, sign: bool| match (value, sign) {
+            (None, _) => "-".into(),
+            (Some(value), true) => format!("{value:+.digits$}"),
+            (Some(value), false) => format!("{value:.digits$}"),
+        };
+        let head = ["adds", "attention", "removed", "score", "known"];
+        writeln!(
+            f,
+            "\n{:<name$}{:<by$}{:>10}{:>11}{:>10}{:>8}  {}",
+            "neighbour", "relation", head[0], head[1], head[2], head[3], head[4]
+        )?;
+        for part in listed() {
+            let known = match part.label {
+                Some(1) => "anomaly",
+                Some(_) => "normal",
+                None => "",
+            };
+            let (attention, removal) = (optional(part.attention, 3, false), optional(part.removal, 4, true));
+            let score = optional(part.score.map(f64::from), 3, false);
+            let line = format!(
+                "{:<name$}{:<by$}{:>+10.4}{attention:>11}{removal:>10}{score:>8}  {known}",
+                part.name, part.relation, part.contribution
+            );
+            writeln!(f, "{}", line.trim_end())?;
+            for path in part.paths.iter().take(2) {
+                let from = format!("  <- {}", path.name);
+                let score = optional(path.score.map(f64::from), 3, false);
+                let known = if path.label == Some(1) { "  anomaly" } else { "" };
+                let (relation, attention) = (&path.relation, path.attention);
+                let numbers = format!("{:>+10.4}{attention:>11.3}{:>10}{score:>8}", path.contribution, "");
+                writeln!(f, "{from:<name$}{relation:<by$}{numbers}{known}")?;
+            }
+        }
+        let (own, rest) =
+            (self.own, self.rest + self.neighbours.iter().skip(ROWS).map(|n| n.contribution).sum::<f64>());
+        if !self.method.additive {
+            return match self.more_neighbours + self.neighbours.len().saturating_sub(ROWS) {
+                0 => Ok(()),
+                more => writeln!(f, "and {more} neighbours with lower scores"),
+            };
+        }
+        if own != 0.0 {
+            writeln!(f, "{:<name$}{:<by$}{own:>+10.4}", "itself", "")?;
+        }
+        match self.more_neighbours + self.neighbours.len().saturating_sub(ROWS) {
+            0 => Ok(()),
+            more => {
+                let others = format!("{more} others");
+                writeln!(f, "{others:<name$}{:<by$}{rest:>+10.4}", "")
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Why a node has its score: what its neighbours, their neighbours, and the columns of its features add, for runs of Stage 1, 2
+//! and 3.
+
+mod attention;
+pub mod drawing;
+mod explanation;
+mod names;
+mod network;
+mod run;
+mod similar;
+mod stage1;
+mod stage2;
+mod stage3;
+
+pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart, SimilarPart};
+pub use names::{name_of, node_of};
+pub use run::{explain_run, open_run};
+
+/// Neighbours of a node that an explanation lists.
+pub const MOST_NEIGHBOURS: usize = 20;
+/// Neighbours of a neighbour that it lists.
+pub const MOST_PATHS: usize = 5;
+/// Known anomalies that it lists.
+pub const MOST_SIMILAR: usize = 5;

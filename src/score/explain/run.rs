@@ -1,0 +1,195 @@
+//! Explanations of the scores of a run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use graphsieve_kernels::GraphBackend;
+use ndarray::{Array2, ArrayView2};
+
+use super::attention::relations_into;
+use super::explanation::Explanation;
+use super::names::Names;
+use super::network::{Layer, Network, Stream};
+use super::similar::Known;
+use super::stage1;
+use super::stage2::{Columns, Model};
+use super::stage3::{self, Forest};
+use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Config, Stage2Input, Stage3Config};
+use crate::error::{Error, Result};
+use crate::graph::read_embeddings;
+use crate::models::attention::{AttentionSpec, TripleStreamGat};
+use crate::models::parameters::{HostTensor, Parameters};
+use crate::models::tree_ensemble::TreeCheckpoint;
+use crate::models::weights::{ModelSpec, Weights};
+use crate::score::inference::for_graph;
+use crate::score::trees::{TableOptions, table};
+use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute, input_features, read_calibration};
+use crate::train::run_dir::RunDir;
+
+/// Refined embeddings that a run of Stage 2 leaves.
+const STAGE2_EMBEDDINGS: &str = "Z_stage2.npy";
+
+/// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to other
+/// `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). Of other data there is no split of the labels, so
+/// there are no known anomalies to compare with.
+///
+/// # Errors
+/// As for [`ScoredRun::open`]; data and input that do not fit the model; any with a run of Stage 1, which has scores of its own
+/// graph alone.
+pub fn open_run<B: GraphBackend>(
+    path: &Path,
+    data: Option<&Path>,
+    input: Option<&Path>,
+    device: &B::Device,
+) -> Result<ScoredRun> {
+    if data.is_none() && input.is_none() {
+        return ScoredRun::open(path);
+    }
+    let run = RunDir::open(path)?;
+    let mut config = RunConfig::load(&run.config(), &[])?;
+    let (stage, data) = match &mut config {
+        RunConfig::Stage2(Stage2Config { data: trained, .. }) => {
+            if let Some(input) = input {
+                (trained.input, trained.embeddings) = (Stage2Input::Embeddings, Some(input.to_path_buf()));
+            }
+            trained.path = data.unwrap_or(&trained.path).to_path_buf();
+            (Stage::Attention, trained.path.clone())
+        }
+        RunConfig::Stage3(Stage3Config { data: trained, .. }) => {
+            trained.embeddings = input.map(Path::to_path_buf).or(trained.embeddings.take());
+            trained.path = data.unwrap_or(&trained.path).to_path_buf();
+            (Stage::Trees, trained.path.clone())
+        }
+        RunConfig::Stage1(_) => {
+            return Err(Error::Usage {
+                argument: if data.is_some() { "--data" } else { "--input" }.into(),
+                expected: "no such argument with a run of Stage 1".into(),
+                found: "one".into(),
+                help: "Stage 1 has scores of the graph that it was trained on alone".into(),
+            });
+        }
+        // Says what is wrong with it.
+        RunConfig::Classify(_) | RunConfig::Pipeline(_) => return ScoredRun::open(path),
+    };
+    let options = ScoreOptions {
+        checkpoint: path.to_path_buf(),
+        data: data.clone(),
+        input: input.map(Path::to_path_buf),
+        embeddings: false,
+    };
+    let computed = compute::<B>(&options, device)?;
+    let Scores::Anomaly(scores) = computed.scores else { return ScoredRun::open(path) };
+    let calibration = read_calibration(&run)?;
+    Ok(ScoredRun { run, config, stage, data, dataset: computed.dataset, scores, split: None, calibration })
+}
+
+/// Explains the scores of some nodes; model and input are read once.
+///
+/// # Errors
+/// A checkpoint or an input that cannot be read or does not fit the data; a node without a score.
+pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
+    let names = Names::new(&run.dataset, &run.scores);
+    match (&run.config, run.stage) {
+        (RunConfig::Stage1(_), _) => reconstruction(run, &names, nodes),
+        (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
+        (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
+        (_, stage) => Err(Error::Usage {
+            argument: run.run.path().display().to_string(),
+            expected: "a run of Stage 1, 2 or 3".into(),
+            found: stage.title().into(),
+            help: "explain a run that scores anomalies".into(),
+        }),
+    }
+}
+
+/// The embeddings of all nodes and the anomalies of the training labels, where there are any.
+fn known<'a>(run: &ScoredRun, embeddings: ArrayView2<'a, f32>) -> Option<Known<'a>> {
+    let train = &run.split.as_ref()?.train;
+    let anomalies = train.iter().filter(|(_, label)| *label == 1).map(|&(node, _)| node).collect();
+    Some(Known { embeddings, anomalies })
+}
+
+fn reconstruction(run: &ScoredRun, names: &Names, nodes: &[u32]) -> Result<Vec<Explanation>> {
+    let z = read_embeddings(run.run.output(EMBEDDINGS_FILE), Some(run.dataset.graph.num_nodes()))?;
+    let known = known(run, z.view());
+    let explain = |&node: &u32| stage1::explain(names, z.view(), run.probability(node), known.as_ref(), node);
+    nodes.iter().map(explain).collect()
+}
+
+fn attention<B: GraphBackend>(
+    run: &ScoredRun,
+    config: &Stage2Config,
+    names: &Names,
+    nodes: &[u32],
+    device: &B::Device,
+) -> Result<Vec<Explanation>> {
+    let (weights, file) = Weights::read(run.run.path())?;
+    let ModelSpec::Attention(spec) = &weights.spec else {
+        let help = "the run directory was changed; train it again";
+        return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
+    };
+    let graph = &run.dataset.graph;
+    let spec = for_graph(spec, graph, &file)?;
+    // Through the model, which checks names, shapes and values.
+    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
+    let network = network(&spec, &model.export(&spec).0);
+    let features = input_features(&config.data, &run.dataset, Some(spec.input))?;
+    let refined = match &run.split {
+        Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS), Some(graph.num_nodes()))?),
+        None => None,
+    };
+    let known = refined.as_ref().and_then(|z| known(run, z.view()));
+    let columns = match config.data.input {
+        Stage2Input::Embeddings => Columns::Embeddings,
+        Stage2Input::Features => Columns::Features(None),
+    };
+    let into = relations_into(graph);
+    let model = Model { names, network: &network, features: &features, into: &into, columns, known: known.as_ref() };
+    nodes.iter().map(|&node| model.explain(run.probability(node), node)).collect()
+}
+
+/// The parameters of a model on the host; `tensors` has them all.
+fn network(spec: &AttentionSpec, tensors: &BTreeMap<String, HostTensor>) -> Network {
+    let values = |name: String| &tensors[&name].values[..];
+    let layer = |at: usize, input: usize, output: usize| Layer {
+        input,
+        output,
+        streams: spec
+            .streams
+            .iter()
+            .map(|stream| {
+                let projection = values(format!("gat{at}.W_{stream}.weight"));
+                Stream::new([input, output], spec.heads, projection, values(format!("gat{at}.a_{stream}")))
+            })
+            .collect(),
+    };
+    Network {
+        heads: spec.heads,
+        negative_slope: f64::from(spec.negative_slope),
+        layers: [layer(1, spec.input, spec.hidden), layer(2, spec.hidden, spec.output)],
+        head: values("score_head.weight".into()).iter().map(|&weight| f64::from(weight)).collect(),
+        head_bias: f64::from(values("score_head.bias".into())[0]),
+    }
+}
+
+fn trees<B: GraphBackend>(
+    run: &ScoredRun,
+    config: &Stage3Config,
+    names: &Names,
+    nodes: &[u32],
+    device: &B::Device,
+) -> Result<Vec<Explanation>> {
+    let path = run.run.path();
+    let file = TreeCheckpoint::file_of(path).ok_or_else(|| {
+        let help = "the run is not finished, or was changed; train it again";
+        Error::format(path, "checkpoint/best.json", "the checkpoint of a run", "no such file", help)
+    })?;
+    let checkpoint = TreeCheckpoint::read(&file)?;
+    let input = config.data.embeddings.as_deref();
+    let options = TableOptions { checkpoint: path, run: Some(path), data: &run.data, input };
+    let table = table::<B>(&options, &checkpoint, &run.dataset, device)?;
+    let embeddings: Option<Array2<f32>> = stage3::embeddings_of(&table, run.dataset.graph.num_nodes());
+    let known = embeddings.as_ref().and_then(|z| known(run, z.view()));
+    let forest = Forest { names, checkpoint: &checkpoint, table: &table, data: &run.data, known: known.as_ref() };
+    nodes.iter().map(|&node| forest.explain::<B>(run.probability(node), node, device)).collect()
+}
