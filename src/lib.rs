@@ -16,6 +16,7 @@
 //! | [`nn`] | graph layers as Burn modules |
 //! | [`models`] | the two models, graphs on the device, checkpoint files |
 //! | [`score`] | inference and evaluation |
+//! | [`report`] | the HTML report of a run |
 //! | [`train`] | the loops and what surrounds them |
 //! | [`trees`] | histogram trees on plain arrays: booster and forest |
 //! | [`mod@bench`] | measurements against the memory bandwidth and against f64 |
@@ -34,6 +35,7 @@ pub mod loader;
 pub mod metrics;
 pub mod models;
 pub mod nn;
+pub mod report;
 pub mod sampler;
 pub mod score;
 pub mod train;

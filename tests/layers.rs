@@ -13,6 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["models"],
     &["backend"],
     &["train", "score"],
+    &["report"],
     &["bench"],
     &["cli"],
 ];

@@ -9,6 +9,7 @@ mod eval;
 mod explain;
 mod info;
 mod prepare;
+mod report;
 mod score;
 mod synth;
 mod train;
@@ -44,6 +45,7 @@ enum Command {
     Score(score::Arguments),
     Eval(eval::Arguments),
     Explain(explain::Arguments),
+    Report(report::Arguments),
     Info(info::Arguments),
     Bench(bench::Arguments),
     Benchmark(benchmark::Arguments),
@@ -63,6 +65,7 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Score(arguments) => score::run(arguments, console),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Explain(arguments) => explain::run(arguments, console),
+        Command::Report(arguments) => report::run(arguments, console),
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Benchmark(arguments) => benchmark::run(arguments, console),

@@ -1,23 +1,29 @@
 //! Quality of anomaly scores against labels: ranking (ROC-AUC, average precision, top K), decisions at a threshold,
-//! and the report that joins them per node type. Predicted classes, where there are more than two, have a report of their
+//! the report that joins them per node type, and how far these figures can be trusted (bootstrap, reliability). Predicted classes, where there are more than two, have a report of their
 //! own.
 //!
 //! A label is 1 for an anomalous node and 0 for a normal one; a higher score means more anomalous. Everything here is
 //! a function of the ranks of distinct scores, so the order of the input and the number of threads never matter.
 
+mod bootstrap;
 mod calibration;
 #[cfg(test)]
 mod golden;
 mod multiclass;
 mod ranking;
+mod reliability;
 mod report;
 mod threshold;
+mod two_sample;
 
+pub use bootstrap::{Bootstrap, Estimate, Estimates, FEWEST, Interval, TopEstimate};
 pub use calibration::{Calibration, ISOTONIC_LABELS};
 pub use multiclass::{ClassFigures, ClassReport, ConfusionMatrix, log_sum_exp, predicted_class};
 pub use ranking::{PrPoint, Ranking, RankingStep, RocPoint, TopK, average_precision, roc_auc};
+pub use reliability::{Reliability, ReliabilityBin, wilson};
 pub use report::{GroupReport, Report, TOP_K, evaluate};
 pub use threshold::{Confusion, ThresholdChoice, best_f1_threshold};
+pub use two_sample::KolmogorovSmirnov;
 
 use crate::error::{Error, Result};
 

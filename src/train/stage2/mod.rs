@@ -223,6 +223,16 @@ const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 
 /// Test ROC-AUC of a logistic regression on the raw features.
 pub(super) fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
+    let Some(scores) = baseline_scores(dataset, split)? else { return Ok(None) };
+    roc_auc(&scores, &split.test.iter().map(|(_, label)| *label).collect::<Vec<u8>>()).map(Some)
+}
+
+/// Scores that a logistic regression on the raw features gives to the test part of `split`, in its order; `None` without
+/// features. The strength of its penalty is chosen on the validation part.
+///
+/// # Errors
+/// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.
+pub fn baseline_scores(dataset: &Dataset, split: &Split) -> Result<Option<Vec<f32>>> {
     let Some(features) = &dataset.features else { return Ok(None) };
     let rows = |part: &[(u32, u8)]| {
         let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).collect();
@@ -230,7 +240,7 @@ pub(super) fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> 
             .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
     };
     let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
-    let (train, validation, test) = (rows(&split.train), rows(&split.validation), rows(&split.test));
+    let (train, validation) = (rows(&split.train), rows(&split.validation));
     let mut best: Option<(f64, LogisticRegression)> = None;
     for penalty in PENALTIES {
         let fitted = LogisticRegression::fit(train.view(), &labels(&split.train), penalty)?;
@@ -239,8 +249,7 @@ pub(super) fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> 
             best = Some((auc, fitted));
         }
     }
-    let Some((_, fitted)) = best else { return Ok(None) };
-    roc_auc(&fitted.scores(test.view()), &labels(&split.test)).map(Some)
+    Ok(best.map(|(_, fitted)| fitted.scores(rows(&split.test).view())))
 }
 
 fn plot(session: &Session, scores: &[f32], split: &Split, threshold: f64) -> Result<()> {

@@ -1,0 +1,82 @@
+//! `graphsieve report`
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::Args;
+
+use super::{Console, check_new_file};
+use crate::backend::{self, with_backend};
+use crate::error::Result;
+use crate::graph::formats::atomic_write;
+use crate::report;
+use crate::score::ScoredRun;
+use crate::score::explain::explain_run;
+
+/// Write a report of a run: one HTML file that a browser shows without network or server
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Directory of a finished run of Stage 1, 2 or 3
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+
+    /// Where to write it [default: RUN/report.html]
+    #[arg(long, value_name = "FILE.html")]
+    out: Option<PathBuf>,
+
+    /// Number of the highest scores that are listed
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    top: usize,
+
+    /// Leave out the drawings and the reasons of the list
+    #[arg(long)]
+    no_explanations: bool,
+
+    /// Where to compute the explanations: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
+    #[arg(long, default_value = "auto")]
+    device: String,
+
+    /// Show it in the browser
+    #[arg(long)]
+    open: bool,
+
+    /// Replace the file where it exists
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    let out = arguments.out.unwrap_or_else(|| arguments.run.join("report.html"));
+    let scored = ScoredRun::open(&arguments.run)?;
+    check_new_file(&out, arguments.force)?;
+    let mut data = report::of_run(&scored, arguments.top)?;
+    if !arguments.no_explanations && !data.anomalies.is_empty() {
+        let choice = backend::choose(&arguments.device)?;
+        console.note(format_args!("device: {}; {}", backend::description(&choice.device), choice.reason));
+        let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
+        let explanations = with_backend!(choice.device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
+        data.explain(explanations.iter().map(report::explained));
+    }
+    let page = report::render(&data);
+    atomic_write(&out, |file| file.write_all(page.as_bytes()))?;
+    super::print(&out.display())?;
+    if arguments.open {
+        show(&out, console);
+    }
+    Ok(())
+}
+
+/// Asks the system to show a file. A report that cannot be shown is still there, so this is no error.
+fn show(path: &Path, console: Console) {
+    let program = match std::env::consts::OS {
+        "macos" => "open",
+        "windows" => "explorer",
+        _ => "xdg-open",
+    };
+    let mut command = Command::new(program);
+    command.arg(path).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if let Err(refused) = command.spawn() {
+        console.note(format_args!("cannot show it ({program}: {refused}); open it in a browser yourself"));
+    }
+}

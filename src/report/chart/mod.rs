@@ -1,0 +1,302 @@
+//! Charts as SVG text: axes, lines, steps, dots with whiskers. Colours and fonts are those of the page (CSS classes).
+//!
+//! A curve keeps at most four points per pixel column, so a chart stays small for millions of nodes.
+
+mod scale;
+
+use std::fmt::Write;
+
+pub(super) use scale::Axis;
+
+/// Size of the drawing, and of the margins around the plot.
+const WIDTH: f64 = 400.0;
+const HEIGHT: f64 = 268.0;
+const LEFT: f64 = 42.0;
+const RIGHT: f64 = 12.0;
+const TOP: f64 = 26.0;
+const BOTTOM: f64 = 40.0;
+
+/// Least distance of two lines of text.
+const LINE: f64 = 15.0;
+
+/// What a mark stands for: the CSS class that gives it its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ink {
+    Model,
+    Second,
+    Baseline,
+    Chance,
+    All,
+    Normal,
+    Anomalous,
+}
+
+impl Ink {
+    fn class(self) -> &'static str {
+        match self {
+            Ink::Model => "model",
+            Ink::Second => "second",
+            Ink::Baseline => "baseline",
+            Ink::Chance => "chance",
+            Ink::All => "all",
+            Ink::Normal => "normal",
+            Ink::Anomalous => "anomalous",
+        }
+    }
+}
+
+/// Where the key of a chart stands: where no curve is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Corner {
+    TopLeft,
+    TopRight,
+    BottomLeft,
+    BottomRight,
+}
+
+/// Something that is drawn inside the axes.
+#[derive(Debug, Clone)]
+pub(super) enum Mark {
+    /// A polyline.
+    Line { points: Vec<(f64, f64)>, ink: Ink, name: String },
+    /// A step line over bins of one width, filled down to the axis.
+    Steps { low: f64, high: f64, heights: Vec<f64>, ink: Ink, name: String },
+    /// Dots (x, y) with whiskers from the third to the fourth value of y.
+    Dots { points: Vec<[f64; 4]>, ink: Ink, name: String },
+    /// A single point with a text beside it.
+    Point { x: f64, y: f64, ink: Ink, text: String },
+    /// A vertical line with a text above it.
+    Rule { x: f64, text: String },
+}
+
+/// A chart.
+#[derive(Debug, Clone)]
+pub(super) struct Chart {
+    /// Unique on the page: ids are made of it.
+    pub id: String,
+    pub title: String,
+    /// What the chart shows, in a sentence for those who do not see it.
+    pub description: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub key: Corner,
+    pub marks: Vec<Mark>,
+}
+
+impl Chart {
+    /// The SVG element.
+    pub fn svg(&self) -> String {
+        let mut svg = String::new();
+        let (id, title, description) = (escaped(&self.id), escaped(&self.title), escaped(&self.description));
+        let _ = write!(
+            svg,
+            r#"<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{id}-t {id}-d"><title id="{id}-t">{title}</title><desc id="{id}-d">{description}</desc>"#
+        );
+        self.axes(&mut svg);
+        self.marks.iter().for_each(|mark| self.mark(&mut svg, mark));
+        self.keys(&mut svg);
+        svg.push_str("</svg>");
+        svg
+    }
+
+    fn px(&self, x: f64) -> f64 {
+        LEFT + self.x.place(x) * (WIDTH - LEFT - RIGHT)
+    }
+
+    fn py(&self, y: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.place(y) * (HEIGHT - TOP - BOTTOM)
+    }
+
+    fn axes(&self, svg: &mut String) {
+        let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        for (value, text) in self.y.ticks(5) {
+            let y = self.py(value);
+            let _ = write!(svg, r#"<path class="grid" d="M{LEFT} {y:.1}H{right}"/>"#);
+            text_at(svg, "tick", "end", LEFT - 6.0, y + 4.0, &text);
+        }
+        for (value, text) in self.x.ticks(6) {
+            let x = self.px(value);
+            let _ = write!(svg, r#"<path class="axis" d="M{x:.1} {bottom}v4"/>"#);
+            text_at(svg, "tick", "middle", x, bottom + 17.0, &text);
+        }
+        let _ = write!(svg, r#"<path class="axis" d="M{LEFT} {bottom}H{right}"/>"#);
+        text_at(svg, "name", "start", 2.0, 13.0, &self.y.name);
+        text_at(svg, "name", "end", right, HEIGHT - 5.0, &self.x.name);
+    }
+
+    fn mark(&self, svg: &mut String, mark: &Mark) {
+        match mark {
+            Mark::Line { points, ink, .. } => {
+                let pixels = points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+                let pixels = thinned(pixels.map(|&(x, y)| (self.px(x), self.py(y))));
+                match pixels[..] {
+                    // One point has no line; a dot shows that it is there.
+                    [(x, y)] => dot(svg, *ink, x, y),
+                    _ => {
+                        let _ = write!(svg, r#"<path class="line {}" d="{}"/>"#, ink.class(), path(&pixels));
+                    }
+                }
+            }
+            Mark::Steps { low, high, heights, ink, .. } => {
+                let width = (high - low) / heights.len().max(1) as f64;
+                let mut corners = vec![(self.px(*low), self.py(self.y.low))];
+                for (at, &height) in heights.iter().enumerate() {
+                    let [left, right] = [at, at + 1].map(|at| self.px(low + width * at as f64));
+                    corners.extend([(left, self.py(height)), (right, self.py(height))]);
+                }
+                corners.push((self.px(*high), self.py(self.y.low)));
+                let _ = write!(svg, r#"<path class="steps {}" d="{}"/>"#, ink.class(), path(&corners));
+            }
+            Mark::Dots { points, ink, .. } => {
+                for &[x, y, low, high] in points {
+                    let (x, low, high) = (self.px(x), self.py(low), self.py(high));
+                    let _ = write!(svg, r#"<path class="line {}" d="M{x:.1} {low:.1}V{high:.1}"/>"#, ink.class());
+                    dot(svg, *ink, x, self.py(y));
+                }
+            }
+            Mark::Point { x, y, ink, text } => {
+                let (x, y) = (self.px(*x), self.py(*y));
+                dot(svg, *ink, x, y);
+                let (anchor, side) = if x > WIDTH * 0.6 { ("end", -8.0) } else { ("start", 8.0) };
+                text_at(svg, "label", anchor, x + side, y + 13.0, text);
+            }
+            Mark::Rule { x, text } => {
+                let x = self.px(*x);
+                let _ = write!(svg, r#"<path class="rule" d="M{x:.1} {TOP}V{}"/>"#, HEIGHT - BOTTOM);
+                text_at(svg, "label", "middle", x, TOP - 4.0, text);
+            }
+        }
+    }
+
+    /// Names of the marks, one below the other, each behind a sample.
+    fn keys(&self, svg: &mut String) {
+        let named: Vec<(Ink, &str)> = self
+            .marks
+            .iter()
+            .filter_map(|mark| match mark {
+                Mark::Line { ink, name, .. } | Mark::Steps { ink, name, .. } | Mark::Dots { ink, name, .. } => {
+                    (!name.is_empty()).then_some((*ink, name.as_str()))
+                }
+                Mark::Point { .. } | Mark::Rule { .. } => None,
+            })
+            .collect();
+        let height = LINE * named.len() as f64;
+        let top = match self.key {
+            Corner::TopLeft | Corner::TopRight => TOP + 14.0,
+            Corner::BottomLeft | Corner::BottomRight => HEIGHT - BOTTOM - height + 4.0,
+        };
+        let (anchor, text, sample) = match self.key {
+            Corner::TopLeft | Corner::BottomLeft => ("start", LEFT + 34.0, LEFT + 8.0),
+            Corner::TopRight | Corner::BottomRight => ("end", WIDTH - RIGHT - 34.0, WIDTH - RIGHT - 28.0),
+        };
+        for (at, (ink, name)) in named.into_iter().enumerate() {
+            let y = top + LINE * at as f64;
+            let _ = write!(svg, r#"<path class="line {}" d="M{sample:.1} {:.1}h20"/>"#, ink.class(), y - 4.0);
+            text_at(svg, "key", anchor, text, y, name);
+        }
+    }
+}
+
+fn dot(svg: &mut String, ink: Ink, x: f64, y: f64) {
+    let _ = write!(svg, r#"<circle class="dot {}" cx="{x:.1}" cy="{y:.1}" r="3.5"/>"#, ink.class());
+}
+
+fn text_at(svg: &mut String, class: &str, anchor: &str, x: f64, y: f64, text: &str) {
+    let text = escaped(text);
+    let _ = write!(svg, r#"<text class="{class}" x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
+}
+
+fn path(points: &[(f64, f64)]) -> String {
+    let mut text = String::new();
+    for (at, (x, y)) in points.iter().enumerate() {
+        let _ = write!(text, "{}{x:.1} {y:.1}", if at == 0 { 'M' } else { 'L' });
+    }
+    text
+}
+
+/// The first, lowest, highest and last point of every half pixel column, in their order.
+fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let points: Vec<(f64, f64)> = points.collect();
+    let mut kept = Vec::new();
+    for column in points.chunk_by(|a, b| (2.0 * a.0).round() == (2.0 * b.0).round()) {
+        let by_height = |a: &(usize, &(f64, f64)), b: &(usize, &(f64, f64))| a.1.1.total_cmp(&b.1.1);
+        let lowest = column.iter().enumerate().min_by(by_height).map_or(0, |(at, _)| at);
+        let highest = column.iter().enumerate().max_by(by_height).map_or(0, |(at, _)| at);
+        let mut places = vec![0, lowest, highest, column.len() - 1];
+        places.sort_unstable();
+        places.dedup();
+        kept.extend(places.into_iter().map(|at| column[at]));
+    }
+    kept
+}
+
+/// `text` inside an element or a quoted attribute of SVG or HTML.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(marks: Vec<Mark>) -> Chart {
+        Chart {
+            id: "roc".into(),
+            title: "A <title>".into(),
+            description: "Two & more".into(),
+            x: Axis::share("x"),
+            y: Axis::share("\"y\""),
+            key: Corner::BottomRight,
+            marks,
+        }
+    }
+
+    #[test]
+    fn a_chart_has_a_title_and_a_description_and_escapes_every_text() {
+        let points = vec![(0.0, 0.0), (1.0, 1.0)];
+        let svg = chart(vec![Mark::Line { points, ink: Ink::Model, name: "<b>".into() }]).svg();
+        for part in [
+            r#"role="img" aria-labelledby="roc-t roc-d""#,
+            r#"<title id="roc-t">A &lt;title&gt;</title>"#,
+            r#"<desc id="roc-d">Two &amp; more</desc>"#,
+            "&lt;b&gt;</text>",
+            "&quot;y&quot;</text>",
+        ] {
+            assert!(svg.contains(part), "{part} is missing in {svg}");
+        }
+    }
+
+    #[test]
+    fn values_lie_where_the_axes_say() {
+        let svg = chart(vec![Mark::Point { x: 0.5, y: 0.25, ink: Ink::Model, text: String::new() }]).svg();
+        let (x, y) = (LEFT + 0.5 * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - 0.25 * (HEIGHT - TOP - BOTTOM));
+        assert!(svg.contains(&format!(r#"cx="{x:.1}" cy="{y:.1}""#)), "{svg}");
+    }
+
+    #[test]
+    fn a_long_curve_is_thinned_and_keeps_its_peaks() {
+        let mut points: Vec<(f64, f64)> = (0..200_000).map(|at| (f64::from(at) / 200_000.0, 0.5)).collect();
+        points[77_777].1 = 1.0;
+        let svg = chart(vec![Mark::Line { points, ink: Ink::Model, name: String::new() }]).svg();
+        assert!(svg.len() < 60_000, "{} bytes", svg.len());
+        assert!(svg.contains(&format!(" {TOP:.1}L")), "the peak is drawn");
+    }
+
+    #[test]
+    fn one_point_is_a_dot_and_values_that_are_not_finite_are_left_out() {
+        let points = vec![(0.5, 0.5), (0.6, f64::NAN)];
+        let svg = chart(vec![Mark::Line { points, ink: Ink::Model, name: String::new() }]).svg();
+        assert!(svg.contains("<circle") && !svg.contains("NaN"), "{svg}");
+    }
+}

@@ -1,0 +1,45 @@
+//! From an explanation to what the list of a report shows of it.
+
+use super::data::Explained;
+use crate::score::explain::drawing::neighbourhood;
+use crate::score::explain::{Explanation, NeighbourPart};
+
+/// Sentences about neighbours, about columns, and about known anomalies.
+const NEIGHBOURS: usize = 6;
+const COLUMNS: usize = 3;
+const SIMILAR: usize = 2;
+
+/// The drawing and the weightiest parts of an explanation, in words.
+pub fn explained(explanation: &Explanation) -> Explained {
+    let unit = &explanation.unit;
+    let mut reasons: Vec<String> =
+        explanation.neighbours.iter().take(NEIGHBOURS).map(|part| neighbour(part, explanation)).collect();
+    let left = explanation.neighbours.len().saturating_sub(NEIGHBOURS) + explanation.more_neighbours;
+    if left > 0 && !reasons.is_empty() {
+        reasons.push(format!("{left} more neighbours, each of them weighs less"));
+    }
+    let columns = explanation.columns.iter().filter(|part| part.contribution != 0.0).take(COLUMNS);
+    reasons.extend(columns.map(|part| format!("{} adds {:+.2} {unit}", part.column, part.contribution)));
+    let similar = explanation.similar.iter().take(SIMILAR);
+    reasons.extend(
+        similar.map(|part| {
+            format!("like the known anomaly {} (cosine of the embeddings {:.2})", part.name, part.similarity)
+        }),
+    );
+    Explained { svg: neighbourhood(explanation), reasons, note: explanation.method.text.clone() }
+}
+
+fn neighbour(part: &NeighbourPart, explanation: &Explanation) -> String {
+    let known = match part.label {
+        Some(1) => " (known anomaly)".to_owned(),
+        Some(_) => " (known to be normal)".to_owned(),
+        None => part.score.map(|score| format!(" (score {score:.2})")).unwrap_or_default(),
+    };
+    let unit = &explanation.unit;
+    match (explanation.method.additive, part.removal) {
+        (false, Some(removal)) => {
+            format!("{}{known} by {}: {removal:+.2} {unit} by being there", part.name, part.relation)
+        }
+        _ => format!("{}{known} by {}: adds {:+.2} {unit}", part.name, part.relation, part.contribution),
+    }
+}

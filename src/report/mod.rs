@@ -1,0 +1,26 @@
+//! The report of a run: one HTML file that needs no network, no server and no script.
+//!
+//! [`of_run`] computes everything that a report says ([`ReportData`], plain data), [`render`] arranges it. Every text goes through
+//! the escaping of `maud`; only charts and drawings, which escape their texts themselves, are put in as they are. The page
+//! forbids itself every request (a content security policy), and the hash of its one script is the only script that may run.
+
+mod anomalies;
+mod chart;
+mod data;
+mod evaluation;
+mod explained;
+mod figures;
+mod gather;
+mod page;
+mod provenance;
+mod run;
+mod warnings;
+
+pub use data::*;
+pub use explained::explained;
+pub use gather::{BaselineScores, Parts, gather};
+pub use page::render;
+pub use run::of_run;
+
+#[cfg(test)]
+mod tests;

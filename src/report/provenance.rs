@@ -1,0 +1,100 @@
+//! What was run: data, labels, machine, settings.
+
+use maud::{Markup, html};
+
+use super::data::{DataFacts, ReportData, SplitFacts};
+use super::page::grouped;
+
+pub(super) fn run(data: &ReportData) -> Markup {
+    let run = &data.run;
+    html! {
+        dl.provenance {
+            (fact("Run", html! { code { (run.directory) } }))
+            (fact("Command", html! { code { (run.command) } }))
+            (fact("Started", html! { (run.started) }))
+            (fact("Version", html! { "graphsieve " (run.version) }))
+            (fact("Commit", html! { @match &run.commit { Some(commit) => code { (commit) }, None => "unknown" } }))
+            (fact("Device", html! { (run.device) }))
+            (fact("Seed", html! { (run.seed) }))
+            (fact("Data", html! { code { (data.data.path) } }))
+            (fact("Scores", html! { (data.score_meaning) }))
+        }
+        (graph(&data.data))
+        @if let Some(split) = &data.split { (parts(split)) }
+        details.config data-print="open" {
+            summary { "Settings, every default filled in" }
+            div.scroll tabindex="0" role="group" aria-label="Settings" { pre { code { (run.config.trim_end()) } } }
+        }
+    }
+}
+
+fn fact(name: &str, value: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (value) } } }
+}
+
+fn graph(data: &DataFacts) -> Markup {
+    html! {
+        div.columns {
+            div.scroll {
+                table {
+                    caption {
+                        "Nodes"
+                        @if let Some(dim) = data.feature_dim { ", with " (dim) " features each" }
+                    }
+                    thead {
+                        tr { th scope="col" { "Type" } @for name in ["Nodes", "Anomalous", "Normal"] { th.number scope="col" { (name) } } }
+                    }
+                    tbody {
+                        @for t in &data.types {
+                            tr {
+                                th scope="row" { (t.name) }
+                                td.number { (grouped(t.nodes)) } td.number { (grouped(t.anomalous)) } td.number { (grouped(t.normal)) }
+                            }
+                        }
+                    }
+                }
+            }
+            div.scroll {
+                table {
+                    caption { "Relations" }
+                    thead {
+                        tr {
+                            th scope="col" { "Name" } th scope="col" { "To ← from" }
+                            @for name in ["Edges", "Mean degree", "Highest"] { th.number scope="col" { (name) } }
+                        }
+                    }
+                    tbody {
+                        @for r in &data.relations {
+                            tr {
+                                th scope="row" { (r.name) } td { (r.dst) " ← " (r.src) }
+                                td.number { (grouped(r.edges)) } td.number { (format!("{:.1}", r.mean_degree)) }
+                                td.number { (grouped(r.max_degree)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @for note in &data.notes { p.note { (note) } }
+    }
+}
+
+fn parts(split: &SplitFacts) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                caption { "Labels" }
+                thead { tr { th scope="col" { "Part" } @for name in ["Anomalous", "Normal"] { th.number scope="col" { (name) } } th scope="col" { "Used for" } } }
+                tbody {
+                    @for facts in &split.parts {
+                        tr {
+                            th scope="row" { (facts.part.name()) }
+                            td.number { (grouped(facts.anomalous)) } td.number { (grouped(facts.normal)) }
+                            td { (facts.part.purpose()) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The report of a run on the disk.
+
+use super::data::{Panel, ReportData, RunFacts, Series};
+use super::gather::{BaselineScores, Parts, gather};
+use crate::error::{Error, Result};
+use crate::score::{ScoredRun, Stage};
+use crate::train::run_dir::{History, Meta};
+use crate::train::stage2::baseline_scores;
+
+/// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores.
+///
+/// # Errors
+/// [`Error::Io`] for a run whose files cannot be read; [`Error::Data`] for labels that do not fit the graph.
+pub fn of_run(scored: &ScoredRun, top: usize) -> Result<ReportData> {
+    let run = &scored.run;
+    let config = run.config();
+    let meta = run.meta();
+    let name = run.path().file_name().unwrap_or(run.path().as_os_str());
+    // Labels of one class, or none in a part: then there is nothing to compare with.
+    let baseline = scored.split.as_ref().and_then(|split| baseline_scores(&scored.dataset, split).ok().flatten());
+    gather(Parts {
+        name: name.to_string_lossy().into_owned(),
+        stage: scored.stage.title().into(),
+        score_meaning: meaning(scored.stage).into(),
+        run: RunFacts {
+            directory: run.path().display().to_string(),
+            version: meta.version.clone(),
+            commit: meta.git_commit.clone(),
+            device: meta.device.clone(),
+            seed: meta.seed,
+            command: command(meta),
+            started: meta.started.clone(),
+            config: std::fs::read_to_string(&config).map_err(|source| Error::io(&config, "read", source))?,
+        },
+        data_path: scored.data.display().to_string(),
+        dataset: &scored.dataset,
+        scores: &scored.scores,
+        split: scored.split.as_ref(),
+        calibration: scored.calibration.as_ref(),
+        fitted_to_labels: scored.stage != Stage::Reconstruction,
+        baseline: baseline.map_or(BaselineScores::Unknown, BaselineScores::Scores),
+        // Trees log no epochs.
+        training: run.history().map(|history| panels(scored.stage, &history)).unwrap_or_default(),
+        top,
+    })
+}
+
+fn meaning(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Reconstruction => {
+            "a score is one minus the geometric mean of the probabilities that the embeddings give to a node's edges; no label was used"
+        }
+        Stage::Attention => "a score is the sigmoid of the graph attention network's logit, higher is more anomalous",
+        Stage::Trees => "a score is what the trees predict, higher is more anomalous",
+    }
+}
+
+/// The command line as it can be typed, with the program by its name.
+fn command(meta: &Meta) -> String {
+    let quoted = |argument: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+        match !argument.is_empty() && argument.chars().all(plain) {
+            true => argument.to_owned(),
+            false => format!("'{}'", argument.replace('\'', r"'\''")),
+        }
+    };
+    let words = meta.command.iter().enumerate().map(|(at, argument)| match at {
+        0 => quoted(argument.rsplit(['/', '\\']).next().unwrap_or(argument)),
+        _ => quoted(argument),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn panels(stage: Stage, history: &History) -> Vec<Panel> {
+    let panel = |title: &str, unit: &str, keys: &[(&str, &str)]| -> Option<Panel> {
+        let series = keys.iter().map(|(key, name)| Series { name: (*name).into(), points: history.series(key) });
+        let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
+        (!series.is_empty()).then(|| Panel { title: title.into(), unit: unit.into(), series })
+    };
+    let panels = match stage {
+        Stage::Reconstruction => [
+            panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),
+            panel("Edges told from other pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),
+        ],
+        Stage::Attention | Stage::Trees => [
+            panel("Loss by epoch", "loss", &[("supervised", "supervised"), ("unsupervised", "unsupervised")]),
+            panel("Validation labels by epoch", "ROC-AUC", &[("validation_auc", "validation")]),
+        ],
+    };
+    panels.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        let mut meta = Meta::now("cpu", 1);
+        meta.command = ["/opt/bin/graphsieve", "train", "my file.toml", "--set", "name=it's"].map(String::from).into();
+        assert_eq!(command(&meta), r"graphsieve train 'my file.toml' --set 'name=it'\''s'");
+    }
+}

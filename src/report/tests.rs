@@ -1,0 +1,178 @@
+//! The page of reports made by hand: what it says, what it escapes, what it leaves out.
+
+use super::*;
+use crate::data::split::Split;
+use crate::graph::{Dataset, HeteroGraph, IdMaps, Labels};
+use crate::metrics::{Calibration, roc_auc};
+
+/// Text that would run if it were not escaped.
+const HOSTILE: [&str; 4] =
+    ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "a & b", "';--</style><svg onload=alert(1)>"];
+
+/// Forty users, every other one labelled, with the anomalous ones scored higher; ten shops without labels.
+fn dataset(ids: impl Fn(usize) -> String) -> (Dataset, Vec<f32>, Split) {
+    let graph = HeteroGraph::new(vec![("user".into(), 120), ("shop".into(), 10)], Vec::new()).unwrap();
+    let scores = (0..130).map(|node| ((node * 37 % 100) as f32 + if node % 4 == 0 { 40.0 } else { 0.0 }) / 140.0);
+    let entries: Vec<(u32, u8)> = (0..120).map(|node| (node, u8::from(node % 4 == 0))).collect();
+    let split = Split::stratified(&entries, |_| 0, Default::default(), 1).unwrap();
+    let ids = IdMaps(vec![(0..120).map(&ids).collect(), (0..10).map(|at| format!("shop {at}")).collect()]);
+    (Dataset::new(graph, None, Some(Labels { entries }), Some(ids)), scores.collect(), split)
+}
+
+fn run_facts(text: &str) -> RunFacts {
+    RunFacts {
+        directory: text.into(),
+        version: "0.1.0".into(),
+        commit: None,
+        device: text.into(),
+        seed: 7,
+        command: text.into(),
+        started: text.into(),
+        config: format!("# {text}\nseed = 7\n"),
+    }
+}
+
+fn report(text: &str, ids: impl Fn(usize) -> String) -> ReportData {
+    let (dataset, scores, split) = dataset(ids);
+    let validation: Vec<f32> = split.validation.iter().map(|entry| scores[entry.0 as usize]).collect();
+    let labels: Vec<u8> = split.validation.iter().map(|entry| entry.1).collect();
+    let calibration = Calibration::fit(&validation, &labels).unwrap();
+    let baseline = split.test.iter().map(|entry| (entry.0 % 7) as f32).collect();
+    let series = Series { name: text.into(), points: (1..=5).map(|epoch| (f64::from(epoch), 0.5)).collect() };
+    let mut data = gather(Parts {
+        name: text.into(),
+        stage: text.into(),
+        score_meaning: text.into(),
+        run: run_facts(text),
+        data_path: text.into(),
+        dataset: &dataset,
+        scores: &scores,
+        split: Some(&split),
+        calibration: Some(&calibration),
+        fitted_to_labels: true,
+        baseline: BaselineScores::Scores(baseline),
+        training: vec![Panel { title: text.into(), unit: text.into(), series: vec![series] }],
+        top: 12,
+    })
+    .unwrap();
+    let explained =
+        Explained { svg: "<svg id=\"drawing\"></svg>".into(), reasons: vec![text.into(); 2], note: text.into() };
+    data.explain([explained]);
+    data
+}
+
+#[test]
+fn no_text_of_the_user_becomes_markup() {
+    for text in HOSTILE {
+        let page = render(&report(text, |at| format!("{text}{at}")));
+        assert!(!page.contains(text) || text == "';--", "{text}");
+        for tag in ["<script>alert", "<img", "<svg onload"] {
+            assert!(!page.contains(tag), "{tag} of {text}");
+        }
+        let shown = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
+        assert!(page.contains(&shown), "{text} is shown");
+    }
+    assert_eq!(render(&report("x", |at| at.to_string())).matches("<script").count(), 1);
+}
+
+#[test]
+fn a_page_asks_for_nothing() {
+    let page = render(&report("x", |at| at.to_string()));
+    for request in ["http://", "https://", "src=", "<link", "url(", "@import", "fetch(", "XMLHttpRequest"] {
+        assert!(!page.contains(request), "{request}");
+    }
+    assert!(page.contains("default-src &#39;none&#39;") || page.contains("default-src 'none'"));
+}
+
+#[test]
+fn the_figures_are_those_of_the_test_labels() {
+    let (_, scores, split) = dataset(|at| at.to_string());
+    let data = report("x", |at| at.to_string());
+    let held_out = data.held_out.as_ref().unwrap();
+    let (values, labels): (Vec<f32>, Vec<u8>) =
+        split.test.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+    let area = held_out.overall.roc_auc.unwrap();
+    assert!((area.value - roc_auc(&values, &labels).unwrap()).abs() < 1e-12);
+    let counts = (held_out.overall.positives + held_out.overall.negatives) as usize;
+    assert_eq!((counts, held_out.types.len()), (split.test.len(), 1), "shops have no labels");
+    let page = render(&data);
+    assert!(page.contains(&format!("{:.1}\u{a0}%</strong> of pairs", 100.0 * area.value)));
+    assert!(held_out.baseline.as_ref().unwrap().difference.is_some());
+    let all: u64 = data.histograms[0].all.iter().sum();
+    let test: u64 = data.histograms[0].normal.iter().chain(&data.histograms[0].anomalous).sum();
+    assert_eq!((all, test as usize, data.histograms.len()), (130, split.test.len(), 3));
+}
+
+#[test]
+fn the_list_has_the_highest_scores_with_ties_by_number_and_says_what_is_known() {
+    let (dataset, mut scores, split) = dataset(|at| format!("u{at}"));
+    scores[5] = 0.99;
+    scores[3] = 0.99;
+    scores[125] = f32::NAN;
+    let data = gather(Parts {
+        name: "run".into(),
+        stage: "Stage 2".into(),
+        score_meaning: "a score".into(),
+        run: run_facts("x"),
+        data_path: "data".into(),
+        dataset: &dataset,
+        scores: &scores,
+        split: Some(&split),
+        calibration: None,
+        fitted_to_labels: true,
+        baseline: BaselineScores::Area(0.5),
+        training: Vec::new(),
+        top: 200,
+    })
+    .unwrap();
+    assert_eq!((data.anomalies.len(), data.scored_nodes), (129, 129), "a node without a score is not listed");
+    let scores: Vec<f64> = data.anomalies.iter().map(|anomaly| anomaly.score).collect();
+    assert!(scores.windows(2).all(|pair| pair[0] >= pair[1]));
+    let at = |rank: usize| data.anomalies.iter().position(|anomaly| anomaly.node == rank as u32).unwrap();
+    assert_eq!(at(5), at(3) + 1);
+    let part = |node: u32| match split.train.iter().any(|entry| entry.0 == node) {
+        true => Part::Train,
+        false if split.test.iter().any(|entry| entry.0 == node) => Part::Test,
+        false => Part::Validation,
+    };
+    for anomaly in &data.anomalies {
+        let expected = (anomaly.node < 120).then(|| (anomaly.node % 4 == 0, Some(part(anomaly.node))));
+        assert_eq!(anomaly.label, expected);
+        let id = if anomaly.node < 120 { format!("u{}", anomaly.node) } else { format!("shop {}", anomaly.node - 120) };
+        assert_eq!(anomaly.id, id);
+    }
+    assert!(data.warnings.iter().any(|warning| warning.title == "Nodes without a score"));
+}
+
+#[test]
+fn a_run_without_labels_has_a_report_without_figures() {
+    let (mut dataset, scores, _) = dataset(|at| at.to_string());
+    dataset.labels = None;
+    let data = gather(Parts {
+        name: "run".into(),
+        stage: "Stage 1: graph auto-encoder".into(),
+        score_meaning: "no label was used".into(),
+        run: run_facts("x"),
+        data_path: "data".into(),
+        dataset: &dataset,
+        scores: &scores,
+        split: None,
+        calibration: None,
+        fitted_to_labels: false,
+        baseline: BaselineScores::Unknown,
+        training: Vec::new(),
+        top: 3,
+    })
+    .unwrap();
+    assert_eq!((data.held_out.is_none(), data.calibration.is_none(), data.anomalies.len()), (true, true, 3));
+    let page = render(&data);
+    assert!(page.contains("Not evaluated") && !page.contains("ROC-AUC"), "{page}");
+}
+
+#[test]
+fn the_same_run_makes_the_same_bytes_and_a_report_survives_json() {
+    let data = report("x", |at| at.to_string());
+    assert_eq!(render(&data), render(&report("x", |at| at.to_string())));
+    let read: ReportData = serde_json::from_str(&serde_json::to_string(&data).unwrap()).unwrap();
+    assert_eq!(render(&read), render(&data));
+}
