@@ -104,6 +104,26 @@ pub enum FeatureType {
     /// IEEE half precision.
     #[default]
     F16,
+    /// IEEE single precision, for values that half precision does not hold exactly.
+    F32,
+}
+
+impl FeatureType {
+    /// Bytes of a value.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            FeatureType::F16 => 2,
+            FeatureType::F32 => 4,
+        }
+    }
+
+    /// The name in a manifest.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FeatureType::F16 => "f16",
+            FeatureType::F32 => "f32",
+        }
+    }
 }
 
 fn default_file() -> PathBuf {
@@ -196,7 +216,8 @@ impl Manifest {
     }
 
     /// The manifest under which [`Dataset::write`](super::Dataset::write) stores `graph`.
-    pub fn of_graph(graph: &HeteroGraph, ids: IdSpace, dim: Option<usize>) -> Self {
+    /// `features` are the columns and the type of their values.
+    pub fn of_graph(graph: &HeteroGraph, ids: IdSpace, features: Option<(usize, FeatureType)>) -> Self {
         let types = graph.node_types();
         let relations = graph.relations();
         let partner_of = |at: usize| {
@@ -226,7 +247,7 @@ impl Manifest {
         Self {
             node_types: types.iter().map(|t| NodeTypeEntry { name: t.name.clone(), count: t.count }).collect(),
             relations: (0..relations.len()).map(entry).collect(),
-            features: dim.map(|dim| FeaturesEntry { file: default_file(), dim, dtype: FeatureType::F16 }),
+            features: features.map(|(dim, dtype)| FeaturesEntry { file: default_file(), dim, dtype }),
         }
     }
 
