@@ -96,7 +96,8 @@ impl Snippet {
         let skipped = if self.before + self.marked <= WIDEST { 0 } else { self.before.saturating_sub(WIDEST / 4) };
         let visible = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = line.chars().skip(skipped).take(WIDEST).map(visible).collect();
-        let (before, marked) = (self.before - skipped, self.marked.min(WIDEST - (self.before - skipped).min(WIDEST - 1)));
+        let (before, marked) =
+            (self.before - skipped, self.marked.min(WIDEST - (self.before - skipped).min(WIDEST - 1)));
         Self { text, before, marked, ..self }
     }
 }

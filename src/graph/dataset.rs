@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -67,6 +68,15 @@ impl Dataset {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(dir: &Path, edges: EdgeReading) -> Result<Self> {
+        let started = Instant::now();
+        let dataset = Self::read(dir, edges)?;
+        let [nodes, edges] = [dataset.graph.num_nodes(), dataset.graph.num_edges()];
+        let seconds = started.elapsed().as_secs_f64();
+        log::debug!("read {}: {nodes} nodes, {edges} edges, in {seconds:.2} s", dir.display());
+        Ok(dataset)
+    }
+
+    fn read(dir: &Path, edges: EdgeReading) -> Result<Self> {
         let metadata = fs::metadata(dir).map_err(|source| Error::io(dir, "open", source))?;
         if metadata.is_file() && dir.extension().is_some_and(|extension| extension == npz::EXTENSION) {
             return npz::read(dir, edges);
@@ -153,7 +163,11 @@ impl Dataset {
         fs::rename(building.path(), dir).or_else(|source| refuse_existing(dir).and(Err(failed(source))))?;
         let _ = building.keep();
         sync_directory(parent)?;
-        Ok(names.into_iter().map(|name| dir.join(name)).collect())
+        let files: Vec<PathBuf> = names.into_iter().map(|name| dir.join(name)).collect();
+        for file in &files {
+            log::debug!("wrote {}, {} bytes", file.display(), fs::metadata(file).map_or(0, |metadata| metadata.len()));
+        }
+        Ok(files)
     }
 
     fn write_files(&self, dir: &Path) -> Result<Vec<String>> {

@@ -162,7 +162,8 @@ impl MatFile {
         let ordered = col_ptr.first() == Some(&0) && col_ptr.windows(2).all(|pair| pair[0] <= pair[1]);
         if col_ptr.len() != cols.saturating_add(1) || !ordered || entries > rows_of.len() || entries > values.len() {
             let expected = format!("column starts of {cols} columns that never decrease, and an entry for each");
-            let found = format!("{} starts up to {entries}, {} rows, {} values", col_ptr.len(), rows_of.len(), values.len());
+            let found =
+                format!("{} starts up to {entries}, {} rows, {} values", col_ptr.len(), rows_of.len(), values.len());
             return Err(self.error(name, expected, found, DAMAGED));
         }
         values.truncate(entries);
@@ -242,7 +243,8 @@ impl MatFile {
         if !deflated {
             return Ok(Cow::Borrowed(stored));
         }
-        let unreadable = |fault: &dyn std::fmt::Display| self.error(place, "a deflated variable", fault.to_string(), DAMAGED);
+        let unreadable =
+            |fault: &dyn std::fmt::Display| self.error(place, "a deflated variable", fault.to_string(), DAMAGED);
         let mut inflated = ZlibDecoder::new(stored);
         let mut tag = [0; 8];
         inflated.read_exact(&mut tag).map_err(|fault| unreadable(&fault))?;

@@ -173,7 +173,10 @@ fn read_features(file: &MatFile, variable: &Variable, nodes: usize) -> Result<Fe
         let value = value as f32;
         let help = "replace missing values before saving; values have to fit single precision";
         let place = || format!("{name}, row {row}, column {col}");
-        value.is_finite().then_some(value).ok_or_else(|| file.error(place(), "a finite number", value.to_string(), help))
+        value
+            .is_finite()
+            .then_some(value)
+            .ok_or_else(|| file.error(place(), "a finite number", value.to_string(), help))
     };
     let values = match variable.class {
         Class::Sparse => {

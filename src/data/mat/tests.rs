@@ -275,7 +275,7 @@ fn a_header_that_promises_more_than_the_file_has_allocates_nothing() {
     let x = || PLAIN.variable("X", [2, 1], Values::Dense(&[1.0, 2.0]));
     assert!(fault(&PLAIN.file(&[sparse, x()])).contains("column starts of 2147483647 columns"));
     let ring = || PLAIN.variable("net", [2, 2], Values::Sparse(&[1, 0], &[0, 1, 2], &[1.0; 2]));
-    let starts = [0; (1 << 20) + 1];
+    let starts = vec![0; (1 << 20) + 1];
     let tall = PLAIN.variable("net", [1 << 20, 1 << 20], Values::Sparse(&[], &starts, &[]));
     let spread = PLAIN.variable("X", [1 << 20, 1 << 20], Values::Sparse(&[], &starts, &[]));
     assert!(fault(&PLAIN.file(&[tall, spread])).contains("X: expected features that fit the memory"));

@@ -21,10 +21,11 @@ pub(super) struct Sparse {
 impl Sparse {
     /// `(row, column, value)` of every entry that is not zero.
     pub fn entries(&self) -> impl Iterator<Item = (u32, u32, f64)> + '_ {
-        (0..self.cols).flat_map(move |col| {
-            let range = self.col_ptr[col] as usize..self.col_ptr[col + 1] as usize;
-            range.map(move |at| (self.row_idx[at], col as u32, self.values[at]))
-        })
-        .filter(|&(_, _, value)| value != 0.0)
+        (0..self.cols)
+            .flat_map(move |col| {
+                let range = self.col_ptr[col] as usize..self.col_ptr[col + 1] as usize;
+                range.map(move |at| (self.row_idx[at], col as u32, self.values[at]))
+            })
+            .filter(|&(_, _, value)| value != 0.0)
     }
 }

@@ -400,8 +400,7 @@ fn classified(masks: Vec<super::super::Masks>, damage: impl FnOnce(&Path)) -> Re
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("data");
     let ring = Adjacency::from_edges(3, 3, &[(0, 1), (1, 2), (2, 0)]);
-    let spec =
-        RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency: ring };
+    let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency: ring };
     let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![spec]).unwrap();
     let classes = Classes::new(vec![Some(2), Some(0), Some(1)]).with_masks(masks);
     let features = Features::from_f32(vec![0.5, 1.0, -2.0], 3, 1);

@@ -225,12 +225,10 @@ fn a_header_that_asks_for_more_than_there_is_allocates_nothing() {
 
 #[test]
 fn a_file_written_as_a_directory_says_the_same() {
-    let masks = [array![[true, false], [false, true], [false, false], [false, false]], array![
-        [false, true],
-        [true, false],
-        [false, false],
-        [false, false]
-    ]];
+    let masks = [
+        array![[true, false], [false, true], [false, false], [false, false]],
+        array![[false, true], [true, false], [false, false], [false, false]],
+    ];
     let test = array![[false, false], [false, false], [false, false], [true, true]];
     let with_masks = || {
         let archive = Archive::new(false).features().labels().edges();
