@@ -5,13 +5,16 @@ use std::process::ExitCode;
 use std::sync::Once;
 
 use clap::Parser;
-use graphsieve::cli::{self, Cli};
+use graphsieve::cli::{self, Cli, report_error};
 use graphsieve::error::MEMORY_HELP;
 
 fn main() -> ExitCode {
     report_panics();
     keep_memory();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refused) => return cli::refuse(&refused),
+    };
     // Caught so that temporary files are removed on the way out; the hook has told the user.
     panic::catch_unwind(|| run(cli)).unwrap_or(ExitCode::FAILURE)
 }
@@ -20,7 +23,7 @@ fn run(cli: Cli) -> ExitCode {
     match cli::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            report_error(&error);
             ExitCode::from(error.exit_code())
         }
     }
@@ -46,11 +49,10 @@ fn report_panics() {
             let place = panic.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
             // What follows from a device that failed is no bug of this program.
             if let Some(reason) = graphsieve_kernels::device::failure() {
-                eprintln!("error: the device of this run failed: {reason}");
-                eprintln!("  help: {MEMORY_HELP}");
-                return;
+                return report_error(&format_args!("the device of this run failed: {reason}\n  help: {MEMORY_HELP}"));
             }
-            eprintln!("error: internal error{place}: {message}; please report it together with the command line");
+            let text = format!("internal error{place}: {message}; please report it together with the command line");
+            report_error(&text);
         });
     }));
 }

@@ -1,13 +1,18 @@
 //! The command line: one file per subcommand, which reads its arguments, calls the library and shows the result.
 //!
-//! Results go to stdout, everything else to stderr.
+//! Results go to stdout, everything else to stderr: through the `log` crate (see `logging`), so that it is text or JSON as the
+//! user wants.
 
 mod bench;
 mod benchmark;
+mod completions;
 mod config;
 mod eval;
 mod explain;
+mod import_files;
 mod info;
+mod logging;
+mod man;
 mod prepare;
 mod report;
 mod score;
@@ -18,12 +23,16 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Instant;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::train::progress::Mode;
+
+use self::logging::LogFormat;
+pub use self::logging::{refuse, report_error};
 
 /// Finds anomalous users, products and sellers in marketplace graphs.
 #[derive(Debug, Parser)]
@@ -35,11 +44,20 @@ pub struct Cli {
     /// Show no progress and no notes, only results and errors
     #[arg(long, global = true)]
     quiet: bool,
+
+    /// Also say which files are read and written, and how long it takes
+    #[arg(long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+
+    /// What is said on stderr: text, or one JSON object per line
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     Prepare(prepare::Arguments),
+    Import(import_files::Arguments),
     Synth(synth::Arguments),
     Train(train::Arguments),
     Score(score::Arguments),
@@ -50,6 +68,8 @@ enum Command {
     Bench(bench::Arguments),
     Benchmark(benchmark::Arguments),
     Config(config::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 /// Runs a command line.
@@ -57,9 +77,18 @@ enum Command {
 /// # Errors
 /// What the command reports; [`Error::exit_code`] is the exit status.
 pub fn run(cli: Cli) -> Result<()> {
-    let console = Console { quiet: cli.quiet };
-    match cli.command {
+    let console = Console { quiet: cli.quiet, format: cli.log_format };
+    logging::start(&cli);
+    let started = Instant::now();
+    let outcome = run_command(cli.command, console);
+    log::debug!("the command took {:.2} s", started.elapsed().as_secs_f64());
+    outcome
+}
+
+fn run_command(command: Command, console: Console) -> Result<()> {
+    match command {
         Command::Prepare(arguments) => prepare::run(arguments, console),
+        Command::Import(arguments) => import_files::run(arguments, console),
         Command::Synth(arguments) => synth::run(arguments, console),
         Command::Train(arguments) => train::run(arguments, console),
         Command::Score(arguments) => score::run(arguments, console),
@@ -69,7 +98,9 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Benchmark(arguments) => benchmark::run(arguments, console),
-        Command::Config(arguments) => config::run(arguments),
+        Command::Config(arguments) => config::run(arguments, console),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments, console),
     }
 }
 
@@ -111,18 +142,21 @@ fn print(result: &impl Display) -> Result<()> {
 #[derive(Debug, Clone, Copy)]
 struct Console {
     quiet: bool,
+    format: LogFormat,
 }
 
 impl Console {
     fn progress(self) -> Mode {
-        if self.quiet { Mode::Quiet } else { Mode::detect() }
+        match self.format {
+            _ if self.quiet => Mode::Quiet,
+            LogFormat::Json => Mode::Json,
+            LogFormat::Text => Mode::detect(),
+        }
     }
 
     /// A line on stderr that the user may miss.
     fn note(self, text: impl Display) {
-        if !self.quiet {
-            eprintln!("{text}");
-        }
+        log::info!("{text}");
     }
 }
 

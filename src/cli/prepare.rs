@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::{Console, check_new_directory, print};
 use crate::data::amazon::{self, PrepareOptions, WeakLabelConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result, Snippet, line_number};
 use crate::train::progress::{StageProgress, Unit};
 
 /// Turn raw tables into a data directory: graph, features and labels
@@ -90,7 +90,7 @@ fn read_thresholds(path: &Path) -> Result<WeakLabelConfig> {
     let thresholds: WeakLabelConfig = toml::from_str(&text).map_err(|fault| syntax_error(&file, &text, &fault))?;
     match thresholds.validate() {
         Err(Error::Config { key, expected, found, help, .. }) => {
-            Err(Error::Config { origin: file, key, expected, found, help })
+            Err(Error::Config { origin: file.into(), key, expected, found, help })
         }
         other => other.map(|()| thresholds),
     }
@@ -99,9 +99,9 @@ fn read_thresholds(path: &Path) -> Result<WeakLabelConfig> {
 /// Names the line, the key, and the known key that an unknown one resembles.
 fn syntax_error(file: &str, text: &str, fault: &toml::de::Error) -> Error {
     let known = toml::Table::try_from(WeakLabelConfig::default()).unwrap_or_default();
-    let before = fault.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count();
-    let written = text.lines().nth(line).unwrap_or_default();
+    let span = fault.span().unwrap_or(0..0);
+    let line = line_number(text, span.start);
+    let written = text.lines().nth(line - 1).unwrap_or_default();
     let (key, found) = written.split_once('=').map_or((written, ""), |(key, value)| (key, value));
     let (key, found) = (key.trim(), found.trim());
     let nearest = known
@@ -112,7 +112,8 @@ fn syntax_error(file: &str, text: &str, fault: &toml::de::Error) -> Error {
         Some(nearest) => ("a known key".into(), format!("did you mean {nearest}?")),
         None => (fault.message().replace('\n', ", "), "leave the key out for the default".into()),
     };
-    Error::Config { origin: format!("{file}:{}", line + 1), key: key.into(), expected, found: found.into(), help }
+    let origin = Place::from(format!("{file}:{line}")).with_snippet(Snippet::of(text, span));
+    Error::Config { origin, key: key.into(), expected, found: found.into(), help }
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             console.note(format_args!("{} of {nodes} nodes: {}", ranking.len(), path.display()));
             Ok(())
         }
-        None => match write(format, &ranking, io::stdout().lock()) {
+        None => match write(format, &ranking, io::BufWriter::new(io::stdout())) {
             // A reader such as `head` has seen enough.
             Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(|source| Error::io("stdout", "write", source)),

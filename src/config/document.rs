@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result, Snippet, line_number};
 
 /// Origin of everything that the command line set.
 pub(super) const COMMAND_LINE: &str = "--set";
@@ -14,8 +14,10 @@ pub(super) const COMMAND_LINE: &str = "--set";
 pub(super) struct Entry {
     /// Dotted key as the user wrote it, e.g. `stage1.train.epochs`.
     pub key: String,
-    /// `configs/stage2.toml:14`, or `--set`.
-    pub origin: String,
+    /// `configs/stage2.toml:14` with a mark under the value, or `--set`.
+    pub origin: Place,
+    /// The same with a mark under the key.
+    pub key_origin: Place,
     /// The value's own text.
     pub text: String,
     pub value: Value,
@@ -24,13 +26,16 @@ pub(super) struct Entry {
 impl Entry {
     /// Says what is wrong with this value.
     pub fn error(&self, expected: impl Into<String>, help: impl Into<String>) -> Error {
-        Error::Config {
-            origin: self.origin.clone(),
-            key: self.key.clone(),
-            expected: expected.into(),
-            found: self.text.clone(),
-            help: help.into(),
-        }
+        self.error_at(&self.origin, expected.into(), help.into())
+    }
+
+    /// Says that there should be no such key.
+    pub fn key_error(&self, expected: impl Into<String>, help: impl Into<String>) -> Error {
+        self.error_at(&self.key_origin, expected.into(), help.into())
+    }
+
+    fn error_at(&self, origin: &Place, expected: String, help: String) -> Error {
+        Error::Config { origin: origin.clone(), key: self.key.clone(), expected, found: self.text.clone(), help }
     }
 }
 
@@ -131,31 +136,35 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn table(&self, table: &DeTable<'_>, prefix: &str) -> Table {
-        let entries = table.iter().map(|(name, value)| {
+        let entries = table.iter().map(|(name, written)| {
             let key =
                 if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
-            let (text, value) = match value.get_ref() {
+            let (text, value) = match written.get_ref() {
                 DeValue::Table(inner) => ("a section".to_string(), Value::Table(self.table(inner, &key))),
-                scalar => (self.text.get(value.span()).unwrap_or_default().to_string(), scalar_value(scalar)),
+                scalar => (self.text.get(written.span()).unwrap_or_default().to_string(), scalar_value(scalar)),
             };
-            (name.get_ref().to_string(), Entry { key, origin: self.place(name.span().start), text, value })
+            let line = line_number(self.text, name.span().start);
+            let place = |span| self.place(line, Snippet::of(self.text, span));
+            // The value of a section has no place of its own.
+            let marked = if matches!(value, Value::Table(_)) { name.span() } else { written.span() };
+            let (origin, key_origin) = (place(marked), place(name.span()));
+            (name.get_ref().to_string(), Entry { key, origin, key_origin, text, value })
         });
         Table { entries: entries.collect() }
     }
 
-    fn place(&self, byte: usize) -> String {
-        if self.numbered { format!("{}:{}", self.origin, self.line(byte)) } else { self.origin.to_string() }
-    }
-
-    /// Number of the line that holds `byte`, from 1.
-    fn line(&self, byte: usize) -> usize {
-        1 + self.text.bytes().take(byte).filter(|&b| b == b'\n').count()
+    fn place(&self, line: usize, snippet: Snippet) -> Place {
+        match self.numbered {
+            true => Place::from(format!("{}:{line}", self.origin)).with_snippet(snippet),
+            false => self.origin.into(),
+        }
     }
 
     fn syntax_error(&self, error: &toml::de::Error) -> Error {
-        let line = self.line(error.span().map_or(0, |span| span.start));
+        let span = error.span().unwrap_or(0..0);
+        let line = line_number(self.text, span.start);
         Error::Config {
-            origin: format!("{}:{line}", self.origin),
+            origin: self.place(line, Snippet::of(self.text, span)),
             key: "this line".into(),
             expected: format!("valid TOML ({})", error.message().replace('\n', ", ")),
             found: format!("`{}`", self.text.lines().nth(line - 1).unwrap_or_default().trim()),
@@ -245,7 +254,29 @@ mod tests {
     fn a_syntax_error_names_its_line() {
         let error = Table::parse("name = \"a\"\n[train]\nepochs = = 3\n", "x.toml").unwrap_err();
         let Error::Config { origin, found, .. } = &error else { panic!("{error}") };
-        assert_eq!((origin.as_str(), found.as_str()), ("x.toml:3", "`epochs = = 3`"));
+        assert_eq!((&**origin, found.as_str()), ("x.toml:3", "`epochs = = 3`"));
         assert_eq!(error.exit_code(), 2);
+        let shown = error.to_string();
+        assert!(shown.contains("\n  |\n3 | epochs = = 3\n  |          ^\n  help: "), "{shown}");
+    }
+
+    #[test]
+    fn an_entry_marks_its_value_and_its_key() {
+        let text = "[train]\n\tepochs = \"ten\" # passes\nsteps = { a = 1 }\n";
+        let table = Table::parse(text, "x.toml").unwrap();
+        let entry = table.get("train.epochs").unwrap();
+        let shown = entry.error("an integer", "write one").to_string();
+        let expected = "x.toml:2: train.epochs = \"ten\": expected an integer\n  |\n2 |  epochs = \"ten\" # passes\n  |           \
+                        ^^^^^\n  help: write one";
+        assert_eq!(shown, expected);
+        let shown = entry.key_error("another key", "leave it out").to_string();
+        assert!(shown.contains("\n  |  ^^^^^^\n"), "{shown}");
+        let inner = table.get("train.steps.a").unwrap().error("text", "quote it").to_string();
+        assert!(inner.contains("\n3 | steps = { a = 1 }\n  |               ^\n"), "{inner}");
+        let section = table.get("train").unwrap().error("a value", "give one").to_string();
+        assert!(section.contains("\n1 | [train]\n  |  ^^^^^\n"), "{section}");
+        let set = Table::parse_override("train.epochs=ten").unwrap();
+        let shown = set.get("train.epochs").unwrap().error("an integer", "write one").to_string();
+        assert!(!shown.contains(" | "), "the command line has no lines: {shown}");
     }
 }

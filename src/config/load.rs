@@ -183,7 +183,7 @@ impl StageTable {
         for (key, help) in decided {
             if let Some(entry) = own.get(key) {
                 let expected = format!("`{key}` to be left to the file that has this section");
-                return Err(entry.error(expected, *help));
+                return Err(entry.key_error(expected, *help));
             }
             table.remove(key);
         }

@@ -20,6 +20,7 @@
 
 mod classify;
 mod document;
+mod init;
 mod load;
 mod loader;
 mod reader;
@@ -32,6 +33,7 @@ pub use classify::{
     Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
     LayerKind,
 };
+pub use init::{InitTask, init};
 pub use loader::{HotBy, LoaderConfig, LoaderMode, Transfer};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;

@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
             Some(near) => format!("did you mean `{prefix}{near}`?"),
             None => "configs/README.md describes every key".to_string(),
         };
-        self.error(key, expected, help)
+        entry.key_error(expected, help)
     }
 }
 

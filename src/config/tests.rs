@@ -39,7 +39,7 @@ fn classify(text: &str, overrides: &[&str]) -> ClassifyConfig {
 /// Origin, key, found, expected and help of the error in `text`.
 fn error(text: &str, overrides: &[&str]) -> [String; 5] {
     match parse(text, overrides) {
-        Err(Error::Config { origin, key, found, expected, help }) => [origin, key, found, expected, help],
+        Err(Error::Config { origin, key, found, expected, help }) => [origin.to_string(), key, found, expected, help],
         other => panic!("{overrides:?}: {other:?}"),
     }
 }
@@ -444,7 +444,7 @@ fn errors_in_a_stage_file_name_that_file() {
         RunConfig::load(&path("run.toml"), &overrides.iter().map(|o| o.to_string()).collect::<Vec<_>>())
     };
     let Err(Error::Config { origin, key, .. }) = load(&[]) else { panic!() };
-    assert_eq!((origin, &*key), (format!("{}:3", path("one.toml").display()), "train.epochs"));
+    assert_eq!((origin.to_string(), &*key), (format!("{}:3", path("one.toml").display()), "train.epochs"));
     assert!(load(&["stage1.train.epochs=2"]).is_ok(), "the pipeline's own key replaces the bad one");
 
     let Err(Error::Config { key, help, .. }) = load(&["stage1.config=missing.toml"]) else { panic!() };

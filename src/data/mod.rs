@@ -5,5 +5,6 @@
 pub mod amazon;
 pub mod class_split;
 pub mod logistic;
+pub mod mat;
 pub mod split;
 pub mod synth;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -14,12 +15,14 @@ use super::formats::{AdjacencyFiles, is_present, parent_of, sync_directory, temp
 use super::hetero::{HeteroGraph, NodeType, RelationSpec};
 use super::ids::IdMaps;
 use super::labels::Labels;
-use super::manifest::{FEATURES_DIM, FEATURES_FILE, FeaturesEntry, IdSpace, Manifest, NodeCounts};
+use super::manifest::{FEATURES_DIM, FEATURES_FILE, FeatureType, FeaturesEntry, IdSpace, Manifest, NodeCounts};
 use super::npz::{self, EdgeReading};
 use crate::error::{Error, Result};
 
 const LABELS_FILE: &str = "labels.npy";
 const IDS_FILE: &str = "node_id_mappings.json";
+const CLASSES_FILE: &str = "classes.npy";
+const MASKS_FILE: &str = "masks.npy";
 
 /// What a data directory, or an `.npz` file, holds.
 #[derive(Debug)]
@@ -48,8 +51,9 @@ impl Dataset {
     /// undirected.
     ///
     /// The graph is described by `graph.toml` or `graph.json`, or is the marketplace preset when there is only a
-    /// `node_counts.json`. Features, `labels.npy` and `node_id_mappings.json` are optional. Self-loops that lie outside
-    /// a relation's source type are removed and counted in [`Relation::loops`](super::Relation::loops).
+    /// `node_counts.json`. Features, `labels.npy`, `classes.npy` (with `masks.npy`) and `node_id_mappings.json` are
+    /// optional; two classes without labels are labels as well. Self-loops that lie outside a relation's source type are
+    /// removed and counted in [`Relation::loops`](super::Relation::loops).
     ///
     /// # Errors
     /// [`Error::Io`] for a missing or unreadable file, [`Error::Format`] for content that is truncated, out of range,
@@ -64,6 +68,15 @@ impl Dataset {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_with(dir: &Path, edges: EdgeReading) -> Result<Self> {
+        let started = Instant::now();
+        let dataset = Self::read(dir, edges)?;
+        let [nodes, edges] = [dataset.graph.num_nodes(), dataset.graph.num_edges()];
+        let seconds = started.elapsed().as_secs_f64();
+        log::debug!("read {}: {nodes} nodes, {edges} edges, in {seconds:.2} s", dir.display());
+        Ok(dataset)
+    }
+
+    fn read(dir: &Path, edges: EdgeReading) -> Result<Self> {
         let metadata = fs::metadata(dir).map_err(|source| Error::io(dir, "open", source))?;
         if metadata.is_file() && dir.extension().is_some_and(|extension| extension == npz::EXTENSION) {
             return npz::read(dir, edges);
@@ -77,15 +90,21 @@ impl Dataset {
         let nodes = HeteroGraph::new(types, Vec::new()).map_err(|error| located(error, &manifest_path))?;
         let optional = |name: &str| Some(dir.join(name)).filter(|path| is_present(path));
         let features = match &manifest.features {
-            Some(FeaturesEntry { file, dim, .. }) => Some(Features::open(&dir.join(file), nodes.num_nodes(), *dim)?),
+            Some(FeaturesEntry { file, dim, dtype }) => {
+                Some(Features::open(&dir.join(file), nodes.num_nodes(), *dim, *dtype)?)
+            }
             None => optional(FEATURES_FILE)
-                .map(|path| Features::open(&path, nodes.num_nodes(), FEATURES_DIM))
+                .map(|path| Features::open(&path, nodes.num_nodes(), FEATURES_DIM, FeatureType::F16))
                 .transpose()?,
         };
         let graph = read_graph(dir, &manifest, &manifest_path, nodes.node_types())?;
         let labels = optional(LABELS_FILE).map(|path| Labels::read_npy(&path, graph.num_nodes())).transpose()?;
+        let classes = optional(CLASSES_FILE)
+            .map(|path| Classes::read_npy(&path, optional(MASKS_FILE).as_deref(), graph.num_nodes()))
+            .transpose()?;
         let ids = optional(IDS_FILE).map(|path| IdMaps::read_json(&path, graph.node_types())).transpose()?;
-        Ok(Self::new(graph, features, labels, ids))
+        let labels = labels.or_else(|| classes.as_ref()?.binary());
+        Ok(Self { classes, ..Self::new(graph, features, labels, ids) })
     }
 
     /// The labels of a detector: anomalous and normal nodes. `path` is where the dataset was read from.
@@ -122,8 +141,8 @@ impl Dataset {
     /// Everything is written and synced under a temporary name beside `dir` and renamed at the end, so that `dir` is
     /// complete or absent. A marketplace graph gets the original's files: global ids, `node_counts.json`, and in every
     /// relation one self-loop per row carrying the row's own global id (rows of `euu` that hold theirs already get no
-    /// second one). Every other graph gets a `graph.toml` and local ids without added loops. Features become f16; classes
-    /// that are no binary labels have no file.
+    /// second one). Every other graph gets a `graph.toml` and local ids without added loops. Features are f16 where that
+    /// holds every value exactly, else f32.
     ///
     /// # Errors
     /// [`Error::Exists`] unless `dir` is absent or an empty directory; [`Error::Data`] when features, labels or ids do
@@ -144,7 +163,11 @@ impl Dataset {
         fs::rename(building.path(), dir).or_else(|source| refuse_existing(dir).and(Err(failed(source))))?;
         let _ = building.keep();
         sync_directory(parent)?;
-        Ok(names.into_iter().map(|name| dir.join(name)).collect())
+        let files: Vec<PathBuf> = names.into_iter().map(|name| dir.join(name)).collect();
+        for file in &files {
+            log::debug!("wrote {}, {} bytes", file.display(), fs::metadata(file).map_or(0, |metadata| metadata.len()));
+        }
+        Ok(files)
     }
 
     fn write_files(&self, dir: &Path) -> Result<Vec<String>> {
@@ -152,16 +175,16 @@ impl Dataset {
         let types = graph.node_types();
         let marketplace = graph.is_marketplace();
         let mut names = Vec::new();
-        let dim = self.features.as_ref().map(Features::dim);
+        let features = self.features.as_ref().map(|features| (features.dim(), features.exact_type()));
         if marketplace {
             let [users, products, sellers] = [0, 1, 2].map(|at| types[at].count);
             let counts = NodeCounts { users, products, sellers, total: graph.num_nodes() };
             names.push("node_counts.json".to_owned());
             write_new(&dir.join("node_counts.json"), |file| Ok(serde_json::to_writer_pretty(file, &counts)?))?;
         }
-        if !marketplace || dim.is_some_and(|dim| dim != FEATURES_DIM) {
+        if !marketplace || features.is_some_and(|features| features != (FEATURES_DIM, FeatureType::F16)) {
             let ids = if marketplace { IdSpace::Global } else { IdSpace::Local };
-            let text = toml::to_string(&Manifest::of_graph(graph, ids, dim)).map_err(io::Error::other);
+            let text = toml::to_string(&Manifest::of_graph(graph, ids, features)).map_err(io::Error::other);
             names.push("graph.toml".to_owned());
             write_new(&dir.join("graph.toml"), |file| file.write_all(text?.as_bytes()))?;
         }
@@ -181,6 +204,14 @@ impl Dataset {
         if let Some(labels) = &self.labels {
             names.push(LABELS_FILE.to_owned());
             labels.write_npy(&dir.join(LABELS_FILE))?;
+        }
+        if let Some(classes) = &self.classes {
+            names.push(CLASSES_FILE.to_owned());
+            classes.write_npy(&dir.join(CLASSES_FILE))?;
+            if !classes.masks().is_empty() {
+                names.push(MASKS_FILE.to_owned());
+                classes.write_masks_npy(&dir.join(MASKS_FILE))?;
+            }
         }
         if let Some(ids) = &self.ids {
             names.push(IDS_FILE.to_owned());

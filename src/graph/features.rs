@@ -1,4 +1,4 @@
-//! Raw node features: one row per node, f16 (owned or memory-mapped) or f32.
+//! Raw node features: one row per node, f16 or f32, owned or memory-mapped.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -9,6 +9,7 @@ use half::f16;
 use memmap2::Mmap;
 
 use super::formats::{map_file, write_new};
+use super::manifest::FeatureType;
 use super::npy::first_non_finite;
 use crate::error::{Error, Result};
 
@@ -23,14 +24,14 @@ pub struct Features {
 #[derive(Clone, Debug)]
 enum Storage {
     Owned(Arc<Vec<f16>>),
-    Mapped(Arc<Mmap>),
     Single(Arc<Vec<f32>>),
+    Mapped(Arc<Mmap>, FeatureType),
 }
 
 /// All values as they are stored, row-major.
 #[derive(Debug, Clone, Copy)]
 pub enum FeatureValues<'a> {
-    /// As data directories hold them.
+    /// As data directories hold them unless they say otherwise.
     Half(&'a [f16]),
     /// As `.npz` files hold them.
     Single(&'a [f32]),
@@ -55,29 +56,30 @@ impl Features {
         Self { storage: Storage::Single(Arc::new(values)), rows, dim }
     }
 
-    /// Maps a raw f16 file and checks its length and that every value is finite.
+    /// Maps a raw file and checks its length and that every value is finite.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`] for a wrong length (naming what would fit) or a value that is not finite.
-    pub fn open(path: &Path, rows: usize, dim: usize) -> Result<Self> {
+    pub fn open(path: &Path, rows: usize, dim: usize, dtype: FeatureType) -> Result<Self> {
         let map = map_file(path)?;
-        let row_bytes = (dim as u128) * 2;
-        let expected = rows as u128 * row_bytes;
+        let expected = rows as u128 * dim as u128 * dtype.width() as u128;
         if map.len() as u128 != expected {
-            return Err(wrong_length(path, rows, dim, expected, map.len()));
+            return Err(wrong_length(path, [rows, dim], dtype, map.len()));
         }
-        let features = Self { storage: Storage::Mapped(Arc::new(map)), rows, dim };
-        let values = features.as_f16();
-        match first_non_finite(&values, |value| value.to_bits() & 0x7c00 == 0x7c00) {
-            None => Ok(features),
-            Some(at) => Err(Error::format(
-                path,
-                format!("row {}, column {}", at / dim, at % dim),
-                "a finite number",
-                values[at].to_string(),
-                "replace missing values before writing features; f16 ends at 65504, so scale larger ones",
-            )),
-        }
+        let features = Self { storage: Storage::Mapped(Arc::new(map), dtype), rows, dim };
+        let bad = match features.values() {
+            FeatureValues::Half(values) => first_non_finite(values, |value| value.to_bits() & 0x7c00 == 0x7c00),
+            FeatureValues::Single(values) => first_non_finite(values, |value| !value.is_finite()),
+        };
+        let Some(at) = bad else { return Ok(features) };
+        let found = features.row(at / dim).nth(at % dim).unwrap_or(f32::NAN);
+        Err(Error::format(
+            path,
+            format!("row {}, column {}", at / dim, at % dim),
+            "a finite number",
+            found.to_string(),
+            "replace missing values before writing features; f16 ends at 65504, so scale larger ones",
+        ))
     }
 
     /// Number of nodes.
@@ -94,8 +96,10 @@ impl Features {
     pub fn values(&self) -> FeatureValues<'_> {
         match &self.storage {
             Storage::Owned(values) => FeatureValues::Half(values),
-            Storage::Mapped(map) => FeatureValues::Half(bytemuck::cast_slice(map)),
             Storage::Single(values) => FeatureValues::Single(values),
+            // A map starts at a page, so that its values are aligned.
+            Storage::Mapped(map, FeatureType::F16) => FeatureValues::Half(bytemuck::cast_slice(map)),
+            Storage::Mapped(map, FeatureType::F32) => FeatureValues::Single(bytemuck::cast_slice(map)),
         }
     }
 
@@ -120,34 +124,55 @@ impl Features {
         half.iter().map(|value| value.to_f32()).chain(single.iter().copied())
     }
 
-    /// Writes the raw values in f16 to a new file.
+    /// The narrowest type that holds every value exactly.
+    pub(crate) fn exact_type(&self) -> FeatureType {
+        match self.values() {
+            FeatureValues::Half(_) => FeatureType::F16,
+            FeatureValues::Single(values) => {
+                let rounded = |value: f32| f16::from_f32(value).to_f32() != value;
+                first_non_finite(values, rounded).map_or(FeatureType::F16, |_| FeatureType::F32)
+            }
+        }
+    }
+
+    /// Writes the raw values to a new file, in [`exact_type`](Self::exact_type).
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Data`] for a value that f16 cannot hold.
+    /// [`Error::Io`]; [`Error::Data`] for a value that is not finite.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let values = self.as_f16();
-        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+        let bad = match self.values() {
+            FeatureValues::Half(values) => first_non_finite(values, |value| !value.is_finite()),
+            FeatureValues::Single(values) => first_non_finite(values, |value| !value.is_finite()),
+        };
+        if let Some(at) = bad {
+            let (row, column) = (at / self.dim, at % self.dim);
             return Err(Error::Data {
-                what: format!("feature of row {}, column {}", at / self.dim, at % self.dim),
-                expected: "at most 65504, the largest number of f16".into(),
-                found: values[at].to_string(),
-                help: "scale the features".into(),
+                what: format!("feature of row {row}, column {column}"),
+                expected: "a finite number".into(),
+                found: self.row(row).nth(column).unwrap_or(f32::NAN).to_string(),
+                help: "replace missing values and scale the features".into(),
             });
         }
-        write_new(path, |file| file.write_all(bytemuck::cast_slice(&values)))
+        match (self.values(), self.exact_type()) {
+            (FeatureValues::Single(values), FeatureType::F32) => {
+                write_new(path, |file| file.write_all(bytemuck::cast_slice(values)))
+            }
+            _ => write_new(path, |file| file.write_all(bytemuck::cast_slice(&self.as_f16()))),
+        }
     }
 }
 
-fn wrong_length(path: &Path, rows: usize, dim: usize, expected: u128, found: usize) -> Error {
-    let found_wide = found as u128;
+fn wrong_length(path: &Path, [rows, dim]: [usize; 2], dtype: FeatureType, found: usize) -> Error {
+    let (name, width, found_wide) = (dtype.name(), dtype.width(), found as u128);
     let fits = |unit: u128| (unit > 0 && found > 0 && found_wide.is_multiple_of(unit)).then(|| found_wide / unit);
-    let help = match (fits(rows as u128 * 2), fits(dim as u128 * 2)) {
+    let help = match (fits(rows as u128 * width as u128), fits(dim as u128 * width as u128)) {
         (Some(columns), _) => {
             format!("{columns} columns would fit: set dim = {columns} under [features] in graph.toml")
         }
         (None, Some(nodes)) => format!("{nodes} nodes of {dim} columns would fit: check the node counts"),
-        (None, None) => "the file is truncated, or not raw f16".into(),
+        (None, None) => format!("the file is truncated, or not raw {name}"),
     };
-    let expected = format!("{expected} bytes: {rows} nodes x {dim} columns x 2 bytes (f16)");
+    let expected = rows as u128 * dim as u128 * width as u128;
+    let expected = format!("{expected} bytes: {rows} nodes x {dim} columns x {width} bytes ({name})");
     Error::format(path, "file length", expected, format!("{found} bytes"), help)
 }

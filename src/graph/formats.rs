@@ -90,6 +90,7 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
         return Err(failed(io::Error::other("not a regular file")));
     }
     let file = File::open(path).map_err(failed)?;
+    log::debug!("reading {}, {} bytes", path.display(), metadata.len());
     // SAFETY: the map is read-only. Like every program that maps its inputs, this one relies on nobody truncating a
     // data file while it is open.
     unsafe { Mmap::map(&file) }.map_err(failed)

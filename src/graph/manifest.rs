@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::formats::is_present;
 use super::hetero::HeteroGraph;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result, Snippet, byte_at, line_number};
 
 /// File name of the features unless a manifest names another.
 pub(crate) const FEATURES_FILE: &str = "X_combined.memmap";
@@ -104,6 +104,26 @@ pub enum FeatureType {
     /// IEEE half precision.
     #[default]
     F16,
+    /// IEEE single precision, for values that half precision does not hold exactly.
+    F32,
+}
+
+impl FeatureType {
+    /// Bytes of a value.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            FeatureType::F16 => 2,
+            FeatureType::F32 => 4,
+        }
+    }
+
+    /// The name in a manifest.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FeatureType::F16 => "f16",
+            FeatureType::F32 => "f32",
+        }
+    }
 }
 
 fn default_file() -> PathBuf {
@@ -154,18 +174,18 @@ impl Manifest {
 
     fn parse_toml(path: &Path, text: &str) -> Result<Self> {
         toml::from_str(text).map_err(|source| {
-            let before = source.span().and_then(|span| text.get(..span.start)).unwrap_or("");
-            let line = 1 + before.matches('\n').count();
-            syntax_error(path, format!("line {line}"), source.message())
+            let span = source.span().unwrap_or(0..0);
+            let place = Place::from(format!("line {}", line_number(text, span.start)));
+            syntax_error(path, place.with_snippet(Snippet::of(text, span)), source.message())
         })
     }
 
     fn parse_json(path: &Path, text: &str) -> Result<Self> {
-        serde_json::from_str(text).map_err(|source| json_error(path, &source))
+        serde_json::from_str(text).map_err(|source| json_error(path, text, &source))
     }
 
     fn parse_counts(path: &Path, text: &str) -> Result<Self> {
-        let counts: NodeCounts = serde_json::from_str(text).map_err(|source| json_error(path, &source))?;
+        let counts: NodeCounts = serde_json::from_str(text).map_err(|source| json_error(path, text, &source))?;
         let NodeCounts { users, products, sellers, total } = counts;
         let sum = users as u128 + products as u128 + sellers as u128;
         if sum != total as u128 {
@@ -196,7 +216,8 @@ impl Manifest {
     }
 
     /// The manifest under which [`Dataset::write`](super::Dataset::write) stores `graph`.
-    pub fn of_graph(graph: &HeteroGraph, ids: IdSpace, dim: Option<usize>) -> Self {
+    /// `features` are the columns and the type of their values.
+    pub fn of_graph(graph: &HeteroGraph, ids: IdSpace, features: Option<(usize, FeatureType)>) -> Self {
         let types = graph.node_types();
         let relations = graph.relations();
         let partner_of = |at: usize| {
@@ -226,7 +247,7 @@ impl Manifest {
         Self {
             node_types: types.iter().map(|t| NodeTypeEntry { name: t.name.clone(), count: t.count }).collect(),
             relations: (0..relations.len()).map(entry).collect(),
-            features: dim.map(|dim| FeaturesEntry { file: default_file(), dim, dtype: FeatureType::F16 }),
+            features: features.map(|(dim, dtype)| FeaturesEntry { file: default_file(), dim, dtype }),
         }
     }
 
@@ -261,7 +282,7 @@ impl Manifest {
             for (key, name) in [("src", &relation.src), ("dst", &relation.dst)] {
                 if self.type_index(name).is_none() {
                     let names = self.node_types.iter().map(|node_type| node_type.name.as_str());
-                    return Err(unknown_name(path, place(key), "a name of node_types", name, names));
+                    return Err(unknown_name(path, place(key).into(), "a name of node_types", name, names));
                 }
             }
             let Some(partner_name) = &relation.reverse_of else { continue };
@@ -270,7 +291,7 @@ impl Manifest {
             let Some(partner) = partner else {
                 return Err(unknown_name(
                     path,
-                    place("reverse_of"),
+                    place("reverse_of").into(),
                     "the name of another relation",
                     partner_name,
                     names,
@@ -301,15 +322,18 @@ fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))
 }
 
-fn json_error(path: &Path, source: &serde_json::Error) -> Error {
+fn json_error(path: &Path, text: &str, source: &serde_json::Error) -> Error {
     let message = source.to_string();
     let position = format!(" at line {} column {}", source.line(), source.column());
     let message = message.strip_suffix(&position).unwrap_or(&message);
-    syntax_error(path, format!("line {}", source.line()), message)
+    // serde stops behind what it does not know.
+    let end = byte_at(text, source.line(), source.column() + 1);
+    let snippet = Snippet::of(text, end.saturating_sub(1)..end);
+    syntax_error(path, Place::from(format!("line {}", source.line())).with_snippet(snippet), message)
 }
 
 /// Turns serde's message into an error; for an unknown key or value it names the nearest known one.
-fn syntax_error(path: &Path, place: String, message: &str) -> Error {
+fn syntax_error(path: &Path, place: Place, message: &str) -> Error {
     // serde's wording: "unknown field `x`, expected one of `a`, `b`".
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match quoted.as_slice() {
@@ -328,7 +352,7 @@ fn syntax_error(path: &Path, place: String, message: &str) -> Error {
 
 fn unknown_name<'a>(
     path: &Path,
-    place: String,
+    place: Place,
     expected: &str,
     found: &str,
     known: impl Iterator<Item = &'a str>,

@@ -120,6 +120,11 @@ impl Npy {
         Ok(Self { path: path.to_path_buf(), dtype, shape, data, map })
     }
 
+    /// The length of every dimension.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
     /// The shape of a two-dimensional array.
     pub fn matrix_shape(&self, help: &str) -> Result<[usize; 2]> {
         <[usize; 2]>::try_from(self.shape.as_slice())

@@ -21,9 +21,9 @@ pub fn install() -> bool {
     *CAUGHT.get_or_init(|| {
         let installed = ctrlc::try_set_handler(|| {
             if press(&REQUESTED) {
-                eprintln!("\nstopping: the current step is finished and saved; press Ctrl-C again to end at once");
+                log::warn!("\nstopping: the current step is finished and saved; press Ctrl-C again to end at once");
             } else {
-                eprintln!("\nended at once; what was not saved yet is lost");
+                log::warn!("\nended at once; what was not saved yet is lost");
                 process::exit(INTERRUPTED);
             }
         });
@@ -32,7 +32,7 @@ pub fn install() -> bool {
                 ctrlc::Error::MultipleHandlers => "it is ignored (nohup, background job) or handled already".to_owned(),
                 other => other.to_string(),
             };
-            eprintln!("note: Ctrl-C does not save first: {reason}; an ended run goes on from its last checkpoint");
+            log::warn!("note: Ctrl-C does not save first: {reason}; an ended run goes on from its last checkpoint");
         }
         installed.is_ok()
     })

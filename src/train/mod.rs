@@ -5,6 +5,7 @@ pub mod early_stopping;
 pub mod edges;
 pub mod interrupt;
 mod loading;
+pub mod log_line;
 pub mod loss_rows;
 pub mod optimiser;
 pub mod plots;

@@ -1,10 +1,11 @@
-//! Progress of long work on stderr: a bar on a terminal, one plain line per interval in a pipe.
+//! Progress of long work on stderr: a bar on a terminal, one plain line per interval in a pipe, JSON for machines.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::log_line::{Level, LogLine};
 use indicatif::{
     BinaryBytes, FormattedDuration, HumanCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle,
 };
@@ -19,14 +20,18 @@ pub enum Mode {
     Bar,
     /// A plain line every ten seconds and at the end, for logs.
     Lines,
+    /// The same lines as JSON objects, see [`LogLine`].
+    Json,
     /// Nothing at all.
     Quiet,
 }
 
 impl Mode {
-    /// [`Mode::Bar`] when stderr is a terminal, otherwise [`Mode::Lines`].
+    /// [`Mode::Bar`] when stderr is a terminal that can redraw a line, otherwise [`Mode::Lines`]. Bars have no colours, so
+    /// that `NO_COLOR` changes nothing.
     pub fn detect() -> Self {
-        if io::stderr().is_terminal() { Mode::Bar } else { Mode::Lines }
+        let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        if io::stderr().is_terminal() && !dumb { Mode::Bar } else { Mode::Lines }
     }
 }
 
@@ -69,7 +74,10 @@ impl Progress {
             Mode::Bar => {
                 Display::Bar(bar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()), title, total, unit))
             }
-            Mode::Lines => Display::Lines(Mutex::new(Lines::new(title, total, unit, INTERVAL, Box::new(io::stderr())))),
+            Mode::Lines | Mode::Json => {
+                let lines = Lines::new(title, total, unit, INTERVAL, Box::new(io::stderr()));
+                Display::Lines(Mutex::new(Lines { json: mode == Mode::Json, ..lines }))
+            }
             Mode::Quiet => Display::Quiet,
         })
     }
@@ -102,7 +110,7 @@ impl Progress {
     pub fn println(&self, line: &str) {
         match &self.0 {
             Display::Bar(bar) => bar.suspend(|| eprintln!("{line}")),
-            Display::Lines(lines) => lock(lines).write(line),
+            Display::Lines(lines) => lock(lines).note(line),
             Display::Quiet => {}
         }
     }
@@ -211,6 +219,7 @@ struct Lines {
     done: u64,
     started: Instant,
     printed: Instant,
+    json: bool,
     out: Box<dyn Write + Send>,
 }
 
@@ -218,7 +227,7 @@ impl Lines {
     fn new(title: &str, total: u64, unit: Unit, interval: Duration, out: Box<dyn Write + Send>) -> Self {
         let now = Instant::now();
         let title = title.to_owned();
-        Self { title, total, unit, interval, first: 0, done: 0, started: now, printed: now, out }
+        Self { title, total, unit, interval, first: 0, done: 0, started: now, printed: now, json: false, out }
     }
 
     fn update(&mut self, done: u64, message: &str, now: Instant) {
@@ -240,6 +249,11 @@ impl Lines {
     /// `title: 40/100, 00:00:12, 00:00:18 left: message`
     fn line(&self, message: &str, now: Instant, running: bool) -> String {
         let elapsed = now.duration_since(self.started);
+        if self.json {
+            let done = self.done.saturating_sub(self.first) as f64;
+            let line = LogLine::now(Level::Progress, message);
+            return line.of_stage(&self.title, self.done, self.total, done / elapsed.as_secs_f64()).to_string();
+        }
         let mut line = format!("{}: {}", self.title, self.unit.format(self.done));
         // Writing to a String cannot fail.
         if self.total > 0 {
@@ -256,6 +270,13 @@ impl Lines {
             let _ = write!(line, ": {message}");
         }
         line
+    }
+
+    fn note(&mut self, text: &str) {
+        match self.json {
+            true => self.write(&LogLine::now(Level::Note, text).to_string()),
+            false => self.write(text),
+        }
     }
 
     fn write(&mut self, line: &str) {
@@ -334,6 +355,25 @@ mod tests {
         lines.first = 80;
         lines.update(90, "", lines.started + Duration::from_secs(20));
         assert_eq!(captured.text(), "stage2: 90/100, 00:00:20, 00:00:20 left\n");
+    }
+
+    #[test]
+    fn machines_get_every_line_as_an_object() {
+        let (lines, captured) = lines(100, Unit::Items);
+        let mut lines = Lines { json: true, first: 4, ..lines };
+        let start = lines.started;
+        lines.update(24, "loss \"0.5\"", start + Duration::from_secs(10));
+        lines.note("two\nlines");
+        lines.finish("", start + Duration::from_secs(20));
+        let text = captured.text();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let expected = serde_json::json!({
+            "time": lines[0]["time"], "level": "progress", "message": "loss \"0.5\"",
+            "stage": "stage2", "done": 24, "total": 100, "rate": 2.0
+        });
+        assert_eq!(lines[0], expected);
+        assert_eq!((&lines[1]["level"], &lines[1]["message"]), (&"note".into(), &"two\nlines".into()));
+        assert_eq!((&lines[2]["done"], &lines[2]["rate"], lines.len()), (&24.into(), &1.0.into(), 3));
     }
 
     #[test]

@@ -35,9 +35,12 @@ fn assert_same(found: &Dataset, expected: &Dataset) {
         assert_eq!(found.forward, expected.forward, "{}", expected.name);
         assert_eq!(found.reverse, expected.reverse, "{}", expected.name);
     }
-    let raw = |dataset: &Dataset| dataset.features.as_ref().map(|f| (f.num_rows(), f.dim(), f.as_f16().to_vec()));
+    let raw = |dataset: &Dataset| {
+        let rows = |f: &Features| (0..f.num_rows()).map(|row| f.row(row).collect()).collect::<Vec<Vec<f32>>>();
+        dataset.features.as_ref().map(|f| (f.dim(), rows(f)))
+    };
     assert_eq!(raw(found), raw(expected));
-    assert_eq!((&found.labels, &found.ids), (&expected.labels, &expected.ids));
+    assert_eq!((&found.labels, &found.classes, &found.ids), (&expected.labels, &expected.classes, &expected.ids));
 }
 
 /// A marketplace directory to be damaged by `damage`; returns the error of opening it.
@@ -389,5 +392,68 @@ proptest! {
         if let Err(error) = Dataset::open(&dir) {
             prop_assert!(error.to_string().contains("data"), "{}", error);
         }
+    }
+}
+
+/// A graph of three nodes with these classes and this split, written; `damage` changes its directory before it is read.
+fn classified(masks: Vec<super::super::Masks>, damage: impl FnOnce(&Path)) -> Result<Dataset> {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("data");
+    let ring = Adjacency::from_edges(3, 3, &[(0, 1), (1, 2), (2, 0)]);
+    let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency: ring };
+    let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![spec]).unwrap();
+    let classes = Classes::new(vec![Some(2), Some(0), Some(1)]).with_masks(masks);
+    let features = Features::from_f32(vec![0.5, 1.0, -2.0], 3, 1);
+    let dataset = Dataset { classes: Some(classes), ..Dataset::new(graph, Some(features), None, None) };
+    dataset.write(&dir).unwrap();
+    damage(&dir);
+    let read = Dataset::open(&dir)?;
+    assert_same(&read, &dataset);
+    Ok(read)
+}
+
+fn npy(dtype: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), data].concat()
+}
+
+#[test]
+fn values_that_f16_holds_are_stored_in_f16() {
+    let size = |value: f32| {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("data");
+        let mut dataset = marketplace(128);
+        let mut values = vec![0.25f32; 9 * 128];
+        values[77] = value;
+        dataset.features = Some(Features::from_f32(values, 9, 128));
+        dataset.write(&dir).unwrap();
+        assert_same(&Dataset::open(&dir).unwrap(), &dataset);
+        (fs::metadata(dir.join(FEATURES_FILE)).unwrap().len(), dir.join("graph.toml").exists())
+    };
+    assert_eq!([size(0.5), size(0.1)], [(9 * 128 * 2, false), (9 * 128 * 4, true)]);
+}
+
+#[test]
+fn classes_and_splits_survive_and_damage_to_them_is_named() {
+    let split = || super::super::Masks { train: vec![0], validation: vec![2], test: vec![1] };
+    assert_eq!(classified(vec![split(), split()], |_| {}).unwrap().labels, None);
+    classified(Vec::new(), |_| {}).unwrap();
+    let fault = |file: &str, bytes: Vec<u8>| {
+        let damage = |dir: &Path| fs::write(dir.join(file), bytes).unwrap();
+        classified(vec![split()], damage).unwrap_err().to_string()
+    };
+    let cases = [
+        ("classes.npy", npy("|i1", "(2,)", &[0, 1]), "shape: expected [3], found [2]"),
+        ("classes.npy", npy("|i1", "(3,)", &[0, 1, 3]), "node 2: expected -1 or a class below 3, found 3"),
+        ("classes.npy", npy("|i1", "(3,)", &[255, 255, 255]), "at least one labelled node"),
+        ("classes.npy", npy("|i1", "(3,)", &[0, 1, 255]), "node 2, split 0: expected a node with a class"),
+        ("classes.npy", npy("<f4", "(3,)", &[0; 12]), "dtype"),
+        ("masks.npy", npy("|i1", "(3,)", &[1, 2, 3]), "shape"),
+        ("masks.npy", npy("|i1", "(3, 1)", &[1, 2, 4]), "node 2, split 0: expected 0, 1, 2 or 3, found 4"),
+        ("masks.npy", npy("|i1", "(3, 1)", &[1, 2, 0]), "split 0: expected at least one node in every part"),
+    ];
+    for (file, bytes, expected) in cases {
+        let fault = fault(file, bytes);
+        assert!(fault.contains(".npy: ") && fault.contains(expected), "{fault}\nlacks {expected}");
     }
 }

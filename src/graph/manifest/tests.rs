@@ -48,7 +48,7 @@ fn unknown_keys_and_values_are_refused_with_line_and_nearest_name() {
         ("graph.toml", TOML.replace("count = 4", "cuont = 4"), "line 7", "did you mean `count`?"),
         ("graph.toml", format!("{TOML}[feature]\n"), "line 17", "did you mean `features`?"),
         ("graph.toml", format!("{TOML}ids = \"locale\"\n"), "line 17: expected a known value", "did you mean `local`?"),
-        ("graph.toml", format!("{TOML}[features]\ndtype = \"f32\""), "line 18", "did you mean `f16`?"),
+        ("graph.toml", format!("{TOML}[features]\ndtype = \"f116\""), "line 18", "did you mean `f16`?"),
         ("graph.json", "{\"node_types\": [],\n \"relation\": []}".into(), "line 2", "did you mean `relations`?"),
         (
             "graph.toml",

@@ -46,6 +46,7 @@ const NOT_NPZ: &str = "give a file that np.savez or np.savez_compressed wrote";
 impl Arrays {
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
+        log::debug!("reading {}", path.display());
         let broken = |fault: ZipError| Error::format(path, "archive", "an .npz file", fault.to_string(), NOT_NPZ);
         let archive = ZipArchive::new(BufReader::new(file)).map_err(broken)?;
         let names = archive.file_names().map(|name| name.trim_end_matches(".npy").to_owned()).collect();

@@ -18,7 +18,7 @@ use ndarray::ArrayD;
 
 use self::arrays::Arrays;
 use super::adjacency::Adjacency;
-use super::classes::{Classes, Masks};
+use super::classes::{Classes, MOST_CLASSES, Masks};
 use super::dataset::Dataset;
 use super::features::Features;
 use super::hetero::{HeteroGraph, RelationSpec};
@@ -69,9 +69,6 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
     })
 }
 
-/// Classes that a node classification takes at most.
-const MOST_CLASSES: usize = 4096;
-
 fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {
     const HELP: &str = "labels are classes counted from 0, one per node; -1 marks a node without a label";
     let labels = arrays.integers(LABELS, "the class of every node, [nodes]", true)?;
@@ -79,7 +76,7 @@ fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {
         let expected = format!("[{nodes}], one label per row of {FEATURES}");
         return Err(arrays.error(format!("{LABELS}, shape"), expected, format!("{:?}", labels.shape()), HELP));
     }
-    // More classes than nodes are none, and figures are kept for every pair of classes.
+    // More classes than nodes are none.
     let most = nodes.clamp(2, MOST_CLASSES);
     let class = |(node, &label): (usize, &i64)| match u32::try_from(label) {
         Ok(class) if (class as usize) < most => Ok(Some(class)),

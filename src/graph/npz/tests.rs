@@ -222,3 +222,38 @@ fn a_header_that_asks_for_more_than_there_is_allocates_nothing() {
     assert!(message.contains("node_features") && message.contains("140737488355328 bytes"), "{message}");
     assert!(message.contains("0 bytes"), "{message}");
 }
+
+#[test]
+fn a_file_written_as_a_directory_says_the_same() {
+    let masks = [
+        array![[true, false], [false, true], [false, false], [false, false]],
+        array![[false, true], [true, false], [false, false], [false, false]],
+    ];
+    let test = array![[false, false], [false, false], [false, false], [true, true]];
+    let with_masks = || {
+        let archive = Archive::new(false).features().labels().edges();
+        archive.matrix("train_mask", &masks[0]).matrix("val_mask", &masks[1]).matrix("test_mask", &test)
+    };
+    let binary = || Archive::new(false).features().vector("node_labels", &[0i64, 1, -1, 1]).edges();
+    for (archive, directed) in [(with_masks(), false), (with_masks(), true), (binary(), false), (binary(), true)] {
+        let (dir, path) = archive.finish();
+        let file = Dataset::open_with(&path, EdgeReading { directed }).unwrap();
+        let written = dir.path().join("data");
+        file.write(&written).unwrap();
+        let read = Dataset::open(&written).unwrap();
+        assert_eq!((&read.classes, &read.labels), (&file.classes, &file.labels));
+        assert_eq!(read.graph.node_types(), file.graph.node_types());
+        assert_eq!(read.graph.relations().len(), 1);
+        let [found, expected] = [&read, &file].map(|dataset| &dataset.graph.relations()[0]);
+        assert_eq!((&found.name, &found.stream, found.primary), (&expected.name, &expected.stream, expected.primary));
+        assert_eq!((&found.forward, &found.reverse), (&expected.forward, &expected.reverse));
+        assert_eq!(found.is_symmetric(), !directed);
+        let [found, expected] = [&read, &file].map(|dataset| dataset.features.as_ref().unwrap());
+        assert_eq!(found.dim(), expected.dim());
+        for node in 0..4 {
+            assert!(found.row(node).eq(expected.row(node)), "650,000 is beyond f16");
+        }
+        let manifest = std::fs::read_to_string(written.join("graph.toml")).unwrap();
+        assert!(manifest.contains("dtype = \"f32\""), "{manifest}");
+    }
+}

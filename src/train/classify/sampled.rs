@@ -65,7 +65,7 @@ impl<B: GraphBackend> SampledEpochs<B> {
         let layers = config.model.layers;
         if settings.fanouts.len() != layers {
             return Err(Error::Config {
-                origin: config.name.clone(),
+                origin: config.name.clone().into(),
                 key: "loader.fanouts".into(),
                 expected: format!("{layers} fanouts, as model.layers"),
                 found: format!("{:?}", settings.fanouts),

@@ -19,7 +19,7 @@ use indicatif::DecimalBytes;
 
 pub use self::metrics_log::{History, MetricsLog};
 pub use self::provenance::Meta;
-use self::provenance::UtcTime;
+pub(crate) use self::provenance::UtcTime;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 

@@ -65,7 +65,7 @@ fn checked_out_commit(root: &Path) -> Option<String> {
 
 /// A UTC time to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct UtcTime {
+pub(crate) struct UtcTime {
     year: u64,
     month: u64,
     day: u64,
@@ -76,7 +76,7 @@ pub(super) struct UtcTime {
 
 impl UtcTime {
     /// The clock of the system; 1970 when it is set before that.
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self::from_unix(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
     }
 
@@ -101,7 +101,7 @@ impl UtcTime {
     }
 
     /// `20260131-093000`, which sorts by time and needs no quotes.
-    pub(super) fn compact(&self) -> String {
+    pub(crate) fn compact(&self) -> String {
         let Self { year, month, day, hour, minute, second } = self;
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
     }

@@ -1,7 +1,12 @@
 //! Typed errors: what is wrong, where, what was expected, what was found, and the way out.
 
+mod place;
+
 use std::io;
 use std::path::{Path, PathBuf};
+
+pub use place::Place;
+pub(crate) use place::{Snippet, byte_at, line_number};
 
 /// Result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -14,10 +19,10 @@ pub enum Error {
     Usage { argument: String, expected: String, found: String, help: String },
 
     /// A key of a configuration file (or of `--set`) that is unknown, mistyped or out of range.
-    #[error("{origin}: {key} = {found}: expected {expected}\n  help: {help}")]
+    #[error("{origin}: {key} = {found}: expected {expected}{}\n  help: {help}", origin.snippet())]
     Config {
         /// `configs/stage2.toml:14`, or `--set`.
-        origin: String,
+        origin: Place,
         key: String,
         expected: String,
         found: String,
@@ -29,11 +34,11 @@ pub enum Error {
     Io { path: PathBuf, action: &'static str, source: io::Error },
 
     /// A file whose content is not what its format promises.
-    #[error("{}: {place}: expected {expected}, found {found}\n  help: {help}", path.display())]
+    #[error("{}: {place}: expected {expected}, found {found}{}\n  help: {help}", path.display(), place.snippet())]
     Format {
         path: PathBuf,
         /// Line, key, row or byte offset inside the file.
-        place: String,
+        place: Place,
         expected: String,
         found: String,
         help: String,
@@ -69,7 +74,7 @@ impl Error {
     /// An [`Error::Format`] for `path` at `place`.
     pub fn format(
         path: impl AsRef<Path>,
-        place: impl Into<String>,
+        place: impl Into<Place>,
         expected: impl Into<String>,
         found: impl Into<String>,
         help: impl Into<String>,

@@ -1,0 +1,121 @@
+//! What the program says on stderr: one place for text and JSON, for the command line and the library.
+
+use std::env;
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use log::{LevelFilter, Log, Metadata, Record};
+
+use super::Cli;
+use crate::train::log_line::{Level, LogLine};
+
+/// How lines on stderr look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object per line: time, level, message; progress also stage, done, total, rate
+    Json,
+}
+
+/// Writes records of this program to stderr; those of libraries, of the graphics stack say, are theirs.
+struct Stderr(LogFormat);
+
+impl Log for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("graphsieve")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        eprintln!("{}", line(self.0, record.level(), &record.args().to_string()));
+    }
+
+    fn flush(&self) {}
+}
+
+/// A record as it is shown.
+fn line(format: LogFormat, level: log::Level, message: &str) -> String {
+    let level = match level {
+        log::Level::Error => Level::Error,
+        log::Level::Warn => Level::Warning,
+        log::Level::Info => Level::Note,
+        log::Level::Debug | log::Level::Trace => Level::Detail,
+    };
+    match (format, level) {
+        // A line end at the start leaves a progress bar alone; an object needs none.
+        (LogFormat::Json, _) => LogLine::now(level, message.trim()).to_string(),
+        (LogFormat::Text, Level::Error) => format!("error: {message}"),
+        (LogFormat::Text, _) => message.to_owned(),
+    }
+}
+
+/// From here on records are shown as the command line wants; a logger that somebody else has set stays.
+pub(super) fn start(cli: &Cli) {
+    if log::set_boxed_logger(Box::new(Stderr(cli.log_format))).is_ok() {
+        log::set_max_level(match (cli.quiet, cli.verbose) {
+            (true, _) => LevelFilter::Warn,
+            (_, true) => LevelFilter::Debug,
+            _ => LevelFilter::Info,
+        });
+    }
+}
+
+/// Shows why the program failed.
+pub fn report_error(error: &dyn Display) {
+    match log::max_level() {
+        // Before the command line was read.
+        LevelFilter::Off => eprintln!("{}", line(asked_for(env::args()), log::Level::Error, &error.to_string())),
+        _ => log::error!("{error}"),
+    }
+}
+
+/// Shows what is wrong with a command line, or the help that it asks for, and returns the exit status.
+pub fn refuse(refused: &clap::Error) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(refused.exit_code()).unwrap_or(2));
+    match asked_for(env::args()) {
+        LogFormat::Json if refused.use_stderr() => {
+            let text = refused.render().to_string();
+            eprintln!("{}", line(LogFormat::Json, log::Level::Error, text.trim_start_matches("error: ")));
+        }
+        // Nobody is left to tell that stdout is closed.
+        _ => drop(refused.print()),
+    }
+    code
+}
+
+/// The format that a command line asks for which could not be read.
+fn asked_for(arguments: impl Iterator<Item = String>) -> LogFormat {
+    let arguments: Vec<String> = arguments.collect();
+    let together = arguments.iter().any(|argument| argument == "--log-format=json");
+    let apart = arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
+    if together || apart { LogFormat::Json } else { LogFormat::Text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_get_an_object_and_people_a_line() {
+        let shown = line(LogFormat::Json, log::Level::Error, "\nrun.toml:3: \"x\"\n  help: y");
+        let object: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(object["level"], "error");
+        assert_eq!(object["message"], "run.toml:3: \"x\"\n  help: y");
+        assert_eq!(object["time"].as_str().map(str::len), Some("2026-01-31T09:30:00Z".len()));
+        assert!(!shown.contains('\n'));
+        assert_eq!(line(LogFormat::Text, log::Level::Error, "x"), "error: x");
+        assert_eq!(line(LogFormat::Text, log::Level::Info, "x"), "x");
+    }
+
+    #[test]
+    fn a_command_line_that_cannot_be_read_still_says_its_format() {
+        let asked = |line: &str| asked_for(line.split(' ').map(str::to_owned));
+        assert_eq!(asked("graphsieve --log-format json trian"), LogFormat::Json);
+        assert_eq!(asked("graphsieve trian --log-format=json"), LogFormat::Json);
+        assert_eq!(asked("graphsieve json --log-format text"), LogFormat::Text);
+    }
+}
