@@ -7,3 +7,5 @@ pub mod class_split;
 pub mod logistic;
 pub mod split;
 pub mod synth;
+pub mod tables;
+mod text;

@@ -50,6 +50,7 @@ pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
 pub use features::{FeatureValues, Features};
 pub use formats::atomic_write;
+pub(crate) use hetero::check_name;
 pub use hetero::{HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};
 pub use ids::IdMaps;
 pub use labels::Labels;
