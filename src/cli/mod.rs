@@ -7,8 +7,9 @@ mod benchmark;
 mod config;
 mod eval;
 mod explain;
+mod export;
+mod import;
 mod info;
-mod prepare;
 mod score;
 mod synth;
 mod train;
@@ -38,12 +39,13 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Prepare(prepare::Arguments),
+    Import(import::Arguments),
     Synth(synth::Arguments),
     Train(train::Arguments),
     Score(score::Arguments),
     Eval(eval::Arguments),
     Explain(explain::Arguments),
+    Export(export::Arguments),
     Info(info::Arguments),
     Bench(bench::Arguments),
     Benchmark(benchmark::Arguments),
@@ -57,12 +59,13 @@ enum Command {
 pub fn run(cli: Cli) -> Result<()> {
     let console = Console { quiet: cli.quiet };
     match cli.command {
-        Command::Prepare(arguments) => prepare::run(arguments, console),
+        Command::Import(arguments) => import::run(arguments, console),
         Command::Synth(arguments) => synth::run(arguments, console),
         Command::Train(arguments) => train::run(arguments, console),
         Command::Score(arguments) => score::run(arguments, console),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Explain(arguments) => explain::run(arguments, console),
+        Command::Export(arguments) => export::run(arguments, console),
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Benchmark(arguments) => benchmark::run(arguments, console),

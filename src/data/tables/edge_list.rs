@@ -23,9 +23,12 @@ pub(super) enum EdgeList {
 /// What the edges at one end add up to, per node of that end. Repeated edges count as often as they occur.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct EndFigures {
+    /// Whether the edges have weights and times; without them their figures are empty.
+    pub has_weight: bool,
+    pub has_time: bool,
     /// Different neighbours.
     pub degree: Vec<u32>,
-    /// Edges.
+    /// Edges, if they have either.
     pub count: Vec<u32>,
     pub weight_sum: Vec<f64>,
     pub weight_max: Vec<f32>,
@@ -166,6 +169,8 @@ impl EndFigures {
     fn new(nodes: usize, has_weight: bool, has_time: bool) -> Self {
         let (weighted, timed) = (if has_weight { nodes } else { 0 }, if has_time { nodes } else { 0 });
         Self {
+            has_weight,
+            has_time,
             degree: vec![0; nodes],
             count: vec![0; if has_weight || has_time { nodes } else { 0 }],
             weight_sum: vec![0.0; weighted],

@@ -227,14 +227,15 @@ impl Builder {
 
     fn end<'a>(&mut self, end: &RelationEnd<'a>, is_fitted: &[bool], out: &mut Vec<Encoder<'a>>) {
         let figures = end.figures;
-        let counts = [("degree", &figures.degree), ("count", &figures.count)];
-        for (part, degree) in counts.into_iter().filter(|(_, degree)| !degree.is_empty()) {
+        let has_values = figures.has_weight || figures.has_time;
+        let counts = [("degree", &figures.degree, true), ("count", &figures.count, has_values)];
+        for (part, degree, _) in counts.into_iter().filter(|(_, _, has)| *has) {
             let name = format!("{}_{part}", end.name);
             let scaler = fit(is_fitted, |node| Some((degree[node] as f32).ln_1p()));
             self.note(&name, None, scaler, None);
             out.push(self.add(Fill::Degree { degree, scaler }, vec![name]));
         }
-        if !figures.weight_sum.is_empty() {
+        if figures.has_weight {
             let names = ["mean_weight", "max_weight"].map(|part| format!("{}_{part}", end.name));
             let mean = fit(is_fitted, |node| mean_weight(figures, node));
             let max = fit(is_fitted, |node| (figures.count[node] > 0).then(|| signed_log(figures.weight_max[node])));
@@ -242,7 +243,7 @@ impl Builder {
             self.note(&names[1], None, max, None);
             out.push(self.add(Fill::Weight { figures, mean, max }, names.into()));
         }
-        if !figures.last.is_empty() {
+        if figures.has_time {
             let name = format!("{}_recency", end.name);
             let latest = figures.last.iter().copied().filter(|&last| last != i64::MIN).max().unwrap_or(0);
             let scaler = fit(is_fitted, |node| (figures.count[node] > 0).then(|| log_age(latest, figures.last[node])));

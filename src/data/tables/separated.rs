@@ -55,10 +55,10 @@ pub(super) fn read(
         let is_cut_off = reader.position().byte() == position.produced.get() && position.last_byte.get() != b'\n';
         let inside = record.as_slice().iter().filter(|&&byte| byte == b'\n').count() as u64;
         let line = reader.position().line() - inside - u64::from(!is_cut_off);
+        if record.as_slice() == b"\r" {
+            continue;
+        }
         if record.len() != header.len() {
-            if record.as_slice() == b"\r" {
-                continue;
-            }
             let expected = format!("{} cells, as in the header", header.len());
             let found = format!("a ragged row of {}", record.len());
             let help = "quote cells that hold the separator, and look for rows that are cut off";

@@ -1,0 +1,30 @@
+//! `graphsieve import`
+
+mod amazon;
+mod tables;
+
+use clap::{Args, Subcommand};
+
+use super::Console;
+use crate::error::Result;
+
+/// Turn raw data into a data directory: graph, features and labels
+#[derive(Debug, Args)]
+#[command(alias = "prepare")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    source: Source,
+}
+
+#[derive(Debug, Subcommand)]
+enum Source {
+    Tables(tables::Arguments),
+    Amazon(amazon::Arguments),
+}
+
+pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    match arguments.source {
+        Source::Tables(arguments) => tables::run(arguments, console),
+        Source::Amazon(arguments) => amazon::run(arguments, console),
+    }
+}
