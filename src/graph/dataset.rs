@@ -60,8 +60,8 @@ impl Dataset {
         }
     }
 
-    /// Reads and validates a data directory, or an `.npz` file of arrays (see the `npz` module) whose edges are taken as
-    /// undirected.
+    /// Reads and validates a data directory, or an `.npz` file of arrays (see the `npz` module) whose edges are taken
+    /// as undirected.
     ///
     /// The graph is described by `graph.toml` or `graph.json`, or is the marketplace preset when there is only a
     /// `node_counts.json`. Features, `labels.npy` and `node_id_mappings.json` are optional. Self-loops that lie outside
@@ -74,8 +74,8 @@ impl Dataset {
         Self::open_with(path, EdgeReading::default())
     }
 
-    /// Like [`open`](Self::open), with a word on the edges of an `.npz` file. A data directory says itself which way its
-    /// relations go.
+    /// Like [`open`](Self::open), with a word on the edges of an `.npz` file. A data directory says itself which way
+    /// its relations go.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -175,8 +175,8 @@ impl Dataset {
     /// Everything is written and synced under a temporary name beside `dir` and renamed at the end, so that `dir` is
     /// complete or absent. A marketplace graph gets the original's files: global ids, `node_counts.json`, and in every
     /// relation one self-loop per row carrying the row's own global id (rows of `euu` that hold theirs already get no
-    /// second one). Every other graph gets a `graph.toml` and local ids without added loops. Features become f16; classes
-    /// that are no binary labels have no file.
+    /// second one). Every other graph gets a `graph.toml` and local ids without added loops. Features become f16;
+    /// classes that are no binary labels have no file.
     ///
     /// # Errors
     /// [`Error::Exists`] unless `dir` is absent or an empty directory; [`Error::Data`] when features, labels or ids do

@@ -28,12 +28,12 @@
 //! `one_way = true`. Without a manifest, `node_counts.json` stands for the marketplace preset:
 //! [`HeteroGraph::marketplace`].
 //!
-//! Beside these there may be `labels.npy`, `node_id_mappings.json`, `feature_names.json` (a list of the names of the feature
-//! columns) and, for relations that say so, weights (`{name}_weight.bin`, f32) and times (`{name}_time.bin`, i64, seconds
-//! since 1970) of the edges, one per entry of `col_idx`.
+//! Beside these there may be `labels.npy`, `node_id_mappings.json`, `feature_names.json` (a list of the names of the
+//! feature columns) and, for relations that say so, weights (`{name}_weight.bin`, f32) and times (`{name}_time.bin`,
+//! i64, seconds since 1970) of the edges, one per entry of `col_idx`.
 //!
-//! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and `edges`
-//! is too: one node type `node`, one relation `edge`.
+//! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and
+//! `edges` is too: one node type `node`, one relation `edge`.
 
 mod adjacency;
 mod classes;

@@ -62,12 +62,13 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let options =
         ImportOptions { description: arguments.description, strict: arguments.strict, max_bytes: arguments.max_bytes };
     let [read, made] = [Unit::Bytes, Unit::Items].map(|unit| StageProgress::with_mode(unit, console.progress()));
-    let import = tables::import(&options, &|progress| {
+    let mut import = tables::import(&options, &|progress| {
         let stages = if progress.stage == "features" { &made } else { &read };
         stages.report(progress.stage, progress.done, progress.total);
     })?;
     let files = import.write(&arguments.out)?;
     let (files, seconds) = (files.len(), started.elapsed().as_secs_f64());
     console.note(format_args!("wrote {files} files to {} in {seconds:.1} s", arguments.out.display()));
+    import.summary.measure_memory();
     arguments.format.print(&import.summary)
 }

@@ -1,4 +1,5 @@
-//! Edges of one relation while they are collected, and what becomes of them: sorted rows, merged repeats, figures by end.
+//! Edges of one relation while they are collected, and what becomes of them: sorted rows, merged repeats, figures by
+//! end.
 
 use rayon::prelude::*;
 

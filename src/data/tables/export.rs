@@ -52,10 +52,10 @@ impl fmt::Display for ExportSummary {
 
 /// Writes the tables of a dataset to a new directory.
 ///
-/// `nodes_{type}` has the columns `id` and, where the type has labels, `label`; `edges_{relation}` has `src`, `dst`, and
-/// `weight` and `time` (seconds since 1970) where the relation has them; `graph.toml` imports them again with the same ids
-/// and edges. A generated reverse has no table. Nodes without string ids are numbered from 0 inside of their type. Features
-/// are not exported: they were made from tables that hold more.
+/// `nodes_{type}` has the columns `id` and, where the type has labels, `label`; `edges_{relation}` has `src`, `dst`,
+/// and `weight` and `time` (seconds since 1970) where the relation has them; `graph.toml` imports them again with the
+/// same ids and edges. A generated reverse has no table. Nodes without string ids are numbered from 0 inside of their
+/// type. Features are not exported: they were made from tables that hold more.
 ///
 /// # Errors
 /// [`Error::Exists`] unless `out` is absent or empty; [`Error::Io`]; what reading weights and times reports.

@@ -20,8 +20,8 @@ impl Scaler {
     /// Leaves values as they are.
     pub const IDENTITY: Scaler = Scaler { centre: 0.0, spread: 1.0 };
 
-    /// Fits `values`, which are sorted here. Where half of all values are equal, the standard deviation takes the place of
-    /// the interquartile range, and 1 that of a deviation of zero.
+    /// Fits `values`, which are sorted here. Where half of all values are equal, the standard deviation takes the place
+    /// of the interquartile range, and 1 that of a deviation of zero.
     pub fn fit(values: &mut [f32], scale: Scale) -> Self {
         values.par_sort_unstable_by(f32::total_cmp);
         if values.is_empty() || scale == Scale::None {
@@ -50,8 +50,8 @@ impl Scaler {
     }
 }
 
-/// Keeps the order of all values and their place up to ±10; farther ones are drawn in, `10 + 10 ln(x / 10)`, so that none
-/// leaves ±1,900 and half precision holds them all.
+/// Keeps the order of all values and their place up to ±10; farther ones are drawn in, `10 + 10 ln(x / 10)`, so that
+/// none leaves ±1,900 and half precision holds them all.
 fn squeezed(value: f64) -> f32 {
     let knee = f64::from(KNEE);
     let size = value.abs();

@@ -4,8 +4,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
-/// Ids of one node type: text in one piece, an offset of eight bytes per id, and a hash table of their numbers of five to
-/// ten bytes per id. Keys are hashed with a random key, so nobody can make all ids collide; numbers do not depend on it.
+/// Ids of one node type: text in one piece, an offset of eight bytes per id, and a hash table of their numbers of five
+/// to ten bytes per id. Keys are hashed with a random key, so nobody can make all ids collide; numbers do not depend on
+/// it.
 #[derive(Debug, Default)]
 pub(super) struct IdTable {
     text: String,

@@ -1,8 +1,8 @@
 //! Tables of nodes and edges, turned into a typed graph with features and labels, and back.
 //!
 //! # The description
-//! A TOML file names the tables; paths are relative to it. Tables are CSV (`.csv`), tab-separated text (`.tsv`), either of
-//! them packed by gzip or Zstandard, or Parquet (`.parquet`). One table of transactions needs no more than this:
+//! A TOML file names the tables; paths are relative to it. Tables are CSV (`.csv`), tab-separated text (`.tsv`), either
+//! of them packed by gzip or Zstandard, or Parquet (`.parquet`). One table of transactions needs no more than this:
 //!
 //! ```toml
 //! [[nodes]]
@@ -77,18 +77,19 @@
 //! - times as sine and cosine of hour of day (unless the format has none), day of week and day of year, and `_recency`,
 //!   the standardised `ln(1 + seconds before the latest training row)`, with `_missing`;
 //! - texts as the leading directions of their hashed TF-IDF;
-//! - `{relation}.in_…` and `{relation}.out_…` for the destination and the source of a relation: `degree`, the standardised
-//!   `ln(1 + neighbours)`; for edges with values `count`, the same of edges; with weights `mean_weight` and `max_weight`,
-//!   standardised `sign(w) ln(1 + |w|)`; with times `recency` of the last edge.
+//! - `{relation}.in_…` and `{relation}.out_…` for the destination and the source of a relation: `degree`, the
+//!   standardised `ln(1 + neighbours)`; for edges with values `count`, the same of edges; with weights `mean_weight`
+//!   and `max_weight`, standardised `sign(w) ln(1 + |w|)`; with times `recency` of the last edge.
 //!
 //! The columns follow from the description alone, never from the data, so a model fits every import of one description.
 //! Medians, scales, frequencies and directions are those of the training rows: all but the validation and test nodes of
 //! `[split]`. Scaled values beyond ±10 are drawn in by a logarithm, so that f16 holds every one of them.
 //!
 //! # Memory
-//! Tables are read in batches; only the named columns stay. While edges are read each takes 8 bytes, with weight or time
-//! 24; then 8 more (adjacency and its reverse), and 4 and 8 for weight and time. An id takes its length and 14 to 20 bytes
-//! while tables are read, then about 60 and its length in the graph's maps, and 24 for the figures of each valued relation.
+//! Tables are read in batches; only the named columns stay. While edges are read each takes 8 bytes, with weight or
+//! time 24; then 8 more (adjacency and its reverse), and 4 and 8 for weight and time. An id takes its length and 14 to
+//! 20 bytes while tables are read, then about 60 and its length in the graph's maps, and 24 for the figures of each
+//! valued relation.
 
 mod cells;
 mod description;
@@ -168,8 +169,8 @@ pub struct Import {
     provenance: Provenance,
 }
 
-/// `import.json`: where the data come from and what was learned from them. Without times and directories, so that the same
-/// tables make the same bytes.
+/// `import.json`: where the data come from and what was learned from them. Without times and directories, so that the
+/// same tables make the same bytes.
 #[derive(Debug, Serialize)]
 struct Provenance {
     program: String,
@@ -203,12 +204,12 @@ impl Import {
     }
 }
 
-/// Reads the tables of a description. The result depends on the tables and the options only, not on the number of threads.
-/// `progress` is called on the calling thread.
+/// Reads the tables of a description. The result depends on the tables and the options only, not on the number of
+/// threads. `progress` is called on the calling thread.
 ///
 /// # Errors
-/// [`Error::Config`] for a description that is wrong; [`Error::Io`]; [`Error::Format`] with file, line (row for Parquet),
-/// column and value of what does not fit; [`Error::Data`] for more nodes than 32 bits can number.
+/// [`Error::Config`] for a description that is wrong; [`Error::Io`]; [`Error::Format`] with file, line (row for
+/// Parquet), column and value of what does not fit; [`Error::Data`] for more nodes than 32 bits can number.
 pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Import> {
     let Plan { description, mut types, node_files, edge_files, shared } = Plan::read(&options.description)?;
     let limits = Limits::new(options.max_bytes);
@@ -220,8 +221,9 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
             input::layout_of(file)?;
             total += bytes;
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if facts.iter().all(|known| known.name != name) {
-                facts.push(FileFacts { name, bytes });
+            let fact = FileFacts { name, bytes };
+            if !facts.contains(&fact) {
+                facts.push(fact);
             }
         }
         Ok(Reading { limits, stage, progress, done: 0, total })
@@ -261,7 +263,8 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         }
         // Too few labels for a split: training cannot make one either.
         Some(Err(Error::Data { what, expected, found, .. })) => notes.push(format!(
-            "scales are fitted on all rows, because the labels cannot be split ({what}: expected {expected}, found {found})"
+            "scales are fitted on all rows, because the labels cannot be split ({what}: expected {expected}, found \
+             {found})"
         )),
         _ => {}
     }
@@ -274,7 +277,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
             edges.merge(counts[relation.dst], counts[relation.src], relation.has_weight, relation.has_time)
         })
         .collect();
-    let summaries = types.iter().map(|node_type| TypeSummary::of(node_type)).collect::<Vec<_>>();
+    let summaries = types.iter().map(TypeSummary::of).collect::<Vec<_>>();
     let repeated: Vec<usize> = merged.iter().map(|merged| merged.repeated).collect();
     let FeatureMatrix { values, names, fitted } = {
         let ends: Vec<RelationEnd> = relations.iter().zip(&merged).flat_map(ends_of).collect();

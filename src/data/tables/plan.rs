@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::description::{Description, EdgeTable, End, Files, nearest};
+use super::description::{Description, EdgeTable, End, FeatureKind, Files, TimeFormat, nearest};
 use super::edges::ResolvedShared;
-use super::nodes::{FeatureColumn, NodeType};
+use super::nodes::{FeatureColumn, NodeType, time_reader};
 use crate::error::{Error, Result};
 use crate::graph::check_name;
 
@@ -40,6 +40,7 @@ impl Plan {
                 ..NodeType::new(&table.node_type)
             });
         }
+        plan.times()?;
         let mut add_type = |name: &str| {
             if types.iter().all(|known| known.name != name) {
                 types.push(NodeType::new(name));
@@ -89,6 +90,22 @@ impl Planner<'_> {
             Err(Error::Data { expected, help, .. }) => Err(self.error(key, expected, name, help)),
             other => other,
         }
+    }
+
+    /// Refuses a format of times that is none.
+    fn times(&self) -> Result<()> {
+        let columns = self.description.nodes.iter().flat_map(|table| &table.features.0);
+        let of_nodes = columns.filter_map(|(name, kind)| match kind {
+            FeatureKind::Timestamp { format, unit } => Some((name, TimeFormat { format: format.clone(), unit: *unit })),
+            _ => None,
+        });
+        let of_edges = self.description.edges.iter().filter_map(|table| table.time.as_ref());
+        for (name, format) in of_nodes.chain(of_edges.map(|time| (&time.column, time.format.clone()))) {
+            if let Err(Error::Config { key, expected, found, help, .. }) = time_reader(&format, name).map(|_| ()) {
+                return Err(Error::Config { origin: self.origin.clone(), key, expected, found, help });
+            }
+        }
+        Ok(())
     }
 
     fn relation(&self, names: &mut HashSet<String>, key: &str, name: &str) -> Result<()> {
@@ -207,6 +224,7 @@ mod tests {
             (edge("", "a.A", "tx", ""), "edges.name = \"\""),
             (edge("r", "a/b.A", "tx", ""), "edges.src = \"a/b\""),
             (edge("r", "ty", "tx", ""), "did you mean `tx`?"),
+            (edge("r", "a.A", "tx", "time = { column = \"T\", format = \"%Q\" }\n"), "T.format = %Q"),
             (edge("r", "a.A", "b.B", ""), "edges.file"),
             (edge("r", "a.A", "tx", "file = \"other.csv\"\n"), "whose ids are numbers of rows"),
             (edge("r", "a.A", "tx", "[[edges]]\nname = \"r\"\nsrc = \"a.A\"\ndst = \"tx\"\n"), "every relation once"),

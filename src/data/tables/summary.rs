@@ -125,6 +125,11 @@ impl ImportSummary {
             peak_memory: peak_memory(),
         }
     }
+
+    /// Looks at the memory again, after writing.
+    pub fn measure_memory(&mut self) {
+        self.peak_memory = peak_memory();
+    }
 }
 
 /// `VmHWM` of this process.

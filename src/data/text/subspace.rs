@@ -73,7 +73,8 @@ fn multiply(a: &dyn RowSpace, v: &[Block]) -> Vec<Block> {
     v.par_iter().map(|block| a.gram(block)).collect()
 }
 
-/// An orthonormal basis of the span of `v`: `V W diag(λ)^(-1/2)` with `VᵀV = W diag(λ) Wᵀ`. Missing directions are zero.
+/// An orthonormal basis of the span of `v`: `V W diag(λ)^(-1/2)` with `VᵀV = W diag(λ) Wᵀ`. Missing directions are
+/// zero.
 fn orthonormalised(v: &[Block]) -> Vec<Block> {
     let (values, mut vectors) = eigen(&inner_products(v, v));
     let floor = values[0].max(0.0) * NOISE;
