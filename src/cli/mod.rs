@@ -9,11 +9,11 @@ mod completions;
 mod config;
 mod eval;
 mod explain;
-mod import_files;
+mod export;
+mod import;
 mod info;
 mod logging;
 mod man;
-mod prepare;
 mod report;
 mod score;
 mod synth;
@@ -56,14 +56,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Prepare(prepare::Arguments),
-    Import(import_files::Arguments),
+    Import(import::Arguments),
     Synth(synth::Arguments),
     Train(train::Arguments),
     Score(score::Arguments),
     Eval(eval::Arguments),
     Explain(explain::Arguments),
     Report(report::Arguments),
+    Export(export::Arguments),
     Info(info::Arguments),
     Bench(bench::Arguments),
     Benchmark(benchmark::Arguments),
@@ -87,14 +87,14 @@ pub fn run(cli: Cli) -> Result<()> {
 
 fn run_command(command: Command, console: Console) -> Result<()> {
     match command {
-        Command::Prepare(arguments) => prepare::run(arguments, console),
-        Command::Import(arguments) => import_files::run(arguments, console),
+        Command::Import(arguments) => import::run(arguments, console),
         Command::Synth(arguments) => synth::run(arguments, console),
         Command::Train(arguments) => train::run(arguments, console),
         Command::Score(arguments) => score::run(arguments, console),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Explain(arguments) => explain::run(arguments, console),
         Command::Report(arguments) => report::run(arguments, console),
+        Command::Export(arguments) => export::run(arguments, console),
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
         Command::Benchmark(arguments) => benchmark::run(arguments, console),

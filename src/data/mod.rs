@@ -8,3 +8,5 @@ pub mod logistic;
 pub mod mat;
 pub mod split;
 pub mod synth;
+pub mod tables;
+mod text;

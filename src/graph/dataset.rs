@@ -10,8 +10,10 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 use super::classes::Classes;
+use super::directory::write_directory;
+use super::edge_values::{EdgeValues, Values};
 use super::features::Features;
-use super::formats::{AdjacencyFiles, is_present, parent_of, sync_directory, temporary, write_adjacency, write_new};
+use super::formats::{AdjacencyFiles, is_present, write_adjacency, write_new};
 use super::hetero::{HeteroGraph, NodeType, RelationSpec};
 use super::ids::IdMaps;
 use super::labels::Labels;
@@ -23,6 +25,7 @@ const LABELS_FILE: &str = "labels.npy";
 const IDS_FILE: &str = "node_id_mappings.json";
 const CLASSES_FILE: &str = "classes.npy";
 const MASKS_FILE: &str = "masks.npy";
+const FEATURE_NAMES_FILE: &str = "feature_names.json";
 
 /// What a data directory, or an `.npz` file, holds.
 #[derive(Debug)]
@@ -37,6 +40,10 @@ pub struct Dataset {
     pub classes: Option<Classes>,
     /// Ids that the nodes had in the raw data.
     pub ids: Option<IdMaps>,
+    /// Names of the feature columns.
+    pub feature_names: Option<Vec<String>>,
+    /// Weights and times of edges, of the relations that have any.
+    pub edge_values: Vec<EdgeValues>,
     /// What reading did to the data and the user should know.
     pub notes: Vec<String>,
 }
@@ -44,11 +51,20 @@ pub struct Dataset {
 impl Dataset {
     /// Joins parts that were made rather than read.
     pub fn new(graph: HeteroGraph, features: Option<Features>, labels: Option<Labels>, ids: Option<IdMaps>) -> Self {
-        Self { graph, features, labels, classes: None, ids, notes: Vec::new() }
+        Self {
+            graph,
+            features,
+            labels,
+            classes: None,
+            ids,
+            feature_names: None,
+            edge_values: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
-    /// Reads and validates a data directory, or an `.npz` file of arrays (see the `npz` module) whose edges are taken as
-    /// undirected.
+    /// Reads and validates a data directory, or an `.npz` file of arrays (see the `npz` module) whose edges are taken
+    /// as undirected.
     ///
     /// The graph is described by `graph.toml` or `graph.json`, or is the marketplace preset when there is only a
     /// `node_counts.json`. Features, `labels.npy`, `classes.npy` (with `masks.npy`) and `node_id_mappings.json` are
@@ -62,8 +78,8 @@ impl Dataset {
         Self::open_with(path, EdgeReading::default())
     }
 
-    /// Like [`open`](Self::open), with a word on the edges of an `.npz` file. A data directory says itself which way its
-    /// relations go.
+    /// Like [`open`](Self::open), with a word on the edges of an `.npz` file. A data directory says itself which way
+    /// its relations go.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -103,8 +119,45 @@ impl Dataset {
             .map(|path| Classes::read_npy(&path, optional(MASKS_FILE).as_deref(), graph.num_nodes()))
             .transpose()?;
         let ids = optional(IDS_FILE).map(|path| IdMaps::read_json(&path, graph.node_types())).transpose()?;
+        let feature_names = optional(FEATURE_NAMES_FILE).map(|path| read_feature_names(&path)).transpose()?;
+        let edge_values = manifest.relations.iter().filter(|entry| entry.weight.is_some() || entry.time.is_some());
+        let edge_values = edge_values.map(|entry| EdgeValues {
+            relation: entry.name.clone(),
+            weight: entry.weight.as_ref().map(|file| Values::File(dir.join(file))),
+            time: entry.time.as_ref().map(|file| Values::File(dir.join(file))),
+        });
+        let edge_values = edge_values.collect();
         let labels = labels.or_else(|| classes.as_ref()?.binary());
-        Ok(Self { classes, ..Self::new(graph, features, labels, ids) })
+        let dataset = Self { classes, feature_names, edge_values, ..Self::new(graph, features, labels, ids) };
+        dataset.check_feature_names().map_err(|error| located(error, &dir.join(FEATURE_NAMES_FILE)))?;
+        Ok(dataset)
+    }
+
+    /// Weights of the edges of a relation in the order of its `col_idx`; `None` when it has none.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] when the file has another length than the relation.
+    pub fn edge_weights(&self, relation: &str) -> Result<Option<Cow<'_, [f32]>>> {
+        let values = self.values_of(relation).and_then(|values| values.weight.as_ref());
+        values.map(|values| values.read(self.num_entries(relation))).transpose()
+    }
+
+    /// Times of the edges of a relation, in seconds since 1970, in the order of its `col_idx`; `None` when it has none.
+    ///
+    /// # Errors
+    /// As [`edge_weights`](Self::edge_weights).
+    pub fn edge_times(&self, relation: &str) -> Result<Option<Cow<'_, [i64]>>> {
+        let values = self.values_of(relation).and_then(|values| values.time.as_ref());
+        values.map(|values| values.read(self.num_entries(relation))).transpose()
+    }
+
+    fn values_of(&self, relation: &str) -> Option<&EdgeValues> {
+        self.edge_values.iter().find(|values| values.relation == relation)
+    }
+
+    fn num_entries(&self, relation: &str) -> usize {
+        let relation = self.graph.relations().iter().find(|known| known.name == relation);
+        relation.map_or(0, |relation| relation.forward.num_edges())
     }
 
     /// The labels of a detector: anomalous and normal nodes. `path` is where the dataset was read from.
@@ -148,22 +201,23 @@ impl Dataset {
     /// [`Error::Exists`] unless `dir` is absent or an empty directory; [`Error::Data`] when features, labels or ids do
     /// not fit the graph; [`Error::Io`].
     pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.write_with(dir, &[])
+    }
+
+    /// Like [`write`](Self::write), with files of other content (name and bytes) that belong to the data.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub(crate) fn write_with(&self, dir: &Path, more: &[(&str, Vec<u8>)]) -> Result<Vec<PathBuf>> {
         self.check()?;
-        refuse_existing(dir)?;
-        let parent = parent_of(dir);
-        fs::create_dir_all(parent).map_err(|source| Error::io(parent, "create", source))?;
-        let failed = |source| Error::io(dir, "write", source);
-        let building = temporary(0o777).tempdir_in(parent).map_err(failed)?;
-        let names = self.write_files(building.path())?;
-        sync_directory(building.path())?;
-        // Renaming onto an empty directory replaces it, onto any other one fails: nothing is ever overwritten.
-        if cfg!(windows) && dir.exists() {
-            fs::remove_dir(dir).map_err(failed)?;
-        }
-        fs::rename(building.path(), dir).or_else(|source| refuse_existing(dir).and(Err(failed(source))))?;
-        let _ = building.keep();
-        sync_directory(parent)?;
-        let files: Vec<PathBuf> = names.into_iter().map(|name| dir.join(name)).collect();
+        let files = write_directory(dir, |building| {
+            let mut names = self.write_files(building)?;
+            for (name, content) in more {
+                write_new(&building.join(name), |file| file.write_all(content))?;
+                names.push((*name).to_owned());
+            }
+            Ok(names)
+        })?;
         for file in &files {
             log::debug!("wrote {}, {} bytes", file.display(), fs::metadata(file).map_or(0, |metadata| metadata.len()));
         }
@@ -173,7 +227,8 @@ impl Dataset {
     fn write_files(&self, dir: &Path) -> Result<Vec<String>> {
         let graph = &self.graph;
         let types = graph.node_types();
-        let marketplace = graph.is_marketplace();
+        // Its files have entries that no edge stands for: values could not be told apart.
+        let marketplace = graph.is_marketplace() && self.edge_values.is_empty();
         let mut names = Vec::new();
         let features = self.features.as_ref().map(|features| (features.dim(), features.exact_type()));
         if marketplace {
@@ -184,7 +239,16 @@ impl Dataset {
         }
         if !marketplace || features.is_some_and(|features| features != (FEATURES_DIM, FeatureType::F16)) {
             let ids = if marketplace { IdSpace::Global } else { IdSpace::Local };
-            let text = toml::to_string(&Manifest::of_graph(graph, ids, features)).map_err(io::Error::other);
+            let mut manifest = Manifest::of_graph(graph, ids, features);
+            for entry in &mut manifest.relations {
+                let values = self.values_of(&entry.name);
+                let file = |part: &str| PathBuf::from(format!("{}_{part}.bin", entry.name));
+                (entry.weight, entry.time) = (
+                    values.and_then(|values| values.weight.as_ref()).map(|_| file("weight")),
+                    values.and_then(|values| values.time.as_ref()).map(|_| file("time")),
+                );
+            }
+            let text = toml::to_string(&manifest).map_err(io::Error::other);
             names.push("graph.toml".to_owned());
             write_new(&dir.join("graph.toml"), |file| file.write_all(text?.as_bytes()))?;
         }
@@ -197,6 +261,21 @@ impl Dataset {
             Ok(names)
         });
         names.extend(written.collect::<Result<Vec<_>>>()?.into_iter().flatten());
+        for EdgeValues { relation, weight, time } in &self.edge_values {
+            let entries = self.num_entries(relation);
+            if let Some(values) = weight {
+                names.push(format!("{relation}_weight.bin"));
+                values.write(&dir.join(format!("{relation}_weight.bin")), entries)?;
+            }
+            if let Some(values) = time {
+                names.push(format!("{relation}_time.bin"));
+                values.write(&dir.join(format!("{relation}_time.bin")), entries)?;
+            }
+        }
+        if let Some(columns) = &self.feature_names {
+            names.push(FEATURE_NAMES_FILE.to_owned());
+            write_new(&dir.join(FEATURE_NAMES_FILE), |file| Ok(serde_json::to_writer_pretty(file, columns)?))?;
+        }
         if let Some(features) = &self.features {
             names.push(FEATURES_FILE.to_owned());
             features.write(&dir.join(FEATURES_FILE))?;
@@ -220,6 +299,21 @@ impl Dataset {
         Ok(names)
     }
 
+    fn check_feature_names(&self) -> Result<()> {
+        let (Some(names), dim) = (&self.feature_names, self.features.as_ref().map_or(0, Features::dim)) else {
+            return Ok(());
+        };
+        if names.len() == dim {
+            return Ok(());
+        }
+        Err(Error::Data {
+            what: "names of features".into(),
+            expected: format!("{dim}, one per feature column"),
+            found: names.len().to_string(),
+            help: "give every column a name, or none to any".into(),
+        })
+    }
+
     /// Whether the parts belong together.
     fn check(&self) -> Result<()> {
         let nodes = self.graph.num_nodes();
@@ -231,21 +325,30 @@ impl Dataset {
                 help: "give every node one row of features".into(),
             });
         }
+        self.check_feature_names()?;
+        let relations = self.graph.relations();
+        let is_known = |values: &&EdgeValues| relations.iter().any(|relation| relation.name == values.relation);
+        if let Some(values) = self.edge_values.iter().find(|values| !is_known(values)) {
+            return Err(Error::Data {
+                what: "values of edges".into(),
+                expected: "the name of a relation".into(),
+                found: format!("{:?}", values.relation),
+                help: "name the relation as the graph does".into(),
+            });
+        }
         self.labels.as_ref().map_or(Ok(()), |labels| labels.check(nodes))?;
         self.classes.as_ref().map_or(Ok(()), |classes| classes.check(nodes))?;
         self.ids.as_ref().map_or(Ok(()), |ids| ids.check(self.graph.node_types()))
     }
 }
 
-fn refuse_existing(dir: &Path) -> Result<()> {
-    let exists = match fs::read_dir(dir) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(source) => source.kind() != io::ErrorKind::NotFound,
-    };
-    if !exists {
-        return Ok(());
-    }
-    Err(Error::Exists { path: dir.into(), help: "choose another directory, or remove this one yourself".into() })
+fn read_feature_names(path: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
+    serde_json::from_str(&text).map_err(|source| {
+        let place = format!("line {}, column {}", source.line(), source.column());
+        let help = "the file holds a JSON list of one name per feature column; it may be removed";
+        Error::format(path, place, "a list of names", source.to_string(), help)
+    })
 }
 
 fn read_graph(dir: &Path, manifest: &Manifest, manifest_path: &Path, types: &[NodeType]) -> Result<HeteroGraph> {

@@ -275,7 +275,7 @@ fn lay_out(node_types: Vec<(String, usize)>) -> Result<Vec<NodeType>> {
 }
 
 /// Names become file names, so they must not leave the directory.
-fn check_name(kind: &str, name: &str) -> Result<()> {
+pub(crate) fn check_name(kind: &str, name: &str) -> Result<()> {
     let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if !name.is_empty() && !name.starts_with('.') && name.len() <= 100 && name.chars().all(usable) {
         return Ok(());

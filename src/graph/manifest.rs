@@ -57,6 +57,12 @@ pub struct RelationEntry {
     /// File of source ids; default `{name}_col_idx.bin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub col_idx: Option<PathBuf>,
+    /// File of the weights of the edges, f32, if they have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<PathBuf>,
+    /// File of the times of the edges, i64, in seconds since 1970, if they have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<PathBuf>,
     /// Whether the file counts ids over all types or inside the source type.
     #[serde(default)]
     pub ids: IdSpace,
@@ -238,6 +244,8 @@ impl Manifest {
                 stream: Some(relation.stream.clone()),
                 row_ptr: None,
                 col_idx: None,
+                weight: None,
+                time: None,
                 ids,
                 primary: (relation.primary == reverse_of.is_some()).then_some(relation.primary),
                 one_way: !reversed,

@@ -32,12 +32,18 @@
 //! `one_way = true`. Without a manifest, `node_counts.json` stands for the marketplace preset:
 //! [`HeteroGraph::marketplace`].
 //!
-//! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and `edges`
-//! is too: one node type `node`, one relation `edge`.
+//! Beside these there may be `labels.npy`, `node_id_mappings.json`, `feature_names.json` (a list of the names of the
+//! feature columns) and, for relations that say so, weights (`{name}_weight.bin`, f32) and times (`{name}_time.bin`,
+//! i64, seconds since 1970) of the edges, one per entry of `col_idx`.
+//!
+//! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and
+//! `edges` is too: one node type `node`, one relation `edge`.
 
 mod adjacency;
 mod classes;
 pub mod dataset;
+mod directory;
+mod edge_values;
 mod features;
 pub mod formats;
 mod hetero;
@@ -52,8 +58,11 @@ pub mod statistics;
 pub use adjacency::{Adjacency, AdjacencyError};
 pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
+pub(crate) use directory::write_directory;
+pub use edge_values::{EdgeValues, Values};
 pub use features::{FeatureValues, Features};
 pub use formats::atomic_write;
+pub(crate) use hetero::check_name;
 pub use hetero::{HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};
 pub use ids::IdMaps;
 pub use labels::Labels;

@@ -9,8 +9,8 @@ use super::fields;
 use super::json_lines::{self, LineReport, Malformed, Source};
 use super::loose::Loose;
 use super::python_literal;
-use super::ragged::Ragged;
-use super::terms::{Term, count_terms};
+use crate::data::text::ragged::Ragged;
+use crate::data::text::terms::{Term, TermCounter};
 use crate::error::Result;
 
 /// Categories kept of one product, and the longest name taken for one: newer files mix whole feature sentences in.
@@ -143,7 +143,11 @@ fn product(raw: &RawProduct, with_terms: bool) -> Result<ProductRecord, Malforme
             }
         });
     }
-    let terms = if with_terms { count_terms(title, &raw.description) } else { Vec::new() };
+    let mut terms = TermCounter::default();
+    if with_terms {
+        terms.add(title);
+        raw.description.for_each_text(&mut |text: &str| terms.add(text));
+    }
     Ok(ProductRecord {
         id: id.to_owned(),
         price: raw.price.price(),
@@ -151,7 +155,7 @@ fn product(raw: &RawProduct, with_terms: bool) -> Result<ProductRecord, Malforme
         brand_in_title,
         categories,
         also_buy,
-        terms,
+        terms: terms.finish(),
     })
 }
 

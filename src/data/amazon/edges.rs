@@ -6,8 +6,8 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::catalogue::Catalogue;
-use super::ragged::Ragged;
 use super::reviews::Reviews;
+use crate::data::text::ragged::Ragged;
 use crate::error::{Error, Result};
 use crate::graph::Adjacency;
 

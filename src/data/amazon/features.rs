@@ -14,9 +14,9 @@ use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::catalogue::Catalogue;
-use super::hashing::{add_random_direction, hash_text};
 use super::reviews::{Review, Reviews};
-use super::text::TextColumns;
+use crate::data::text::TextColumns;
+use crate::data::text::hashing::{add_random_direction, hash_text};
 use crate::graph::Adjacency;
 
 /// Feature columns of a node.

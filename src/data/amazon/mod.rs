@@ -13,30 +13,24 @@ mod core_numbers;
 mod edges;
 mod features;
 mod fields;
-mod hashing;
 mod json_lines;
 mod loose;
 mod python_literal;
-mod ragged;
 mod reviews;
 mod sentiment;
-mod subspace;
 mod summary;
-mod terms;
-mod text;
 mod weak_labels;
-mod words;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
+use crate::data::text::{Embeddings, RowSpace, TextColumns, TfIdf};
 use catalogue::Catalogue;
 use core_numbers::core_numbers;
 use json_lines::Source;
 use reviews::Reviews;
-use text::{Embeddings, TextColumns, TfIdf};
 use weak_labels::{CoreNumbers, weak_labels};
 
 pub use json_lines::LineReport;
@@ -136,10 +130,11 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Fn(Progress)) -> Result<
     let graph = HeteroGraph::marketplace(counts[0], counts[1], counts[2], epu, eps, euu)?;
     step("edges", 3, 3);
 
-    let text = match embeddings {
-        Some(embeddings) => TextColumns::new(Box::new(embeddings), seed, progress),
-        None => TextColumns::new(Box::new(TfIdf::new(std::mem::take(&mut catalogue.terms))), seed, progress),
+    let rows: Box<dyn RowSpace> = match embeddings {
+        Some(embeddings) => Box::new(embeddings),
+        None => Box::new(TfIdf::new(std::mem::take(&mut catalogue.terms))),
     };
+    let text = TextColumns::new(rows, features::TEXT_COLUMNS, seed, &|done, total| step("text", done, total));
     step("features", 0, 1);
     let values = features::assemble(&catalogue, &reviews, &products_of_seller, &text, seed);
     drop(text);

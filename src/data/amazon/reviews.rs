@@ -6,12 +6,12 @@ use serde::Deserialize;
 use super::Progress;
 use super::catalogue::{Catalogue, Interner, inverse, sorted_order, take_in_order};
 use super::fields;
-use super::hashing::hash_text;
 use super::json_lines::{self, LineReport, Malformed, Source};
 use super::loose::Loose;
-use super::ragged::Ragged;
 use super::sentiment;
-use super::words::{WordSketch, for_each_word};
+use crate::data::text::hashing::hash_text;
+use crate::data::text::ragged::Ragged;
+use crate::data::text::words::{WordSketch, for_each_word};
 use crate::error::{Error, Result};
 
 /// One review of a known product; about 48 bytes.

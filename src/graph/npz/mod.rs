@@ -65,6 +65,8 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
         labels: classes.binary(),
         classes: Some(classes),
         ids: None,
+        feature_names: None,
+        edge_values: Vec::new(),
         notes,
     })
 }

@@ -2,25 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
-use super::{Console, check_new_directory, print};
+use crate::cli::{Console, check_new_directory, print};
 use crate::data::mat::{self, MatOptions};
 use crate::error::Result;
 use crate::graph::{Dataset, EdgeReading, Statistics};
-
-/// Turn benchmark files into a data directory
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
-    #[command(subcommand)]
-    source: Source,
-}
-
-#[derive(Debug, Subcommand)]
-enum Source {
-    Npz(Npz),
-    Mat(Mat),
-}
 
 /// A graph in one .npz file of NumPy arrays: node_features, node_labels, edges, masks
 #[derive(Debug, Args)]
@@ -60,13 +47,6 @@ pub(super) struct Mat {
     /// Variables of the relations [default: Network or A, else every square sparse matrix but homo]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     relations: Vec<String>,
-}
-
-pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    match arguments.source {
-        Source::Npz(arguments) => arguments.run(console),
-        Source::Mat(arguments) => arguments.run(console),
-    }
 }
 
 impl Npz {

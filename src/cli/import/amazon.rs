@@ -1,30 +1,18 @@
-//! `graphsieve prepare`
+//! `graphsieve import amazon`
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 
-use super::{Console, check_new_directory, print};
+use crate::cli::{Console, check_new_directory, print};
 use crate::data::amazon::{self, PrepareOptions, WeakLabelConfig};
 use crate::error::{Error, Place, Result, Snippet, line_number};
 use crate::train::progress::{StageProgress, Unit};
 
-/// Turn raw tables into a data directory: graph, features and labels
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
-    #[command(subcommand)]
-    source: Source,
-}
-
-#[derive(Debug, Subcommand)]
-enum Source {
-    Amazon(Amazon),
-}
-
 /// Amazon reviews and product metadata of 2014 or 2018
 #[derive(Debug, Args)]
-struct Amazon {
+pub(super) struct Arguments {
     /// Reviews, one JSON object per line, plain or gzip
     #[arg(long, value_name = "FILE")]
     reviews: PathBuf,
@@ -63,7 +51,6 @@ struct Amazon {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    let Source::Amazon(arguments) = arguments.source;
     check_new_directory(&arguments.out)?;
     let options = PrepareOptions {
         thresholds: arguments.thresholds.as_deref().map(read_thresholds).transpose()?.unwrap_or_default(),

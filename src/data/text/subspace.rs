@@ -14,17 +14,18 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 /// Vectors handled in one pass: one register of eight floats.
-pub(super) const LANES: usize = 8;
+pub(in crate::data) const LANES: usize = 8;
 /// Additional vectors that make the wanted ones converge; one more pass.
 const OVERSAMPLING_BLOCKS: usize = 1;
 /// Below this part of the largest eigenvalue a direction is rounding noise of 32-bit products.
 const NOISE: f64 = 1e-11;
 
 /// Eight vectors of one component per row of the array.
-pub(super) type Block = Vec<[f32; LANES]>;
+pub(in crate::data) type Block = Vec<[f32; LANES]>;
 
 /// A matrix `A [rows, dim]` given by what the iteration needs of it.
-pub(super) trait RowSpace: Sync {
+pub(in crate::data) trait RowSpace: Sync {
+    /// Number of rows from which directions are learned.
     fn num_rows(&self) -> usize;
 
     fn dim(&self) -> usize;
@@ -38,7 +39,7 @@ pub(super) trait RowSpace: Sync {
 
 /// The `LANES * num_blocks` leading right singular vectors of `a`, in blocks of eight, and the root mean square of
 /// `|A[row] V|` over the rows. Directions that `a` does not have are zero vectors.
-pub(super) fn leading_vectors(
+pub(in crate::data) fn leading_vectors(
     a: &dyn RowSpace,
     num_blocks: usize,
     iterations: usize,
@@ -72,7 +73,8 @@ fn multiply(a: &dyn RowSpace, v: &[Block]) -> Vec<Block> {
     v.par_iter().map(|block| a.gram(block)).collect()
 }
 
-/// An orthonormal basis of the span of `v`: `V W diag(λ)^(-1/2)` with `VᵀV = W diag(λ) Wᵀ`. Missing directions are zero.
+/// An orthonormal basis of the span of `v`: `V W diag(λ)^(-1/2)` with `VᵀV = W diag(λ) Wᵀ`. Missing directions are
+/// zero.
 fn orthonormalised(v: &[Block]) -> Vec<Block> {
     let (values, mut vectors) = eigen(&inner_products(v, v));
     let floor = values[0].max(0.0) * NOISE;

@@ -1,28 +1,30 @@
-//! Hashed words of a product's title and description.
+//! Hashed words of the texts of a node.
 
 use std::collections::HashMap;
 
 use super::hashing::hash_text;
-use super::loose::Loose;
 use super::words::for_each_word;
 
 /// Columns of the hashed term matrix.
-pub(super) const NUM_COLUMNS: usize = 1 << 16;
-/// Different terms kept of one product, title first. Bounds the matrix at 512 bytes a product: 0.4 GB for the 756
+pub(in crate::data) const NUM_COLUMNS: usize = 1 << 16;
+/// Different terms kept of one node, the first ones. Bounds the matrix at 512 bytes a node: 0.4 GB for the 756
 /// thousand products of Amazon's Electronics.
-pub(super) const MAX_TERMS: usize = 128;
+pub(in crate::data) const MAX_TERMS: usize = 128;
 
-/// A column of the term matrix and how often its words occur in one product.
+/// A column of the term matrix and how often its words occur in the texts of one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Term {
+pub(in crate::data) struct Term {
     pub column: u16,
     pub count: u16,
 }
 
-/// Terms of one product in ascending order of their columns; markup is skipped.
-pub(super) fn count_terms(title: &str, description: &Loose) -> Vec<Term> {
-    let mut counts: HashMap<u16, u16> = HashMap::new();
-    let mut add = |text: &str| {
+/// Counts the terms of one node, in the order in which its texts are added; markup is skipped.
+#[derive(Default)]
+pub(in crate::data) struct TermCounter(HashMap<u16, u16>);
+
+impl TermCounter {
+    pub fn add(&mut self, text: &str) {
+        let counts = &mut self.0;
         for part in visible_parts(text) {
             for_each_word(part, |word| {
                 let column = (hash_text(word) >> 48) as u16;
@@ -34,12 +36,14 @@ pub(super) fn count_terms(title: &str, description: &Loose) -> Vec<Term> {
                 }
             });
         }
-    };
-    add(title);
-    description.for_each_text(&mut add);
-    let mut terms: Vec<Term> = counts.into_iter().map(|(column, count)| Term { column, count }).collect();
-    terms.sort_unstable_by_key(|term| term.column);
-    terms
+    }
+
+    /// The terms in ascending order of their columns.
+    pub fn finish(self) -> Vec<Term> {
+        let mut terms: Vec<Term> = self.0.into_iter().map(|(column, count)| Term { column, count }).collect();
+        terms.sort_unstable_by_key(|term| term.column);
+        terms
+    }
 }
 
 /// The stretches of `text` outside `<...>`; a bracket that is never closed is kept as text.
@@ -54,10 +58,15 @@ fn visible_parts(text: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
+    fn count(texts: &[&str]) -> Vec<Term> {
+        let mut counter = TermCounter::default();
+        texts.iter().for_each(|text| counter.add(text));
+        counter.finish()
+    }
+
     #[test]
     fn terms_count_words_outside_markup() {
-        let description = Loose::List(vec![Loose::Text("<div class=\"gift\">Gift card</div>, a card < 5".into())]);
-        let terms = count_terms("Gift Card", &description);
+        let terms = count(&["Gift Card", "<div class=\"gift\">Gift card</div>, a card < 5"]);
         assert_eq!(terms.iter().map(|term| term.count).collect::<std::collections::BTreeSet<_>>(), [2, 3].into());
         assert_eq!(terms.len(), 2);
     }
@@ -65,7 +74,7 @@ mod tests {
     #[test]
     fn the_number_of_terms_is_capped() {
         let long: String = (0..1000).map(|i| format!("word{i} ")).collect();
-        let terms = count_terms(&long, &Loose::Null);
+        let terms = count(&[&long]);
         assert!(terms.len() == MAX_TERMS && terms.is_sorted_by_key(|term| term.column));
     }
 }

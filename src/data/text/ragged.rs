@@ -2,7 +2,7 @@
 
 /// `rows[i] = items[offsets[i]..offsets[i + 1]]`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ragged<T> {
+pub(in crate::data) struct Ragged<T> {
     offsets: Vec<usize>,
     items: Vec<T>,
 }

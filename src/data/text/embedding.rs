@@ -1,5 +1,5 @@
-//! Text columns of the products: hashed TF-IDF by default, sentence embeddings when the user has them; both reduced
-//! to [`TEXT_COLUMNS`] principal directions.
+//! Text columns of nodes: hashed TF-IDF by default, sentence embeddings when the user has them; both reduced to their
+//! leading directions.
 
 use std::path::Path;
 
@@ -9,7 +9,6 @@ use rayon::prelude::*;
 use super::ragged::Ragged;
 use super::subspace::{Block, LANES, RowSpace, leading_vectors};
 use super::terms::{NUM_COLUMNS, Term};
-use super::{Progress, features::TEXT_COLUMNS};
 use crate::error::Result;
 use crate::graph::read_embeddings;
 
@@ -17,23 +16,24 @@ use crate::graph::read_embeddings;
 const ITERATIONS: usize = 4;
 
 /// Text directions ready to be written row by row.
-pub(super) struct TextColumns {
+pub(in crate::data) struct TextColumns {
     rows: Box<dyn RowSpace>,
     basis: Vec<Block>,
     scale: f32,
 }
 
 impl TextColumns {
-    /// Reduces `rows` to its leading directions; scaled by one factor so that the mean square length of a row is 1.
-    pub fn new(rows: Box<dyn RowSpace>, seed: u64, progress: &dyn Fn(Progress)) -> Self {
+    /// Reduces `rows` to `columns` leading directions, a multiple of [`LANES`]; scaled by one factor so that the mean
+    /// square length of a row is 1. `progress` is told the steps that are done and their number.
+    pub fn new(rows: Box<dyn RowSpace>, columns: usize, seed: u64, progress: &dyn Fn(u64, u64)) -> Self {
         let total = ITERATIONS as u64 + 1;
-        let report = |done| progress(Progress { stage: "text", done, total });
+        let report = |done| progress(done, total);
         report(0);
-        let (basis, rms) = leading_vectors(rows.as_ref(), TEXT_COLUMNS / LANES, ITERATIONS, seed, report);
+        let (basis, rms) = leading_vectors(rows.as_ref(), columns / LANES, ITERATIONS, seed, report);
         Self { rows, basis, scale: if rms > 0.0 { rms.recip() as f32 } else { 0.0 } }
     }
 
-    /// Writes the columns of product `i`.
+    /// Writes the columns of row `i`.
     pub fn write(&self, i: usize, out: &mut [f32]) {
         self.rows.project(i, &self.basis, out);
         out.iter_mut().for_each(|value| *value *= self.scale);
@@ -42,26 +42,45 @@ impl TextColumns {
 
 /// Rows `(1 + ln tf) * idf`, of length one; `idf = ln((1 + rows) / (1 + df)) + 1`. Weights are computed on the fly, so
 /// a term costs four bytes.
-pub(super) struct TfIdf {
+pub(in crate::data) struct TfIdf {
     terms: Ragged<Term>,
     /// Columns that occur, numbered from 0: the vectors of the iteration are that long.
     position: Vec<u32>,
     idf: Vec<f32>,
     /// 1 / length of each row before scaling.
     inverse_length: Vec<f32>,
+    /// Rows from which frequencies and directions are learned; `None`: all.
+    fitted: Option<Vec<u32>>,
 }
 
 impl TfIdf {
+    /// Of all rows.
     pub fn new(terms: Ragged<Term>) -> Self {
+        Self::build(terms, None)
+    }
+
+    /// Frequencies and directions are those of the rows `fitted`, in ascending order; every row is projected on them.
+    pub fn fitted_on(terms: Ragged<Term>, fitted: Vec<u32>) -> Self {
+        Self::build(terms, Some(fitted))
+    }
+
+    fn build(terms: Ragged<Term>, fitted: Option<Vec<u32>>) -> Self {
+        let mut seen = vec![false; NUM_COLUMNS];
+        terms.items().iter().for_each(|term| seen[usize::from(term.column)] = true);
         let mut frequency = vec![0_u32; NUM_COLUMNS];
-        terms.items().iter().for_each(|term| frequency[usize::from(term.column)] += 1);
+        let mut count = |terms: &[Term]| terms.iter().for_each(|term| frequency[usize::from(term.column)] += 1);
+        match &fitted {
+            None => count(terms.items()),
+            Some(rows) => rows.iter().for_each(|&row| count(terms.row(row as usize))),
+        }
+        let rows = fitted.as_ref().map_or(terms.num_rows(), Vec::len);
         let mut position = vec![0; NUM_COLUMNS];
         let mut idf = Vec::new();
-        for (column, &df) in frequency.iter().enumerate().filter(|(_, df)| **df > 0) {
+        for (column, &df) in frequency.iter().enumerate().filter(|(column, _)| seen[*column]) {
             position[column] = idf.len() as u32;
-            idf.push(((1.0 + terms.num_rows() as f32) / (1.0 + df as f32)).ln() + 1.0);
+            idf.push(((1.0 + rows as f32) / (1.0 + df as f32)).ln() + 1.0);
         }
-        let mut result = Self { terms, position, idf, inverse_length: Vec::new() };
+        let mut result = Self { terms, position, idf, inverse_length: Vec::new(), fitted };
         result.inverse_length = (0..result.terms.num_rows())
             .into_par_iter()
             .map(|row| result.weights(row).map(|(_, w)| w * w).sum::<f32>().sqrt())
@@ -90,7 +109,7 @@ impl TfIdf {
 
 impl RowSpace for TfIdf {
     fn num_rows(&self) -> usize {
-        self.terms.num_rows()
+        self.fitted.as_ref().map_or(self.terms.num_rows(), Vec::len)
     }
 
     fn dim(&self) -> usize {
@@ -99,7 +118,8 @@ impl RowSpace for TfIdf {
 
     fn gram(&self, v: &Block) -> Block {
         let mut out = vec![[0.0; LANES]; self.dim()];
-        for row in 0..self.num_rows() {
+        for at in 0..self.num_rows() {
+            let row = self.fitted.as_ref().map_or(at, |rows| rows[at] as usize);
             let y = self.dot(row, v).map(|y| y * self.inverse_length[row]);
             for (position, weight) in self.weights(row) {
                 out[position].iter_mut().zip(y).for_each(|(out, y)| *out += weight * y);
@@ -116,7 +136,7 @@ impl RowSpace for TfIdf {
 }
 
 /// The user's embeddings, centred on their mean: their leading directions are the principal components.
-pub(super) struct Embeddings {
+pub(in crate::data) struct Embeddings {
     rows: Array2<f32>,
     mean: Vec<f32>,
 }

@@ -1,7 +1,7 @@
 //! Words of a text, and a small sketch that counts how many different ones were seen.
 
 /// Calls `visit` with every word of `text`: a run of letters and digits, lower-cased.
-pub(super) fn for_each_word(text: &str, mut visit: impl FnMut(&str)) {
+pub(in crate::data) fn for_each_word(text: &str, mut visit: impl FnMut(&str)) {
     let mut lower = String::new();
     for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
         lower.clear();
@@ -21,7 +21,7 @@ const WORDS: usize = 16;
 /// to about 4,000 items. 128 bytes per user instead of the user's whole vocabulary; a union is a bitwise or, so the
 /// order of reviews does not matter.
 #[derive(Clone, Copy, Default)]
-pub(super) struct WordSketch([u64; WORDS]);
+pub(in crate::data) struct WordSketch([u64; WORDS]);
 
 impl WordSketch {
     pub fn insert(&mut self, hash: u64) {

@@ -1,14 +1,14 @@
 //! Stable 64-bit hashes: the same text gives the same number on every machine and in every version.
 
 /// FNV-1a over the bytes, then one avalanche so that every bit of the result is usable.
-pub(super) fn hash_text(text: &str) -> u64 {
+pub(in crate::data) fn hash_text(text: &str) -> u64 {
     let fnv =
         text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
     mix(fnv)
 }
 
 /// The SplitMix64 finaliser: a bijection on 64 bits whose output bits look independent.
-pub(super) fn mix(value: u64) -> u64 {
+pub(in crate::data) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -17,7 +17,7 @@ pub(super) fn mix(value: u64) -> u64 {
 
 /// Adds `weight * r` to `out`, where `r` is the fixed random direction of `key`: entries ±1/sqrt(out.len()), so that
 /// `|r| = 1` and directions of different keys are nearly orthogonal (Achlioptas 2003, binary coins).
-pub(super) fn add_random_direction(key: u64, seed: u64, weight: f32, out: &mut [f32]) {
+pub(in crate::data) fn add_random_direction(key: u64, seed: u64, weight: f32, out: &mut [f32]) {
     let step = weight / (out.len() as f32).sqrt();
     for (word, lanes) in out.chunks_mut(64).enumerate() {
         let signs = mix(key ^ mix(seed.wrapping_add(word as u64)));

@@ -1,0 +1,74 @@
+//! `graphsieve import tables`
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+
+use crate::cli::{Console, Format, check_new_directory};
+use crate::data::tables::{self, ImportOptions};
+use crate::error::Result;
+use crate::train::progress::{StageProgress, Unit};
+
+const EXAMPLE: &str = "\
+The description of one table of transactions:
+
+  [[nodes]]
+  type = \"transaction\"
+  file = \"transactions.csv\"      # .csv .tsv, also .gz .zst of them, .parquet; beside the description
+  id = \"TxId\"                    # left out: the number of the row
+  label = { column = \"Labels\", anomalous = [\"1\"], normal = [\"0\"], unknown = [\"2\"] }
+  features = { Amount = \"numeric\", Type = \"categorical\", Time = \"timestamp\", Memo = \"text\" }
+
+  [[edges]]
+  name = \"pays\"                  # makes the nodes of type `account`
+  src = \"account.Source\"         # type and column
+  dst = \"transaction\"            # the row itself
+  weight = \"Amount\"
+
+  [[shared]]                     # transactions of one location are joined through a node that stands for it
+  column = \"Location\"
+
+All keys are explained in the documentation of `graphsieve::data::tables`.";
+
+/// Tables of nodes and edges: CSV or Parquet, described by a TOML file
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLE)]
+pub(super) struct Arguments {
+    /// Description of the tables
+    #[arg(value_name = "GRAPH.toml")]
+    description: PathBuf,
+
+    /// Data directory to make; absent or empty
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+
+    /// Refuse edges to ids that the node table of their type does not hold, instead of creating the nodes
+    #[arg(long)]
+    strict: bool,
+
+    /// Bytes to which one file may unpack
+    #[arg(long, value_name = "N", default_value_t = tables::MAX_BYTES)]
+    max_bytes: u64,
+
+    /// How to print the summary
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    check_new_directory(&arguments.out)?;
+    let started = Instant::now();
+    let options =
+        ImportOptions { description: arguments.description, strict: arguments.strict, max_bytes: arguments.max_bytes };
+    let [read, made] = [Unit::Bytes, Unit::Items].map(|unit| StageProgress::with_mode(unit, console.progress()));
+    let mut import = tables::import(&options, &|progress| {
+        let stages = if progress.stage == "features" { &made } else { &read };
+        stages.report(progress.stage, progress.done, progress.total);
+    })?;
+    let files = import.write(&arguments.out)?;
+    let (files, seconds) = (files.len(), started.elapsed().as_secs_f64());
+    console.note(format_args!("wrote {files} files to {} in {seconds:.1} s", arguments.out.display()));
+    import.summary.measure_memory();
+    arguments.format.print(&import.summary)
+}

@@ -1,0 +1,390 @@
+//! The description of an import: a TOML file that says which tables hold nodes, edges and labels.
+
+mod forms;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::split::SplitFractions;
+use crate::data::text::LANES;
+use crate::error::{Error, Place, Result, Snippet};
+
+/// A whole description; the TOML keys are the field names, see the [module](super).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// The split whose training rows scales are fitted on.
+    #[serde(default)]
+    pub split: SplitTable,
+    /// Node tables.
+    #[serde(default)]
+    pub nodes: Vec<NodeTable>,
+    /// Edge tables.
+    #[serde(default)]
+    pub edges: Vec<EdgeTable>,
+    /// Columns whose equal values join nodes.
+    #[serde(default)]
+    pub shared: Vec<SharedColumn>,
+}
+
+/// `[split]`: give training the same one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SplitTable {
+    /// Seed of the split, default 42.
+    pub seed: u64,
+    /// Share of the labels for training, default 0.6.
+    pub train: f64,
+    /// Share for validation, default 0.2.
+    pub validation: f64,
+    /// Share for the test, default 0.2.
+    pub test: f64,
+}
+
+impl Default for SplitTable {
+    fn default() -> Self {
+        let SplitFractions { train, validation, test } = SplitFractions::default();
+        Self { seed: 42, train, validation, test }
+    }
+}
+
+/// One `[[nodes]]` table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeTable {
+    /// Name of the node type.
+    #[serde(rename = "type")]
+    pub node_type: String,
+    /// Files of one header each, read one behind another.
+    pub file: Files,
+    /// Column of the ids; without it the id is the number of the row, counted from 1 over all files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Column of the labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<LabelColumn>,
+    /// Columns that become features, in this order.
+    #[serde(default, skip_serializing_if = "FeatureColumns::is_empty")]
+    pub features: FeatureColumns,
+}
+
+/// One `[[edges]]` table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EdgeTable {
+    /// Name of the relation.
+    pub name: String,
+    /// Files; default: those of the end that has no column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<Files>,
+    /// Source.
+    pub src: End,
+    /// Destination.
+    pub dst: End,
+    /// Column of the weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// Column of the times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeColumn>,
+    /// Leaves out rows with an empty end instead of refusing them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_empty: bool,
+    /// Leaves out the generated reverse relation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_way: bool,
+}
+
+/// One `[[shared]]` table: nodes with the same value are joined through one node that stands for the value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharedColumn {
+    /// Column of the node table.
+    pub column: String,
+    /// Node type; may be left out where there is one node table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// Name of the relation; default `same_{as}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Node type of the values; default: the column in lower case.
+    #[serde(default, rename = "as", skip_serializing_if = "Option::is_none")]
+    pub hub: Option<String>,
+    /// A value of more nodes joins nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_degree: Option<usize>,
+}
+
+/// One file or several.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Files(pub Vec<PathBuf>);
+
+/// One end of an edge: `"type.column"`, `"type"` or `{ type = "...", column = "..." }`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct End {
+    /// Node type.
+    #[serde(rename = "type")]
+    pub node_type: String,
+    /// Column of the ids; without it the row itself is the node, so the file is that of the type's node table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+}
+
+/// How a column of labels is read: a name alone for 0 and 1 (or false and true).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LabelColumn {
+    /// Name of the column.
+    pub column: String,
+    /// Cells that mean anomalous; default `1` and `true`.
+    pub anomalous: Vec<String>,
+    /// Cells that mean normal; default `0` and `false`.
+    pub normal: Vec<String>,
+    /// Cells that say nothing; an empty cell never does.
+    pub unknown: Vec<String>,
+}
+
+/// A column of times.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TimeColumn {
+    /// Name of the column.
+    pub column: String,
+    /// How it is written.
+    #[serde(flatten)]
+    pub format: TimeFormat,
+}
+
+/// How times are written; without a format as ISO 8601 or as a number.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimeFormat {
+    /// `strftime` pattern, e.g. `%d.%m.%Y %H:%M`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// Unit of numbers since 1970.
+    #[serde(default)]
+    pub unit: TimeUnit,
+}
+
+/// Unit of numeric times.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeUnit {
+    /// Seconds.
+    #[default]
+    S,
+    /// Milliseconds.
+    Ms,
+    /// Microseconds.
+    Us,
+    /// Nanoseconds.
+    Ns,
+}
+
+/// Columns and what becomes of them, in the order of the file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FeatureColumns(pub Vec<(String, FeatureKind)>);
+
+/// What becomes of a column: the name of a kind alone, or a table `{ kind = "...", ... }`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum FeatureKind {
+    /// A number.
+    Numeric {
+        #[serde(default)]
+        scale: Scale,
+        /// `sign(x) ln(1 + |x|)` before scaling.
+        #[serde(default)]
+        log: bool,
+    },
+    /// True or false.
+    Boolean {},
+    /// One of several values.
+    Categorical {
+        #[serde(default)]
+        encoding: Encoding,
+        /// Columns of the hash encoding.
+        #[serde(default = "hash_width")]
+        width: usize,
+    },
+    /// A moment.
+    Timestamp {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        format: Option<String>,
+        #[serde(default)]
+        unit: TimeUnit,
+    },
+    /// Words.
+    Text {
+        #[serde(default = "text_width")]
+        width: usize,
+    },
+}
+
+/// How numbers are scaled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// `(x - median) / interquartile range`.
+    #[default]
+    Robust,
+    /// `(x - mean) / standard deviation`.
+    Standard,
+    /// As it is.
+    None,
+}
+
+/// How categories become numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// A fixed random direction per value.
+    #[default]
+    Hash,
+    /// How frequent the value is.
+    Frequency,
+}
+
+fn hash_width() -> usize {
+    16
+}
+
+fn text_width() -> usize {
+    64
+}
+
+const KINDS: [&str; 5] = ["numeric", "boolean", "categorical", "timestamp", "text"];
+
+impl FeatureKind {
+    /// The kind of this name with its defaults.
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "numeric" => Self::Numeric { scale: Scale::default(), log: false },
+            "boolean" => Self::Boolean {},
+            "categorical" => Self::Categorical { encoding: Encoding::default(), width: hash_width() },
+            "timestamp" => Self::Timestamp { format: None, unit: TimeUnit::default() },
+            "text" => Self::Text { width: text_width() },
+            _ => return None,
+        })
+    }
+}
+
+impl FeatureColumns {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Description {
+    /// Reads and checks a description.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Config`] with the line of a syntax error or an unknown key, and the nearest known one.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
+        let description: Self =
+            toml::from_str(&text).map_err(|fault| syntax_error(&path.display().to_string(), &text, &fault))?;
+        description.check().map_err(|error| match error {
+            Error::Config { key, expected, found, help, .. } => {
+                Error::Config { origin: path.display().to_string().into(), key, expected, found, help }
+            }
+            other => other,
+        })?;
+        Ok(description)
+    }
+
+    /// The shares of `[split]`.
+    pub(super) fn fractions(&self) -> SplitFractions {
+        let SplitTable { train, validation, test, .. } = self.split;
+        SplitFractions { train, validation, test }
+    }
+
+    fn check(&self) -> Result<()> {
+        let wrong = |key: String, expected: &str, found: String, help: &str| Error::Config {
+            origin: String::new().into(),
+            key,
+            expected: expected.into(),
+            found,
+            help: help.into(),
+        };
+        let SplitTable { train, validation, test, .. } = self.split;
+        let shares = [train, validation, test];
+        if !shares.iter().all(|share| share.is_finite() && *share > 0.0)
+            || (shares.iter().sum::<f64>() - 1.0).abs() > 1e-6
+        {
+            let found = format!("train {train}, validation {validation}, test {test}");
+            let help = "use for example 0.6, 0.2 and 0.2";
+            return Err(wrong("split".into(), "three positive shares that add up to 1", found, help));
+        }
+        if self.edges.is_empty() && self.shared.is_empty() {
+            let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
+            return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));
+        }
+        for (at, table) in self.nodes.iter().enumerate() {
+            if self.nodes[..at].iter().any(|earlier| earlier.node_type == table.node_type) {
+                let help = "list the files of one type in one table: file = [\"a.csv\", \"b.csv\"]";
+                let found = format!("`{}` twice", table.node_type);
+                return Err(wrong("nodes.type".into(), "every type once", found, help));
+            }
+            let mut seen = std::collections::HashSet::new();
+            for (column, kind) in &table.features.0 {
+                let key = format!("nodes.features.{column}");
+                if !seen.insert(column) {
+                    return Err(wrong(key, "every column once", "it twice".into(), "remove one of them"));
+                }
+                match kind {
+                    FeatureKind::Categorical { width, .. } if !(1..=256).contains(width) => {
+                        return Err(wrong(key, "a width of 1 to 256", width.to_string(), "16 is the default"));
+                    }
+                    FeatureKind::Text { width } if width % LANES != 0 || !(LANES..=512).contains(width) => {
+                        let help = "64 is the default";
+                        return Err(wrong(key, "a width of 8 to 512, a multiple of 8", width.to_string(), help));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names the line and, for an unknown key or value, the nearest known one.
+fn syntax_error(file: &str, text: &str, fault: &toml::de::Error) -> Error {
+    let before = fault.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count();
+    let origin = Place::from(format!("{file}:{}", line + 1));
+    let origin = match fault.span() {
+        Some(span) => origin.with_snippet(Snippet::of(text, span)),
+        None => origin,
+    };
+    let written = text.lines().nth(line).unwrap_or_default();
+    let (key, found) = written.split_once('=').map_or((written, ""), |(key, value)| (key, value));
+    let message = fault.message().replace('\n', ", ");
+    // serde's wording: "unknown field `x`, expected one of `a`, `b`".
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let is_unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
+    let nearest = quoted.split_first().filter(|_| is_unknown).and_then(|(found, known)| nearest(found, known.iter()));
+    let help = match nearest {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => "`graphsieve import tables --help` shows an example".into(),
+    };
+    Error::Config {
+        origin,
+        key: key.trim().into(),
+        expected: format!("a description of tables: {message}"),
+        found: found.trim().into(),
+        help,
+    }
+}
+
+/// The name that `found` was probably meant to be.
+pub(super) fn nearest<'a, N: AsRef<str> + ?Sized + 'a>(
+    found: &str,
+    known: impl Iterator<Item = &'a N>,
+) -> Option<&'a str> {
+    known.map(AsRef::as_ref).min_by_key(|name| strsim::damerau_levenshtein(&name.to_lowercase(), &found.to_lowercase()))
+}
+
+#[cfg(test)]
+mod tests;

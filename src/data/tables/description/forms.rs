@@ -1,0 +1,195 @@
+//! Short and long forms of the values of a description: a name alone or a table, one file or several.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{End, FeatureColumns, FeatureKind, Files, KINDS, LabelColumn, TimeColumn, TimeFormat, TimeUnit};
+
+impl Serialize for Files {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        // Without directories: what a directory is called is no property of the data.
+        let names = self.0.iter().map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        serializer.collect_seq(names)
+    }
+}
+
+impl<'de> Deserialize<'de> for Files {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Files;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("the name of a file or a list of names")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> std::result::Result<Files, E> {
+                Ok(Files(vec![name.into()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> std::result::Result<Files, A::Error> {
+                let mut files = Vec::new();
+                while let Some(name) = names.next_element::<String>()? {
+                    files.push(name.into());
+                }
+                if files.is_empty() {
+                    return Err(de::Error::invalid_length(0, &self));
+                }
+                Ok(Files(files))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+/// Deserialises a value that is a name alone or a table.
+fn name_or_table<'de, D, T, Full>(
+    deserializer: D,
+    expecting: &'static str,
+    of_name: impl FnOnce(&str) -> std::result::Result<T, String>,
+    of_table: impl FnOnce(Full) -> T,
+) -> std::result::Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    Full: Deserialize<'de>,
+{
+    struct NameOrTable<N, F, Full>(&'static str, N, F, std::marker::PhantomData<Full>);
+    impl<'de, T, Full: Deserialize<'de>, N, F> Visitor<'de> for NameOrTable<N, F, Full>
+    where
+        N: FnOnce(&str) -> std::result::Result<T, String>,
+        F: FnOnce(Full) -> T,
+    {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            f.write_str(self.0)
+        }
+        fn visit_str<E: de::Error>(self, name: &str) -> std::result::Result<T, E> {
+            (self.1)(name).map_err(E::custom)
+        }
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<T, A::Error> {
+            Full::deserialize(MapAccessDeserializer::new(map)).map(self.2)
+        }
+    }
+    deserializer.deserialize_any(NameOrTable(expecting, of_name, of_table, std::marker::PhantomData))
+}
+
+impl<'de> Deserialize<'de> for End {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Full {
+            r#type: String,
+            column: Option<String>,
+        }
+        let of_name = |name: &str| {
+            let (node_type, column) = name.split_once('.').map_or((name, None), |(t, c)| (t, Some(c.to_owned())));
+            Ok(Self { node_type: node_type.into(), column })
+        };
+        name_or_table(deserializer, "\"type.column\", \"type\" or { type, column }", of_name, |full: Full| Self {
+            node_type: full.r#type,
+            column: full.column,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for LabelColumn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Full {
+            column: String,
+            anomalous: Option<Vec<Cell>>,
+            normal: Option<Vec<Cell>>,
+            unknown: Option<Vec<Cell>>,
+        }
+        let cells = |given: Option<Vec<Cell>>, default: &[&str]| match given {
+            Some(cells) => cells.into_iter().map(|cell| cell.0).collect(),
+            None => default.iter().map(|&cell| cell.to_owned()).collect(),
+        };
+        let of_table = |full: Full| Self {
+            column: full.column,
+            anomalous: cells(full.anomalous, &["1", "true"]),
+            normal: cells(full.normal, &["0", "false"]),
+            unknown: cells(full.unknown, &[]),
+        };
+        let of_name =
+            |name: &str| Ok(of_table(Full { column: name.into(), anomalous: None, normal: None, unknown: None }));
+        name_or_table(deserializer, "the name of a column or { column, anomalous, normal, unknown }", of_name, of_table)
+    }
+}
+
+/// A cell as the table writes it; numbers need no quotes.
+struct Cell(String);
+
+impl<'de> Deserialize<'de> for Cell {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(text) => Ok(Self(text)),
+            toml::Value::Integer(number) => Ok(Self(number.to_string())),
+            toml::Value::Boolean(value) => Ok(Self(value.to_string())),
+            other => Err(de::Error::custom(format!("expected a text, a whole number or a boolean, found {other}"))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeColumn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Full {
+            column: String,
+            format: Option<String>,
+            #[serde(default)]
+            unit: TimeUnit,
+        }
+        let of_name = |name: &str| Ok(Self { column: name.into(), format: TimeFormat::default() });
+        name_or_table(deserializer, "the name of a column or { column, format, unit }", of_name, |full: Full| Self {
+            column: full.column,
+            format: TimeFormat { format: full.format, unit: full.unit },
+        })
+    }
+}
+
+impl Serialize for FeatureColumns {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (column, kind) in &self.0 {
+            map.serialize_entry(column, kind)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for FeatureColumns {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Kind(FeatureKind);
+        impl<'de> Deserialize<'de> for Kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+                let of_name = |name: &str| {
+                    let unknown = || {
+                        let known: Vec<String> = KINDS.iter().map(|kind| format!("`{kind}`")).collect();
+                        format!("unknown variant `{name}`, expected one of {}", known.join(", "))
+                    };
+                    FeatureKind::named(name).ok_or_else(unknown)
+                };
+                name_or_table(deserializer, "the kind of a feature or { kind, ... }", of_name, |kind| kind).map(Kind)
+            }
+        }
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = FeatureColumns;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a table of column = kind")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<FeatureColumns, A::Error> {
+                let mut columns = Vec::new();
+                while let Some((column, Kind(kind))) = map.next_entry()? {
+                    columns.push((column, kind));
+                }
+                Ok(FeatureColumns(columns))
+            }
+        }
+        deserializer.deserialize_map(InOrder)
+    }
+}

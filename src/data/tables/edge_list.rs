@@ -1,0 +1,257 @@
+//! Edges of one relation while they are collected, and what becomes of them: sorted rows, merged repeats, figures by
+//! end.
+
+use rayon::prelude::*;
+
+use crate::graph::Adjacency;
+
+/// An edge that carries values: 24 bytes; one that carries none takes eight.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Edge {
+    /// `destination << 32 | source`.
+    pub key: u64,
+    pub time: i64,
+    pub weight: f32,
+}
+
+/// Edges in the order of the tables.
+#[derive(Debug)]
+pub(super) enum EdgeList {
+    Plain(Vec<u64>),
+    Valued(Vec<Edge>),
+}
+
+/// What the edges at one end add up to, per node of that end. Repeated edges count as often as they occur.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct EndFigures {
+    /// Whether the edges have weights and times; without them their figures are empty.
+    pub has_weight: bool,
+    pub has_time: bool,
+    /// Different neighbours.
+    pub degree: Vec<u32>,
+    /// Edges, if they have either.
+    pub count: Vec<u32>,
+    pub weight_sum: Vec<f64>,
+    pub weight_max: Vec<f32>,
+    /// Time of the last edge.
+    pub last: Vec<i64>,
+}
+
+/// Edges as the graph holds them: rows are destinations, repeats are merged.
+#[derive(Debug)]
+pub(super) struct Merged {
+    pub adjacency: Adjacency,
+    /// Sum of the weights of each entry.
+    pub weight: Option<Vec<f32>>,
+    /// Latest time of each entry.
+    pub time: Option<Vec<i64>>,
+    /// Edges that repeated an earlier one.
+    pub repeated: usize,
+    pub src: EndFigures,
+    pub dst: EndFigures,
+}
+
+/// `destination << 32 | source`.
+pub(super) fn key(dst: u32, src: u32) -> u64 {
+    u64::from(dst) << 32 | u64::from(src)
+}
+
+impl EdgeList {
+    pub fn new(has_values: bool) -> Self {
+        if has_values { Self::Valued(Vec::new()) } else { Self::Plain(Vec::new()) }
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Plain(keys) => keys.len(),
+            Self::Valued(edges) => edges.len(),
+        }
+    }
+
+    /// Sorts and merges; ids have to be below `num_dst` and `num_src`. The result does not depend on the order of the
+    /// edges, because equal ones are added up in the order of their times and weights.
+    pub fn merge(self, num_dst: usize, num_src: usize, has_weight: bool, has_time: bool) -> Merged {
+        let mut sink = Sink::new(num_dst, num_src, has_weight, has_time, self.len());
+        match self {
+            Self::Plain(mut keys) => {
+                keys.par_sort_unstable();
+                keys.iter().for_each(|&key| sink.push(Edge { key, time: 0, weight: 0.0 }));
+            }
+            Self::Valued(mut edges) => {
+                edges.par_sort_unstable_by(|a, b| {
+                    a.key.cmp(&b.key).then(a.time.cmp(&b.time)).then(a.weight.total_cmp(&b.weight))
+                });
+                edges.iter().for_each(|&edge| sink.push(edge));
+            }
+        }
+        sink.finish(num_src)
+    }
+}
+
+/// Takes edges in ascending order.
+struct Sink {
+    row_ptr: Vec<u64>,
+    col_idx: Vec<u32>,
+    weight: Option<Vec<f32>>,
+    time: Option<Vec<i64>>,
+    src: EndFigures,
+    dst: EndFigures,
+    repeated: usize,
+    last: Option<u64>,
+    /// Weight of the last entry, not yet rounded.
+    sum: f64,
+}
+
+impl Sink {
+    fn new(num_dst: usize, num_src: usize, has_weight: bool, has_time: bool, len: usize) -> Self {
+        Self {
+            row_ptr: vec![0; num_dst + 1],
+            col_idx: Vec::with_capacity(len),
+            weight: has_weight.then(Vec::new),
+            time: has_time.then(Vec::new),
+            src: EndFigures::new(num_src, has_weight, has_time),
+            dst: EndFigures::new(num_dst, has_weight, has_time),
+            repeated: 0,
+            last: None,
+            sum: 0.0,
+        }
+    }
+
+    fn push(&mut self, edge: Edge) {
+        let (dst, src) = ((edge.key >> 32) as usize, edge.key as u32 as usize);
+        let is_new = self.last != Some(edge.key);
+        if is_new {
+            self.row_ptr[dst + 1] += 1;
+            self.col_idx.push(src as u32);
+            self.last = Some(edge.key);
+            self.sum = 0.0;
+        } else {
+            self.repeated += 1;
+        }
+        if let Some(weights) = &mut self.weight {
+            self.sum += f64::from(edge.weight);
+            let sum = self.sum.clamp(f32::MIN.into(), f32::MAX.into()) as f32;
+            set_last(weights, is_new, sum);
+        }
+        if let Some(times) = &mut self.time {
+            // Sorted by time: the last one is the latest.
+            set_last(times, is_new, edge.time);
+        }
+        self.dst.add(dst, &edge, is_new);
+        self.src.add(src, &edge, is_new);
+    }
+
+    fn finish(mut self, num_src: usize) -> Merged {
+        let mut end = 0;
+        for start in &mut self.row_ptr {
+            end += *start;
+            *start = end;
+        }
+        self.col_idx.shrink_to_fit();
+        Merged {
+            adjacency: Adjacency::from_checked(self.row_ptr, self.col_idx, num_src),
+            weight: self.weight,
+            time: self.time,
+            repeated: self.repeated,
+            src: self.src,
+            dst: self.dst,
+        }
+    }
+}
+
+fn set_last<T>(values: &mut Vec<T>, is_new: bool, value: T) {
+    match values.last_mut() {
+        Some(last) if !is_new => *last = value,
+        _ => values.push(value),
+    }
+}
+
+impl EndFigures {
+    fn new(nodes: usize, has_weight: bool, has_time: bool) -> Self {
+        let (weighted, timed) = (if has_weight { nodes } else { 0 }, if has_time { nodes } else { 0 });
+        Self {
+            has_weight,
+            has_time,
+            degree: vec![0; nodes],
+            count: vec![0; if has_weight || has_time { nodes } else { 0 }],
+            weight_sum: vec![0.0; weighted],
+            weight_max: vec![f32::NEG_INFINITY; weighted],
+            last: vec![i64::MIN; timed],
+        }
+    }
+
+    fn add(&mut self, node: usize, edge: &Edge, is_new: bool) {
+        self.degree[node] += u32::from(is_new);
+        if let Some(count) = self.count.get_mut(node) {
+            *count += 1;
+        }
+        if let (Some(sum), Some(max)) = (self.weight_sum.get_mut(node), self.weight_max.get_mut(node)) {
+            *sum += f64::from(edge.weight);
+            *max = max.max(edge.weight);
+        }
+        if let Some(last) = self.last.get_mut(node) {
+            *last = edge.time.max(*last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn edges() -> Vec<Edge> {
+        (0..5_000u64)
+            .map(|i| {
+                let (dst, src) = ((i * 7919 % 13) as u32, (i * 104_729 % 17) as u32);
+                Edge { key: key(dst, src), time: (i * 31 % 101) as i64 - 50, weight: (i % 10) as f32 * 0.1 - 0.3 }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn repeats_add_their_weights_and_keep_the_last_time() {
+        let mut oracle: BTreeMap<u64, (f64, i64)> = BTreeMap::new();
+        for edge in edges() {
+            let entry = oracle.entry(edge.key).or_insert((0.0, i64::MIN));
+            *entry = (entry.0 + f64::from(edge.weight), entry.1.max(edge.time));
+        }
+        let merged = EdgeList::Valued(edges()).merge(14, 17, true, true);
+        assert_eq!(merged.repeated, 5_000 - oracle.len());
+        let found: Vec<u64> =
+            (0..14).flat_map(|dst| merged.adjacency.row(dst).iter().map(move |&src| key(dst as u32, src))).collect();
+        assert_eq!(found, oracle.keys().copied().collect::<Vec<_>>());
+        for (at, (sum, last)) in oracle.values().enumerate() {
+            assert!((f64::from(merged.weight.as_ref().unwrap()[at]) - sum).abs() < 1e-4);
+            assert_eq!(merged.time.as_ref().unwrap()[at], *last);
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_edges_does_not_matter() {
+        let forward = EdgeList::Valued(edges()).merge(13, 17, true, true);
+        let backward = EdgeList::Valued(edges().into_iter().rev().collect()).merge(13, 17, true, true);
+        assert_eq!(forward.adjacency, backward.adjacency);
+        assert_eq!((&forward.weight, &forward.time), (&backward.weight, &backward.time));
+        assert_eq!((&forward.src, &forward.dst), (&backward.src, &backward.dst));
+    }
+
+    #[test]
+    fn figures_of_an_end_are_those_of_a_loop() {
+        let merged = EdgeList::Valued(edges()).merge(13, 18, true, true);
+        for src in 0..18u32 {
+            let own: Vec<Edge> = edges().into_iter().filter(|edge| edge.key as u32 == src).collect();
+            let at = src as usize;
+            let neighbours: std::collections::BTreeSet<u64> = own.iter().map(|edge| edge.key >> 32).collect();
+            assert_eq!(merged.src.degree[at] as usize, neighbours.len());
+            assert_eq!(merged.src.count[at] as usize, own.len());
+            assert!((merged.src.weight_sum[at] - own.iter().map(|e| f64::from(e.weight)).sum::<f64>()).abs() < 1e-6);
+            assert_eq!(merged.src.weight_max[at], own.iter().map(|e| e.weight).fold(f32::NEG_INFINITY, f32::max));
+            assert_eq!(merged.src.last[at], own.iter().map(|e| e.time).max().unwrap_or(i64::MIN));
+        }
+        let plain = EdgeList::Plain(edges().iter().map(|edge| edge.key).collect()).merge(13, 18, false, false);
+        assert_eq!((plain.adjacency, plain.src.degree), (merged.adjacency, merged.src.degree));
+        assert!(plain.weight.is_none() && plain.src.count.is_empty());
+    }
+}

@@ -1,0 +1,279 @@
+//! Edge tables and shared columns, turned into lists of edges between numbered nodes.
+
+use std::path::PathBuf;
+
+use rayon::prelude::*;
+
+use super::cells::Batch;
+use super::description::{EdgeTable, End, NodeTable};
+use super::edge_list::{Edge, EdgeList, key};
+use super::id_table::IdTable;
+use super::nodes::{NodeType, time_reader, too_many};
+use super::reading::Reading;
+use super::values::{self, read_column};
+use crate::error::Result;
+
+/// One relation while its tables are read.
+#[derive(Debug)]
+pub(super) struct RelationEdges {
+    pub name: String,
+    /// Indices of the node types.
+    pub src: usize,
+    pub dst: usize,
+    pub edges: EdgeList,
+    pub has_weight: bool,
+    pub has_time: bool,
+    pub one_way: bool,
+    /// Rows left out because an end is empty.
+    pub skipped: u64,
+    /// Of a shared column.
+    pub hubs: Option<HubCounts>,
+}
+
+/// What became of the values of a shared column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct HubCounts {
+    /// Values that join nodes.
+    pub hubs: usize,
+    /// Of these, values of one node only.
+    pub of_one_node: usize,
+    /// Values that join nobody because they have more nodes than `max_degree`.
+    pub above_max_degree: usize,
+    /// Rows without a value.
+    pub empty: u64,
+}
+
+/// How the node at one end of an edge is found in a row.
+struct EndReader<'a> {
+    /// Index of the node type.
+    node_type: usize,
+    /// Position and name of the column; without it the node is the row itself.
+    column: Option<(usize, &'a str)>,
+    /// Whether a new id is a new node.
+    creates: bool,
+}
+
+impl<'a> EndReader<'a> {
+    /// Also appends the column that has to be read.
+    fn new(end: &'a End, tables: &'a [NodeTable], types: &[NodeType], strict: bool, wanted: &mut Vec<String>) -> Self {
+        let node_type = types.iter().position(|known| known.name == end.node_type).unwrap_or_default();
+        let table = tables.iter().find(|table| table.node_type == end.node_type);
+        let name = end.column.as_deref().or_else(|| table?.id.as_deref());
+        let column = name.map(|name| {
+            wanted.push(name.to_owned());
+            (wanted.len() - 1, name)
+        });
+        Self { node_type, column, creates: !(strict && types[node_type].has_table) }
+    }
+
+    /// The hash of every id, in parallel.
+    fn hashes(&self, batch: &Batch, types: &[NodeType]) -> Vec<u64> {
+        let Some((at, _)) = self.column else { return Vec::new() };
+        let (ids, cells) = (&types[self.node_type].ids, &batch.columns[at]);
+        (0..batch.num_rows()).into_par_iter().with_min_len(512).map(|row| ids.hash(cells.get(row))).collect()
+    }
+
+    /// The node of a row; `None` for an empty cell.
+    fn node(
+        &self,
+        batch: &Batch,
+        row: usize,
+        number: usize,
+        hashes: &[u64],
+        types: &mut [NodeType],
+    ) -> Result<Option<u32>> {
+        let node_type = &mut types[self.node_type];
+        // Rows without ids are their own nodes, in their order.
+        let Some((at, name)) = self.column else { return Ok(Some(number as u32)) };
+        let id = batch.columns[at].get(row);
+        if id.is_empty() {
+            return Ok(None);
+        }
+        if self.creates {
+            return node_type.ids.intern(hashes[row], id).map(Some).ok_or_else(|| too_many(&node_type.name));
+        }
+        match node_type.ids.find(hashes[row], id) {
+            Some(node) => Ok(Some(node)),
+            None => {
+                let expected = format!("an id of the node table of `{}`", node_type.name);
+                let help = "add the node to its table, or import without --strict to create it";
+                Err(batch.error(row, name, &expected, id, help))
+            }
+        }
+    }
+}
+
+/// What reading edges needs to know.
+pub(super) struct EdgeReader<'a> {
+    pub tables: &'a [NodeTable],
+    pub strict: bool,
+}
+
+impl EdgeReader<'_> {
+    /// Reads the files of an edge table.
+    ///
+    /// # Errors
+    /// Those of reading; an empty end, a weight or time that is none or missing and, when strict, an unknown id.
+    pub fn read(
+        &self,
+        table: &EdgeTable,
+        files: &[PathBuf],
+        types: &mut [NodeType],
+        reading: &mut Reading,
+    ) -> Result<RelationEdges> {
+        let mut wanted = Vec::new();
+        let ends =
+            [&table.src, &table.dst].map(|end| EndReader::new(end, self.tables, types, self.strict, &mut wanted));
+        let weight = table.weight.as_ref().map(|name| {
+            wanted.push(name.clone());
+            (wanted.len() - 1, name.as_str())
+        });
+        let time = match &table.time {
+            None => None,
+            Some(column) => {
+                wanted.push(column.column.clone());
+                Some((wanted.len() - 1, column.column.as_str(), time_reader(&column.format, &column.column)?))
+            }
+        };
+        let mut edges = EdgeList::new(weight.is_some() || time.is_some());
+        let (mut number, mut skipped) = (0, 0);
+        reading.for_each_batch(files, &wanted, |batch| {
+            let hashes = [0, 1].map(|end| ends[end].hashes(batch, types));
+            let weights = weight.map(|(at, name)| {
+                read_column(batch, at, name, |cells, row| {
+                    values::number(cells.get(row))?.ok_or(("a weight", "fill it in, or leave `weight` out"))
+                })
+            });
+            let weights = weights.transpose()?;
+            let times = time.as_ref().map(|(at, name, reader)| {
+                read_column(batch, *at, name, |cells, row| {
+                    reader.read(cells.get(row), cells.seconds)?.ok_or(("a time", "fill it in, or leave `time` out"))
+                })
+            });
+            let times = times.transpose()?;
+            for row in 0..batch.num_rows() {
+                let mut nodes = [0; 2];
+                let mut is_complete = true;
+                for (at, end) in ends.iter().enumerate() {
+                    match end.node(batch, row, number, &hashes[at], types)? {
+                        Some(node) => nodes[at] = node,
+                        None if table.skip_empty => is_complete = false,
+                        None => {
+                            let name = end.column.map_or("", |(_, name)| name);
+                            let help = "fill it in, or set skip_empty = true to leave such rows out";
+                            return Err(batch.error(row, name, "an id", "", help));
+                        }
+                    }
+                }
+                number += 1;
+                if !is_complete {
+                    skipped += 1;
+                    continue;
+                }
+                let key = key(nodes[1], nodes[0]);
+                match &mut edges {
+                    EdgeList::Plain(keys) => keys.push(key),
+                    EdgeList::Valued(edges) => edges.push(Edge {
+                        key,
+                        time: times.as_ref().map_or(0, |times| times[row]),
+                        weight: weights.as_ref().map_or(0.0, |weights| weights[row]),
+                    }),
+                }
+            }
+            Ok(())
+        })?;
+        Ok(RelationEdges {
+            name: table.name.clone(),
+            src: ends[0].node_type,
+            dst: ends[1].node_type,
+            edges,
+            has_weight: weight.is_some(),
+            has_time: time.is_some(),
+            one_way: table.one_way,
+            skipped,
+            hubs: None,
+        })
+    }
+
+    /// Reads a shared column: an edge from the node that stands for a value to every node that has it.
+    ///
+    /// # Errors
+    /// Those of reading and, when strict, a value that the node table of the values does not hold.
+    pub fn read_shared(
+        &self,
+        shared: &ResolvedShared,
+        types: &mut [NodeType],
+        reading: &mut Reading,
+    ) -> Result<RelationEdges> {
+        let mut wanted = Vec::new();
+        let end = End { node_type: shared.nodes.clone(), column: None };
+        let nodes = EndReader::new(&end, self.tables, types, self.strict, &mut wanted);
+        wanted.push(shared.column.clone());
+        let at = wanted.len() - 1;
+        let hub = types.iter().position(|known| known.name == shared.hub).unwrap_or_default();
+        let is_closed = self.strict && types[hub].has_table;
+
+        // Values have numbers of their own first: those of too many nodes never become nodes.
+        let mut values = IdTable::default();
+        let mut pairs: Vec<u64> = Vec::new();
+        let (mut number, mut empty) = (0, 0);
+        reading.for_each_batch(&shared.files, &wanted, |batch| {
+            let hashes = nodes.hashes(batch, types);
+            for row in 0..batch.num_rows() {
+                let node = nodes.node(batch, row, number, &hashes, types)?;
+                number += 1;
+                let value = batch.columns[at].get(row);
+                let (Some(node), false) = (node, value.is_empty()) else {
+                    empty += 1;
+                    continue;
+                };
+                if is_closed && types[hub].ids.find(types[hub].ids.hash(value), value).is_none() {
+                    let expected = format!("an id of the node table of `{}`", shared.hub);
+                    let help = "add the node to its table, or import without --strict to create it";
+                    return Err(batch.error(row, &shared.column, &expected, value, help));
+                }
+                let value = values.intern(values.hash(value), value).ok_or_else(|| too_many(&shared.column))?;
+                pairs.push(key(value, node));
+            }
+            Ok(())
+        })?;
+        pairs.par_sort_unstable();
+        pairs.dedup();
+        let mut counts = HubCounts { empty, ..HubCounts::default() };
+        let mut keys = Vec::with_capacity(pairs.len());
+        for of_value in pairs.chunk_by(|a, b| a >> 32 == b >> 32) {
+            if shared.max_degree.is_some_and(|max| of_value.len() > max) {
+                counts.above_max_degree += 1;
+                continue;
+            }
+            counts.hubs += 1;
+            counts.of_one_node += usize::from(of_value.len() == 1);
+            let value = values.get((of_value[0] >> 32) as u32);
+            let ids = &mut types[hub].ids;
+            let hub = ids.intern(ids.hash(value), value).ok_or_else(|| too_many(&shared.hub))?;
+            keys.extend(of_value.iter().map(|&pair| key(pair as u32, hub)));
+        }
+        Ok(RelationEdges {
+            name: shared.name.clone(),
+            src: hub,
+            dst: nodes.node_type,
+            edges: EdgeList::Plain(keys),
+            has_weight: false,
+            has_time: false,
+            one_way: false,
+            skipped: 0,
+            hubs: Some(counts),
+        })
+    }
+}
+
+/// A shared column with its defaults filled in.
+#[derive(Debug)]
+pub(super) struct ResolvedShared {
+    pub name: String,
+    pub nodes: String,
+    pub column: String,
+    pub hub: String,
+    pub max_degree: Option<usize>,
+    pub files: Vec<PathBuf>,
+}

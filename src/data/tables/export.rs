@@ -1,0 +1,253 @@
+//! A data directory as tables: one of nodes per type, one of edges per relation, and the description that imports them.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float32Array, Int8Array, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, Relation, write_directory};
+
+/// Rows that are held at once.
+const ROWS: usize = 1 << 16;
+
+/// How tables are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableFormat {
+    /// Text, one row per line.
+    Csv,
+    /// Parquet.
+    Parquet,
+}
+
+impl TableFormat {
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
+/// What an export wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExportSummary {
+    /// Files in the order of node types and relations, the description last.
+    pub files: Vec<PathBuf>,
+    pub nodes: usize,
+    pub edges: usize,
+}
+
+impl fmt::Display for ExportSummary {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} nodes and {} edges in {} files", self.nodes, self.edges, self.files.len())
+    }
+}
+
+/// Writes the tables of a dataset to a new directory.
+///
+/// `nodes_{type}` has the columns `id` and, where the type has labels, `label`; `edges_{relation}` has `src`, `dst`,
+/// and `weight` and `time` (seconds since 1970) where the relation has them; `graph.toml` imports them again with the
+/// same ids and edges. A generated reverse has no table. Nodes without string ids are numbered from 0 inside of their
+/// type. Features are not exported: they were made from tables that hold more.
+///
+/// # Errors
+/// [`Error::Exists`] unless `out` is absent or empty; [`Error::Io`]; what reading weights and times reports.
+pub fn export(dataset: &Dataset, out: &Path, format: TableFormat) -> Result<ExportSummary> {
+    let graph = &dataset.graph;
+    let mut edges = 0;
+    let files = write_directory(out, |dir| {
+        let exporter = Exporter { dataset, dir, format };
+        let mut names = Vec::new();
+        let mut description = String::new();
+        for at in 0..graph.node_types().len() {
+            exporter.nodes(at, &mut names, &mut description)?;
+        }
+        for relation in graph.relations() {
+            if !is_generated(relation, graph.relations()) {
+                exporter.edges(relation, &mut names, &mut description)?;
+                edges += relation.forward.num_edges();
+            }
+        }
+        let path = dir.join("graph.toml");
+        let write = || File::create_new(&path)?.write_all(description.as_bytes());
+        write().map_err(|source| Error::io(&path, "write", source))?;
+        names.push("graph.toml".into());
+        Ok(names)
+    })?;
+    Ok(ExportSummary { files, nodes: graph.num_nodes(), edges })
+}
+
+/// Whether importing another relation makes this one.
+fn is_generated(relation: &Relation, all: &[Relation]) -> bool {
+    let makes = |other: &Relation| {
+        relation.name == format!("{}_T", other.name) && Arc::ptr_eq(&other.reverse, &relation.forward)
+    };
+    !relation.primary && all.iter().any(makes)
+}
+
+struct Exporter<'a> {
+    dataset: &'a Dataset,
+    dir: &'a Path,
+    format: TableFormat,
+}
+
+/// A column of a batch of rows.
+enum Cells {
+    Text(Vec<String>),
+    Label(Vec<Option<i8>>),
+    Weight(Vec<f32>),
+    Time(Vec<i64>),
+}
+
+impl Exporter<'_> {
+    fn id(&self, node_type: usize, node: usize) -> String {
+        match &self.dataset.ids {
+            Some(ids) => ids.0[node_type][node].clone(),
+            None => node.to_string(),
+        }
+    }
+
+    fn nodes(&self, at: usize, names: &mut Vec<String>, description: &mut String) -> Result<()> {
+        let node_type = &self.dataset.graph.node_types()[at];
+        let own = node_type.offset..node_type.offset + node_type.count;
+        let mut labels: Vec<Option<i8>> = vec![None; node_type.count];
+        let entries = self.dataset.labels.iter().flat_map(|labels| &labels.entries);
+        for &(node, class) in entries.filter(|(node, _)| own.contains(&(*node as usize))) {
+            labels[node as usize - node_type.offset] = Some(class as i8);
+        }
+        let is_labelled = labels.iter().any(Option::is_some);
+        let name = format!("nodes_{}.{}", node_type.name, self.format.extension());
+        let columns: &[&str] = if is_labelled { &["id", "label"] } else { &["id"] };
+        self.table(&name, columns, node_type.count, |rows| {
+            let ids = rows.clone().map(|node| self.id(at, node)).collect();
+            let labels = is_labelled.then(|| Cells::Label(labels[rows].to_vec()));
+            [Cells::Text(ids)].into_iter().chain(labels).collect()
+        })?;
+        let label = if is_labelled { "label = \"label\"\n" } else { "" };
+        *description += &format!("[[nodes]]\ntype = \"{}\"\nfile = \"{name}\"\nid = \"id\"\n{label}\n", node_type.name);
+        names.push(name);
+        Ok(())
+    }
+
+    fn edges(&self, relation: &Relation, names: &mut Vec<String>, description: &mut String) -> Result<()> {
+        let weights = self.dataset.edge_weights(&relation.name)?;
+        let times = self.dataset.edge_times(&relation.name)?;
+        let name = format!("edges_{}.{}", relation.name, self.format.extension());
+        let valued = [("weight", weights.is_some()), ("time", times.is_some())];
+        let valued: Vec<&str> = valued.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
+        let columns = [&["src", "dst"][..], &valued].concat();
+        let adjacency = &relation.forward;
+        let mut dst = 0;
+        self.table(&name, &columns, adjacency.num_edges(), |entries| {
+            let dsts = entries.clone().map(|entry| {
+                while adjacency.row_ptr()[dst + 1] <= entry as u64 {
+                    dst += 1;
+                }
+                self.id(relation.dst, dst)
+            });
+            let dsts = dsts.collect();
+            let srcs = adjacency.col_idx()[entries.clone()].iter().map(|&src| self.id(relation.src, src as usize));
+            let mut cells = vec![Cells::Text(srcs.collect()), Cells::Text(dsts)];
+            cells.extend(weights.as_ref().map(|weights| Cells::Weight(weights[entries.clone()].to_vec())));
+            cells.extend(times.as_ref().map(|times| Cells::Time(times[entries].to_vec())));
+            cells
+        })?;
+        let types = self.dataset.graph.node_types();
+        let end = |at: usize, column: &str| format!("{{ type = \"{}\", column = \"{column}\" }}", types[at].name);
+        let (src, dst) = (end(relation.src, "src"), end(relation.dst, "dst"));
+        *description +=
+            &format!("[[edges]]\nname = \"{}\"\nfile = \"{name}\"\nsrc = {src}\ndst = {dst}\n", relation.name);
+        valued.iter().for_each(|column| *description += &format!("{column} = \"{column}\"\n"));
+        let all = self.dataset.graph.relations();
+        if !all.iter().any(|other| Arc::ptr_eq(&relation.reverse, &other.forward)) {
+            *description += "one_way = true\n";
+        }
+        description.push('\n');
+        names.push(name);
+        Ok(())
+    }
+
+    /// Writes `num_rows` rows, whose cells `cells` makes for ranges of them, in ascending order.
+    fn table(
+        &self,
+        name: &str,
+        columns: &[&str],
+        num_rows: usize,
+        mut cells: impl FnMut(std::ops::Range<usize>) -> Vec<Cells>,
+    ) -> Result<()> {
+        let path = self.dir.join(name);
+        let failed = |source| Error::io(&path, "write", source);
+        let file = BufWriter::with_capacity(1 << 20, File::create_new(&path).map_err(failed)?);
+        // One batch at least: it carries the types of the columns.
+        let starts = (0..num_rows.max(1)).step_by(ROWS);
+        let batches = starts.map(|start| cells(start..(start + ROWS).min(num_rows)));
+        match self.format {
+            TableFormat::Csv => write_csv(file, columns, batches).map_err(failed),
+            TableFormat::Parquet => {
+                write_parquet(file, columns, batches).map_err(|fault| failed(io::Error::other(fault)))
+            }
+        }
+    }
+}
+
+fn write_csv(file: BufWriter<File>, columns: &[&str], batches: impl Iterator<Item = Vec<Cells>>) -> io::Result<()> {
+    // A cell of one empty text would be an empty line: quotes keep it.
+    let mut writer = csv::WriterBuilder::new().from_writer(file);
+    writer.write_record(columns)?;
+    for batch in batches {
+        let rows = match batch.first() {
+            Some(Cells::Text(ids)) => ids.len(),
+            _ => 0,
+        };
+        for row in 0..rows {
+            for cells in &batch {
+                match cells {
+                    Cells::Text(cells) => writer.write_field(&cells[row])?,
+                    Cells::Label(cells) => writer.write_field(cells[row].map_or(String::new(), |c| c.to_string()))?,
+                    Cells::Weight(cells) => writer.write_field(cells[row].to_string())?,
+                    Cells::Time(cells) => writer.write_field(cells[row].to_string())?,
+                }
+            }
+            writer.write_record(None::<&[u8]>)?;
+        }
+    }
+    let file = writer.into_inner().map_err(|refused| io::Error::other(refused.to_string()))?;
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+fn write_parquet(
+    file: BufWriter<File>,
+    columns: &[&str],
+    batches: impl Iterator<Item = Vec<Cells>>,
+) -> std::result::Result<(), ParquetError> {
+    let mut writer = None;
+    let mut file = Some(file);
+    for batch in batches {
+        let arrays = batch.into_iter().map(|cells| match cells {
+            Cells::Text(cells) => Arc::new(StringArray::from(cells)) as ArrayRef,
+            Cells::Label(cells) => Arc::new(Int8Array::from(cells)),
+            Cells::Weight(cells) => Arc::new(Float32Array::from(cells)),
+            Cells::Time(cells) => Arc::new(Int64Array::from(cells)),
+        });
+        let named = columns.iter().zip(arrays).map(|(name, array)| (*name, array, *name == "label"));
+        let batch = RecordBatch::try_from_iter_with_nullable(named)?;
+        if let Some(file) = file.take() {
+            writer = Some(ArrowWriter::try_new(file, batch.schema(), None)?);
+        }
+        if let Some(writer) = &mut writer {
+            writer.write(&batch)?;
+        }
+    }
+    if let Some(writer) = writer {
+        let file = writer.into_inner()?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    }
+    Ok(())
+}

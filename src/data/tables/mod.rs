@@ -1,0 +1,357 @@
+//! Tables of nodes and edges, turned into a typed graph with features and labels, and back.
+//!
+//! # The description
+//! A TOML file names the tables; paths are relative to it. Tables are CSV (`.csv`), tab-separated text (`.tsv`), either
+//! of them packed by gzip or Zstandard, or Parquet (`.parquet`). One table of transactions needs no more than this:
+//!
+//! ```toml
+//! [[nodes]]
+//! type = "transaction"
+//! file = "transactions.csv"
+//! label = { column = "Labels", unknown = ["2"] }
+//! features = { Amount = "numeric", Type = "categorical", Time = "timestamp" }
+//! [[edges]]
+//! name = "pays"
+//! src = "account.Source"
+//! dst = "transaction"
+//! [[edges]]
+//! name = "receives"
+//! src = "transaction"
+//! dst = "account.Target"
+//! [[shared]]
+//! column = "Location"
+//! ```
+//!
+//! Everything that can be said:
+//!
+//! ```toml
+//! [split]                          # scales are fitted on its training rows; give training the same split
+//! seed = 42
+//! train = 0.6
+//! validation = 0.2
+//! test = 0.2
+//!
+//! [[nodes]]
+//! type = "transaction"             # letters, digits, _ - .
+//! file = ["2023.csv.gz", "2024.csv.zst"]   # or one name
+//! id = "TxId"                      # left out: the number of the row, counted from 1 over all files
+//! label = { column = "Labels", anomalous = ["1"], normal = ["0"], unknown = ["2"] }   # or "Labels" for 0 and 1
+//!
+//! [nodes.features]
+//! Amount = { kind = "numeric", scale = "robust", log = true }        # or "numeric"; scale: robust, standard, none
+//! Online = "boolean"
+//! Type = { kind = "categorical", encoding = "hash", width = 16 }     # or encoding = "frequency"
+//! Time = { kind = "timestamp", format = "%d.%m.%Y %H:%M" }           # or unit = "s", "ms", "us", "ns" for numbers
+//! Memo = { kind = "text", width = 64 }                               # a multiple of 8
+//!
+//! [[edges]]
+//! name = "pays"                    # name of the relation
+//! file = "payments.parquet"        # left out: the file of the end without a column
+//! src = { type = "account", column = "Source" }    # or "account.Source"
+//! dst = { type = "transaction" }   # no column: the id of the row itself, as its node table says
+//! weight = "Amount"
+//! time = { column = "Time", unit = "ms" }          # or "Time"
+//! skip_empty = true                # rows without a source or destination are left out, not refused
+//! one_way = true                   # no reverse relation
+//!
+//! [[shared]]                       # nodes that share a value are joined through one node that stands for it
+//! nodes = "transaction"
+//! column = "Location"
+//! as = "location"                  # type of the values; left out: the column in lower case
+//! name = "same_location"           # left out: same_ and the type
+//! max_degree = 5000                # a value of more nodes joins nobody
+//! ```
+//!
+//! A node type needs no table: ids that only edges name are nodes too, unless the import is strict and the type has a
+//! table. Ids are kept as they are written. Rows that repeat an id and everything else are merged, edges that are
+//! repeated too: their weights are added up, the latest time stays.
+//!
+//! # The features
+//! All nodes share one matrix. Each type has a block of columns, which is zero for nodes of other types:
+//!
+//! - `is_{type}`, 1 for its nodes;
+//! - `{type}.{column}`: numbers as `(x - median) / interquartile range` (robust) or `(x - mean) / standard deviation`,
+//!   the median instead of a missing value, and `_missing`, 1 where that was done; booleans as 0 and 1, likewise;
+//! - categories as a fixed random direction per value (hash) or as the standardised logarithm of how many training rows
+//!   have the value (frequency, with `_missing`);
+//! - times as sine and cosine of hour of day (unless the format has none), day of week and day of year, and `_recency`,
+//!   the standardised `ln(1 + seconds before the latest training row)`, with `_missing`;
+//! - texts as the leading directions of their hashed TF-IDF;
+//! - `{relation}.in_…` and `{relation}.out_…` for the destination and the source of a relation: `degree`, the
+//!   standardised `ln(1 + neighbours)`; for edges with values `count`, the same of edges; with weights `mean_weight`
+//!   and `max_weight`, standardised `sign(w) ln(1 + |w|)`; with times `recency` of the last edge.
+//!
+//! The columns follow from the description alone, never from the data, so a model fits every import of one description.
+//! Medians, scales, frequencies and directions are those of the training rows: all but the validation and test nodes of
+//! `[split]`. Scaled values beyond ±10 are drawn in by a logarithm, so that f16 holds every one of them.
+//!
+//! # Memory
+//! Tables are read in batches; only the named columns stay. While edges are read each takes 8 bytes, with weight or
+//! time 24; then 8 more (adjacency and its reverse), and 4 and 8 for weight and time. An id takes its length and 14 to
+//! 20 bytes while tables are read, then about 60 and its length in the graph's maps, and 24 for the figures of each
+//! valued relation.
+
+mod cells;
+mod description;
+mod edge_list;
+mod edges;
+mod export;
+mod features;
+mod fitting;
+mod id_table;
+mod input;
+mod nodes;
+mod parquet;
+mod plan;
+mod reading;
+mod separated;
+mod summary;
+mod values;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use description::Description;
+pub use edges::HubCounts;
+pub use export::{ExportSummary, TableFormat, export};
+pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
+
+use self::edge_list::{EdgeList, Merged};
+use self::edges::{EdgeReader, RelationEdges};
+use self::features::{FeatureMatrix, Fitted, RelationEnd};
+use self::input::Limits;
+use self::nodes::NodeType;
+use self::plan::Plan;
+use self::reading::{Reading, file_size};
+use crate::data::split::Split;
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, EdgeValues, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values};
+
+/// Bytes to which one file may unpack unless told otherwise: one tebibyte.
+pub const MAX_BYTES: u64 = 1 << 40;
+
+/// What to import, and how.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// The description.
+    pub description: PathBuf,
+    /// Edges may only name ids that the node table of their type holds, where it has one.
+    pub strict: bool,
+    /// Bytes to which one file may unpack.
+    pub max_bytes: u64,
+}
+
+impl ImportOptions {
+    /// The defaults for a description.
+    pub fn new(description: impl Into<PathBuf>) -> Self {
+        Self { description: description.into(), strict: false, max_bytes: MAX_BYTES }
+    }
+}
+
+/// How far a stage of an import is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// `"nodes"`, `"edges"`, `"shared"` or `"features"`.
+    pub stage: &'static str,
+    /// Bytes of the files as they lie on disk for the first three stages, steps for the last.
+    pub done: u64,
+    pub total: u64,
+}
+
+/// What an import made.
+#[derive(Debug)]
+pub struct Import {
+    /// Graph, features, labels and ids.
+    pub dataset: Dataset,
+    /// What was found.
+    pub summary: ImportSummary,
+    provenance: Provenance,
+}
+
+/// `import.json`: where the data come from and what was learned from them. Without times and directories, so that the
+/// same tables make the same bytes.
+#[derive(Debug, Serialize)]
+struct Provenance {
+    program: String,
+    strict: bool,
+    description: Description,
+    files: Vec<FileFacts>,
+    fitted_rows: usize,
+    held_out_rows: usize,
+    fitted: Vec<Fitted>,
+    node_types: Vec<TypeSummary>,
+    relations: Vec<RelationSummary>,
+    notes: Vec<String>,
+}
+
+/// One input file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct FileFacts {
+    name: String,
+    bytes: u64,
+}
+
+impl Import {
+    /// Writes the data directory, `import.json` included, and returns the paths of its files.
+    ///
+    /// # Errors
+    /// Those of [`Dataset::write`].
+    pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let text = serde_json::to_vec_pretty(&self.provenance);
+        let text = text.map_err(|fault| Error::io(dir.join("import.json"), "write", fault.into()))?;
+        self.dataset.write_with(dir, &[("import.json", text)])
+    }
+}
+
+/// Reads the tables of a description. The result depends on the tables and the options only, not on the number of
+/// threads. `progress` is called on the calling thread.
+///
+/// # Errors
+/// [`Error::Config`] for a description that is wrong; [`Error::Io`]; [`Error::Format`] with file, line (row for
+/// Parquet), column and value of what does not fit; [`Error::Data`] for more nodes than 32 bits can number.
+pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Import> {
+    let Plan { description, mut types, node_files, edge_files, shared } = Plan::read(&options.description)?;
+    let limits = Limits::new(options.max_bytes);
+    let mut facts: Vec<FileFacts> = Vec::new();
+    let mut reading = |stage, files: &mut dyn Iterator<Item = &PathBuf>| {
+        let mut total = 0;
+        for file in files {
+            let bytes = file_size(file)?;
+            input::layout_of(file)?;
+            total += bytes;
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let fact = FileFacts { name, bytes };
+            if !facts.contains(&fact) {
+                facts.push(fact);
+            }
+        }
+        Ok(Reading { limits, stage, progress, done: 0, total })
+    };
+    // Every file is looked for before the first is read.
+    let mut of_nodes = reading("nodes", &mut node_files.iter().flatten())?;
+    let mut of_edges = reading("edges", &mut edge_files.iter().flatten())?;
+    let mut of_shared = reading("shared", &mut shared.iter().flat_map(|shared| &shared.files))?;
+
+    for ((table, files), node_type) in description.nodes.iter().zip(&node_files).zip(&mut types) {
+        let mut rows = 0;
+        of_nodes.for_each_batch(files, &NodeType::wanted(table), |batch| {
+            node_type.add(table, batch, rows)?;
+            rows += batch.num_rows();
+            Ok(())
+        })?;
+    }
+    let reader = EdgeReader { tables: &description.nodes, strict: options.strict };
+    let mut relations = Vec::new();
+    for (table, files) in description.edges.iter().zip(&edge_files) {
+        relations.push(reader.read(table, files, &mut types, &mut of_edges)?);
+    }
+    for shared in &shared {
+        relations.push(reader.read_shared(shared, &mut types, &mut of_shared)?);
+    }
+    if let Some(node_type) = types.iter().find(|node_type| node_type.ids.len() > i32::MAX as usize) {
+        return Err(nodes::too_many(&node_type.name));
+    }
+
+    let (labels, split) = labels_and_split(&types, &description);
+    let mut notes = Vec::new();
+    let mut is_fitted = vec![true; types.iter().map(|node_type| node_type.ids.len()).sum()];
+    match &split {
+        Some(Ok(split)) => {
+            let held_out = split.validation.iter().chain(&split.test);
+            held_out.for_each(|&(node, _)| is_fitted[node as usize] = false);
+        }
+        // Too few labels for a split: training cannot make one either.
+        Some(Err(Error::Data { what, expected, found, .. })) => notes.push(format!(
+            "scales are fitted on all rows, because the labels cannot be split ({what}: expected {expected}, found \
+             {found})"
+        )),
+        _ => {}
+    }
+
+    let counts: Vec<usize> = types.iter().map(|node_type| node_type.ids.len()).collect();
+    let merged: Vec<Merged> = relations
+        .iter_mut()
+        .map(|relation| {
+            let edges = std::mem::replace(&mut relation.edges, EdgeList::new(false));
+            edges.merge(counts[relation.dst], counts[relation.src], relation.has_weight, relation.has_time)
+        })
+        .collect();
+    let summaries = types.iter().map(TypeSummary::of).collect::<Vec<_>>();
+    let repeated: Vec<usize> = merged.iter().map(|merged| merged.repeated).collect();
+    let FeatureMatrix { values, names, fitted } = {
+        let ends: Vec<RelationEnd> = relations.iter().zip(&merged).flat_map(ends_of).collect();
+        features::build(&mut types, &ends, &is_fitted, &|done, total| {
+            progress(Progress { stage: "features", done, total });
+        })
+    };
+    let (specs, edge_values) = specs_and_values(&relations, merged);
+    let one_way: Vec<&str> = relations.iter().filter(|r| r.one_way).map(|r| r.name.as_str()).collect();
+    let named = types.iter().map(|node_type| (node_type.name.clone(), node_type.ids.len())).collect();
+    let graph = HeteroGraph::with_reverse_relations(named, specs, |name| one_way.contains(&name))?;
+    let ids = types.into_iter().map(|node_type| node_type.ids.iter().map(str::to_owned).collect()).collect();
+    let features = Features::from_vec(values, graph.num_nodes(), names.len());
+    let relations =
+        relations.iter().zip(repeated).map(|(relation, repeated)| RelationSummary::of(relation, repeated, &graph));
+    let relations: Vec<RelationSummary> = relations.collect();
+    let held_out_rows = is_fitted.iter().filter(|fitted| !**fitted).count();
+    let summary = ImportSummary::new(&summaries, &relations, names.len(), &notes);
+    let provenance = Provenance {
+        program: concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into(),
+        strict: options.strict,
+        files: facts,
+        fitted_rows: is_fitted.len() - held_out_rows,
+        held_out_rows,
+        fitted,
+        node_types: summaries,
+        relations,
+        notes,
+        description,
+    };
+    let labels = (!labels.entries.is_empty()).then_some(labels);
+    let dataset = Dataset {
+        feature_names: Some(names),
+        edge_values,
+        ..Dataset::new(graph, Some(features), labels, Some(IdMaps(ids)))
+    };
+    Ok(Import { dataset, summary, provenance })
+}
+
+/// Labels by global id, and the split that training makes of them; `None` without labels.
+fn labels_and_split(types: &[NodeType], description: &Description) -> (Labels, Option<Result<Split>>) {
+    let mut offsets = Vec::with_capacity(types.len());
+    let mut entries = Vec::new();
+    let mut offset = 0;
+    for node_type in types {
+        offsets.push(offset);
+        let known = node_type.labels.iter().enumerate().filter_map(|(node, label)| Some((node, (*label)?)));
+        entries.extend(known.map(|(node, label)| ((offset + node) as u32, label)));
+        offset += node_type.ids.len();
+    }
+    let type_of = |node: u32| offsets.partition_point(|&offset| offset <= node as usize) - 1;
+    let split = (!entries.is_empty())
+        .then(|| Split::stratified(&entries, type_of, description.fractions(), description.split.seed));
+    (Labels { entries }, split)
+}
+
+/// Both ends of a relation, destination first.
+fn ends_of<'a>((relation, merged): (&RelationEdges, &'a Merged)) -> [RelationEnd<'a>; 2] {
+    [(relation.dst, "in", &merged.dst), (relation.src, "out", &merged.src)].map(|(node_type, direction, figures)| {
+        RelationEnd { node_type, name: format!("{}.{direction}", relation.name), figures }
+    })
+}
+
+fn specs_and_values(relations: &[RelationEdges], merged: Vec<Merged>) -> (Vec<RelationSpec>, Vec<EdgeValues>) {
+    let mut specs = Vec::with_capacity(relations.len());
+    let mut values = Vec::new();
+    for (relation, Merged { adjacency, weight, time, .. }) in relations.iter().zip(merged) {
+        let name = relation.name.clone();
+        if weight.is_some() || time.is_some() {
+            let (weight, time) = (weight.map(Values::Made), time.map(Values::Made));
+            values.push(EdgeValues { relation: name.clone(), weight, time });
+        }
+        let stream = name.clone();
+        specs.push(RelationSpec { name, src: relation.src, dst: relation.dst, stream, primary: true, adjacency });
+    }
+    (specs, values)
+}

@@ -1,0 +1,221 @@
+//! Node types under construction: their ids, labels and columns.
+
+use super::cells::{Batch, Column, shown};
+use super::description::{FeatureKind, NodeTable, TimeFormat};
+use super::id_table::IdTable;
+use super::values::{self, TimeReader, read_column};
+use crate::data::text::ragged::Ragged;
+use crate::data::text::terms::{Term, TermCounter};
+use crate::error::{Error, Result};
+
+/// One node type.
+#[derive(Debug, Default)]
+pub(super) struct NodeType {
+    pub name: String,
+    pub ids: IdTable,
+    /// Nodes of the type's own table; those behind them come from edges.
+    pub declared: usize,
+    /// Whether the type has a table.
+    pub has_table: bool,
+    /// One per declared node.
+    pub labels: Vec<Option<u8>>,
+    /// Columns that become features, with one value per declared node.
+    pub columns: Vec<FeatureColumn>,
+    /// Rows that repeat an earlier one.
+    pub repeated: usize,
+}
+
+/// A column that becomes features.
+#[derive(Debug)]
+pub(super) struct FeatureColumn {
+    pub name: String,
+    pub kind: FeatureKind,
+    pub values: Values,
+}
+
+/// Values of the declared nodes.
+#[derive(Debug)]
+pub(super) enum Values {
+    Number(Vec<Option<f32>>),
+    Time(Vec<Option<i64>>),
+    /// Numbers of the names; an empty name is a missing value.
+    Category(Vec<u32>, IdTable),
+    Text(Ragged<Term>),
+}
+
+/// Values of the rows of a batch.
+enum Parsed<'a> {
+    Number(Vec<Option<f32>>),
+    Time(Vec<Option<i64>>),
+    Category(&'a Column),
+    Text(Vec<Vec<Term>>),
+}
+
+impl FeatureColumn {
+    pub fn new(name: &str, kind: &FeatureKind) -> Self {
+        let values = match kind {
+            FeatureKind::Numeric { .. } | FeatureKind::Boolean {} => Values::Number(Vec::new()),
+            FeatureKind::Timestamp { .. } => Values::Time(Vec::new()),
+            FeatureKind::Categorical { .. } => Values::Category(Vec::new(), IdTable::default()),
+            FeatureKind::Text { .. } => Values::Text(Ragged::default()),
+        };
+        Self { name: name.into(), kind: kind.clone(), values }
+    }
+
+    /// Declared nodes without a value.
+    pub fn missing(&self) -> usize {
+        match &self.values {
+            Values::Number(values) => values.iter().filter(|value| value.is_none()).count(),
+            Values::Time(values) => values.iter().filter(|value| value.is_none()).count(),
+            Values::Category(codes, names) => codes.iter().filter(|&&code| names.get(code).is_empty()).count(),
+            Values::Text(terms) => terms.rows().filter(|row| row.is_empty()).count(),
+        }
+    }
+
+    fn parse<'a>(&self, batch: &'a Batch, at: usize) -> Result<Parsed<'a>> {
+        let name = &self.name;
+        Ok(match &self.kind {
+            FeatureKind::Numeric { .. } => {
+                Parsed::Number(read_column(batch, at, name, |column, row| values::number(column.get(row)))?)
+            }
+            FeatureKind::Boolean {} => {
+                Parsed::Number(read_column(batch, at, name, |column, row| values::boolean(column.get(row)))?)
+            }
+            FeatureKind::Timestamp { format, unit } => {
+                let format = TimeFormat { format: format.clone(), unit: *unit };
+                let reader = time_reader(&format, name)?;
+                Parsed::Time(read_column(batch, at, name, |column, row| reader.read(column.get(row), column.seconds))?)
+            }
+            FeatureKind::Categorical { .. } => Parsed::Category(&batch.columns[at]),
+            FeatureKind::Text { .. } => Parsed::Text(read_column(batch, at, name, |column, row| {
+                let mut terms = TermCounter::default();
+                terms.add(column.get(row));
+                Ok(terms.finish())
+            })?),
+        })
+    }
+
+    /// Appends the value of a row.
+    fn push(&mut self, parsed: &mut Parsed, row: usize) -> Option<()> {
+        match (&mut self.values, parsed) {
+            (Values::Number(values), Parsed::Number(parsed)) => values.push(parsed[row]),
+            (Values::Time(values), Parsed::Time(parsed)) => values.push(parsed[row]),
+            (Values::Category(codes, names), Parsed::Category(column)) => {
+                let name = column.get(row);
+                codes.push(names.intern(names.hash(name), name)?);
+            }
+            (Values::Text(rows), Parsed::Text(parsed)) => rows.push_row(std::mem::take(&mut parsed[row])),
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Whether a row says the same as the node has already.
+    fn agrees(&self, node: usize, parsed: &Parsed, row: usize) -> bool {
+        match (&self.values, parsed) {
+            (Values::Number(values), Parsed::Number(parsed)) => values[node] == parsed[row],
+            (Values::Time(values), Parsed::Time(parsed)) => values[node] == parsed[row],
+            (Values::Category(codes, names), Parsed::Category(column)) => names.get(codes[node]) == column.get(row),
+            (Values::Text(rows), Parsed::Text(parsed)) => *rows.row(node) == parsed[row][..],
+            _ => true,
+        }
+    }
+}
+
+/// The reader of times, or the pattern that is none.
+pub(super) fn time_reader<'a>(format: &'a TimeFormat, column: &str) -> Result<TimeReader<'a>> {
+    TimeReader::new(format).ok_or_else(|| Error::Config {
+        origin: "times of the description".into(),
+        key: format!("{column}.format"),
+        expected: "a strftime pattern such as %Y-%m-%d %H:%M:%S".into(),
+        found: format.format.clone().unwrap_or_default(),
+        help: "leave it out for ISO 8601 and numbers".into(),
+    })
+}
+
+impl NodeType {
+    pub fn new(name: &str) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// The columns that the table of the type has to hold: id, label, features, each where there is one.
+    pub fn wanted(table: &NodeTable) -> Vec<String> {
+        let label = table.label.iter().map(|label| &label.column);
+        table.id.iter().chain(label).chain(table.features.0.iter().map(|(column, _)| column)).cloned().collect()
+    }
+
+    /// Adds the rows of a batch of [`wanted`](Self::wanted) columns; `first_row` is the number of the first one.
+    ///
+    /// # Errors
+    /// [`Error::Format`] with the row and column of an empty id, a value that is none, or a second row of a node that
+    /// says something else than the first.
+    pub fn add(&mut self, table: &NodeTable, batch: &Batch, first_row: usize) -> Result<()> {
+        let mut at = usize::from(table.id.is_some());
+        let labels = match &table.label {
+            None => None,
+            Some(column) => {
+                at += 1;
+                Some(read_column(batch, at - 1, &column.column, |cells, row| values::label(cells.get(row), column))?)
+            }
+        };
+        let mut parsed = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            parsed.push(column.parse(batch, at)?);
+            at += 1;
+        }
+        let mut number = String::new();
+        for row in 0..batch.num_rows() {
+            let id = match &table.id {
+                Some(column) => {
+                    let id = batch.columns[0].get(row);
+                    if id.is_empty() {
+                        let help = "give every row an id, or leave `id` out to number the rows";
+                        return Err(batch.error(row, column, "an id", id, help));
+                    }
+                    id
+                }
+                None => {
+                    number.clear();
+                    // Writing to a string does not fail.
+                    let _ = std::fmt::Write::write_fmt(&mut number, format_args!("{}", first_row + row + 1));
+                    &number
+                }
+            };
+            let node = self.ids.intern(self.ids.hash(id), id).ok_or_else(|| too_many(&self.name))? as usize;
+            let label = labels.as_ref().and_then(|labels| labels[row]);
+            if node == self.declared {
+                self.declared += 1;
+                self.labels.push(label);
+                for (column, parsed) in self.columns.iter_mut().zip(&mut parsed) {
+                    column.push(parsed, row).ok_or_else(|| too_many(&column.name))?;
+                }
+                continue;
+            }
+            let first_column = at - self.columns.len();
+            let agrees = |(column, parsed): (&FeatureColumn, &Parsed)| column.agrees(node, parsed, row);
+            let differing = self.columns.iter().zip(&parsed).position(|pair| !agrees(pair));
+            let differing = match (differing, &table.label) {
+                (Some(column), _) => Some((&self.columns[column].name, first_column + column)),
+                (None, Some(column)) if self.labels[node] != label => Some((&column.column, first_column - 1)),
+                _ => None,
+            };
+            if let Some((name, column)) = differing {
+                let expected = format!("what an earlier row of the id {} says", shown(id));
+                let help = "keep one row per id; rows that repeat one in full are merged";
+                return Err(batch.error(row, name, &expected, batch.columns[column].get(row), help));
+            }
+            self.repeated += 1;
+        }
+        Ok(())
+    }
+}
+
+/// More nodes than 32 bits can number.
+pub(super) fn too_many(what: &str) -> Error {
+    Error::Data {
+        what: format!("`{what}`"),
+        expected: format!("at most {} different values", u32::MAX - 1),
+        found: "more".into(),
+        help: "ids have 32 bits; import a part of the tables".into(),
+    }
+}

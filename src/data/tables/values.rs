@@ -1,0 +1,236 @@
+//! What cells mean: numbers, booleans, labels, times. An error is what was expected and a way out.
+
+use arrow_cast::parse::string_to_datetime;
+use chrono::format::{Item, Parsed, StrftimeItems};
+use chrono::{NaiveTime, Utc};
+use rayon::prelude::*;
+
+use super::cells::{Batch, Column};
+use super::description::{LabelColumn, TimeFormat, TimeUnit};
+use crate::error::Result;
+
+/// Why a cell is refused: what was expected, and a way out.
+pub(super) type Fault = (&'static str, &'static str);
+
+/// Times beyond the year 9999 or before the year 0 are taken for times in another unit.
+const EARLIEST: i64 = -62_167_219_200;
+const LATEST: i64 = 253_402_300_799;
+
+/// A number; an empty cell, `NaN` and `null` are none.
+pub(super) fn number(cell: &str) -> Result<Option<f32>, Fault> {
+    const FAULT: Fault = ("a number", "write numbers with a decimal point and without units, or leave the cell empty");
+    let cell = cell.trim();
+    if is_missing(cell) {
+        return Ok(None);
+    }
+    let value: f64 = cell.parse().map_err(|_| FAULT)?;
+    let narrow = value as f32;
+    match narrow.is_finite() {
+        true => Ok(Some(narrow)),
+        false => Err(("a finite number of at most 3.4e38", "correct it or leave the cell empty")),
+    }
+}
+
+/// A truth value; an empty cell is none.
+pub(super) fn boolean(cell: &str) -> Result<Option<f32>, Fault> {
+    let cell = cell.trim();
+    if is_missing(cell) {
+        return Ok(None);
+    }
+    let one_of = |words: [&str; 5]| words.iter().any(|word| word.eq_ignore_ascii_case(cell));
+    if one_of(["true", "1", "yes", "t", "y"]) {
+        Ok(Some(1.0))
+    } else if one_of(["false", "0", "no", "f", "n"]) {
+        Ok(Some(0.0))
+    } else {
+        Err(("true, false, yes, no, 1 or 0", "declare the column as \"categorical\" if it has more values"))
+    }
+}
+
+fn is_missing(cell: &str) -> bool {
+    cell.is_empty() || ["nan", "null"].iter().any(|word| word.eq_ignore_ascii_case(cell))
+}
+
+/// The class of a labelled node.
+pub(super) fn label(cell: &str, column: &LabelColumn) -> Result<Option<u8>, Fault> {
+    let among = |cells: &[String]| cells.iter().any(|known| known == cell);
+    // What a table calls True another one calls true.
+    let lower = cell.to_ascii_lowercase();
+    let among = |cells: &[String]| among(cells) || (lower == "true" || lower == "false") && cells.contains(&lower);
+    if among(&column.anomalous) {
+        Ok(Some(1))
+    } else if among(&column.normal) {
+        Ok(Some(0))
+    } else if cell.is_empty() || among(&column.unknown) {
+        Ok(None)
+    } else {
+        let help = "list it: label = { column = \"...\", anomalous = [...], normal = [...], unknown = [...] }";
+        Err(("a label that is listed as anomalous, normal or unknown", help))
+    }
+}
+
+/// Reads times of one column.
+pub(super) struct TimeReader<'a> {
+    items: Option<Vec<Item<'a>>>,
+    unit: TimeUnit,
+}
+
+impl<'a> TimeReader<'a> {
+    /// `None` when the format is no `strftime` pattern.
+    pub fn new(format: &'a TimeFormat) -> Option<Self> {
+        let items = format.format.as_deref().map(|pattern| StrftimeItems::new(pattern).parse());
+        Some(Self { items: items.transpose().ok()?, unit: format.unit })
+    }
+
+    /// Seconds since 1970, UTC unless the cell names an offset; an empty cell is no time.
+    pub fn read(&self, cell: &str, is_seconds: bool) -> Result<Option<i64>, Fault> {
+        let cell = cell.trim();
+        if is_missing(cell) {
+            return Ok(None);
+        }
+        let seconds = match &self.items {
+            _ if is_seconds => cell.parse().map_err(|_| ("a time", "write the table again"))?,
+            Some(items) => of_pattern(cell, items)
+                .ok_or(("a time in the declared format", "correct the cell, or `format` in the description"))?,
+            None => self.of_number(cell).or_else(|| of_iso(cell)).ok_or((
+                "a time: ISO 8601 or a number since 1970",
+                "say how the column is written: format = \"%d.%m.%Y %H:%M\"",
+            ))?,
+        };
+        match (EARLIEST..=LATEST).contains(&seconds) {
+            true => Ok(Some(seconds)),
+            false => Err(("a time of the years 0 to 9999", "numbers are seconds since 1970 unless unit = \"ms\"")),
+        }
+    }
+
+    fn of_number(&self, cell: &str) -> Option<i64> {
+        let per_second = match self.unit {
+            TimeUnit::S => 1,
+            TimeUnit::Ms => 1_000,
+            TimeUnit::Us => 1_000_000,
+            TimeUnit::Ns => 1_000_000_000,
+        };
+        match cell.parse::<i64>() {
+            Ok(number) => Some(number.div_euclid(per_second)),
+            Err(_) => {
+                let number: f64 = cell.parse().ok()?;
+                number.is_finite().then(|| (number / per_second as f64).floor() as i64)
+            }
+        }
+    }
+}
+
+fn of_iso(cell: &str) -> Option<i64> {
+    let has_date = cell.len() >= 10 && cell.as_bytes()[4] == b'-';
+    // Minutes are as far as many tables go.
+    let with_seconds = (cell.len() == 16).then(|| format!("{cell}:00"));
+    let time = string_to_datetime(&Utc, with_seconds.as_deref().unwrap_or(cell)).ok()?;
+    has_date.then(|| time.timestamp())
+}
+
+fn of_pattern(cell: &str, items: &[Item]) -> Option<i64> {
+    let mut parsed = Parsed::new();
+    chrono::format::parse(&mut parsed, cell, items.iter()).ok()?;
+    if let Some(timestamp) = parsed.timestamp() {
+        return Some(timestamp);
+    }
+    let date = parsed.to_naive_date().ok()?;
+    let has_time = parsed.hour_div_12().is_some() || parsed.hour_mod_12().is_some();
+    let time = if has_time { time_of(parsed.clone())? } else { NaiveTime::MIN };
+    let offset = i64::from(parsed.offset().unwrap_or(0));
+    Some(date.and_time(time).and_utc().timestamp() - offset)
+}
+
+/// Minutes that the pattern does not name are zero.
+fn time_of(mut parsed: Parsed) -> Option<NaiveTime> {
+    if parsed.minute().is_none() {
+        parsed.set_minute(0).ok()?;
+    }
+    parsed.to_naive_time().ok()
+}
+
+/// Reads a whole column in parallel; the error is that of the first cell that has one.
+pub(super) fn read_column<T: Send>(
+    batch: &Batch,
+    at: usize,
+    name: &str,
+    read: impl Fn(&Column, usize) -> Result<T, Fault> + Sync,
+) -> Result<Vec<T>> {
+    let column = &batch.columns[at];
+    let values: Result<Vec<T>, Fault> =
+        (0..column.len()).into_par_iter().with_min_len(512).map(|row| read(column, row)).collect();
+    if let Ok(values) = values {
+        return Ok(values);
+    }
+    // Threads meet errors in any order: look again in the order of the rows.
+    let mut values = Vec::with_capacity(column.len());
+    for row in 0..column.len() {
+        match read(column, row) {
+            Ok(value) => values.push(value),
+            Err((expected, help)) => return Err(batch.error(row, name, expected, column.get(row), help)),
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_booleans_and_gaps() {
+        assert_eq!(
+            ["1", " -2.5e3 ", "+.5", "", "NaN", "null"].map(|c| number(c).unwrap()),
+            [Some(1.0), Some(-2500.0), Some(0.5), None, None, None]
+        );
+        assert!(["1,5", "12 EUR", "inf", "1e39", "0x1"].iter().all(|cell| number(cell).is_err()));
+        assert_eq!(["True", "no", ""].map(|c| boolean(c).unwrap()), [Some(1.0), Some(0.0), None]);
+        assert!(boolean("2").is_err());
+    }
+
+    #[test]
+    fn labels_are_what_the_description_lists() {
+        let cells = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect();
+        let of = |unknown: &[&str]| LabelColumn {
+            column: "L".into(),
+            anomalous: cells(&["1", "true"]),
+            normal: cells(&["0", "false"]),
+            unknown: cells(unknown),
+        };
+        let labels = ["1", "0", "", "True", "FALSE"].map(|cell| label(cell, &of(&[])).unwrap());
+        assert_eq!(labels, [Some(1), Some(0), None, Some(1), Some(0)]);
+        assert_eq!(label("2", &of(&["2"])), Ok(None));
+        assert!(label("2", &of(&[])).is_err());
+    }
+
+    #[test]
+    fn times_have_their_known_values() {
+        let read = |pattern: Option<&str>, unit, cell: &str| {
+            let format = TimeFormat { format: pattern.map(Into::into), unit };
+            TimeReader::new(&format).unwrap().read(cell, false).ok().flatten()
+        };
+        // `date -u -d "2009-02-13 23:31:30" +%s`
+        let known = 1_234_567_890;
+        let iso =
+            ["2009-02-13T23:31:30Z", "2009-02-13 23:31:30", "2009-02-14T00:31:30+01:00", "2009-02-13T23:31:30.75"];
+        for cell in iso {
+            assert_eq!(read(None, TimeUnit::S, cell), Some(known), "{cell}");
+        }
+        assert_eq!(read(None, TimeUnit::S, "2009-02-13"), Some(known - known % 86_400));
+        assert_eq!(read(None, TimeUnit::S, "2009-02-13 23:31"), Some(known - 30));
+        assert_eq!(read(None, TimeUnit::S, "1234567890"), Some(known));
+        assert_eq!(read(None, TimeUnit::S, "1234567890.9"), Some(known));
+        assert_eq!(read(None, TimeUnit::Ms, "1234567890123"), Some(known));
+        assert_eq!(read(None, TimeUnit::S, "-1"), Some(-1));
+        assert_eq!(read(None, TimeUnit::S, "1234567890123"), None, "milliseconds are no seconds");
+        assert_eq!(read(Some("%d.%m.%Y %H:%M:%S"), TimeUnit::S, "13.02.2009 23:31:30"), Some(known));
+        assert_eq!(read(Some("%d/%m/%y"), TimeUnit::S, "13/02/09"), Some(known - known % 86_400));
+        assert_eq!(read(Some("%Y-%m-%d %H:%M %z"), TimeUnit::S, "2009-02-14 00:31 +0100"), Some(known - 30));
+        assert_eq!(read(Some("%s"), TimeUnit::S, "1234567890"), Some(known));
+        for bad in ["2009-02-30", "13.02.2009", "yesterday", "2009-13-01T00:00:00Z"] {
+            assert_eq!(read(None, TimeUnit::S, bad), None, "{bad}");
+        }
+        assert_eq!(read(Some("%d.%m.%Y"), TimeUnit::S, "31.02.2009"), None);
+        assert!(TimeReader::new(&TimeFormat { format: Some("%Q".into()), unit: TimeUnit::S }).is_none());
+    }
+}
