@@ -141,7 +141,7 @@ fn attention<B: GraphBackend>(
     let known = refined.as_ref().and_then(|z| known(run, z.view()));
     let columns = match config.data.input {
         Stage2Input::Embeddings => Columns::Embeddings,
-        Stage2Input::Features => Columns::Features(None),
+        Stage2Input::Features => Columns::Features(run.dataset.feature_names.as_deref()),
     };
     let into = relations_into(graph);
     let model = Model { names, network: &network, features: &features, into: &into, columns, known: known.as_ref() };

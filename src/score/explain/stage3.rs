@@ -42,6 +42,7 @@ impl Forest<'_> {
         device: &B::Device,
     ) -> Result<Explanation> {
         let (names, table, ensemble) = (self.names, self.table, &self.checkpoint.ensemble);
+        let feature_names = names.dataset.feature_names.as_deref().unwrap_or_default();
         let score = names.own_score(node)?;
         let attributions = ensemble.shap(&Matrix::f32(table.row(node as usize), table.columns().len())?)?;
         let value = |at: usize| attributions.values[at];
@@ -58,7 +59,7 @@ impl Forest<'_> {
             .iter()
             .enumerate()
             .map(|(at, column)| ColumnPart {
-                column: column.name.clone(),
+                column: named(&column.name, feature_names),
                 block: column.block.to_string(),
                 value: table.row(node as usize)[at],
                 contribution: value(at),
@@ -142,6 +143,13 @@ impl Forest<'_> {
         }
         Ok((parts, more))
     }
+}
+
+/// The name of a column with that of the feature that it is made of: `mean1.amount` for `mean1.x3`.
+fn named(column: &str, features: &[String]) -> String {
+    let (prefix, last) = column.rfind('.').map_or(("", column), |dot| column.split_at(dot + 1));
+    let feature = last.strip_prefix('x').and_then(|number| features.get(number.parse::<usize>().ok()?));
+    feature.map_or_else(|| column.to_owned(), |feature| format!("{prefix}{feature}"))
 }
 
 /// The embeddings among the columns of a table, one row per node: of Stage 2, or else of Stage 1.
@@ -269,6 +277,14 @@ mod tests {
         let graph = HeteroGraph::new(vec![("user".into(), 6), ("product".into(), 3)], relations).unwrap();
         let features = Features::from_f32((0..18).map(|k| ((k * 7) % 11) as f32).collect(), 9, 2);
         Dataset::new(graph, Some(features), None, None)
+    }
+
+    #[test]
+    fn columns_have_the_names_of_the_features_that_they_are_made_of() {
+        let names = ["amount".to_owned(), "x.y".to_owned()];
+        let found = ["x0", "mean1.x1", "review.max2.x0", "x2", "euu.log_degree", "xray"].map(|name| named(name, &names));
+        assert_eq!(found, ["amount", "mean1.x.y", "review.max2.amount", "x2", "euu.log_degree", "xray"]);
+        assert_eq!(named("x0", &[]), "x0");
     }
 
     #[test]
