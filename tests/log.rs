@@ -55,7 +55,8 @@ fn errors_for_machines_are_objects_too() {
 fn a_configuration_error_shows_its_line_with_a_mark() {
     let sandbox = Sandbox::new();
     sandbox.write("run.toml", "task = \"stage2\"\n\n[drop_edge]\nrate = 1.2 # dense\n");
-    let shown = "run.toml:4: drop_edge.rate = 1.2: expected a number in [0, 1)\n  |\n4 | rate = 1.2 # dense\n  |        ^^^\n";
+    let shown =
+        "run.toml:4: drop_edge.rate = 1.2: expected a number in [0, 1)\n  |\n4 | rate = 1.2 # dense\n  |        ^^^\n";
     sandbox.refuses(["config", "check", "run.toml"], 2, &[shown]);
     sandbox.write("run.toml", "task = \"stage2\"\n[trian]\nepochs = 3\n");
     sandbox.refuses(["config", "check", "run.toml"], 2, &["\n3 | epochs = 3\n  | ^^^^^^\n", "did you mean"]);

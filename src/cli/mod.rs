@@ -1,7 +1,7 @@
 //! The command line: one file per subcommand, which reads its arguments, calls the library and shows the result.
 //!
-//! Results go to stdout, everything else to stderr: through the `log` crate (see `logging`), so that it is text or JSON as the
-//! user wants.
+//! Results go to stdout, everything else to stderr: through the `log` crate (see `logging`), so that it is text or JSON
+//! as the user wants.
 
 mod bench;
 mod benchmark;

@@ -52,12 +52,13 @@ impl InitTask {
     }
 }
 
-/// Writes a configuration that trains on `dataset`, read from `path`, as it is; comments say what the data hold and why a value
-/// was chosen. Without a task: Stage 2 where labels can be divided, else classification where there are classes, else Stage 1.
+/// Writes a configuration that trains on `dataset`, read from `path`, as it is; comments say what the data hold and why
+/// a value was chosen. Without a task: Stage 2 where labels can be divided, else classification where there are
+/// classes, else Stage 1.
 ///
 /// # Errors
-/// [`Error::Data`] for data without features, or without the labels that the task needs; [`Error::Usage`] for a path that TOML
-/// cannot hold.
+/// [`Error::Data`] for data without features, or without the labels that the task needs; [`Error::Usage`] for a path
+/// that TOML cannot hold.
 pub fn init(dataset: &Dataset, path: &Path, task: Option<InitTask>) -> Result<String> {
     let Some(place) = path.to_str() else {
         return Err(Error::Usage {

@@ -6,7 +6,8 @@ use std::ops::{Deref, Range};
 /// Characters of a line that a snippet shows; a longer line is cut around the mark.
 const WIDEST: usize = 100;
 
-/// A place in words, such as `run.toml:14` or `row 3`; where it is a place in a text, with the line and a mark under it.
+/// A place in words, such as `run.toml:14` or `row 3`; where it is a place in a text, with the line and a mark under
+/// it.
 ///
 /// It compares, dereferences and prints as the words. A pointer, so that an error that carries one stays small.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +92,8 @@ impl Snippet {
         Self { line: line_number(text, start), before, marked: marked.max(1), text: String::new() }.cut(line)
     }
 
-    /// Takes the characters around the mark. What moves the cursor becomes a space, so that the mark stays under its text.
+    /// Takes the characters around the mark. What moves the cursor becomes a space, so that the mark stays under its
+    /// text.
     fn cut(self, line: &str) -> Self {
         let skipped = if self.before + self.marked <= WIDEST { 0 } else { self.before.saturating_sub(WIDEST / 4) };
         let visible = |c: char| if c.is_control() { ' ' } else { c };

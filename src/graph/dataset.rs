@@ -68,8 +68,8 @@ impl Dataset {
     ///
     /// The graph is described by `graph.toml` or `graph.json`, or is the marketplace preset when there is only a
     /// `node_counts.json`. Features, `labels.npy`, `classes.npy` (with `masks.npy`) and `node_id_mappings.json` are
-    /// optional; two classes without labels are labels as well. Self-loops that lie outside a relation's source type are
-    /// removed and counted in [`Relation::loops`](super::Relation::loops).
+    /// optional; two classes without labels are labels as well. Self-loops that lie outside a relation's source type
+    /// are removed and counted in [`Relation::loops`](super::Relation::loops).
     ///
     /// # Errors
     /// [`Error::Io`] for a missing or unreadable file, [`Error::Format`] for content that is truncated, out of range,
@@ -194,8 +194,8 @@ impl Dataset {
     /// Everything is written and synced under a temporary name beside `dir` and renamed at the end, so that `dir` is
     /// complete or absent. A marketplace graph gets the original's files: global ids, `node_counts.json`, and in every
     /// relation one self-loop per row carrying the row's own global id (rows of `euu` that hold theirs already get no
-    /// second one). Every other graph gets a `graph.toml` and local ids without added loops. Features are f16 where that
-    /// holds every value exactly, else f32.
+    /// second one). Every other graph gets a `graph.toml` and local ids without added loops. Features are f16 where
+    /// that holds every value exactly, else f32.
     ///
     /// # Errors
     /// [`Error::Exists`] unless `dir` is absent or an empty directory; [`Error::Data`] when features, labels or ids do

@@ -22,8 +22,8 @@ pub enum Level {
     Error,
 }
 
-/// A line; `Display` is the JSON object `{"time", "level", "message"}`, of progress also with `stage`, `done`, `total` (0 when
-/// unknown) and `rate` (done per second).
+/// A line; `Display` is the JSON object `{"time", "level", "message"}`, of progress also with `stage`, `done`, `total`
+/// (0 when unknown) and `rate` (done per second).
 #[derive(Debug, Clone, Serialize)]
 pub struct LogLine<'a> {
     time: String,

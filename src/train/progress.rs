@@ -27,8 +27,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// [`Mode::Bar`] when stderr is a terminal that can redraw a line, otherwise [`Mode::Lines`]. Bars have no colours, so
-    /// that `NO_COLOR` changes nothing.
+    /// [`Mode::Bar`] when stderr is a terminal that can redraw a line, otherwise [`Mode::Lines`]. Bars have no colours,
+    /// so that `NO_COLOR` changes nothing.
     pub fn detect() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
         if io::stderr().is_terminal() && !dumb { Mode::Bar } else { Mode::Lines }

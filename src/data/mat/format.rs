@@ -1,8 +1,8 @@
-//! The level-5 MAT file of MATLAB, as `save -v7` and `scipy.io.savemat` write it: which variables there are, and the values
-//! of numeric ones.
+//! The level-5 MAT file of MATLAB, as `save -v7` and `scipy.io.savemat` write it: which variables there are, and the
+//! values of numeric ones.
 //!
-//! Layout after the "MAT-File Format" document of MathWorks. A file is a header of 128 bytes and a sequence of elements, each
-//! a tag (type, length) and data; a variable is an element of elements, as it is or deflated.
+//! Layout after the "MAT-File Format" document of MathWorks. A file is a header of 128 bytes and a sequence of
+//! elements, each a tag (type, length) and data; a variable is an element of elements, as it is or deflated.
 
 use std::borrow::Cow;
 use std::io::Read;

@@ -2,13 +2,13 @@
 //!
 //! | what | variables, unless options name others | |
 //! |---|---|---|
-//! | relations | `Network` or `A`; else every square sparse matrix but `homo` | an entry (i, j) is an edge from node i to node j |
+//! | relations | `Network` or `A`; else every square sparse matrix but `homo` | entry (i, j): an edge from node i to node j |
 //! | features | `features`, `Attributes` or `X` | `[nodes, columns]`, sparse or dense |
 //! | labels | `label`, `Label`, `gnd` or `y` | one per node: 0, 1, or -1 or NaN for none; other integers are classes |
 //!
-//! These are the layouts of fraud graphs (YelpChi and Amazon of CARE-GNN: several relations, and their union `homo`) and of
-//! anomaly benchmarks (`Network`, `Attributes`, `Label`). The graph has one node type, `node`, and a relation for every
-//! adjacency, named after its variable.
+//! These are the layouts of fraud graphs (YelpChi and Amazon of CARE-GNN: several relations, and their union `homo`)
+//! and of anomaly benchmarks (`Network`, `Attributes`, `Label`). The graph has one node type, `node`, and a relation
+//! for every adjacency, named after its variable.
 
 mod format;
 mod values;
@@ -25,8 +25,8 @@ const FEATURES: [&str; 3] = ["features", "Attributes", "X"];
 const LABELS: [&str; 4] = ["label", "Label", "gnd", "y"];
 /// The union of the other relations, in fraud graphs.
 const UNION: &str = "homo";
-/// Values of a sparse feature matrix for each that is not zero, and as many as one of 2^16 may have. Bags of words have a few
-/// hundred; a damaged shape must not take all memory.
+/// Values of a sparse feature matrix for each that is not zero, and as many as one of 2^16 may have. Bags of words have
+/// a few hundred; a damaged shape must not take all memory.
 const MOST_SPREAD: usize = 4096;
 const FEWEST_ENTRIES: usize = 1 << 16;
 /// As the class arrays of other formats.
@@ -48,9 +48,9 @@ pub struct MatOptions {
 /// Reads a MAT file. Self-loops are removed, weights are not kept; [`Dataset::notes`] says where there were any.
 ///
 /// # Errors
-/// [`Error::Io`](crate::Error::Io); [`Error::Format`](crate::Error::Format) for another format (level 4 and HDF5 are named), for damage, for a variable that is absent
-/// or of another class (all variables are listed), for shapes that do not fit each other, for features that are not finite and
-/// for labels that are no small integers.
+/// [`Error::Io`](crate::Error::Io); [`Error::Format`](crate::Error::Format) for another format (level 4 and HDF5 are
+/// named), for damage, for a variable that is absent or of another class (all variables are listed), for shapes that do
+/// not fit each other, for features that are not finite and for labels that are no small integers.
 pub fn read(options: &MatOptions) -> Result<Dataset> {
     let file = MatFile::open(&options.path)?;
     let features = wanted(&file, "features", options.features.as_deref(), &FEATURES)?.ok_or_else(|| {
