@@ -267,8 +267,9 @@ fn entry(key: &str, value: &str, comment: &str) -> String {
     format!("{setting:<0$}# {comment}", COMMENTS.max(setting.chars().count() + 2))
 }
 
+/// Text on one line in quotes: what JSON escapes, TOML understands, and it wants one character more.
 fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// The last part of the path and the task, as far as the name of a run may hold it.

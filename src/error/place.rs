@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_span_outside_the_text_marks_its_end() {
-        for span in [100..200, 3..1, 0..0] {
+        for span in [100..200, Range { start: 3, end: 1 }, 0..0] {
             let snippet = Snippet::of("a = ü", span.clone()).to_string();
             assert_eq!(snippet.matches('^').count(), 1, "{span:?}: {snippet}");
         }

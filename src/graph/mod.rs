@@ -24,6 +24,10 @@
 //! dim = 32
 //! ```
 //!
+//! Features are f16, or f32 with `dtype = "f32"`. Besides them a directory may hold `labels.npy` (integers `[L, 2]`: node, 0 or
+//! 1), `classes.npy` (integers `[nodes]`, -1 for none), `masks.npy` (integers `[nodes, splits]`: 0 no part, 1 training,
+//! 2 validation, 3 test) and `node_id_mappings.json`.
+//!
 //! A relation that is not symmetric and that no other one reverses gets a generated reverse `{name}_T`, unless it says
 //! `one_way = true`. Without a manifest, `node_counts.json` stands for the marketplace preset:
 //! [`HeteroGraph::marketplace`].

@@ -10,7 +10,7 @@ fn ring(nodes: usize, offset: f32) -> Dataset {
     let next = |node: usize| ((node + 1) % nodes) as u32;
     let edges: Vec<(u32, u32)> = (0..nodes).flat_map(|n| [(n as u32, next(n)), (next(n), n as u32)]).collect();
     let adjacency = Adjacency::from_edges(nodes, nodes, &edges);
-    let (name, stream) = ("friends".into(), "close friends".into());
+    let (name, stream) = ("friends".into(), "close-friends".into());
     let spec = RelationSpec { name, src: 0, dst: 0, stream, primary: true, adjacency };
     let graph = HeteroGraph::new(vec![("node".into(), nodes)], vec![spec]).unwrap();
     let values = (0..nodes).map(|node| offset + (node % 7) as f32).collect();
@@ -75,7 +75,7 @@ fn classes_get_a_classification_with_their_masks_or_a_random_split() {
 fn data_without_usable_labels_get_stage_1_and_the_streams_that_there_are() {
     let (text, config) = made(&ring(60, 0.0), "d", None);
     let RunConfig::Stage1(stage1) = config else { panic!("{text}") };
-    assert_eq!(stage1.sampling.edges_of("close friends"), 120);
+    assert_eq!(stage1.sampling.edges_of("close-friends"), 120);
     assert!(text.contains("no node is labelled"), "{text}");
     let few = Dataset { labels: Some(Labels { entries: vec![(0, 1), (1, 0)] }), ..ring(60, 0.0) };
     let (text, config) = made(&few, "d", None);
@@ -110,7 +110,7 @@ fn data_without_features_are_refused_unless_there_are_embeddings() {
 
 #[test]
 fn a_path_stays_in_its_comment_and_its_quotes() {
-    for path in ["a\nseed = 7", "b\r[data]", "c # \"d\" = 1 #", "\u{1b}[31m"] {
+    for path in ["a\nseed = 7", "b\r[data]", "c # \"d\" = 1 #", "\u{1b}[31m\u{7f}"] {
         let (text, config) = made(&ring(60, 0.0), path, None);
         let RunConfig::Stage1(config) = config else { panic!("{text}") };
         assert_eq!((config.data.path.as_path(), config.seed), (Path::new(path), 42), "{text}");

@@ -235,7 +235,7 @@ fn read_classes(file: &MatFile, variable: &Variable, nodes: usize, notes: &mut V
     if first == 1.0 {
         notes.push(format!("{name}: classes 1 to {largest} became 0 to {}", largest - 1.0));
     }
-    let class = |value: f64| known(value).then(|| (value - first) as u32);
+    let class = |value: f64| known(value).then_some((value - first) as u32);
     Ok(Classes::new(values.into_iter().map(class).collect()))
 }
 

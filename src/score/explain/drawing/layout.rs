@@ -2,7 +2,7 @@
 
 use super::super::explanation::{Explanation, NeighbourPart};
 
-pub(super) const WIDTH: f64 = 1080.0;
+pub(super) const WIDTH: f64 = 1120.0;
 /// Above and below the picture.
 const HEAD: f64 = 92.0;
 const FOOT: f64 = 84.0;
@@ -13,7 +13,7 @@ const RELATION: f64 = 30.0;
 /// From the node to its neighbours at the top and in the middle of the picture, and on to theirs.
 const NEAR: f64 = 130.0;
 const BULGE: f64 = 70.0;
-const OUT: f64 = 185.0;
+const OUT: f64 = 200.0;
 
 /// All places.
 pub(super) struct Layout {

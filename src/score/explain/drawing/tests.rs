@@ -14,8 +14,8 @@ pub(super) fn neighbour(at: usize, id: &str, paths: usize) -> NeighbourPart {
     };
     NeighbourPart {
         node: at as u32 + 1,
-        name: format!("{}:{id}{at}", if at % 3 == 0 { "user" } else { "product" }),
-        relation: if at % 3 == 0 { "euu" } else { "epu" }.into(),
+        name: format!("{}:{id}{at}", if at.is_multiple_of(3) { "user" } else { "product" }),
+        relation: if at.is_multiple_of(3) { "euu" } else { "epu" }.into(),
         score: Some(1.0 / (at + 1) as f32),
         label: [Some(1), None, Some(0)][at % 3],
         attention: Some(0.1),
