@@ -127,7 +127,9 @@ impl Browser {
         let address = |entry: Value| -> Option<String> {
             let message: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
             let event = &message["message"];
-            let asked = event["method"] == "Network.requestWillBeSent";
+            // The browser's own first page asks for much.
+            let by_page = event["params"]["documentURL"].as_str().is_some_and(|page| page.starts_with("file:"));
+            let asked = by_page && event["method"] == "Network.requestWillBeSent";
             asked.then(|| event["params"]["request"]["url"].as_str().map(str::to_owned)).flatten()
         };
         self.log("performance").into_iter().filter_map(address).collect()
