@@ -282,7 +282,8 @@ mod tests {
     #[test]
     fn columns_have_the_names_of_the_features_that_they_are_made_of() {
         let names = ["amount".to_owned(), "x.y".to_owned()];
-        let found = ["x0", "mean1.x1", "review.max2.x0", "x2", "euu.log_degree", "xray"].map(|name| named(name, &names));
+        let found =
+            ["x0", "mean1.x1", "review.max2.x0", "x2", "euu.log_degree", "xray"].map(|name| named(name, &names));
         assert_eq!(found, ["amount", "mean1.x.y", "review.max2.amount", "x2", "euu.log_degree", "xray"]);
         assert_eq!(named("x0", &[]), "x0");
     }
