@@ -1,5 +1,5 @@
-//! Explanations of real runs: the numbers add up to the score, removals are what the model says without the edges, and the planted
-//! ring of a flagged node is among its strongest neighbours.
+//! Explanations of real runs: the numbers add up to the score, removals are what the model says without the edges, and
+//! the planted ring of a flagged node is among its strongest neighbours.
 
 mod support;
 
@@ -25,6 +25,20 @@ name = "gat"
 [data]
 path = "data"
 input = "features"
+[output]
+dir = "runs"
+plots = false
+"#;
+
+const STAGE1: &str = r#"
+task = "stage1"
+[data]
+path = "data"
+[model]
+hidden = 16
+out = 16
+[train]
+epochs = 3
 [output]
 dir = "runs"
 plots = false
@@ -168,10 +182,7 @@ fn the_planted_ring_of_a_flagged_node_is_among_its_five_strongest_neighbours() {
 fn stage_1_explains_a_score_by_its_edges() {
     let sandbox = Sandbox::with_data();
     let data = sandbox.path("data").display().to_string();
-    sandbox.write(
-        "run.toml",
-        format!("task = \"stage1\"\n[data]\npath = {data:?}\n[model]\nhidden = 16\nout = 16\n[train]\nepochs = 3\n[output]\ndir = \"runs\"\nplots = false\n"),
-    );
+    sandbox.write("run.toml", STAGE1.replace("\"data\"", &format!("{data:?}")));
     sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
     let run = ScoredRun::open(&only_run(&sandbox, "runs")).unwrap();
     let with_score: Vec<u32> =

@@ -7,8 +7,8 @@ use maud::{Markup, PreEscaped, html};
 use self::layout::{Group, Layout, Outer, Spot, WIDTH};
 use super::explanation::{Explanation, NeighbourPart};
 
-/// Colours are those of the page that the picture stands in, where it defines them; else they follow light and dark by themselves.
-/// Each is given twice, for programs that know no variables.
+/// Colours are those of the page that the picture stands in, where it defines them; else they follow light and dark by
+/// themselves. Each is given twice, for programs that know no variables.
 const STYLE: &str = "
 .neighbourhood-drawing{--n-paper:var(--paper,#fdfdfc);--n-ink:var(--ink,#1c1b19);--n-quiet:var(--quiet,#5d5a54);
 --n-raises:var(--anomalous,#b63c0c);--n-lowers:var(--normal,#1f66a8);
@@ -38,18 +38,21 @@ const NARROWEST: f64 = 1.2;
 /// Characters of an id that are shown; all of them are in the title of the node.
 const LONGEST_ID: usize = 20;
 
-/// Draws the neighbourhood that an explanation tells of: the node in the middle, its strongest neighbours around it by relation,
-/// their strongest neighbours outside. The width of an edge is the size of what it adds, its colour and dashes the sign; the shape
-/// and the letter of a node are its type, its filling its own score, a ring marks known anomalies.
+/// Draws the neighbourhood that an explanation tells of: the node in the middle, its strongest neighbours around it by
+/// relation, their strongest neighbours outside. The width of an edge is the size of what it adds, its colour and
+/// dashes the sign; the shape and the letter of a node are its type, its filling its own score, a ring marks known
+/// anomalies.
 ///
-/// The picture needs nothing else: it can stand alone in a file or inside an HTML page. Every text of the data is escaped.
+/// The picture needs nothing else: it can stand alone in a file or inside an HTML page. Every text of the data is
+/// escaped.
 pub fn neighbourhood(explanation: &Explanation) -> String {
     let layout = Layout::of(explanation);
     let drawing = Drawing { of: explanation, scale: scale(explanation), types: types(explanation) };
     let height = layout.height;
     let title = format!("Neighbourhood of {}", explanation.name);
     html! {
-        svg.neighbourhood-drawing xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}")) role="img"
+        svg.neighbourhood-drawing xmlns="http://www.w3.org/2000/svg"
+            viewBox=(format!("0 0 {WIDTH} {height}")) role="img"
             aria-labelledby=(format!("neighbourhood-{0}-title neighbourhood-{0}-desc", explanation.node)) {
             title id=(format!("neighbourhood-{}-title", explanation.node)) { (clean(&title)) }
             desc id=(format!("neighbourhood-{}-desc", explanation.node)) { (clean(&drawing.description())) }
@@ -147,7 +150,8 @@ impl Drawing<'_> {
                     g {
                         title { (clean(&about(&path.name, path.score, path.label))) }
                         (self.node(&path.name, outer.x, outer.y, 5.5, path.score, path.label))
-                        text class=(format!("n-quiet{end}")) x=(coordinate(outer.x + 13.0 * side)) y=(coordinate(outer.y + 4.0)) {
+                        @let x = coordinate(outer.x + 13.0 * side);
+                        text class=(format!("n-quiet{end}")) x=(x) y=(coordinate(outer.y + 4.0)) {
                             (clean(&id))
                         }
                     }
@@ -155,10 +159,11 @@ impl Drawing<'_> {
                 g {
                     title { (clean(&about(&part.name, part.score, part.label))) }
                     (self.node(&part.name, spot.x, spot.y, 10.0, part.score, part.label))
-                    text class=(end.trim_start()) x=(coordinate(spot.x + 16.0 * side)) y=(coordinate(spot.y - 9.0)) {
+                    @let x = coordinate(spot.x + 16.0 * side);
+                    text class=(end.trim_start()) x=(x) y=(coordinate(spot.y - 9.0)) {
                         (clean(&shortened(id_of(&part.name), LONGEST_ID)))
                     }
-                    text class=(format!("n-quiet{end}")) x=(coordinate(spot.x + 16.0 * side)) y=(coordinate(spot.y + 18.0)) {
+                    text class=(format!("n-quiet{end}")) x=(x) y=(coordinate(spot.y + 18.0)) {
                         (figures(part, self.of.method.additive))
                     }
                 }
@@ -173,7 +178,9 @@ impl Drawing<'_> {
                 title { (clean(&about(&of.name, Some(of.score), None))) }
                 (self.node(&of.name, layout.x, layout.y, 22.0, Some(of.score), None))
             }
-            text.n-middle x=(coordinate(layout.x)) y=(coordinate(layout.y + 44.0)) { (clean(&shortened(&of.id, LONGEST_ID))) }
+            text.n-middle x=(coordinate(layout.x)) y=(coordinate(layout.y + 44.0)) {
+                (clean(&shortened(&of.id, LONGEST_ID)))
+            }
         }
     }
 
@@ -212,8 +219,8 @@ impl Drawing<'_> {
         }
         let note = match self.of.method.additive {
             true => {
-                "what edges add sums up; \u{201c}without it\u{201d} is how the sum changes when the neighbour is removed: \
-                 that does not"
+                "what edges add sums up; \u{201c}without it\u{201d} is how the sum changes when the neighbour is \
+                 removed: that does not"
             }
             false => "what edges add does not sum up",
         };
@@ -317,7 +324,8 @@ fn outline(shape: usize, x: f64, y: f64, r: f64, class: &str, opacity: Option<&s
     // Corners, and the turn of the first one from the top.
     let (corners, turn) = match shape % 6 {
         0 => {
-            return html! { circle class=(class) cx=(coordinate(x)) cy=(coordinate(y)) r=(format!("{r:.2}")) fill-opacity=[opacity] {} };
+            let (x, y, r) = (coordinate(x), coordinate(y), format!("{r:.2}"));
+            return html! { circle class=(class) cx=(x) cy=(y) r=(r) fill-opacity=[opacity] {} };
         }
         1 => (4, 0.125),
         2 => (3, 0.0),

@@ -1,5 +1,5 @@
-//! Why a node has its score: what its neighbours, their neighbours, and the columns of its features add, for runs of Stage 1, 2
-//! and 3.
+//! Why a node has its score: what its neighbours, their neighbours, and the columns of its features add, for runs of
+//! Stage 1, 2 and 3.
 
 mod attention;
 pub mod drawing;

@@ -1,6 +1,7 @@
 //! The attention network of Stage 2 as plain numbers: what is left of a model when one node is looked at closely.
 
-/// Two layers of relation-wise attention and a linear head, in f64; see [`crate::models::TripleStreamGat`] for the formula.
+/// Two layers of relation-wise attention and a linear head, in f64; see [`crate::models::TripleStreamGat`] for the
+/// formula.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub heads: usize,
@@ -81,7 +82,8 @@ impl Stream {
 }
 
 impl Network {
-    /// Attention coefficients `[entries, heads]` of a row: softmax over the entries that `keep` keeps, 0 for the others.
+    /// Attention coefficients `[entries, heads]` of a row: softmax over the entries that `keep` keeps, 0 for the
+    /// others.
     pub fn attention(&self, of_destination: &[f64], of_sources: &[f64], keep: impl Fn(usize) -> bool) -> Vec<f64> {
         let mut weights = vec![0.0; of_sources.len()];
         for head in 0..self.heads {

@@ -29,13 +29,13 @@ use crate::train::run_dir::RunDir;
 /// Refined embeddings that a run of Stage 2 leaves.
 const STAGE2_EMBEDDINGS: &str = "Z_stage2.npy";
 
-/// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to other
-/// `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). Of other data there is no split of the labels, so
-/// there are no known anomalies to compare with.
+/// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to
+/// other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). Of other data there is no split
+/// of the labels, so there are no known anomalies to compare with.
 ///
 /// # Errors
-/// As for [`ScoredRun::open`]; data and input that do not fit the model; any with a run of Stage 1, which has scores of its own
-/// graph alone.
+/// As for [`ScoredRun::open`]; data and input that do not fit the model; any with a run of Stage 1, which has scores of
+/// its own graph alone.
 pub fn open_run<B: GraphBackend>(
     path: &Path,
     data: Option<&Path>,

@@ -8,10 +8,11 @@ use super::names::Names;
 use super::similar::Known;
 use crate::error::Result;
 
-const TEXT: &str = "Score = 1 - exp(-mean loss), where the loss of an edge is -ln of the probability that the embeddings of its two \
-                    ends give it. A neighbour adds its edges' loss divided by the number of edges; these numbers add up exactly. \
-                    `removal` is the mean loss less that without the neighbour, with the embeddings as they are; removals do not \
-                    add up.";
+const TEXT: &str = "\
+    Score = 1 - exp(-mean loss), where the loss of an edge is -ln of the probability that the embeddings of its \
+    two ends give it. A neighbour adds its edges' loss divided by the number of edges; these numbers add up \
+    exactly. `removal` is the mean loss less that without the neighbour, with the embeddings as they are; \
+    removals do not add up.";
 
 /// The loss of one edge, and where it leads.
 struct Edge {

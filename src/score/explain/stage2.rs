@@ -9,10 +9,12 @@ use super::{MOST_NEIGHBOURS, MOST_PATHS};
 use crate::error::Result;
 use crate::graph::Features;
 
-const TEXT: &str = "The logit is the bias plus what each neighbour adds, which is the sum over the paths of two edges that lead over \
-                    it, and over the columns of the features at their ends. Attention and the slopes of the activation are held at \
-                    their values, so these numbers add up exactly, but do not tell what the score would be without a neighbour. \
-                    `removal` does: the logit less that without all edges between the two, computed anew; removals do not add up.";
+const TEXT: &str = "\
+    The logit is the bias plus what each neighbour adds, which is the sum over the paths of two edges that lead \
+    over it, and over the columns of the features at their ends. Attention and the slopes of the activation are \
+    held at their values, so these numbers add up exactly, but do not tell what the score would be without a \
+    neighbour. `removal` does: the logit less that without all edges between the two, computed anew; removals do \
+    not add up.";
 
 /// The names of the model's input columns.
 pub(super) enum Columns<'a> {

@@ -16,9 +16,10 @@ use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble};
 use crate::score::trees::{EMBEDDING, STAGE2_EMBEDDING};
 use crate::trees::Matrix;
 
-const TEXT: &str = "The sum is that of any node plus what each column adds: exact Shapley values of the trees, which add up exactly, \
-                    over blocks of columns as over columns. A neighbour adds the sum less that without all edges between the two, \
-                    with the outputs of the stages before as they are; what neighbours add does not add up.";
+const TEXT: &str = "\
+    The sum is that of any node plus what each column adds: exact Shapley values of the trees, which add up \
+    exactly, over blocks of columns as over columns. A neighbour adds the sum less that without all edges \
+    between the two, with the outputs of the stages before as they are; what neighbours add does not add up.";
 
 /// What explanations of a run start from.
 pub(super) struct Forest<'a> {
@@ -95,8 +96,8 @@ impl Forest<'_> {
         })
     }
 
-    /// What the edges to each neighbour add: the sum less that of the graph without them. Of the neighbours with the highest
-    /// scores.
+    /// What the edges to each neighbour add: the sum less that of the graph without them. Of the neighbours with the
+    /// highest scores.
     fn neighbours<B: GraphBackend>(&self, node: u32, device: &B::Device) -> Result<(Vec<NeighbourPart>, usize)> {
         let (names, table) = (self.names, self.table);
         let graph = names.graph();
@@ -187,8 +188,8 @@ fn sources_of(graph: &HeteroGraph, node: u32) -> Vec<u32> {
     sources
 }
 
-/// The nodes within some edges of one, with the edges among them: enough for the features of that node, since only nodes
-/// on the border lack edges.
+/// The nodes within some edges of one, with the edges among them: enough for the features of that node, since only
+/// nodes on the border lack edges.
 struct Ego<'a> {
     graph: &'a HeteroGraph,
     /// Global ids, ascending.

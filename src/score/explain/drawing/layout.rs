@@ -97,8 +97,8 @@ impl Layout {
     }
 }
 
-/// The neighbours by relation, that with the strongest one first: the right side from the top until it holds half of all rows, then
-/// the left side.
+/// The neighbours by relation, that with the strongest one first: the right side from the top until it holds half of
+/// all rows, then the left side.
 fn sides(parts: &[NeighbourPart], row: impl Fn(usize) -> f64) -> [Vec<Vec<usize>>; 2] {
     let mut relations: Vec<&str> = Vec::new();
     for part in parts {
