@@ -185,14 +185,24 @@ fn info_says_what_there_is_and_what_auto_takes() {
 fn every_command_explains_itself() {
     let sandbox = Sandbox::new();
     let commands = [
-        "prepare",
+        "import",
+        "import tables",
+        "import npz",
+        "import mat",
+        "import amazon",
         "prepare amazon",
+        "export tables",
         "synth",
         "train",
         "score",
         "eval",
+        "explain",
+        "report",
+        "completions",
+        "man",
         "info",
         "bench",
+        "config init",
         "config show",
         "config check",
     ];

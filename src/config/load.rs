@@ -214,7 +214,7 @@ fn read_stage_file(stage: &str, entry: &Entry, pipeline: &Path) -> Result<(Table
 }
 
 pub(super) fn data_path(reader: &Reader, default: &Path) -> Result<PathBuf> {
-    let help = "set `path` in [data], or --set data.path=DIR; `graphsieve synth` and `graphsieve prepare` make one";
+    let help = "set `path` in [data], or --set data.path=DIR; `graphsieve synth` and `graphsieve import` make one";
     reader.required_path("data.path", default, help)
 }
 

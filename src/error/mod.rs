@@ -100,7 +100,7 @@ impl Error {
 
 fn io_help(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::NotFound => "check the path; `graphsieve synth` or `graphsieve prepare` makes a data directory",
+        io::ErrorKind::NotFound => "check the path; `graphsieve synth` or `graphsieve import` makes a data directory",
         io::ErrorKind::PermissionDenied => "check the permissions of the file and of its directory",
         io::ErrorKind::StorageFull => {
             "free some space or choose another output directory; nothing half-written was left"

@@ -170,7 +170,7 @@ impl Manifest {
             (false, false) if is_present(&counts) => (Self::parse_counts(&counts, &read_text(&counts)?)?, counts),
             (false, false) => {
                 let help = "write a graph.toml that declares node types and relations, or make a directory with \
-                            `graphsieve synth` or `graphsieve prepare`";
+                            `graphsieve synth` or `graphsieve import`";
                 return Err(Error::format(dir, "manifest", FILES.join(" or "), "none of them", help));
             }
         };
