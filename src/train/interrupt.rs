@@ -21,9 +21,9 @@ pub fn install() -> bool {
     *CAUGHT.get_or_init(|| {
         let installed = ctrlc::try_set_handler(|| {
             if press(&REQUESTED) {
-                log::warn!("\nstopping: the current step is finished and saved; press Ctrl-C again to end at once");
+                tell("\nstopping: the current step is finished and saved; press Ctrl-C again to end at once");
             } else {
-                log::warn!("\nended at once; what was not saved yet is lost");
+                tell("\nended at once; what was not saved yet is lost");
                 process::exit(INTERRUPTED);
             }
         });
@@ -32,10 +32,18 @@ pub fn install() -> bool {
                 ctrlc::Error::MultipleHandlers => "it is ignored (nohup, background job) or handled already".to_owned(),
                 other => other.to_string(),
             };
-            log::warn!("note: Ctrl-C does not save first: {reason}; an ended run goes on from its last checkpoint");
+            tell(&format!("note: Ctrl-C does not save first: {reason}; an ended run goes on from its last checkpoint"));
         }
         installed.is_ok()
     })
+}
+
+/// A line that the user should see even where a program that embeds this library has no logger.
+fn tell(text: &str) {
+    match log::max_level() {
+        log::LevelFilter::Off => eprintln!("{text}"),
+        _ => log::warn!("{text}"),
+    }
 }
 
 /// Whether the run was asked to stop. Ask between steps.
