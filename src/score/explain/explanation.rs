@@ -139,8 +139,11 @@ pub struct SimilarPart {
     pub score: Option<f32>,
 }
 
-/// Rows of a table of the terminal.
+/// Rows of a table of the terminal, and paths of a neighbour in it.
 const ROWS: usize = 12;
+const PATHS: usize = 2;
+/// Columns of running text there.
+const TEXT_WIDTH: usize = 100;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,7 +152,9 @@ impl fmt::Display for Explanation {
             write!(f, "  probability {probability:.3}")?;
         }
         writeln!(f, "\n{}: {:+.4} = {:+.4} of any node, and what is below", self.unit, self.sum, self.base)?;
-        writeln!(f, "{}", self.method.text)?;
+        for line in wrapped(&self.method.text, TEXT_WIDTH) {
+            writeln!(f, "{line}")?;
+        }
         self.fmt_neighbours(f)?;
         let width = |longest: usize| longest.clamp(20, 48) + 2;
         if !self.blocks.is_empty() {
@@ -184,9 +189,16 @@ impl Explanation {
             return Ok(());
         }
         let listed = || self.neighbours.iter().take(ROWS);
-        let longest = listed().map(|part| part.name.chars().count()).max().unwrap_or(0);
-        let name = longest.clamp(14, 48) + 2;
-        let by = listed().map(|part| part.relation.len()).max().unwrap_or(0).max(8) + 2;
+        let paths = || listed().flat_map(|part| part.paths.iter().take(PATHS));
+        let from = |path: &PathPart| {
+            let name = if path.node == self.node { "itself" } else { &path.name };
+            format!("  <- {name}")
+        };
+        let names =
+            listed().map(|part| part.name.chars().count()).chain(paths().map(|path| from(path).chars().count()));
+        let name = names.max().unwrap_or(0).clamp(14, 48) + 2;
+        let relations = listed().map(|part| &part.relation).chain(paths().map(|path| &path.relation));
+        let by = relations.map(|relation| relation.len()).max().unwrap_or(0).max(8) + 2;
         let optional = |value: Option<f64>, digits: usize, sign: bool| match (value, sign) {
             (None, _) => "-".into(),
             (Some(value), true) => format!("{value:+.digits$}"),
@@ -211,8 +223,8 @@ impl Explanation {
                 part.name, part.relation, part.contribution
             );
             writeln!(f, "{}", line.trim_end())?;
-            for path in part.paths.iter().take(2) {
-                let from = format!("  <- {}", path.name);
+            for path in part.paths.iter().take(PATHS) {
+                let from = from(path);
                 let score = optional(path.score.map(f64::from), 3, false);
                 let known = if path.label == Some(1) { "  anomaly" } else { "" };
                 let (relation, attention) = (&path.relation, path.attention);
@@ -238,5 +250,31 @@ impl Explanation {
                 writeln!(f, "{others:<name$}{:<by$}{rest:>+10.4}", "")
             }
         }
+    }
+}
+
+/// Lines of at most `width` characters, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        assert_eq!(wrapped("one two  three four", 8), ["one two", "three", "four"]);
+        assert_eq!(wrapped("a-word-that-is-too-long x", 8), ["a-word-that-is-too-long", "x"]);
     }
 }
