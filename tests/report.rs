@@ -14,7 +14,7 @@ use webdriver::Browser;
 /// What stands behind every id of the data: it has to be shown, and nothing of it may run.
 const HOSTILE: &str = "<script>window.owned=1</script>\"><img src=x onerror=window.owned=2>&amp;'</td></table>";
 
-const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\n[model]\nhidden = 16\nout = 16\n[train]\nepochs = 8\n\
+const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 16\nout = 16\n[train]\nepochs = 8\n\
                       validate_every = 2\n[output]\ndir = \"runs\"\nplots = false\n";
 
 struct Reported {
@@ -179,9 +179,12 @@ fn the_list_is_filtered_by_type_label_and_text() {
     let said = || browser.script("return document.querySelector('[data-count]').textContent").to_string();
     assert!(said().contains(&format!("{users} of 40")), "{}", said());
     choose("type", "");
-    choose("label", "anomalous");
-    let labels = column(&browser, 5);
-    assert!(!labels.is_empty() && labels.iter().all(|label| label == "anomalous"), "{labels:?}");
+    let known = column(&browser, 5);
+    for label in ["unlabelled", "anomalous", "normal"] {
+        choose("label", label);
+        let expected: Vec<&String> = known.iter().filter(|known| *known == label).collect();
+        assert_eq!(column(&browser, 5).iter().collect::<Vec<_>>(), expected, "{label}");
+    }
     choose("label", "");
     let id = column(&browser, 2)[7].clone();
     browser.type_into("[data-filter=text]", &id.to_uppercase());
