@@ -79,11 +79,12 @@ type Measures = Vec<Option<f64>>;
 const FIXED: usize = 5;
 
 impl Bootstrap {
-    /// Metrics of `scores` with percentile intervals. Nodes are drawn with replacement within their class (stratified), so every
-    /// resample has as many anomalous and normal nodes as the labels have; a node is flagged from `threshold` on.
+    /// Metrics of `scores` with percentile intervals. Nodes are drawn with replacement within their class (stratified),
+    /// so every resample has as many anomalous and normal nodes as the labels have; a node is flagged from `threshold`
+    /// on.
     ///
-    /// A draw is a hash of seed, resample and position: the result depends neither on threads nor on the order of the nodes (of
-    /// one class, of one score). Scores are sorted once; a resample takes time in proportion to the nodes.
+    /// A draw is a hash of seed, resample and position: the result does not depend on threads. Scores are sorted once;
+    /// a resample takes time in proportion to the nodes.
     ///
     /// # Errors
     /// [`Error::Data`](crate::error::Error::Data) for what [`Ranking::new`] refuses.
@@ -115,8 +116,8 @@ impl Bootstrap {
         })
     }
 
-    /// The area of `scores` less that of `others`, which rank the same nodes: both are computed on the same resamples, so the
-    /// interval says whether one is better. `None` where a class has fewer than [`FEWEST`] nodes.
+    /// The area of `scores` less that of `others`, which rank the same nodes: both are computed on the same resamples,
+    /// so the interval says whether one is better. `None` where a class has fewer than [`FEWEST`] nodes.
     ///
     /// # Errors
     /// As for [`estimate`](Self::estimate).

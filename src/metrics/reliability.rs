@@ -38,11 +38,12 @@ pub struct Reliability {
 }
 
 impl Reliability {
-    /// Divides the nodes into at most `bins` bins of about as many nodes each. Equal probabilities share a bin, and there are
-    /// fewer bins where one would have less than ten nodes.
+    /// Divides the nodes into at most `bins` bins of about as many nodes each. Equal probabilities share a bin, and
+    /// there are fewer bins where one would have less than ten nodes.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) for unequal lengths, probabilities that are not finite or labels above 1.
+    /// [`Error::Data`](crate::error::Error::Data) for unequal lengths, probabilities that are not finite or labels
+    /// above 1.
     pub fn of(probabilities: &[f32], labels: &[u8], bins: usize) -> Result<Self> {
         check_scores(probabilities, labels)?;
         let mut nodes: Vec<(f32, u8)> = probabilities.iter().copied().zip(labels.iter().copied()).collect();

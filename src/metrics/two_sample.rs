@@ -19,7 +19,8 @@ impl KolmogorovSmirnov {
     /// `m = n1 n2 / (n1 + n2)`.
     ///
     /// # Source
-    /// Stephens, Use of the Kolmogorov-Smirnov, Cramér-von Mises and related statistics without extensive tables (1970).
+    /// Stephens, Use of the Kolmogorov-Smirnov, Cramér-von Mises and related statistics without extensive tables
+    /// (1970).
     pub fn of(first: &[f32], second: &[f32]) -> Option<Self> {
         if first.is_empty() || second.is_empty() {
             return None;

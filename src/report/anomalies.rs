@@ -49,7 +49,10 @@ pub(super) fn table(data: &ReportData) -> Markup {
                     option value="normal" { "normal" }
                 }
             }
-            label { "Search " input type="search" data-filter="text" placeholder="id" autocomplete="off" spellcheck="false"; }
+            label {
+                "Search "
+                input type="search" data-filter="text" placeholder="id" autocomplete="off" spellcheck="false";
+            }
             output aria-live="polite" data-count="anomalies" {}
         }
         div.scroll {
@@ -92,7 +95,10 @@ fn row(anomaly: &Anomaly) -> Markup {
                     @match anomaly.label {
                         None => span.none { "–" },
                         Some((anomalous, _)) => {
-                            span class={ "label " (class) } { (if anomalous { "▲" } else { "○" }) span.word { (if anomalous { " anomalous" } else { " normal" }) } }
+                            span class={ "label " (class) } {
+                                (if anomalous { "▲" } else { "○" })
+                                span.word { (if anomalous { " anomalous" } else { " normal" }) }
+                            }
                             @if let Some(part) = part { span.interval { (part) " label" } }
                         }
                     }

@@ -20,8 +20,9 @@ pub(super) fn held_out(held_out: &HeldOut) -> Markup {
             (decisions(held_out))
         }
         p.note {
-            "Intervals: 95 % percentile intervals of a bootstrap with 1,000 resamples, drawn within each class. They hold for other labels \
-             of the same kind, not for another training; one of a single value only says that no resample found a mistake. A row with fewer than 5 nodes of a class has none. The test labels chose nothing: \
+            "Intervals: 95 % percentile intervals of a bootstrap with 1,000 resamples, drawn within each class. They \
+             hold for other labels of the same kind, not for another training; one of a single value only says that no \
+             resample found a mistake. A row with fewer than 5 nodes of a class has none. The test labels chose nothing: \
              checkpoint and threshold come from the validation labels."
         }
     }
@@ -86,7 +87,9 @@ fn by_type(held_out: &HeldOut) -> Markup {
                         th.number scope="col" { "Anomalous" }
                         th.number scope="col" { "ROC-AUC" }
                         th scope="col" { "0 · chance · 1" }
-                        @for name in ["Average precision", "Precision", "Recall", "F1"] { th.number scope="col" { (name) } }
+                        @for name in ["Average precision", "Precision", "Recall", "F1"] {
+                            th.number scope="col" { (name) }
+                        }
                     }
                 }
                 tbody {
@@ -108,7 +111,8 @@ fn by_type(held_out: &HeldOut) -> Markup {
         }
         @if let Some(difference) = baseline.and_then(|baseline| baseline.difference) {
             p {
-                "This run less logistic regression, ROC-AUC on the same resamples: " strong { (format!("{:+.3}", difference.value)) }
+                "This run less logistic regression, ROC-AUC on the same resamples: "
+                strong { (format!("{:+.3}", difference.value)) }
                 @if let Some(interval) = difference.interval {
                     " (" (format!("{:+.3} to {:+.3}", interval.low, interval.high)) ")"
                 }
@@ -163,7 +167,10 @@ fn top(held_out: &HeldOut) -> Markup {
                 tbody {
                     @for top in &held_out.overall.top {
                         tr {
-                            th.number scope="row" { (top.k) @if top.k == held_out.overall.positives { span.interval { "as many as are anomalous" } } }
+                            th.number scope="row" {
+                                (top.k)
+                                @if top.k == held_out.overall.positives { span.interval { "as many as are anomalous" } }
+                            }
                             td.number { (estimate(top.precision)) }
                             td.number { (estimate(top.recall)) }
                         }
@@ -207,7 +214,8 @@ pub(super) fn calibration(calibration: &CalibrationFacts) -> Markup {
     let rarer = calibration.anomalous as f64 / calibration.labels.max(1) as f64;
     html! {
         p {
-            "Probabilities: " (calibration.description) ". They hold for nodes drawn like these labels, of which " (percent(rarer))
+            "Probabilities: " (calibration.description) ". They hold for nodes drawn like these labels, of which "
+            (percent(rarer))
             " are anomalous; where anomalies are rarer, a probability is too high by the ratio of the odds."
         }
         div.figures {

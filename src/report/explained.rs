@@ -26,7 +26,7 @@ pub fn explained(explanation: &Explanation) -> Explained {
             format!("like the known anomaly {} (cosine of the embeddings {:.2})", part.name, part.similarity)
         }),
     );
-    Explained { svg: neighbourhood(explanation), reasons, note: explanation.method.text.clone() }
+    Explained { svg: neighbourhood(explanation), reasons, note: explanation.method.text.replace('`', "") }
 }
 
 fn neighbour(part: &NeighbourPart, explanation: &Explanation) -> String {

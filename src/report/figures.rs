@@ -87,7 +87,8 @@ pub(super) fn curves(held_out: &HeldOut, curves: &Curves) -> Markup {
         id: "precision-recall".into(),
         title: "Precision and recall".into(),
         description: format!(
-            "Average precision {precision:.3}; chance would be a level line at {chance:.3}, the share of anomalous labels."
+            "Average precision {precision:.3}; chance would be a level line at {chance:.3}, the share of anomalous \
+             labels."
         ),
         x: Axis::share("recall: share of anomalous nodes found"),
         y: Axis::share("precision: share of flagged nodes that are anomalous"),
@@ -108,8 +109,8 @@ pub(super) fn histograms(data: &ReportData) -> Markup {
     let threshold = data.held_out.as_ref().map(|held_out| held_out.threshold).filter(|value| value.is_finite());
     html! {
         p {
-            "How the scores lie; " (data.score_meaning) ". Every step line shows shares of its own group, so that rare anomalies can be \
-             compared with common normal nodes."
+            "How the scores lie; " (data.score_meaning) ". Every step line shows shares of its own group, so that rare \
+             anomalies can be compared with common normal nodes."
             @if data.held_out.is_some() { " Test labels only, beside all nodes with a score." }
         }
         div.figures {

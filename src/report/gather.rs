@@ -110,8 +110,8 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
 }
 
 impl ReportData {
-    /// Adds why the listed nodes have their scores; `explained` are in the order of [`anomalies`](Self::anomalies), which may
-    /// be longer.
+    /// Adds why the listed nodes have their scores; `explained` are in the order of [`anomalies`](Self::anomalies),
+    /// which may be longer.
     pub fn explain(&mut self, explained: impl IntoIterator<Item = Explained>) {
         for (anomaly, explained) in self.anomalies.iter_mut().zip(explained) {
             anomaly.explanation = Some(explained);

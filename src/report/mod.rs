@@ -1,8 +1,9 @@
 //! The report of a run: one HTML file that needs no network, no server and no script.
 //!
-//! [`of_run`] computes everything that a report says ([`ReportData`], plain data), [`render`] arranges it. Every text goes through
-//! the escaping of `maud`; only charts and drawings, which escape their texts themselves, are put in as they are. The page
-//! forbids itself every request (a content security policy), and the hash of its one script is the only script that may run.
+//! [`of_run`] computes everything that a report says ([`ReportData`], plain data), [`render`] arranges it. Every text
+//! goes through the escaping of `maud`; only charts and drawings, which escape their texts themselves, are put in as
+//! they are. The page forbids itself every request (a content security policy), and no script but its own, known by its
+//! hash, may run.
 
 mod anomalies;
 mod chart;

@@ -52,8 +52,8 @@ pub fn render(data: &ReportData) -> String {
                 }
                 footer {
                     p {
-                        "Made by graphsieve " (data.run.version) " from " code { (data.run.directory) } ". This file is complete: it \
-                         loads nothing and sends nothing."
+                        "Made by graphsieve " (data.run.version) " from " code { (data.run.directory) }
+                        ". This file is complete: it loads nothing and sends nothing."
                     }
                 }
                 script { (PreEscaped(SCRIPT)) }
@@ -118,7 +118,9 @@ fn header(data: &ReportData) -> Markup {
 /// How good the run is, in one sentence.
 fn verdict(data: &ReportData) -> Markup {
     let Some(HeldOut { overall, baseline, .. }) = &data.held_out else {
-        return html! { "There are no test labels, so nothing here says how good the scores are: " (data.score_meaning) "." };
+        return html! {
+            "There are no test labels, so nothing here says how good the scores are: " (data.score_meaning) "."
+        };
     };
     let nodes = overall.positives + overall.negatives;
     let Some(area) = overall.roc_auc else {

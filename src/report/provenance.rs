@@ -42,13 +42,16 @@ fn graph(data: &DataFacts) -> Markup {
                         @if let Some(dim) = data.feature_dim { ", with " (dim) " features each" }
                     }
                     thead {
-                        tr { th scope="col" { "Type" } @for name in ["Nodes", "Anomalous", "Normal"] { th.number scope="col" { (name) } } }
+                        tr {
+                            th scope="col" { "Type" }
+                            @for name in ["Nodes", "Anomalous", "Normal"] { th.number scope="col" { (name) } }
+                        }
                     }
                     tbody {
                         @for t in &data.types {
                             tr {
                                 th scope="row" { (t.name) }
-                                td.number { (grouped(t.nodes)) } td.number { (grouped(t.anomalous)) } td.number { (grouped(t.normal)) }
+                                @for count in [t.nodes, t.anomalous, t.normal] { td.number { (grouped(count)) } }
                             }
                         }
                     }
@@ -84,7 +87,13 @@ fn parts(split: &SplitFacts) -> Markup {
         div.scroll {
             table {
                 caption { "Labels" }
-                thead { tr { th scope="col" { "Part" } @for name in ["Anomalous", "Normal"] { th.number scope="col" { (name) } } th scope="col" { "Used for" } } }
+                thead {
+                    tr {
+                        th scope="col" { "Part" }
+                        @for name in ["Anomalous", "Normal"] { th.number scope="col" { (name) } }
+                        th scope="col" { "Used for" }
+                    }
+                }
                 tbody {
                     @for facts in &split.parts {
                         tr {

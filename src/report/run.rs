@@ -48,7 +48,8 @@ pub fn of_run(scored: &ScoredRun, top: usize) -> Result<ReportData> {
 fn meaning(stage: Stage) -> &'static str {
     match stage {
         Stage::Reconstruction => {
-            "a score is one minus the geometric mean of the probabilities that the embeddings give to a node's edges; no label was used"
+            "a score is one minus the geometric mean of the probabilities that the embeddings give to a node's edges; \
+             no label was used"
         }
         Stage::Attention => "a score is the sigmoid of the graph attention network's logit, higher is more anomalous",
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",

@@ -69,9 +69,9 @@ pub(super) fn warnings(grounds: &Grounds) -> Vec<Warning> {
             let Some(found) = KolmogorovSmirnov::of(&training[class], &test[class]) else { continue };
             if found.p_value < P_VALUE && found.statistic > DISTANCE {
                 let text = format!(
-                    "Training and test nodes with the label {name} are scored differently (two-sample Kolmogorov-Smirnov: \
-                     D = {:.2}, p = {}). The model knows its training nodes by heart, or the test nodes are of another kind: \
-                     new data may fare worse than the figures say.",
+                    "Training and test nodes with the label {name} are scored differently (two-sample \
+                     Kolmogorov-Smirnov: D = {:.2}, p {}). The model knows its training nodes by heart, or the test \
+                     nodes are of another kind: new data may fare worse than the figures say.",
                     found.statistic,
                     p_text(found.p_value)
                 );
@@ -81,7 +81,8 @@ pub(super) fn warnings(grounds: &Grounds) -> Vec<Warning> {
     }
     if let Some(calibration) = grounds.calibration.filter(|fitted| fitted.labels < FEW_CALIBRATION_LABELS) {
         let text = format!(
-            "{}. Take the probabilities as a rough guide, and mind that anomalies are rarer among all nodes than among labels.",
+            "{}. Take the probabilities as a rough guide, and mind that anomalies are rarer among all nodes than among \
+             labels.",
             calibration.description
         );
         warn("Probabilities rest on few labels", text);
@@ -106,8 +107,8 @@ fn baseline_warning(held_out: &HeldOut, warn: &mut impl FnMut(&str, String)) {
     };
     if reached {
         let text = format!(
-            "A logistic regression that sees no graph reaches a test ROC-AUC of {:.3}, which lies within the uncertainty of \
-             this run. Where it does as well, the graph is not worth its cost.",
+            "A logistic regression that sees no graph reaches a test ROC-AUC of {:.3}, which lies within the \
+             uncertainty of this run. Where it does as well, the graph is not worth its cost.",
             baseline.roc_auc.value
         );
         warn("Not clearly better than the baseline", text);
@@ -118,15 +119,15 @@ fn perfect_warning(held_out: &HeldOut, warn: &mut impl FnMut(&str, String)) {
     let overall = &held_out.overall;
     let enough = overall.positives.min(overall.negatives) >= FEWEST;
     if enough && overall.roc_auc.is_some_and(|area| area.value == 1.0) {
-        let text = "Every anomalous test node scores above every normal one. The bootstrap cannot show an uncertainty then \
-                    (its interval is [1, 1]); check that no feature gives the label away.";
+        let text = "Every anomalous test node scores above every normal one. The bootstrap cannot show an uncertainty \
+                    then (its interval is [1, 1]); check that no feature gives the label away.";
         warn("A perfect ranking", text.into());
     }
 }
 
-/// `0.003`, or `< 0.001`.
+/// `= 0.003`, or `< 0.001`.
 fn p_text(p: f64) -> String {
-    if p < 0.001 { "< 0.001".into() } else { format!("{p:.3}") }
+    if p < 0.001 { "< 0.001".into() } else { format!("= {p:.3}") }
 }
 
 #[cfg(test)]

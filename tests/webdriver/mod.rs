@@ -152,8 +152,8 @@ impl Browser {
         let length = body.len();
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
-             Connection: close\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )?;
         let mut reader = BufReader::new(stream);
         let (mut line, mut length) = (String::new(), 0);

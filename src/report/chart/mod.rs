@@ -92,8 +92,9 @@ impl Chart {
         let (id, title, description) = (escaped(&self.id), escaped(&self.title), escaped(&self.description));
         let _ = write!(
             svg,
-            r#"<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{id}-t {id}-d"><title id="{id}-t">{title}</title><desc id="{id}-d">{description}</desc>"#
+            r#"<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{id}-t {id}-d">"#
         );
+        let _ = write!(svg, r#"<title id="{id}-t">{title}</title><desc id="{id}-d">{description}</desc>"#);
         self.axes(&mut svg);
         self.marks.iter().for_each(|mark| self.mark(&mut svg, mark));
         self.keys(&mut svg);
@@ -170,7 +171,8 @@ impl Chart {
         }
     }
 
-    /// The corner whose box of this size the fewest points of lines and steps lie in; of equally empty ones the wanted one.
+    /// The corner whose box of this size the fewest points of lines and steps lie in; of equally empty ones the wanted
+    /// one.
     fn emptiest(&self, width: f64, height: f64) -> Corner {
         let points: Vec<(f64, f64)> = self.marks.iter().flat_map(|mark| self.along(mark)).collect();
         let (bottom, right) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
