@@ -179,15 +179,16 @@ impl Chart {
         let covered = |corner: Corner| {
             let x = if matches!(corner, Corner::TopLeft | Corner::BottomLeft) { LEFT } else { right - width };
             let y = if matches!(corner, Corner::TopLeft | Corner::TopRight) { TOP } else { bottom - height - 8.0 };
+            // A curve along the border is inside, too.
             let inside =
-                |point: &&(f64, f64)| (x..x + width).contains(&point.0) && (y..y + height + 8.0).contains(&point.1);
+                |point: &&(f64, f64)| (x..=x + width).contains(&point.0) && (y..=y + height + 8.0).contains(&point.1);
             points.iter().filter(inside).count()
         };
         let corners = [self.key, Corner::TopRight, Corner::TopLeft, Corner::BottomRight, Corner::BottomLeft];
         corners.into_iter().min_by_key(|&corner| covered(corner)).unwrap_or(self.key)
     }
 
-    /// Pixels along a mark, at most a few apart.
+    /// Pixels along a mark.
     fn along(&self, mark: &Mark) -> Vec<(f64, f64)> {
         const PIECES: u32 = 16;
         let corners: Vec<(f64, f64)> = match mark {
