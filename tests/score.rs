@@ -10,11 +10,11 @@ use graphsieve::score::{ScoredRun, Stage};
 use serde_json::Value;
 use support::Sandbox;
 
-const COMMON: &str = "[data]\npath = \"data\"\n[output]\ndir = \"runs\"\nplots = false\n";
+const OUTPUT: &str = "[output]\ndir = \"runs\"\nplots = false\n";
 
 /// Trains one task and gives the run's directory, as the program is told it.
 fn trained(sandbox: &Sandbox, name: &str, settings: &str) -> String {
-    sandbox.write("run.toml", format!("task = \"{name}\"\nname = \"{name}\"\n{COMMON}{settings}"));
+    sandbox.write("run.toml", format!("task = \"{name}\"\nname = \"{name}\"\n{OUTPUT}{settings}"));
     sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
     let names = fs::read_dir(sandbox.path("runs")).unwrap().map(|entry| entry.unwrap().file_name());
     let runs: Vec<String> =
@@ -23,9 +23,10 @@ fn trained(sandbox: &Sandbox, name: &str, settings: &str) -> String {
     format!("runs/{}", runs[0])
 }
 
-const STAGE1: &str = "[model]\nhidden = 8\nout = 4\n[train]\nepochs = 2\n";
-const STAGE2: &str = "[model]\nhidden = 8\nout = 8\n[train]\nepochs = 3\n";
-const STAGE3: &str = "[forest]\ntrees = 10\n";
+const STAGE1: &str = "[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 4\n[train]\nepochs = 2\n";
+const STAGE2: &str =
+    "[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n[train]\nepochs = 3\n";
+const STAGE3: &str = "[data]\npath = \"data\"\n[forest]\ntrees = 10\n";
 
 /// The objects that `score --format json` prints.
 fn listed(sandbox: &Sandbox, run: &str, more: &[&str]) -> Vec<Value> {

@@ -149,8 +149,8 @@ impl Forest<'_> {
 /// The name of a column with that of the feature that it is made of: `mean1.amount` for `mean1.x3`.
 fn named(column: &str, features: &[String]) -> String {
     let (prefix, last) = column.rfind('.').map_or(("", column), |dot| column.split_at(dot + 1));
-    let feature = last.strip_prefix('x').and_then(|number| features.get(number.parse::<usize>().ok()?));
-    feature.map_or_else(|| column.to_owned(), |feature| format!("{prefix}{feature}"))
+    let own = last.strip_prefix('x').and_then(|number| features.get(number.parse::<usize>().ok()?));
+    own.map_or_else(|| column.to_owned(), |own| format!("{prefix}{own}"))
 }
 
 /// The embeddings among the columns of a table, one row per node: of Stage 2, or else of Stage 1.
