@@ -26,7 +26,7 @@ fn trained(sandbox: &Sandbox, name: &str, settings: &str) -> String {
 const STAGE1: &str = "[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 4\n[train]\nepochs = 2\n";
 const STAGE2: &str =
     "[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n[train]\nepochs = 3\n";
-const STAGE3: &str = "[data]\npath = \"data\"\n[forest]\ntrees = 10\n";
+const STAGE3: &str = "[data]\npath = \"data\"\n[model]\ntrees = 10\n";
 
 /// The objects that `score --format json` prints.
 fn listed(sandbox: &Sandbox, run: &str, more: &[&str]) -> Vec<Value> {
