@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 
 /// A device that this build can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,9 +236,9 @@ impl FromStr for Request {
                 index.parse().map(Request::Cuda).map_err(|_| malformed("the first CUDA device is cuda:0".into()))
             }
             _ => {
-                let closeness = |name: &str| strsim::jaro_winkler(&text.to_lowercase(), name);
-                let nearest = NAMES.into_iter().max_by(|a, b| closeness(a).total_cmp(&closeness(b))).unwrap_or("auto");
-                Err(malformed(format!("did you mean {nearest}? `graphsieve info` lists the devices of this machine")))
+                let nearest = nearest_name(text, NAMES).map(|nearest| format!("did you mean {nearest}? "));
+                let nearest = nearest.unwrap_or_default();
+                Err(malformed(format!("{nearest}`graphsieve info` lists the devices of this machine")))
             }
         }
     }

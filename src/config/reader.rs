@@ -6,7 +6,7 @@ use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
 use super::document::{COMMAND_LINE, Entry, Table, Value};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 
 /// A setting that is one of a few names.
 pub(super) trait Choice: Copy + PartialEq + 'static {
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
 
     /// The error of a name that is none of `names`.
     pub fn not_one_of(&self, key: &str, found: &str, names: &[&str]) -> Error {
-        let help = match nearest(found, names.iter().copied()) {
+        let help = match nearest_name(found, names.iter().copied()) {
             Some(name) => format!("did you mean \"{name}\"?"),
             None => "configs/README.md says what each of them does".to_string(),
         };
@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
             (false, "") => format!("a known key or section: {}", siblings.join(", ")),
             (false, _) => format!("a known key of [{prefix}{section}]: {}", siblings.join(", ")),
         };
-        let help = match nearest(key, known.iter().map(String::as_str)) {
+        let help = match nearest_name(key, known.iter()) {
             Some(near) => format!("did you mean `{prefix}{near}`?"),
             None => "configs/README.md describes every key".to_string(),
         };
@@ -242,18 +242,6 @@ impl<'a> Reader<'a> {
 fn sibling<'k>(known: &'k str, section: &str) -> Option<&'k str> {
     let rest = if section.is_empty() { known } else { known.strip_prefix(section)?.strip_prefix('.')? };
     rest.split('.').next()
-}
-
-/// The candidate most like `word`, if any is. A right key in the wrong section counts as near.
-fn nearest<'k>(word: &str, candidates: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_lowercase();
-    let likeness = |candidate: &str| {
-        let whole = strsim::normalized_damerau_levenshtein(&word.to_lowercase(), candidate);
-        let end = strsim::normalized_damerau_levenshtein(&last(word), &last(candidate));
-        whole.max(0.9 * end) + 0.01 * whole
-    };
-    let scored = candidates.map(|candidate| (likeness(candidate), candidate));
-    scored.filter(|(score, _)| *score >= 0.62).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
 }
 
 /// A range in words: `a number in [0, 1)`.
@@ -274,17 +262,6 @@ fn describe(range: &impl RangeBounds<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_name_forgives_a_typo_and_a_wrong_section() {
-        let keys = ["train.epochs", "train.learning_rate", "drop_edge.rate", "split.seed"];
-        let near = |word| nearest(word, keys.into_iter());
-        assert_eq!(near("train.epoch"), Some("train.epochs"));
-        assert_eq!(near("epochs"), Some("train.epochs"));
-        assert_eq!(near("dropedge.rate"), Some("drop_edge.rate"));
-        assert_eq!(near("train.Learning_Rate"), Some("train.learning_rate"));
-        assert_eq!(near("zzz"), None);
-    }
 
     #[test]
     fn a_range_is_described_with_its_open_ends() {

@@ -1,10 +1,12 @@
 //! Typed errors: what is wrong, where, what was expected, what was found, and the way out.
 
+mod nearest;
 mod place;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub(crate) use nearest::{UnknownName, nearest_name};
 pub use place::Place;
 pub(crate) use place::{Snippet, byte_at, line_number};
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::formats::is_present;
 use super::hetero::HeteroGraph;
-use crate::error::{Error, Place, Result, Snippet, byte_at, line_number};
+use crate::error::{Error, Place, Result, Snippet, UnknownName, byte_at, line_number, nearest_name};
 
 /// File name of the features unless a manifest names another.
 pub(crate) const FEATURES_FILE: &str = "X_combined.memmap";
@@ -342,16 +342,12 @@ fn json_error(path: &Path, text: &str, source: &serde_json::Error) -> Error {
 
 /// Turns serde's message into an error; for an unknown key or value it names the nearest known one.
 fn syntax_error(path: &Path, place: Place, message: &str) -> Error {
-    // serde's wording: "unknown field `x`, expected one of `a`, `b`".
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    match quoted.as_slice() {
-        [found, known @ ..] if message.starts_with("unknown field") => {
-            unknown_name(path, place, "a known key", found, known.iter().copied())
+    match UnknownName::read(message) {
+        Some(UnknownName { is_key, found, known }) => {
+            let expected = if is_key { "a known key" } else { "a known value" };
+            unknown_name(path, place, expected, found, known.into_iter())
         }
-        [found, known @ ..] if message.starts_with("unknown variant") => {
-            unknown_name(path, place, "a known value", found, known.iter().copied())
-        }
-        _ => {
+        None => {
             let help = "see the example in the documentation of `graph`; keys: node_types, relations, features";
             Error::format(path, place, "a well-formed description of the graph", message, help)
         }
@@ -366,7 +362,7 @@ fn unknown_name<'a>(
     known: impl Iterator<Item = &'a str>,
 ) -> Error {
     let known: Vec<&str> = known.collect();
-    let nearest = known.iter().min_by_key(|name| strsim::damerau_levenshtein(name, found));
+    let nearest = nearest_name(found, known.iter().copied());
     let help = nearest.map_or("remove it".into(), |nearest| format!("did you mean `{nearest}`?"));
     let expected = format!("{expected} ({})", known.join(", "));
     Error::format(path, place, expected, format!("unknown `{found}`"), help)

@@ -11,7 +11,7 @@ use parquet::file::properties::WriterProperties;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 use crate::graph::Dataset;
 use crate::metrics::Calibration;
 
@@ -69,9 +69,10 @@ pub fn rank<'a>(
                 argument: format!("--node-type {name}"),
                 expected: format!("a node type of the data: {}", known().collect::<Vec<_>>().join(", ")),
                 found: format!("`{name}`"),
-                help: known()
-                    .min_by_key(|known| strsim::damerau_levenshtein(known, name))
-                    .map_or_else(String::new, |nearest| format!("did you mean {nearest}?")),
+                help: match nearest_name(name, known()) {
+                    Some(nearest) => format!("did you mean {nearest}?"),
+                    None => "leave it out for all types".into(),
+                },
             })?;
             found.offset as u32..(found.offset + found.count) as u32
         }

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cli::{Console, check_new_directory, print};
 use crate::data::amazon::{self, PrepareOptions, WeakLabelConfig};
-use crate::error::{Error, Place, Result, Snippet, line_number};
+use crate::error::{Error, Place, Result, Snippet, line_number, nearest_name};
 use crate::train::progress::{StageProgress, Unit};
 
 /// Amazon reviews and product metadata of 2014 or 2018
@@ -91,10 +91,7 @@ fn syntax_error(file: &str, text: &str, fault: &toml::de::Error) -> Error {
     let written = text.lines().nth(line - 1).unwrap_or_default();
     let (key, found) = written.split_once('=').map_or((written, ""), |(key, value)| (key, value));
     let (key, found) = (key.trim(), found.trim());
-    let nearest = known
-        .keys()
-        .max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)))
-        .filter(|_| !known.contains_key(key));
+    let nearest = nearest_name(key, known.keys()).filter(|nearest| *nearest != key);
     let (expected, help) = match nearest {
         Some(nearest) => ("a known key".into(), format!("did you mean {nearest}?")),
         None => (fault.message().replace('\n', ", "), "leave the key out for the default".into()),

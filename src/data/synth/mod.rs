@@ -25,7 +25,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 use crate::graph::{Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels};
 use catalogue::Catalogue;
 use features::{FEATURE_DIM, Marketplace};
@@ -76,14 +76,14 @@ impl FromStr for Preset {
         if let Some(preset) = Self::ALL.into_iter().find(|preset| preset.name() == text) {
             return Ok(preset);
         }
-        let nearest = Self::ALL
-            .into_iter()
-            .max_by(|a, b| strsim::jaro_winkler(text, a.name()).total_cmp(&strsim::jaro_winkler(text, b.name())));
         Err(Error::Usage {
             argument: "preset".into(),
             expected: Self::ALL.map(Preset::name).join(", "),
             found: format!("{text:?}"),
-            help: nearest.map_or_else(String::new, |preset| format!("did you mean {preset}?")),
+            help: match nearest_name(text, Self::ALL.map(Preset::name)) {
+                Some(nearest) => format!("did you mean {nearest}?"),
+                None => "`graphsieve synth --help` says what each of them is".into(),
+            },
         })
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::input::MAX_CELL_BYTES;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 
 /// Some rows of one file.
 #[derive(Debug)]
@@ -156,7 +156,7 @@ pub(super) fn find_columns(path: &Path, header: &[String], names: &[String]) -> 
         match (found.next(), found.next()) {
             (Some(at), None) => Ok(at),
             (None, _) => {
-                let nearest = super::description::nearest(name, header.iter());
+                let nearest = nearest_name(name, header);
                 let mut all = header.join(", ");
                 if let Some((end, _)) = all.char_indices().nth(300) {
                     all.truncate(end);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::split::SplitFractions;
 use crate::data::text::LANES;
-use crate::error::{Error, Place, Result, Snippet};
+use crate::error::{Error, Place, Result, Snippet, UnknownName};
 
 /// A whole description; the TOML keys are the field names, see the [module](super).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -361,11 +361,7 @@ fn syntax_error(file: &str, text: &str, fault: &toml::de::Error) -> Error {
     let written = text.lines().nth(line).unwrap_or_default();
     let (key, found) = written.split_once('=').map_or((written, ""), |(key, value)| (key, value));
     let message = fault.message().replace('\n', ", ");
-    // serde's wording: "unknown field `x`, expected one of `a`, `b`".
-    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    let is_unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
-    let nearest = quoted.split_first().filter(|_| is_unknown).and_then(|(found, known)| nearest(found, known.iter()));
-    let help = match nearest {
+    let help = match UnknownName::read(&message).and_then(|unknown| unknown.nearest()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => "`graphsieve import tables --help` shows an example".into(),
     };
@@ -376,14 +372,6 @@ fn syntax_error(file: &str, text: &str, fault: &toml::de::Error) -> Error {
         found: found.trim().into(),
         help,
     }
-}
-
-/// The name that `found` was probably meant to be.
-pub(super) fn nearest<'a, N: AsRef<str> + ?Sized + 'a>(
-    found: &str,
-    known: impl Iterator<Item = &'a N>,
-) -> Option<&'a str> {
-    known.map(AsRef::as_ref).min_by_key(|name| strsim::damerau_levenshtein(&name.to_lowercase(), &found.to_lowercase()))
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::description::{Description, EdgeTable, End, FeatureKind, Files, TimeFormat, nearest};
+use super::description::{Description, EdgeTable, End, FeatureKind, Files, TimeFormat};
 use super::edges::ResolvedShared;
 use super::nodes::{FeatureColumn, NodeType, time_reader};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 use crate::graph::check_name;
 
 /// What to read, in which order.
@@ -123,7 +123,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let declared = self.description.nodes.iter().map(|table| &table.node_type);
-        let help = match nearest(&end.node_type, declared) {
+        let help = match nearest_name(&end.node_type, declared) {
             Some(nearest) => format!("did you mean `{nearest}`? Otherwise write \"{}.COLUMN\"", end.node_type),
             None => format!("write \"{}.COLUMN\"", end.node_type),
         };
@@ -139,8 +139,9 @@ impl Planner<'_> {
         };
         let Some(table) = table else {
             let found = shared.nodes.as_deref().unwrap_or_default();
-            let help = match nearest(found, tables.iter().map(|table| &table.node_type)) {
-                Some(nearest) => format!("for example nodes = \"{nearest}\""),
+            let types = || tables.iter().map(|table| table.node_type.as_str());
+            let help = match nearest_name(found, types()).or_else(|| types().next()) {
+                Some(example) => format!("for example nodes = \"{example}\""),
                 None => "the column has to be one of a [[nodes]] table; add the table".into(),
             };
             return Err(self.error("shared.nodes", "the type of a [[nodes]] table", found, help));
