@@ -32,6 +32,7 @@ pub mod error;
 pub mod features;
 pub mod graph;
 pub mod loader;
+mod memory;
 pub mod metrics;
 pub mod models;
 pub mod nn;

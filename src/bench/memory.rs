@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::clock::sync;
 use crate::error::Result;
+use crate::memory::resident_peak;
 
 /// Runs that are watched on a GPU: samples may miss the peak of a single one.
 pub const WATCHED_RUNS: usize = 3;
@@ -84,13 +85,6 @@ impl Drop for Stop<'_> {
 /// Lets the kernel forget earlier peaks; where it does not, the peak is that since the start of the process.
 fn reset_resident_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
-}
-
-fn resident_peak() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -1,13 +1,13 @@
 //! What an import found and made.
 
 use std::fmt;
-use std::fs;
 
 use serde::Serialize;
 
 use super::edges::{HubCounts, RelationEdges};
 use super::nodes::NodeType;
 use crate::graph::HeteroGraph;
+use crate::memory::resident_peak;
 
 /// What [`import`](super::import) read and made; `Display` is a text, `Serialize` the same for machines.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -122,21 +122,14 @@ impl ImportSummary {
             relations: relations.to_vec(),
             feature_dim,
             notes: notes.to_vec(),
-            peak_memory: peak_memory(),
+            peak_memory: resident_peak(),
         }
     }
 
     /// Looks at the memory again, after writing.
     pub fn measure_memory(&mut self) {
-        self.peak_memory = peak_memory();
+        self.peak_memory = resident_peak();
     }
-}
-
-/// `VmHWM` of this process.
-fn peak_memory() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 impl fmt::Display for ImportSummary {

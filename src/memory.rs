@@ -1,0 +1,11 @@
+//! What the system says of the memory of this process.
+
+use std::fs;
+
+/// The largest resident set so far, in bytes; `None` where the system does not tell.
+pub(crate) fn resident_peak() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
