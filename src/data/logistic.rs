@@ -3,6 +3,7 @@
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 use crate::error::{Error, Result};
+use crate::metrics::{sigmoid_f64, softplus};
 
 const MAX_ITERATIONS: usize = 50;
 const TOLERANCE: f64 = 1e-8;
@@ -58,7 +59,7 @@ impl LogisticRegression {
         x.outer_iter()
             .map(|row| {
                 let z = self.intercept + row.iter().zip(&self.weights).map(|(&v, w)| f64::from(v) * w).sum::<f64>();
-                sigmoid(z) as f32
+                sigmoid_f64(z) as f32
             })
             .collect()
     }
@@ -80,7 +81,7 @@ fn newton(design: &Array2<f64>, y: &[u8], l2: f64) -> Array1<f64> {
     let mut w = Array1::<f64>::zeros(last + 1);
     let mut current = loss(&w);
     for _ in 0..MAX_ITERATIONS {
-        let p = design.dot(&w).mapv(sigmoid);
+        let p = design.dot(&w).mapv(sigmoid_f64);
         let mut gradient = design.t().dot(&(&p - &target));
         let curvature = p.mapv(|p| p * (1.0 - p)).insert_axis(Axis(1));
         let mut hessian = design.t().dot(&(design * &curvature));
@@ -142,15 +143,6 @@ fn cholesky_solve(mut a: Array2<f64>, b: &Array1<f64>) -> Option<Array1<f64>> {
         x[i] = (x[i] - sum) / a[[i, i]];
     }
     Some(x)
-}
-
-fn sigmoid(z: f64) -> f64 {
-    if z >= 0.0 { 1.0 / (1.0 + (-z).exp()) } else { z.exp() / (1.0 + z.exp()) }
-}
-
-/// `log(1 + exp(z))` without overflow.
-fn softplus(z: f64) -> f64 {
-    z.max(0.0) + (-z.abs()).exp().ln_1p()
 }
 
 fn check(x: ArrayView2<f32>, y: &[u8], l2: f64) -> Result<()> {

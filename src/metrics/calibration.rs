@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{check_scores, one_class};
+use super::{check_scores, one_class, sigmoid_f64, softplus};
 use crate::error::Result;
 
 /// Labels from which on isotonic regression is fitted. With fewer it follows the sample; a sigmoid has two parameters only.
@@ -121,7 +121,7 @@ impl Calibration {
             return None;
         }
         Some(match &self.map {
-            Map::Platt { slope, intercept } => sigmoid(slope * logit(score) + intercept),
+            Map::Platt { slope, intercept } => sigmoid_f64(slope * logit(score) + intercept),
             Map::Isotonic { blocks } => {
                 let after = blocks.partition_point(|block| block.from <= score);
                 let Some(block) = after.checked_sub(1).map(|at| blocks[at]) else {
@@ -169,10 +169,6 @@ fn logit(score: f32) -> f64 {
     (score / (1.0 - score)).ln()
 }
 
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
 /// Slope and intercept that maximise the likelihood of `[x, target]` points: Newton's method with step halving.
 fn newton(points: &[[f64; 2]], prior: f64) -> (f64, f64) {
     const ITERATIONS: usize = 100;
@@ -187,7 +183,7 @@ fn newton(points: &[[f64; 2]], prior: f64) -> (f64, f64) {
     for _ in 0..ITERATIONS {
         let (mut gradient, mut hessian) = ([0.0; 2], [RIDGE, 0.0, RIDGE]);
         for &[x, target] in points {
-            let p = sigmoid(slope * x + intercept);
+            let p = sigmoid_f64(slope * x + intercept);
             let (error, weight) = (p - target, p * (1.0 - p));
             gradient = [gradient[0] + error * x, gradient[1] + error];
             hessian = [hessian[0] + weight * x * x, hessian[1] + weight * x, hessian[2] + weight];
@@ -216,11 +212,6 @@ fn newton(points: &[[f64; 2]], prior: f64) -> (f64, f64) {
         }
     }
     (slope, intercept)
-}
-
-/// `ln(1 + e^x)` without overflow.
-fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
 /// Neighbouring scores with one probability.
@@ -262,7 +253,7 @@ mod tests {
 
     #[test]
     fn platts_sigmoid_finds_the_parameters_that_labels_were_drawn_with() {
-        let truth = |score: f64| sigmoid(1.7 * (score / (1.0 - score)).ln() - 0.8);
+        let truth = |score: f64| sigmoid_f64(1.7 * (score / (1.0 - score)).ln() - 0.8);
         let (scores, labels) = drawn(20_000, truth);
         let calibration = Calibration::platt(&scores, &labels).unwrap();
         for score in [0.05f32, 0.3, 0.5, 0.8, 0.95] {

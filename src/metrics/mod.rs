@@ -9,6 +9,7 @@ mod bootstrap;
 mod calibration;
 #[cfg(test)]
 mod golden;
+mod logit;
 mod multiclass;
 mod ranking;
 mod reliability;
@@ -18,6 +19,7 @@ mod two_sample;
 
 pub use bootstrap::{Bootstrap, Estimate, Estimates, FEWEST, Interval, TopEstimate};
 pub use calibration::{Calibration, ISOTONIC_LABELS};
+pub use logit::{sigmoid, sigmoid_f64, softplus};
 pub use multiclass::{ClassFigures, ClassReport, ConfusionMatrix, log_sum_exp, predicted_class};
 pub use ranking::{PrPoint, Ranking, RankingStep, RocPoint, TopK, average_precision, roc_auc};
 pub use reliability::{Reliability, ReliabilityBin, wilson};
@@ -26,11 +28,6 @@ pub use threshold::{Confusion, ThresholdChoice, best_f1_threshold};
 pub use two_sample::KolmogorovSmirnov;
 
 use crate::error::{Error, Result};
-
-/// `1 / (1 + exp(-x))`: the score that a logit means.
-pub fn sigmoid(logit: f32) -> f32 {
-    1.0 / (1.0 + (-logit).exp())
-}
 
 /// Refuses what no metric is defined for: unequal lengths, scores that are not finite, labels other than 0 and 1.
 fn check_scores(scores: &[f32], labels: &[u8]) -> Result<()> {

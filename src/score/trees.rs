@@ -11,6 +11,7 @@ use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
 use crate::graph::{Dataset, HeteroGraph, read_embeddings};
+use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::Parameters;
@@ -110,8 +111,7 @@ pub fn reconstruction_errors(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
             for &neighbour in relation.forward.row(node - types[of_type].offset) {
                 let pair = row(node).iter().zip(row(first + neighbour as usize));
                 let logit = f64::from(pair.map(|(a, b)| a * b).sum::<f32>());
-                // ln(1 + e^-x) without overflow.
-                sum += (-logit).max(0.0) + (-logit.abs()).exp().ln_1p();
+                sum += softplus(-logit);
                 edges += 1;
             }
         }

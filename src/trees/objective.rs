@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::fixed_point::order_free_sum;
 use super::refuse;
 use crate::error::Result;
+use crate::metrics::{sigmoid_f64, softplus};
 
 /// What the booster minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,9 +107,9 @@ impl Objective {
             Objective::Binary { .. } => boost_derivatives(BoostLoss::Logistic, m, y),
             Objective::Focal { gamma, alpha } => {
                 let (sign, alpha) = if y > 0.5 { (1.0, alpha) } else { (-1.0, 1.0 - alpha) };
-                let q = sigmoid(sign * m);
+                let q = sigmoid_f64(sign * m);
                 // 1 − q and ln q from the margin: both keep their digits when q is close to 1 or 0.
-                let (rest, log_q) = (sigmoid(-sign * m), -softplus(-sign * m));
+                let (rest, log_q) = (sigmoid_f64(-sign * m), -softplus(-sign * m));
                 let weight = alpha * rest.powf(gamma);
                 let inner = gamma * q * log_q - rest;
                 let curve = weight * q * (rest * (gamma * log_q + gamma + 1.0) - gamma * inner);
@@ -124,7 +125,7 @@ impl Objective {
             Objective::Binary { .. } => softplus(if y > 0.5 { -m } else { m }),
             Objective::Focal { gamma, alpha } => {
                 let (sign, alpha) = if y > 0.5 { (1.0, alpha) } else { (-1.0, 1.0 - alpha) };
-                alpha * sigmoid(-sign * m).powf(gamma) * softplus(-sign * m)
+                alpha * sigmoid_f64(-sign * m).powf(gamma) * softplus(-sign * m)
             }
         }
     }
@@ -146,7 +147,7 @@ impl Objective {
     /// Margin to output: probability, or the margin itself.
     #[inline]
     pub fn output(&self, margin: f64) -> f64 {
-        if self.is_binary() { sigmoid(margin) } else { margin }
+        if self.is_binary() { sigmoid_f64(margin) } else { margin }
     }
 }
 
@@ -176,15 +177,4 @@ pub(super) fn check_weights(weights: Option<&[f32]>, rows: usize) -> Result<()> 
         return Err(refuse::data("sample weights", "at least one positive weight", 0, "check the weights"));
     }
     Ok(())
-}
-
-/// 1 / (1 + e^−x), without overflow.
-#[inline]
-pub fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
-}
-
-/// ln(1 + e^x), without overflow.
-fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
 }

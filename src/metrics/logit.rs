@@ -1,0 +1,31 @@
+//! The logistic function and its loss.
+
+/// `1 / (1 + exp(-x))`: the score that a logit means.
+pub fn sigmoid(logit: f32) -> f32 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+/// [`sigmoid`] in double precision.
+#[inline]
+pub fn sigmoid_f64(logit: f64) -> f64 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+/// `ln(1 + exp(x))` without overflow: the loss of a logit `x` whose label is 0, and of `-x` whose label is 1.
+#[inline]
+pub fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_from_zero_nothing_overflows_and_nothing_is_lost() {
+        assert_eq!([sigmoid_f64(-1e4), sigmoid_f64(0.0), sigmoid_f64(1e4)], [0.0, 0.5, 1.0]);
+        assert_eq!([sigmoid(-1e4), sigmoid(0.0), sigmoid(1e4)], [0.0, 0.5, 1.0]);
+        assert_eq!([softplus(-1e4), softplus(0.0), softplus(1e4)], [0.0, std::f64::consts::LN_2, 1e4]);
+        assert!((softplus(-40.0) / (-40f64).exp() - 1.0).abs() < 1e-12);
+    }
+}
