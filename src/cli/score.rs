@@ -205,18 +205,13 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     if let Some(run) = &run
         && data.is_none()
     {
-        data = Some(match RunConfig::load(&run.config(), &[])? {
-            RunConfig::Classify(config) => config.data.path,
-            _ if as_trained => {
-                let ScoredRun { dataset, scores, calibration, .. } = ScoredRun::open(&arguments.checkpoint)?;
-                let computed = Computed { dataset, scores: Scores::Anomaly(scores), embeddings: None };
-                return Ok(ScoredData { computed, calibration });
-            }
-            RunConfig::Stage1(config) => config.data.path,
-            RunConfig::Stage2(config) => config.data.path,
-            RunConfig::Stage3(config) => config.data.path,
-            RunConfig::Pipeline(config) => config.data.path,
-        });
+        let config = RunConfig::load(&run.config(), &[])?;
+        if as_trained && !matches!(config, RunConfig::Classify(_)) {
+            let ScoredRun { dataset, scores, calibration, .. } = ScoredRun::open(&arguments.checkpoint)?;
+            let computed = Computed { dataset, scores: Scores::Anomaly(scores), embeddings: None };
+            return Ok(ScoredData { computed, calibration });
+        }
+        data = Some(config.data_path().to_path_buf());
     }
     let data = data.ok_or_else(|| Error::Usage {
         argument: "--data".into(),

@@ -3,7 +3,7 @@
 //! `new` gives a stage's defaults. Unless a field says otherwise they are those of the published detector (GNN-EADD).
 //! `configs/README.md` is the same reference for readers of TOML.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -68,6 +68,17 @@ impl RunConfig {
             RunConfig::Pipeline(config) => config.seed,
             RunConfig::Stage3(config) => config.seed,
             RunConfig::Classify(config) => config.seed,
+        }
+    }
+
+    /// The data directory that the run reads.
+    pub fn data_path(&self) -> &Path {
+        match self {
+            RunConfig::Stage1(config) => &config.data.path,
+            RunConfig::Stage2(config) => &config.data.path,
+            RunConfig::Pipeline(config) => &config.data.path,
+            RunConfig::Stage3(config) => &config.data.path,
+            RunConfig::Classify(config) => &config.data.path,
         }
     }
 

@@ -11,6 +11,12 @@ use crate::data::synth::{Preset, SynthConfig};
 
 /// File that Stage 1 writes and Stage 2 reads when it is given a directory.
 pub const EMBEDDINGS_FILE: &str = "Z_embeddings_stage1.npy";
+/// Scores that Stage 2 writes: one float32 per node.
+pub const STAGE2_SCORES_FILE: &str = "anomaly_scores_stage2.npy";
+/// Refined embeddings that Stage 2 writes: one row per node.
+pub const STAGE2_EMBEDDINGS_FILE: &str = "Z_stage2.npy";
+/// Scores that Stage 3 writes: one float32 per node.
+pub const STAGE3_SCORES_FILE: &str = "anomaly_scores_stage3.npy";
 
 /// `[synth]`: the synthetic marketplace of a pipeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::evaluate::read_scores;
 use super::trees::reconstruction_errors;
-use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Config, Stage3Config};
+use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE, Stage2Config, Stage3Config};
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
@@ -68,10 +68,10 @@ impl ScoredRun {
     pub fn open(path: &Path) -> Result<Self> {
         let run = RunDir::open(path)?;
         let config = RunConfig::load(&run.config(), &[])?;
-        let (stage, data, file) = match &config {
-            RunConfig::Stage1(config) => (Stage::Reconstruction, &config.data.path, EMBEDDINGS_FILE),
-            RunConfig::Stage2(config) => (Stage::Attention, &config.data.path, "anomaly_scores_stage2.npy"),
-            RunConfig::Stage3(config) => (Stage::Trees, &config.data.path, "anomaly_scores_stage3.npy"),
+        let (stage, file) = match &config {
+            RunConfig::Stage1(_) => (Stage::Reconstruction, EMBEDDINGS_FILE),
+            RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
+            RunConfig::Stage3(_) => (Stage::Trees, STAGE3_SCORES_FILE),
             RunConfig::Classify(_) | RunConfig::Pipeline(_) => {
                 return Err(Error::Usage {
                     argument: path.display().to_string(),
@@ -82,7 +82,7 @@ impl ScoredRun {
                 });
             }
         };
-        let data = data.clone();
+        let data = config.data_path().to_path_buf();
         let file = run.output(file);
         if !file.is_file() {
             let help = format!("go on with it: graphsieve train --resume {}", path.display());

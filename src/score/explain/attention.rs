@@ -28,6 +28,7 @@ mod ego;
 use rayon::prelude::*;
 
 use self::ego::Ego;
+use super::by_magnitude;
 use super::network::{Network, axpy};
 use crate::graph::{Features, HeteroGraph};
 
@@ -153,7 +154,7 @@ impl<'a> Attention<'a> {
         let relevance = ego.relevance(&second);
         let mut entries: Vec<Entry> = relevance.iter().flat_map(|(row, of_row)| ego.entries(row, of_row)).collect();
         entries.sort_by(|a, b| {
-            let by_size = b.contribution.abs().total_cmp(&a.contribution.abs());
+            let by_size = by_magnitude(a.contribution, b.contribution);
             by_size.then(a.source.cmp(&b.source)).then(a.relation.cmp(&b.relation))
         });
         let sums = ego.sums(&relevance);

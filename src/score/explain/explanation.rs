@@ -4,6 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::names::Names;
+use super::similar::Known;
+use crate::error::Result;
+
 /// Why a node has its score. Everything is sorted by magnitude.
 ///
 /// `sum = base + sum of blocks = base + sum of columns`; and, where [`Method::additive`],
@@ -184,6 +188,40 @@ impl fmt::Display for Explanation {
 }
 
 impl Explanation {
+    /// Who the node is and what its score is, and nothing that adds to it yet.
+    ///
+    /// # Errors
+    /// A node without a score.
+    pub(super) fn of(
+        node: u32,
+        names: &Names,
+        known: Option<&Known>,
+        probability: Option<f64>,
+        method: Method,
+    ) -> Result<Self> {
+        let [kind, id] = names.kind_and_id(node);
+        Ok(Self {
+            node,
+            kind,
+            id,
+            name: names.name(node),
+            score: names.own_score(node)?,
+            probability,
+            method,
+            unit: String::new(),
+            base: 0.0,
+            sum: 0.0,
+            own: 0.0,
+            rest: 0.0,
+            relations: Vec::new(),
+            blocks: Vec::new(),
+            columns: Vec::new(),
+            neighbours: Vec::new(),
+            more_neighbours: 0,
+            similar: known.map(|known| known.nearest_to(node, names)).unwrap_or_default(),
+        })
+    }
+
     fn fmt_neighbours(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.neighbours.is_empty() {
             return Ok(());
@@ -204,7 +242,7 @@ impl Explanation {
             (Some(value), true) => format!("{value:+.digits$}"),
             (Some(value), false) => format!("{value:.digits$}"),
         };
-        let head = ["adds", "attention", "removed", "score", "known"];
+        let head = ["adds", "attention", "removal", "score", "known"];
         writeln!(
             f,
             "\n{:<name$}{:<by$}{:>10}{:>11}{:>10}{:>8}  {}",

@@ -12,6 +12,8 @@ mod stage1;
 mod stage2;
 mod stage3;
 
+use std::cmp::Ordering;
+
 pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart, SimilarPart};
 pub use names::{name_of, node_of};
 pub use run::{explain_run, open_run};
@@ -22,3 +24,8 @@ pub const MOST_NEIGHBOURS: usize = 20;
 pub const MOST_PATHS: usize = 5;
 /// Known anomalies that it lists.
 pub const MOST_SIMILAR: usize = 5;
+
+/// The order of contributions: the largest first, whatever its sign.
+fn by_magnitude(a: f64, b: f64) -> Ordering {
+    b.abs().total_cmp(&a.abs())
+}

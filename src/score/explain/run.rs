@@ -14,7 +14,7 @@ use super::similar::Known;
 use super::stage1;
 use super::stage2::{Columns, Model};
 use super::stage3::{self, Forest};
-use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage2Config, Stage2Input, Stage3Config};
+use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::graph::read_embeddings;
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
@@ -25,9 +25,6 @@ use crate::score::inference::for_graph;
 use crate::score::trees::{TableOptions, table};
 use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute, input_features, read_calibration};
 use crate::train::run_dir::RunDir;
-
-/// Refined embeddings that a run of Stage 2 leaves.
-const STAGE2_EMBEDDINGS: &str = "Z_stage2.npy";
 
 /// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to
 /// other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). Of other data there is no split
@@ -47,18 +44,18 @@ pub fn open_run<B: GraphBackend>(
     }
     let run = RunDir::open(path)?;
     let mut config = RunConfig::load(&run.config(), &[])?;
-    let (stage, data) = match &mut config {
+    let stage = match &mut config {
         RunConfig::Stage2(Stage2Config { data: trained, .. }) => {
             if let Some(input) = input {
                 (trained.input, trained.embeddings) = (Stage2Input::Embeddings, Some(input.to_path_buf()));
             }
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
-            (Stage::Attention, trained.path.clone())
+            Stage::Attention
         }
         RunConfig::Stage3(Stage3Config { data: trained, .. }) => {
             trained.embeddings = input.map(Path::to_path_buf).or(trained.embeddings.take());
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
-            (Stage::Trees, trained.path.clone())
+            Stage::Trees
         }
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {
@@ -71,6 +68,7 @@ pub fn open_run<B: GraphBackend>(
         // Says what is wrong with it.
         RunConfig::Classify(_) | RunConfig::Pipeline(_) => return ScoredRun::open(path),
     };
+    let data = config.data_path().to_path_buf();
     let options = ScoreOptions {
         checkpoint: path.to_path_buf(),
         data: data.clone(),
@@ -135,7 +133,7 @@ fn attention<B: GraphBackend>(
     let network = network(&spec, &model.export(&spec).0);
     let features = input_features(&config.data, &run.dataset, Some(spec.input))?;
     let refined = match &run.split {
-        Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS), Some(graph.num_nodes()))?),
+        Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
         None => None,
     };
     let known = refined.as_ref().and_then(|z| known(run, z.view()));

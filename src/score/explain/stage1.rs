@@ -2,11 +2,12 @@
 
 use ndarray::ArrayView2;
 
-use super::MOST_NEIGHBOURS;
 use super::explanation::{Explanation, Method, NeighbourPart, RelationPart};
 use super::names::Names;
 use super::similar::Known;
+use super::{MOST_NEIGHBOURS, by_magnitude};
 use crate::error::Result;
+use crate::metrics::softplus;
 
 const TEXT: &str = "\
     Score = 1 - exp(-mean loss), where the loss of an edge is -ln of the probability that the embeddings of its \
@@ -32,7 +33,8 @@ pub(super) fn explain(
     known: Option<&Known>,
     node: u32,
 ) -> Result<Explanation> {
-    let score = names.own_score(node)?;
+    let method = Method { name: "losses of edges".into(), additive: true, text: TEXT.into() };
+    let begun = Explanation::of(node, names, known, probability, method)?;
     let mut edges = edges_into(names, z, node);
     let count = edges.len() as f64;
     let total: f64 = edges.iter().map(|edge| edge.loss).sum();
@@ -68,10 +70,10 @@ pub(super) fn explain(
         relations.push(RelationPart { relation, neighbours: distinct, contribution });
     }
     neighbours.sort_by(|a, b| {
-        let by_size = b.contribution.abs().total_cmp(&a.contribution.abs());
+        let by_size = by_magnitude(a.contribution, b.contribution);
         by_size.then(a.node.cmp(&b.node)).then_with(|| a.relation.cmp(&b.relation))
     });
-    relations.sort_by(|a, b| b.contribution.abs().total_cmp(&a.contribution.abs()));
+    relations.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
     let more_neighbours = neighbours.len().saturating_sub(MOST_NEIGHBOURS);
     let rest = neighbours.iter().skip(MOST_NEIGHBOURS).map(|part| part.contribution).sum();
     neighbours.truncate(MOST_NEIGHBOURS);
@@ -81,26 +83,15 @@ pub(super) fn explain(
         // Without any edge there is no score to compare with.
         part.removal = (left > 0.0).then(|| total / count - losses / left);
     }
-    let [kind, id] = names.kind_and_id(node);
     Ok(Explanation {
-        node,
-        kind,
-        id,
-        name: names.name(node),
-        score,
-        probability,
-        method: Method { name: "losses of edges".into(), additive: true, text: TEXT.into() },
         unit: "mean loss of an edge (nats)".into(),
-        base: 0.0,
         sum: total / count,
         own,
         rest,
         relations,
-        blocks: Vec::new(),
-        columns: Vec::new(),
         neighbours,
         more_neighbours,
-        similar: known.map(|known| known.nearest_to(node, names)).unwrap_or_default(),
+        ..begun
     })
 }
 
@@ -117,8 +108,7 @@ fn edges_into(names: &Names, z: ArrayView2<f32>, node: u32) -> Vec<Edge> {
     let edge = |(relation, source): (usize, u32)| {
         let pairs = own.iter().zip(z.row(source as usize));
         let logit: f64 = pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
-        // ln(1 + e^-x) without overflow.
-        Edge { relation, source, loss: (-logit).max(0.0) + (-logit.abs()).exp().ln_1p() }
+        Edge { relation, source, loss: softplus(-logit) }
     };
     of_relation.map(edge).collect()
 }

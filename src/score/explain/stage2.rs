@@ -5,7 +5,7 @@ use super::explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPa
 use super::names::Names;
 use super::network::Network;
 use super::similar::Known;
-use super::{MOST_NEIGHBOURS, MOST_PATHS};
+use super::{MOST_NEIGHBOURS, MOST_PATHS, by_magnitude};
 use crate::error::Result;
 use crate::graph::Features;
 
@@ -58,7 +58,8 @@ impl Model<'_> {
     /// A node without a score.
     pub fn explain(&self, probability: Option<f64>, node: u32) -> Result<Explanation> {
         let names = self.names;
-        let score = names.own_score(node)?;
+        let method = Method { name: "attention and slopes held".into(), additive: true, text: TEXT.into() };
+        let begun = Explanation::of(node, names, self.known, probability, method)?;
         let limits = Limits { neighbours: MOST_NEIGHBOURS, paths: MOST_PATHS };
         let attention = Attention::new(self.network, names.graph(), self.features, self.into);
         let found = attention.explain(node, limits);
@@ -74,7 +75,7 @@ impl Model<'_> {
             contribution,
         };
         let mut columns: Vec<ColumnPart> = found.columns.iter().enumerate().map(column).collect();
-        columns.sort_by(|a, b| b.contribution.abs().total_cmp(&a.contribution.abs()));
+        columns.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
         let types = names.graph().node_types();
         let of_type = |(t, &contribution): (usize, &f64)| {
             let block = format!("{} of {} nodes two edges away", self.columns.block(), types[t].name);
@@ -86,16 +87,8 @@ impl Model<'_> {
             contribution: found.own_features,
         });
         blocks.retain(|part| part.contribution != 0.0);
-        blocks.sort_by(|a, b| b.contribution.abs().total_cmp(&a.contribution.abs()));
-        let [kind, id] = names.kind_and_id(node);
+        blocks.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
         Ok(Explanation {
-            node,
-            kind,
-            id,
-            name: names.name(node),
-            score,
-            probability,
-            method: Method { name: "attention and slopes held".into(), additive: true, text: TEXT.into() },
             unit: "log-odds".into(),
             base: found.bias,
             sum: found.logit,
@@ -106,7 +99,7 @@ impl Model<'_> {
             columns,
             neighbours: others.into_iter().take(MOST_NEIGHBOURS).map(|entry| self.neighbour(entry)).collect(),
             more_neighbours,
-            similar: self.known.map(|known| known.nearest_to(node, names)).unwrap_or_default(),
+            ..begun
         })
     }
 
@@ -121,7 +114,7 @@ impl Model<'_> {
         };
         let mut parts: Vec<RelationPart> = (0..self.names.graph().relations().len()).map(of_relation).collect();
         parts.retain(|part| part.neighbours > 0);
-        parts.sort_by(|a, b| b.contribution.abs().total_cmp(&a.contribution.abs()));
+        parts.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
         parts
     }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 
-use super::MOST_NEIGHBOURS;
 use super::explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart};
 use super::names::Names;
 use super::similar::Known;
+use super::{MOST_NEIGHBOURS, by_magnitude};
 use crate::error::Result;
 use crate::features::{Execution, FeatureTable, Neighbourhood};
 use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
@@ -44,7 +44,8 @@ impl Forest<'_> {
     ) -> Result<Explanation> {
         let (names, table, ensemble) = (self.names, self.table, &self.checkpoint.ensemble);
         let feature_names = names.dataset.feature_names.as_deref().unwrap_or_default();
-        let score = names.own_score(node)?;
+        let method = Method { name: "Shapley values of trees".into(), additive: false, text: TEXT.into() };
+        let begun = Explanation::of(node, names, self.known, probability, method)?;
         let attributions = ensemble.shap(&Matrix::f32(table.row(node as usize), table.columns().len())?)?;
         let value = |at: usize| attributions.values[at];
         let mut blocks: Vec<BlockPart> = table
@@ -67,32 +68,21 @@ impl Forest<'_> {
             })
             .collect();
         let (mut neighbours, more_neighbours) = self.neighbours::<B>(node, device)?;
-        blocks.sort_by(|a, b| b.contribution.abs().total_cmp(&a.contribution.abs()));
-        columns.sort_by(|a, b| b.contribution.abs().total_cmp(&a.contribution.abs()));
-        neighbours.sort_by(|a, b| b.contribution.abs().total_cmp(&a.contribution.abs()));
-        let [kind, id] = names.kind_and_id(node);
+        blocks.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
+        columns.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
+        neighbours.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
         Ok(Explanation {
-            node,
-            kind,
-            id,
-            name: names.name(node),
-            score,
-            probability,
-            method: Method { name: "Shapley values of trees".into(), additive: false, text: TEXT.into() },
             unit: match ensemble {
                 TreeEnsemble::Booster(_) => "log-odds".into(),
                 TreeEnsemble::Forest(_) => "score".into(),
             },
             base: attributions.base,
             sum: attributions.base + attributions.values.iter().sum::<f64>(),
-            own: 0.0,
-            rest: 0.0,
-            relations: Vec::new(),
             blocks,
             columns,
             neighbours,
             more_neighbours,
-            similar: self.known.map(|known| known.nearest_to(node, names)).unwrap_or_default(),
+            ..begun
         })
     }
 

@@ -23,7 +23,7 @@ use self::passes::{Ground, Passes};
 use super::optimiser::learning_rate;
 use super::plots::{self, Series};
 use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, start};
-use crate::config::{RunConfig, SplitConfig, Stage2Config};
+use crate::config::{RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, SplitConfig, Stage2Config};
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::Result;
@@ -194,8 +194,8 @@ pub fn run_on<B: GraphBackend>(
     if let Some(loaded) = passes.loaded() {
         session.note(&loaded);
     }
-    write_npy_f32(session.run.output("anomaly_scores_stage2.npy"), &Array1::from_vec(scores.clone()))?;
-    write_npy_f32(session.run.output("Z_stage2.npy"), &embeddings)?;
+    write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
+    write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: session.position.best_epoch,

@@ -15,7 +15,7 @@ use super::super::progress::{Mode, Progress};
 use super::super::run_dir::RunDir;
 use super::super::session::{RunOptions, last_file};
 use super::super::stage2;
-use crate::config::Stage2Config;
+use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, read_embeddings};
@@ -80,7 +80,7 @@ pub(super) fn run<B: GraphBackend>(
 }
 
 /// What a finished run of Stage 2 has.
-const OUTPUTS: [&str; 3] = ["anomaly_scores_stage2.npy", "Z_stage2.npy", "evaluation.json"];
+const OUTPUTS: [&str; 3] = [STAGE2_SCORES_FILE, STAGE2_EMBEDDINGS_FILE, "evaluation.json"];
 
 /// The latest run of that name in `runs`, if there is any.
 fn earlier(runs: &Path, name: &str) -> Result<Option<PathBuf>> {

@@ -15,7 +15,8 @@ use super::run_dir::{Meta, RunDir};
 use super::session::{RunOptions, check_same_settings};
 use super::stage2::{baseline, split_of};
 use crate::config::{
-    BoosterConfig, ForestConfig, RunConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeModel, TreeObjective,
+    BoosterConfig, ForestConfig, RunConfig, STAGE3_SCORES_FILE, SharedTreeConfig, Stage3Config, TreeClassWeight,
+    TreeModel, TreeObjective,
 };
 use crate::data::split::Split;
 use crate::error::{Error, Result};
@@ -131,7 +132,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
     let text = checkpoint.ensemble.to_lightgbm_text();
     atomic_write(run.output("lightgbm.txt"), |file| std::io::Write::write_all(file, text.as_bytes()))?;
-    write_npy_f32(run.output("anomaly_scores_stage3.npy"), &Array1::from_vec(scores.clone()))?;
+    write_npy_f32(run.output(STAGE3_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     let gain = checkpoint.ensemble.importance(Importance::Gain);
     write_importance(&run, &table, &gain, &checkpoint.ensemble.importance(Importance::Split))?;
     let outcome = Stage3Outcome {

@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::super::by_magnitude;
 use super::super::network::{axpy, dot, elu, elu_slope};
 use super::{Attention, CHUNK, Entry, Path, Row};
 
@@ -281,7 +282,7 @@ impl<'a> Ego<'a> {
             }
         }
         paths.sort_by(|a, b| {
-            let by_size = b.contribution.abs().total_cmp(&a.contribution.abs());
+            let by_size = by_magnitude(a.contribution, b.contribution);
             by_size.then(a.source.cmp(&b.source)).then(a.relation.cmp(&b.relation))
         });
         entry.more_paths = paths.len().saturating_sub(most);
