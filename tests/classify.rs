@@ -6,7 +6,7 @@
 mod backends;
 mod support;
 
-use std::fs::{self, File};
+use std::fs::File;
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
@@ -111,13 +111,6 @@ fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&["--quiet", "train", "run.toml", "--device", "cpu"], more].concat()
 }
 
-/// The only run under `runs`, as the program is told it.
-fn only_run(sandbox: &Sandbox, runs: &str) -> String {
-    let names: Vec<_> = fs::read_dir(sandbox.path(runs)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 1, "{names:?}");
-    format!("{runs}/{}", names[0].to_str().unwrap())
-}
-
 fn evaluation(sandbox: &Sandbox, run: &str) -> Value {
     serde_json::from_slice(&sandbox.read(&format!("{run}/evaluation.json"))).unwrap()
 }
@@ -127,7 +120,7 @@ fn groups_are_found_scored_and_evaluated() {
     for layer in ["gcn", "gat"] {
         let sandbox = sandbox(layer);
         let said = sandbox.succeeds(train(&[]));
-        let run = only_run(&sandbox, "runs");
+        let run = sandbox.only_run("runs");
         let found = evaluation(&sandbox, &run);
         let accuracy = found["test"]["accuracy"].as_f64().unwrap();
         assert!(accuracy > 0.9, "{layer}: {accuracy}\n{}", said.stdout);
@@ -162,7 +155,7 @@ fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
         sandbox.succeeds(train(&["--set", "output.dir=whole", "--set", "train.epochs=20"]));
         sandbox.succeeds(train(&["--set", "output.dir=again", "--set", "train.epochs=20"]));
         sandbox.succeeds(train(&["--set", "output.dir=parts", "--set", "train.epochs=14"]));
-        let [whole, again, parts] = ["whole", "again", "parts"].map(|runs| only_run(&sandbox, runs));
+        let [whole, again, parts] = ["whole", "again", "parts"].map(|runs| sandbox.only_run(runs));
         let resume = ["--quiet", "train", "--device", "cpu", "--resume", &parts];
         let other = [&resume[..], &["--set", "data.row_normalise=false"]].concat();
         sandbox.refuses(other, 2, &["data.row_normalise", "a resumed run keeps what it has begun with"]);
@@ -172,7 +165,7 @@ fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
             assert!(bytes(&whole) == bytes(&again) && bytes(&whole) == bytes(&parts), "{layer}: {file}");
         }
         sandbox.succeeds(train(&["--set", "output.dir=other", "--set", "train.epochs=20", "--set", "seed=1"]));
-        let other = only_run(&sandbox, "other");
+        let other = sandbox.only_run("other");
         assert!(sandbox.read(&format!("{whole}/metrics.jsonl")) != sandbox.read(&format!("{other}/metrics.jsonl")));
     }
 }
@@ -182,7 +175,7 @@ fn patience_ends_a_training_and_the_best_epoch_is_kept() {
     let sandbox = sandbox("gcn");
     let early = ["--set", "train.patience=3", "--set", "train.best=loss", "--set", "train.learning_rate=0.5"];
     sandbox.succeeds(train(&early));
-    let run = only_run(&sandbox, "runs");
+    let run = sandbox.only_run("runs");
     let found = evaluation(&sandbox, &run);
     let (best, epochs) = (found["best_epoch"].as_u64().unwrap(), found["epochs"].as_u64().unwrap());
     assert!(epochs < 60 && best == epochs - 3, "{best} of {epochs}");
@@ -211,7 +204,7 @@ fn shuffled_training_labels_teach_nothing() {
     planted.write(&sandbox, "graph.npz", true);
     sandbox.write("run.toml", config("gcn"));
     sandbox.succeeds(train(&[]));
-    let accuracy = evaluation(&sandbox, &only_run(&sandbox, "runs"))["test"]["accuracy"].as_f64().unwrap();
+    let accuracy = evaluation(&sandbox, &sandbox.only_run("runs"))["test"]["accuracy"].as_f64().unwrap();
     assert!(accuracy < 0.6, "{accuracy} by labels that say nothing");
 }
 
@@ -225,7 +218,7 @@ fn a_random_split_replaces_masks() {
     let nodes = |more: &[&str], runs: &str| {
         let dir = format!("output.dir={runs}");
         sandbox.succeeds(train(&[&["--set", "split.use=random", "--set", &dir][..], more].concat()));
-        let found = evaluation(&sandbox, &only_run(&sandbox, runs));
+        let found = evaluation(&sandbox, &sandbox.only_run(runs));
         assert!(found["test"]["accuracy"].as_f64().unwrap() > 0.8, "{found}");
         ["train", "validation", "test"].map(|part| found[part]["nodes"].as_u64().unwrap())
     };
@@ -251,7 +244,7 @@ fn both_stages_train_on_a_file_with_two_classes() {
     sandbox.write("run.toml", stage("stage2", "input = \"features\"\n"));
     let said = sandbox.succeeds(train(&[]));
     assert!(said.stdout.contains("ROC-AUC"), "{}", said.stdout);
-    let first = only_run(&sandbox, "stage1");
+    let first = sandbox.only_run("stage1");
     let embeddings = format!("data.embeddings={first}");
     sandbox.succeeds(train(&["--set", "data.input=embeddings", "--set", &embeddings, "--set", "output.dir=second"]));
     assert!(sandbox.succeeds(["info", "--data", "graph.npz"]).stdout.contains("2 classes"));
@@ -320,7 +313,7 @@ fn a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved() {
         ] {
             assert!(said.stderr.contains(part) || said.stdout.contains(part), "{part}: {said:?}");
         }
-        let run = only_run(&sandbox, "runs");
+        let run = sandbox.only_run("runs");
         let found = evaluation(&sandbox, &run);
         assert!(found["test"]["accuracy"].as_f64().unwrap() > 0.9, "{layer}: {found}");
         assert!(!found["notes"].to_string().contains("mini-batches"), "notes are of the data: {found}");
@@ -351,7 +344,7 @@ fn one_mini_batch_of_all_neighbours_trains_as_the_whole_graph_does() {
             let dir = format!("output.dir={config}-runs");
             let fixed = ["--quiet", "train", config, "--device", "cpu", "--set", "train.epochs=25", "--set", &dir];
             sandbox.succeeds([&fixed[..], attention, more].concat());
-            let run = only_run(&sandbox, &format!("{config}-runs"));
+            let run = sandbox.only_run(&format!("{config}-runs"));
             let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
             let of_line = |line: &str| {
                 let line: Value = serde_json::from_str(line).unwrap();
@@ -380,7 +373,7 @@ fn a_resumed_run_in_mini_batches_goes_on_where_it_stopped() {
         };
         run("whole", "12");
         run("parts", "7");
-        let [whole, parts] = ["whole", "parts"].map(|runs| only_run(&sandbox, runs));
+        let [whole, parts] = ["whole", "parts"].map(|runs| sandbox.only_run(runs));
         let resume = ["--quiet", "train", "--device", "cpu", "--resume", &parts, "--set", "train.epochs=12"];
         sandbox.succeeds(resume);
         for file in ["metrics.jsonl", "probabilities.npy", "predictions.npy"] {
@@ -401,7 +394,7 @@ fn accuracy_over_seeds_is_measured() {
     assert!(report["test_accuracy"]["mean"].as_f64().unwrap() > 0.9, "{report}");
     assert!(!sandbox.path("runs").exists());
     sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
-    let run = evaluation(&sandbox, &only_run(&sandbox, "runs"));
+    let run = evaluation(&sandbox, &sandbox.only_run("runs"));
     assert_eq!(run["test"]["accuracy"], report["seeds"][0]["test_accuracy"], "the same training");
     let table = sandbox.succeeds(["bench", "accuracy", "--config", "run.toml", "--device", "cpu", "--seeds", "1"]);
     assert!(table.stdout.contains("test accuracy 0.9") || table.stdout.contains("test accuracy 1.0"), "{table:?}");

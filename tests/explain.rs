@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::path::PathBuf;
-
 use burn::tensor::DType;
 use burn_flex::{Flex, FlexDevice};
 use graphsieve::data::synth::{SynthConfig, generate_with_rings};
@@ -44,13 +42,6 @@ dir = "runs"
 plots = false
 "#;
 
-fn only_run(sandbox: &Sandbox, dir: &str) -> PathBuf {
-    let mut runs = std::fs::read_dir(sandbox.path(dir)).unwrap();
-    let run = runs.next().unwrap().unwrap().path();
-    assert!(runs.next().is_none());
-    run
-}
-
 /// Trains Stage 2 on `data`.
 fn trained(sandbox: &Sandbox, settings: &[&str]) -> ScoredRun {
     let data = sandbox.path("data");
@@ -58,7 +49,7 @@ fn trained(sandbox: &Sandbox, settings: &[&str]) -> ScoredRun {
     let mut arguments = vec!["--quiet", "train", "run.toml", "--device", "cpu"];
     settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
     sandbox.succeeds(arguments);
-    ScoredRun::open(&only_run(sandbox, "runs")).unwrap()
+    ScoredRun::open(&sandbox.path(&sandbox.only_run("runs"))).unwrap()
 }
 
 fn explained(run: &ScoredRun, nodes: &[u32]) -> Vec<Explanation> {
@@ -184,7 +175,7 @@ fn stage_1_explains_a_score_by_its_edges() {
     let data = sandbox.path("data").display().to_string();
     sandbox.write("run.toml", STAGE1.replace("\"data\"", &format!("{data:?}")));
     sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
-    let run = ScoredRun::open(&only_run(&sandbox, "runs")).unwrap();
+    let run = ScoredRun::open(&sandbox.path(&sandbox.only_run("runs"))).unwrap();
     let with_score: Vec<u32> =
         some_nodes(&run.dataset.graph).into_iter().filter(|&node| run.scores[node as usize].is_finite()).collect();
     assert!(with_score.len() > 3);

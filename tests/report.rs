@@ -40,8 +40,7 @@ fn reported() -> &'static Reported {
         });
         sandbox.write("stage2.toml", STAGE2);
         sandbox.succeeds(["--quiet", "train", "stage2.toml", "--device", "cpu"]);
-        let names: Vec<_> = fs::read_dir(sandbox.path("runs")).unwrap().map(|e| e.unwrap().file_name()).collect();
-        let run = format!("runs/{}", names[0].to_str().unwrap());
+        let run = sandbox.only_run("runs");
         let said = sandbox.succeeds(["report", &run, "--top", "40"]);
         assert_eq!(said.stdout.trim(), format!("{run}/report.html"));
         let page = sandbox.path(said.stdout.trim());

@@ -14,12 +14,6 @@ const BOOSTER: &str = "task = \"stage3\"\n[data]\npath = \"data\"\nembeddings = 
                        num_leaves = 4\nmin_data_in_leaf = 2\npatience = 20\n[stage2]\ntrain.epochs = 6\n\
                        model.hidden = 8\nmodel.out = 8\ntrain.validate_every = 2\n[output]\ndir = \"runs\"\n";
 
-fn only_run(sandbox: &Sandbox, runs: &str) -> String {
-    let names: Vec<_> = fs::read_dir(sandbox.path(runs)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 1, "{names:?}");
-    format!("{runs}/{}", names[0].to_str().unwrap())
-}
-
 fn json(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap()
 }
@@ -34,7 +28,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     sandbox.write("run.toml", FOREST);
     let train = ["--quiet", "train", "run.toml", "--device", "cpu"];
     let said = sandbox.succeeds(train);
-    let run = only_run(&sandbox, "runs");
+    let run = sandbox.only_run("runs");
     let found = json(&sandbox.read(&format!("{run}/evaluation.json")));
     let auc = found["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap();
     assert!(auc > 0.8 && said.stdout.contains(&format!("{auc:.4}")), "{auc}\n{}", said.stdout);
@@ -64,7 +58,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
 
     // The same seed makes the same bytes.
     sandbox.succeeds([&train[..], &["--set", "output.dir=again"]].concat());
-    let again = only_run(&sandbox, "again");
+    let again = sandbox.only_run("again");
     for name in ["anomaly_scores_stage3.npy", "checkpoint/best.json", "importance.csv"] {
         assert!(sandbox.read(&format!("{run}/{name}")) == sandbox.read(&format!("{again}/{name}")), "{name}");
     }
@@ -84,10 +78,10 @@ fn a_booster_takes_both_stages_and_is_scored_with_them() {
                   [output]\ndir = \"z\"\nplots = false\n";
     sandbox.write("stage1.toml", stage1);
     sandbox.succeeds(["--quiet", "train", "stage1.toml", "--device", "cpu"]);
-    let embeddings = only_run(&sandbox, "z");
+    let embeddings = sandbox.only_run("z");
     sandbox.write("run.toml", BOOSTER.replace("z/RUN", &embeddings));
     sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
-    let run = only_run(&sandbox, "runs");
+    let run = sandbox.only_run("runs");
     assert_eq!(fs::read_dir(sandbox.path(&format!("{run}/folds"))).unwrap().count(), 2);
     let importance = String::from_utf8(sandbox.read(&format!("{run}/importance.csv"))).unwrap();
     for column in ["stage2_score,stage2_score,", "reconstruction,reconstruction,", "embedding.7,embedding,"] {

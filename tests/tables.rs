@@ -16,22 +16,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 /// The kind of table that S-FFSD is, in 15 lines.
-const DESCRIPTION: &str = r#"[[nodes]]
-type = "transaction"
-file = "transactions.csv"
-label = { column = "Labels", unknown = ["2"] }
-features = { Amount = "numeric", Type = "categorical", Time = "timestamp" }
-[[edges]]
-name = "pays"
-src = "account.Source"
-dst = "transaction"
-[[edges]]
-name = "receives"
-src = "transaction"
-dst = "account.Target"
-[[shared]]
-column = "Location"
-"#;
+const DESCRIPTION: &str = include_str!("support/transactions.toml");
 
 /// One transaction: time, source, target, amount, location, type, label.
 type Transaction = (i64, String, String, f64, String, String, i64);

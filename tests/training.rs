@@ -53,18 +53,11 @@ fn score<'a>(checkpoint: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&fixed, more].concat()
 }
 
-/// The only run directory, as the program is told it.
-fn only_run(sandbox: &Sandbox) -> String {
-    let names: Vec<_> = fs::read_dir(sandbox.path("runs")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 1, "{names:?}");
-    format!("runs/{}", names[0].to_str().unwrap())
-}
-
 /// A sandbox with a finished Stage-2 run.
 fn trained() -> (Sandbox, String) {
     let sandbox = with_config(STAGE2);
     sandbox.succeeds(train(&[]));
-    let run = only_run(&sandbox);
+    let run = sandbox.only_run("runs");
     (sandbox, run)
 }
 
@@ -108,15 +101,14 @@ fn a_run_in_mini_batches_is_scored_resumed_and_says_what_it_moved() {
     ] {
         assert!(said.stderr.contains(part) || said.stdout.contains(part), "{part}: {said:?}");
     }
-    let run = only_run(&sandbox);
+    let run = sandbox.only_run("runs");
     sandbox.succeeds(score(&run, &["--embeddings", "z.npy"]));
     assert_eq!(sandbox.read("s.npy"), sandbox.read(&format!("{run}/anomaly_scores_stage2.npy")));
 
     // Two epochs and one more are three.
     let more = ["--set", "loss.samples_per_relation=500", "--set", "output.dir=parts"];
     sandbox.succeeds(train(&[&more[..], &["--set", "train.epochs=2"]].concat()));
-    let part = fs::read_dir(sandbox.path("parts")).unwrap().next().unwrap().unwrap().file_name();
-    let part = format!("parts/{}", part.to_str().unwrap());
+    let part = sandbox.only_run("parts");
     sandbox.succeeds(["--quiet", "train", "--resume", &part, "--device", "cpu", "--set", "train.epochs=3"]);
     // The window starts empty again, so that rows stand in other slots and sums are taken in another order.
     let scores = |run: &str| -> Vec<f32> {
@@ -144,8 +136,7 @@ fn the_configuration_of_a_run_runs_as_it_is_and_gives_the_same_bytes() {
     let (sandbox, run) = trained();
     let config = format!("{run}/config.toml");
     sandbox.succeeds(["--quiet", "train", &config, "--device", "cpu", "--name", "again", "--set", "output.dir=others"]);
-    let again = fs::read_dir(sandbox.path("others")).unwrap().next().unwrap().unwrap().file_name();
-    let again = format!("others/{}", again.to_str().unwrap());
+    let again = sandbox.only_run("others");
     assert!(again.ends_with("-again"), "{again}");
     for file in ["metrics.jsonl", "anomaly_scores_stage2.npy"] {
         assert!(sandbox.read(&format!("{run}/{file}")) == sandbox.read(&format!("{again}/{file}")), "{file}");
@@ -156,8 +147,7 @@ fn the_configuration_of_a_run_runs_as_it_is_and_gives_the_same_bytes() {
 fn a_run_goes_on_from_its_last_checkpoint_as_if_it_had_never_stopped() {
     let (sandbox, whole) = trained();
     sandbox.succeeds(train(&["--set", "train.epochs=2", "--set", "output.dir=parts"]));
-    let part = fs::read_dir(sandbox.path("parts")).unwrap().next().unwrap().unwrap().file_name();
-    let part = format!("parts/{}", part.to_str().unwrap());
+    let part = sandbox.only_run("parts");
     sandbox.succeeds(["--quiet", "train", "--device", "cpu", "--resume", &part, "--set", "train.epochs=3"]);
     for file in ["metrics.jsonl", "anomaly_scores_stage2.npy"] {
         assert!(sandbox.read(&format!("{whole}/{file}")) == sandbox.read(&format!("{part}/{file}")), "{file}");
@@ -210,7 +200,7 @@ fn a_checkpoint_of_other_shapes_is_refused() {
 fn a_checkpoint_of_the_other_stage_is_refused() {
     let sandbox = with_config(STAGE1);
     sandbox.succeeds(train(&[]));
-    let run = only_run(&sandbox);
+    let run = sandbox.only_run("runs");
     assert!(sandbox.path(&run).join("Z_embeddings_stage1.npy").is_file());
     sandbox.refuses(score(&run, &[]), 1, &["best.bpk: model: expected a Stage-2 attention network, found a Stage-1"]);
     let eval = ["eval", "--scores", "s.npy", "--data", "data", "--run", &run];

@@ -68,20 +68,13 @@ fn shop(sandbox: &Sandbox) {
     sandbox.write("graph.toml", SHOP);
 }
 
-/// The only run directory, as the program is told it.
-fn only_run(sandbox: &Sandbox) -> String {
-    let names: Vec<_> = fs::read_dir(sandbox.path("artifacts/runs")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 1, "{names:?}");
-    format!("artifacts/runs/{}", names[0].to_str().unwrap())
-}
-
 fn train(sandbox: &Sandbox, data: &str) -> String {
     let config = repository("configs/stage2.toml").display().to_string();
     let path = format!("data.path={data}");
     let settings = ["--set", &path, "--set", "model.hidden=16", "--set", "model.out=16", "--set", "train.epochs=60"];
     let rate = ["--set", "train.learning_rate=0.01", "--set", "output.plots=false", "--device", "cpu"];
     sandbox.succeeds([&["--quiet", "train", &config][..], &settings, &rate].concat());
-    only_run(sandbox)
+    sandbox.only_run("artifacts/runs")
 }
 
 #[test]
@@ -132,22 +125,7 @@ fn one_table_of_transactions_trains_by_a_description_of_fifteen_lines() {
         writeln!(table, "{},S{source},T{target},{amount},L{place},TP{kind},{label}", at * 60).unwrap();
     }
     sandbox.write("transactions.csv", table);
-    let description = r#"[[nodes]]
-type = "transaction"
-file = "transactions.csv"
-label = { column = "Labels", unknown = ["2"] }
-features = { Amount = "numeric", Type = "categorical", Time = "timestamp" }
-[[edges]]
-name = "pays"
-src = "account.Source"
-dst = "transaction"
-[[edges]]
-name = "receives"
-src = "transaction"
-dst = "account.Target"
-[[shared]]
-column = "Location"
-"#;
+    let description = include_str!("support/transactions.toml");
     assert!(description.lines().count() <= 15);
     sandbox.write("graph.toml", description);
     sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "data"]);

@@ -44,6 +44,13 @@ impl Sandbox {
         fs::read(self.path(name)).unwrap()
     }
 
+    /// The only run under `runs`, as the program is told it.
+    pub fn only_run(&self, runs: &str) -> String {
+        let names: Vec<_> = fs::read_dir(self.path(runs)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        format!("{runs}/{}", names[0].to_str().unwrap())
+    }
+
     /// Replaces a file by `change` of its bytes.
     pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = self.read(name);
