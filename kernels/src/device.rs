@@ -143,7 +143,9 @@ pub fn probe_vulkan() -> Result<VulkanAdapter, String> {
             });
             found.map_err(|panic| {
                 let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-                format!("no Vulkan adapter: {}", text.unwrap_or("the loader or a driver is missing"))
+                // wgpu says so in the debug form of its flags.
+                let why = text.filter(|text| !text.contains("NotFound"));
+                format!("no Vulkan adapter: {}", why.unwrap_or("its loader (libvulkan.so.1) or a driver is missing"))
             })
         })
         .clone()
