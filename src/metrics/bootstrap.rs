@@ -1,9 +1,12 @@
 //! Confidence intervals of metrics by the bootstrap: how far the figures could lie elsewhere with other labelled nodes.
 
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Binomial, Distribution};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::{Ranking, RankingStep, TopK};
+use super::{Ranking, RankingStep, TopK, check_scores};
 use crate::error::Result;
 
 /// Members that a class needs before it is resampled: fewer say next to nothing about the class that they come from.
@@ -11,6 +14,9 @@ pub const FEWEST: u64 = 5;
 
 /// Share of the resamples in which a metric has to exist (precision does not where nothing is flagged).
 const DEFINED: f64 = 0.9;
+
+/// Neighbours in the ranking that are drawn from one after the other: what is counted of them fits the first cache.
+const BLOCK: usize = 4096;
 
 /// How the bootstrap is run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,7 +90,8 @@ impl Bootstrap {
     /// on.
     ///
     /// A draw is a hash of seed, resample and position: the result does not depend on threads. Scores are sorted once;
-    /// a resample takes time in proportion to the nodes.
+    /// a resample takes time in proportion to the nodes: binomial numbers say how many draws fall on each 4,096 nodes
+    /// that follow each other in the ranking, so that counting stays in the cache.
     ///
     /// # Errors
     /// [`Error::Data`](crate::error::Error::Data) for what [`Ranking::new`] refuses.
@@ -93,7 +100,9 @@ impl Bootstrap {
     /// Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13. For a perfect ranking the interval of
     /// the area is [1, 1], whatever the number of nodes.
     pub fn estimate(&self, scores: &[f32], labels: &[u8], threshold: f64, ks: &[u64]) -> Result<Estimates> {
-        let sample = Sample::new(scores, labels, threshold, ks)?;
+        check_scores(scores, labels)?;
+        let order = descending(scores);
+        let sample = Sample::new(&picked(scores, &order), &picked(labels, &order), threshold, ks)?;
         let values = sample.measures(&sample.observed());
         let [negatives, positives] = [0, 1].map(|class| sample.members[class].len() as u64);
         let enough = positives.min(negatives) >= FEWEST;
@@ -122,7 +131,12 @@ impl Bootstrap {
     /// # Errors
     /// As for [`estimate`](Self::estimate).
     pub fn area_difference(&self, scores: &[f32], others: &[f32], labels: &[u8]) -> Result<Option<Estimate>> {
-        let samples = [Sample::new(scores, labels, 0.0, &[])?, Sample::new(others, labels, 0.0, &[])?];
+        [scores, others].into_iter().try_for_each(|scores| check_scores(scores, labels))?;
+        // The same node at the same place of both.
+        let order = descending(scores);
+        let labels = picked(labels, &order);
+        let sample = |scores| Sample::new(&picked(scores, &order), &labels, 0.0, &[]);
+        let samples = [sample(scores)?, sample(others)?];
         let difference = |counts: [Counts; 2]| -> Option<f64> {
             let [own, other] = [0, 1].map(|at| samples[at].area(&counts[at]));
             Some(own? - other?)
@@ -148,19 +162,28 @@ impl Bootstrap {
     fn draw(&self, sample: &Sample, resample: usize) -> Counts {
         let mut counts = vec![[0; 2]; sample.steps.len()];
         for (class, members) in sample.members.iter().enumerate() {
-            for position in 0..members.len() {
-                let step = members[self.drawn(resample, class, position, members.len())];
-                counts[step as usize][class] += 1;
-            }
+            self.draws(resample, class, members.len(), |member| counts[members[member] as usize][class] += 1);
         }
         counts
     }
 
-    /// Which of `members` nodes stands at `position` of a class in a resample.
-    fn drawn(&self, resample: usize, class: usize, position: usize, members: usize) -> usize {
+    /// Draws as many of the members of a class as it has, evenly and with replacement, in no order that means anything.
+    fn draws(&self, resample: usize, class: usize, members: usize, mut drawn: impl FnMut(usize)) {
         let stream = mix(mix(self.seed).wrapping_add(2 * resample as u64 + class as u64));
-        let random = mix(stream.wrapping_add(position as u64));
-        ((u128::from(random) * members as u128) >> 64) as usize
+        let mut random = ChaCha8Rng::seed_from_u64(stream);
+        let mut position = 0;
+        for first in (0..members).step_by(BLOCK) {
+            let (rest, size) = (members - first, BLOCK.min(members - first));
+            let left = (members - position) as u64;
+            // Of the draws that fell on no block before.
+            let share = size as f64 / rest as f64;
+            let count = Binomial::new(left, share).map_or(left, |binomial| binomial.sample(&mut random)) as usize;
+            for position in position..position + count {
+                let random = mix(stream.wrapping_add(position as u64));
+                drawn(first + ((u128::from(random) * size as u128) >> 64) as usize);
+            }
+            position += count;
+        }
     }
 
     /// The interval of one measure from its values in the resamples.
@@ -180,6 +203,17 @@ fn quantile(ascending: &[f64], share: f64) -> f64 {
     let place = share.clamp(0.0, 1.0) * (ascending.len() - 1) as f64;
     let (below, above) = (ascending[place.floor() as usize], ascending[place.ceil() as usize]);
     below + (above - below) * place.fract()
+}
+
+/// Places of scores from the highest down.
+fn descending(scores: &[f32]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+    order.par_sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));
+    order
+}
+
+fn picked<T: Copy>(values: &[T], order: &[u32]) -> Vec<T> {
+    order.iter().map(|&at| values[at as usize]).collect()
 }
 
 /// SplitMix64 of one counter.
@@ -325,7 +359,9 @@ mod tests {
         let (scores, labels) = two_normals(13, 29, 0.8, 1);
         let scores: Vec<f32> = scores.iter().map(|score| (score * 3.0).round() / 3.0).collect();
         let ks = [1, 5, 13, 100];
-        for threshold in [f64::from(scores[0]), 0.2, 50.0, -50.0] {
+        let order = descending(&scores);
+        let (scores, labels) = (picked(&scores, &order), picked(&labels, &order));
+        for threshold in [f64::from(scores[7]), 0.2, 50.0, -50.0] {
             let bootstrap = Bootstrap { resamples: 50, ..Bootstrap::default() };
             let sample = Sample::new(&scores, &labels, threshold, &ks).unwrap();
             let resampled = bootstrap.resampled(&sample);
@@ -333,11 +369,10 @@ mod tests {
             for (resample, found) in resampled.iter().enumerate() {
                 let mut drawn = (Vec::new(), Vec::new());
                 for (class, members) in classes.iter().enumerate() {
-                    for position in 0..members.len() {
-                        let at = members[bootstrap.drawn(resample, class, position, members.len())];
-                        drawn.0.push(scores[at]);
-                        drawn.1.push(labels[at]);
-                    }
+                    bootstrap.draws(resample, class, members.len(), |member| {
+                        drawn.0.push(scores[members[member]]);
+                        drawn.1.push(labels[members[member]]);
+                    });
                 }
                 let expected = oracle(&drawn.0, &drawn.1, threshold, &ks);
                 for (found, expected) in found.iter().zip(&expected) {
@@ -371,10 +406,39 @@ mod tests {
         let bootstrap = Bootstrap::default();
         let mut counts = [0u32; 7];
         for resample in 0..2000 {
-            (0..7).for_each(|position| counts[bootstrap.drawn(resample, 1, position, 7)] += 1);
+            bootstrap.draws(resample, 1, 7, |member| counts[member] += 1);
         }
         // 14,000 draws: 2,000 each, standard deviation 41.
         assert!(counts.iter().all(|count| count.abs_diff(2000) < 210), "{counts:?}");
+    }
+
+    #[test]
+    fn a_class_of_several_blocks_is_drawn_evenly_and_as_if_at_once() {
+        const MEMBERS: usize = 2 * BLOCK + BLOCK / 4;
+        let bootstrap = Bootstrap::default();
+        let (resamples, mut of_first, mut of_all) = (400usize, Vec::new(), vec![0u32; MEMBERS]);
+        for resample in 0..resamples {
+            let (mut first, mut all) = (0usize, 0usize);
+            bootstrap.draws(resample, 0, MEMBERS, |member| {
+                all += 1;
+                first += usize::from(member < BLOCK);
+                of_all[member] += 1;
+            });
+            assert_eq!(all, MEMBERS);
+            of_first.push(first as f64);
+        }
+        // Binomial: mean 4,096, variance 4,096 * 5 / 9.
+        let mean = of_first.iter().sum::<f64>() / resamples as f64;
+        let variance = of_first.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / (resamples - 1) as f64;
+        let expected = BLOCK as f64 * 5.0 / 9.0;
+        assert!((mean - BLOCK as f64).abs() < 4.0 * (expected / resamples as f64).sqrt(), "{mean}");
+        assert!((variance / expected - 1.0).abs() < 4.0 * (2.0 / resamples as f64).sqrt(), "{variance}");
+        // Each member once a resample in the mean, whatever its block: 400 draws, standard deviation 20.
+        for block in of_all.chunks(BLOCK) {
+            let mean = f64::from(block.iter().sum::<u32>()) / block.len() as f64;
+            assert!((mean - 400.0).abs() < 4.0 * 20.0 / (block.len() as f64).sqrt(), "{mean}");
+            assert!(block.iter().all(|&count| count.abs_diff(400) < 120), "{block:?}");
+        }
     }
 
     #[test]
