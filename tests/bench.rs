@@ -113,7 +113,11 @@ fn epochs_are_measured_on_reachable_rows_and_on_all() {
 fn what_cannot_be_measured_is_refused() {
     let sandbox = Sandbox::with_data();
     let refuses = |arguments: &[&str], code: i32, part: &str| sandbox.refuses(arguments, code, &[part]);
-    refuses(&["bench", "everything", "--data", "data"], 2, "stage1, stage2, inference, accuracy, trees, loader]");
+    refuses(
+        &["bench", "everything", "--data", "data"],
+        2,
+        "stage1, stage2, inference, accuracy, trees, loader, import]",
+    );
     refuses(&["bench", "kernels"], 2, "--data");
     refuses(&["bench", "kernels", "--data", "absent", "--device", "cpu"], 1, "absent: cannot open");
     let kernels = |more: &[&str], part: &str| {
@@ -195,4 +199,16 @@ fn a_loader_is_measured_on_sampled_batches() {
     assert_eq!(passes["stats"]["batches"], 6);
     sandbox.refuses(["bench", "loader"], 2, &["--data", "graphsieve synth"]);
     sandbox.refuses(["bench", "loader", "--data", "data", "--hot", "2"], 2, &["--hot", "from 0 to 1"]);
+}
+
+#[test]
+fn an_import_is_measured_on_a_table_that_is_made_up() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.succeeds(["bench", "import", "--rows", "2000", "--runs", "2", "--format", "json"]);
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((&report["edges"], &report["runs"]), (&2000.into(), &2.into()));
+    // 4,000 draws of 400 ids.
+    assert_eq!(report["nodes"], 400, "{report}");
+    assert!(positive(&report["times"]["median_ms"]) && positive(&report["edges_per_s"]), "{report}");
+    sandbox.refuses(["bench", "import", "--rows", "0"], 2, &["--rows", "at least 1"]);
 }

@@ -10,6 +10,7 @@ mod copy;
 pub mod epochs;
 mod exact;
 pub mod gad;
+pub mod import;
 mod inputs;
 pub mod loader;
 mod memory;

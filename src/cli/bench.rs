@@ -10,6 +10,7 @@ use graphsieve_kernels::BoostBackend;
 use super::{Console, Format, check_new_file};
 use crate::backend::{self, with_backend};
 use crate::bench::accuracy::{self, AccuracyOptions};
+use crate::bench::import::{self, ImportBenchOptions};
 use crate::bench::loader::{self, LoadOptions};
 use crate::bench::trees::{self, TreesOptions};
 use crate::bench::{self, BenchOptions, Work};
@@ -18,15 +19,15 @@ use crate::error::{Error, Result};
 use crate::trees::{Booster, BoosterParams, Dataset, Fit};
 
 /// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
-/// the accuracy of a node classification over many seeds; or the training of histogram trees
+/// the accuracy of a node classification over many seeds; the training of histogram trees; or the import of a table
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// What to measure
     #[arg(value_enum, value_name = "WHAT")]
     work: What,
 
-    /// Data directory with the graph to measure on; `accuracy` takes that of its --config, `parallel-gat` and
-    /// `trees` do without
+    /// Data directory with the graph to measure on; `accuracy` takes that of its --config, `parallel-gat`,
+    /// `trees` and `import` do without
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
@@ -50,7 +51,7 @@ pub(super) struct Arguments {
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
 
-    /// Timed runs, after three that are not; their median is shown
+    /// Timed runs, after three (of `import` none) that are not; their median is shown
     #[arg(long, value_name = "N", default_value_t = 10)]
     runs: usize,
 
@@ -62,11 +63,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 128)]
     channels: usize,
 
-    /// Seed of random features, weights and DropEdge, and of the rows of `trees`
+    /// Seed of random features, weights and DropEdge, and of the rows of `trees` and `import`
     #[arg(long, default_value_t = 42)]
     seed: u64,
 
-    /// Training rows of `trees`
+    /// Training rows of `trees`; edges of the table of `import`
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: usize,
 
@@ -119,13 +120,15 @@ pub(super) struct Arguments {
     format: Format,
 }
 
-/// What to measure: a [`Work`] on a data directory, the accuracy of a configuration, or the training of trees.
+/// What to measure: a [`Work`] on a data directory, the accuracy of a configuration, mini-batches, or work on rows that
+/// are made up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     On(Work),
     Accuracy,
     Trees,
     Loader,
+    Import,
 }
 
 impl ValueEnum for What {
@@ -135,7 +138,7 @@ impl ValueEnum for What {
                 .iter()
                 .copied()
                 .map(What::On)
-                .chain([What::Accuracy, What::Trees, What::Loader])
+                .chain([What::Accuracy, What::Trees, What::Loader, What::Import])
                 .collect()
         });
         &ALL
@@ -150,6 +153,7 @@ impl ValueEnum for What {
             What::Trees => {
                 Some(PossibleValue::new("trees").help("Training of histogram trees on rows that are made up"))
             }
+            What::Import => Some(PossibleValue::new("import").help("Import of a table of edges that is made up")),
             What::Loader => Some(
                 PossibleValue::new("loader").help("Sampled mini-batches: sampling, what moves, how busy the device is"),
             ),
@@ -172,6 +176,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let work = match arguments.work {
         What::Trees => return train_trees(arguments, console),
         What::Loader => return load(arguments, console),
+        What::Import => return import_table(arguments, console),
         What::Accuracy => None,
         What::On(work) => Some(work),
     };
@@ -248,6 +253,12 @@ fn load(arguments: Arguments, console: Console) -> Result<()> {
     };
     let note = |text: &str| console.note(format_args!("{text} ..."));
     let report = with_backend!(choice.device, |B, d| loader::run::<B>(&options, &d, &note))?;
+    arguments.format.print(&report)
+}
+
+fn import_table(arguments: Arguments, console: Console) -> Result<()> {
+    let options = ImportBenchOptions { edges: arguments.rows, runs: arguments.runs, seed: arguments.seed };
+    let report = import::run(&options, &|text| console.note(format_args!("{text} ...")))?;
     arguments.format.print(&report)
 }
 
