@@ -4,6 +4,7 @@
 
 pub mod amazon;
 pub mod class_split;
+mod counted;
 pub mod logistic;
 pub mod mat;
 pub mod split;

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::Progress;
+use crate::data::counted::Counted;
 use crate::error::{Error, Result};
 
 /// Bytes of text parsed at once: some thousand records, enough to keep all cores busy.
@@ -181,20 +182,6 @@ fn read_error(path: &Path, byte: u64, error: io::Error) -> Error {
             "give the file as published: one review or product per line",
         ),
         _ => Error::io(path, "read", error),
-    }
-}
-
-/// Counts the bytes taken from the file itself, before decompression: the only size known beforehand.
-struct Counted {
-    file: File,
-    consumed: Arc<AtomicU64>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        self.consumed.fetch_add(count as u64, Ordering::Relaxed);
-        Ok(count)
     }
 }
 

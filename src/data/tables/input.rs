@@ -6,10 +6,11 @@ use std::io::{self, BufReader, Cursor, ErrorKind, Read};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
 use flate2::read::MultiGzDecoder;
 
+use crate::data::counted::Counted;
 use crate::error::{Error, Result};
 
 /// The largest cell.
@@ -220,20 +221,6 @@ pub(super) fn read_error(path: &Path, line: u64, source: io::Error) -> Error {
             Error::format(path, format!("behind line {line}"), "packed text", source.to_string(), help)
         }
         _ => Error::io(path, "read", source),
-    }
-}
-
-/// Counts the bytes taken from the file itself: the only size known beforehand.
-struct Counted {
-    file: File,
-    consumed: Arc<AtomicU64>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        self.consumed.fetch_add(count as u64, Relaxed);
-        Ok(count)
     }
 }
 
