@@ -66,11 +66,17 @@ impl<'a> EndReader<'a> {
         Self { node_type, column, creates: !(strict && types[node_type].has_table) }
     }
 
-    /// The hash of every id, in parallel.
-    fn hashes(&self, batch: &Batch, types: &[NodeType]) -> Vec<u64> {
+    /// The hash of every id, and the node of those that batches before have named. In parallel: with many nodes most of
+    /// the time of an import goes to the caches that these lookups miss.
+    fn look_up(&self, batch: &Batch, types: &[NodeType]) -> Vec<LookedUp> {
         let Some((at, _)) = self.column else { return Vec::new() };
         let (ids, cells) = (&types[self.node_type].ids, &batch.columns[at]);
-        (0..batch.num_rows()).into_par_iter().with_min_len(512).map(|row| ids.hash(cells.get(row))).collect()
+        let look_up = |row| {
+            let id = cells.get(row);
+            let hash = ids.hash(id);
+            LookedUp { hash, node: ids.find(hash, id) }
+        };
+        (0..batch.num_rows()).into_par_iter().with_min_len(256).map(look_up).collect()
     }
 
     /// The node of a row; `None` for an empty cell.
@@ -79,28 +85,33 @@ impl<'a> EndReader<'a> {
         batch: &Batch,
         row: usize,
         number: usize,
-        hashes: &[u64],
+        looked_up: &[LookedUp],
         types: &mut [NodeType],
     ) -> Result<Option<u32>> {
         let node_type = &mut types[self.node_type];
         // Rows without ids are their own nodes, in their order.
         let Some((at, name)) = self.column else { return Ok(Some(number as u32)) };
         let id = batch.columns[at].get(row);
-        if id.is_empty() {
-            return Ok(None);
-        }
-        if self.creates {
-            return node_type.ids.intern(hashes[row], id).map(Some).ok_or_else(|| too_many(&node_type.name));
-        }
-        match node_type.ids.find(hashes[row], id) {
-            Some(node) => Ok(Some(node)),
-            None => {
+        match looked_up[row] {
+            _ if id.is_empty() => Ok(None),
+            LookedUp { node: Some(node), .. } => Ok(Some(node)),
+            LookedUp { hash, .. } if self.creates => {
+                node_type.ids.intern(hash, id).map(Some).ok_or_else(|| too_many(&node_type.name))
+            }
+            _ => {
                 let expected = format!("an id of the node table of `{}`", node_type.name);
                 let help = "add the node to its table, or import without --strict to create it";
                 Err(batch.error(row, name, &expected, id, help))
             }
         }
     }
+}
+
+/// An id among those of the batches before.
+#[derive(Clone, Copy)]
+struct LookedUp {
+    hash: u64,
+    node: Option<u32>,
 }
 
 /// What reading edges needs to know.
@@ -138,7 +149,7 @@ impl EdgeReader<'_> {
         let mut edges = EdgeList::new(weight.is_some() || time.is_some());
         let (mut number, mut skipped) = (0, 0);
         reading.for_each_batch(files, &wanted, |batch| {
-            let hashes = [0, 1].map(|end| ends[end].hashes(batch, types));
+            let looked_up = [0, 1].map(|end| ends[end].look_up(batch, types));
             let weights = weight.map(|(at, name)| {
                 read_column(batch, at, name, |cells, row| {
                     values::number(cells.get(row))?.ok_or(("a weight", "fill it in, or leave `weight` out"))
@@ -155,7 +166,7 @@ impl EdgeReader<'_> {
                 let mut nodes = [0; 2];
                 let mut is_complete = true;
                 for (at, end) in ends.iter().enumerate() {
-                    match end.node(batch, row, number, &hashes[at], types)? {
+                    match end.node(batch, row, number, &looked_up[at], types)? {
                         Some(node) => nodes[at] = node,
                         None if table.skip_empty => is_complete = false,
                         None => {
@@ -218,9 +229,9 @@ impl EdgeReader<'_> {
         let mut pairs: Vec<u64> = Vec::new();
         let (mut number, mut empty) = (0, 0);
         reading.for_each_batch(&shared.files, &wanted, |batch| {
-            let hashes = nodes.hashes(batch, types);
+            let looked_up = nodes.look_up(batch, types);
             for row in 0..batch.num_rows() {
-                let node = nodes.node(batch, row, number, &hashes, types)?;
+                let node = nodes.node(batch, row, number, &looked_up, types)?;
                 number += 1;
                 let value = batch.columns[at].get(row);
                 let (Some(node), false) = (node, value.is_empty()) else {
