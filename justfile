@@ -6,8 +6,12 @@ _default:
 build:
     cargo build --release --workspace
 
-# Run every test; Vulkan tests need a driver (software will do), CUDA tests a GPU.
+# Run every test on CPU and Vulkan (a software driver will do).
 test:
+    cargo test --release --workspace --no-default-features --features vulkan
+
+# Run every test on all backends; those of CUDA need a GPU.
+test-all:
     cargo test --release --workspace
 
 # What CI complains about.
