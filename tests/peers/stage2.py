@@ -1,0 +1,105 @@
+"""Stage 2 in plain PyTorch (index_add and scatter_reduce), beside `graphsieve bench stage2` and `bench inference`.
+
+    graphsieve synth --preset electronics --out artifacts/data/electronics
+    python3 tests/peers/stage2.py --data artifacts/data/electronics --device cuda
+
+The same model, loss and optimiser: two layers of attention per relation, DropEdge 0.85, cross-entropy of the labels, smoothness of
+the scores along 5,000 edges per relation, Adam. Every row is computed (`train.rows = "all"`). Needs numpy and torch.
+"""
+
+import argparse
+
+import torch
+import torch.nn.functional as functional
+
+from graph import RELATIONS, TYPES, Marketplace, row, versions
+
+arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+arguments.add_argument("--data", required=True, help="marketplace directory")
+arguments.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+arguments.add_argument("--width", type=int, default=128)
+arguments.add_argument("--drop", type=float, default=0.85, help="share of edges that an epoch leaves out")
+arguments.add_argument("--runs", type=int, default=10)
+given = arguments.parse_args()
+device = given.device
+
+
+class Attention(torch.nn.Module):
+    """One layer: what arrives at a node type over its relations, divided by its streams, through ELU."""
+
+    def __init__(self, inputs, outputs, market):
+        super().__init__()
+        streams = sorted({stream for _, _, stream in RELATIONS.values()})
+        self.project = torch.nn.ModuleDict({s: torch.nn.Linear(inputs, outputs, bias=False) for s in streams})
+        self.to = torch.nn.ParameterDict({s: torch.nn.Parameter(0.1 * torch.randn(outputs)) for s in streams})
+        self.of = torch.nn.ParameterDict({s: torch.nn.Parameter(0.1 * torch.randn(outputs)) for s in streams})
+        self.market = market
+
+    def attend(self, relation, target, origin, x):
+        destination, source, stream = RELATIONS[relation]
+        rows = self.market.count[destination]
+        h_source, h_target = self.project[stream](x[source]), self.project[stream](x[destination])
+        logit = (h_target @ self.to[stream])[target] + (h_source @ self.of[stream])[origin]
+        logit = functional.leaky_relu(logit, 0.2)
+        largest = torch.full((rows,), -torch.inf, device=logit.device).scatter_reduce(0, target, logit.detach(), "amax")
+        weight = (logit - largest[target]).exp()
+        total = torch.zeros(rows, device=logit.device).index_add(0, target, weight)
+        share = (weight / total[target]).unsqueeze(1)
+        return torch.zeros(rows, h_source.shape[1], device=logit.device).index_add(0, target, share * h_source[origin])
+
+    def forward(self, x, edges, drop):
+        arrived = {name: [] for name in TYPES}
+        for relation, (target, origin) in edges.items():
+            if drop > 0:
+                kept = torch.rand(target.numel(), device=target.device) >= drop
+                target, origin = target[kept], origin[kept]
+            arrived[RELATIONS[relation][0]].append(self.attend(relation, target, origin, x))
+        streams = {t: len({s for d, _, s in RELATIONS.values() if d == t}) for t in TYPES}
+        return {t: functional.elu(sum(parts) / streams[t]) for t, parts in arrived.items()}
+
+
+versions()
+market = Marketplace(given.data)
+edges = {}
+for relation in RELATIONS:
+    _, target, origin = market.csr(relation)
+    edges[relation] = (torch.from_numpy(target).to(device), torch.from_numpy(origin).to(device))
+features = torch.from_numpy(market.features()).to(device)
+x = dict(zip(TYPES, features.split([market.count[name] for name in TYPES])))
+labels = torch.from_numpy(market.labels().astype("int64")).to(device)
+nodes, wanted = labels[:, 0], labels[:, 1].float()
+
+torch.manual_seed(0)
+layers = [Attention(features.shape[1], given.width, market).to(device), Attention(given.width, given.width, market).to(device)]
+head = torch.nn.Linear(given.width, 1).to(device)
+modules = torch.nn.ModuleList([*layers, head])
+optimiser = torch.optim.Adam(modules.parameters(), lr=1e-3)
+
+
+def logits(drop):
+    h = layers[1](layers[0](x, edges, drop), edges, drop)
+    return head(torch.cat([h[name] for name in TYPES])).squeeze(1)
+
+
+def epoch():
+    optimiser.zero_grad()
+    out = logits(given.drop)
+    loss = functional.binary_cross_entropy_with_logits(out[nodes], wanted)
+    score = out.sigmoid()
+    for relation in ("epu", "eps", "euu"):
+        destination, source, _ = RELATIONS[relation]
+        target, origin = edges[relation]
+        pick = torch.randint(target.numel(), (5000,), device=device)
+        ends = score[target[pick] + market.offset[destination]] - score[origin[pick] + market.offset[source]]
+        loss = loss + 0.5 / 3 * ends.square().mean()
+    loss.backward()
+    optimiser.step()
+
+
+def inference():
+    with torch.no_grad():
+        logits(0.0)
+
+
+row("Stage 2 epoch, all rows", epoch, device, runs=given.runs)
+row("scores of all nodes", inference, device, runs=given.runs, warm_up=1)
