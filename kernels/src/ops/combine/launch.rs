@@ -1,0 +1,109 @@
+//! The end of a layer on CubeCL devices.
+
+use burn::tensor::DType;
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::kernel::{CombineShape, combine_backward_kernel, combine_kernel};
+use super::{Activation, CombineBackend};
+use crate::ops::head::{MAX_PARTIALS, column_sums};
+use crate::runtime::launch::{Columns, Rows, address, empty, f32_vector, flat, vector_width, zeros};
+
+/// Cubes of a launch that leaves no sums.
+const MAX_CUBES: usize = 1 << 15;
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBackend for CubeBackend<R, F, I, BT> {
+    fn combine_forward(
+        parts: Vec<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        scale: f32,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        let shape = CombineShape { parts: parts.len(), bias: bias.is_some(), activation };
+        let parts: Vec<Rows<R>> = parts.into_iter().map(Rows::of).collect();
+        let first = &parts[0];
+        let out = empty(&first.tensor, [first.num_rows, first.width], first.tensor.dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let v = vector_width(first.width, &parts.iter().collect::<Vec<_>>());
+        // A part that is not there still needs a buffer.
+        let part = |k: usize| parts.get(k).unwrap_or(first);
+        let bias = bias.map_or_else(|| out.clone(), f32_vector);
+        let len = first.num_rows * (first.width / v);
+        let (count, dim) = flat(len);
+        let strides = (part(0).stride / v, part(1).stride / v, part(2).stride / v, part(3).stride / v);
+        // SAFETY: the loop ends at the length of the result, which every part has.
+        unsafe {
+            combine_kernel::launch_unchecked::<R>(
+                &out.client,
+                count,
+                dim,
+                address(&[&part(0).tensor, &part(1).tensor, &part(2).tensor, &part(3).tensor, &out]),
+                v,
+                part(0).arg(),
+                part(1).arg(),
+                part(2).arg(),
+                part(3).arg(),
+                bias.into_array_arg(),
+                out.clone().into_array_arg(),
+                strides.0,
+                strides.1,
+                strides.2,
+                strides.3,
+                scale,
+                first.width / v,
+                len,
+                shape,
+                out.dtype.into(),
+            );
+        }
+        out
+    }
+
+    fn combine_backward(
+        g: FloatTensor<Self>,
+        out: FloatTensor<Self>,
+        scale: f32,
+        activation: Activation,
+        bias: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let dx = empty(&out, out.shape(), out.dtype);
+        let (g, y) = (Rows::of(g), Rows::of(out));
+        if dx.shape().num_elements() == 0 {
+            let sum = bias.then(|| zeros(&dx, [1, y.width], DType::F32));
+            return (dx, sum);
+        }
+        let v = vector_width(y.width, &[&g, &y]);
+        let geometry = Columns::of(y.num_rows, y.width / v, if bias { MAX_PARTIALS } else { MAX_CUBES });
+        let partial = bias.then(|| empty(&dx, [geometry.partials, y.width], DType::F32));
+        // Sums that nobody asks for still need a buffer.
+        let written = partial.clone().unwrap_or_else(|| dx.clone());
+        // SAFETY: the loop ends at the sizes of the result.
+        unsafe {
+            combine_backward_kernel::launch_unchecked::<R>(
+                &dx.client,
+                geometry.count,
+                geometry.dim,
+                address(&[&g.tensor, &y.tensor, &dx]),
+                v,
+                g.arg(),
+                y.arg(),
+                dx.clone().into_array_arg(),
+                written.into_array_arg(),
+                g.stride / v,
+                y.stride / v,
+                scale,
+                y.width / v,
+                y.num_rows,
+                geometry.half,
+                activation,
+                bias,
+                dx.dtype.into(),
+            );
+        }
+        (dx, partial.map(column_sums))
+    }
+}

@@ -1,0 +1,70 @@
+//! A thread per vector of a row.
+
+use cubecl::prelude::*;
+
+use super::Dropout;
+use crate::graph::drop_edge::{DropEdgeKey, DropEdgeKeyLaunch, DropMode, mix_cube};
+
+/// [`Dropout`] as kernels see it.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct DropoutKey {
+    pub key: DropEdgeKey,
+    /// What is kept is multiplied by it.
+    pub scale: f32,
+    /// Of attention weights: all heads, and the first of those at hand.
+    pub heads: u32,
+    pub first_head: u32,
+}
+
+impl DropoutKey {
+    pub(crate) fn launch<R: Runtime>(dropout: &Option<Dropout>) -> DropoutKeyLaunch<R> {
+        let key: DropEdgeKeyLaunch<R> = DropEdgeKey::launch(&dropout.map(|dropout| dropout.key));
+        let (scale, [heads, first]) = dropout.map_or((1.0, [1, 0]), |dropout| (dropout.scale(), dropout.heads));
+        DropoutKeyLaunch::new(key, scale, heads, first)
+    }
+}
+
+/// [`Dropout::factor`] on the device.
+#[cube]
+pub(crate) fn factor(dropout: &DropoutKey, row: u32, column: u32) -> f32 {
+    let hash = mix_cube(row ^ dropout.key.key0, column ^ dropout.key.key1);
+    select(hash < dropout.key.threshold, dropout.scale, 0.0f32)
+}
+
+/// [`Dropout::edge_factor`] on the device.
+#[cube]
+pub(crate) fn edge_factor(dropout: &DropoutKey, row: u32, col: u32, head: usize, #[comptime] mode: DropMode) -> f32 {
+    let row = row + dropout.key.row_base;
+    let col = col + dropout.key.col_base;
+    let head = dropout.first_head + head as u32;
+    match comptime!(mode) {
+        DropMode::KeepAll => 1.0f32.runtime(),
+        DropMode::RowsAreDestinations => factor(dropout, row, col * dropout.heads + head),
+        DropMode::RowsAreSources => factor(dropout, col, row * dropout.heads + head),
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn dropout_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    out: &mut Array<Vector<F, N>>,
+    dropout: &DropoutKey,
+    stride: usize,
+    vectors: usize,
+    num_rows: usize,
+    #[define(F)] _type: StorageType,
+) {
+    let mut k = ABSOLUTE_POS;
+    while k < num_rows * vectors {
+        let row = k / vectors;
+        let vector = k % vectors;
+        let mut value = Vector::<f32, N>::cast_from(x[row * stride + vector]);
+        #[unroll]
+        for n in 0..value.size() {
+            let column = (vector * N::value() + n) as u32;
+            value[n] *= factor(dropout, row as u32, column);
+        }
+        out[k] = Vector::<F, N>::cast_from(value);
+        k += CUBE_COUNT * CUBE_DIM as usize;
+    }
+}

@@ -1,0 +1,40 @@
+//! Dropout on CubeCL devices.
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::kernel::{DropoutKey, dropout_kernel};
+use super::{Dropout, DropoutBackend};
+use crate::runtime::launch::{Rows, address, empty, flat, vector_width};
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> DropoutBackend for CubeBackend<R, F, I, BT> {
+    fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
+        let x = Rows::of(x);
+        let out = empty(&x.tensor, [x.num_rows, x.width], x.tensor.dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let v = vector_width(x.width, &[&x]);
+        let (count, dim) = flat(x.num_rows * x.width / v);
+        // SAFETY: the loop ends at the size of the matrix.
+        unsafe {
+            dropout_kernel::launch_unchecked::<R>(
+                &out.client,
+                count,
+                dim,
+                address(&[&x.tensor, &out]),
+                v,
+                x.arg(),
+                out.clone().into_array_arg(),
+                DropoutKey::launch(&Some(dropout)),
+                x.stride / v,
+                x.width / v,
+                x.num_rows,
+                x.tensor.dtype.into(),
+            );
+        }
+        out
+    }
+}

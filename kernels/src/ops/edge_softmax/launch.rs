@@ -1,0 +1,82 @@
+//! Edge softmax on CubeCL devices.
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::EdgeSoftmaxBackend;
+use super::kernel::{softmax_backward_kernel, softmax_kernel};
+use crate::graph::csr::Topology;
+use crate::runtime::launch::{PlanePerRow, Rows, address, empty};
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftmaxBackend for CubeBackend<R, F, I, BT> {
+    fn edge_softmax_forward(
+        topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
+        logits: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let out = empty(&logits, [topology.num_edges, logits.meta.shape()[1]], logits.dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let logits = Rows::of(logits);
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: every index stays inside: row pointers were checked when the CSR was made.
+        unsafe {
+            softmax_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(topology.num_rows),
+                geometry.dim,
+                address(&[&topology.row_ptr, &logits.tensor, &out]),
+                topology.row_ptr.clone().into_array_arg(),
+                // An argument that the kernel does not read still needs a buffer.
+                edge_map.as_ref().unwrap_or(&topology.row_ptr).clone().into_array_arg(),
+                logits.arg(),
+                out.clone().into_array_arg(),
+                logits.stride,
+                logits.width,
+                topology.num_rows,
+                edge_map.is_some(),
+                [logits.tensor.dtype.into(), topology.row_ptr.dtype.into()],
+            );
+        }
+        out
+    }
+
+    fn edge_softmax_backward(
+        topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
+        softmax: FloatTensor<Self>,
+        g: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let out = empty(&softmax, softmax.shape(), softmax.dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let (softmax, g) = (Rows::of(softmax), Rows::of(g));
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: every index stays inside: row pointers were checked when the CSR was made.
+        unsafe {
+            softmax_backward_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(topology.num_rows),
+                geometry.dim,
+                address(&[&topology.row_ptr, &softmax.tensor, &g.tensor, &out]),
+                topology.row_ptr.clone().into_array_arg(),
+                // An argument that the kernel does not read still needs a buffer.
+                edge_map.as_ref().unwrap_or(&topology.row_ptr).clone().into_array_arg(),
+                softmax.arg(),
+                g.arg(),
+                out.clone().into_array_arg(),
+                softmax.stride,
+                g.stride,
+                softmax.width,
+                topology.num_rows,
+                edge_map.is_some(),
+                [softmax.tensor.dtype.into(), topology.row_ptr.dtype.into()],
+            );
+        }
+        out
+    }
+}

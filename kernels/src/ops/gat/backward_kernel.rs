@@ -1,0 +1,294 @@
+//! The backward pass of graph attention: a pass over destinations without edges, then one over sources that gathers.
+
+use cubecl::prelude::*;
+
+use super::kernel::{GatShape, filled, heads_of_slots, leaky_relu, of_head, shared_vectors, zeros};
+use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
+use crate::runtime::walk::{
+    Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, lane_sum, result_of, row_of, team_rank,
+    team_sum, team_sum_scalar, work_step,
+};
+
+/// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds to
+/// these with `onto`, else writes them and zeros beside them.
+#[cube]
+fn put_scores(
+    gradient: &mut Array<f32>,
+    row: usize,
+    stride: usize,
+    columns: usize,
+    first: usize,
+    values: &Array<f32>,
+    #[comptime] heads: usize,
+    #[comptime] onto: bool,
+) {
+    let mut c = UNIT_POS_X as usize;
+    if onto {
+        while c < heads {
+            gradient[row * stride + first + c] += of_head(values, c, heads);
+            c += CUBE_DIM_X as usize;
+        }
+    } else {
+        while c < columns {
+            let own = c >= first && c < first + heads;
+            let value = of_head(values, select(own, c - first, 0usize.runtime()), heads);
+            gradient[row * stride + c] = select(own, value, 0.0f32);
+            c += CUBE_DIM_X as usize;
+        }
+    }
+}
+
+/// What the reverse pass needs of every destination, one plane per row: `c_i = <g_i, y_i>`, and where `positive` the
+/// gradient of its score, `(1 - slope) (<g_i, y+_i> - c_i A+_i)`, added to what is there with `onto`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn gat_centre_kernel<F: Float, N: Size>(
+    g: &Array<Vector<F, N>>,
+    out: &Array<Vector<F, N>>,
+    out_positive: &Array<Vector<F, N>>,
+    mass_positive: &Array<f32>,
+    centre: &mut Array<f32>,
+    ds: &mut Array<f32>,
+    slope: f32,
+    g_stride: usize,
+    ds_stride: usize,
+    columns: usize,
+    first: usize,
+    vectors: usize,
+    head_vectors: usize,
+    num_rows: usize,
+    #[comptime] heads: usize,
+    #[comptime] slots: usize,
+    #[comptime] positive: bool,
+    #[comptime] onto: bool,
+    #[define(F)] _type: StorageType,
+) {
+    let lane = UNIT_POS_X as usize;
+    let plane = CUBE_DIM_X as usize;
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < num_rows {
+        let mut centres = filled(0.0f32, heads);
+        let mut positives = filled(0.0f32, heads);
+        #[unroll]
+        for slot in 0..slots {
+            let c = slot * plane + lane;
+            if c < vectors {
+                let gradient = Vector::<f32, N>::cast_from(g[row * g_stride + c]);
+                let product = lane_sum(gradient * Vector::<f32, N>::cast_from(out[row * vectors + c]));
+                let mut positive_product = 0.0f32;
+                if positive {
+                    positive_product =
+                        lane_sum(gradient * Vector::<f32, N>::cast_from(out_positive[row * vectors + c]));
+                }
+                let head = c / head_vectors;
+                #[unroll]
+                for h in 0..heads {
+                    centres[h] += select(head == h, product, 0.0f32);
+                    positives[h] += select(head == h, positive_product, 0.0f32);
+                }
+            }
+        }
+        #[unroll]
+        for h in 0..heads {
+            let total = plane_sum(centres[h]);
+            if positive {
+                let difference = plane_sum(positives[h]) - total * mass_positive[row * heads + h];
+                positives[h] = (1.0f32 - slope) * difference;
+            }
+            if lane == 0 {
+                centre[row * heads + h] = total;
+            }
+        }
+        if positive {
+            put_scores(ds, row, ds_stride, columns, first, &positives, heads, onto);
+        }
+        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
+/// The reverse pass, one plane per source `j`: gathers `g_i` of every destination once. Every row of the results is
+/// written, or added to, by one launch alone.
+///
+/// `dt_j = sum_i a_ij l_ij (<g_i, h_j> - c_i)` with `l_ij` the slope of the leaky ReLU needs no product per edge: it is
+/// `<sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i`, and `l_ij` has two values, so two sums of rows are enough.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
+    row_ptr: &Array<P>,
+    col_idx: &Array<i32>,
+    g: &Array<Vector<F, N>>,
+    h_src: &Array<Vector<F, N>>,
+    attention_src: &Array<f32>,
+    dst_score: &Array<f32>,
+    src_score: &Array<f32>,
+    log_sum_exp: &Array<f32>,
+    centre: &Array<f32>,
+    dh: &mut Array<Vector<F, N>>,
+    dt: &mut Array<f32>,
+    list: &Array<i32>,
+    position: &Array<i32>,
+    col_position: &Array<i32>,
+    drop: &DropEdgeKey,
+    attention_dropout: &DropoutKey,
+    slope: f32,
+    g_stride: usize,
+    h_stride: usize,
+    dh_stride: usize,
+    dt_stride: usize,
+    dst_columns: usize,
+    dst_first: usize,
+    src_columns: usize,
+    src_first: usize,
+    vectors: usize,
+    head_vectors: usize,
+    start: usize,
+    end: usize,
+    #[comptime] shape: GatShape,
+    #[comptime] walk: Walk,
+    #[define(F, P)] _types: [StorageType; 2],
+) {
+    let lane = UNIT_POS_X as usize;
+    let heads = comptime!(shape.heads);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
+    let mut scalars = SharedMemory::<f32>::new(walk.team);
+    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, walk)));
+    let head = heads_of_slots(vectors, head_vectors, shape, walk);
+    let mut work = first_work(start, walk);
+    while work < end {
+        let row = row_of(work, list, walk);
+        let result = result_of(work, row, list, position, walk);
+        let first = usize::cast_from(row_ptr[row]);
+        let last = usize::cast_from(row_ptr[row + 1]);
+        if result >= 0i32 && in_reach(last - first, walk) {
+            let j = usize::cast_from(result);
+            let mut own_score = Array::<f32>::new(heads);
+            #[unroll]
+            for h in 0..heads {
+                own_score[h] = src_score[j * src_columns + src_first + h];
+            }
+            let mut centres = filled(0.0f32, heads);
+            let mut sums = zeros::<N>(shape.slots);
+            let mut positives = zeros::<N>(shape.slots);
+
+            let mut any_kept = false.runtime();
+            let mut tile = first + team_rank(walk) * walk.plane;
+            let mut ahead = id_at(col_idx, tile + lane, last);
+            while tile < last {
+                let e = tile + lane;
+                let valid = e < last;
+                let col = u32::cast_from(ahead);
+                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
+                let kept = valid && keeps(drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, col_position, walk);
+                let kept = kept && at >= 0i32;
+                any_kept = any_kept || kept;
+                let i = usize::cast_from(select(kept, at, 0i32));
+                let mut gathers = kept;
+                let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
+                if drops {
+                    gathers = false.runtime();
+                }
+                let mut weights = filled(0.0f32, heads);
+                if kept {
+                    #[unroll]
+                    for h in 0..heads {
+                        let z = dst_score[i * dst_columns + dst_first + h] + own_score[h];
+                        let alpha = (leaky_relu(z, slope) - log_sum_exp[i * heads + h]).exp();
+                        centres[h] += alpha * select(z > 0.0f32, 1.0f32, slope) * centre[i * heads + h];
+                        let mut weight = alpha;
+                        if drops {
+                            weight *= edge_factor(attention_dropout, row as u32, col, h, shape.attention_dropout);
+                            gathers = gathers || weight > 0.0f32;
+                        }
+                        weights[h] = select(z > 0.0f32, weight, -weight);
+                    }
+                }
+                add_rows::<F, N>(
+                    g,
+                    g_stride,
+                    vectors,
+                    gathers,
+                    i,
+                    &weights,
+                    &head,
+                    &mut sums,
+                    &mut positives,
+                    &mut handed,
+                    heads,
+                    shape.slots,
+                    true,
+                    walk,
+                );
+                tile += comptime!(walk.plane * walk.team);
+            }
+            if walk.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
+                team_sum::<N>(&mut positives, &mut shared, shape.slots, walk);
+                #[unroll]
+                for h in 0..heads {
+                    centres[h] = team_sum_scalar(centres[h], &mut scalars, walk);
+                }
+            }
+            if team_rank(walk) == 0 {
+                // Without kept edges both gradients are zero: nothing is worth reading, and a sum does not change. Of a team,
+                // the others may have some.
+                let mut any = true.runtime();
+                if walk.team == 1 {
+                    any = plane_any(any_kept);
+                }
+                // <sum a l g, h_j> per head: a lane's share first.
+                let mut products = filled(0.0f32, heads);
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let c = slot * walk.plane + lane;
+                    if any && c < vectors {
+                        let own = Vector::<f32, N>::cast_from(h_src[j * h_stride + c]);
+                        let negatives = (sums[slot] - positives[slot]) * Vector::<f32, N>::empty().fill(slope);
+                        let product = lane_sum(own * (positives[slot] + negatives));
+                        #[unroll]
+                        for h in 0..heads {
+                            products[h] += select(head[slot] == h, product, 0.0f32);
+                        }
+                    }
+                }
+                let mut score_gradient = Array::<f32>::new(heads);
+                #[unroll]
+                for h in 0..heads {
+                    let mut centred = products[h];
+                    if walk.team == 1 {
+                        centred -= centres[h];
+                    }
+                    score_gradient[h] = plane_sum(centred);
+                    if walk.team > 1 {
+                        score_gradient[h] -= centres[h];
+                    }
+                }
+                if shape.second {
+                    let changes = any || comptime!(!shape.onto_features);
+                    #[unroll]
+                    for slot in 0..shape.slots {
+                        let c = slot * walk.plane + lane;
+                        if changes && c < vectors {
+                            let mut total = sums[slot];
+                            if shape.through_score {
+                                let through = of_head(&score_gradient, head[slot], heads);
+                                #[unroll]
+                                for k in 0..total.size() {
+                                    total[k] += through * attention_src[c * N::value() + k];
+                                }
+                            }
+                            let at = j * dh_stride + c;
+                            if shape.onto_features {
+                                total += Vector::<f32, N>::cast_from(dh[at]);
+                            }
+                            dh[at] = Vector::<F, N>::cast_from(total);
+                        }
+                    }
+                }
+                if any || comptime!(!shape.onto_score) {
+                    put_scores(dt, j, dt_stride, src_columns, src_first, &score_gradient, heads, shape.onto_score);
+                }
+            }
+        }
+        work += work_step(walk);
+    }
+}

@@ -1,0 +1,172 @@
+//! The gradient of the attention vectors of [`super::attend_inputs`], a plane per row or stripe of a long row.
+
+use cubecl::prelude::*;
+
+use super::kernel::{GatShape, leaky_relu, zeros};
+use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
+use crate::runtime::walk::{
+    Walk, col_of, first_work, id_at, in_reach, lane_sum, result_of, row_of, team_rank, work_step,
+};
+
+/// Rows of sources that are on their way at a time.
+const IN_FLIGHT: usize = 4;
+
+/// `dv_0 = sum_i (sum_j dz_ij) x_i` and `dv_1 = sum_ij dz_ij x_j` over the rows of a plane, with
+/// `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)` and `l_ij` the slope of the leaky ReLU. `partial` has two rows of `vectors`
+/// per plane, from plane `first_partial` on. Planes of a team take stripes of a row: all of it is sums.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
+    row_ptr: &Array<P>,
+    col_idx: &Array<i32>,
+    g: &Array<Vector<F, N>>,
+    out: &Array<Vector<F, N>>,
+    x_src: &Array<Vector<F, N>>,
+    x_dst: &Array<Vector<F, N>>,
+    dst_score: &Array<f32>,
+    src_score: &Array<f32>,
+    log_sum_exp: &Array<f32>,
+    partial: &mut Array<Vector<f32, N>>,
+    list: &Array<i32>,
+    position: &Array<i32>,
+    col_position: &Array<i32>,
+    drop: &DropEdgeKey,
+    attention_dropout: &DropoutKey,
+    slope: f32,
+    g_stride: usize,
+    src_stride: usize,
+    dst_stride: usize,
+    dst_columns: usize,
+    dst_first: usize,
+    src_columns: usize,
+    src_first: usize,
+    vectors: usize,
+    first_partial: usize,
+    start: usize,
+    end: usize,
+    #[comptime] shape: GatShape,
+    #[comptime] walk: Walk,
+    #[define(F, P)] _types: [StorageType; 2],
+) {
+    let lane = UNIT_POS_X as usize;
+    let unroll = comptime!(if shape.slots >= IN_FLIGHT { 1usize } else { IN_FLIGHT / shape.slots });
+    let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
+    let mut to_dst = zeros::<N>(shape.slots);
+    let mut to_src = zeros::<N>(shape.slots);
+    let mut work = first_work(start, walk);
+    while work < end {
+        let row = row_of(work, list, walk);
+        let result = result_of(work, row, list, position, walk);
+        let first = usize::cast_from(row_ptr[row]);
+        let last = usize::cast_from(row_ptr[row + 1]);
+        if result >= 0i32 && first < last && in_reach(last - first, walk) {
+            let i = usize::cast_from(result);
+            let mut gradient = zeros::<N>(shape.slots);
+            let mut centre = 0.0f32;
+            #[unroll]
+            for slot in 0..shape.slots {
+                let c = slot * walk.plane + lane;
+                if c < vectors {
+                    gradient[slot] = Vector::<f32, N>::cast_from(g[i * g_stride + c]);
+                    centre += lane_sum(gradient[slot] * Vector::<f32, N>::cast_from(out[i * vectors + c]));
+                }
+            }
+            let centre = plane_sum(centre);
+            let scored = if shape.whole { row } else { i };
+            let own_score = dst_score[scored * dst_columns + dst_first];
+            let own_log = log_sum_exp[i];
+            let mut score_gradient = 0.0f32;
+
+            let mut tile = first + team_rank(walk) * walk.plane;
+            let mut ahead = id_at(col_idx, tile + lane, last);
+            while tile < last {
+                // Each lane owns an edge: is it kept, and what is its attention, times the slope at its score?
+                let e = tile + lane;
+                let valid = e < last;
+                let col = u32::cast_from(ahead);
+                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
+                let kept = valid && keeps(drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, col_position, walk);
+                let kept = kept && at >= 0i32;
+                let j = usize::cast_from(select(kept, at, 0i32));
+                let mut weight = 0.0f32;
+                let mut factor = 1.0f32;
+                if kept {
+                    if drops {
+                        factor = edge_factor(attention_dropout, row as u32, col, 0usize, shape.attention_dropout);
+                    }
+                    let z = own_score + src_score[j * src_columns + src_first];
+                    weight = (leaky_relu(z, slope) - own_log).exp() * select(z > 0.0f32, 1.0f32, slope);
+                }
+                let ballot = plane_ballot(kept);
+                #[unroll]
+                for word in 0..walk.ballot_words {
+                    let mut bits = ballot[word];
+                    while bits != 0u32 {
+                        let mut weights = Array::<f32>::new(unroll);
+                        let mut factors = Array::<f32>::new(unroll);
+                        let mut values = Array::<Vector<f32, N>>::new(comptime!(unroll * shape.slots));
+                        let mut from = 0u32;
+                        #[unroll]
+                        for u in 0..unroll {
+                            // A missing one repeats the row before, which is in cache, with weight zero.
+                            let present = bits != 0u32;
+                            from = select(present, bits.find_first_set() - 1u32, from);
+                            bits &= bits - select(present, 1u32, 0u32);
+                            let source = from + comptime!(word as u32 * 32u32);
+                            let source_row = plane_shuffle(j as u32, source) as usize * src_stride;
+                            weights[u] = select(present, plane_shuffle(weight, source), 0.0f32);
+                            if drops {
+                                factors[u] = plane_shuffle(factor, source);
+                            }
+                            #[unroll]
+                            for slot in 0..shape.slots {
+                                let c = slot * walk.plane + lane;
+                                let value = x_src[source_row + select(c < vectors, c, 0usize.runtime())];
+                                values[u * shape.slots + slot] = Vector::<f32, N>::cast_from(value);
+                            }
+                        }
+                        #[unroll]
+                        for u in 0..unroll {
+                            // Lanes beyond the row have a gradient of zero.
+                            let mut product = 0.0f32;
+                            #[unroll]
+                            for slot in 0..shape.slots {
+                                product += lane_sum(gradient[slot] * values[u * shape.slots + slot]);
+                            }
+                            let mut through = plane_sum(product);
+                            if drops {
+                                through *= factors[u];
+                            }
+                            let dz = weights[u] * (through - centre);
+                            score_gradient += dz;
+                            #[unroll]
+                            for slot in 0..shape.slots {
+                                to_src[slot] += values[u * shape.slots + slot] * Vector::<f32, N>::empty().fill(dz);
+                            }
+                        }
+                    }
+                }
+                tile += comptime!(walk.plane * walk.team);
+            }
+            #[unroll]
+            for slot in 0..shape.slots {
+                let c = slot * walk.plane + lane;
+                if c < vectors {
+                    let own = Vector::<f32, N>::cast_from(x_dst[row * dst_stride + c]);
+                    to_dst[slot] += own * Vector::<f32, N>::empty().fill(score_gradient);
+                }
+            }
+        }
+        work += work_step(walk);
+    }
+    let at = (first_partial + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize) * 2 * vectors;
+    #[unroll]
+    for slot in 0..shape.slots {
+        let c = slot * walk.plane + lane;
+        if c < vectors {
+            partial[at + c] = to_dst[slot];
+            partial[at + vectors + c] = to_src[slot];
+        }
+    }
+}

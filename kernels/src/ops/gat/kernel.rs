@@ -1,0 +1,271 @@
+//! Graph attention, a plane per row (a team of planes for a long one): lanes own an edge each while scores are computed,
+//! a stretch of channels each while rows are gathered. Sums and softmax stay in registers. What both passes share is here.
+
+use cubecl::prelude::*;
+
+use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
+use crate::runtime::walk::{
+    Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, result_of, row_of, team_max, team_rank,
+    team_sum, team_sum_scalar, work_step,
+};
+
+/// What distinguishes one compiled kernel from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GatShape {
+    pub heads: usize,
+    /// Vectors of a row held by one lane.
+    pub slots: usize,
+    /// Whether the share of positive scores is written (forward); whether the gradient of the features is (reverse).
+    pub second: bool,
+    /// Reverse: whether the path through the source's score is part of the gradient of the features.
+    pub through_score: bool,
+    /// Whether scores of destinations have a row per node of the whole graph.
+    pub whole: bool,
+    /// Reverse: whether the gradient of the features, and that of the score, is added to what is there.
+    pub onto_features: bool,
+    pub onto_score: bool,
+    pub drop: DropMode,
+    /// Dropout of weights after the softmax.
+    pub attention_dropout: DropMode,
+}
+
+#[cube]
+pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
+    select(z > 0.0f32, z, z * slope)
+}
+
+/// The head of every slot of this lane; lanes beyond the row read head 0, whose values they never write.
+#[cube]
+pub(super) fn heads_of_slots(
+    vectors: usize,
+    head_vectors: usize,
+    #[comptime] shape: GatShape,
+    #[comptime] walk: Walk,
+) -> Array<usize> {
+    let mut head = Array::<usize>::new(shape.slots);
+    #[unroll]
+    for slot in 0..shape.slots {
+        let c = slot * walk.plane + UNIT_POS_X as usize;
+        if shape.heads == 1 {
+            head[slot] = 0usize;
+        } else {
+            head[slot] = select(c < vectors, c / head_vectors, 0usize.runtime());
+        }
+    }
+    head
+}
+
+/// The value of head `head` among `values`, which stay in registers: no array is indexed at run time.
+#[cube]
+pub(super) fn of_head(values: &Array<f32>, head: usize, #[comptime] heads: usize) -> f32 {
+    let mut value = values[0];
+    #[unroll]
+    for h in 1..heads {
+        value = select(head == h, values[h], value);
+    }
+    value
+}
+
+#[cube]
+pub(super) fn zeros<N: Size>(#[comptime] slots: usize) -> Array<Vector<f32, N>> {
+    let mut sums = Array::<Vector<f32, N>>::new(slots);
+    #[unroll]
+    for slot in 0..slots {
+        sums[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+    }
+    sums
+}
+
+#[cube]
+pub(super) fn filled(value: f32, #[comptime] len: usize) -> Array<f32> {
+    let mut values = Array::<f32>::new(len);
+    #[unroll]
+    for h in 0..len {
+        values[h] = value;
+    }
+    values
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
+    row_ptr: &Array<P>,
+    col_idx: &Array<i32>,
+    h_src: &Array<Vector<F, N>>,
+    dst_score: &Array<f32>,
+    src_score: &Array<f32>,
+    out: &mut Array<Vector<F, N>>,
+    log_sum_exp: &mut Array<f32>,
+    out_positive: &mut Array<Vector<F, N>>,
+    mass_positive: &mut Array<f32>,
+    list: &Array<i32>,
+    position: &Array<i32>,
+    col_position: &Array<i32>,
+    drop: &DropEdgeKey,
+    attention_dropout: &DropoutKey,
+    slope: f32,
+    h_stride: usize,
+    dst_columns: usize,
+    dst_first: usize,
+    src_columns: usize,
+    src_first: usize,
+    vectors: usize,
+    head_vectors: usize,
+    start: usize,
+    end: usize,
+    #[comptime] shape: GatShape,
+    #[comptime] walk: Walk,
+    #[define(F, P)] _types: [StorageType; 2],
+) {
+    let lane = UNIT_POS_X as usize;
+    let heads = comptime!(shape.heads);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
+    let mut scalars = SharedMemory::<f32>::new(walk.team);
+    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, walk)));
+    let head = heads_of_slots(vectors, head_vectors, shape, walk);
+    let mut work = first_work(start, walk);
+    while work < end {
+        let row = row_of(work, list, walk);
+        let result = result_of(work, row, list, position, walk);
+        let first = usize::cast_from(row_ptr[row]);
+        let last = usize::cast_from(row_ptr[row + 1]);
+        if result >= 0i32 && in_reach(last - first, walk) {
+            let i = usize::cast_from(result);
+            let scored = if shape.whole { row } else { i };
+            // Running softmax per head: the maximum so far, and this lane's share of the masses relative to it.
+            let mut max = filled(f32::min_value(), heads);
+            let mut mass = filled(0.0f32, heads);
+            let mut mass_of_positive = filled(0.0f32, heads);
+            let mut sums = zeros::<N>(shape.slots);
+            let mut positives = zeros::<N>(shape.slots);
+
+            let mut tile = first + team_rank(walk) * walk.plane;
+            let mut ahead = id_at(col_idx, tile + lane, last);
+            while tile < last {
+                // Each lane owns an edge: is it kept, and what is its score?
+                let e = tile + lane;
+                let valid = e < last;
+                let col = u32::cast_from(ahead);
+                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
+                let kept = valid && keeps(drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, col_position, walk);
+                let kept = kept && at >= 0i32;
+                let j = usize::cast_from(select(kept, at, 0i32));
+                let mut gathers = kept;
+                let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
+                if drops {
+                    gathers = false.runtime();
+                }
+                let mut weights = Array::<f32>::new(heads);
+                let mut rescale = Array::<f32>::new(heads);
+                #[unroll]
+                for h in 0..heads {
+                    let z =
+                        dst_score[scored * dst_columns + dst_first + h] + src_score[j * src_columns + src_first + h];
+                    let logit = select(kept, leaky_relu(z, slope), f32::min_value());
+                    let new_max = max[h].max(plane_max(logit));
+                    rescale[h] = (max[h] - new_max).exp();
+                    max[h] = new_max;
+                    let weight = select(kept, (logit - new_max).exp(), 0.0f32);
+                    mass[h] = mass[h] * rescale[h] + weight;
+                    if shape.second {
+                        mass_of_positive[h] = mass_of_positive[h] * rescale[h] + select(z > 0.0f32, weight, 0.0f32);
+                    }
+                    let mut weight = weight;
+                    if drops {
+                        weight *= edge_factor(attention_dropout, row as u32, col, h, shape.attention_dropout);
+                        gathers = gathers || weight > 0.0f32;
+                    }
+                    if shape.second {
+                        // One number for both sums: its sign says whether the score is positive.
+                        weights[h] = select(z > 0.0f32, weight, -weight);
+                    } else {
+                        weights[h] = weight;
+                    }
+                }
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let factor = Vector::<f32, N>::empty().fill(of_head(&rescale, head[slot], heads));
+                    sums[slot] *= factor;
+                    if shape.second {
+                        positives[slot] *= factor;
+                    }
+                }
+                add_rows::<F, N>(
+                    h_src,
+                    h_stride,
+                    vectors,
+                    gathers,
+                    j,
+                    &weights,
+                    &head,
+                    &mut sums,
+                    &mut positives,
+                    &mut handed,
+                    heads,
+                    shape.slots,
+                    shape.second,
+                    walk,
+                );
+                tile += comptime!(walk.plane * walk.team);
+            }
+
+            #[unroll]
+            for h in 0..heads {
+                let team_maximum = team_max(max[h], &mut scalars, walk);
+                let rescale = (max[h] - team_maximum).exp();
+                max[h] = team_maximum;
+                mass[h] = team_sum_scalar(mass[h] * rescale, &mut scalars, walk);
+                if shape.second {
+                    mass_of_positive[h] = team_sum_scalar(mass_of_positive[h] * rescale, &mut scalars, walk);
+                }
+                if walk.team > 1 {
+                    #[unroll]
+                    for slot in 0..shape.slots {
+                        let factor = select(head[slot] == h, rescale, 1.0f32);
+                        sums[slot] *= Vector::<f32, N>::empty().fill(factor);
+                        positives[slot] *= Vector::<f32, N>::empty().fill(factor);
+                    }
+                }
+            }
+            if walk.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
+                if shape.second {
+                    team_sum::<N>(&mut positives, &mut shared, shape.slots, walk);
+                }
+            }
+            if team_rank(walk) == 0 {
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let c = slot * walk.plane + lane;
+                    if c < vectors {
+                        // Without kept edges all sums are zero and stay so.
+                        let total = of_head(&mass, head[slot], heads);
+                        let scale = select(total > 0.0f32, 1.0f32 / total, 0.0f32);
+                        let scale_all = Vector::<f32, N>::empty().fill(scale);
+                        out[i * vectors + c] = Vector::<F, N>::cast_from(sums[slot] * scale_all);
+                        if shape.second {
+                            out_positive[i * vectors + c] = Vector::<F, N>::cast_from(positives[slot] * scale_all);
+                        }
+                    }
+                }
+                if lane == 0 {
+                    #[unroll]
+                    for h in 0..heads {
+                        let any = mass[h] > 0.0f32;
+                        log_sum_exp[i * heads + h] = select(any, max[h] + mass[h].ln(), f32::max_value());
+                        if shape.second {
+                            mass_positive[i * heads + h] = select(any, mass_of_positive[h] / mass[h], 0.0f32);
+                        }
+                    }
+                }
+            }
+        }
+        work += work_step(walk);
+    }
+}
+
+/// Vectors that a team adds up through shared memory.
+pub(super) fn shared_vectors(shape: GatShape, walk: Walk) -> usize {
+    if walk.team == 1 { 1 } else { walk.team * walk.plane * shape.slots }
+}

@@ -1,0 +1,40 @@
+//! Row gather on CubeCL devices.
+
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::GatherBackend;
+use super::kernel::gather_kernel;
+use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatherBackend for CubeBackend<R, F, I, BT> {
+    fn gather_forward(x: FloatTensor<Self>, index: &IntTensor<Self>, len: usize) -> FloatTensor<Self> {
+        let out = empty(&x, [len, x.meta.shape()[1]], x.dtype);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let x = Rows::of(x);
+        let v = vector_width(x.width, &[&x]);
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: the rows were checked against the matrix when the index was made.
+        unsafe {
+            gather_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(len),
+                geometry.dim,
+                address(&[&x.tensor, &out]),
+                v,
+                x.arg(),
+                index.clone().into_array_arg(),
+                out.clone().into_array_arg(),
+                x.stride / v,
+                x.width / v,
+                len,
+                x.tensor.dtype.into(),
+            );
+        }
+        out
+    }
+}

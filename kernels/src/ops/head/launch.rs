@@ -1,0 +1,153 @@
+//! Per-head reductions on CubeCL devices.
+
+use burn::tensor::DType;
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::prelude::*;
+
+use super::HeadBackend;
+use super::kernel::{
+    COLUMNS, SHARES, column_sum_kernel, head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
+};
+use crate::runtime::launch::{Columns, PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
+
+/// Cubes that leave a partial column sum each: enough for every multiprocessor of a large GPU, and few to add up.
+pub(crate) const MAX_PARTIALS: usize = 1024;
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBackend for CubeBackend<R, F, I, BT> {
+    fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
+        let out = empty(&x, [x.meta.shape()[0], heads], DType::F32);
+        if out.shape().num_elements() == 0 {
+            return out;
+        }
+        let (x, y) = (Rows::of(x), Rows::of(y));
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: the loops end at the sizes of the matrices.
+        unsafe {
+            head_dot_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(x.num_rows),
+                geometry.dim,
+                address(&[&x.tensor, &y.tensor, &out]),
+                x.arg(),
+                y.arg(),
+                out.clone().into_array_arg(),
+                x.stride,
+                if y.num_rows == 1 { 0 } else { y.stride },
+                x.width / heads,
+                heads,
+                x.num_rows,
+                [x.tensor.dtype.into(), y.tensor.dtype.into()],
+            );
+        }
+        out
+    }
+
+    fn head_outer(
+        w: FloatTensor<Self>,
+        a: FloatTensor<Self>,
+        dtype: DType,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (w, a) = (f32_vector(w), f32_vector(a));
+        let (num_rows, heads, width) = (w.meta.shape()[0], w.meta.shape()[1], a.meta.shape()[1]);
+        let Target { rows: out, onto } = Target::of(onto, &w, [num_rows, width], dtype);
+        if num_rows == 0 {
+            return out.tensor;
+        }
+        let geometry = PlanePerRow::of(&out.tensor.client);
+        // SAFETY: the loops end at the sizes of the matrices.
+        unsafe {
+            head_outer_kernel::launch_unchecked::<R>(
+                &out.tensor.client,
+                geometry.count(num_rows),
+                geometry.dim,
+                address(&[&w, &out.tensor]),
+                w.into_array_arg(),
+                a.into_array_arg(),
+                out.arg(),
+                out.stride,
+                width / heads,
+                heads,
+                num_rows,
+                onto,
+                dtype.into(),
+            );
+        }
+        out.tensor
+    }
+
+    fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
+        let x = Rows::of(x);
+        if x.num_rows == 0 || x.width == 0 {
+            return zeros(&x.tensor, [1, x.width], DType::F32);
+        }
+        let weighted = w.is_some();
+        let heads = w.as_ref().map_or(1, |w| w.meta.shape()[1]);
+        let v = vector_width(x.width / heads, &[&x]);
+        let geometry = Columns::of(x.num_rows, x.width / v, MAX_PARTIALS);
+        let partial = empty(&x.tensor, [geometry.partials, x.width], DType::F32);
+        // Weights that are not there still need a buffer.
+        let w = w.map_or_else(|| partial.clone(), f32_vector);
+        // SAFETY: the loops end at the sizes of the matrices.
+        unsafe {
+            partial_column_sum_kernel::launch_unchecked::<R>(
+                &partial.client,
+                geometry.count,
+                geometry.dim,
+                address(&[&x.tensor, &w, &partial]),
+                v,
+                x.arg(),
+                w.into_array_arg(),
+                partial.clone().into_array_arg(),
+                x.stride / v,
+                x.width / v,
+                x.width / heads / v,
+                heads,
+                x.num_rows,
+                geometry.half,
+                weighted,
+                x.tensor.dtype.into(),
+            );
+        }
+        column_sums(partial)
+    }
+}
+
+/// Partial sums from which two steps are faster than one, where there are few columns and so few cubes.
+const MANY_PARTIALS: usize = 1024;
+/// Partial sums that one cube adds up in the first step.
+const PARTIALS_PER_CUBE: usize = 128;
+/// Cubes that fill a large GPU.
+const MANY_CUBES: usize = 256;
+
+/// The column sums of `[partials, width]`, `[1, width]`, in a fixed order.
+pub(crate) fn column_sums<R: CubeRuntime>(partial: CubeTensor<R>) -> CubeTensor<R> {
+    let (num_partials, width) = (partial.meta.shape()[0], partial.meta.shape()[1]);
+    if num_partials == 1 {
+        return partial;
+    }
+    let column_cubes = width.div_ceil(COLUMNS);
+    let many = num_partials > MANY_PARTIALS && column_cubes < MANY_CUBES;
+    let per_stretch = if many { PARTIALS_PER_CUBE } else { num_partials };
+    let stretches = num_partials.div_ceil(per_stretch);
+    let out = empty(&partial, [stretches, width], DType::F32);
+    // SAFETY: the loops end at the sizes of the matrix.
+    unsafe {
+        column_sum_kernel::launch_unchecked::<R>(
+            &out.client,
+            CubeCount::Static(column_cubes as u32, stretches as u32, 1),
+            CubeDim { x: COLUMNS as u32, y: SHARES as u32, z: 1 },
+            address(&[&partial]),
+            partial.clone().into_array_arg(),
+            out.clone().into_array_arg(),
+            width,
+            num_partials,
+            per_stretch,
+        );
+    }
+    column_sums(out)
+}

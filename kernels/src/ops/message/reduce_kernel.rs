@@ -1,0 +1,311 @@
+//! A plane per row, per piece of a row, or a team of planes for a long one; lanes own a stretch of channels each, and where
+//! these are few, several entries are under way beside each other.
+
+use cubecl::prelude::*;
+
+use super::kernel::{Entry, Layouts, MessageShape, message};
+use super::{Fold, NO_ENTRY};
+use crate::runtime::walk::{Walk, col_of, first_work, in_reach, result_of, row_of, team_rank, team_sum, work_step};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReduceShape {
+    pub message: MessageShape,
+    pub fold: Fold,
+    /// The result is added to the rows that are there.
+    pub onto: bool,
+    /// Lanes side by side on the channels of a row; a power of two that divides the plane.
+    pub lanes: usize,
+    /// Vectors of a row held by one lane.
+    pub slots: usize,
+    /// Messages of a lane that are under way at a time.
+    pub in_flight: usize,
+}
+
+/// Whether `value` of `entry` takes the place of `best` of `held`.
+#[cube]
+fn is_better(value: f32, entry: u32, best: f32, held: u32, #[comptime] fold: Fold) -> bool {
+    let better = match comptime!(fold) {
+        Fold::Min => value < best,
+        _ => value > best,
+    };
+    // Of equal values that of the first entry stays, whichever lane meets it.
+    let earlier = value == best && entry < held;
+    entry != NO_ENTRY && (held == NO_ENTRY || better || earlier)
+}
+
+/// Folds a vector into `values[slot]`; `entries` tells which entries its elements came from.
+#[cube]
+fn fold_into<N: Size>(
+    values: &mut Array<Vector<f32, N>>,
+    held: &mut Array<Vector<u32, N>>,
+    slot: usize,
+    other: Vector<f32, N>,
+    entries: Vector<u32, N>,
+    #[comptime] fold: Fold,
+) {
+    if comptime!(fold == Fold::Sum) {
+        values[slot] += other;
+    } else {
+        let mut best = values[slot];
+        let mut from = held[slot];
+        #[unroll]
+        for n in 0..best.size() {
+            let better = is_better(other[n], entries[n], best[n], from[n], fold);
+            best[n] = select(better, other[n], best[n]);
+            from[n] = select(better, entries[n], from[n]);
+        }
+        values[slot] = best;
+        held[slot] = from;
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: Size, VC: Size>(
+    row_ptr: &Array<P>,
+    col_idx: &Array<i32>,
+    edge_map: &Array<P>,
+    a: &Array<Vector<F, VA>>,
+    b: &Array<Vector<F, VB>>,
+    c: &Array<Vector<F, VC>>,
+    layouts: &Layouts,
+    scale: &Array<f32>,
+    winners: &Array<Vector<u32, N>>,
+    out: &mut Array<Vector<O, N>>,
+    out_entries: &mut Array<Vector<u32, N>>,
+    list: &Array<i32>,
+    position: &Array<i32>,
+    col_position: &Array<i32>,
+    out_stride: usize,
+    vectors: usize,
+    parts: usize,
+    start: usize,
+    end: usize,
+    #[comptime] shape: ReduceShape,
+    #[comptime] walk: Walk,
+    #[define(F, P, O)] _types: [StorageType; 3],
+) {
+    let lane = UNIT_POS_X as usize;
+    let channel = lane % shape.lanes;
+    let beside = comptime!(walk.plane / shape.lanes);
+    let finds_best = comptime!(shape.fold != Fold::Sum);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(if walk.team == 1 {
+        1usize
+    } else {
+        walk.team * walk.plane * shape.slots
+    }));
+    let mut shared_entries = SharedMemory::<Vector<u32, N>>::new(comptime!(if walk.team == 1 || !finds_best {
+        1usize
+    } else {
+        walk.team * walk.plane * shape.slots
+    }));
+    let none = Vector::<u32, N>::empty().fill(NO_ENTRY);
+    let mut work = first_work(start, walk);
+    while work < end {
+        let piece = work / parts;
+        let part = work % parts;
+        let row = row_of(piece, list, walk);
+        let result = result_of(piece, row, list, position, walk);
+        let first = usize::cast_from(row_ptr[row]);
+        let last = usize::cast_from(row_ptr[row + 1]);
+        if result >= 0i32 && in_reach(last - first, walk) {
+            let mut values = Array::<Vector<f32, N>>::new(shape.slots);
+            let mut entries = Array::<Vector<u32, N>>::new(shape.slots);
+            #[unroll]
+            for slot in 0..shape.slots {
+                values[slot] = Vector::<f32, N>::empty().fill(0.0f32);
+                entries[slot] = none;
+            }
+            let share = (last - first).div_ceil(parts);
+            let from = first + part * share;
+            let to = select(from + share < last, from + share, last);
+            let step = comptime!(beside * walk.team);
+            let mut e = from + team_rank(walk) * beside + lane / shape.lanes;
+            while e < to {
+                let mut cols = Array::<usize>::new(shape.in_flight);
+                let mut nodes = Array::<usize>::new(shape.in_flight);
+                let mut edges = Array::<usize>::new(shape.in_flight);
+                let mut counts = Array::<bool>::new(shape.in_flight);
+                #[unroll]
+                for u in 0..shape.in_flight {
+                    let there = e + u * step < to;
+                    // A missing one repeats an entry that there is.
+                    let at = select(there, e + u * step, e);
+                    let mut col = 0i32;
+                    let mut node = 0usize;
+                    if comptime!(shape.message.reads_cols() || walk.select_cols) {
+                        node = usize::cast_from(col_idx[at]);
+                        col = col_of(node as u32, there, col_position, walk);
+                    }
+                    counts[u] = there && col >= 0i32;
+                    nodes[u] = node;
+                    cols[u] = usize::cast_from(select(col >= 0i32, col, 0i32));
+                    let mut edge = at;
+                    if shape.message.edge_map {
+                        edge = usize::cast_from(edge_map[at]);
+                    }
+                    edges[u] = edge;
+                }
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let vector = slot * shape.lanes + channel;
+                    let vector = select(vector < vectors, vector, 0usize);
+                    let mut messages = Array::<Vector<f32, N>>::new(shape.in_flight);
+                    #[unroll]
+                    for u in 0..shape.in_flight {
+                        let entry = Entry {
+                            row_node: row,
+                            col_node: nodes[u],
+                            row: usize::cast_from(result),
+                            col: cols[u],
+                            edge: edges[u],
+                        };
+                        messages[u] = message::<F, N, VA, VB, VC>(
+                            a,
+                            b,
+                            c,
+                            layouts,
+                            scale,
+                            winners,
+                            &entry,
+                            vector,
+                            vectors,
+                            shape.message,
+                        );
+                    }
+                    #[unroll]
+                    for u in 0..shape.in_flight {
+                        if counts[u] {
+                            let entry = Vector::<u32, N>::empty().fill(edges[u] as u32);
+                            fold_into::<N>(&mut values, &mut entries, slot, messages[u], entry, shape.fold);
+                        }
+                    }
+                }
+                e += comptime!(step * shape.in_flight);
+            }
+            // Lanes beside each other hold different entries of the same channels.
+            let mut apart = comptime!(shape.lanes as u32).runtime();
+            while apart < comptime!(walk.plane as u32) {
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let mine = values[slot];
+                    let mine_entries = entries[slot];
+                    let mut other = Vector::<f32, N>::empty().fill(0.0f32);
+                    let mut other_entries = none;
+                    #[unroll]
+                    for n in 0..mine.size() {
+                        other[n] = plane_shuffle_xor(mine[n], apart);
+                        if finds_best {
+                            other_entries[n] = plane_shuffle_xor(mine_entries[n], apart);
+                        }
+                    }
+                    fold_into::<N>(&mut values, &mut entries, slot, other, other_entries, shape.fold);
+                }
+                apart *= 2u32;
+            }
+            if walk.team > 1 {
+                if finds_best {
+                    team_best::<N>(&mut values, &mut entries, &mut shared, &mut shared_entries, shape, walk);
+                } else {
+                    team_sum::<N>(&mut values, &mut shared, shape.slots, walk);
+                }
+            }
+            if team_rank(walk) == 0 && lane < shape.lanes {
+                #[unroll]
+                for slot in 0..shape.slots {
+                    let vector = slot * shape.lanes + channel;
+                    if vector < vectors {
+                        let target = usize::cast_from(result) * parts + part;
+                        let at = target * out_stride + vector;
+                        let mut value = values[slot];
+                        if shape.onto {
+                            value += Vector::<f32, N>::cast_from(out[at]);
+                        }
+                        out[at] = Vector::<O, N>::cast_from(value);
+                        if finds_best {
+                            out_entries[target * vectors + vector] = entries[slot];
+                        }
+                    }
+                }
+            }
+        }
+        work += work_step(walk);
+    }
+}
+
+/// The best of what the planes of a team hold; the first plane has it afterwards. All of the cube calls it.
+#[cube]
+fn team_best<N: Size>(
+    values: &mut Array<Vector<f32, N>>,
+    entries: &mut Array<Vector<u32, N>>,
+    shared: &mut SharedMemory<Vector<f32, N>>,
+    shared_entries: &mut SharedMemory<Vector<u32, N>>,
+    #[comptime] shape: ReduceShape,
+    #[comptime] walk: Walk,
+) {
+    let lane = UNIT_POS_X as usize;
+    let rank = UNIT_POS_Y as usize;
+    sync_cube();
+    #[unroll]
+    for slot in 0..shape.slots {
+        let at = (rank * shape.slots + slot) * walk.plane + lane;
+        shared[at] = values[slot];
+        shared_entries[at] = entries[slot];
+    }
+    sync_cube();
+    if rank == 0 {
+        for other in 1..walk.team {
+            #[unroll]
+            for slot in 0..shape.slots {
+                let at = (other * shape.slots + slot) * walk.plane + lane;
+                fold_into::<N>(values, entries, slot, shared[at], shared_entries[at], shape.fold);
+            }
+        }
+    }
+}
+
+/// Folds `parts` values into each of `rows` x `columns`; those of one are `part_step` apart.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn merge_kernel<O: Float>(
+    values: &Array<f32>,
+    entries: &Array<u32>,
+    out: &mut Array<O>,
+    out_entries: &mut Array<u32>,
+    rows: usize,
+    columns: usize,
+    parts: usize,
+    row_step: usize,
+    column_step: usize,
+    part_step: usize,
+    out_stride: usize,
+    #[comptime] fold: Fold,
+    #[comptime] onto: bool,
+    #[define(O)] _type: StorageType,
+) {
+    let mut k = ABSOLUTE_POS;
+    while k < rows * columns {
+        let row = k / columns;
+        let column = k % columns;
+        let first = row * row_step + column * column_step;
+        let mut value = 0.0f32;
+        let mut held = NO_ENTRY.runtime();
+        for part in 0..parts {
+            let at = first + part * part_step;
+            if comptime!(fold == Fold::Sum) {
+                value += values[at];
+            } else {
+                let better = is_better(values[at], entries[at], value, held, fold);
+                value = select(better, values[at], value);
+                held = select(better, entries[at], held);
+            }
+        }
+        let at = row * out_stride + column;
+        if onto {
+            value += f32::cast_from(out[at]);
+        }
+        out[at] = O::cast_from(value);
+        if comptime!(fold != Fold::Sum) {
+            out_entries[k] = held;
+        }
+        k += CUBE_COUNT * CUBE_DIM as usize;
+    }
+}

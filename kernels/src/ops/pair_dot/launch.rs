@@ -1,0 +1,48 @@
+//! Pair dot products on CubeCL devices.
+
+use burn::tensor::DType;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::PairDotBackend;
+use super::kernel::pair_dot_kernel;
+use crate::graph::row_index::PairIndexParts;
+use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PairDotBackend for CubeBackend<R, F, I, BT> {
+    fn pair_dot_forward(
+        left: FloatTensor<Self>,
+        right: FloatTensor<Self>,
+        pairs: &PairIndexParts<IntTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let out = empty(&left, [pairs.len], DType::F32);
+        if pairs.len == 0 {
+            return out;
+        }
+        let (left, right) = (Rows::of(left), Rows::of(right));
+        let v = vector_width(left.width, &[&left, &right]);
+        let geometry = PlanePerRow::of(&out.client);
+        // SAFETY: the rows were checked against the matrices when the pairs were made.
+        unsafe {
+            pair_dot_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(pairs.len),
+                geometry.dim,
+                address(&[&left.tensor, &right.tensor, &out]),
+                v,
+                left.arg(),
+                right.arg(),
+                pairs.left.clone().into_array_arg(),
+                pairs.right.clone().into_array_arg(),
+                out.clone().into_array_arg(),
+                left.stride / v,
+                right.stride / v,
+                left.width / v,
+                pairs.len,
+                left.tensor.dtype.into(),
+            );
+        }
+        out
+    }
+}

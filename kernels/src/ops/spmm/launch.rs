@@ -1,0 +1,213 @@
+//! SpMM on CubeCL devices: strides, vector width, chunks of rows, launch.
+
+use burn::tensor::DType;
+use burn_backend::TensorMetadata;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
+use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
+use crate::graph::csr::{Topology, View};
+use crate::graph::drop_edge::{DropEdgeKey, DropMode};
+use crate::graph::row_index::Groups;
+use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
+use crate::runtime::walk::{Sweep, padded_bytes, scattered_sweep, sweeps};
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBackend for CubeBackend<R, F, I, BT> {
+    fn spmm_forward(
+        view: &View<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let width = x.meta.shape()[1];
+        let out = Target::of(onto, &x, [view.num_rows(), width], x.dtype);
+        if out.rows.tensor.shape().num_elements() == 0 {
+            return out.rows.tensor;
+        }
+        let (weight, edge_map) = match weight {
+            Some(w) => (Some(w.weight), w.edge),
+            None => (None, None),
+        };
+        // A team holds a row of f32 vectors, padded to whole planes.
+        let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &x), args.drop_edge.is_some());
+        let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
+        launch(sparse, sweeps, x, Factors { weight, edge_map, own }, args, out)
+    }
+
+    fn spmm_groups(
+        groups: &Groups<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        num_rows: usize,
+        onto: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let shape = [num_rows, x.meta.shape()[1]];
+        let is_given = onto.is_some();
+        let onto = onto.unwrap_or_else(|| zeros(&x, shape, x.dtype));
+        // Fresh zeros are not worth reading.
+        let out = Target { onto: is_given, ..Target::of(Some(onto), &x, shape, x.dtype) };
+        if shape[0] * shape[1] == 0 || groups.num_groups == 0 {
+            return out.rows.tensor;
+        }
+        let edge_map = weight.is_some().then(|| groups.position.clone());
+        let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None };
+        let sparse = Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry };
+        let sweeps = vec![scattered_sweep(&groups.rows, groups.num_groups)];
+        launch(sparse, sweeps, x, Factors { weight, edge_map, own: None }, &none, out)
+    }
+
+    fn spmm_weight_gradient(
+        topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let out = empty(&x, [topology.num_edges], DType::F32);
+        if topology.num_edges == 0 {
+            return out;
+        }
+        let (g, x) = (Rows::of(g), Rows::of(x));
+        let geometry = PlanePerRow::of(&out.client);
+        let v = geometry.vector_width(x.width, &[&x, &g]);
+        let shape = SpmmShape {
+            dst_scale: args.dst_scale.is_some(),
+            src_scale: args.src_scale.is_some(),
+            weight: false,
+            edge_map: edge_map.is_some(),
+            own: false,
+            own_position: false,
+            onto: false,
+            drop: DropMode::of(&args.drop_edge),
+            slots: geometry.slots(x.width / v),
+            lanes: geometry.plane as usize,
+        };
+        let scale = |s: &Option<CubeTensor<R>>| s.clone().map_or_else(|| out.clone(), f32_vector);
+        // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+        unsafe {
+            weight_gradient_kernel::launch_unchecked::<R>(
+                &out.client,
+                geometry.count(topology.num_rows),
+                geometry.dim,
+                address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &x.tensor, &out]),
+                v,
+                topology.row_ptr.clone().into_array_arg(),
+                topology.col_idx.clone().into_array_arg(),
+                // An argument that the kernel does not read still needs a buffer.
+                edge_map.unwrap_or_else(|| topology.row_ptr.clone()).into_array_arg(),
+                g.arg(),
+                x.arg(),
+                out.clone().into_array_arg(),
+                scale(&args.dst_scale).into_array_arg(),
+                scale(&args.src_scale).into_array_arg(),
+                DropEdgeKey::launch(&args.drop_edge),
+                g.stride / v,
+                x.stride / v,
+                x.width / v,
+                topology.num_rows,
+                shape,
+                [x.tensor.dtype.into(), topology.row_ptr.dtype.into()],
+            );
+        }
+        out
+    }
+}
+
+struct Sparse<'a, R: CubeRuntime> {
+    row_ptr: &'a CubeTensor<R>,
+    col_idx: &'a CubeTensor<R>,
+}
+
+struct Factors<R: CubeRuntime> {
+    weight: Option<CubeTensor<R>>,
+    edge_map: Option<CubeTensor<R>>,
+    own: Option<OwnRows<CubeTensor<R>, CubeTensor<R>>>,
+}
+
+/// The width of a vector and the lanes that hold a row of them, where so few do that a plane takes several rows at a time.
+fn narrow_rows<R: CubeRuntime>(geometry: &PlanePerRow, rows: &[&Rows<R>]) -> Option<(usize, usize)> {
+    let width = rows[0].width;
+    let v = vector_width(width, rows);
+    let lanes = (width / v).next_power_of_two();
+    (lanes <= NARROW && 2 * lanes <= geometry.plane as usize).then_some((v, lanes))
+}
+
+/// The most lanes of a narrow row: with more, a lane would have too many rows under way.
+const NARROW: usize = 8;
+
+fn launch<R: CubeRuntime>(
+    sparse: Sparse<'_, R>,
+    sweeps: Vec<Sweep<R>>,
+    x: CubeTensor<R>,
+    factors: Factors<R>,
+    args: &SpmmArgs<CubeTensor<R>>,
+    out: Target<R>,
+) -> CubeTensor<R> {
+    let (onto, out) = (out.onto, out.rows);
+    let x = Rows::of(x);
+    let own = factors.own.as_ref().map_or_else(|| Rows::of(x.tensor.clone()), |own| Rows::of(own.h.clone()));
+    let geometry = PlanePerRow::of(&out.tensor.client);
+    let (v, lanes) = narrow_rows(&geometry, &[&x, &own, &out])
+        .unwrap_or_else(|| (geometry.vector_width(x.width, &[&x, &own, &out]), geometry.plane as usize));
+    let shape = SpmmShape {
+        dst_scale: args.dst_scale.is_some(),
+        src_scale: args.src_scale.is_some(),
+        weight: factors.weight.is_some(),
+        edge_map: factors.edge_map.is_some(),
+        own: factors.own.is_some(),
+        own_position: factors.own.as_ref().is_some_and(|own| own.nodes.is_some()),
+        onto,
+        drop: DropMode::of(&args.drop_edge),
+        slots: geometry.slots(x.width / v),
+        lanes,
+    };
+    // An argument that the kernel does not read still needs a buffer.
+    let float = |t: &Option<CubeTensor<R>>| t.clone().map_or_else(|| x.tensor.clone(), f32_vector);
+    let (dst_scale, src_scale, weight) = (float(&args.dst_scale), float(&args.src_scale), float(&factors.weight));
+    let edge_map = factors.edge_map.unwrap_or_else(|| sparse.row_ptr.clone());
+    let own_scale = float(&factors.own.as_ref().map(|own| own.scale.clone()));
+    let own_position =
+        factors.own.and_then(|own| own.nodes).map_or_else(|| sparse.col_idx.clone(), |n| n.position.clone());
+    for sweep in sweeps {
+        // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+        unsafe {
+            spmm_kernel::launch_unchecked::<R>(
+                &out.tensor.client,
+                sweep.count,
+                sweep.dim,
+                address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out.tensor]),
+                v,
+                sparse.row_ptr.clone().into_array_arg(),
+                sparse.col_idx.clone().into_array_arg(),
+                x.arg(),
+                out.arg(),
+                dst_scale.clone().into_array_arg(),
+                src_scale.clone().into_array_arg(),
+                weight.clone().into_array_arg(),
+                edge_map.clone().into_array_arg(),
+                own.arg(),
+                own_scale.clone().into_array_arg(),
+                own_position.clone().into_array_arg(),
+                sweep.list.into_array_arg(),
+                sweep.position.into_array_arg(),
+                sweep.col_position.into_array_arg(),
+                DropEdgeKey::launch(&args.drop_edge),
+                x.stride / v,
+                own.stride / v,
+                out.stride / v,
+                x.width / v,
+                sweep.start,
+                sweep.end,
+                shape,
+                sweep.walk,
+                [x.tensor.dtype.into(), sparse.row_ptr.dtype.into()],
+            );
+        }
+    }
+    out.tensor
+}

@@ -1,0 +1,14 @@
+//! What stands below the operators: devices and their memory, launches, rows on the CPU, primitives over vectors.
+
+pub(crate) mod accumulate;
+pub(crate) mod check;
+pub mod device;
+pub(crate) mod flex;
+#[cfg(feature = "cube")]
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod prims;
+pub(crate) mod rows;
+pub(crate) mod start_gradient;
+#[cfg(feature = "cube")]
+pub(crate) mod walk;

@@ -1,0 +1,245 @@
+//! Histograms on CubeCL devices.
+
+use std::ops::Range;
+
+use burn::tensor::DType;
+use burn_backend::tensor::IntTensor;
+use burn_cubecl::element::BoolElement;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::features::AtomicUsage;
+use cubecl::ir::{ElemType, IntKind, StorageType, Type};
+use cubecl::prelude::*;
+
+use super::bins::{BinParts, Storage};
+use super::kernel::{
+    MAX_CUBE_ROWS, dense_kernel, reconstruct_kernel, sparse_kernel, subtract_kernel, total_kernel, wide_kernel,
+};
+use super::{HistogramBackend, WORDS};
+use crate::runtime::launch::{PlanePerRow, address, flat, zeros};
+use crate::runtime::prims::kernel::THREADS;
+
+/// Fewer rows are not worth a cube that clears and adds up a tile.
+const MIN_CUBE_ROWS: usize = 2048;
+
+/// Cubes of a launch where there are rows enough for as many: several waves on a large GPU.
+const CUBES: usize = 2048;
+
+/// Whether the device adds to 64-bit integers in memory in one step.
+pub(crate) fn adds_wide<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    let atomic = Type::new(StorageType::Atomic(ElemType::Int(IntKind::I64)));
+    client.properties().atomic_type_usage(atomic).contains(AtomicUsage::Add)
+}
+
+/// The type that is added to.
+fn sum_type(wide: bool) -> StorageType {
+    if wide { DType::I64.into() } else { DType::U32.into() }
+}
+
+pub(crate) fn build<R: CubeRuntime>(
+    bins: &BinParts<CubeTensor<R>>,
+    gradients: &CubeTensor<R>,
+    rows: &CubeTensor<R>,
+    span: Range<usize>,
+    wide: bool,
+) -> CubeTensor<R> {
+    let sums = zeros(gradients, [WORDS * bins.num_bins], DType::I64);
+    let client = &sums.client;
+    match &bins.storage {
+        Storage::Dense(dense) => {
+            if dense.num_tiles > 0 {
+                let cubes = CUBES.div_ceil(dense.num_tiles);
+                let cube_rows = span.len().div_ceil(cubes).clamp(MIN_CUBE_ROWS, MAX_CUBE_ROWS);
+                // SAFETY: rows and bins were checked against their numbers when they were uploaded.
+                unsafe {
+                    dense_kernel::launch_unchecked::<R>(
+                        client,
+                        CubeCount::Static(span.len().div_ceil(cube_rows) as u32, dense.num_tiles as u32, 1),
+                        CubeDim::new_1d(THREADS as u32),
+                        address(&[&dense.words, gradients]),
+                        dense.words.clone().into_array_arg(),
+                        dense.tiles.clone().into_array_arg(),
+                        gradients.clone().into_array_arg(),
+                        rows.clone().into_array_arg(),
+                        sums.clone().into_array_arg(),
+                        bins.num_rows,
+                        span.start,
+                        span.end,
+                        cube_rows,
+                        wide,
+                        sum_type(wide),
+                    );
+                }
+            }
+            if dense.num_wide > 0 {
+                let cubes = span.len().div_ceil(THREADS).min(CUBES);
+                // SAFETY: as above.
+                unsafe {
+                    wide_kernel::launch_unchecked::<R>(
+                        client,
+                        CubeCount::Static(cubes as u32, dense.num_wide as u32, 1),
+                        CubeDim::new_1d(THREADS as u32),
+                        address(&[&dense.wide, gradients]),
+                        dense.wide.clone().into_array_arg(),
+                        dense.wide_features.clone().into_array_arg(),
+                        gradients.clone().into_array_arg(),
+                        rows.clone().into_array_arg(),
+                        sums.clone().into_array_arg(),
+                        bins.num_rows,
+                        span.start,
+                        span.end,
+                        wide,
+                        sum_type(wide),
+                    );
+                }
+            }
+        }
+        Storage::Sparse(sparse) => {
+            let geometry = PlanePerRow::of(client);
+            // SAFETY: row pointers, features and bins were checked when they were uploaded.
+            unsafe {
+                sparse_kernel::launch_unchecked::<R>(
+                    client,
+                    geometry.count(span.len()),
+                    geometry.dim,
+                    address(&[&sparse.entries, gradients]),
+                    sparse.row_ptr.clone().into_array_arg(),
+                    sparse.entries.clone().into_array_arg(),
+                    gradients.clone().into_array_arg(),
+                    rows.clone().into_array_arg(),
+                    sums.clone().into_array_arg(),
+                    span.start,
+                    span.end,
+                    wide,
+                    sum_type(wide),
+                );
+            }
+        }
+    }
+    sums
+}
+
+pub(crate) fn total<R: CubeRuntime>(
+    gradients: &CubeTensor<R>,
+    rows: &CubeTensor<R>,
+    span: Range<usize>,
+    wide: bool,
+) -> CubeTensor<R> {
+    let sums = zeros(gradients, [WORDS], DType::I64);
+    // SAFETY: the span was checked against the list, and its rows when they were uploaded.
+    unsafe {
+        total_kernel::launch_unchecked::<R>(
+            &sums.client,
+            CubeCount::Static(span.len().div_ceil(MIN_CUBE_ROWS).min(CUBES) as u32, 1, 1),
+            CubeDim::new_1d(THREADS as u32),
+            address(&[gradients]),
+            gradients.clone().into_array_arg(),
+            rows.clone().into_array_arg(),
+            sums.clone().into_array_arg(),
+            span.start,
+            span.end,
+            wide,
+            sum_type(wide),
+        );
+    }
+    sums
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HistogramBackend for CubeBackend<R, F, I, BT> {
+    fn build_histogram(
+        bins: &BinParts<IntTensor<Self>>,
+        gradients: &IntTensor<Self>,
+        rows: &IntTensor<Self>,
+        span: Range<usize>,
+    ) -> IntTensor<Self> {
+        build(bins, gradients, rows, span, adds_wide(&gradients.client))
+    }
+
+    fn gradient_total(gradients: &IntTensor<Self>, rows: &IntTensor<Self>, span: Range<usize>) -> IntTensor<Self> {
+        total(gradients, rows, span, adds_wide(&gradients.client))
+    }
+
+    fn reconstruct_bins(
+        sums: IntTensor<Self>,
+        bins: &BinParts<IntTensor<Self>>,
+        total: &IntTensor<Self>,
+    ) -> IntTensor<Self> {
+        let sums = if sums.can_mut() { sums } else { sums.copy() };
+        // SAFETY: the histogram was built of these bins.
+        unsafe {
+            reconstruct_kernel::launch_unchecked::<R>(
+                &sums.client,
+                CubeCount::Static(bins.num_features.min(1 << 15) as u32, 1, 1),
+                CubeDim::new_1d(THREADS as u32),
+                sums.clone().into_array_arg(),
+                bins.offsets.clone().into_array_arg(),
+                bins.left_out.clone().into_array_arg(),
+                total.clone().into_array_arg(),
+                bins.num_features,
+            );
+        }
+        sums
+    }
+
+    fn subtract_histogram(parent: IntTensor<Self>, child: &IntTensor<Self>) -> IntTensor<Self> {
+        let len = parent.meta.shape()[0];
+        let sums = if parent.can_mut() { parent } else { parent.copy() };
+        let (count, dim) = flat(len);
+        // SAFETY: the loop ends at the length of both.
+        unsafe {
+            subtract_kernel::launch_unchecked::<R>(
+                &sums.client,
+                count,
+                dim,
+                sums.clone().into_array_arg(),
+                child.clone().into_array_arg(),
+                len,
+            );
+        }
+        sums
+    }
+}
+
+#[cfg(all(test, feature = "vulkan"))]
+mod tests {
+    use super::*;
+    use crate::{BinColumn, BinValues, FixedGradients, TreeBins, TreeRows, Vulkan};
+
+    #[test]
+    fn carries_between_words_give_the_sums_of_wide_additions() {
+        if crate::runtime::device::probe_vulkan().is_err() {
+            assert!(std::env::var_os("GRAPHSIEVE_REQUIRE_VULKAN").is_none());
+            return;
+        }
+        let device = Default::default();
+        let n = 9000;
+        let few: Vec<u8> = (0..n).map(|k| (k * k % 7) as u8).collect();
+        let many: Vec<u16> = (0..n).map(|k| (k % 300) as u16).collect();
+        let bins = TreeBins::<Vulkan>::dense(
+            &[
+                BinColumn { bins: BinValues::U8(&few), num_bin: 7, left_out: None },
+                BinColumn { bins: BinValues::U16(&many), num_bin: 300, left_out: Some(3) },
+            ],
+            n,
+            &device,
+        );
+        // Large numbers of both signs: lower words wrap around all the time.
+        let pairs: Vec<[i32; 2]> = (0..n as i32).map(|k| [(1 << 30) - k * 200_000, k - (1 << 30)]).collect();
+        let gradients = FixedGradients::<Vulkan>::new(&pairs, &device);
+        let rows: Vec<u32> = (0..n as u32).rev().collect();
+        let rows = TreeRows::<Vulkan>::new(&rows, n, &device);
+        let sums = |wide| {
+            crate::trees::histogram::i64_to_host::<Vulkan>(build(&bins.parts, &gradients.pairs, &rows.list, 5..n, wide))
+        };
+        let totals =
+            |wide| crate::trees::histogram::i64_to_host::<Vulkan>(total(&gradients.pairs, &rows.list, 5..n, wide));
+        if adds_wide(&gradients.pairs.client) {
+            assert_eq!(sums(false), sums(true));
+            assert_eq!(totals(false), totals(true));
+        }
+        let grads: i64 = pairs[..n - 5].iter().map(|p| i64::from(p[0])).sum();
+        let hessians: i64 = pairs[..n - 5].iter().map(|p| i64::from(p[1])).sum();
+        assert_eq!(totals(false), [grads, hessians, n as i64 - 5]);
+        assert_eq!(sums(false)[..21].iter().step_by(3).sum::<i64>(), grads);
+    }
+}
