@@ -13,6 +13,7 @@
 
 pub mod fixtures;
 pub mod gradient;
+pub mod harness;
 pub mod layer;
 pub mod messages;
 pub mod oracle;

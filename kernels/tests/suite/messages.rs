@@ -9,7 +9,35 @@ use graphsieve_kernels::{
     segment_reduce,
 };
 
-use super::*;
+use burn::tensor::Tensor;
+use graphsieve_kernels::testing::gradient::{edge_softmax_grad, edge_softmax_grad_magnitude};
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::testing::{
+    Dtype, Fixture, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
+};
+use graphsieve_kernels::{Csr, GraphBackend, NodeSet, edge_softmax, on_every_backend};
+
+use crate::support::*;
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "messages";
+        gspmm_matches_the_oracle_for_every_message_and_reduction,
+        gspmm_matches_the_oracle_on_every_fixture,
+        gspmm_matches_the_oracle_for_every_width,
+        gspmm_is_the_same_by_rows_and_by_edges,
+        gspmm_of_sources_takes_restricted_adjacencies,
+        gspmm_without_selected_sources_is_zero,
+        gsddmm_matches_the_oracle_for_every_operation_and_target,
+        gsddmm_matches_the_oracle_on_every_fixture,
+        gsddmm_matches_the_oracle_for_every_width,
+        segments_reduce_like_the_oracle,
+        edge_softmax_by_source_is_that_of_the_reverse,
+        edges_keep_an_order_of_their_own,
+        symmetric_rows_in_any_order_have_right_gradients,
+    )
+}
 
 const REDUCTIONS: [(Reduce, Reduction); 4] = [
     (Reduce::Sum, Reduction::Sum),
@@ -126,7 +154,7 @@ fn check_gspmm<B: GraphBackend>(case: GspmmCase<'_>, device: &B::Device) {
     Check { name, f, dtype }.gradients::<B>(&operands, &messages, &through, &grads);
 }
 
-pub fn gspmm_matches_the_oracle_for_every_message_and_reduction<B: GraphBackend>(device: &B::Device) {
+fn gspmm_matches_the_oracle_for_every_message_and_reduction<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::random(12, 40, 90, 500);
     for reduction in REDUCTIONS {
         let case =
@@ -151,7 +179,7 @@ fn half_types<B: GraphBackend>(device: &B::Device) -> Vec<Dtype> {
     [Dtype::F16, Dtype::Bf16].into_iter().filter(stores).collect()
 }
 
-pub fn gspmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
+fn gspmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
     for f in fixtures() {
         let case = |op, columns, reduction: usize| GspmmCase {
             f: &f,
@@ -168,7 +196,7 @@ pub fn gspmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::De
     }
 }
 
-pub fn gspmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
+fn gspmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(5, 60);
     for width in [1, 3, 31, 32, 128, 500] {
         for (op, columns, reduction) in [(SUB, [width, width], 2), (DIV, [width, 1], 0), (COPY, [0, width], 0)] {
@@ -179,7 +207,7 @@ pub fn gspmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Dev
     }
 }
 
-pub fn gspmm_is_the_same_by_rows_and_by_edges<B: GraphBackend>(device: &B::Device) {
+fn gspmm_is_the_same_by_rows_and_by_edges<B: GraphBackend>(device: &B::Device) {
     // Few rows, so that each is cut into pieces; and more than one sweep of tasks.
     let few = Fixture::with_degrees("few long rows", 15, 1700, &[1500, 0, 3000, 3]);
     for f in [few, Fixture::random(16, 100, 50, 900)] {
@@ -193,7 +221,7 @@ pub fn gspmm_is_the_same_by_rows_and_by_edges<B: GraphBackend>(device: &B::Devic
     }
 }
 
-pub fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B::Device) {
+fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::with_degrees("hubs", 17, 700, &[600, 2, 0, 40, 5]);
     let (rows, cols) = ([0u32, 2, 3], (0..700).filter(|j| j % 3 != 0).collect::<Vec<u32>>());
     let width = 6;
@@ -227,7 +255,7 @@ pub fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B
     }
 }
 
-pub fn gspmm_without_selected_sources_is_zero<B: GraphBackend>(device: &B::Device) {
+fn gspmm_without_selected_sources_is_zero<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::random(21, 30, 20, 100);
     let none = NodeSet::<B>::new(&[], 20, device);
     let csr = csr_of::<B>(&f, device).restrict(None, Some(&none));
@@ -289,7 +317,7 @@ fn check_gsddmm<B: GraphBackend>(case: GsddmmCase<'_>, device: &B::Device) {
     Check { name, f, dtype }.gradients::<B>(&operands, &messages, &through, &grads);
 }
 
-pub fn gsddmm_matches_the_oracle_for_every_operation_and_target<B: GraphBackend>(device: &B::Device) {
+fn gsddmm_matches_the_oracle_for_every_operation_and_target<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::random(18, 30, 50, 300);
     let all = [End::Source, End::Edge, End::Destination];
     let (dtype, strategy) = (Dtype::F32, Strategy::Auto);
@@ -323,7 +351,7 @@ pub fn gsddmm_matches_the_oracle_for_every_operation_and_target<B: GraphBackend>
     }
 }
 
-pub fn gsddmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
+fn gsddmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
     for f in fixtures() {
         for strategy in [Strategy::Rows, Strategy::Edges] {
             let ends = [End::Source, End::Destination];
@@ -336,7 +364,7 @@ pub fn gsddmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::D
     }
 }
 
-pub fn gsddmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
+fn gsddmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(5, 60);
     for width in [1, 3, 31, 32, 33, 128, 500] {
         let ends = [End::Source, End::Destination];
@@ -347,7 +375,7 @@ pub fn gsddmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::De
     }
 }
 
-pub fn segments_reduce_like_the_oracle<B: GraphBackend>(device: &B::Device) {
+fn segments_reduce_like_the_oracle<B: GraphBackend>(device: &B::Device) {
     for f in fixtures().iter().filter(|f| f.num_rows > 0) {
         for (reduce_by, reduction) in REDUCTIONS {
             let (width, n) = (5, f.num_edges());
@@ -366,7 +394,7 @@ pub fn segments_reduce_like_the_oracle<B: GraphBackend>(device: &B::Device) {
     }
 }
 
-pub fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B::Device) {
+fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B::Device) {
     let heads = 3;
     for f in fixtures().iter().filter(|f| f.num_edges() > 0) {
         for dtype in [Dtype::F32, Dtype::F16] {
@@ -401,7 +429,7 @@ pub fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B
 
 /// A shuffled list of edges against the same edges in the order of the adjacency: results, and the gradients of what nodes
 /// and what edges carry.
-pub fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
+fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
     for (f, shuffled) in fixtures().into_iter().flat_map(|f| [(f.clone(), true), (f, false)]) {
         let edges = f.num_edges();
         let mut order: Vec<usize> = (0..edges).collect();
@@ -501,7 +529,7 @@ fn by_row(dst: &[u32], num_rows: usize) -> (Vec<u64>, Vec<usize>) {
 }
 
 /// Rows of an undirected graph need not ascend; what edges carry is found all the same.
-pub fn symmetric_rows_in_any_order_have_right_gradients<B: GraphBackend>(device: &B::Device) {
+fn symmetric_rows_in_any_order_have_right_gradients<B: GraphBackend>(device: &B::Device) {
     // 0 - 1, 0 - 2; row 0 lists 2 first.
     let (row_ptr, col_idx) = ([0, 2, 3, 4], [2, 1, 0, 0]);
     let csr = Csr::<Ad<B>>::from_host_symmetric(&row_ptr, &col_idx, device).expect("a graph");

@@ -3,11 +3,25 @@
 use std::ops::Range;
 
 use graphsieve_kernels::testing::Rng;
+use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::{
     BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows,
+    on_every_backend,
 };
 
-use crate::table::{Table, one, pairs, total};
+use super::table::{Table, one, pairs, total};
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "histograms";
+        histograms_equal_a_loop_over_rows,
+        sparse_histograms_equal_dense_ones,
+        the_larger_child_is_the_parent_less_the_smaller,
+        the_most_skewed_and_largest_gradients_do_not_overflow,
+        a_leaf_without_rows_has_an_empty_histogram,
+    )
+}
 
 /// Row counts and the numbers of bins of features: one tile, several tiles, wide features between narrow ones.
 const SHAPES: [(usize, &[u32]); 5] =
@@ -26,7 +40,7 @@ fn span_of(rng: &mut Rng, len: usize) -> Range<usize> {
     start..start + 1 + rng.below(len - start)
 }
 
-pub fn histograms_equal_a_loop_over_rows<B: HistogramBackend>(device: &B::Device) {
+fn histograms_equal_a_loop_over_rows<B: HistogramBackend>(device: &B::Device) {
     let mut rng = Rng::new(1);
     for (num_rows, num_bin) in SHAPES {
         let table = Table::random(&mut rng, num_rows, num_bin);
@@ -46,7 +60,7 @@ pub fn histograms_equal_a_loop_over_rows<B: HistogramBackend>(device: &B::Device
     }
 }
 
-pub fn sparse_histograms_equal_dense_ones<B: HistogramBackend>(device: &B::Device) {
+fn sparse_histograms_equal_dense_ones<B: HistogramBackend>(device: &B::Device) {
     let mut rng = Rng::new(2);
     for (num_rows, num_bin) in SHAPES {
         let mut table = Table::random(&mut rng, num_rows, num_bin);
@@ -70,7 +84,7 @@ pub fn sparse_histograms_equal_dense_ones<B: HistogramBackend>(device: &B::Devic
     }
 }
 
-pub fn the_larger_child_is_the_parent_less_the_smaller<B: HistogramBackend>(device: &B::Device) {
+fn the_larger_child_is_the_parent_less_the_smaller<B: HistogramBackend>(device: &B::Device) {
     let mut rng = Rng::new(3);
     let table = Table::random(&mut rng, 6000, &[256, 40, 300, 7, 2]);
     let pairs = pairs(&mut rng, 6000);
@@ -87,7 +101,7 @@ pub fn the_larger_child_is_the_parent_less_the_smaller<B: HistogramBackend>(devi
     assert_same("parent", &kept.to_host(), &table.sums(&pairs, &rows));
 }
 
-pub fn the_most_skewed_and_largest_gradients_do_not_overflow<B: HistogramBackend>(device: &B::Device) {
+fn the_most_skewed_and_largest_gradients_do_not_overflow<B: HistogramBackend>(device: &B::Device) {
     let num_rows = 300_000;
     let zeros = vec![0u8; num_rows];
     let bins = TreeBins::<B>::dense(
@@ -105,7 +119,7 @@ pub fn the_most_skewed_and_largest_gradients_do_not_overflow<B: HistogramBackend
     }
 }
 
-pub fn a_leaf_without_rows_has_an_empty_histogram<B: HistogramBackend>(device: &B::Device) {
+fn a_leaf_without_rows_has_an_empty_histogram<B: HistogramBackend>(device: &B::Device) {
     let mut rng = Rng::new(4);
     let table = Table::random(&mut rng, 10, &[4, 300]);
     let bins = table.upload::<B>(device);

@@ -1,25 +1,28 @@
 //! Reductions, prefix sums, argsort and partition against the standard library, on every backend of the build.
 
-#[macro_use]
-mod backends;
-
 use std::fmt::Debug;
 
 use burn::tensor::{DType, Element, Float, Int, Tensor, TensorData};
-use graphsieve_kernels::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::{
+    NumberKind, Prefix, PrimsBackend, Reduction, argsort, on_every_backend, partition_by_flag, prefix_sum, reduce,
+};
 
-on_every_backend!(
-    crate;
-    integers_reduce_like_those_of_the_host,
-    floats_reduce_to_their_sum_and_extremes,
-    extremes_pass_over_nan,
-    nothing_has_a_sum_and_no_extremes,
-    prefix_sums_of_integers_match_the_host,
-    prefix_sums_of_whole_floats_are_exact,
-    equal_keys_keep_their_order,
-    floats_sort_in_total_order,
-    flagged_values_come_first_in_order,
-);
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "prims";
+        integers_reduce_like_those_of_the_host,
+        floats_reduce_to_their_sum_and_extremes,
+        extremes_pass_over_nan,
+        nothing_has_a_sum_and_no_extremes,
+        prefix_sums_of_integers_match_the_host,
+        prefix_sums_of_whole_floats_are_exact,
+        equal_keys_keep_their_order,
+        floats_sort_in_total_order,
+        flagged_values_come_first_in_order,
+    )
+}
 
 /// Around planes, cubes and tiles, and several levels of them.
 const SIZES: [usize; 11] = [0, 1, 31, 32, 33, 1023, 1024, 1025, 2048, 70_001, 1_000_000];

@@ -3,15 +3,29 @@
 use std::ops::Range;
 
 use graphsieve_kernels::testing::Rng;
+use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::{
     BoostEngine, BoostLoss, BoostTargets, Cut, GradientScale, GradientSum, LeafTask, Missing, Split, SplitFeature,
     SplitLeaf, SplitRule, TreeBackend, TreeBins, TreeDevice, TreeEngine, TreeRows, best_split, boost_derivatives,
-    gradients_agree,
+    gradients_agree, on_every_backend,
 };
 
-use crate::table::{Table, pairs, total};
+use super::splits::double_precision;
+use super::table::{Table, pairs, total};
 
-pub fn rows_part_stably_by_any_feature<B: TreeBackend>(device: &B::Device) {
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "growth";
+        rows_part_stably_by_any_feature,
+        sparse_rows_part_like_dense_ones,
+        a_tree_grows_as_by_plain_loops(double_precision),
+        boosting_leaves_the_margins_and_gradients_of_plain_loops(double_precision),
+        margins_beyond_all_bounds_are_told(double_precision),
+    )
+}
+
+fn rows_part_stably_by_any_feature<B: TreeBackend>(device: &B::Device) {
     let mut rng = Rng::new(5);
     let table = Table::random(&mut rng, 3000, &[256, 5, 300, 2, 17, 9]);
     let bins = table.upload::<B>(device);
@@ -27,7 +41,7 @@ pub fn rows_part_stably_by_any_feature<B: TreeBackend>(device: &B::Device) {
     }
 }
 
-pub fn sparse_rows_part_like_dense_ones<B: TreeBackend>(device: &B::Device) {
+fn sparse_rows_part_like_dense_ones<B: TreeBackend>(device: &B::Device) {
     let mut rng = Rng::new(6);
     let num_bin = [4, 300, 9];
     let table = Table::random(&mut rng, 500, &num_bin);
@@ -186,7 +200,7 @@ impl TreeEngine for Loops<'_> {
     }
 }
 
-pub fn a_tree_grows_as_by_plain_loops<B: TreeBackend>(device: &B::Device) {
+fn a_tree_grows_as_by_plain_loops<B: TreeBackend>(device: &B::Device) {
     let mut rng = Rng::new(7);
     let table = Table::random(&mut rng, 4000, &[256, 5, 300, 2, 17, 90, 4, 12]);
     let rows: Vec<u32> = (0..4000).filter(|_| rng.below(5) > 0).collect();
@@ -201,14 +215,10 @@ pub fn a_tree_grows_as_by_plain_loops<B: TreeBackend>(device: &B::Device) {
         let want = grown(&mut loops, &table, total(&pairs, &rows));
         assert_eq!(want.0.len(), LEAVES - 1);
         let bins = table.upload::<B>(device);
-        match TreeDevice::new(bins, &growth_features(&table), &rule) {
-            Ok(mut engine) => {
-                let sum = engine.start(&pairs, SCALE, &rows);
-                assert_eq!(sum, total(&pairs, &rows));
-                assert_eq!(grown(&mut engine, &table, sum), want);
-            }
-            Err(why) => eprintln!("skipped: {why}"),
-        }
+        let mut engine = TreeDevice::new(bins, &growth_features(&table), &rule).expect("double precision");
+        let sum = engine.start(&pairs, SCALE, &rows);
+        assert_eq!(sum, total(&pairs, &rows));
+        assert_eq!(grown(&mut engine, &table, sum), want);
     }
 }
 
@@ -221,7 +231,7 @@ fn fixed(targets: &BoostTargets, scale: &GradientScale, row: usize, margin: f64)
     [grad * weight / scale.grad_unit, hess * weight / scale.hess_unit].map(|x| x.round_ties_even() as i32)
 }
 
-pub fn boosting_leaves_the_margins_and_gradients_of_plain_loops<B: TreeBackend>(device: &B::Device) {
+fn boosting_leaves_the_margins_and_gradients_of_plain_loops<B: TreeBackend>(device: &B::Device) {
     const ROWS: usize = 5000;
     let mut rng = Rng::new(8);
     let table = Table::random(&mut rng, ROWS, &[256, 5, 300, 17]);
@@ -233,10 +243,8 @@ pub fn boosting_leaves_the_margins_and_gradients_of_plain_loops<B: TreeBackend>(
         (BoostLoss::Logistic, Some(&weights[..]), (0.6, 7.3), 40.0),
         (BoostLoss::Squared, Some(&weights[..]), (1.0, 1.0), 0.1),
     ] {
-        let mut engine = match TreeDevice::new(table.upload::<B>(device), &growth_features(&table), &rule) {
-            Ok(engine) => engine,
-            Err(why) => return eprintln!("skipped: {why}"),
-        };
+        let mut engine =
+            TreeDevice::new(table.upload::<B>(device), &growth_features(&table), &rule).expect("double precision");
         let targets = BoostTargets { loss, labels: &labels, weights, class_weights, start: -0.7 };
         engine.boost(&targets);
         let mut margins = vec![-0.7; ROWS];
@@ -262,13 +270,11 @@ pub fn boosting_leaves_the_margins_and_gradients_of_plain_loops<B: TreeBackend>(
     }
 }
 
-pub fn margins_beyond_all_bounds_are_told<B: TreeBackend>(device: &B::Device) {
+fn margins_beyond_all_bounds_are_told<B: TreeBackend>(device: &B::Device) {
     let mut rng = Rng::new(9);
     let table = Table::random(&mut rng, 300, &[7]);
-    let mut engine = match TreeDevice::new(table.upload::<B>(device), &growth_features(&table), &SplitRule::default()) {
-        Ok(engine) => engine,
-        Err(why) => return eprintln!("skipped: {why}"),
-    };
+    let mut engine = TreeDevice::new(table.upload::<B>(device), &growth_features(&table), &SplitRule::default())
+        .expect("double precision");
     let labels = vec![1.0; 300];
     let (loss, weights, class_weights) = (BoostLoss::Squared, None, (1.0, 1.0));
     for (start, finite) in [(0.0, true), (f64::NAN, false), (f64::INFINITY, false), (1e308, true)] {

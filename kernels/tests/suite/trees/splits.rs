@@ -1,10 +1,41 @@
 //! The search for splits against itself on the host, bit for bit, and against all thresholds tried one by one.
 
 use graphsieve_kernels::testing::Rng;
+use graphsieve_kernels::testing::harness::{Requirement, Trial, trial};
 use graphsieve_kernels::{
-    BinColumn, BinValues, Counts, Cut, GradientScale, GradientSum, Histogram, Look, Missing, Split, SplitBackend,
-    SplitFeature, SplitFeatures, SplitLeaf, SplitRule, SplitTask, TreeBins, best_split, best_splits, finds_splits,
+    BinColumn, BinValues, Counts, Cut, GradientScale, GradientSum, Histogram, Look, Missing, NoDoublePrecision, Split,
+    SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule, SplitTask, TreeBins, best_split, best_splits,
+    finds_splits, on_every_backend,
 };
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "splits";
+        every_feature_splits_as_on_the_host_under_every_rule(double_precision),
+        only_the_drawn_threshold_wins(double_precision),
+        leaves_choose_among_all_features_as_on_the_host(double_precision),
+        equal_gains_go_to_the_first_feature(double_precision),
+        a_leaf_that_nothing_improves_is_not_split(double_precision),
+    )
+    .into_iter()
+    .chain([trial(
+        None,
+        "splits::the_best_split_is_the_best_of_all_thresholds",
+        &[],
+        the_best_split_is_the_best_of_all_thresholds,
+    )])
+    .collect()
+}
+
+/// A device on which splits are found.
+pub fn double_precision<B: SplitBackend>() -> Requirement {
+    Requirement {
+        name: "double precision",
+        demand: "GRAPHSIEVE_REQUIRE_F64",
+        probe: || if finds_splits::<B>(&Default::default()) { Ok(()) } else { Err(NoDoublePrecision.to_string()) },
+    }
+}
 
 const FREE: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 
@@ -143,11 +174,7 @@ fn check_each<B: SplitBackend>(
     }
 }
 
-pub fn every_feature_splits_as_on_the_host_under_every_rule<B: SplitBackend>(device: &B::Device) {
-    if !finds_splits::<B>(device) {
-        eprintln!("skipped: the device has no double precision");
-        return;
-    }
+fn every_feature_splits_as_on_the_host_under_every_rule<B: SplitBackend>(device: &B::Device) {
     let mut rng = Rng::new(11);
     let features = features();
     for rule in rules() {
@@ -161,10 +188,7 @@ pub fn every_feature_splits_as_on_the_host_under_every_rule<B: SplitBackend>(dev
     }
 }
 
-pub fn only_the_drawn_threshold_wins<B: SplitBackend>(device: &B::Device) {
-    if !finds_splits::<B>(device) {
-        return;
-    }
+fn only_the_drawn_threshold_wins<B: SplitBackend>(device: &B::Device) {
     let mut rng = Rng::new(12);
     let features = features();
     for rule in [&rules()[1], &rules()[7]] {
@@ -176,10 +200,7 @@ pub fn only_the_drawn_threshold_wins<B: SplitBackend>(device: &B::Device) {
     }
 }
 
-pub fn leaves_choose_among_all_features_as_on_the_host<B: SplitBackend>(device: &B::Device) {
-    if !finds_splits::<B>(device) {
-        return;
-    }
+fn leaves_choose_among_all_features_as_on_the_host<B: SplitBackend>(device: &B::Device) {
     let mut rng = Rng::new(13);
     // More candidates than a cube has threads.
     let features: Vec<SplitFeature> = features().into_iter().cycle().take(150).collect();
@@ -213,10 +234,7 @@ pub fn leaves_choose_among_all_features_as_on_the_host<B: SplitBackend>(device: 
     }
 }
 
-pub fn equal_gains_go_to_the_first_feature<B: SplitBackend>(device: &B::Device) {
-    if !finds_splits::<B>(device) {
-        return;
-    }
+fn equal_gains_go_to_the_first_feature<B: SplitBackend>(device: &B::Device) {
     let mut rng = Rng::new(14);
     // Without zeros and NaNs both scans find the same gain; so do all copies of a feature.
     let features = vec![feature(9, 0, Missing::Nan, 0); 20];
@@ -240,10 +258,7 @@ pub fn equal_gains_go_to_the_first_feature<B: SplitBackend>(device: &B::Device) 
     assert_same("equal gains", &Some(split), &case.on_host(0, &features[0], &rule, Look::Any));
 }
 
-pub fn a_leaf_that_nothing_improves_is_not_split<B: SplitBackend>(device: &B::Device) {
-    if !finds_splits::<B>(device) {
-        return;
-    }
+fn a_leaf_that_nothing_improves_is_not_split<B: SplitBackend>(device: &B::Device) {
     let mut rng = Rng::new(15);
     let features = features();
     let case = Case::random(&mut rng, &features, 30);
@@ -290,7 +305,6 @@ fn tried_one_by_one(sums: &[GradientSum], feature: &SplitFeature, case: &Case, r
     best
 }
 
-#[test]
 fn the_best_split_is_the_best_of_all_thresholds() {
     let mut rng = Rng::new(16);
     let features: Vec<SplitFeature> =
