@@ -315,7 +315,7 @@ fn a_disk_that_fills_up_leaves_nothing_half_written() {
     let script = "trap '' XFSZ; ulimit -f 16; exec \"$0\" --quiet synth --scale 0.1 --out new/data";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_graphsieve")]).current_dir(sandbox.path(""));
-    support::Said::from(shell.output().unwrap()).is_refused(1, &["cannot write", "File too large"]);
+    crate::support::Said::from(shell.output().unwrap()).is_refused(1, &["cannot write", "File too large"]);
     let left: Vec<_> = fs::read_dir(sandbox.path("new")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -328,7 +328,7 @@ fn a_full_stdout_is_an_error_and_a_closed_one_is_not() {
     let mut info = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
     info.args(INFO).current_dir(sandbox.path(""));
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let said = support::Said::from(info.stdout(full).output().unwrap());
+    let said = crate::support::Said::from(info.stdout(full).output().unwrap());
     said.is_refused(1, &["stdout: cannot write: No space left on device"]);
     let mut child = info.stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
