@@ -5,12 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::classify::ClassifyConfig;
 use super::loader::LoaderConfig;
+use super::ranges::seed;
 use super::sections::*;
 use super::stage3::Stage3Config;
+use super::synth::{PipelineSynth, Preset};
 
 /// One run of `graphsieve train`, chosen by the top-level key `task`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -95,11 +97,12 @@ impl RunConfig {
 }
 
 /// Settings of the triple-stream graph auto-encoder.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage1Config {
     /// Part of the run directory's name. Default `stage1`.
     pub name: String,
     /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`
     pub data: Stage1Data,
@@ -132,11 +135,12 @@ impl Stage1Config {
 }
 
 /// Settings of the triple-stream graph attention network.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage2Config {
     /// Part of the run directory's name. Default `stage2`.
     pub name: String,
     /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`
     pub data: Stage2Data,
@@ -168,7 +172,7 @@ impl Stage2Config {
             drop_edge: DropEdgeConfig { rate: 0.85 },
             loss: LossConfig { lambda_unsup: 0.5, samples_per_relation: 5_000 },
             loader: LoaderConfig::default(),
-            split: SplitConfig { train: 0.6, validation: 0.2, test: 0.2, seed: 42 },
+            split: SplitConfig::new(42),
             output: OutputConfig::default(),
         }
     }
@@ -178,11 +182,12 @@ impl Stage2Config {
 ///
 /// The pipeline decides what has to agree between the stages: both take its seed, data directory and output, and
 /// Stage 2 starts from the embeddings of the pipeline's own Stage 1 ([`Stage2Data::embeddings`] is `None`).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipelineConfig {
     /// Part of the run directories' names; the stages are called `<name>-stage1` and `<name>-stage2`. Default `pipeline`.
     pub name: String,
     /// Seed of every random choice of all three steps, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`: where the synthetic marketplace is, or will be.
     pub data: Stage1Data,
@@ -194,4 +199,20 @@ pub struct PipelineConfig {
     pub stage2: Stage2Config,
     /// `[output]`
     pub output: OutputConfig,
+}
+
+impl PipelineConfig {
+    /// The quickstart marketplace in the data directory `data`, and the published settings of both stages.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        let path = data.into();
+        Self {
+            name: "pipeline".into(),
+            seed: 42,
+            synth: PipelineSynth { preset: Preset::Quickstart, scale: 1.0, seed: 42 },
+            stage1: Stage1Config::new(&path),
+            stage2: Stage2Config::new(&path),
+            data: Stage1Data { path },
+            output: OutputConfig::default(),
+        }
+    }
 }

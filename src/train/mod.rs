@@ -134,6 +134,6 @@ fn marketplace(config: &PipelineConfig, options: &RunOptions) -> Result<()> {
         return Ok(());
     }
     let progress = StageProgress::with_mode(Unit::Items, options.progress);
-    let dataset = synth::generate(&config.synth.marketplace(), &progress.callback())?;
+    let dataset = synth::generate(&(&config.synth).into(), &progress.callback())?;
     dataset.write(path).map(|_| ())
 }

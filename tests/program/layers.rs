@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 /// Each module may use those of its own line and of the lines above.
 const LAYERS: &[&[&str]] = &[
     &["error", "memory", "metrics"],
+    &["config"],
     &["graph"],
     &["data", "sampler", "features", "trees"],
-    &["config"],
     &["loader", "nn"],
     &["models"],
     &["backend"],

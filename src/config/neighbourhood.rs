@@ -1,13 +1,14 @@
-//! Which columns are made, and over which edges.
+//! The neighbourhood features of a node: which columns are made, and over which edges.
 
 use serde::{Deserialize, Serialize};
 
+use super::ranges::between;
 use crate::error::{Error, Result};
 
 /// Most hops and highest order of the wavelets: beyond, walks reach everything and columns repeat each other.
-const FARTHEST: usize = 8;
+const MAX_HOPS: usize = 8;
 
-/// The graphs that neighbourhood blocks are made over; see [the module](super).
+/// The graphs that neighbourhood blocks are made over; see the module `features`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
@@ -20,13 +21,14 @@ pub enum Over {
     Both,
 }
 
-/// The blocks of columns of [`Neighbourhood`](super::Neighbourhood).
+/// The blocks of columns of `features::Neighbourhood`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NeighbourhoodConfig {
     /// The features themselves. Default true.
     pub raw: bool,
     /// How far `mean`, `max` and `sum` look, in edges, 1 to 8: one set of columns for each distance. Default 2.
+    #[serde(deserialize_with = "between::<1, MAX_HOPS, _>")]
     pub hops: usize,
     /// Means over in-neighbours. Default true.
     pub mean: bool,
@@ -39,6 +41,7 @@ pub struct NeighbourhoodConfig {
     /// Beta wavelets. Default true.
     pub wavelets: bool,
     /// Order of the wavelets, 1 to 8; there is one more of them. Default 2.
+    #[serde(deserialize_with = "between::<1, MAX_HOPS, _>")]
     pub wavelet_order: usize,
     /// Logarithm of the number of in-neighbours. Default true.
     pub log_degree: bool,
@@ -75,7 +78,7 @@ impl NeighbourhoodConfig {
 
     /// # Errors
     /// [`Error::Config`] for a distance out of range, or when every block is left out.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let refused = |key: &str, expected: &str, found: String, help: &str| Error::Config {
             origin: "features".into(),
             key: key.into(),
@@ -83,9 +86,9 @@ impl NeighbourhoodConfig {
             found,
             help: help.into(),
         };
-        let range = format!("a whole number from 1 to {FARTHEST}");
+        let range = format!("a whole number from 1 to {MAX_HOPS}");
         for (key, found) in [("hops", self.hops), ("wavelet_order", self.wavelet_order)] {
-            if !(1..=FARTHEST).contains(&found) {
+            if !(1..=MAX_HOPS).contains(&found) {
                 return Err(refused(key, &range, found.to_string(), "2 is the usual choice"));
             }
         }

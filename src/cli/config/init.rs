@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::RunConfig;
-use super::sections::EMBEDDINGS_FILE;
+use crate::config::{EMBEDDINGS_FILE, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
@@ -21,7 +20,7 @@ const COMMENTS: usize = 37;
 
 /// The tasks that a configuration can be made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InitTask {
+pub(super) enum InitTask {
     /// The auto-encoder, which needs no labels.
     Stage1,
     /// Attention on a few labels.
@@ -44,10 +43,10 @@ impl InitTask {
 
     fn shipped(self) -> &'static str {
         match self {
-            InitTask::Stage1 => include_str!("../../configs/stage1.toml"),
-            InitTask::Stage2 => include_str!("../../configs/stage2.toml"),
-            InitTask::Stage3 => include_str!("../../configs/stage3.toml"),
-            InitTask::Classify => include_str!("../../configs/cora-gcn.toml"),
+            InitTask::Stage1 => include_str!("../../../configs/stage1.toml"),
+            InitTask::Stage2 => include_str!("../../../configs/stage2.toml"),
+            InitTask::Stage3 => include_str!("../../../configs/stage3.toml"),
+            InitTask::Classify => include_str!("../../../configs/cora-gcn.toml"),
         }
     }
 }
@@ -59,7 +58,7 @@ impl InitTask {
 /// # Errors
 /// [`Error::Data`] for data without features, or without the labels that the task needs; [`Error::Usage`] for a path
 /// that TOML cannot hold.
-pub fn init(dataset: &Dataset, path: &Path, task: Option<InitTask>) -> Result<String> {
+pub(super) fn init(dataset: &Dataset, path: &Path, task: Option<InitTask>) -> Result<String> {
     let Some(place) = path.to_str() else {
         return Err(Error::Usage {
             argument: "--data".into(),
