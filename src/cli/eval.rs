@@ -253,7 +253,7 @@ fn fractions(given: &[f64]) -> Result<SplitFractions> {
 /// The split that a run of stage 2 or 3, of a pipeline or of a node classification used.
 fn split_of_run(path: &Path) -> Result<SplitSource> {
     let run = RunDir::open(path)?;
-    let SplitConfig { train, validation, test, seed } = match RunConfig::load(&run.config(), &[])? {
+    let SplitConfig { train, validation, test, seed } = match RunConfig::load_kept(&run.config(), &[])? {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
         RunConfig::Stage3(config) => config.split,

@@ -205,7 +205,7 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     if let Some(run) = &run
         && data.is_none()
     {
-        let config = RunConfig::load(&run.config(), &[])?;
+        let config = RunConfig::load_kept(&run.config(), &[])?;
         if as_trained && !matches!(config, RunConfig::Classify(_)) {
             let ScoredRun { dataset, scores, calibration, .. } = ScoredRun::open(&arguments.checkpoint)?;
             let computed = Computed { dataset, scores: Scores::Anomaly(scores), embeddings: None };

@@ -36,11 +36,10 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    let file = match (&arguments.config, &arguments.resume) {
-        (None, Some(run)) => RunDir::open(run)?.config(),
-        (file, _) => file.clone().unwrap_or_default(),
+    let mut config = match (&arguments.config, &arguments.resume) {
+        (None, Some(run)) => RunConfig::load_kept(&RunDir::open(run)?.config(), &arguments.set)?,
+        (file, _) => RunConfig::load(&file.clone().unwrap_or_default(), &arguments.set)?,
     };
-    let mut config = RunConfig::load(&file, &arguments.set)?;
     if let Some(name) = arguments.name {
         config.set_name(name);
     }

@@ -49,12 +49,13 @@ impl RunConfig {
         Self::parse(&document::read(path)?, path, overrides)
     }
 
-    /// Reads the file that a run has kept. Keys without effect are let through: the run was made with them.
+    /// Like [`RunConfig::load`], from the file that a run has kept. Keys of the file without effect are let through: the run
+    /// was made with them.
     ///
     /// # Errors
     /// As for [`RunConfig::load`].
-    pub fn load_kept(path: &Path) -> Result<Self> {
-        Self::of_table(Table::parse(&document::read(path)?, &path.display().to_string())?, path, false)
+    pub fn load_kept(path: &Path, overrides: &[String]) -> Result<Self> {
+        Self::of_text(&document::read(path)?, path, overrides, false)
     }
 
     /// Like [`RunConfig::load`], from text. `path` is the file that messages name and to which the stage files of a
@@ -63,15 +64,16 @@ impl RunConfig {
     /// # Errors
     /// As for [`RunConfig::load`].
     pub fn parse(text: &str, path: &Path, overrides: &[String]) -> Result<Self> {
-        let mut table = Table::parse(text, &path.display().to_string())?;
+        Self::of_text(text, path, overrides, true)
+    }
+
+    fn of_text(text: &str, path: &Path, overrides: &[String], strict: bool) -> Result<Self> {
+        let file = path.display().to_string();
+        let mut table = Table::parse(text, &file)?;
         for argument in overrides {
             table.overlay(Table::parse_override(argument)?);
         }
-        Self::of_table(table, path, true)
-    }
-
-    fn of_table(table: Table, path: &Path, strict: bool) -> Result<Self> {
-        let document = Document { table, file: path.display().to_string(), strict };
+        let document = Document { table, file, strict };
         match task(&document)? {
             Task::Stage1 => stage1(&document, Stage1Config::new("")).map(RunConfig::Stage1),
             Task::Stage2 => stage2(&document, Stage2Config::new("")).map(RunConfig::Stage2),

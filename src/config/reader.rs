@@ -24,7 +24,7 @@ const TASK: &str = "task";
 pub(super) struct Document {
     pub table: Table,
     pub file: String,
-    /// Whether keys are refused that have no effect. A run that was made when they were not can still be read.
+    /// Whether keys of the file are refused that have no effect. A run that was made when they were not can still be read.
     pub strict: bool,
 }
 
@@ -61,6 +61,11 @@ impl Document {
                 Error::Config { origin, key: key.into(), expected, found: "nothing".into(), help }
             }
         }
+    }
+
+    /// Whether a key is given that is refused where it has no effect.
+    pub fn refuses(&self, key: &str) -> bool {
+        self.table.get(key).is_some_and(|entry| self.strict || entry.origin == COMMAND_LINE)
     }
 
     /// A name that defaults depend on, read before the other keys.
@@ -126,15 +131,12 @@ impl Document {
 
     /// Refuses keys that nothing reads, unless they say their default.
     pub fn check_read<T: Serialize>(&self, config: &T, defaults: &T, unread: &[Unread]) -> Result<()> {
-        if !self.strict {
-            return Ok(());
-        }
         let [config, defaults] = [config, defaults].map(Plain::try_from);
         let (config, defaults) = (config.map_err(unwritable)?, defaults.map_err(unwritable)?);
         for Unread { keys, since, help, .. } in unread.iter().filter(|unread| unread.when) {
             for (key, meaning) in *keys {
                 let default = at(&defaults, key);
-                if let (true, Some(value)) = (at(&config, key) != default && self.has(key), default) {
+                if let (true, Some(value)) = (at(&config, key) != default && self.refuses(key), default) {
                     let expected = format!("its default {value}, since {since}");
                     return Err(self.error(key, expected, format!("`{key}` is {meaning}; {help}")));
                 }

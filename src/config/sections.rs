@@ -187,7 +187,7 @@ impl TrainConfig {
                 return Err(document.error(KEY, format!("a number in [0, {first}]"), help));
             }
             // What files that list every key say, and what a run writes back.
-            (Schedule::Constant, Some(last)) if document.strict && last != Self::COSINE_MIN && last != first => {
+            (Schedule::Constant, Some(last)) if document.refuses(KEY) && last != Self::COSINE_MIN && last != first => {
                 let expected =
                     format!("its default {}, since train.schedule = \"constant\" has one step size", Self::COSINE_MIN);
                 let help =

@@ -404,12 +404,14 @@ fn what_a_run_has_kept_is_read_with_keys_that_nothing_reads() {
         let text = [task.to_string()].into_iter().chain(settings).chain([data.replace("[data]\npath", "data.path")]);
         fs::write(&path, text.collect::<Vec<_>>().join("\n")).unwrap();
         assert_eq!(
-            RunConfig::load_kept(&path).is_ok(),
+            RunConfig::load_kept(&path, &[]).is_ok(),
             !is_of_another,
             "{overrides:?}: {:?}",
-            RunConfig::load_kept(&path)
+            RunConfig::load_kept(&path, &[])
         );
         assert!(RunConfig::load(&path, &[]).is_err(), "{overrides:?}");
+        let last = [overrides.last().unwrap().to_string()];
+        assert!(RunConfig::load_kept(&path, &last).is_err(), "what is set now has to have an effect: {overrides:?}");
     }
 }
 

@@ -66,7 +66,7 @@ fn trained_as(options: &ScoreOptions) -> Result<Option<ClassifyConfig>> {
     if !options.checkpoint.is_dir() {
         return Ok(None);
     }
-    Ok(match RunConfig::load(&options.checkpoint.join("config.toml"), &[])? {
+    Ok(match RunConfig::load_kept(&options.checkpoint.join("config.toml"), &[])? {
         RunConfig::Classify(config) => Some(config),
         _ => None,
     })

@@ -140,7 +140,7 @@ fn trained_as(options: &ScoreOptions) -> Result<Option<Stage2Config>> {
     if !options.checkpoint.is_dir() {
         return Ok(None);
     }
-    Ok(match RunConfig::load(&options.checkpoint.join("config.toml"), &[])? {
+    Ok(match RunConfig::load_kept(&options.checkpoint.join("config.toml"), &[])? {
         RunConfig::Stage2(config) => Some(config),
         _ => None,
     })

@@ -67,7 +67,7 @@ impl ScoredRun {
     /// data or outputs that cannot be read or no longer belong together.
     pub fn open(path: &Path) -> Result<Self> {
         let run = RunDir::open(path)?;
-        let config = RunConfig::load(&run.config(), &[])?;
+        let config = RunConfig::load_kept(&run.config(), &[])?;
         let (stage, file) = match &config {
             RunConfig::Stage1(_) => (Stage::Reconstruction, EMBEDDINGS_FILE),
             RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),

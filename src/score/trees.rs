@@ -133,7 +133,7 @@ pub fn table<B: GraphBackend>(
     let inputs = &checkpoint.inputs;
     let mut table = neighbourhood_table::<B>(dataset, options.data, &inputs.neighbourhood, device)?;
     let trained = match options.run {
-        Some(run) => match RunConfig::load(&run.join("config.toml"), &[])? {
+        Some(run) => match RunConfig::load_kept(&run.join("config.toml"), &[])? {
             RunConfig::Stage3(config) => Some(config),
             _ => None,
         },

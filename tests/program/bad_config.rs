@@ -51,7 +51,9 @@ fn a_loader_that_does_not_fit_a_classifier_is_refused() {
     refused(&loader("mode = \"samples\""), &["run.toml:7: loader.mode", "did you mean \"sampled\"?"]);
     refused(
         &loader("fanouts = [5, 5, 5]"),
-        &["run.toml:7: loader.fanouts = [5, 5, 5]: expected no such key, since loader.mode = \"full\" samples nothing"],
+        &[
+            "run.toml:7: loader.fanouts = [5, 5, 5]: expected its default [10, 10, 10], since loader.mode = \"full\" samples nothing",
+        ],
     );
     let sampled = |text: &str| loader(&format!("mode = \"sampled\"\n{text}"));
     refused(
@@ -62,6 +64,23 @@ fn a_loader_that_does_not_fit_a_classifier_is_refused() {
     refused(&sampled("batch_size = 0"), &["run.toml:8: loader.batch_size = 0: expected an integer of at least 1"]);
     refused(&sampled("drop_edge = 0.5"), &["run.toml:8: loader.drop_edge"]);
     refused(&sampled("hot = 1.5"), &["run.toml:8: loader.hot = 1.5"]);
+}
+
+#[test]
+fn a_key_that_nothing_reads_is_refused_with_the_setting_that_reads_it() {
+    let stage2 = |text: &str| format!("{STAGE2}{text}\n");
+    refused(
+        &stage2("[loader]\nhot = 0.5"),
+        &["run.toml:7: loader.hot = 0.5: expected its default 0.2, since", "samples nothing", "the share of the nodes"],
+    );
+    refused(
+        &stage2("[train]\nrows = \"all\"\n[loader]\nmode = \"sampled\""),
+        &["run.toml:7: train.rows = \"all\"", "since loader.mode = \"sampled\"", "loader.mode = \"full\""],
+    );
+    refused(
+        &stage2("[train]\nchunk_size = 100\n[loader]\nmode = \"sampled\""),
+        &["run.toml:7: train.chunk_size = 100", "since loader.mode = \"sampled\"", "loader.mode = \"full\""],
+    );
 }
 
 #[test]

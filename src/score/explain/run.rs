@@ -43,7 +43,7 @@ pub fn open_run<B: GraphBackend>(
         return ScoredRun::open(path);
     }
     let run = RunDir::open(path)?;
-    let mut config = RunConfig::load(&run.config(), &[])?;
+    let mut config = RunConfig::load_kept(&run.config(), &[])?;
     let stage = match &mut config {
         RunConfig::Stage2(Stage2Config { data: trained, .. }) => {
             if let Some(input) = input {
