@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use super::{Console, check_new_file};
-use crate::backend::{self, with_backend};
+use super::{Compute, Console, check_new_file};
+use crate::backend::with_backend;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
@@ -33,9 +33,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     no_explanations: bool,
 
-    /// Where to compute the explanations: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 
     /// Show it in the browser
     #[arg(long)]
@@ -52,10 +51,9 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     check_new_file(&out, arguments.force)?;
     let mut data = report::of_run(&scored, arguments.top)?;
     if !arguments.no_explanations && !data.anomalies.is_empty() {
-        let choice = backend::choose(&arguments.device)?;
-        console.note(format_args!("device: {}; {}", backend::description(&choice.device), choice.reason));
+        let (device, _) = arguments.compute.choose(console)?;
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
-        let explanations = with_backend!(choice.device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
+        let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
         data.explain(explanations.iter().map(report::explained));
     }
     let page = report::render(&data);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Console, check_new_file};
-use crate::backend::{self, with_backend};
+use super::{Compute, Console, check_new_file};
+use crate::backend::with_backend;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
@@ -53,9 +53,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "Z.npy")]
     embeddings: Option<PathBuf>,
 
-    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 
     /// Replace outputs that exist
     #[arg(long)]
@@ -219,15 +218,14 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         found: "none".into(),
         help: "give --data DIR, or the directory of a run instead of a file".into(),
     })?;
-    let choice = backend::choose(&arguments.device)?;
-    console.note(format_args!("device: {}; {}", backend::description(&choice.device), choice.reason));
+    let (device, _) = arguments.compute.choose(console)?;
     let options = ScoreOptions {
         checkpoint: arguments.checkpoint.clone(),
         data,
         input: arguments.input.clone(),
         embeddings: arguments.embeddings.is_some(),
     };
-    let computed = with_backend!(choice.device, |B, d| score::compute::<B>(&options, &d))?;
+    let computed = with_backend!(device, |B, d| score::compute::<B>(&options, &d))?;
     let calibration = run.as_ref().map(read_calibration).transpose()?.flatten();
     Ok(ScoredData { computed, calibration })
 }

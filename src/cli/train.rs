@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Console;
-use crate::backend::{self, with_backend};
+use super::{Compute, Console};
+use crate::backend::with_backend;
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::train::run_dir::RunDir;
@@ -22,9 +22,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 
     /// Name of the run, part of its directory's name [default: the key `name` of the file]
     #[arg(long, conflicts_with = "resume")]
@@ -43,11 +42,9 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if let Some(name) = arguments.name {
         config.set_name(name);
     }
-    let choice = backend::choose(&arguments.device)?;
-    let device = backend::description(&choice.device);
-    console.note(format_args!("device: {device}; {}", choice.reason));
-    let options = RunOptions { device, resume: arguments.resume, progress: console.progress() };
-    let outcome = with_backend!(choice.device, |B, d| train::run::<B>(config, &options, &d))?;
+    let (device, description) = arguments.compute.choose(console)?;
+    let options = RunOptions { device: description, resume: arguments.resume, progress: console.progress() };
+    let outcome = with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?;
     super::print(&outcome)?;
     console.note(outcome.files()?);
     Ok(())

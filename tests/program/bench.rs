@@ -112,11 +112,12 @@ fn epochs_are_measured_on_reachable_rows_and_on_all() {
 fn what_cannot_be_measured_is_refused() {
     let sandbox = Sandbox::with_data();
     let refuses = |arguments: &[&str], code: i32, part: &str| sandbox.refuses(arguments, code, &[part]);
-    refuses(
-        &["bench", "everything", "--data", "data"],
-        2,
-        "stage1, stage2, inference, accuracy, trees, loader, import]",
-    );
+    refuses(&["bench", "everything", "--data", "data"], 2, "unrecognized subcommand 'everything'");
+    refuses(&["bench", "kernel", "--data", "data"], 2, "'kernels'");
+    for work in ["kernels", "messages", "parallel-gat", "stage1", "stage2", "inference", "accuracy", "trees", "loader"]
+    {
+        refuses(&["bench"], 2, work);
+    }
     refuses(&["bench", "kernels"], 2, "--data");
     refuses(&["bench", "kernels", "--data", "absent", "--device", "cpu"], 1, "absent: cannot open");
     let kernels = |more: &[&str], part: &str| {

@@ -53,7 +53,7 @@ fn a_marketplace_is_made_described_and_evaluated() {
 #[test]
 fn detectors_are_compared_by_a_public_protocol() {
     let sandbox = Sandbox::with_data();
-    let arguments = ["benchmark", "gad", "--data", "data", "--splits", "2", "--models", "booster-raw,forest-raw"];
+    let arguments = ["bench", "gad", "--data", "data", "--splits", "2", "--models", "booster-raw,forest-raw"];
     let said = sandbox.succeeds([&arguments[..], &["--json", "figures/gad.json", "--device", "cpu"]].concat());
     assert!(said.stdout.contains("protocol full, 2 splits") && said.stdout.contains("AUPRC"), "{}", said.stdout);
     assert!(said.stderr.contains("models: 4/4"), "{}", said.stderr);

@@ -1,32 +1,20 @@
-//! `graphsieve benchmark`
+//! `graphsieve bench gad`
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use super::{Console, Format, check_new_file};
-use crate::backend::{self, with_backend};
+use super::super::{Compute, Console, Format, check_new_file};
+use crate::backend::with_backend;
 use crate::bench::gad::{self, GadOptions, Model, Protocol};
 use crate::error::Result;
 use crate::graph::atomic_write;
 
-/// Measure the quality of models by a public protocol
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
-    #[command(subcommand)]
-    protocol: Benchmark,
-}
-
-#[derive(Debug, Subcommand)]
-enum Benchmark {
-    Gad(GadArguments),
-}
-
 /// Anomalous nodes by the protocol of GADBench: AUROC, AUPRC and Rec@K over ten splits, settings chosen on validation nodes
 #[derive(Debug, Args)]
-struct GadArguments {
+pub(in crate::cli) struct Arguments {
     /// Graph with features and labels 0 and 1: an .npz file or a data directory
     #[arg(long, value_name = "GRAPH")]
     data: PathBuf,
@@ -51,9 +39,8 @@ struct GadArguments {
     #[arg(long, requires = "json")]
     force: bool,
 
-    /// Where to compute the features: auto, cpu, cuda, cuda:N or vulkan; trees are fitted by the processor
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -71,13 +58,10 @@ impl ValueEnum for Model {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    let Benchmark::Gad(arguments) = arguments.protocol;
     if let Some(path) = &arguments.json {
         check_new_file(path, arguments.force)?;
     }
-    let choice = backend::choose(&arguments.device)?;
-    let description = backend::description(&choice.device);
-    console.note(format_args!("device: {description}; {}", choice.reason));
+    let (device, description) = arguments.compute.choose(console)?;
     let options = GadOptions {
         data: arguments.data,
         protocol: arguments.protocol,
@@ -87,7 +71,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     };
     let note = |text: &str| console.note(text);
     let mode = console.progress();
-    let report = with_backend!(choice.device, |B, d| gad::run::<B>(&options, &d, mode, &note))?;
+    let report = with_backend!(device, |B, d| gad::run::<B>(&options, &d, mode, &note))?;
     if let Some(path) = &arguments.json {
         atomic_write(path, |file| {
             serde_json::to_writer_pretty(&mut *file, &report)?;
