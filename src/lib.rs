@@ -39,6 +39,7 @@ pub mod nn;
 pub mod report;
 pub mod sampler;
 pub mod score;
+mod splitmix;
 pub mod train;
 pub mod trees;
 

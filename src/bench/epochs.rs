@@ -7,7 +7,7 @@ use graphsieve_kernels::{GraphBackend, MemoryBackend};
 
 use super::bytes::{self, Shape};
 use super::clock::time;
-use super::inputs::{mix, uniform};
+use super::inputs::uniform;
 use super::memory::{WATCHED_RUNS, peak};
 use super::report::{GraphFacts, Row};
 use super::{BenchOptions, Note, WARM_UP, Work, no_edges};
@@ -19,6 +19,7 @@ use crate::models::auto_encoder::{AutoEncoderSpec, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::Parameters;
 use crate::score::attention_scores;
+use crate::splitmix::mix;
 use crate::train::optimiser::{Optimiser, dtype, learning_rate};
 use crate::train::{stage1, stage2};
 

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::clock::time;
 use super::exact;
-use super::inputs::{Stored, mix, sample_rows};
+use super::inputs::{Stored, sample_rows};
 use super::memory::peak;
 use super::report::{GraphFacts, Row, error_bound};
 use super::{BenchOptions, Note, counted_heads};
@@ -22,6 +22,7 @@ use crate::graph::{Adjacency, Dataset};
 use crate::models::device_graph::upload_features;
 use crate::models::parameters::to_host;
 use crate::nn::{GatConv, GatConvConfig};
+use crate::splitmix::mix;
 use crate::train::optimiser::dtype;
 
 const NODES: usize = 2048;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use rayon::prelude::*;
 
+use crate::splitmix::mix;
+
 /// Rows and entries below which one task does the work: large enough to hide the cost of handing it over.
 const GRAIN: usize = 1 << 14;
 
@@ -244,14 +246,6 @@ pub(crate) fn for_each_row_mut(row_ptr: &[u64], entries: &mut [u32], f: &(impl F
         rayon::join(|| split(rows.start..middle, row_ptr, left, f), || split(middle..rows.end, row_ptr, right, f));
     }
     split(0..row_ptr.len() - 1, row_ptr, entries, f);
-}
-
-/// The finaliser of SplitMix64: every input bit changes about half of the output bits.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

@@ -182,8 +182,8 @@ fn table(f: &mut fmt::Formatter, header: &[&str], left: usize, rows: Vec<Vec<Str
     Ok(())
 }
 
-/// A number with thousands separated by commas.
-fn grouped(number: usize) -> String {
+/// A number with thousands separated by commas: `1,540,475`.
+pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {

@@ -7,6 +7,7 @@ use crate::config::{EMBEDDINGS_FILE, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
+use crate::graph::statistics::grouped;
 use crate::graph::{Classes, Dataset, Statistics};
 
 /// Seed of the shipped files, by which labels are divided.
@@ -14,7 +15,7 @@ const SEED: u64 = 42;
 /// Nodes and edges (both directions) from which on a graph may not fit a device at once.
 const LARGE: [usize; 2] = [200_000, 10_000_000];
 /// Positive edges of a relation and epoch at most, as the published detector has for its largest relation.
-const MOST_SAMPLED: usize = 30_000;
+const MAX_SAMPLED: usize = 30_000;
 /// Column of the comments.
 const COMMENTS: usize = 37;
 
@@ -185,7 +186,7 @@ fn sample_streams(file: &mut Template, dataset: &Dataset) {
     };
     // A key with a dot would be read as two; `default_edges` is for the others.
     let streams = dataset.graph.streams().into_iter().filter(|stream| !stream.contains('.'));
-    let counts = streams.map(|stream| format!("{} = {}", quoted(stream), edges_of(stream).clamp(1, MOST_SAMPLED)));
+    let counts = streams.map(|stream| format!("{} = {}", quoted(stream), edges_of(stream).clamp(1, MAX_SAMPLED)));
     let counts = counts.collect::<Vec<_>>().join(", ");
     let why = "positive edges per relation and epoch, by stream: all, up to 30,000";
     file.set("sampling.edges", format!("{{ {counts} }}"), why);
@@ -277,13 +278,6 @@ fn run_name(path: &Path, task: InitTask) -> String {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let plain: String = stem.chars().filter(|&c| c.is_ascii_alphanumeric() || "-_".contains(c)).take(60).collect();
     if plain.is_empty() { task.name().into() } else { format!("{plain}-{}", task.name()) }
-}
-
-/// `1,234,567`
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
-    groups.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
