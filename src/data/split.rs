@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -55,7 +56,34 @@ pub struct Split {
     pub test: Vec<(u32, u8)>,
 }
 
+/// A part of the labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    Train,
+    Validation,
+    Test,
+}
+
+impl Part {
+    /// `training`, `validation` or `test`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Train => "training",
+            Part::Validation => "validation",
+            Part::Test => "test",
+        }
+    }
+}
+
 impl Split {
+    /// The part that holds the label of a node, if any does.
+    pub fn part_of(&self, node: u32) -> Option<Part> {
+        let parts = [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)];
+        let found = parts.into_iter().find(|(_, nodes)| nodes.binary_search_by_key(&node, |entry| entry.0).is_ok());
+        found.map(|(part, _)| part)
+    }
+
     /// Divides `labels` so that every class, and within a class every node type where its count allows, is spread over
     /// the parts by `fractions`.
     ///
@@ -215,9 +243,12 @@ mod tests {
             let of_type = part.iter().filter(|(id, label)| *label == 1 && type_of(*id) == 1).count();
             assert!((of_type as f64 - 60.0 * share).abs() <= 1.0, "{of_type} of type 1 for a share of {share}");
         }
-        let mut all: Vec<_> = [split.train, split.validation, split.test].concat();
+        let mut all: Vec<_> = [&split.train[..], &split.validation, &split.test].concat();
         all.sort_unstable();
         assert_eq!(all, labels, "parts are disjoint and complete");
+        assert!(split.train.iter().all(|entry| split.part_of(entry.0) == Some(Part::Train)));
+        assert!(split.test.iter().all(|entry| split.part_of(entry.0) == Some(Part::Test)));
+        assert_eq!(split.part_of(1), None, "a node without a label");
     }
 
     #[test]

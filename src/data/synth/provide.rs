@@ -18,7 +18,10 @@ pub fn provide(dir: &Path, config: &SynthConfig, progress: &dyn Fn(&'static str,
     match generate(config, progress)?.write(dir) {
         Ok(_) => {
             let (nodes, seed) = (config.num_nodes(), config.seed);
-            log::info!("no data at {}: made a synthetic marketplace of {nodes} nodes there, seed {seed}", dir.display());
+            log::info!(
+                "no data at {}: made a synthetic marketplace of {nodes} nodes there, seed {seed}",
+                dir.display()
+            );
             Ok(())
         }
         Err(Error::Exists { .. }) => Ok(()),

@@ -1,10 +1,8 @@
 //! The shipped configurations on a machine that has no data yet.
 
-mod support;
-
 use std::fs;
 
-use support::{Sandbox, repository};
+use crate::support::{Sandbox, repository};
 
 const DATA: &str = "artifacts/data/quickstart";
 
@@ -71,7 +69,7 @@ fn two_first_trainings_at_once_share_one_marketplace() {
             let sandbox = &sandbox;
             scope.spawn(move || sandbox.succeeds(arguments))
         });
-        runs.map(|run| run.join().unwrap());
+        runs.into_iter().for_each(|run| drop(run.join().unwrap()));
     });
     assert_eq!(fs::read_dir(sandbox.path("artifacts/data")).unwrap().count(), 1, "no temporary directory is left");
     assert_eq!(fs::read_dir(sandbox.path("artifacts/runs")).unwrap().count(), 2);
