@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Each module may use those of its own line and of the lines above.
 const LAYERS: &[&[&str]] = &[
-    &["error", "memory", "metrics"],
+    &["chart", "error", "memory", "metrics"],
     &["graph"],
     &["data", "sampler", "features", "trees"],
     &["config"],
@@ -20,7 +20,8 @@ const LAYERS: &[&[&str]] = &[
 
 /// Modules that are plain Rust on the host. `trees` takes its search for splits and its devices from the kernels, `sampler` what
 /// is drawn, which say nothing of tensors there.
-const WITHOUT_TENSORS: &[&str] = &["error", "memory", "metrics", "graph", "data", "sampler", "trees", "config"];
+const WITHOUT_TENSORS: &[&str] =
+    &["chart", "error", "memory", "metrics", "graph", "data", "sampler", "trees", "config"];
 
 fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
