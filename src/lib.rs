@@ -25,6 +25,7 @@
 
 pub mod backend;
 pub mod bench;
+mod chart;
 pub mod cli;
 pub mod config;
 pub mod data;

@@ -25,9 +25,13 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE.html")]
     out: Option<PathBuf>,
 
-    /// Number of the highest scores that are listed
+    /// Number of the highest scores that are listed, of nodes without a label
     #[arg(long, value_name = "N", default_value_t = 25)]
     top: usize,
+
+    /// List labelled nodes too, among the others
+    #[arg(long)]
+    all: bool,
 
     /// Leave out the drawings and the reasons of the list
     #[arg(long)]
@@ -49,7 +53,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let out = arguments.out.unwrap_or_else(|| arguments.run.join("report.html"));
     let scored = ScoredRun::open(&arguments.run)?;
     check_new_file(&out, arguments.force)?;
-    let mut data = report::of_run(&scored, arguments.top)?;
+    let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
     if !arguments.no_explanations && !data.anomalies.is_empty() {
         let (device, _) = arguments.compute.choose(console)?;
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();

@@ -1,15 +1,20 @@
 //! `graphsieve train`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::{Compute, Console};
 use crate::backend::with_backend;
 use crate::config::RunConfig;
+use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::Result;
+use crate::train::progress::{StageProgress, Unit};
 use crate::train::run_dir::RunDir;
 use crate::train::{self, RunOptions};
+
+/// `data.path` of the shipped configurations. Where it is missing a first training makes it.
+const SHIPPED_DATA: &str = "artifacts/data/quickstart";
 
 /// Train what a configuration file describes, or go on with a run
 #[derive(Debug, Args)]
@@ -43,9 +48,23 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         config.set_name(name);
     }
     let (device, description) = arguments.compute.choose(console)?;
+    if arguments.resume.is_none() {
+        provide_data(&config, console)?;
+    }
     let options = RunOptions { device: description, resume: arguments.resume, progress: console.progress() };
     let outcome = with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?;
     super::print(&outcome)?;
     console.note(outcome.files()?);
     Ok(())
+}
+
+/// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has nothing
+/// there yet. A pipeline makes its own; any other path has to be there.
+fn provide_data(config: &RunConfig, console: Console) -> Result<()> {
+    if matches!(config, RunConfig::Pipeline(_)) || config.data_path() != Path::new(SHIPPED_DATA) {
+        return Ok(());
+    }
+    let marketplace = SynthConfig { seed: DEFAULT_SEED, ..SynthConfig::preset(Preset::Quickstart) };
+    let progress = StageProgress::with_mode(Unit::Items, console.progress());
+    synth::provide(config.data_path(), &marketplace, &progress.callback())
 }

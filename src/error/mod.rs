@@ -73,6 +73,14 @@ impl Error {
         Error::Io { path: path.as_ref().to_path_buf(), action, source }
     }
 
+    /// The same error about the file at `path`, where it is an [`Error::Format`] of content that was read from there.
+    pub fn in_file(self, path: &Path) -> Self {
+        match self {
+            Error::Format { place, expected, found, help, .. } => Error::format(path, place, expected, found, help),
+            other => other,
+        }
+    }
+
     /// An [`Error::Format`] for `path` at `place`.
     pub fn format(
         path: impl AsRef<Path>,

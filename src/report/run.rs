@@ -7,11 +7,12 @@ use crate::score::{ScoredRun, Stage};
 use crate::train::run_dir::{History, Meta};
 use crate::train::stage2::baseline_scores;
 
-/// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores.
+/// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores, of nodes without a
+/// label or of `all`.
 ///
 /// # Errors
 /// [`Error::Io`] for a run whose files cannot be read; [`Error::Data`] for labels that do not fit the graph.
-pub fn of_run(scored: &ScoredRun, top: usize) -> Result<ReportData> {
+pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
     let run = &scored.run;
     let config = run.config();
     let meta = run.meta();
@@ -42,6 +43,7 @@ pub fn of_run(scored: &ScoredRun, top: usize) -> Result<ReportData> {
         // Trees log no epochs.
         training: run.history().map(|history| panels(scored.stage, &history)).unwrap_or_default(),
         top,
+        all,
     })
 }
 

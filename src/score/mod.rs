@@ -13,7 +13,7 @@ pub mod trees;
 
 pub use inference::{Computed, Scored, Scores, attention_scores, compute, input_features, stage2_input};
 pub use layerwise::{as_data, as_dtype};
-pub use scored_run::{ScoredRun, Stage, calibrate, read_calibration, write_calibration};
+pub use scored_run::{ScoredRun, Stage, calibrate, divided, read_calibration, write_calibration};
 
 use std::path::PathBuf;
 

@@ -97,17 +97,13 @@ impl ScoredRun {
             }
             Stage::Attention | Stage::Trees => read_scores(&file, nodes)?,
         };
-        let split = match (&dataset.labels, &config) {
-            (None, _) => None,
-            (
-                Some(labels),
-                RunConfig::Stage2(Stage2Config { split, .. }) | RunConfig::Stage3(Stage3Config { split, .. }),
-            ) => Some(split_of(&dataset.graph, &labels.entries, split)?),
+        let split = match (divided(&config, &dataset)?, &dataset.labels) {
             // Labels that cannot be divided are no fault of a stage that does not ask for them.
-            (Some(labels), _) => {
+            (None, Some(labels)) => {
                 let type_of = |node: u32| dataset.graph.type_of(node as usize);
                 Split::stratified(&labels.entries, type_of, SplitFractions::default(), run.meta().seed).ok()
             }
+            (split, _) => split,
         };
         let calibration = match read_calibration(&run)? {
             None => split.as_ref().and_then(|split| calibrate(&scores, split).ok()),
@@ -120,6 +116,19 @@ impl ScoredRun {
     pub fn probability(&self, node: u32) -> Option<f64> {
         self.calibration.as_ref()?.probability(*self.scores.get(node as usize)?)
     }
+}
+
+/// How a run of Stage 2 or 3 divided the labels of its data. None for other tasks, and where there are no labels.
+///
+/// # Errors
+/// As for [`Split::stratified`].
+pub fn divided(config: &RunConfig, dataset: &Dataset) -> Result<Option<Split>> {
+    let (Some(labels), RunConfig::Stage2(Stage2Config { split, .. }) | RunConfig::Stage3(Stage3Config { split, .. })) =
+        (&dataset.labels, config)
+    else {
+        return Ok(None);
+    };
+    split_of(&dataset.graph, &labels.entries, split).map(Some)
 }
 
 /// Fits a calibration to the validation part.

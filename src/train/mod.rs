@@ -18,11 +18,10 @@ pub mod stage2;
 pub mod stage3;
 
 use std::fmt;
-use std::fs;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use crate::config::{PipelineConfig, RunConfig, Stage2Input};
+use crate::config::{RunConfig, Stage2Input};
 use crate::data::synth;
 use crate::error::Result;
 use crate::train::progress::{StageProgress, Unit};
@@ -115,7 +114,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
             Ok(Outcome { classify: Some(classify), ..Outcome::default() })
         }
         RunConfig::Pipeline(config) => {
-            marketplace(&config, options)?;
+            let progress = StageProgress::with_mode(Unit::Items, options.progress);
+            synth::provide(&config.data.path, &(&config.synth).into(), &progress.callback())?;
             let stage1 = stage1::run::<B>(&config.stage1, options, device)?;
             let mut second = config.stage2.clone();
             if second.data.input == Stage2Input::Embeddings {
@@ -125,15 +125,4 @@ pub fn run<B: GraphBackend + TreeBackend>(
             Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), ..Outcome::default() })
         }
     }
-}
-
-/// Makes the synthetic marketplace of a pipeline, unless an earlier run made it.
-fn marketplace(config: &PipelineConfig, options: &RunOptions) -> Result<()> {
-    let path = &config.data.path;
-    if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Ok(());
-    }
-    let progress = StageProgress::with_mode(Unit::Items, options.progress);
-    let dataset = synth::generate(&(&config.synth).into(), &progress.callback())?;
-    dataset.write(path).map(|_| ())
 }

@@ -180,7 +180,7 @@ fn arguments_that_make_no_sense_are_refused() {
     sandbox.refuses(gad(&["--protocol", "half"]), 2, &["full", "semi"]);
     sandbox.refuses(gad(&["--models", "forest,tree"]), 2, &["tree", "booster-raw"]);
     sandbox.refuses(gad(&["--models", "forest,forest"]), 2, &["--models: expected every model once"]);
-    sandbox.refuses(gad(&["--splits", "0"]), 2, &["--splits: expected at least 1"]);
+    sandbox.refuses(gad(&["--splits", "0"]), 2, &["--splits: expected 1 to 10"]);
     sandbox.refuses(gad(&["--json", "scores.npy"]), 1, &["scores.npy: exists already", "--force"]);
     sandbox.refuses(gad(&["--protocol", "semi"]), 1, &["labels of class", "example in each of training"]);
 }

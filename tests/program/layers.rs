@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Each module may use those of its own line and of the lines above.
 const LAYERS: &[&[&str]] = &[
-    &["error", "memory", "metrics", "splitmix"],
+    &["chart", "error", "memory", "metrics", "splitmix"],
     &["config"],
     &["graph"],
     &["data", "sampler", "features", "trees"],
@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
 /// Modules that are plain Rust on the host. `trees` takes its search for splits and its devices from the kernels, `sampler` what
 /// is drawn, which say nothing of tensors there.
 const WITHOUT_TENSORS: &[&str] =
-    &["error", "memory", "metrics", "splitmix", "graph", "data", "sampler", "trees", "config"];
+    &["chart", "error", "memory", "metrics", "splitmix", "graph", "data", "sampler", "trees", "config"];
 
 fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))

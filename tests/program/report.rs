@@ -39,7 +39,7 @@ fn reported() -> &'static Reported {
         sandbox.write("stage2.toml", STAGE2);
         sandbox.succeeds(["--quiet", "train", "stage2.toml", "--device", "cpu"]);
         let run = sandbox.only_run("runs");
-        let said = sandbox.succeeds(["report", &run, "--top", "40"]);
+        let said = sandbox.succeeds(["report", &run, "--all", "--top", "40"]);
         assert_eq!(said.stdout.trim(), format!("{run}/report.html"));
         let page = sandbox.path(said.stdout.trim());
         Reported { sandbox, run, page }
@@ -64,7 +64,7 @@ fn a_report_is_written_once_unless_it_is_forced_and_is_always_the_same() {
     let Reported { sandbox, run, page } = reported();
     let first = fs::read(page).unwrap();
     sandbox.refuses(["report", run], 1, &["report.html", "exists already", "--force"]);
-    sandbox.succeeds(["report", run, "--top", "40", "--force"]);
+    sandbox.succeeds(["report", run, "--all", "--top", "40", "--force"]);
     assert!(fs::read(page).unwrap() == first, "the same run makes the same bytes");
     let said = sandbox.succeeds(["report", run, "--out", "elsewhere/r.html", "--top", "3"]);
     assert_eq!(said.stdout.trim(), "elsewhere/r.html");

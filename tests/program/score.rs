@@ -109,7 +109,7 @@ fn a_list_is_cut_filtered_and_written_in_every_format() {
     let run = trained(&sandbox, "stage2", STAGE2);
     let said = sandbox.succeeds(["score", &run, "--top", "3", "--node-type", "user"]);
     let lines: Vec<&str> = said.stdout.lines().collect();
-    assert_eq!((lines[0], lines.len()), ("rank,type,id,score,probability,label", 4), "{}", said.stdout);
+    assert_eq!((lines[0], lines.len()), ("rank,type,id,score,probability,label,known", 4), "{}", said.stdout);
     assert!(lines[1..].iter().all(|line| line.contains(",user,U")), "{}", said.stdout);
     assert!(said.stderr.contains("Platt's sigmoid, fitted to"), "{}", said.stderr);
 
@@ -128,6 +128,39 @@ fn a_list_is_cut_filtered_and_written_in_every_format() {
 }
 
 #[test]
+fn a_list_of_unlabelled_nodes_holds_no_label_and_known_says_what_training_used() {
+    let sandbox = Sandbox::with_data();
+    let run = trained(&sandbox, "stage3", STAGE3);
+    let all = listed(&sandbox, &run, &[]);
+    let known = |node: &Value| node["known"].as_str().map(str::to_owned);
+    assert!(all.iter().all(|node| node["label"].is_null() == known(node).is_none()));
+    let count = |part: &str| all.iter().filter(|node| known(node).as_deref() == Some(part)).count();
+    let labels = all.iter().filter(|node| !node["label"].is_null()).count();
+    let [train, validation, test] = ["training", "validation", "test"].map(count);
+    assert!(
+        train + validation + test == labels && train > validation + test && test > 0,
+        "{train} {validation} {test}"
+    );
+    let found: Value = serde_json::from_slice(&sandbox.read(&format!("{run}/evaluation.json"))).unwrap();
+    let overall = &found["evaluation"]["test"]["overall"];
+    assert_eq!(overall["positives"].as_u64().unwrap() + overall["negatives"].as_u64().unwrap(), test as u64);
+
+    let unlabelled = listed(&sandbox, &run, &["--unlabelled"]);
+    let without: Vec<&Value> = all.iter().filter(|node| node["label"].is_null()).collect();
+    assert_eq!(unlabelled.len(), without.len());
+    for (at, (node, other)) in unlabelled.iter().zip(without).enumerate() {
+        assert_eq!(
+            (&node["id"], &node["score"], node["rank"].as_u64()),
+            (&other["id"], &other["score"], Some(at as u64 + 1))
+        );
+    }
+    // Of other data the run knows no label, whatever the data say.
+    sandbox.succeeds(["--quiet", "synth", "--scale", "0.1", "--seed", "7", "--out", "other"]);
+    let other = listed(&sandbox, &run, &["--data", "other", "--device", "cpu"]);
+    assert!(other.iter().all(|node| node["known"].is_null()) && other.iter().any(|node| !node["label"].is_null()));
+}
+
+#[test]
 fn what_cannot_be_listed_is_refused() {
     let sandbox = Sandbox::with_data();
     let run = trained(&sandbox, "stage2", STAGE2);
@@ -138,6 +171,7 @@ fn what_cannot_be_listed_is_refused() {
         2,
         &["--top", "one score per node"],
     );
+    sandbox.refuses(["score", &run, "--out", "s.npy", "--unlabelled"], 2, &["--unlabelled", "one score per node"]);
     sandbox.refuses(["score", &run, "--out", "scores.xlsx"], 2, &["scores.xlsx", ".csv, .parquet, .json or .npy"]);
     let file = format!("{run}/checkpoint/best.bpk");
     sandbox.refuses(["score", &file, "--top", "3"], 2, &["--data", "a checkpoint file does not know them"]);

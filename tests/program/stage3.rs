@@ -38,7 +38,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     sandbox.succeeds([&score[..], &[&run, "--out", "s.npy"]].concat());
     let written = sandbox.read(&format!("{run}/anomaly_scores_stage3.npy"));
     assert!(sandbox.read("s.npy") == written);
-    let file = format!("{run}/checkpoint/best.json");
+    let file = format!("{run}/checkpoint/best.trees");
     sandbox.succeeds([&score[..], &[&file, "--out", "t.npy"]].concat());
     assert!(sandbox.read("t.npy") == written, "the file alone is enough without the stages before");
     let eval = ["eval", "--scores", "s.npy", "--data", "data", "--format", "json", "--run", &run];
@@ -55,10 +55,19 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     sandbox.succeeds([&explain[..], &["--out", "why.svg"]].concat());
     assert!(String::from_utf8(sandbox.read("why.svg")).unwrap().contains("Neighbourhood of user:U000003"));
 
+    sandbox.succeeds(["export", "lightgbm", &run, "--out", "trees.txt"]);
+    let text = sandbox.read("trees.txt");
+    assert!(text.starts_with(b"tree\nversion=v4\n"));
+    let out = ["export", "lightgbm", &file, "--out", "trees.txt"];
+    sandbox.refuses(out, 1, &["trees.txt", "exists already"]);
+    sandbox.succeeds([&out[..], &["--force"]].concat());
+    assert!(sandbox.read("trees.txt") == text);
+    sandbox.refuses(["export", "lightgbm", "data", "--out", "no.txt"], 1, &["the trees of a run of Stage 3"]);
+
     // The same seed makes the same bytes.
     sandbox.succeeds([&train[..], &["--set", "output.dir=again"]].concat());
     let again = sandbox.only_run("again");
-    for name in ["anomaly_scores_stage3.npy", "checkpoint/best.json", "importance.csv"] {
+    for name in ["anomaly_scores_stage3.npy", "checkpoint/best.trees", "importance.csv"] {
         assert!(sandbox.read(&format!("{run}/{name}")) == sandbox.read(&format!("{again}/{name}")), "{name}");
     }
     for (text, part) in [("user:U999", "--node"), ("99999", "a number below"), ("nobody", "no such node")] {
@@ -67,7 +76,7 @@ fn a_forest_finds_the_anomalies_scores_and_explains_them() {
     sandbox.refuses(["explain", "data", "--node", "1"], 2, &["the directory of a run of Stage 1, 2 or 3"]);
     sandbox.refuses(["--quiet", "train", "--resume", &run, "--device", "cpu"], 2, &["--resume", "finished"]);
     sandbox.edit(&file, |bytes| bytes.truncate(bytes.len() / 2));
-    sandbox.refuses([&score[..], &[&run, "--out", "u.npy"]].concat(), 1, &["best.json", "a checkpoint of Stage 3"]);
+    sandbox.refuses([&score[..], &[&run, "--out", "u.npy"]].concat(), 1, &["best.trees", "a whole zstd frame"]);
 }
 
 #[test]
@@ -93,7 +102,7 @@ fn a_booster_takes_both_stages_and_is_scored_with_them() {
     let done = folds[0].join("evaluation.json");
     let written = fs::metadata(&done).unwrap().modified().unwrap();
     fs::remove_file(folds[1].join("evaluation.json")).unwrap();
-    for file in ["evaluation.json", "anomaly_scores_stage3.npy", "checkpoint/best.json"] {
+    for file in ["evaluation.json", "anomaly_scores_stage3.npy", "checkpoint/best.trees"] {
         fs::remove_file(sandbox.path(&format!("{run}/{file}"))).unwrap();
     }
     let resume = ["--quiet", "train", "--device", "cpu", "--resume", &run];
@@ -117,7 +126,7 @@ fn a_booster_takes_both_stages_and_is_scored_with_them() {
     // Test nodes have the mean of all folds in the training, too.
     let test = &found["evaluation"]["test"]["overall"];
     assert_eq!(json(sandbox.succeeds(eval).stdout.as_bytes())["overall"]["roc_auc"], test["roc_auc"]);
-    let file = format!("{run}/checkpoint/best.json");
+    let file = format!("{run}/checkpoint/best.trees");
     let alone = [&score[..], &[&file, "--input", &embeddings, "--out", "t.npy"]].concat();
     sandbox.refuses(alone, 1, &["the directory of a run"]);
 }

@@ -17,6 +17,7 @@
 mod catalogue;
 mod features;
 mod labels;
+mod provide;
 mod reviews;
 mod rng;
 mod scheme;
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels};
 use catalogue::Catalogue;
 use features::{FEATURE_DIM, Marketplace};
+pub use provide::provide;
 use rng::{Domain, item_rng};
 use scheme::{Scheme, Trace};
 
@@ -36,6 +38,9 @@ pub use crate::config::Preset;
 
 /// Callback `(stage, done, total)` of long operations.
 type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
+
+/// Seed of `graphsieve synth` and of the marketplace that a first training makes.
+pub const DEFAULT_SEED: u64 = 42;
 
 /// Share of labelled normal users and products that come from fan clubs.
 const HARD_SHARE: f64 = 0.3;

@@ -180,7 +180,7 @@ fn trees<B: GraphBackend>(
     let path = run.run.path();
     let file = TreeCheckpoint::file_of(path).ok_or_else(|| {
         let help = "the run is not finished, or was changed; train it again";
-        Error::format(path, "checkpoint/best.json", "the checkpoint of a run", "no such file", help)
+        Error::format(path, "checkpoint/best.trees", "the checkpoint of a run", "no such file", help)
     })?;
     let checkpoint = TreeCheckpoint::read(&file)?;
     let input = config.data.embeddings.as_deref();

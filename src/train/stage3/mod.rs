@@ -130,8 +130,6 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let scores = ensemble.predict(&matrix(&table)?)?;
     let checkpoint = TreeCheckpoint { inputs, ensemble };
     checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
-    let text = checkpoint.ensemble.to_lightgbm_text();
-    atomic_write(run.output("lightgbm.txt"), |file| std::io::Write::write_all(file, text.as_bytes()))?;
     write_npy_f32(run.output(STAGE3_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     let gain = checkpoint.ensemble.importance(Importance::Gain);
     write_importance(&run, &table, &gain, &checkpoint.ensemble.importance(Importance::Split))?;

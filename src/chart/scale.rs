@@ -2,7 +2,7 @@
 
 /// One axis of a chart.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::report) struct Axis {
+pub(crate) struct Axis {
     pub name: String,
     pub low: f64,
     pub high: f64,
@@ -18,10 +18,15 @@ impl Axis {
     /// A linear axis that holds all of `values`, a little wider than they are by `padding` times their range.
     pub fn around(name: &str, values: impl Iterator<Item = f64>, padding: f64) -> Self {
         let (low, high) = values
-            .filter(|value| value.is_finite())
+            .filter(|&value| is_drawable(value))
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
-        let (low, high) = if high > low { (low, high) } else { (low - 0.5, high + 0.5) };
+        // A width within the rounding of the values themselves is none.
+        let size = high.abs().max(low.abs());
+        let (low, high, padding) = match high - low > 1e-9 * size.max(1e-3) {
+            true => (low, high, padding),
+            false => (low - 0.5 * size.max(1.0), high + 0.5 * size.max(1.0), 0.0),
+        };
         let wider = (high - low) * padding;
         Self { name: name.into(), low: low - wider, high: high + wider, logarithmic: false }
     }
@@ -64,6 +69,11 @@ impl Axis {
         };
         (first..=last).map(|at| at as f64 * step).map(|value| (value, text(value))).collect()
     }
+}
+
+/// Whether an axis can hold the value: finite, and far enough from the limits of f64 that a range has a width.
+pub(crate) fn is_drawable(value: f64) -> bool {
+    value.abs() <= 1e100
 }
 
 /// Exactly: 10⁻⁵ by division is the number that is written 0.00001.
@@ -123,7 +133,15 @@ mod tests {
 
     #[test]
     fn a_range_without_width_or_values_can_still_be_drawn() {
-        for values in [vec![], vec![f64::NAN], vec![3.0], vec![3.0, 3.0]] {
+        for values in [
+            vec![],
+            vec![f64::NAN],
+            vec![3.0],
+            vec![3.0, 3.0],
+            vec![1e30, 1e30],
+            vec![f64::MAX, 1.0, 2.0],
+            vec![5.0, 5.0 + 1e-12],
+        ] {
             let axis = Axis::around("", values.iter().copied(), 0.1);
             assert!(axis.high > axis.low && !axis.ticks(5).is_empty(), "{values:?}");
         }

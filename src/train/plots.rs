@@ -1,28 +1,34 @@
 //! SVG plots of a run: training curves, ROC curve, precision-recall curve, scores by class.
 //!
 //! Every function takes plain slices and writes one file atomically. Points that are not finite are left out, and a
-//! curve keeps one point per pixel, so a file stays small for millions of nodes.
+//! curve keeps a few points per pixel, so a file stays small for millions of nodes.
 
-mod canvas;
-
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use plotters::prelude::*;
-
-use self::canvas::{
-    Axis, Canvas, Drawn, HEIGHT, PALETTE, Plot, SQUARE, WIDTH, axes, curve, decimals, draw, is_drawable, legend,
-    padded, reference, sample, two_digits, whole,
-};
+use crate::chart::{Axis, Chart, Corner, Ink, Mark, page};
 use crate::error::Result;
+use crate::graph::formats::atomic_write;
 use crate::metrics::Ranking;
+
+/// Colours of curves, in their order.
+const INKS: [Ink; 4] = [Ink::Model, Ink::Second, Ink::Baseline, Ink::All];
 
 /// A named curve.
 #[derive(Debug, Clone, Copy)]
 pub struct Series<'a> {
-    /// Name in the legend.
+    /// Name in the key.
     pub name: &'a str,
     /// (epoch, value), by ascending epoch.
     pub points: &'a [(f64, f64)],
+}
+
+fn write(path: &Path, title: &str, charts: &[Chart]) -> Result<()> {
+    atomic_write(path, |file| file.write_all(page(title, charts).as_bytes()))
+}
+
+fn line(points: &[(f64, f64)], ink: Ink, name: impl Into<String>) -> Mark {
+    Mark::Line { points: points.to_vec(), ink, name: name.into() }
 }
 
 /// Loss terms (above) and validation metrics (below, where there are any) by epoch.
@@ -32,38 +38,39 @@ pub struct Series<'a> {
 /// # Errors
 /// [`Error::Io`](crate::error::Error::Io) when the file cannot be written.
 pub fn training_curves(path: &Path, title: &str, losses: &[Series], metrics: &[Series]) -> Result<()> {
-    let height = if metrics.is_empty() { HEIGHT } else { HEIGHT * 3 / 2 };
-    draw(path, title, (WIDTH, height), |canvas| {
-        let curves = losses.iter().chain(metrics).flat_map(|series| series.points);
-        let epochs = padded(curves.map(|point| point.0), 0.0);
-        if metrics.is_empty() {
-            return loss_panel(canvas, losses, Axis { name: "epoch", range: epochs });
+    let epochs = losses.iter().chain(metrics).flat_map(|series| series.points).map(|point| point.0);
+    let x = Axis::around("epoch", epochs, 0.0);
+    let values = |series: &'_ [Series]| -> Vec<f64> {
+        series.iter().flat_map(|series| series.points).map(|point| point.1).collect()
+    };
+    let marks = |series: &[Series], first: usize| -> Vec<Mark> {
+        let inks = INKS.into_iter().cycle().skip(first);
+        series.iter().zip(inks).map(|(series, ink)| line(series.points, ink, series.name)).collect()
+    };
+    let mut loss = Axis::around_spread("loss", values(losses).into_iter(), 0.06);
+    if loss.logarithmic {
+        loss.name = "loss [log scale]".into();
+    }
+    let chart = |id: &str, y: Axis, key: Corner, marks: Vec<Mark>| Chart {
+        id: id.into(),
+        title: title.into(),
+        description: format!("{} by epoch", y.name),
+        x: x.clone(),
+        y,
+        key,
+        marks,
+    };
+    let mut charts = vec![chart("loss", loss, Corner::TopRight, marks(losses, 0))];
+    if !metrics.is_empty() {
+        let values = values(metrics);
+        let mut y = Axis::around("validation metric", values.iter().copied(), 0.08);
+        // The padding of shares stops at their limits.
+        if values.iter().all(|value| (0.0..=1.0).contains(value)) {
+            (y.low, y.high) = (y.low.max(0.0), y.high.min(1.0));
         }
-        let (above, below) = canvas.split_vertically(canvas.dim_in_pixel().1 * 11 / 20);
-        loss_panel(&above, losses, Axis { name: "", range: epochs.clone() })?;
-        let values = || drawable(metrics.iter().flat_map(|series| series.points)).map(|point| point.1);
-        let range = padded(values(), 0.08);
-        // The padding of shares stops at their limits (a little past 1, so a curve along the border stays visible).
-        let shares = values().all(|value| (0.0..=1.0).contains(&value));
-        let range = if shares { range.start.max(0.0)..range.end.min(1.01) } else { range };
-        let axis = Axis { name: "validation metric", range };
-        let mut plot = axes(&below, Axis { name: "epoch", range: epochs }, axis, &whole, &decimals)?;
-        curves_of(&mut plot, metrics, |value| value, losses.len())?;
-        legend(&mut plot, SeriesLabelPosition::LowerRight)
-    })
-}
-
-fn loss_panel(canvas: &Canvas, losses: &[Series], epochs: Axis) -> Drawn {
-    let values = || drawable(losses.iter().flat_map(|series| series.points)).map(|point| point.1);
-    let (lowest, highest) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-    let logarithmic = lowest > 0.0 && highest > 50.0 * lowest;
-    let scale = |value: f64| if logarithmic { value.log10() } else { value };
-    let name = if logarithmic { "loss [log scale]" } else { "loss" };
-    let range = padded(values().map(scale), 0.06);
-    let label = |value: &f64| if logarithmic { two_digits(10f64.powf(*value)) } else { decimals(value) };
-    let mut plot = axes(canvas, epochs, Axis { name, range }, &whole, &label)?;
-    curves_of(&mut plot, losses, scale, 0)?;
-    legend(&mut plot, SeriesLabelPosition::UpperRight)
+        charts.push(chart("metric", y, Corner::BottomRight, marks(metrics, losses.len())));
+    }
+    write(path, title, &charts)
 }
 
 /// The ROC curve through `points` of (false positive rate, true positive rate), with its area and the line of chance.
@@ -71,15 +78,19 @@ fn loss_panel(canvas: &Canvas, losses: &[Series], epochs: Axis) -> Drawn {
 /// # Errors
 /// [`Error::Io`](crate::error::Error::Io) when the file cannot be written.
 pub fn roc_curve(path: &Path, title: &str, points: &[(f64, f64)], roc_auc: f64) -> Result<()> {
-    draw(path, title, SQUARE, |canvas| {
-        let x = Axis::share("false positive rate [share of normal nodes]");
-        let y = Axis::share("true positive rate [share of anomalous nodes]");
-        let mut plot = axes(canvas, x, y, &decimals, &decimals)?;
-        let name = format!("scores: area {roc_auc:.4}");
-        curve(&mut plot, &name, points.iter().copied(), PALETTE[0])?;
-        reference(&mut plot, "chance: area 0.5000", [(0.0, 0.0), (1.0, 1.0)])?;
-        legend(&mut plot, SeriesLabelPosition::LowerRight)
-    })
+    let chart = Chart {
+        id: "roc".into(),
+        title: title.into(),
+        description: format!("ROC curve with area {roc_auc:.4}"),
+        x: Axis::share("false positive rate [share of normal nodes]"),
+        y: Axis::share("true positive rate [share of anomalous nodes]"),
+        key: Corner::BottomRight,
+        marks: vec![
+            line(&[(0.0, 0.0), (1.0, 1.0)], Ink::Chance, "chance: area 0.5000"),
+            line(points, Ink::Model, format!("scores: area {roc_auc:.4}")),
+        ],
+    };
+    write(path, title, &[chart])
 }
 
 /// The precision-recall curve through `points` of (recall, precision), with its average precision and the line of
@@ -94,22 +105,19 @@ pub fn precision_recall_curve(
     average_precision: f64,
     prevalence: f64,
 ) -> Result<()> {
-    draw(path, title, SQUARE, |canvas| {
-        let x = Axis::share("recall [share of anomalous nodes]");
-        let y = Axis::share("precision [share of flagged nodes]");
-        let mut plot = axes(canvas, x, y, &decimals, &decimals)?;
-        let name = format!("scores: average precision {average_precision:.4}");
-        curve(&mut plot, &name, points.iter().copied(), PALETTE[0])?;
-        let chance = format!("chance: {prevalence:.4}");
-        reference(&mut plot, &chance, [(0.0, prevalence), (1.0, prevalence)])?;
-        // Where neither the curve nor the line of chance is likely to pass.
-        let free = match (average_precision < 0.75, prevalence < 0.2) {
-            (true, _) => SeriesLabelPosition::UpperRight,
-            (false, true) => SeriesLabelPosition::MiddleLeft,
-            (false, false) => SeriesLabelPosition::LowerLeft,
-        };
-        legend(&mut plot, free)
-    })
+    let chart = Chart {
+        id: "precision-recall".into(),
+        title: title.into(),
+        description: format!("precision and recall, average precision {average_precision:.4}"),
+        x: Axis::share("recall [share of anomalous nodes]"),
+        y: Axis::share("precision [share of flagged nodes]"),
+        key: Corner::BottomLeft,
+        marks: vec![
+            line(&[(0.0, prevalence), (1.0, prevalence)], Ink::Chance, format!("chance: {prevalence:.4}")),
+            line(points, Ink::Model, format!("scores: average precision {average_precision:.4}")),
+        ],
+    };
+    write(path, title, &[chart])
 }
 
 /// Histogram of `scores` by class (`labels`: 1 anomalous, 0 normal; other labels are left out), with the threshold.
@@ -125,59 +133,37 @@ pub fn score_histogram(path: &Path, title: &str, scores: &[f32], labels: &[u8], 
         let nodes = scores.iter().zip(labels).filter(move |node| *node.1 == class);
         nodes.map(|node| f64::from(*node.0)).filter(|score| score.is_finite())
     };
-    let range = {
-        let outside = of_class(0).chain(of_class(1)).filter(|score| !(0.0..=1.0).contains(score));
-        let range = outside.fold(0.0..1.0, |range, score| f64::min(range.start, score)..f64::max(range.end, score));
-        if range == (0.0..1.0) { range } else { padded(of_class(0).chain(of_class(1)), 0.0) }
+    let all = || of_class(0).chain(of_class(1));
+    let x = match all().all(|score| (0.0..=1.0).contains(&score)) {
+        true => Axis::share("anomaly score"),
+        false => Axis::around("anomaly score", all(), 0.0),
     };
-    let width = (range.end - range.start) / BINS as f64;
-    let histogram = |class: u8| {
+    let (low, high) = (x.low, x.high);
+    let steps = |class: u8, ink: Ink, name: &str| {
         let mut counts = [0u64; BINS];
         for score in of_class(class) {
-            counts[(((score - range.start) / width) as usize).min(BINS - 1)] += 1;
+            counts[((((score - low) / (high - low)) * BINS as f64) as usize).min(BINS - 1)] += 1;
         }
         let total = counts.iter().sum::<u64>();
-        (total, counts.map(|count| 100.0 * count as f64 / total.max(1) as f64))
+        let heights = counts.map(|count| 100.0 * count as f64 / total.max(1) as f64).to_vec();
+        let highest = heights.iter().copied().fold(1.0, f64::max);
+        (highest, Mark::Steps { low, high, heights, ink, name: format!("{name} ({total} nodes)") })
     };
-    let classes = [("normal", histogram(0), PALETTE[0]), ("anomalous", histogram(1), PALETTE[1])];
-    let highest = classes.iter().flat_map(|class| class.1.1).fold(1.0, f64::max);
-    draw(path, title, (WIDTH, HEIGHT), |canvas| {
-        let x = Axis { name: "anomaly score", range: range.clone() };
-        let y = Axis { name: "nodes [% of class per bin]", range: 0.0..highest * 1.15 };
-        let mut plot = axes(canvas, x, y, &decimals, &decimals)?;
-        for (name, (total, shares), colour) in &classes {
-            let edge = |bin: usize| range.start + width * bin as f64;
-            let steps = (0..BINS).flat_map(|bin| [(edge(bin), shares[bin]), (edge(bin + 1), shares[bin])]);
-            let outline: Vec<(f64, f64)> =
-                std::iter::once((range.start, 0.0)).chain(steps).chain([(range.end, 0.0)]).collect();
-            plot.draw_series([Polygon::new(outline.clone(), colour.mix(0.3))])?;
-            let name = format!("{name} ({total} nodes)");
-            let line = plot.draw_series([PathElement::new(outline, colour.stroke_width(2))])?;
-            line.label(name).legend(sample(*colour));
-        }
-        if let Some(threshold) = threshold.filter(|threshold| (range.start..=range.end).contains(threshold)) {
-            let line = [(threshold, 0.0), (threshold, highest * 1.15)];
-            reference(&mut plot, &format!("threshold {threshold:.4}"), line)?;
-        }
-        legend(&mut plot, SeriesLabelPosition::UpperMiddle)
-    })
-}
-
-fn curves_of<'a, 'b: 'a>(
-    plot: &mut Plot<'a, 'b>,
-    series: &[Series],
-    scale: impl Fn(f64) -> f64,
-    first_colour: usize,
-) -> Drawn {
-    for (at, series) in series.iter().enumerate() {
-        let colour = PALETTE[(first_colour + at) % PALETTE.len()];
-        curve(plot, series.name, series.points.iter().map(|&(epoch, value)| (epoch, scale(value))), colour)?;
-    }
-    Ok(())
-}
-
-fn drawable<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> impl Iterator<Item = &'a (f64, f64)> {
-    points.filter(|point| is_drawable(point.0) && is_drawable(point.1))
+    let (normal, anomalous) = (steps(0, Ink::Normal, "normal"), steps(1, Ink::Anomalous, "anomalous"));
+    let highest = f64::max(normal.0, anomalous.0);
+    let mut marks = vec![normal.1, anomalous.1];
+    let threshold = threshold.filter(|threshold| (low..=high).contains(threshold));
+    marks.extend(threshold.map(|x| Mark::Rule { x, text: format!("threshold {x:.4}") }));
+    let chart = Chart {
+        id: "scores".into(),
+        title: title.into(),
+        description: "scores of normal and of anomalous nodes".into(),
+        x,
+        y: Axis { name: "nodes [% of class per bin]".into(), low: 0.0, high: 1.3 * highest, logarithmic: false },
+        key: Corner::TopRight,
+        marks,
+    };
+    write(path, title, &[chart])
 }
 
 /// `roc.svg`, `precision_recall.svg` and `scores.svg` of held-out labels `(node, label)`; curves need both classes.

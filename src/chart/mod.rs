@@ -1,4 +1,5 @@
-//! Charts as SVG text: axes, lines, steps, dots with whiskers. Colours and fonts are those of the page (CSS classes).
+//! Charts as SVG text: axes, lines, steps, dots with whiskers. Colours and fonts are CSS classes: a page that holds a chart
+//! gives them its own, and a file of charts ([`page`]) has those of `style.css` beside this file.
 //!
 //! A curve keeps at most four points per pixel column, so a chart stays small for millions of nodes.
 
@@ -6,7 +7,14 @@ mod scale;
 
 use std::fmt::Write;
 
-pub(super) use scale::Axis;
+pub(crate) use scale::{Axis, is_drawable};
+
+/// Colours and fonts of a file.
+const STYLE: &str = include_str!("style.css");
+
+/// Room for the title of a file above its charts, and around them.
+const HEAD: f64 = 34.0;
+const BORDER: f64 = 12.0;
 
 /// Size of the drawing, and of the margins around the plot.
 const WIDTH: f64 = 400.0;
@@ -22,7 +30,7 @@ const LETTER: f64 = 6.3;
 
 /// What a mark stands for: the CSS class that gives it its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ink {
+pub(crate) enum Ink {
     Model,
     Second,
     Baseline,
@@ -48,7 +56,7 @@ impl Ink {
 
 /// Where the key of a chart stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Corner {
+pub(crate) enum Corner {
     TopLeft,
     TopRight,
     BottomLeft,
@@ -57,7 +65,7 @@ pub(super) enum Corner {
 
 /// Something that is drawn inside the axes.
 #[derive(Debug, Clone)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     /// A polyline.
     Line { points: Vec<(f64, f64)>, ink: Ink, name: String },
     /// A step line over bins of one width, filled down to the axis.
@@ -72,7 +80,7 @@ pub(super) enum Mark {
 
 /// A chart.
 #[derive(Debug, Clone)]
-pub(super) struct Chart {
+pub(crate) struct Chart {
     /// Unique on the page: ids are made of it.
     pub id: String,
     pub title: String,
@@ -85,21 +93,41 @@ pub(super) struct Chart {
     pub marks: Vec<Mark>,
 }
 
+/// A file of its own: `charts` below one another, on white.
+pub(crate) fn page(title: &str, charts: &[Chart]) -> String {
+    let (width, height) = (WIDTH + 2.0 * BORDER, HEAD + HEIGHT * charts.len() as f64 + BORDER);
+    let mut svg = format!(r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" "#);
+    let _ = write!(svg, r#"width="{}" height="{}"><style>{STYLE}</style>"#, 1.6 * width, 1.6 * height);
+    let _ = write!(svg, r#"<rect class="paper" width="{width}" height="{height}"/>"#);
+    text_at(&mut svg, "title", "start", BORDER, 22.0, title);
+    for (at, chart) in charts.iter().enumerate() {
+        let y = HEAD + HEIGHT * at as f64;
+        chart.write(&mut svg, &format!(r#" x="{BORDER}" y="{y}" width="{WIDTH}" height="{HEIGHT}""#));
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
 impl Chart {
     /// The SVG element.
     pub fn svg(&self) -> String {
         let mut svg = String::new();
+        self.write(&mut svg, "");
+        svg
+    }
+
+    /// The SVG element with `place` among its attributes.
+    fn write(&self, svg: &mut String, place: &str) {
         let (id, title, description) = (escaped(&self.id), escaped(&self.title), escaped(&self.description));
         let _ = write!(
             svg,
-            r#"<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{id}-t {id}-d">"#
+            r#"<svg class="chart"{place} viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{id}-t {id}-d">"#
         );
         let _ = write!(svg, r#"<title id="{id}-t">{title}</title><desc id="{id}-d">{description}</desc>"#);
-        self.axes(&mut svg);
-        self.marks.iter().for_each(|mark| self.mark(&mut svg, mark));
-        self.keys(&mut svg);
+        self.axes(svg);
+        self.marks.iter().for_each(|mark| self.mark(svg, mark));
+        self.keys(svg);
         svg.push_str("</svg>");
-        svg
     }
 
     fn px(&self, x: f64) -> f64 {
@@ -130,7 +158,7 @@ impl Chart {
     fn mark(&self, svg: &mut String, mark: &Mark) {
         match mark {
             Mark::Line { points, ink, .. } => {
-                let pixels = points.iter().filter(|(x, y)| x.is_finite() && y.is_finite());
+                let pixels = points.iter().filter(|(x, y)| is_drawable(*x) && is_drawable(*y));
                 let pixels = thinned(pixels.map(|&(x, y)| (self.px(x), self.py(y))));
                 match pixels[..] {
                     // One point has no line; a dot shows that it is there.
@@ -192,7 +220,10 @@ impl Chart {
     fn along(&self, mark: &Mark) -> Vec<(f64, f64)> {
         const PIECES: u32 = 16;
         let corners: Vec<(f64, f64)> = match mark {
-            Mark::Line { points, .. } => points.iter().map(|&(x, y)| (self.px(x), self.py(y))).collect(),
+            Mark::Line { points, .. } => {
+                let drawn = points.iter().filter(|(x, y)| is_drawable(*x) && is_drawable(*y));
+                drawn.map(|&(x, y)| (self.px(x), self.py(y))).collect()
+            }
             Mark::Dots { points, .. } => {
                 return points.iter().map(|point| (self.px(point[0]), self.py(point[1]))).collect();
             }
