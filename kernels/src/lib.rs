@@ -57,9 +57,11 @@ mod sampling;
 pub mod testing;
 mod trees;
 
-pub use graph::csr::{Csr, CsrArrays, CsrError, LoopValue, SelfLoops};
+pub use graph::csr::self_loops::{LoopValue, SelfLoops};
+pub use graph::csr::{Csr, CsrArrays, CsrError};
 pub use graph::drop_edge::DropEdge;
-pub use graph::node_set::{NodeMarks, NodeSet, NodeSetBackend};
+pub use graph::node_marks::{NodeMarks, NodeSetBackend};
+pub use graph::node_set::NodeSet;
 pub use graph::row_index::{PairIndex, PairList, RowIndex, RowList};
 pub use graph::upload::{RowIds, RowNumbers, UploadBackend, upload_together};
 pub use ops::adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
@@ -81,16 +83,19 @@ pub use ops::select::{SelectBackend, select_rows};
 pub use ops::spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use ops::sum::{SumBackend, sum_of_squares};
 pub use runtime::device;
+pub use runtime::hash::splitmix64;
 pub use runtime::memory::{DeviceMemory, MemoryBackend, MemoryProbe};
 pub use runtime::prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
 pub use runtime::start_gradient::backward_from;
+pub use sampling::backend::SampleBackend;
 pub use sampling::collect::{RowCollector, RowSource};
 pub use sampling::row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};
 pub use sampling::sample::{
-    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleBackend, SampleRelation, SampledCsr,
-    SampledRelation, below, distinct, hash, repeated,
+    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleRelation, SampledCsr, SampledRelation,
+    below, distinct, hash, repeated,
 };
-pub use trees::boosting::{BoostBackend, BoostEngine, BoostLoss, BoostTargets, boost_derivatives};
+pub use trees::boosting::{BoostBackend, BoostLoss, BoostTargets, boost_derivatives};
+pub use trees::engine::{BoostEngine, LeafTask, TreeEngine};
 pub use trees::histogram::{
     BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows, gradients_agree,
 };
@@ -99,7 +104,7 @@ pub use trees::split::{
     Counts, Cut, GradientScale, Look, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule,
     SplitSide, SplitTask, best_split, best_splits, better_split, finds_splits, root_output,
 };
-pub use trees::tree_device::{LeafTask, NoDoublePrecision, TreeBackend, TreeDevice, TreeEngine};
+pub use trees::tree_device::{NoDoublePrecision, TreeBackend, TreeDevice};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:

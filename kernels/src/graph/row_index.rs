@@ -8,7 +8,7 @@ use burn::tensor::ops::IntTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use rayon::prelude::*;
 
-use crate::graph::csr::index_tensor;
+use crate::runtime::host::index_tensor;
 
 /// Positions of a list grouped by the row that they name: a small CSR over the rows that occur.
 #[derive(Debug)]

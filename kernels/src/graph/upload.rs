@@ -7,7 +7,8 @@ use burn::tensor::ops::IntTensor;
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn_flex::Flex;
 
-use crate::graph::csr::{Csr, CsrArrays, index_tensor};
+use crate::graph::csr::{Csr, CsrArrays};
+use crate::runtime::host::index_tensor;
 
 /// Backends that take many lists at once.
 pub trait UploadBackend: Backend {

@@ -15,5 +15,6 @@ pub(crate) mod pair_dot;
 pub(crate) mod row_dots;
 pub(crate) mod segments;
 pub(crate) mod select;
+mod self_loops;
 pub(crate) mod spmm;
 pub(crate) mod sum;

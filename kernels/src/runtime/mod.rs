@@ -4,11 +4,11 @@ pub(crate) mod accumulate;
 pub(crate) mod check;
 pub mod device;
 pub(crate) mod flex;
+pub(crate) mod hash;
+pub(crate) mod host;
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod prims;
 pub(crate) mod rows;
 pub(crate) mod start_gradient;
-#[cfg(feature = "cube")]
-pub(crate) mod walk;

@@ -1,17 +1,20 @@
-//! What a grower of trees does on a device, without any of the device's types.
+//! What a grower of trees asks for, done on a device.
 
 use std::fmt;
 use std::ops::Range;
 
 use burn::tensor::ops::IntTensor;
 
-use crate::trees::boosting::{BoostBackend, BoostParts};
+use crate::runtime::check;
+use crate::runtime::host::index_tensor;
+use crate::trees::boosting::{BoostBackend, BoostParts, BoostTargets};
+use crate::trees::engine::{BoostEngine, LeafTask, TreeEngine};
 use crate::trees::histogram::{
-    FixedGradients, GradientSum, Histogram, TreeBins, TreeRows, gradients_agree, ints_to_host,
+    FixedGradients, GradientSum, Histogram, TreeBins, TreeRows, gradients_agree, i64_tensor, i64_to_host, ints_to_host,
 };
 use crate::trees::split::{
-    GradientScale, Look, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule, SplitTask,
-    best_splits, finds_splits,
+    GradientScale, Look, Split, SplitBackend, SplitFeature, SplitFeatures, SplitRule, SplitTask, best_splits,
+    finds_splits,
 };
 
 /// A device without double precision, which splits are searched in.
@@ -30,55 +33,6 @@ impl std::error::Error for NoDoublePrecision {}
 pub trait TreeBackend: SplitBackend + BoostBackend {}
 
 impl<B: SplitBackend + BoostBackend> TreeBackend for B {}
-
-/// A leaf of which a [`TreeEngine`] is asked for the best split.
-#[derive(Clone, Copy, Debug)]
-pub struct LeafTask<'a> {
-    /// Its number.
-    pub leaf: usize,
-    /// What is known of it.
-    pub about: SplitLeaf,
-    /// The features that it may look at, ascending, and how; nothing given is all of them.
-    pub looks: Option<&'a [(u32, Look)]>,
-}
-
-/// What a grower of trees asks for. Leaves are numbered by the caller; each has its rows in a span of one list and, while
-/// it may be split, its histogram. Everything is exact or in double precision, so every implementation gives the same.
-pub trait TreeEngine {
-    /// Builds the histogram of `leaf`, whose rows in `span` sum to `sum`.
-    fn build(&mut self, leaf: usize, span: Range<usize>, sum: GradientSum);
-
-    /// The histograms of two children: `left` has that of the parent so far. The smaller child is built, the other one is
-    /// what remains of the parent.
-    ///
-    /// # Panics
-    /// If `left` has no histogram.
-    fn build_children(
-        &mut self,
-        left: usize,
-        right: usize,
-        left_rows: (Range<usize>, GradientSum),
-        right_rows: (Range<usize>, GradientSum),
-    );
-
-    /// Drops the histogram of a leaf that is not split any more.
-    fn release(&mut self, leaf: usize);
-
-    /// The best split of every leaf and its feature, see [`best_splits`]; one small record per leaf comes back.
-    ///
-    /// # Panics
-    /// If a leaf has no histogram.
-    fn best_splits(&self, tasks: &[LeafTask]) -> Vec<Option<(u32, Split)>>;
-
-    /// Whether all rows of a span ask for the same output, see [`gradients_agree`].
-    fn agree(&self, span: Range<usize>) -> bool;
-
-    /// Parts the rows of a leaf, see [`TreeRows::partition`]; nothing comes back, the count is known from the split.
-    fn partition(&mut self, span: Range<usize>, feature: u32, left_bins: &[bool]);
-
-    /// The rows, leaf after leaf.
-    fn rows(&self) -> Vec<u32>;
-}
 
 /// Bins, gradients, rows and histograms on a device.
 ///
@@ -106,13 +60,13 @@ pub trait TreeEngine {
 /// assert_eq!(trees.rows(), [0, 3, 1, 2]);
 /// ```
 pub struct TreeDevice<B: TreeBackend> {
-    pub(crate) bins: TreeBins<B>,
+    bins: TreeBins<B>,
     features: SplitFeatures<B>,
     gradients: FixedGradients<B>,
     scale: GradientScale,
-    pub(crate) rows: TreeRows<B>,
+    rows: TreeRows<B>,
     /// What the next tree's gradients are computed of.
-    pub(crate) boosted: Option<BoostParts<IntTensor<B>>>,
+    boosted: Option<BoostParts<IntTensor<B>>>,
     /// By leaf.
     histograms: Vec<Option<Histogram<B>>>,
 }
@@ -147,12 +101,12 @@ impl<B: TreeBackend> TreeDevice<B> {
     /// If there is not a pair for every row of the data set, or a row is out of range.
     pub fn start(&mut self, pairs: &[[i32; 2]], scale: GradientScale, rows: &[u32]) -> GradientSum {
         let num_rows = self.bins.num_rows();
-        crate::runtime::check::size("TreeDevice::start", "pairs", num_rows, pairs.len());
+        check::size("TreeDevice::start", "pairs", num_rows, pairs.len());
         let gradients = FixedGradients::<B>::new(pairs, &self.bins.device);
         self.begin(gradients.pairs, scale, TreeRows::new(rows, num_rows, &self.bins.device))
     }
 
-    pub(crate) fn begin(&mut self, pairs: IntTensor<B>, scale: GradientScale, rows: TreeRows<B>) -> GradientSum {
+    fn begin(&mut self, pairs: IntTensor<B>, scale: GradientScale, rows: TreeRows<B>) -> GradientSum {
         self.histograms.clear();
         self.gradients = FixedGradients { pairs, num_rows: self.bins.num_rows() };
         self.scale = scale;
@@ -239,5 +193,79 @@ impl<B: TreeBackend> TreeEngine for TreeDevice<B> {
 
     fn rows(&self) -> Vec<u32> {
         self.rows.to_host()
+    }
+}
+
+impl<B: TreeBackend> BoostEngine for TreeDevice<B> {
+    fn boost(&mut self, targets: &BoostTargets) {
+        const OP: &str = "BoostEngine::boost";
+        let num_rows = self.bins.num_rows();
+        check::size(OP, "labels", num_rows, targets.labels.len());
+        let weights = targets.weights.unwrap_or_default();
+        check::size(OP, "weights", if targets.weights.is_some() { num_rows } else { 0 }, weights.len());
+        let device = &self.bins.device;
+        let bits = |values: &[f32]| {
+            index_tensor::<B>(values.iter().map(|value| i32::from_ne_bytes(value.to_ne_bytes())).collect(), device)
+        };
+        self.boosted = Some(BoostParts {
+            margins: i64_tensor::<B>(vec![targets.start.to_bits().cast_signed(); num_rows], device),
+            labels: bits(targets.labels),
+            weights: bits(weights),
+            is_weighted: targets.weights.is_some(),
+            loss: targets.loss,
+            class_weights: targets.class_weights,
+            num_rows,
+        });
+    }
+
+    fn start(&mut self, pairs: &[[i32; 2]], scale: GradientScale, rows: &[u32]) -> GradientSum {
+        TreeDevice::start(self, pairs, scale, rows)
+    }
+
+    fn start_boosted(&mut self) -> Option<(GradientScale, GradientSum)> {
+        let parts = self.boosted.as_ref().expect("TreeDevice::start_boosted: boost: expected a call before");
+        let num_rows = parts.num_rows;
+        if num_rows == 0 {
+            let scale = GradientScale::finest(0.0, 0.0);
+            return Some((scale, self.start(&[], scale, &[])));
+        }
+        let (derivatives, [max_grad, max_hess]) = B::boost_derivatives(parts);
+        if !(max_grad.is_finite() && max_hess.is_finite()) {
+            return None;
+        }
+        let scale = GradientScale::finest(max_grad, max_hess);
+        let pairs = B::fixed_derivatives(derivatives, num_rows, &scale);
+        let rows = TreeRows { list: B::ascending_rows(&pairs, num_rows), len: num_rows, num_rows };
+        Some((scale, self.begin(pairs, scale, rows)))
+    }
+
+    fn add_leaves(&mut self, leaves: &[(Range<usize>, f64)]) {
+        const OP: &str = "TreeDevice::add_leaves";
+        let mut leaves: Vec<_> = leaves.iter().filter(|(span, _)| !span.is_empty()).collect();
+        leaves.sort_unstable_by_key(|(span, _)| span.start);
+        let ends = leaves.iter().map(|(span, _)| span.end);
+        let starts: Vec<usize> = std::iter::once(0).chain(ends).collect();
+        let follow = leaves.iter().zip(&starts).all(|((span, _), &start)| span.start == start);
+        let parts = self.boosted.as_mut().unwrap_or_else(|| panic!("{OP}: boost: expected a call before"));
+        let last = starts[leaves.len()];
+        assert!(
+            follow && last == parts.num_rows,
+            "{OP}: leaves: expected spans of 0..{}, got {starts:?}",
+            parts.num_rows
+        );
+        if leaves.is_empty() {
+            return;
+        }
+        let device = &self.bins.device;
+        let values = leaves.iter().map(|(_, value)| value.to_bits().cast_signed()).collect();
+        let starts = index_tensor::<B>(starts.into_iter().map(|start| start as i32).collect(), device);
+        let values = i64_tensor::<B>(values, device);
+        B::add_leaves(&mut parts.margins, &self.rows.list, parts.num_rows, &starts, &values, leaves.len());
+    }
+
+    fn margins(&self) -> Vec<f64> {
+        let parts = self.boosted.as_ref().expect("TreeDevice::margins: boost: expected a call before");
+        let bits = i64_to_host::<B>(parts.margins.clone());
+        bits.into_iter().take(parts.num_rows).map(|bits| f64::from_bits(bits.cast_unsigned())).collect()
     }
 }

@@ -2,10 +2,11 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
-use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::{Csr, CsrError, LONG_ROW, Topology, check, index_tensor, reverse_host};
+use super::error::CsrError;
+use super::topology::{LONG_ROW, Topology};
+use crate::runtime::host::{index_tensor, int_tensor};
 
 /// The checked arrays of an adjacency and of its reverse, for a thread to make while the device is busy: what is left to do is
 /// to upload them.
@@ -20,8 +21,8 @@ use super::{Csr, CsrError, LONG_ROW, Topology, check, index_tensor, reverse_host
 /// ```
 #[derive(Clone, Debug)]
 pub struct CsrArrays {
-    forward: Direction,
-    reverse: Option<Direction>,
+    pub(super) forward: Direction,
+    pub(super) reverse: Option<Direction>,
 }
 
 impl CsrArrays {
@@ -43,20 +44,15 @@ impl CsrArrays {
         check(row_ptr, col_idx, num_cols)?;
         Ok(Self { forward: Direction::new(row_ptr, col_idx, num_cols), reverse: None })
     }
-
-    /// The adjacency on a device.
-    pub fn upload<B: Backend>(self, device: &B::Device) -> Csr<B> {
-        Csr::of_topologies(self.forward.upload::<B>(device), self.reverse.map(|reverse| reverse.upload::<B>(device)))
-    }
 }
 
 /// What is left of an adjacency whose lists are being uploaded.
 pub(crate) struct CsrShape {
-    forward: DirectionShape,
-    reverse: Option<DirectionShape>,
+    pub(super) forward: DirectionShape,
+    pub(super) reverse: Option<DirectionShape>,
 }
 
-struct DirectionShape {
+pub(super) struct DirectionShape {
     num_rows: usize,
     num_cols: usize,
     num_edges: usize,
@@ -73,20 +69,8 @@ impl CsrArrays {
     }
 }
 
-impl<B: Backend> Csr<B> {
-    /// The adjacency of lists that [`CsrArrays::take_lists`] gave.
-    pub(crate) fn of_lists(
-        shape: CsrShape,
-        lists: &mut impl Iterator<Item = IntTensor<B>>,
-        device: &B::Device,
-    ) -> Self {
-        let forward = shape.forward.topology::<B>(lists, device);
-        Csr::of_topologies(forward, shape.reverse.map(|reverse| reverse.topology::<B>(lists, device)))
-    }
-}
-
 impl DirectionShape {
-    fn topology<B: Backend>(
+    pub fn topology<B: Backend>(
         self,
         lists: &mut impl Iterator<Item = IntTensor<B>>,
         device: &B::Device,
@@ -94,14 +78,9 @@ impl DirectionShape {
         let mut next = || lists.next().unwrap_or_else(|| unreachable!("a list comes back for each that was given"));
         let (row_ptr, col_idx, long_rows) = (next(), next(), next());
         let DirectionShape { num_rows, num_cols, num_edges, num_long, wide } = self;
-        let row_ptr = wide.map_or(row_ptr, |values| wide_tensor::<B>(values, device));
+        let row_ptr = wide.map_or(row_ptr, |values| int_tensor::<B>(values, true, device));
         Topology { row_ptr, col_idx, num_rows, num_cols, num_edges, long_rows, num_long }
     }
-}
-
-fn wide_tensor<B: Backend>(values: Vec<i64>, device: &B::Device) -> IntTensor<B> {
-    let len = values.len();
-    Tensor::<B, 1, Int>::from_data(TensorData::new(values, [len]), (device, DType::I64)).into_primitive()
 }
 
 /// One direction.
@@ -149,4 +128,71 @@ impl Direction {
         let shape = self.take_lists(&mut lists);
         shape.topology::<B>(&mut lists.into_iter().map(|list| index_tensor::<B>(list, device)), device)
     }
+}
+
+/// Positions of `keys` grouped by key, each group in ascending order, and where groups start.
+pub(super) fn group_by(keys: &[u32], num_keys: usize) -> (Vec<u64>, Vec<u64>) {
+    let mut starts = vec![0u64; num_keys + 1];
+    for &key in keys {
+        starts[key as usize + 1] += 1;
+    }
+    for key in 0..num_keys {
+        starts[key + 1] += starts[key];
+    }
+    let mut next = starts.clone();
+    let mut positions = vec![0u64; keys.len()];
+    for (position, &key) in keys.iter().enumerate() {
+        positions[next[key as usize] as usize] = position as u64;
+        next[key as usize] += 1;
+    }
+    (starts, positions)
+}
+
+pub(super) fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
+    let Some((&last, _)) = row_ptr.split_last() else { return Err(CsrError::NoRowPtr) };
+    if row_ptr[0] != 0 {
+        return Err(CsrError::FirstNotZero { found: row_ptr[0] });
+    }
+    if let Some(row) = row_ptr.par_windows(2).position_first(|w| w[1] < w[0]) {
+        return Err(CsrError::Decreasing { row, from: row_ptr[row], to: row_ptr[row + 1] });
+    }
+    if last != col_idx.len() as u64 {
+        return Err(CsrError::EdgeCount { row_ptr: last, col_idx: col_idx.len() });
+    }
+    if let Some(edge) = col_idx.par_iter().position_first(|&c| c as usize >= num_cols) {
+        return Err(CsrError::ColumnOutOfRange { edge, found: col_idx[edge], num_cols });
+    }
+    match num_cols.max(row_ptr.len() - 1) {
+        n if n > i32::MAX as usize => Err(CsrError::TooManyNodes { found: n }),
+        _ => Ok(()),
+    }
+}
+
+/// Rows and columns exchanged; entries of each new row ascend.
+pub(super) fn reverse_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> (Vec<u64>, Vec<u32>) {
+    let mut reverse_ptr = vec![0u64; num_cols + 1];
+    for &c in col_idx {
+        reverse_ptr[c as usize + 1] += 1;
+    }
+    for c in 0..num_cols {
+        reverse_ptr[c + 1] += reverse_ptr[c];
+    }
+    let mut next = reverse_ptr.clone();
+    let mut reverse_idx = vec![0u32; col_idx.len()];
+    for (row, w) in row_ptr.windows(2).enumerate() {
+        for &c in &col_idx[w[0] as usize..w[1] as usize] {
+            reverse_idx[next[c as usize] as usize] = row as u32;
+            next[c as usize] += 1;
+        }
+    }
+    (reverse_ptr, reverse_idx)
+}
+
+pub(super) fn upload<B: Backend>(
+    row_ptr: &[u64],
+    col_idx: &[u32],
+    num_cols: usize,
+    device: &B::Device,
+) -> Topology<IntTensor<B>> {
+    Direction::new(row_ptr, col_idx, num_cols).upload::<B>(device)
 }

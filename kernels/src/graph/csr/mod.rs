@@ -2,90 +2,27 @@
 
 mod arrays;
 mod error;
-mod self_loops;
+mod parts;
+pub(crate) mod self_loops;
+mod topology;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use rayon::prelude::*;
 
-use crate::graph::node_set::{NodeSet, NodeSetParts};
+use crate::graph::node_set::NodeSet;
+use crate::runtime::host::{int_tensor, to_host};
 
 pub use arrays::CsrArrays;
-use arrays::Direction;
+use arrays::{CsrShape, check, group_by, upload};
 pub use error::CsrError;
-use self_loops::{Host, LoopParts};
-pub use self_loops::{LoopValue, SelfLoops};
-
-/// One direction of an adjacency as device arrays. `I` is the backend's integer primitive.
-#[derive(Clone, Debug)]
-pub struct Topology<I> {
-    /// `[num_rows + 1]`, i32 or (from 2^31 entries on) i64.
-    pub row_ptr: I,
-    /// `[num_edges]`, i32.
-    pub col_idx: I,
-    pub num_rows: usize,
-    pub num_cols: usize,
-    pub num_edges: usize,
-    /// Rows of more than [`LONG_ROW`] entries, ascending: several planes share each of them.
-    pub long_rows: I,
-    pub num_long: usize,
-}
-
-/// Entries of a row beyond which one plane would keep a GPU waiting.
-pub const LONG_ROW: usize = 512;
-
-/// One direction of an adjacency as an operator walks it: whole, or between selected rows and columns. Matrices of a
-/// selected side hold the selected nodes alone, in the order of the selection.
-#[derive(Clone, Debug)]
-pub struct View<I> {
-    pub topology: Topology<I>,
-    pub rows: Option<Arc<NodeSetParts<I>>>,
-    pub cols: Option<Arc<NodeSetParts<I>>>,
-}
-
-impl<I> View<I> {
-    /// Rows that are walked.
-    pub fn num_rows(&self) -> usize {
-        self.rows.as_ref().map_or(self.topology.num_rows, |set| set.len)
-    }
-
-    /// Columns that are read.
-    pub fn num_cols(&self) -> usize {
-        self.cols.as_ref().map_or(self.topology.num_cols, |set| set.len)
-    }
-}
-
-/// Both directions of an adjacency, shared by clones and by the autodiff wrapper of a backend.
-#[derive(Debug)]
-pub struct CsrParts<I> {
-    pub forward: Topology<I>,
-    /// Given, or made when first needed.
-    pub reverse: OnceLock<Topology<I>>,
-    /// For every entry of `reverse` its position in `forward`, and the other way round; made when first needed.
-    pub reverse_edge: OnceLock<I>,
-    pub forward_edge: OnceLock<I>,
-    /// For every entry of `forward` its edge, where edges have an order of their own; `reverse_edge` leads there, too.
-    pub edge_ids: Option<I>,
-    /// What [`Csr::with_self_loops`] and [`Csr::self_loops`] made.
-    loops: OnceLock<Arc<LoopParts<I>>>,
-}
-
-impl<I> CsrParts<I> {
-    /// The reverse; where there is none yet, the structure is read back and turned round on the host.
-    fn reversed<B: Backend<IntTensorPrimitive = I>>(&self) -> &Topology<I> {
-        self.reverse.get_or_init(|| {
-            let from = &self.forward;
-            let Host { row_ptr, col_idx } = Host::of::<B>(from);
-            let (row_ptr, col_idx) = reverse_host(&row_ptr, &col_idx, from.num_cols);
-            upload::<B>(&row_ptr, &col_idx, from.num_rows, &B::int_device(&from.col_idx))
-        })
-    }
-}
+use parts::CsrParts;
+pub use topology::{LONG_ROW, Topology, View};
 
 /// A sparse adjacency on a device, checked once at construction.
 ///
@@ -361,93 +298,6 @@ impl<B: Backend> Csr<B> {
     }
 }
 
-/// Positions of `keys` grouped by key, each group in ascending order, and where groups start.
-fn group_by(keys: &[u32], num_keys: usize) -> (Vec<u64>, Vec<u64>) {
-    let mut starts = vec![0u64; num_keys + 1];
-    for &key in keys {
-        starts[key as usize + 1] += 1;
-    }
-    for key in 0..num_keys {
-        starts[key + 1] += starts[key];
-    }
-    let mut next = starts.clone();
-    let mut positions = vec![0u64; keys.len()];
-    for (position, &key) in keys.iter().enumerate() {
-        positions[next[key as usize] as usize] = position as u64;
-        next[key as usize] += 1;
-    }
-    (starts, positions)
-}
-
-fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
-    let Some((&last, _)) = row_ptr.split_last() else { return Err(CsrError::NoRowPtr) };
-    if row_ptr[0] != 0 {
-        return Err(CsrError::FirstNotZero { found: row_ptr[0] });
-    }
-    if let Some(row) = row_ptr.par_windows(2).position_first(|w| w[1] < w[0]) {
-        return Err(CsrError::Decreasing { row, from: row_ptr[row], to: row_ptr[row + 1] });
-    }
-    if last != col_idx.len() as u64 {
-        return Err(CsrError::EdgeCount { row_ptr: last, col_idx: col_idx.len() });
-    }
-    if let Some(edge) = col_idx.par_iter().position_first(|&c| c as usize >= num_cols) {
-        return Err(CsrError::ColumnOutOfRange { edge, found: col_idx[edge], num_cols });
-    }
-    match num_cols.max(row_ptr.len() - 1) {
-        n if n > i32::MAX as usize => Err(CsrError::TooManyNodes { found: n }),
-        _ => Ok(()),
-    }
-}
-
-/// Rows and columns exchanged; entries of each new row ascend.
-fn reverse_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> (Vec<u64>, Vec<u32>) {
-    let mut reverse_ptr = vec![0u64; num_cols + 1];
-    for &c in col_idx {
-        reverse_ptr[c as usize + 1] += 1;
-    }
-    for c in 0..num_cols {
-        reverse_ptr[c + 1] += reverse_ptr[c];
-    }
-    let mut next = reverse_ptr.clone();
-    let mut reverse_idx = vec![0u32; col_idx.len()];
-    for (row, w) in row_ptr.windows(2).enumerate() {
-        for &c in &col_idx[w[0] as usize..w[1] as usize] {
-            reverse_idx[next[c as usize] as usize] = row as u32;
-            next[c as usize] += 1;
-        }
-    }
-    (reverse_ptr, reverse_idx)
-}
-
-fn upload<B: Backend>(row_ptr: &[u64], col_idx: &[u32], num_cols: usize, device: &B::Device) -> Topology<IntTensor<B>> {
-    Direction::new(row_ptr, col_idx, num_cols).upload::<B>(device)
-}
-
-fn int_tensor<B: Backend>(values: Vec<i64>, wide: bool, device: &B::Device) -> IntTensor<B> {
-    if wide {
-        let len = values.len();
-        let data = TensorData::new(values, [len]);
-        return Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive();
-    }
-    index_tensor::<B>(values.into_par_iter().map(|v| v as i32).collect(), device)
-}
-
-/// The values of an integer tensor.
-fn to_host<B: Backend>(values: &IntTensor<B>) -> Vec<i64> {
-    let data = Tensor::<B, 1, Int>::from_primitive(values.clone()).into_data().convert::<i64>();
-    data.into_vec().expect("i64 after convert")
-}
-
-/// Uploads 32-bit ids. No device likes a buffer of zero bytes, so an empty list becomes one unused element; sizes are
-/// kept beside the arrays.
-pub(crate) fn index_tensor<B: Backend>(mut values: Vec<i32>, device: &B::Device) -> IntTensor<B> {
-    if values.is_empty() {
-        values.push(0);
-    }
-    let len = values.len();
-    Tensor::<B, 1, Int>::from_data(TensorData::new(values, [len]), (device, DType::I32)).into_primitive()
-}
-
 impl<B: Backend, C: CheckpointStrategy> Csr<Autodiff<B, C>> {
     /// The same arrays for the inner backend: integer tensors are not differentiated, so nothing is copied.
     pub fn inner(self) -> Csr<B> {
@@ -457,5 +307,24 @@ impl<B: Backend, C: CheckpointStrategy> Csr<Autodiff<B, C>> {
             rows: self.rows.map(NodeSet::inner),
             cols: self.cols.map(NodeSet::inner),
         }
+    }
+}
+
+impl CsrArrays {
+    /// The adjacency on a device.
+    pub fn upload<B: Backend>(self, device: &B::Device) -> Csr<B> {
+        Csr::of_topologies(self.forward.upload::<B>(device), self.reverse.map(|reverse| reverse.upload::<B>(device)))
+    }
+}
+
+impl<B: Backend> Csr<B> {
+    /// The adjacency of lists that [`CsrArrays::take_lists`] gave.
+    pub(crate) fn of_lists(
+        shape: CsrShape,
+        lists: &mut impl Iterator<Item = IntTensor<B>>,
+        device: &B::Device,
+    ) -> Self {
+        let forward = shape.forward.topology::<B>(lists, device);
+        Csr::of_topologies(forward, shape.reverse.map(|reverse| reverse.topology::<B>(lists, device)))
     }
 }

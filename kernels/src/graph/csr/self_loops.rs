@@ -4,32 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
-use burn::tensor::{DType, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 
-use super::{Csr, CsrParts, Topology, index_tensor, reverse_host, to_host, upload};
-use crate::graph::row_index::{RowIndex, RowIndexParts};
-use crate::ops::gather::{GatherBackend, gather_rows};
-use crate::ops::message::{Message, MessageBackend, Reduce, Strategy, gspmm};
-use crate::runtime::check;
-
-/// What is known of the self-loops of an adjacency, and the adjacency with one per node; each made when first needed.
-#[derive(Debug)]
-pub(super) struct LoopParts<I> {
-    /// `[num_rows]`, i32: entries of a node for itself.
-    counts: I,
-    looped: OnceLock<Arc<CsrParts<I>>>,
-    /// By direction, then by [`LoopValue`].
-    edge_maps: [[OnceLock<Arc<EdgeMap<I>>>; 2]; 2],
-}
-
-/// Where the entries of the adjacency with loops have their values from.
-#[derive(Debug)]
-struct EdgeMap<I> {
-    /// Rows of the values with one row per node behind them.
-    index: Arc<RowIndexParts<I>>,
-    /// Rows are nodes, columns entries of the adjacency that there was: what a mean is taken over. `None` for nothing.
-    averaged: Option<Arc<CsrParts<I>>>,
-}
+use super::Csr;
+use super::arrays::{reverse_host, upload};
+use super::parts::{EdgeMap, Host, LoopParts};
+use crate::graph::row_index::RowIndex;
+use crate::runtime::host::{index_tensor, to_host};
 
 /// What a self-loop carries in [`SelfLoops::edge_values`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,26 +29,6 @@ pub struct SelfLoops<B: Backend> {
     /// where those of the adjacency that it was made from had one of their own ([`Csr::from_edges`]).
     pub csr: Csr<B>,
     of: Csr<B>,
-}
-
-/// One direction on the host.
-pub(super) struct Host {
-    pub row_ptr: Vec<u64>,
-    pub col_idx: Vec<u32>,
-}
-
-impl Host {
-    /// Reads a direction back.
-    pub fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
-        let mut col_idx: Vec<u32> = to_host::<B>(&topology.col_idx).into_iter().map(|c| c as u32).collect();
-        // Without entries the array has an element that stands for none.
-        col_idx.truncate(topology.num_edges);
-        Self { row_ptr: to_host::<B>(&topology.row_ptr).into_iter().map(|p| p as u64).collect(), col_idx }
-    }
-
-    fn rows(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> + '_ {
-        self.row_ptr.windows(2).enumerate().map(|(row, w)| (row as u32, w[0] as usize..w[1] as usize))
-    }
 }
 
 impl<B: Backend> Csr<B> {
@@ -139,41 +100,18 @@ impl<B: Backend> Csr<B> {
     }
 }
 
-impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
-    /// The values of the entries of the adjacency that this was made from, with those of self-loops as `value` says.
-    ///
-    /// # Shapes
-    /// `values` `[num_edges, k]` in f32, f16 or bf16, in the order of the adjacency that this was made from; result
-    /// `[csr.num_edges(), k]` in the same dtype, in the order of [`SelfLoops::csr`].
-    ///
-    /// # Gradient
-    /// Every value has that of its entry, and `1 / n` of that of the loop that is a mean of `n` with it. Deterministic.
-    ///
-    /// # Panics
-    /// If `values` does not have a row per entry; for 2^31 entries or more.
-    pub fn edge_values(&self, values: Tensor<B, 2>, value: LoopValue) -> Tensor<B, 2> {
-        const OP: &str = "SelfLoops::edge_values";
-        let [rows, width] = values.dims();
-        check::size(OP, "rows of values", self.of.num_edges(), rows);
-        let nodes = self.of.num_rows();
-        if nodes == 0 {
-            return values;
-        }
-        let map = self.edge_map(OP, value);
-        let (device, dtype) = (values.device(), values.dtype());
-        let mut loops = Tensor::zeros([nodes, width], (&device, dtype));
-        let mut degrees = Tensor::zeros([nodes, 1], (&device, DType::F32));
-        if let Some(parts) = &map.averaged {
-            let averaged = Csr { parts: parts.clone(), reversed: false, rows: None, cols: None };
-            degrees = averaged.degrees().reshape([nodes, 1]);
-            loops = gspmm(&averaged, Message::CopyU(values.clone()), Reduce::Mean, Strategy::Auto);
-        }
-        if let LoopValue::Kept(fill) = value {
-            let missing = -degrees.clamp_max(1.0) + 1.0;
-            loops = loops + (missing * fill).cast(dtype);
-        }
-        let all = if rows == 0 { loops } else { Tensor::cat(vec![values, loops], 0) };
-        gather_rows(all, &RowIndex { parts: map.index.clone() })
+impl<B: Backend> SelfLoops<B> {
+    /// The adjacency that this was made from.
+    pub(crate) fn source(&self) -> &Csr<B> {
+        &self.of
+    }
+
+    /// The rows of values with one row per node behind them that the entries take, and the adjacency from entries to nodes
+    /// whose mean a self-loop gets; `None` where every mean is over nothing.
+    pub(crate) fn edge_sources(&self, op: &str, value: LoopValue) -> (RowIndex<B>, Option<Csr<B>>) {
+        let map = self.edge_map(op, value);
+        let csr = |parts: &Arc<_>| Csr { parts: Arc::clone(parts), reversed: false, rows: None, cols: None };
+        (RowIndex { parts: map.index.clone() }, map.averaged.as_ref().map(csr))
     }
 
     fn edge_map(&self, op: &str, value: LoopValue) -> Arc<EdgeMap<IntTensor<B>>> {
@@ -214,7 +152,6 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::TensorData;
     use burn_flex::Flex;
 
     use super::*;
@@ -227,14 +164,6 @@ mod tests {
     fn rows(csr: &Csr<Flex>) -> Vec<Vec<u32>> {
         let host = Host::of::<Flex>(csr.topology());
         host.rows().map(|(_, entries)| host.col_idx[entries].to_vec()).collect()
-    }
-
-    fn values(tensor: Tensor<Flex, 2>) -> Vec<f32> {
-        tensor.into_data().into_vec().unwrap()
-    }
-
-    fn column(values: [f32; 8]) -> Tensor<Flex, 2> {
-        Tensor::from_data(TensorData::new(values.to_vec(), [8, 1]), &Default::default())
     }
 
     #[test]
@@ -254,46 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn values_follow_their_entries_in_both_directions() {
-        let csr = csr();
-        let v = column([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 9.0]);
-        let looped = csr.with_self_loops();
-        let mean = values(looped.edge_values(v.clone(), LoopValue::Mean));
-        assert_eq!(mean, [2.0, 2.0, 0.0, 4.0, 6.0, 8.0, 6.0, 0.0]);
-        let kept = values(looped.edge_values(v, LoopValue::Kept(0.5)));
-        assert_eq!(kept, [2.0, 2.0, 0.5, 4.0, 6.0, 8.0, 5.0, 9.0]);
-        // Reversed: 0 <- {0, 0, 2}, 1 <- {0, 2, 2}, 2 <- {2}, 3 <- {3}
-        let v = column([1.0, 3.0, 4.0, 2.0, 6.0, 8.0, 5.0, 9.0]);
-        let looped = csr.reverse().with_self_loops();
-        // 0 <- {0, 2}, 1 <- {0, 1, 2, 2}, 2 <- {2}, 3 <- {3}
-        let mean = values(looped.edge_values(v.clone(), LoopValue::Mean));
-        assert!(mean.iter().zip([4.0, 4.0, 2.0, 16.0 / 3.0, 6.0, 8.0, 0.0, 0.0]).all(|(a, b)| (a - b).abs() < 1e-6));
-        let kept = values(looped.edge_values(v, LoopValue::Kept(0.5)));
-        assert_eq!(kept, [2.0, 4.0, 2.0, 0.5, 6.0, 8.0, 5.0, 9.0]);
-    }
-
-    #[test]
-    fn edges_with_an_order_of_their_own_are_found_in_both_directions() {
-        let device = Default::default();
-        // 1 <- 0, 0 <- 1, 1 <- 1, 0 <- 0, 1 <- 0
-        let csr = Csr::<Flex>::from_edges(&[1, 0, 1, 0, 1], &[0, 1, 1, 0, 0], [2, 2], &device).unwrap();
-        let v = Tensor::<Flex, 2>::from_data([[1.0], [2.0], [4.0], [8.0], [16.0]], &device);
-        // 0 <- {1, 0}, 1 <- {0, 0, 1}
-        let kept = csr.with_self_loops().edge_values(v.clone(), LoopValue::Kept(0.0));
-        assert_eq!(values(kept), [2.0, 8.0, 1.0, 16.0, 4.0]);
-        // 0 <- {0, 1, 1}, 1 <- {0, 1}
-        let mean = csr.reverse().with_self_loops().edge_values(v, LoopValue::Mean);
-        assert_eq!(values(mean), [8.5, 1.0, 16.0, 2.0, 2.0]);
-    }
-
-    #[test]
     fn a_graph_without_edges_gets_loops() {
         let csr = Csr::<Flex>::from_host(&[0, 0, 0], &[], 2, &Default::default()).unwrap();
-        let looped = csr.with_self_loops();
-        assert_eq!(rows(&looped.csr), [[0], [1]]);
-        let none = || Tensor::zeros([0, 3], &Default::default());
-        assert_eq!(values(looped.edge_values(none(), LoopValue::Mean)), [0.0; 6]);
-        assert_eq!(values(looped.edge_values(none(), LoopValue::Kept(2.0))), [2.0; 6]);
+        assert_eq!(rows(&csr.with_self_loops().csr), [[0], [1]]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use super::{Dropout, DropoutBackend};
-use crate::graph::drop_edge::mix;
 use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, with_storage};
+use crate::runtime::hash::mix;
 use crate::runtime::rows::{Kernel, Vector, dispatch, zeroed};
 
 impl DropoutBackend for Flex {

@@ -3,7 +3,8 @@
 use cubecl::prelude::*;
 
 use super::Dropout;
-use crate::graph::drop_edge::{DropEdgeKey, DropEdgeKeyLaunch, DropMode, mix_cube};
+use crate::graph::drop_edge::{DropEdgeKey, DropEdgeKeyLaunch, DropMode};
+use crate::runtime::hash::mix_cube;
 
 /// [`Dropout`] as kernels see it.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

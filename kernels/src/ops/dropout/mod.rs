@@ -11,8 +11,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorPrimitive};
 
-use crate::graph::drop_edge::{DropEdge, mix};
+use crate::graph::drop_edge::DropEdge;
 use crate::runtime::check;
+use crate::runtime::hash::mix;
 
 /// Which elements one layer keeps in one training step, and what these are multiplied by.
 ///

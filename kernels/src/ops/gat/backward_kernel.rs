@@ -4,11 +4,12 @@ use cubecl::prelude::*;
 
 use super::kernel::{GatShape, filled, heads_of_slots, leaky_relu, of_head, shared_vectors, zeros};
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
-use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
-use crate::runtime::walk::{
-    Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, lane_sum, result_of, row_of, team_rank,
-    team_sum, team_sum_scalar, work_step,
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{
+    col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
 };
+use crate::graph::row_schedule::sums::{add_rows, handed_weights, lane_sum, team_sum, team_sum_scalar};
+use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
 
 /// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds to
 /// these with `onto`, else writes them and zeros beside them.
@@ -143,22 +144,22 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     start: usize,
     end: usize,
     #[comptime] shape: GatShape,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
     let heads = comptime!(shape.heads);
-    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
-    let mut scalars = SharedMemory::<f32>::new(walk.team);
-    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, walk)));
-    let head = heads_of_slots(vectors, head_vectors, shape, walk);
-    let mut work = first_work(start, walk);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
+    let mut scalars = SharedMemory::<f32>::new(schedule.team);
+    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
+    let head = heads_of_slots(vectors, head_vectors, shape, schedule);
+    let mut work = first_work(start, schedule);
     while work < end {
-        let row = row_of(work, list, walk);
-        let result = result_of(work, row, list, position, walk);
+        let row = row_of(work, list, schedule);
+        let result = result_of(work, row, list, position, schedule);
         let first = usize::cast_from(row_ptr[row]);
         let last = usize::cast_from(row_ptr[row + 1]);
-        if result >= 0i32 && in_reach(last - first, walk) {
+        if result >= 0i32 && in_reach(last - first, schedule) {
             let j = usize::cast_from(result);
             let mut own_score = Array::<f32>::new(heads);
             #[unroll]
@@ -170,15 +171,15 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
             let mut positives = zeros::<N>(shape.slots);
 
             let mut any_kept = false.runtime();
-            let mut tile = first + team_rank(walk) * walk.plane;
+            let mut tile = first + team_rank(schedule) * schedule.plane;
             let mut ahead = id_at(col_idx, tile + lane, last);
             while tile < last {
                 let e = tile + lane;
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
-                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
+                ahead = id_at(col_idx, e + comptime!(schedule.plane * schedule.team), last);
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, col_position, walk);
+                let at = col_of(col, kept, col_position, schedule);
                 let kept = kept && at >= 0i32;
                 any_kept = any_kept || kept;
                 let i = usize::cast_from(select(kept, at, 0i32));
@@ -216,30 +217,30 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                     heads,
                     shape.slots,
                     true,
-                    walk,
+                    schedule,
                 );
-                tile += comptime!(walk.plane * walk.team);
+                tile += comptime!(schedule.plane * schedule.team);
             }
-            if walk.team > 1 {
-                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
-                team_sum::<N>(&mut positives, &mut shared, shape.slots, walk);
+            if schedule.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, schedule);
+                team_sum::<N>(&mut positives, &mut shared, shape.slots, schedule);
                 #[unroll]
                 for h in 0..heads {
-                    centres[h] = team_sum_scalar(centres[h], &mut scalars, walk);
+                    centres[h] = team_sum_scalar(centres[h], &mut scalars, schedule);
                 }
             }
-            if team_rank(walk) == 0 {
+            if team_rank(schedule) == 0 {
                 // Without kept edges both gradients are zero: nothing is worth reading, and a sum does not change. Of a team,
                 // the others may have some.
                 let mut any = true.runtime();
-                if walk.team == 1 {
+                if schedule.team == 1 {
                     any = plane_any(any_kept);
                 }
                 // <sum a l g, h_j> per head: a lane's share first.
                 let mut products = filled(0.0f32, heads);
                 #[unroll]
                 for slot in 0..shape.slots {
-                    let c = slot * walk.plane + lane;
+                    let c = slot * schedule.plane + lane;
                     if any && c < vectors {
                         let own = Vector::<f32, N>::cast_from(h_src[j * h_stride + c]);
                         let negatives = (sums[slot] - positives[slot]) * Vector::<f32, N>::empty().fill(slope);
@@ -254,11 +255,11 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 #[unroll]
                 for h in 0..heads {
                     let mut centred = products[h];
-                    if walk.team == 1 {
+                    if schedule.team == 1 {
                         centred -= centres[h];
                     }
                     score_gradient[h] = plane_sum(centred);
-                    if walk.team > 1 {
+                    if schedule.team > 1 {
                         score_gradient[h] -= centres[h];
                     }
                 }
@@ -266,7 +267,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                     let changes = any || comptime!(!shape.onto_features);
                     #[unroll]
                     for slot in 0..shape.slots {
-                        let c = slot * walk.plane + lane;
+                        let c = slot * schedule.plane + lane;
                         if changes && c < vectors {
                             let mut total = sums[slot];
                             if shape.through_score {
@@ -289,6 +290,6 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 }
             }
         }
-        work += work_step(walk);
+        work += work_step(schedule);
     }
 }

@@ -8,9 +8,10 @@ use rayon::prelude::*;
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
+use crate::graph::row_entries::RowEntries;
 use crate::ops::dropout::Dropout;
 use crate::ops::head::HeadBackend;
-use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, Walker, axpy, dot, with_storage};
+use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
 use crate::runtime::rows::{EDGES_PER_BLOCK, exp_all, exp_weights, zeroed};
 
 impl GatBackend for Flex {
@@ -155,7 +156,7 @@ fn forward<E: Storage>(
     let channels = width / heads;
     let hs = flex::slice::<E>(h_src);
     let (s, t) = (ScoreTable::of(dst_score), ScoreTable::of(src_score));
-    let walker = Walker::new(view, args.drop_edge);
+    let row_entries = RowEntries::new(view, args.drop_edge);
 
     let mut out = zeroed::<E>(rows * width);
     let mut log_sum_exp = zeroed::<f32>(rows * heads);
@@ -180,12 +181,12 @@ fn forward<E: Storage>(
             let mut factors = Factors::new(args.attention_dropout, heads);
             for (r, out_row) in out.chunks_mut(width).enumerate() {
                 let i = task * block + r;
-                walker.sources(walker.node(i), &mut sources);
-                factors.of_row(walker.node(i), &sources);
-                walker.locate(&mut sources);
+                row_entries.sources(row_entries.node(i), &mut sources);
+                factors.of_row(row_entries.node(i), &sources);
+                row_entries.locate(&mut sources);
                 acc.fill(0.0);
                 acc_positive.fill(0.0);
-                let scored = if dst_score.whole { walker.node(i) } else { i };
+                let scored = if dst_score.whole { row_entries.node(i) } else { i };
                 for h in 0..heads {
                     let own = s.get(scored, h);
                     scores.clear();
@@ -271,7 +272,7 @@ fn backward<E: Storage>(
     let attention = attention_src.map(flex::slice::<f32>);
     let (s, t) = (ScoreTable::of(&scalars.dst_score), ScoreTable::of(&scalars.src_score));
     let (lse, centre) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.centre));
-    let walker = Walker::new(reverse, args.drop_edge.map(DropEdge::reverse));
+    let row_entries = RowEntries::new(reverse, args.drop_edge.map(DropEdge::reverse));
 
     let block = ROWS_PER_TASK;
     let columns = t.columns;
@@ -290,12 +291,12 @@ fn backward<E: Storage>(
         let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
         for (r, row) in dt.chunks_mut(columns).enumerate() {
             let j = task * block + r;
-            walker.sources(walker.node(j), &mut targets);
+            row_entries.sources(row_entries.node(j), &mut targets);
             if targets.is_empty() {
                 continue;
             }
-            factors.of_row(walker.node(j), &targets);
-            walker.locate(&mut targets);
+            factors.of_row(row_entries.node(j), &targets);
+            row_entries.locate(&mut targets);
             E::widen(&hs[j * width..(j + 1) * width], &mut own);
             acc.fill(0.0);
             acc_positive.fill(0.0);
@@ -360,7 +361,7 @@ fn vector_gradient<E: Storage>(
     let (x_src, x_dst) = (flex::slice::<E>(&inputs.x_src), flex::slice::<E>(&inputs.x_dst));
     let (s, t) = (ScoreTable::of(&inputs.dst_score), ScoreTable::of(&inputs.src_score));
     let lse = flex::slice::<f32>(&forward.log_sum_exp);
-    let walker = Walker::new(view, args.drop_edge);
+    let row_entries = RowEntries::new(view, args.drop_edge);
     let task = |first: usize| {
         let mut sums = vec![0f32; 2 * width];
         let (to_dst, to_src) = sums.split_at_mut(width);
@@ -368,10 +369,10 @@ fn vector_gradient<E: Storage>(
         let (mut sources, mut weights, mut products) = (Vec::new(), Vec::new(), Vec::new());
         let mut factors = Factors::new(args.attention_dropout, 1);
         for (i, &own_log) in lse.iter().enumerate().skip(first).take(ROWS_PER_SUM) {
-            let node = walker.node(i);
-            walker.sources(node, &mut sources);
+            let node = row_entries.node(i);
+            row_entries.sources(node, &mut sources);
             factors.of_row(node, &sources);
-            walker.locate(&mut sources);
+            row_entries.locate(&mut sources);
             if sources.is_empty() {
                 continue;
             }

@@ -4,10 +4,12 @@ use cubecl::prelude::*;
 
 use super::kernel::{GatShape, leaky_relu, zeros};
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
-use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
-use crate::runtime::walk::{
-    Walk, col_of, first_work, id_at, in_reach, lane_sum, result_of, row_of, team_rank, work_step,
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{
+    col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
 };
+use crate::graph::row_schedule::sums::lane_sum;
+use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
 
 /// Rows of sources that are on their way at a time.
 const IN_FLIGHT: usize = 4;
@@ -45,7 +47,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     start: usize,
     end: usize,
     #[comptime] shape: GatShape,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
@@ -53,19 +55,19 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
     let mut to_dst = zeros::<N>(shape.slots);
     let mut to_src = zeros::<N>(shape.slots);
-    let mut work = first_work(start, walk);
+    let mut work = first_work(start, schedule);
     while work < end {
-        let row = row_of(work, list, walk);
-        let result = result_of(work, row, list, position, walk);
+        let row = row_of(work, list, schedule);
+        let result = result_of(work, row, list, position, schedule);
         let first = usize::cast_from(row_ptr[row]);
         let last = usize::cast_from(row_ptr[row + 1]);
-        if result >= 0i32 && first < last && in_reach(last - first, walk) {
+        if result >= 0i32 && first < last && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
             let mut gradient = zeros::<N>(shape.slots);
             let mut centre = 0.0f32;
             #[unroll]
             for slot in 0..shape.slots {
-                let c = slot * walk.plane + lane;
+                let c = slot * schedule.plane + lane;
                 if c < vectors {
                     gradient[slot] = Vector::<f32, N>::cast_from(g[i * g_stride + c]);
                     centre += lane_sum(gradient[slot] * Vector::<f32, N>::cast_from(out[i * vectors + c]));
@@ -77,16 +79,16 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
             let own_log = log_sum_exp[i];
             let mut score_gradient = 0.0f32;
 
-            let mut tile = first + team_rank(walk) * walk.plane;
+            let mut tile = first + team_rank(schedule) * schedule.plane;
             let mut ahead = id_at(col_idx, tile + lane, last);
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its attention, times the slope at its score?
                 let e = tile + lane;
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
-                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
+                ahead = id_at(col_idx, e + comptime!(schedule.plane * schedule.team), last);
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, col_position, walk);
+                let at = col_of(col, kept, col_position, schedule);
                 let kept = kept && at >= 0i32;
                 let j = usize::cast_from(select(kept, at, 0i32));
                 let mut weight = 0.0f32;
@@ -100,7 +102,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 }
                 let ballot = plane_ballot(kept);
                 #[unroll]
-                for word in 0..walk.ballot_words {
+                for word in 0..schedule.ballot_words {
                     let mut bits = ballot[word];
                     while bits != 0u32 {
                         let mut weights = Array::<f32>::new(unroll);
@@ -121,7 +123,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                             }
                             #[unroll]
                             for slot in 0..shape.slots {
-                                let c = slot * walk.plane + lane;
+                                let c = slot * schedule.plane + lane;
                                 let value = x_src[source_row + select(c < vectors, c, 0usize.runtime())];
                                 values[u * shape.slots + slot] = Vector::<f32, N>::cast_from(value);
                             }
@@ -147,23 +149,23 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                         }
                     }
                 }
-                tile += comptime!(walk.plane * walk.team);
+                tile += comptime!(schedule.plane * schedule.team);
             }
             #[unroll]
             for slot in 0..shape.slots {
-                let c = slot * walk.plane + lane;
+                let c = slot * schedule.plane + lane;
                 if c < vectors {
                     let own = Vector::<f32, N>::cast_from(x_dst[row * dst_stride + c]);
                     to_dst[slot] += own * Vector::<f32, N>::empty().fill(score_gradient);
                 }
             }
         }
-        work += work_step(walk);
+        work += work_step(schedule);
     }
     let at = (first_partial + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize) * 2 * vectors;
     #[unroll]
     for slot in 0..shape.slots {
-        let c = slot * walk.plane + lane;
+        let c = slot * schedule.plane + lane;
         if c < vectors {
             partial[at + c] = to_dst[slot];
             partial[at + vectors + c] = to_src[slot];

@@ -4,11 +4,12 @@
 use cubecl::prelude::*;
 
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
-use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
-use crate::runtime::walk::{
-    Walk, add_rows, col_of, first_work, handed_weights, id_at, in_reach, result_of, row_of, team_max, team_rank,
-    team_sum, team_sum_scalar, work_step,
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{
+    col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
 };
+use crate::graph::row_schedule::sums::{add_rows, handed_weights, team_max, team_sum, team_sum_scalar};
+use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
 
 /// What distinguishes one compiled kernel from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,12 +42,12 @@ pub(super) fn heads_of_slots(
     vectors: usize,
     head_vectors: usize,
     #[comptime] shape: GatShape,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
 ) -> Array<usize> {
     let mut head = Array::<usize>::new(shape.slots);
     #[unroll]
     for slot in 0..shape.slots {
-        let c = slot * walk.plane + UNIT_POS_X as usize;
+        let c = slot * schedule.plane + UNIT_POS_X as usize;
         if shape.heads == 1 {
             head[slot] = 0usize;
         } else {
@@ -114,22 +115,22 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     start: usize,
     end: usize,
     #[comptime] shape: GatShape,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
     let heads = comptime!(shape.heads);
-    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, walk)));
-    let mut scalars = SharedMemory::<f32>::new(walk.team);
-    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, walk)));
-    let head = heads_of_slots(vectors, head_vectors, shape, walk);
-    let mut work = first_work(start, walk);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
+    let mut scalars = SharedMemory::<f32>::new(schedule.team);
+    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
+    let head = heads_of_slots(vectors, head_vectors, shape, schedule);
+    let mut work = first_work(start, schedule);
     while work < end {
-        let row = row_of(work, list, walk);
-        let result = result_of(work, row, list, position, walk);
+        let row = row_of(work, list, schedule);
+        let result = result_of(work, row, list, position, schedule);
         let first = usize::cast_from(row_ptr[row]);
         let last = usize::cast_from(row_ptr[row + 1]);
-        if result >= 0i32 && in_reach(last - first, walk) {
+        if result >= 0i32 && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
             let scored = if shape.whole { row } else { i };
             // Running softmax per head: the maximum so far, and this lane's share of the masses relative to it.
@@ -139,16 +140,16 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
             let mut sums = zeros::<N>(shape.slots);
             let mut positives = zeros::<N>(shape.slots);
 
-            let mut tile = first + team_rank(walk) * walk.plane;
+            let mut tile = first + team_rank(schedule) * schedule.plane;
             let mut ahead = id_at(col_idx, tile + lane, last);
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its score?
                 let e = tile + lane;
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
-                ahead = id_at(col_idx, e + comptime!(walk.plane * walk.team), last);
+                ahead = id_at(col_idx, e + comptime!(schedule.plane * schedule.team), last);
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, col_position, walk);
+                let at = col_of(col, kept, col_position, schedule);
                 let kept = kept && at >= 0i32;
                 let j = usize::cast_from(select(kept, at, 0i32));
                 let mut gathers = kept;
@@ -205,21 +206,21 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     heads,
                     shape.slots,
                     shape.second,
-                    walk,
+                    schedule,
                 );
-                tile += comptime!(walk.plane * walk.team);
+                tile += comptime!(schedule.plane * schedule.team);
             }
 
             #[unroll]
             for h in 0..heads {
-                let team_maximum = team_max(max[h], &mut scalars, walk);
+                let team_maximum = team_max(max[h], &mut scalars, schedule);
                 let rescale = (max[h] - team_maximum).exp();
                 max[h] = team_maximum;
-                mass[h] = team_sum_scalar(mass[h] * rescale, &mut scalars, walk);
+                mass[h] = team_sum_scalar(mass[h] * rescale, &mut scalars, schedule);
                 if shape.second {
-                    mass_of_positive[h] = team_sum_scalar(mass_of_positive[h] * rescale, &mut scalars, walk);
+                    mass_of_positive[h] = team_sum_scalar(mass_of_positive[h] * rescale, &mut scalars, schedule);
                 }
-                if walk.team > 1 {
+                if schedule.team > 1 {
                     #[unroll]
                     for slot in 0..shape.slots {
                         let factor = select(head[slot] == h, rescale, 1.0f32);
@@ -228,16 +229,16 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     }
                 }
             }
-            if walk.team > 1 {
-                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
+            if schedule.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, schedule);
                 if shape.second {
-                    team_sum::<N>(&mut positives, &mut shared, shape.slots, walk);
+                    team_sum::<N>(&mut positives, &mut shared, shape.slots, schedule);
                 }
             }
-            if team_rank(walk) == 0 {
+            if team_rank(schedule) == 0 {
                 #[unroll]
                 for slot in 0..shape.slots {
-                    let c = slot * walk.plane + lane;
+                    let c = slot * schedule.plane + lane;
                     if c < vectors {
                         // Without kept edges all sums are zero and stay so.
                         let total = of_head(&mass, head[slot], heads);
@@ -261,11 +262,11 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 }
             }
         }
-        work += work_step(walk);
+        work += work_step(schedule);
     }
 }
 
 /// Vectors that a team adds up through shared memory.
-pub(super) fn shared_vectors(shape: GatShape, walk: Walk) -> usize {
-    if walk.team == 1 { 1 } else { walk.team * walk.plane * shape.slots }
+pub(super) fn shared_vectors(shape: GatShape, schedule: RowSchedule) -> usize {
+    if schedule.team == 1 { 1 } else { schedule.team * schedule.plane * shape.slots }
 }

@@ -14,11 +14,11 @@ use super::kernel::{GatShape, gat_forward_kernel};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdge, DropEdgeKey, DropMode};
+use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
 use crate::ops::dropout::kernel::DropoutKey;
 use crate::ops::head::column_sums;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
-use crate::runtime::walk::{Sweep, padded_bytes, sweeps};
 
 /// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
 const MAX_PARTIAL_CUBES: u32 = 1024;
@@ -57,14 +57,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
         };
         let handed = handed_bytes(args.heads);
-        for sweep in sweeps(view, args.chunk_rows, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
+        for row_launch in
+            row_launches(view, args.chunk_rows, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
         {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 gat_forward_kernel::launch_unchecked::<R>(
                     &result.out.client,
-                    sweep.count,
-                    sweep.dim,
+                    row_launch.count,
+                    row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx, &h_src.tensor, &result.out]),
                     v,
                     topology.row_ptr.clone().into_array_arg(),
@@ -76,9 +77,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     result.log_sum_exp.clone().into_array_arg(),
                     out_positive.clone().into_array_arg(),
                     mass_positive.clone().into_array_arg(),
-                    sweep.list.into_array_arg(),
-                    sweep.position.into_array_arg(),
-                    sweep.col_position.into_array_arg(),
+                    row_launch.list.into_array_arg(),
+                    row_launch.position.into_array_arg(),
+                    row_launch.col_position.into_array_arg(),
                     DropEdgeKey::launch(&args.drop_edge),
                     DropoutKey::launch(&args.attention_dropout),
                     args.negative_slope,
@@ -89,10 +90,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     src.first,
                     width / v,
                     width / args.heads / v,
-                    sweep.start,
-                    sweep.end,
+                    row_launch.start,
+                    row_launch.end,
                     shape,
-                    sweep.walk,
+                    row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
                 );
             }
@@ -191,15 +192,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             ..shape(&geometry, &args, width / v, &drop, &dropout)
         };
         let handed = handed_bytes(args.heads);
-        for sweep in
-            sweeps(reverse, args.chunk_rows, padded_bytes(width, &dt.tensor) + handed, args.drop_edge.is_some())
+        for row_launch in
+            row_launches(reverse, args.chunk_rows, padded_bytes(width, &dt.tensor) + handed, args.drop_edge.is_some())
         {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 gat_backward_kernel::launch_unchecked::<R>(
                     &dt.tensor.client,
-                    sweep.count,
-                    sweep.dim,
+                    row_launch.count,
+                    row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &dh.tensor, &dt.tensor]),
                     v,
                     topology.row_ptr.clone().into_array_arg(),
@@ -213,9 +214,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     scalars.centre.clone().into_array_arg(),
                     dh.arg(),
                     dt.arg(),
-                    sweep.list.into_array_arg(),
-                    sweep.position.into_array_arg(),
-                    sweep.col_position.into_array_arg(),
+                    row_launch.list.into_array_arg(),
+                    row_launch.position.into_array_arg(),
+                    row_launch.col_position.into_array_arg(),
                     DropEdgeKey::launch(&drop),
                     DropoutKey::launch(&dropout),
                     args.negative_slope,
@@ -229,10 +230,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     src.first,
                     width / v,
                     width / args.heads / v,
-                    sweep.start,
-                    sweep.end,
+                    row_launch.start,
+                    row_launch.end,
                     shape,
-                    sweep.walk,
+                    row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
                 );
             }
@@ -260,26 +261,28 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             whole: dst.whole,
             ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
         };
-        let sweeps: Vec<_> = (sweeps(view, None, padded_bytes(width, &forward.out), args.drop_edge.is_some())
-            .into_iter())
-        .map(|sweep| {
-            // A plane leaves one partial sum, however many rows it walks.
-            let CubeCount::Static(cubes, ..) = sweep.count else { unreachable!("sweeps count their cubes") };
-            (cubes.min(MAX_PARTIAL_CUBES), sweep)
-        })
-        .collect();
-        let planes = |(cubes, sweep): &(u32, Sweep<R>)| (*cubes * sweep.dim.y) as usize;
-        let partial = empty(&forward.out, [sweeps.iter().map(planes).sum(), 2 * width], DType::F32);
+        let row_launches: Vec<_> =
+            (row_launches(view, None, padded_bytes(width, &forward.out), args.drop_edge.is_some()).into_iter())
+                .map(|row_launch| {
+                    // A plane leaves one partial sum, however many rows it walks.
+                    let CubeCount::Static(cubes, ..) = row_launch.count else {
+                        unreachable!("row launches count their cubes")
+                    };
+                    (cubes.min(MAX_PARTIAL_CUBES), row_launch)
+                })
+                .collect();
+        let planes = |(cubes, row_launch): &(u32, RowLaunch<R>)| (*cubes * row_launch.dim.y) as usize;
+        let partial = empty(&forward.out, [row_launches.iter().map(planes).sum(), 2 * width], DType::F32);
         let mut first_partial = 0;
-        for work in sweeps {
+        for work in row_launches {
             let own_planes = planes(&work);
-            let (cubes, sweep) = work;
+            let (cubes, row_launch) = work;
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 attention_vector_kernel::launch_unchecked::<R>(
                     &partial.client,
                     CubeCount::Static(cubes, 1, 1),
-                    sweep.dim,
+                    row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &x_src.tensor, &x_dst.tensor]),
                     v,
                     topology.row_ptr.clone().into_array_arg(),
@@ -292,9 +295,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     src.matrix.clone().into_array_arg(),
                     forward.log_sum_exp.clone().into_array_arg(),
                     partial.clone().into_array_arg(),
-                    sweep.list.into_array_arg(),
-                    sweep.position.into_array_arg(),
-                    sweep.col_position.into_array_arg(),
+                    row_launch.list.into_array_arg(),
+                    row_launch.position.into_array_arg(),
+                    row_launch.col_position.into_array_arg(),
                     DropEdgeKey::launch(&args.drop_edge),
                     DropoutKey::launch(&args.attention_dropout),
                     args.negative_slope,
@@ -307,10 +310,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     src.first,
                     width / v,
                     first_partial,
-                    sweep.start,
-                    sweep.end,
+                    row_launch.start,
+                    row_launch.end,
                     shape,
-                    sweep.walk,
+                    row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
                 );
             }

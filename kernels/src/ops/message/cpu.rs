@@ -10,7 +10,8 @@ use rayon::prelude::*;
 
 use super::{Fold, MessageBackend, Messages, NO_ENTRY, Place, Strategy, Term};
 use crate::graph::csr::{Topology, View};
-use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, dot, in_edges, with_storage};
+use crate::graph::row_entries::RowEntries;
+use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, in_edges, with_storage};
 use crate::runtime::rows::{Kernel, Vector, dispatch};
 
 /// Entries of one rayon task.
@@ -300,14 +301,14 @@ fn reduce<E: Storage>(
 ) -> (FlexTensor, Option<FlexTensor>) {
     let (rows, width) = (view.num_rows(), messages.width);
     let reader = Reader::<E>::new(messages);
-    let walker = Walker::new(view, None);
+    let row_entries = RowEntries::new(view, None);
     let position = view.cols.as_ref().map(|set| flex::ids(&set.position));
     let edge_map = edge_map.as_ref().map(Offsets::of);
     let records = fold != Fold::Sum;
     // Folds some entries of result row `r`.
     let piece =
         |r: usize, (range, cols): (Range<usize>, &[i32]), sums: &mut [f32], held: &mut [u32], room: &mut Room| {
-            let node = walker.node(r);
+            let node = row_entries.node(r);
             room.entries.clear();
             for (e, &col) in range.zip(cols) {
                 let col = col as usize;
@@ -338,7 +339,7 @@ fn reduce<E: Storage>(
         for (k, out_row) in block.chunks_mut(out_width.max(1)).enumerate() {
             let r = task * ROWS_PER_TASK + k;
             let entries = winner_rows.next().unwrap_or_default();
-            let (range, cols) = walker.entries(walker.node(r));
+            let (range, cols) = row_entries.entries(row_entries.node(r));
             if adds && range.is_empty() {
                 continue;
             }

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::{Place, Term};
-use crate::runtime::walk::lane_sum;
+use crate::graph::row_schedule::sums::lane_sum;
 
 /// What a message reads; each combination is a kernel of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

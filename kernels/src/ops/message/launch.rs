@@ -11,8 +11,8 @@ use super::kernel::{EdgeShape, LayoutLaunch, LayoutsLaunch, MessageShape, edge_k
 use super::reduce_kernel::{ReduceShape, merge_kernel, reduce_kernel};
 use super::{Fold, MessageBackend, Messages, Place, Strategy};
 use crate::graph::csr::{Topology, View};
+use crate::graph::row_schedule::{padded_bytes, row_launches};
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, flat, vector_width, zeros};
-use crate::runtime::walk::{padded_bytes, sweeps};
 
 /// Entries of a plane that goes by edges, for one lane per value.
 const STRETCH: usize = 64;
@@ -260,14 +260,14 @@ fn reduce<R: CubeRuntime>(
     let lane_bytes = if parts == 1 { held * padded_bytes(width, &out.rows.tensor) } else { ONE_PLANE };
     let unread = winners.clone().unwrap_or_else(|| out.rows.tensor.clone());
     let edge_map = reader.edge_map(&view.topology);
-    for sweep in sweeps(view, None, lane_bytes, false) {
-        let count = if parts == 1 { sweep.count } else { geometry.count(sweep.end * parts) };
+    for row_launch in row_launches(view, None, lane_bytes, false) {
+        let count = if parts == 1 { row_launch.count } else { geometry.count(row_launch.end * parts) };
         // SAFETY: every index stays inside: ids and row pointers were checked when the CSR was made.
         unsafe {
             reduce_kernel::launch_unchecked::<R>(
                 client,
                 count,
-                sweep.dim,
+                row_launch.dim,
                 address(&reader.read(&view.topology, &[&out.rows.tensor, &unread])),
                 v,
                 reader.vectors(0, v),
@@ -284,16 +284,16 @@ fn reduce<R: CubeRuntime>(
                 reader.winners().into_array_arg(),
                 out.rows.arg(),
                 unread.clone().into_array_arg(),
-                sweep.list.into_array_arg(),
-                sweep.position.into_array_arg(),
-                sweep.col_position.into_array_arg(),
+                row_launch.list.into_array_arg(),
+                row_launch.position.into_array_arg(),
+                row_launch.col_position.into_array_arg(),
                 out.rows.stride / v,
                 vectors,
                 parts,
-                sweep.start * parts,
-                sweep.end * parts,
+                row_launch.start * parts,
+                row_launch.end * parts,
                 shape,
-                sweep.walk,
+                row_launch.schedule,
                 [
                     reader.operands[0].tensor.dtype.into(),
                     view.topology.row_ptr.dtype.into(),

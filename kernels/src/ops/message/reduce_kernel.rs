@@ -5,7 +5,9 @@ use cubecl::prelude::*;
 
 use super::kernel::{Entry, Layouts, MessageShape, message};
 use super::{Fold, NO_ENTRY};
-use crate::runtime::walk::{Walk, col_of, first_work, in_reach, result_of, row_of, team_rank, team_sum, work_step};
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{col_of, first_work, in_reach, result_of, row_of, team_rank, work_step};
+use crate::graph::row_schedule::sums::team_sum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReduceShape {
@@ -81,33 +83,33 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
     start: usize,
     end: usize,
     #[comptime] shape: ReduceShape,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
     #[define(F, P, O)] _types: [StorageType; 3],
 ) {
     let lane = UNIT_POS_X as usize;
     let channel = lane % shape.lanes;
-    let beside = comptime!(walk.plane / shape.lanes);
+    let beside = comptime!(schedule.plane / shape.lanes);
     let finds_best = comptime!(shape.fold != Fold::Sum);
-    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(if walk.team == 1 {
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(if schedule.team == 1 {
         1usize
     } else {
-        walk.team * walk.plane * shape.slots
+        schedule.team * schedule.plane * shape.slots
     }));
-    let mut shared_entries = SharedMemory::<Vector<u32, N>>::new(comptime!(if walk.team == 1 || !finds_best {
+    let mut shared_entries = SharedMemory::<Vector<u32, N>>::new(comptime!(if schedule.team == 1 || !finds_best {
         1usize
     } else {
-        walk.team * walk.plane * shape.slots
+        schedule.team * schedule.plane * shape.slots
     }));
     let none = Vector::<u32, N>::empty().fill(NO_ENTRY);
-    let mut work = first_work(start, walk);
+    let mut work = first_work(start, schedule);
     while work < end {
         let piece = work / parts;
         let part = work % parts;
-        let row = row_of(piece, list, walk);
-        let result = result_of(piece, row, list, position, walk);
+        let row = row_of(piece, list, schedule);
+        let result = result_of(piece, row, list, position, schedule);
         let first = usize::cast_from(row_ptr[row]);
         let last = usize::cast_from(row_ptr[row + 1]);
-        if result >= 0i32 && in_reach(last - first, walk) {
+        if result >= 0i32 && in_reach(last - first, schedule) {
             let mut values = Array::<Vector<f32, N>>::new(shape.slots);
             let mut entries = Array::<Vector<u32, N>>::new(shape.slots);
             #[unroll]
@@ -118,8 +120,8 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
             let share = (last - first).div_ceil(parts);
             let from = first + part * share;
             let to = select(from + share < last, from + share, last);
-            let step = comptime!(beside * walk.team);
-            let mut e = from + team_rank(walk) * beside + lane / shape.lanes;
+            let step = comptime!(beside * schedule.team);
+            let mut e = from + team_rank(schedule) * beside + lane / shape.lanes;
             while e < to {
                 let mut cols = Array::<usize>::new(shape.in_flight);
                 let mut nodes = Array::<usize>::new(shape.in_flight);
@@ -132,9 +134,9 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                     let at = select(there, e + u * step, e);
                     let mut col = 0i32;
                     let mut node = 0usize;
-                    if comptime!(shape.message.reads_cols() || walk.select_cols) {
+                    if comptime!(shape.message.reads_cols() || schedule.select_cols) {
                         node = usize::cast_from(col_idx[at]);
-                        col = col_of(node as u32, there, col_position, walk);
+                        col = col_of(node as u32, there, col_position, schedule);
                     }
                     counts[u] = there && col >= 0i32;
                     nodes[u] = node;
@@ -184,7 +186,7 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
             }
             // Lanes beside each other hold different entries of the same channels.
             let mut apart = comptime!(shape.lanes as u32).runtime();
-            while apart < comptime!(walk.plane as u32) {
+            while apart < comptime!(schedule.plane as u32) {
                 #[unroll]
                 for slot in 0..shape.slots {
                     let mine = values[slot];
@@ -202,14 +204,14 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                 }
                 apart *= 2u32;
             }
-            if walk.team > 1 {
+            if schedule.team > 1 {
                 if finds_best {
-                    team_best::<N>(&mut values, &mut entries, &mut shared, &mut shared_entries, shape, walk);
+                    team_best::<N>(&mut values, &mut entries, &mut shared, &mut shared_entries, shape, schedule);
                 } else {
-                    team_sum::<N>(&mut values, &mut shared, shape.slots, walk);
+                    team_sum::<N>(&mut values, &mut shared, shape.slots, schedule);
                 }
             }
-            if team_rank(walk) == 0 && lane < shape.lanes {
+            if team_rank(schedule) == 0 && lane < shape.lanes {
                 #[unroll]
                 for slot in 0..shape.slots {
                     let vector = slot * shape.lanes + channel;
@@ -228,7 +230,7 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                 }
             }
         }
-        work += work_step(walk);
+        work += work_step(schedule);
     }
 }
 
@@ -240,23 +242,23 @@ fn team_best<N: Size>(
     shared: &mut SharedMemory<Vector<f32, N>>,
     shared_entries: &mut SharedMemory<Vector<u32, N>>,
     #[comptime] shape: ReduceShape,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
 ) {
     let lane = UNIT_POS_X as usize;
     let rank = UNIT_POS_Y as usize;
     sync_cube();
     #[unroll]
     for slot in 0..shape.slots {
-        let at = (rank * shape.slots + slot) * walk.plane + lane;
+        let at = (rank * shape.slots + slot) * schedule.plane + lane;
         shared[at] = values[slot];
         shared_entries[at] = entries[slot];
     }
     sync_cube();
     if rank == 0 {
-        for other in 1..walk.team {
+        for other in 1..schedule.team {
             #[unroll]
             for slot in 0..shape.slots {
-                let at = (other * shape.slots + slot) * walk.plane + lane;
+                let at = (other * shape.slots + slot) * schedule.plane + lane;
                 fold_into::<N>(values, entries, slot, shared[at], shared_entries[at], shape.fold);
             }
         }

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use crate::runtime::walk::lane_sum;
+use crate::graph::row_schedule::sums::lane_sum;
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn pair_dot_kernel<F: Float, N: Size>(

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use crate::runtime::walk::lane_sum;
+use crate::graph::row_schedule::sums::lane_sum;
 
 /// Sums of `len` values over the lanes of a plane: lane `k plane / len` has that of value `k`. Lanes halve what they carry
 /// with every exchange, so four sums cost six exchanges instead of twenty. `len` is a power of two, at most `plane`.

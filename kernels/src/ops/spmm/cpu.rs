@@ -7,8 +7,9 @@ use rayon::prelude::*;
 
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::graph::csr::{Topology, View};
+use crate::graph::row_entries::RowEntries;
 use crate::graph::row_index::Groups;
-use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, Walker, axpy, in_edges, with_storage};
+use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, in_edges, with_storage};
 
 impl SpmmBackend for Flex {
     fn spmm_forward(
@@ -58,7 +59,7 @@ fn forward<E: Storage>(
 ) -> FlexTensor {
     let (rows, d) = (view.num_rows(), x.shape()[1]);
     let xs = flex::slice::<E>(x);
-    let walker = Walker::new(view, args.drop_edge);
+    let row_entries = RowEntries::new(view, args.drop_edge);
     let weights = weight.as_ref().map(|w| w.weight.to_contiguous());
     let weights = weights.as_ref().map(flex::slice::<f32>);
     let edges = weight.as_ref().and_then(|w| w.edge.as_ref()).map(Offsets::of);
@@ -97,9 +98,9 @@ fn forward<E: Storage>(
         let (mut acc, mut sources, mut factors) = (vec![0f32; d], Vec::new(), Vec::new());
         let mut scratch = vec![0f32; d];
         for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
-            let i = walker.node(task * ROWS_PER_TASK + r);
+            let i = row_entries.node(task * ROWS_PER_TASK + r);
             acc.fill(0.0);
-            let plain = if weights.is_none() && src_scale.is_none() { walker.plain(i) } else { None };
+            let plain = if weights.is_none() && src_scale.is_none() { row_entries.plain(i) } else { None };
             if let Some(ids) = plain {
                 E::sum_rows(&mut acc, xs, d, ids);
                 finish(i, ids.is_empty(), &mut acc, out_row, &mut scratch);
@@ -110,21 +111,21 @@ fn forward<E: Storage>(
                 // Weights belong to positions among the entries, which a list of sources does not tell.
                 Some(weights) => {
                     sources.clear();
-                    let (range, cols) = walker.entries(i);
-                    for (e, &col) in range.zip(cols).filter(|(_, col)| walker.keeps(i, **col as u32)) {
+                    let (range, cols) = row_entries.entries(i);
+                    for (e, &col) in range.zip(cols).filter(|(_, col)| row_entries.keeps(i, **col as u32)) {
                         sources.push(col as u32);
                         factors.push(weights[edges.map_or(e, |map| map.get(e))]);
                     }
                 }
                 None => {
-                    walker.sources(i, &mut sources);
+                    row_entries.sources(i, &mut sources);
                     factors.resize(sources.len(), 1.0);
                 }
             }
             if let Some(v) = src_scale {
                 factors.iter_mut().zip(&sources).for_each(|(f, &j)| *f *= v[j as usize]);
             }
-            walker.locate(&mut sources);
+            row_entries.locate(&mut sources);
             E::add_rows(&mut acc, xs, d, 0, &sources, &factors);
             finish(i, sources.is_empty(), &mut acc, out_row, &mut scratch);
         }

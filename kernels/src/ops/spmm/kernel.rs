@@ -4,10 +4,9 @@
 use cubecl::prelude::*;
 
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
-use crate::runtime::walk::{
-    Walk, add_groups, add_narrow_rows, add_rows, col_of, first_work, in_reach, lane_sum, result_of, row_of, team_rank,
-    team_sum, work_step,
-};
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{col_of, first_work, in_reach, result_of, row_of, team_rank, work_step};
+use crate::graph::row_schedule::sums::{add_groups, add_narrow_rows, add_rows, lane_sum, team_sum};
 
 /// What a launch reads besides the matrix; each combination is a kernel of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,24 +52,24 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
     start: usize,
     end: usize,
     #[comptime] shape: SpmmShape,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let mut handed = SharedMemory::<f32>::new(1usize);
     let lane = UNIT_POS_X as usize;
-    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(if walk.team == 1 {
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(if schedule.team == 1 {
         1usize
     } else {
-        walk.team * walk.plane * shape.slots
+        schedule.team * schedule.plane * shape.slots
     }));
     let head = Array::<usize>::new(1usize);
-    let mut work = first_work(start, walk);
+    let mut work = first_work(start, schedule);
     while work < end {
-        let row = row_of(work, list, walk);
-        let out_row = result_of(work, row, list, position, walk);
+        let row = row_of(work, list, schedule);
+        let out_row = result_of(work, row, list, position, schedule);
         let first = usize::cast_from(row_ptr[row]);
         let last = usize::cast_from(row_ptr[row + 1]);
-        if out_row >= 0i32 && in_reach(last - first, walk) {
+        if out_row >= 0i32 && in_reach(last - first, schedule) {
             let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
             let mut unused = Array::<Vector<f32, N>>::new(shape.slots);
             #[unroll]
@@ -79,14 +78,14 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 unused[slot] = Vector::<f32, N>::empty().fill(0.0f32);
             }
             let mut any_kept = false.runtime();
-            let mut tile = first + team_rank(walk) * walk.plane;
+            let mut tile = first + team_rank(schedule) * schedule.plane;
             while tile < last {
                 let e = tile + lane;
                 let valid = e < last;
                 let e = select(valid, e, first);
                 let col = u32::cast_from(col_idx[e]);
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let j = col_of(col, kept, col_position, walk);
+                let j = col_of(col, kept, col_position, schedule);
                 let kept = kept && j >= 0i32;
                 any_kept = any_kept || kept;
                 let mut w = 1.0f32;
@@ -102,7 +101,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                         }
                     }
                 }
-                if comptime!(shape.lanes < walk.plane) {
+                if comptime!(shape.lanes < schedule.plane) {
                     add_narrow_rows::<F, N>(
                         x,
                         x_stride,
@@ -130,20 +129,20 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                         1usize,
                         shape.slots,
                         false,
-                        walk,
+                        schedule,
                     );
                 }
-                tile += comptime!(walk.plane * walk.team);
+                tile += comptime!(schedule.plane * schedule.team);
             }
-            if comptime!(shape.lanes < walk.plane) {
-                add_groups::<N>(&mut sums, shape.lanes, walk);
+            if comptime!(shape.lanes < schedule.plane) {
+                add_groups::<N>(&mut sums, shape.lanes, schedule);
             }
-            if walk.team > 1 {
-                team_sum::<N>(&mut sums, &mut shared, shape.slots, walk);
+            if schedule.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, schedule);
             }
-            let mut changes = team_rank(walk) == 0;
+            let mut changes = team_rank(schedule) == 0;
             // Where nothing is added, the row is not worth reading.
-            if comptime!(shape.onto && !shape.own && walk.team == 1) {
+            if comptime!(shape.onto && !shape.own && schedule.team == 1) {
                 changes = plane_any(any_kept);
             }
             if changes {
@@ -157,7 +156,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 }
                 #[unroll]
                 for slot in 0..shape.slots {
-                    let c = slot * walk.plane + lane;
+                    let c = slot * schedule.plane + lane;
                     if c < vectors {
                         let mut scaled = sums[slot] * Vector::<f32, N>::empty().fill(scale);
                         if shape.own && own_at >= 0i32 {
@@ -173,7 +172,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 }
             }
         }
-        work += work_step(walk);
+        work += work_step(schedule);
     }
 }
 

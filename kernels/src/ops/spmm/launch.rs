@@ -12,8 +12,8 @@ use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::graph::csr::{Topology, View};
 use crate::graph::drop_edge::{DropEdgeKey, DropMode};
 use crate::graph::row_index::Groups;
+use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches, scattered_launch};
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
-use crate::runtime::walk::{Sweep, padded_bytes, scattered_sweep, sweeps};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBackend for CubeBackend<R, F, I, BT> {
     fn spmm_forward(
@@ -34,9 +34,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             None => (None, None),
         };
         // A team holds a row of f32 vectors, padded to whole planes.
-        let sweeps = sweeps(view, args.chunk_rows, padded_bytes(width, &x), args.drop_edge.is_some());
+        let row_launches = row_launches(view, args.chunk_rows, padded_bytes(width, &x), args.drop_edge.is_some());
         let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
-        launch(sparse, sweeps, x, Factors { weight, edge_map, own }, args, out)
+        launch(sparse, row_launches, x, Factors { weight, edge_map, own }, args, out)
     }
 
     fn spmm_groups(
@@ -57,8 +57,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
         let edge_map = weight.is_some().then(|| groups.position.clone());
         let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None };
         let sparse = Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry };
-        let sweeps = vec![scattered_sweep(&groups.rows, groups.num_groups)];
-        launch(sparse, sweeps, x, Factors { weight, edge_map, own: None }, &none, out)
+        let row_launches = vec![scattered_launch(&groups.rows, groups.num_groups)];
+        launch(sparse, row_launches, x, Factors { weight, edge_map, own: None }, &none, out)
     }
 
     fn spmm_weight_gradient(
@@ -142,7 +142,7 @@ const NARROW: usize = 8;
 
 fn launch<R: CubeRuntime>(
     sparse: Sparse<'_, R>,
-    sweeps: Vec<Sweep<R>>,
+    row_launches: Vec<RowLaunch<R>>,
     x: CubeTensor<R>,
     factors: Factors<R>,
     args: &SpmmArgs<CubeTensor<R>>,
@@ -173,13 +173,13 @@ fn launch<R: CubeRuntime>(
     let own_scale = float(&factors.own.as_ref().map(|own| own.scale.clone()));
     let own_position =
         factors.own.and_then(|own| own.nodes).map_or_else(|| sparse.col_idx.clone(), |n| n.position.clone());
-    for sweep in sweeps {
+    for row_launch in row_launches {
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
         unsafe {
             spmm_kernel::launch_unchecked::<R>(
                 &out.tensor.client,
-                sweep.count,
-                sweep.dim,
+                row_launch.count,
+                row_launch.dim,
                 address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out.tensor]),
                 v,
                 sparse.row_ptr.clone().into_array_arg(),
@@ -193,18 +193,18 @@ fn launch<R: CubeRuntime>(
                 own.arg(),
                 own_scale.clone().into_array_arg(),
                 own_position.clone().into_array_arg(),
-                sweep.list.into_array_arg(),
-                sweep.position.into_array_arg(),
-                sweep.col_position.into_array_arg(),
+                row_launch.list.into_array_arg(),
+                row_launch.position.into_array_arg(),
+                row_launch.col_position.into_array_arg(),
                 DropEdgeKey::launch(&args.drop_edge),
                 x.stride / v,
                 own.stride / v,
                 out.stride / v,
                 x.width / v,
-                sweep.start,
-                sweep.end,
+                row_launch.start,
+                row_launch.end,
                 shape,
-                sweep.walk,
+                row_launch.schedule,
                 [x.tensor.dtype.into(), sparse.row_ptr.dtype.into()],
             );
         }

@@ -1,7 +1,7 @@
 //! DropEdge of a row of edges at a time.
 
 use super::vector::{Kernel, MAX_LANES, Vector, dispatch};
-use crate::graph::drop_edge::mix;
+use crate::runtime::hash::mix;
 
 /// What decides whether an edge is kept; the fields are those of `DropEdge`.
 #[derive(Clone, Copy)]

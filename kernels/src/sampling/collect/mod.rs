@@ -9,10 +9,11 @@ use std::sync::Arc;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata};
 
-use crate::graph::csr::index_tensor;
 use crate::runtime::check;
+use crate::runtime::host::index_tensor;
+use crate::sampling::backend::{CollectStep, SampleBackend, Source};
 use crate::sampling::row_buffer::PinnedRows;
-use crate::sampling::sample::{DeviceSample, SampleBackend, Spans};
+use crate::sampling::sample::DeviceSample;
 
 /// Where all features lie.
 #[derive(Clone)]
@@ -43,53 +44,6 @@ impl<B: SampleBackend> RowSource<B> {
         match self {
             RowSource::Pinned(rows) => rows.dtype(),
             RowSource::Device(rows) => rows.dtype(),
-        }
-    }
-}
-
-/// [`RowSource`] as kernels read it.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub enum Source<F, I> {
-    /// What lies `delta` elements behind an array, row after row.
-    Behind { anchor: I, delta: usize },
-    /// A matrix.
-    Matrix(F),
-}
-
-/// What rows are collected from and for.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub struct CollectStep<F, I> {
-    pub spans: Spans<I>,
-    /// The nodes of the batch, type by type.
-    pub nodes: I,
-    /// The places of nodes in the batch before, and its rows.
-    pub before: Option<(I, F)>,
-    /// `[all nodes]`: the row of the cache or [`COLD`]; and the cache.
-    pub cache: Option<(I, F)>,
-    pub source: Source<F, I>,
-    pub width: usize,
-    pub dtype: DType,
-    /// Counts rows of the batch before at 0 and those of the cache at 1.
-    pub tally: I,
-}
-
-impl<F, I> CollectStep<F, I> {
-    /// With other matrices.
-    pub(crate) fn map<G>(self, map: impl Fn(F) -> G) -> CollectStep<G, I> {
-        CollectStep {
-            spans: self.spans,
-            nodes: self.nodes,
-            before: self.before.map(|(places, rows)| (places, map(rows))),
-            cache: self.cache.map(|(index, rows)| (index, map(rows))),
-            source: match self.source {
-                Source::Behind { anchor, delta } => Source::Behind { anchor, delta },
-                Source::Matrix(rows) => Source::Matrix(map(rows)),
-            },
-            width: self.width,
-            dtype: self.dtype,
-            tally: self.tally,
         }
     }
 }

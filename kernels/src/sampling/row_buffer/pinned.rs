@@ -6,7 +6,7 @@ use burn::tensor::DType;
 use burn::tensor::ops::IntTensor;
 
 use super::RowBufferBackend;
-use crate::graph::csr::index_tensor;
+use crate::runtime::host::index_tensor;
 
 /// A matrix in page-locked host memory under an address that kernels read, too.
 ///

@@ -5,10 +5,9 @@
 
 use cubecl::prelude::*;
 
-use super::rule::{MIX, WORD};
 use super::table::{relation, span};
 use super::{ASKED, NOWHERE};
-use crate::graph::drop_edge::mix_cube;
+use crate::runtime::hash::{SPLITMIX_FACTORS, SPLITMIX_STEP, mix_cube};
 
 /// The lower half of the product of two numbers of 64 bits, in halves: high, low.
 #[cube]
@@ -27,14 +26,14 @@ fn folded(high: u32, low: u32, #[comptime] by: u32) -> (u32, u32) {
 /// The hash of a word of 32 bits under a key.
 #[cube]
 fn hash(key_high: u32, key_low: u32, word: u32) -> (u32, u32) {
-    let (high, low) = product(0u32.runtime(), word + 1u32, WORD);
+    let (high, low) = product(0u32.runtime(), word + 1u32, SPLITMIX_STEP);
     let low = low + key_low;
     // Where a sum of 32 bits is below a summand it has wrapped around.
     let high = high + key_high + select(low < key_low, 1u32, 0u32);
     let (high, low) = folded(high, low, 30u32);
-    let (high, low) = product(high, low, comptime!(MIX[0]));
+    let (high, low) = product(high, low, comptime!(SPLITMIX_FACTORS[0]));
     let (high, low) = folded(high, low, 27u32);
-    let (high, low) = product(high, low, comptime!(MIX[1]));
+    let (high, low) = product(high, low, comptime!(SPLITMIX_FACTORS[1]));
     folded(high, low, 31u32)
 }
 

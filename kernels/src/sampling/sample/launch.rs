@@ -13,14 +13,13 @@ use super::kernel::{
     ask_kernel, column_count_kernel, count_kernel, draw_kernel, first_kernel, forget_kernel, keep_kernel, list_kernel,
     long_kernel, name_kernel, order_kernel, pack_kernel, scatter_kernel, seed_kernel, source_kernel, start_kernel,
 };
-use super::{LayerParts, LayerStep, SampleBackend, Spans, Words, long_room};
 use crate::graph::csr::LONG_ROW;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, flat, part, vector_width, zeros};
 use crate::runtime::prims::Prefix;
 use crate::runtime::prims::kernel::Counted;
 use crate::runtime::prims::launch::prefix_sum;
+use crate::sampling::backend::{CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, Words, long_room};
 use crate::sampling::collect::kernel::{collect_kernel, locate_kernel};
-use crate::sampling::collect::{CollectStep, Source};
 
 fn reach<R: CubeRuntime>(words: &Words<CubeTensor<R>>) -> AddressType {
     match words.pinned {

@@ -6,9 +6,11 @@ use std::ops::Range;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Tensor, TensorMetadata, TensorPrimitive};
 
-use super::{DeviceSample, SampleBackend, SampledLayer, SampledShape, advance, index_room, long_room, read};
-use crate::graph::csr::{Csr, Topology, index_tensor};
+use super::{DeviceSample, SampledLayer, SampledShape, advance, index_room, read};
+use crate::graph::csr::{Csr, Topology};
 use crate::graph::upload::ALIGNMENT;
+use crate::runtime::host::index_tensor;
+use crate::sampling::backend::{SampleBackend, long_room};
 use crate::sampling::collect::RowCollector;
 
 /// How a stretch is copied: from which of four arrays, and whether its first word is taken off all of them.

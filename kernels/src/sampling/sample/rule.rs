@@ -1,9 +1,6 @@
 //! What is drawn: on the host, and what the kernels repeat.
 
-/// Multiplies the words that [`hash`] takes.
-pub(crate) const WORD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The factors of its finaliser.
-pub(crate) const MIX: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
+use crate::runtime::hash::{SPLITMIX_STEP, splitmix64};
 
 /// Longest list that is searched rather than bisected while it is drawn.
 const SHORT: usize = 64;
@@ -11,10 +8,7 @@ const SHORT: usize = 64;
 /// A hash of `word` under `key`: the finaliser of SplitMix64, of which every bit depends on every bit.
 #[inline]
 pub fn hash(key: u64, word: u64) -> u64 {
-    let mut z = key.wrapping_add(word.wrapping_add(1).wrapping_mul(WORD));
-    z = (z ^ (z >> 30)).wrapping_mul(MIX[0]);
-    z = (z ^ (z >> 27)).wrapping_mul(MIX[1]);
-    z ^ (z >> 31)
+    splitmix64(key.wrapping_add(word.wrapping_mul(SPLITMIX_STEP)))
 }
 
 /// `bits` mapped to `0..bound`; the bias is below `bound` / 2^64.

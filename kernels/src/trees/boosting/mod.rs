@@ -9,15 +9,10 @@ mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
-use std::ops::Range;
-
 use burn::tensor::ops::IntTensor;
 
-use crate::graph::csr::index_tensor;
-use crate::trees::histogram::{GradientSum, TreeRows, i64_tensor, i64_to_host};
 use crate::trees::partition::PartitionBackend;
 use crate::trees::split::GradientScale;
-use crate::trees::tree_device::{TreeBackend, TreeDevice};
 
 /// Losses whose gradients devices compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,31 +38,6 @@ pub struct BoostTargets<'a> {
     pub start: f64,
 }
 
-/// Trees grown on all rows of a device one after the other, each on the gradients that those before it left.
-pub trait BoostEngine: crate::TreeEngine {
-    /// Begins with no tree.
-    ///
-    /// # Panics
-    /// If there is not a label and weight for every row of the data set.
-    fn boost(&mut self, targets: &BoostTargets);
-
-    /// Begins a tree over `rows`, in fixed-point gradients of which a unit is worth `scale`, and returns their sum.
-    ///
-    /// # Panics
-    /// As [`TreeDevice::start`].
-    fn start(&mut self, pairs: &[[i32; 2]], scale: GradientScale, rows: &[u32]) -> GradientSum;
-
-    /// Begins the next boosted tree, and returns what a unit of its gradients is worth and their sum;
-    /// `None` when a gradient is not a finite number.
-    fn start_boosted(&mut self) -> Option<(GradientScale, GradientSum)>;
-
-    /// Adds a leaf's value to the margins of its rows. The spans are those of a tree that has grown, all of them.
-    fn add_leaves(&mut self, leaves: &[(Range<usize>, f64)]);
-
-    /// The margins of all rows.
-    fn margins(&self) -> Vec<f64>;
-}
-
 /// Labels, weights and margins on a device; doubles are held as their bits.
 #[derive(Debug)]
 pub struct BoostParts<I> {
@@ -83,7 +53,7 @@ pub struct BoostParts<I> {
     pub num_rows: usize,
 }
 
-/// Backends with a [`BoostEngine`].
+/// Backends with a [`BoostEngine`](crate::BoostEngine).
 pub trait BoostBackend: PartitionBackend {
     /// From how many rows on trees of tens of features grow faster here than on the CPU; `None` on the CPU itself.
     const PAYS_FROM_ROWS: Option<usize>;
@@ -171,80 +141,6 @@ pub fn boost_derivatives(loss: BoostLoss, margin: f64, label: f64) -> (f64, f64)
 #[inline]
 fn nearest(x: f64) -> i32 {
     x.round_ties_even() as i32
-}
-
-impl<B: TreeBackend> BoostEngine for TreeDevice<B> {
-    fn boost(&mut self, targets: &BoostTargets) {
-        const OP: &str = "BoostEngine::boost";
-        let num_rows = self.bins.num_rows();
-        crate::runtime::check::size(OP, "labels", num_rows, targets.labels.len());
-        let weights = targets.weights.unwrap_or_default();
-        crate::runtime::check::size(OP, "weights", if targets.weights.is_some() { num_rows } else { 0 }, weights.len());
-        let device = &self.bins.device;
-        let bits = |values: &[f32]| {
-            index_tensor::<B>(values.iter().map(|value| i32::from_ne_bytes(value.to_ne_bytes())).collect(), device)
-        };
-        self.boosted = Some(BoostParts {
-            margins: i64_tensor::<B>(vec![targets.start.to_bits().cast_signed(); num_rows], device),
-            labels: bits(targets.labels),
-            weights: bits(weights),
-            is_weighted: targets.weights.is_some(),
-            loss: targets.loss,
-            class_weights: targets.class_weights,
-            num_rows,
-        });
-    }
-
-    fn start(&mut self, pairs: &[[i32; 2]], scale: GradientScale, rows: &[u32]) -> GradientSum {
-        TreeDevice::start(self, pairs, scale, rows)
-    }
-
-    fn start_boosted(&mut self) -> Option<(GradientScale, GradientSum)> {
-        let parts = self.boosted.as_ref().expect("TreeDevice::start_boosted: boost: expected a call before");
-        let num_rows = parts.num_rows;
-        if num_rows == 0 {
-            let scale = GradientScale::finest(0.0, 0.0);
-            return Some((scale, self.start(&[], scale, &[])));
-        }
-        let (derivatives, [max_grad, max_hess]) = B::boost_derivatives(parts);
-        if !(max_grad.is_finite() && max_hess.is_finite()) {
-            return None;
-        }
-        let scale = GradientScale::finest(max_grad, max_hess);
-        let pairs = B::fixed_derivatives(derivatives, num_rows, &scale);
-        let rows = TreeRows { list: B::ascending_rows(&pairs, num_rows), len: num_rows, num_rows };
-        Some((scale, self.begin(pairs, scale, rows)))
-    }
-
-    fn add_leaves(&mut self, leaves: &[(Range<usize>, f64)]) {
-        const OP: &str = "TreeDevice::add_leaves";
-        let mut leaves: Vec<_> = leaves.iter().filter(|(span, _)| !span.is_empty()).collect();
-        leaves.sort_unstable_by_key(|(span, _)| span.start);
-        let ends = leaves.iter().map(|(span, _)| span.end);
-        let starts: Vec<usize> = std::iter::once(0).chain(ends).collect();
-        let follow = leaves.iter().zip(&starts).all(|((span, _), &start)| span.start == start);
-        let parts = self.boosted.as_mut().unwrap_or_else(|| panic!("{OP}: boost: expected a call before"));
-        let last = starts[leaves.len()];
-        assert!(
-            follow && last == parts.num_rows,
-            "{OP}: leaves: expected spans of 0..{}, got {starts:?}",
-            parts.num_rows
-        );
-        if leaves.is_empty() {
-            return;
-        }
-        let device = &self.bins.device;
-        let values = leaves.iter().map(|(_, value)| value.to_bits().cast_signed()).collect();
-        let starts = index_tensor::<B>(starts.into_iter().map(|start| start as i32).collect(), device);
-        let values = i64_tensor::<B>(values, device);
-        B::add_leaves(&mut parts.margins, &self.rows.list, parts.num_rows, &starts, &values, leaves.len());
-    }
-
-    fn margins(&self) -> Vec<f64> {
-        let parts = self.boosted.as_ref().expect("TreeDevice::margins: boost: expected a call before");
-        let bits = i64_to_host::<B>(parts.margins.clone());
-        bits.into_iter().take(parts.num_rows).map(|bits| f64::from_bits(bits.cast_unsigned())).collect()
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use burn::tensor::ops::IntTensor;
 use rayon::prelude::*;
 
 use super::HistogramBackend;
-use crate::graph::csr::index_tensor;
+use crate::runtime::host::index_tensor;
 
 /// Features whose bins share a word.
 pub(crate) const TILE_FEATURES: usize = 4;

@@ -13,7 +13,7 @@ use std::ops::{Add, AddAssign, Range, Sub, SubAssign};
 use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, Int, Tensor};
 
-use crate::graph::csr::index_tensor;
+use crate::runtime::host::index_tensor;
 use crate::runtime::prims::PrimsBackend;
 pub(crate) use bins::TILE_FEATURES;
 pub use bins::{BinColumn, BinParts, BinValues, Storage, TreeBins};

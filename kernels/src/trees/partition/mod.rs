@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use burn::tensor::ops::IntTensor;
 
-use crate::graph::csr::index_tensor;
+use crate::runtime::host::index_tensor;
 use crate::trees::histogram::{BinParts, HistogramBackend, TreeBins, TreeRows};
 
 /// Backends with [`TreeRows::partition`].

@@ -3,7 +3,7 @@
 use burn::tensor::ops::IntTensor;
 
 use super::rule::{GradientScale, Missing, Split, SplitFeature, SplitLeaf, SplitRule};
-use crate::graph::csr::index_tensor;
+use crate::runtime::host::index_tensor;
 use crate::trees::histogram::{BinParts, Histogram, HistogramBackend, TreeBins};
 
 /// Words of a feature on the device: number of bins, offset of the most frequent bin, bin of zero, what is missing,

@@ -12,8 +12,8 @@ use super::kernel::{count_kernel, fill_kernel, list_kernel, mark_sources_kernel,
 use crate::DropEdge;
 use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode};
+use crate::graph::row_schedule::row_launches;
 use crate::runtime::launch::{PlanePerRow, address, empty, flat};
-use crate::runtime::walk::sweeps;
 
 /// Nodes that one plane counts and lists: a multiple of every plane size.
 const STRETCH: usize = 1024;
@@ -66,24 +66,24 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
         drop_edge: Option<DropEdge>,
     ) -> IntTensor<Self> {
         let topology = &view.topology;
-        for sweep in sweeps(view, None, 0, true) {
+        for row_launch in row_launches(view, None, 0, true) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 mark_sources_kernel::launch_unchecked::<R>(
                     &marks.client,
-                    sweep.count,
-                    sweep.dim,
+                    row_launch.count,
+                    row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx]),
                     topology.row_ptr.clone().into_array_arg(),
                     topology.col_idx.clone().into_array_arg(),
-                    sweep.list.into_array_arg(),
-                    sweep.position.into_array_arg(),
+                    row_launch.list.into_array_arg(),
+                    row_launch.position.into_array_arg(),
                     marks.clone().into_array_arg(),
                     DropEdgeKey::launch(&drop_edge),
-                    sweep.start,
-                    sweep.end,
+                    row_launch.start,
+                    row_launch.end,
                     DropMode::of(&drop_edge),
-                    sweep.walk,
+                    row_launch.schedule,
                     topology.row_ptr.dtype.into(),
                 );
             }

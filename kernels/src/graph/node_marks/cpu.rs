@@ -9,7 +9,8 @@ use rayon::prelude::*;
 use super::NodeSetBackend;
 use crate::DropEdge;
 use crate::graph::csr::View;
-use crate::runtime::flex::{self, ROWS_PER_TASK, Walker};
+use crate::graph::row_entries::RowEntries;
+use crate::runtime::flex::{self, ROWS_PER_TASK};
 
 /// Marks that one task counts and lists.
 const MARKS_PER_TASK: usize = 1 << 14;
@@ -42,9 +43,9 @@ impl NodeSetBackend for Flex {
         drop_edge: Option<DropEdge>,
     ) -> IntTensor<Self> {
         let marks: Vec<AtomicI32> = flex::ids(&marks).iter().map(|&m| AtomicI32::new(m)).collect();
-        let walker = Walker::new(view, drop_edge);
+        let row_entries = RowEntries::new(view, drop_edge);
         (0..view.num_rows()).into_par_iter().with_min_len(ROWS_PER_TASK).for_each_init(Vec::new, |sources, r| {
-            walker.sources(walker.node(r), sources);
+            row_entries.sources(row_entries.node(r), sources);
             for &j in sources.iter() {
                 // Every writer writes the same.
                 marks[j as usize].store(1, Ordering::Relaxed);

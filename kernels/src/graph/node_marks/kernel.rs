@@ -3,7 +3,8 @@
 use cubecl::prelude::*;
 
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
-use crate::runtime::walk::{Walk, first_work, in_reach, result_of, row_of, team_rank, work_step};
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{first_work, in_reach, result_of, row_of, team_rank, work_step};
 
 #[cube(launch_unchecked)]
 pub(crate) fn fill_kernel(out: &mut Array<i32>, value: i32, len: usize) {
@@ -40,26 +41,26 @@ pub(crate) fn mark_sources_kernel<P: Int>(
     start: usize,
     end: usize,
     #[comptime] mode: DropMode,
-    #[comptime] walk: Walk,
+    #[comptime] schedule: RowSchedule,
     #[define(P)] _type: StorageType,
 ) {
-    let mut work = first_work(start, walk);
+    let mut work = first_work(start, schedule);
     while work < end {
-        let row = row_of(work, list, walk);
+        let row = row_of(work, list, schedule);
         let first = usize::cast_from(row_ptr[row]);
         let last = usize::cast_from(row_ptr[row + 1]);
-        if result_of(work, row, list, position, walk) >= 0i32 && in_reach(last - first, walk) {
-            let mut e = first + team_rank(walk) * walk.plane + UNIT_POS_X as usize;
+        if result_of(work, row, list, position, schedule) >= 0i32 && in_reach(last - first, schedule) {
+            let mut e = first + team_rank(schedule) * schedule.plane + UNIT_POS_X as usize;
             while e < last {
                 let col = u32::cast_from(col_idx[e]);
                 if keeps(drop, row as u32, col, mode) {
                     // Every writer writes the same.
                     marks[col as usize] = 1i32;
                 }
-                e += comptime!(walk.plane * walk.team);
+                e += comptime!(schedule.plane * schedule.team);
             }
         }
-        work += work_step(walk);
+        work += work_step(schedule);
     }
 }
 
