@@ -14,13 +14,15 @@ use super::{BenchOptions, Note, WARM_UP, Work, no_edges};
 use crate::config::{Rows, Stage1Config, Stage2Config, TrainConfig};
 use crate::error::Result;
 use crate::graph::{Dataset, HeteroGraph};
+use crate::infer::attention::attention_scores;
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::auto_encoder::{AutoEncoderSpec, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::Parameters;
-use crate::score::attention_scores;
+use crate::models::precision::dtype;
+use crate::run::splits::split_of;
+use crate::train::optimiser::{Optimiser, learning_rate};
 use crate::splitmix::mix;
-use crate::train::optimiser::{Optimiser, dtype, learning_rate};
 use crate::train::{stage1, stage2};
 
 /// Width of the measured attention network after either layer, as in the shipped configuration.
@@ -128,7 +130,7 @@ fn stage2_epochs<B: GraphBackend>(
     let labels = dataset.binary_labels(&options.data)?;
     let published = Stage2Config::new(&options.data);
     let config = settings(published.train.clone(), options, rows);
-    let split = stage2::split_of(host, &labels.entries, &published.split)?;
+    let split = split_of(host, &labels.entries, &published.split)?;
     let (x, input) = features::<Autodiff<B>>(dataset, options, device)?;
     let spec = attention_spec(host, input);
     let model = TripleStreamGat::new(&spec, &mut Parameters::from_seed(options.seed, device))?;

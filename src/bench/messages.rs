@@ -12,8 +12,8 @@ use super::report::{GraphFacts, Row};
 use super::{BenchOptions, Note, bytes, counted_heads, exact};
 use crate::error::Result;
 use crate::graph::Dataset;
+use crate::models::precision::dtype;
 use crate::splitmix::mix;
-use crate::train::optimiser::dtype;
 
 /// Measures message passing by sources, by sources and edges, and between the ends of edges.
 pub fn measure<B: GraphBackend + MemoryBackend>(

@@ -20,8 +20,8 @@ use crate::error::Result;
 use crate::graph::{Dataset, Relation};
 use crate::models::device_graph;
 use crate::models::parameters::to_host;
+use crate::models::precision::dtype;
 use crate::splitmix::mix;
-use crate::train::optimiser::dtype;
 
 /// Heads that attention is measured with.
 const HEADS: [usize; 2] = [1, MOST_HEADS];

@@ -21,9 +21,9 @@ use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset};
 use crate::models::device_graph::upload_features;
 use crate::models::parameters::to_host;
+use crate::models::precision::dtype;
 use crate::nn::{GatConv, GatConvConfig};
 use crate::splitmix::mix;
-use crate::train::optimiser::dtype;
 
 const NODES: usize = 2048;
 /// Neighbours of every node of the regular graph beside itself.

@@ -13,10 +13,10 @@ use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Labels};
 use crate::metrics::{ClassReport, Report};
+use crate::run::RunDir;
+use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};
+use crate::run::splits::class_split_of;
 use crate::score::classes::{holds_probabilities, read_probabilities};
-use crate::score::evaluate::{read_scores, report, validation_threshold};
-use crate::train::classify::{self, split_of};
-use crate::train::run_dir::RunDir;
 
 /// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
 /// probabilities accuracy, macro F1 and confusion counts
@@ -147,7 +147,7 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
     }
     let classes = dataset.node_classes(&arguments.data)?;
     let split = match source {
-        SplitSource::Classes(split) => split_of(&classes, &split)?,
+        SplitSource::Classes(split) => class_split_of(&classes, &split)?,
         // Of a wrong guess the training nodes would count as held out.
         SplitSource::Labels(..) if arguments.seed.is_none() && arguments.fractions.is_none() => {
             return Err(Error::Usage {
@@ -170,7 +170,7 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
             &all
         }
     };
-    let report = classify::report(&values, classes.count(), entries)?;
+    let report = class_report(&values, classes.count(), entries)?;
     arguments.format.print(&Classified { part, report })
 }
 

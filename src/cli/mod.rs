@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::backend::{self, Device};
 use crate::error::{Error, Result};
-use crate::train::progress::Mode;
+use crate::run::progress::Mode;
 
 use self::logging::LogFormat;
 pub use self::logging::{refuse, report_error};

@@ -13,9 +13,10 @@ use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy_f32};
 use crate::metrics::Calibration;
+use crate::run::RunDir;
+use crate::run::calibration::read_calibration;
 use crate::score::ranking::{RankedNode, RankingFilter, rank, write_csv, write_json, write_parquet};
-use crate::score::{self, Computed, ScoreOptions, ScoredRun, Scores, divided, read_calibration};
-use crate::train::run_dir::RunDir;
+use crate::score::{self, Computed, ScoreOptions, ScoredRun, Scores, divided};
 
 /// Score every node with a trained model and list the most suspicious first, by original id
 #[derive(Debug, Args)]

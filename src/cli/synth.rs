@@ -8,7 +8,7 @@ use super::{Console, check_new_directory, print};
 use crate::data::synth::{DEFAULT_SEED, Preset, SynthConfig, generate};
 use crate::error::{Error, Result};
 use crate::graph::Statistics;
-use crate::train::progress::{StageProgress, Unit};
+use crate::run::progress::{StageProgress, Unit};
 
 /// Make a synthetic marketplace with planted review fraud
 #[derive(Debug, Args)]

@@ -9,8 +9,8 @@ use crate::backend::with_backend;
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::Result;
-use crate::train::progress::{StageProgress, Unit};
-use crate::train::run_dir::RunDir;
+use crate::run::RunDir;
+use crate::run::progress::{StageProgress, Unit};
 use crate::train::{self, RunOptions};
 
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.

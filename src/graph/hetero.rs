@@ -179,6 +179,15 @@ impl HeteroGraph {
         self.relations.iter().map(|relation| relation.stream.as_str()).filter(|stream| seen.insert(*stream)).collect()
     }
 
+    /// For every node type the number of distinct streams into it.
+    pub fn streams_into(&self) -> Vec<usize> {
+        let mut into = vec![HashSet::new(); self.node_types.len()];
+        for relation in &self.relations {
+            into[relation.dst].insert(relation.stream.as_str());
+        }
+        into.iter().map(HashSet::len).collect()
+    }
+
     /// Whether node types and relations are those of the marketplace preset.
     pub fn is_marketplace(&self) -> bool {
         self.node_types.iter().map(|t| t.name.as_str()).eq(MARKETPLACE_TYPES)

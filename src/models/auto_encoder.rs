@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::attention::blank;
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
-use super::reach::Reach;
+use super::receptive_field::ReceptiveField;
 use crate::error::Result;
 use crate::graph::{HeteroGraph, Relation};
 
@@ -169,7 +169,7 @@ impl<B: GraphBackend> Inputs<B> {
         x: Vec<Tensor<B, 2>>,
         chunk_rows: Option<usize>,
     ) -> Self {
-        let all = Reach::all(graph);
+        let all = ReceptiveField::all(graph);
         let mut columns: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
         for relation in &graph.relations {
             columns[relation.dst].push(aggregate(graph, &all, 0, relation, normalisation, &x, chunk_rows));
@@ -192,19 +192,19 @@ impl<B: Backend> Inputs<Autodiff<B>> {
 /// `A~_r h` on the rows that layer `layer` wants.
 fn aggregate<B: GraphBackend>(
     graph: &DeviceGraph<B>,
-    reach: &Reach<B>,
+    field: &ReceptiveField<B>,
     layer: usize,
     relation: &DeviceRelation<B>,
     normalisation: &[Normalisation<B>],
     h: &[Tensor<B, 2>],
     chunk_rows: Option<usize>,
 ) -> Tensor<B, 2> {
-    debug_assert!(reach.rows(graph, layer + 1, relation.dst) > 0, "a relation without wanted rows is skipped");
+    debug_assert!(field.rows(graph, layer + 1, relation.dst) > 0, "a relation without wanted rows is skipped");
     let norm = &normalisation[relation.id];
     let own = norm.self_weight.as_ref().map(|scale| SelfTerm {
         h: h[relation.dst].clone(),
         scale: scale.clone(),
-        nodes: reach.levels[layer][relation.dst].clone(),
+        nodes: field.levels[layer][relation.dst].clone(),
     });
     let config = SpmmConfig {
         dst_scale: Some(norm.dst_scale.clone()),
@@ -213,38 +213,38 @@ fn aggregate<B: GraphBackend>(
         drop_edge: None,
         chunk_rows,
     };
-    spmm(&reach.csr(layer, relation), h[relation.src].clone(), None, config)
+    spmm(&field.csr(layer, relation), h[relation.src].clone(), None, config)
 }
 
 impl<B: GraphBackend> TripleStreamGae<B> {
-    /// Embeddings of length one of the rows that `reach` wants, one matrix per node type, f32.
+    /// Embeddings of length one of the rows that `field` wants, one matrix per node type, f32.
     pub fn embed(
         &self,
         graph: &DeviceGraph<B>,
-        reach: &Reach<B>,
+        field: &ReceptiveField<B>,
         normalisation: &[Normalisation<B>],
         inputs: &Inputs<B>,
         chunk_rows: Option<usize>,
     ) -> Vec<Tensor<B, 2>> {
-        let h = self.layers[0].first(graph, reach, inputs);
-        let h = self.layers[1].second(graph, reach, normalisation, &h, chunk_rows);
+        let h = self.layers[0].first(graph, field, inputs);
+        let h = self.layers[1].second(graph, field, normalisation, &h, chunk_rows);
         h.into_iter().map(normalise_rows).collect()
     }
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
     /// One product per type: the weights are stacked as the inputs are.
-    fn first(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, inputs: &Inputs<B>) -> Vec<Tensor<B, 2>> {
+    fn first(&self, graph: &DeviceGraph<B>, field: &ReceptiveField<B>, inputs: &Inputs<B>) -> Vec<Tensor<B, 2>> {
         let one = |(t, stacked): (usize, &Tensor<B, 2>)| {
             let width = self.own[t].val().dims()[1];
-            if reach.rows(graph, 1, t) == 0 {
+            if field.rows(graph, 1, t) == 0 {
                 return blank([0, width], stacked);
             }
             let mut weights: Vec<Tensor<B, 2>> =
                 graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].weight.val()).collect();
             weights.push(self.own[t].val());
             let weight = Tensor::cat(weights, 0);
-            let rows = select_rows(stacked.clone(), None, reach.levels[1][t].as_ref());
+            let rows = select_rows(stacked.clone(), None, field.levels[1][t].as_ref());
             combine(vec![linear(rows, weight, None)], self.bias(graph, t), 1.0, Activation::Relu)
         };
         inputs.stacked.iter().enumerate().map(one).collect()
@@ -253,21 +253,21 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
     fn second(
         &self,
         graph: &DeviceGraph<B>,
-        reach: &Reach<B>,
+        field: &ReceptiveField<B>,
         normalisation: &[Normalisation<B>],
         h: &[Tensor<B, 2>],
         chunk_rows: Option<usize>,
     ) -> Vec<Tensor<B, 2>> {
         let one = |t: usize| {
             let own = self.own[t].val();
-            if reach.rows(graph, 2, t) == 0 {
+            if field.rows(graph, 2, t) == 0 {
                 return blank([0, own.dims()[1]], &h[t]);
             }
             let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| linear(rows, weight, None);
-            let rows = select_rows(h[t].clone(), reach.levels[1][t].as_ref(), reach.levels[2][t].as_ref());
+            let rows = select_rows(h[t].clone(), field.levels[1][t].as_ref(), field.levels[2][t].as_ref());
             let mut parts = vec![project(rows, own)];
             for relation in graph.relations.iter().filter(|r| r.dst == t) {
-                let sum = aggregate(graph, reach, 1, relation, normalisation, h, chunk_rows);
+                let sum = aggregate(graph, field, 1, relation, normalisation, h, chunk_rows);
                 parts.push(project(sum, self.streams[relation.stream].weight.val()));
             }
             combine(parts, self.bias(graph, t), 1.0, Activation::Identity)

@@ -3,9 +3,9 @@
 use super::data::{Panel, ReportData, RunFacts, Series};
 use super::gather::{BaselineScores, Parts, gather};
 use crate::error::{Error, Result};
+use crate::run::baseline::baseline_scores;
+use crate::run::{History, Meta};
 use crate::score::{ScoredRun, Stage};
-use crate::train::run_dir::{History, Meta};
-use crate::train::stage2::baseline_scores;
 
 /// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores, of nodes without a
 /// label or of `all`.

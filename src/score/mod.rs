@@ -1,19 +1,14 @@
-//! From a checkpoint to scores: full-graph inference, lists of the highest scores in the terms of the data, explanations, and the
-//! evaluation of scores against labels.
+//! From a checkpoint to scores: lists of the highest scores in the terms of the data, and explanations.
 
 pub mod classes;
-pub mod evaluate;
+mod compute;
 pub mod explain;
-mod inference;
-pub mod layerwise;
-pub mod layerwise_classes;
 pub mod ranking;
 mod scored_run;
-pub mod trees;
+mod trees;
 
-pub use inference::{Computed, Scored, Scores, attention_scores, compute, input_features, stage2_input};
-pub use layerwise::{as_data, as_dtype};
-pub use scored_run::{ScoredRun, Stage, calibrate, divided, read_calibration, write_calibration};
+pub use compute::{Computed, Scores, compute};
+pub use scored_run::{ScoredRun, Stage, divided};
 
 use std::path::PathBuf;
 

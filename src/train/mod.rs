@@ -3,15 +3,11 @@
 pub mod classify;
 pub mod early_stopping;
 pub mod edges;
-pub mod interrupt;
 mod loading;
-pub mod log_line;
 pub mod loss_rows;
 pub mod optimiser;
 pub mod plots;
 mod prefetch;
-pub mod progress;
-pub mod run_dir;
 mod session;
 pub mod stage1;
 pub mod stage2;
@@ -24,8 +20,8 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 use crate::config::{RunConfig, Stage2Input};
 use crate::data::synth;
 use crate::error::Result;
-use crate::train::progress::{StageProgress, Unit};
-use crate::train::run_dir::RunDir;
+use crate::run::RunDir;
+use crate::run::progress::{StageProgress, Unit};
 
 pub use classify::ClassifyOutcome;
 pub use session::RunOptions;

@@ -7,20 +7,17 @@ use std::time::Instant;
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
-use graphsieve_kernels::{DropEdge, GraphBackend, NodeSet};
+use graphsieve_kernels::GraphBackend;
 use serde::{Deserialize, Serialize};
 
 use super::early_stopping::EarlyStopping;
-use super::interrupt;
 use super::optimiser::{LossScale, Optimiser};
-use super::progress::{Mode, Progress, Unit, rate};
-use super::run_dir::{Meta, MetricsLog, RunDir};
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::models::device_graph::{DeviceGraph, DeviceRelation};
 use crate::models::parameters::{Export, Parameters};
-use crate::models::reach::Reach;
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
+use crate::run::progress::{Mode, Progress, Unit, rate};
+use crate::run::{Meta, MetricsLog, RunDir, interrupt};
 
 /// How a training is started, besides its configuration.
 #[derive(Clone, Debug)]
@@ -295,18 +292,6 @@ pub fn start_with<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
         return Err(Error::format(file, "optimiser", expected, found, help));
     }
     Ok((model, optimiser, position))
-}
-
-/// What the rows `nodes` of a result depend on; everything when there is no list.
-pub fn reach_of<B: GraphBackend>(
-    graph: &DeviceGraph<B>,
-    nodes: Option<Vec<Vec<u32>>>,
-    drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
-    device: &B::Device,
-) -> Reach<B> {
-    let Some(nodes) = nodes else { return Reach::all(graph) };
-    let wanted = nodes.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, device)).collect();
-    Reach::of(graph, wanted, drop_edge, device)
 }
 
 /// Fails when a value of the loss is not finite.

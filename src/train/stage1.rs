@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::edges::{LabelledPairs, Purpose, labelled_pairs};
 use super::loss_rows::LossRows;
-use super::optimiser::{dtype, learning_rate};
+use super::optimiser::learning_rate;
 use super::plots::{self, Series};
 use super::prefetch::Prefetch;
-use super::session::{RunOptions, Session, check_finite, open_or_create, reach_of, start};
+use super::session::{RunOptions, Session, check_finite, open_or_create, start};
 use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
@@ -23,7 +23,8 @@ use crate::metrics::{roc_auc, sigmoid};
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{rows_to_host, to_host};
-use crate::models::reach::Reach;
+use crate::models::precision::dtype;
+use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 
 /// How well scores of pairs tell edges from non-edges.
@@ -226,8 +227,8 @@ impl<B: GraphBackend> Epochs<B> {
         if batch.pairs.is_empty() {
             return None;
         }
-        let reach = reach_of(graph, batch.nodes, |_| None, device);
-        let z = model.embed(graph, &reach, &self.normalisation, &self.inputs, self.config.train.chunk_size);
+        let field = ReceptiveField::of_rows(graph, batch.nodes, |_| None, device);
+        let z = model.embed(graph, &field, &self.normalisation, &self.inputs, self.config.train.chunk_size);
         let logits = pair_logits(&z, batch.pairs, batch.tau, device);
         let targets: Vec<f32> = batch.targets.iter().map(|&t| f32::from(t)).collect();
         let total = targets.len();
@@ -241,7 +242,7 @@ impl<B: GraphBackend> Epochs<B> {
         let graph = self.graph.inner();
         let normalisation: Vec<_> = self.normalisation.iter().cloned().map(Normalisation::inner).collect();
         let chunk_rows = self.config.train.chunk_size;
-        model.embed(&graph, &Reach::all(&graph), &normalisation, &self.inputs.clone().inner(), chunk_rows)
+        model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &self.inputs.clone().inner(), chunk_rows)
     }
 
     /// How well finished embeddings tell edges from pairs that no epoch drew.

@@ -9,12 +9,12 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve::config::{ClassifyConfig, LayerKind, LoaderMode};
 use graphsieve::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use graphsieve::infer::layerwise_classes::class_logits;
+use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, upload_graph};
 use graphsieve::models::node_input::NodeInput;
 use graphsieve::models::parameters::{Parameters, to_host};
-use graphsieve::models::sampled_input::SampledInput;
-use graphsieve::score::layerwise_classes::class_logits;
 use graphsieve::train::classify::{SampledEpochs, cross_entropy};
 use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2, Ix1, Ix2};
@@ -533,8 +533,8 @@ mod bodies {
             (0..BATCHES as u64).map(|number| Job { number, seeds: vec![seeds.clone()], payload: () }).collect();
         let (mut sums, mut squares) = (vec![0f64; want.len()], vec![0f64; want.len()]);
         for batch in Loader::new(jobs, input.sampler(&[2], 0, 3).unwrap(), store, LoaderOptions::default()).unwrap() {
-            let Batch { mut x, layers, seed_rows, .. } = batch.unwrap();
-            let rows = to_host(model.forward_batch(&layers, input.read(x.swap_remove(0)), None));
+            let Batch { mut x, blocks, seed_rows, .. } = batch.unwrap();
+            let rows = to_host(model.forward_batch(&blocks, input.read(x.swap_remove(0)), None));
             for (node, &row) in seed_rows[0].iter().enumerate() {
                 for class in 0..CLASSES {
                     let value = f64::from(rows[row as usize * CLASSES + class]);

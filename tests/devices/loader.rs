@@ -12,14 +12,15 @@ use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation};
+use graphsieve::infer::{attention::attention_scores, layerwise};
 use graphsieve::loader::{Batch, BatchStats, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
 use graphsieve::models::attention::AttentionSpec;
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::models::{DeviceGraph, TripleStreamGat};
+use graphsieve::run::splits::split_of;
 use graphsieve::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
-use graphsieve::score::{attention_scores, layerwise};
-use graphsieve::train::stage2::{self, SampledEpochs, split_of};
+use graphsieve::train::stage2::{self, SampledEpochs};
 use graphsieve_kernels::{
     DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
     SampleRelation, Strategy, gspmm,
@@ -82,7 +83,7 @@ mod bodies {
                 let mut loader = Loader::new(trace(&graph), of, store.clone(), options).unwrap();
                 let mut batches = 0;
                 for batch in loader.by_ref() {
-                    let Batch { x, nodes, layers, stats, .. } = batch.unwrap();
+                    let Batch { x, nodes, blocks, stats, .. } = batch.unwrap();
                     for (t, (x, nodes)) in x.into_iter().zip(&nodes.to_host()).enumerate() {
                         assert_eq!(x.dims(), [nodes.len(), store.width()]);
                         let offset = graph.node_types()[t].offset as u32;
@@ -90,7 +91,7 @@ mod bodies {
                         if !globals.is_empty() {
                             assert_eq!(bits(to_host(x)), bits(to_host(&store & &globals)), "type {t}");
                         }
-                        assert_eq!(layers[0].rows_before(t), nodes.len());
+                        assert_eq!(blocks[0].rows_before(t), nodes.len());
                     }
                     assert_eq!(stats.rows, stats.shared + stats.hot + stats.fetched);
                     assert!(window || stats.shared == 0);
@@ -283,11 +284,11 @@ mod bodies {
             facts.push(nodes.iter().copied().zip(host(x).chunks(width.max(1)).map(<[f32]>::to_vec)).collect());
         }
         let mut ids: Vec<Tensor<B, 2>> = nodes.iter().map(|nodes| column(nodes)).collect();
-        for layer in batch.layers {
+        for block in batch.blocks {
             let after: Vec<Tensor<B, 2>> =
-                layer.kept.iter().zip(&ids).map(|(kept, ids)| kept.select(ids.clone())).collect();
-            for (relation, csr) in graph.relations().iter().zip(layer.csr) {
-                let Some(csr) = csr else {
+                block.kept.iter().zip(&ids).map(|(kept, ids)| kept.select(ids.clone())).collect();
+            for (index, relation) in graph.relations().iter().enumerate() {
+                let Some(csr) = block.csr(index) else {
                     facts.push(BTreeMap::new());
                     continue;
                 };
@@ -551,14 +552,14 @@ fn a_layer_of_the_library_runs_on_a_batch() {
     use graphsieve::nn::SageConvConfig;
     let jobs = [job(0, vec![3, 1, 4])];
     let batch = load(jobs, LoaderOptions::default()).next().unwrap().unwrap();
-    let layer = &batch.layers[0];
+    let block = &batch.blocks[0];
     let width = batch.x[0].dims()[1];
     let conv = SageConvConfig::new(width, 5).init::<Flex>(&Default::default());
     let x: Vec<Tensor<Flex, 2>> = batch.x.iter().map(|x| x.clone().cast(burn::tensor::DType::F32)).collect();
     // The last relation of a marketplace is between users.
     let relations = marketplace(0.2).graph.relations().iter().position(|r| r.src == 0 && r.dst == 0).unwrap();
-    let csr = layer.csr[relations].as_ref().unwrap();
-    let y = conv.forward(csr, layer.nodes(x[0].clone()));
+    let csr = block.csr(relations).unwrap();
+    let y = conv.forward(csr, block.nodes(x[0].clone()));
     assert_eq!(y.dims(), [3, 5]);
     let mut rows = batch.seed_rows[0].clone();
     rows.sort_unstable();

@@ -13,8 +13,8 @@ use graphsieve::models::attention::{AttentionSpec, Pass};
 use graphsieve::models::auto_encoder::AutoEncoderSpec;
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
-use graphsieve::models::{DeviceGraph, Reach, TripleStreamGae, TripleStreamGat};
-use graphsieve::train::stage2::split_of;
+use graphsieve::models::{DeviceGraph, ReceptiveField, TripleStreamGae, TripleStreamGat};
+use graphsieve::run::splits::split_of;
 use graphsieve::train::{stage1, stage2};
 use graphsieve_kernels::NodeSet;
 
@@ -152,11 +152,11 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
     // No node of the last type is wanted at all.
     let wanted: [&[u32]; 3] = [&[1, 7], &[0], &[]];
     let sets = wanted.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, &device)).collect();
-    let reach = Reach::of(&graph, sets, |_| None, &device);
+    let reach = ReceptiveField::of(&graph, sets, |_| None, &device);
     let computed: usize = (0..3).map(|t| reach.rows(&graph, 1, t)).sum();
     assert!(computed < host.num_nodes() / 2, "{computed} of {} rows", host.num_nodes());
     let few = model.embed(&graph, &reach, &x, Pass::default());
-    let all = model.embed(&graph, &Reach::all(&graph), &x, Pass::default());
+    let all = model.embed(&graph, &ReceptiveField::all(&graph), &x, Pass::default());
     for (t, nodes) in wanted.iter().enumerate() {
         let (few, all) = (to_host(few[t].clone()), to_host(all[t].clone()));
         let want: Vec<f32> = nodes.iter().flat_map(|&n| all[n as usize * 16..][..16].to_vec()).collect();

@@ -13,11 +13,11 @@ use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
 use graphsieve::models::attention::{AttentionSpec, Pass};
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::Parameters;
-use graphsieve::models::walk::Streams;
+use graphsieve::models::precision::as_data;
 use graphsieve::models::{DeviceGraph, TripleStreamGat};
+use graphsieve::run::splits::split_of;
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
-use graphsieve::score::as_data;
-use graphsieve::train::stage2::{Epochs, SampledEpochs, split_of};
+use graphsieve::train::stage2::{Epochs, SampledEpochs};
 
 use crate::support::runs_alone;
 
@@ -91,14 +91,12 @@ fn trainings_hold_no_more_with_every_step() {
             Loader::new(jobs, sampler, store, LoaderOptions::default()).unwrap().map(Result::unwrap).collect();
         // A loss that once had all parameters would have made one graph of them, which every backward pass goes through.
         let model = TripleStreamGat::<Autodiff<Flex>>::new(&spec, &mut Parameters::from_seed(4, &FlexDevice)).unwrap();
-        let streams = Streams::of(host);
         let mut at = 0;
         let grown = growth(|| {
-            let Batch { x, layers, .. } = &batches[at % batches.len()];
+            let Batch { x, blocks, .. } = &batches[at % batches.len()];
             at += 1;
-            let walks = layers.iter().cloned().enumerate().map(|(k, layer)| streams.walk(layer, k == 0));
             let x: Vec<_> = x.iter().map(|x| as_data(x.clone(), DType::F32)).collect();
-            let h = model.embed_along(&walks.collect::<Vec<_>>(), &streams.into, &x, Pass::default());
+            let h = model.embed_blocks(blocks, &x, Pass::default());
             drop(model.logits(h).sum().backward());
         });
         assert!(grown < STEPS as isize, "{heads} heads, seeds of one type: {grown} allocations in {STEPS} steps");

@@ -8,7 +8,7 @@ use burn_flex::Flex;
 use graphsieve::config::{Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
-use graphsieve::train::progress::Mode;
+use graphsieve::run::progress::Mode;
 use graphsieve::train::{self, RunOptions};
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 use tempfile::TempDir;
@@ -266,5 +266,5 @@ fn any_typed_graph_trains_not_only_a_marketplace() {
     second.data.embeddings = Some(embeddings);
     (second.model.hidden, second.model.out, second.model.heads) = (12, 6, 3);
     let scores = run::<Flex>(RunConfig::Stage2(second), &Default::default()).join("anomaly_scores_stage2.npy");
-    assert_eq!(graphsieve::score::evaluate::read_scores(&scores, n as usize).unwrap().len(), n as usize);
+    assert_eq!(graphsieve::run::evaluation::read_scores(&scores, n as usize).unwrap().len(), n as usize);
 }

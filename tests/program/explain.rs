@@ -8,10 +8,10 @@ use graphsieve::graph::{Adjacency, Dataset, HeteroGraph, RelationSpec};
 use graphsieve::models::attention::{Pass, TripleStreamGat};
 use graphsieve::models::device_graph::{DeviceGraph, upload_features};
 use graphsieve::models::parameters::{Parameters, to_host};
-use graphsieve::models::reach::Reach;
+use graphsieve::models::receptive_field::ReceptiveField;
 use graphsieve::models::{ModelSpec, Weights};
+use graphsieve::run::evaluation::evaluate_split;
 use graphsieve::score::ScoredRun;
-use graphsieve::score::evaluate::evaluate_split;
 use graphsieve::score::explain::{Explanation, explain_run};
 
 use crate::support::Sandbox;
@@ -65,7 +65,7 @@ fn logits(run: &ScoredRun, graph: &HeteroGraph) -> Vec<f32> {
     let features = run.dataset.features.as_ref().unwrap();
     let x = upload_features::<Flex>(graph.node_types(), features, DType::F32, &device).unwrap();
     let graph = DeviceGraph::upload(graph, &device).unwrap();
-    let embedded = model.embed(&graph, &Reach::all(&graph), &x, Pass::default());
+    let embedded = model.embed(&graph, &ReceptiveField::all(&graph), &x, Pass::default());
     to_host(model.logits(embedded))
 }
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use burn_flex::Flex;
 use graphsieve::graph::read_embeddings;
 use graphsieve::models::Weights;
-use graphsieve::score::{self, ScoreOptions, Scores, evaluate::read_scores};
+use graphsieve::run::evaluation::read_scores;
+use graphsieve::score::{self, ScoreOptions, Scores};
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/stage2").join(name)

@@ -29,7 +29,7 @@ use super::{Note, usage};
 use crate::error::{Error, Result};
 use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
 use crate::graph::Dataset;
-use crate::train::progress::{Mode, Progress, Unit};
+use crate::run::progress::{Mode, Progress, Unit};
 
 pub use candidates::{Candidate, Settings, candidates};
 pub use model::{Inputs, Learner, Model};

@@ -17,14 +17,15 @@ use super::stage3::{self, Forest};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::graph::read_embeddings;
+use crate::infer::attention::{for_graph, input_features};
+use crate::infer::tree_table::{TableOptions, table};
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::parameters::{HostTensor, Parameters};
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
-use crate::score::inference::for_graph;
-use crate::score::trees::{TableOptions, table};
-use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute, input_features, read_calibration};
-use crate::train::run_dir::RunDir;
+use crate::run::RunDir;
+use crate::run::calibration::read_calibration;
+use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute};
 
 /// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to
 /// other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). Of other data there is no split

@@ -2,7 +2,6 @@
 //! mini-batches of it.
 
 mod fit;
-mod plan;
 mod sampled;
 mod task;
 
@@ -14,9 +13,8 @@ use ndarray::{Array1, Array2};
 use serde::Serialize;
 
 pub use self::fit::{EpochEnd, EpochLine, Fit, Validation, cross_entropy};
-pub use self::plan::plan;
 pub use self::sampled::{SampledEpochs, Step};
-pub use self::task::{Task, report, split_of};
+pub use self::task::Task;
 use super::loading::loaded;
 use super::plots::{self, Series};
 use super::session::{RunOptions, Session, best_file, open_or_create, start_with};

@@ -10,11 +10,11 @@ use rand_chacha::ChaCha8Rng;
 use super::fit::cross_entropy;
 use crate::config::ClassifyConfig;
 use crate::error::{Error, Result};
+use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, BatchStats, FeatureStore, Job, Loader, LoaderOptions, PlacementInput};
-use crate::models::SampledInput;
 use crate::models::node_classifier::NodeClassifier;
 use crate::nn::TrainingPass;
-use crate::train::loading::{REHEARSED, hot, placement};
+use crate::train::loading::{PRESAMPLED, hot, placement};
 
 /// The forward passes of a training, one mini-batch after the other.
 pub struct SampledEpochs<B: GraphBackend> {
@@ -81,7 +81,7 @@ impl<B: GraphBackend> SampledEpochs<B> {
             });
         }
         let sampler = input.sampler(&settings.fanouts, settings.kappa, *seed)?;
-        let rehearsal = parts(config, train, first).into_iter().take(REHEARSED).map(|job| (job.number, job.seeds));
+        let presampled = parts(config, train, first).into_iter().take(PRESAMPLED).map(|job| (job.number, job.seeds));
         let placement = placement(settings, &sampler, &store);
         let options = LoaderOptions {
             placement: placement.decide(),
@@ -89,7 +89,7 @@ impl<B: GraphBackend> SampledEpochs<B> {
             window: settings.window,
             hot: match store.is_resident() {
                 true => Vec::new(),
-                false => hot(settings).nodes(input.graph(), &sampler, rehearsal)?,
+                false => hot(settings).nodes(input.graph(), &sampler, presampled)?,
             },
             ..LoaderOptions::default()
         };
@@ -107,13 +107,13 @@ impl<B: GraphBackend> SampledEpochs<B> {
     /// What a thread of the loader ran into.
     pub fn next(&mut self, model: &NodeClassifier<Autodiff<B>>) -> Result<Step<Autodiff<B>>> {
         let next = self.loader.next();
-        let Batch { mut x, layers, seed_rows, payload, .. } =
+        let Batch { mut x, blocks, seed_rows, payload, .. } =
             next.unwrap_or_else(|| unreachable!("there is a batch for every step of every epoch"))?;
         let Part { classes, step, share, last } = payload;
         let pass = TrainingPass { seed: self.seed, step, layer: 0 };
         // Autodiff keeps what is computed of data that no loss depends on, see `as_data`.
         let rows = self.input.read(x.swap_remove(0).inner()).into_autodiff();
-        let logits = model.forward_batch(&layers, rows, Some((pass, self.dropout)));
+        let logits = model.forward_batch(&blocks, rows, Some((pass, self.dropout)));
         // The rows that are left are the seeds.
         let mut targets = vec![0i32; classes.len()];
         seed_rows[0].iter().zip(&classes).for_each(|(&row, &class)| targets[row as usize] = class as i32);

@@ -5,22 +5,23 @@ use burn::tensor::{Int, Tensor, TensorData};
 use graphsieve_kernels::{Csr, GraphBackend, RowIndex, gather_rows};
 
 use super::fit::cross_entropy;
-use super::plan::plan;
 use super::sampled::SampledEpochs;
-use crate::config::{ClassifyConfig, ClassifySplit, ClassifyTrain, DecayedLayers, LoaderMode};
+use crate::config::{ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode};
 use crate::data::class_split::ClassSplit;
-use crate::data::split::SplitFractions;
 use crate::error::{Error, Result};
-use crate::graph::{Classes, Dataset, EdgeReading, Features, HeteroGraph};
+use crate::graph::{Dataset, EdgeReading, Features, HeteroGraph};
+use crate::infer::layerwise_classes::class_logits;
+use crate::infer::plan;
+use crate::infer::sampled_input::SampledInput;
 use crate::loader::FeatureStore;
-use crate::metrics::{ClassReport, ConfusionMatrix, predicted_class};
-use crate::models::SampledInput;
+use crate::metrics::ClassReport;
 use crate::models::device_graph::check_device;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, upload_graph};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
 use crate::nn::TrainingPass;
-use crate::score::layerwise_classes::class_logits;
+use crate::run::evaluation::class_report;
+use crate::run::splits::class_split_of;
 use crate::train::loading::transferred;
 use crate::train::optimiser::{Decay, Optimiser};
 
@@ -105,9 +106,9 @@ impl<B: GraphBackend> Task<B> {
             row_normalise: config.data.row_normalise,
             directed: config.data.directed,
         };
-        let split = split_of(&classes, &config.split)?;
+        let split = class_split_of(&classes, &config.split)?;
         let graph = &dataset.graph;
-        let plan = plan::<B>(config, &spec, graph, features, device);
+        let plan = plan::classes::<B>(config, &spec, graph, features, device);
         let mut decisions: Vec<String> =
             (config.loader.mode != LoaderMode::Full).then(|| plan.to_string()).into_iter().collect();
         let way = if plan.sampled {
@@ -200,38 +201,6 @@ impl<B: GraphBackend> Task<B> {
     /// # Errors
     /// Never for the labels of this task.
     pub fn report(&self, logits: &[f32], part: &[(u32, u32)]) -> Result<ClassReport> {
-        report(logits, self.spec.classes, part)
-    }
-}
-
-/// Figures of `values` (logits or probabilities, `classes` per node) on some labelled nodes.
-///
-/// # Errors
-/// [`Error::Data`] without nodes, or for a class that the values do not have.
-pub fn report(values: &[f32], classes: usize, part: &[(u32, u32)]) -> Result<ClassReport> {
-    let row = |node: u32| &values[node as usize * classes..][..classes];
-    let pairs = part.iter().map(|&(node, class)| (class, predicted_class(row(node))));
-    ConfusionMatrix::of(pairs, classes)?.report().ok_or_else(|| Error::Data {
-        what: "evaluation".into(),
-        expected: "at least one labelled node".into(),
-        found: "none".into(),
-        help: "give labels for the nodes of this graph".into(),
-    })
-}
-
-/// The split that a configuration means.
-///
-/// # Errors
-/// As for [`ClassSplit`].
-pub fn split_of(classes: &Classes, split: &ClassifySplit) -> Result<ClassSplit> {
-    match split {
-        ClassifySplit::Masks { index } => ClassSplit::of_masks(classes, *index),
-        ClassifySplit::Random { per_class: Some(count), shares } => {
-            ClassSplit::per_class(classes, *count, [shares.validation, shares.test], shares.seed)
-        }
-        ClassifySplit::Random { per_class: None, shares } => {
-            let fractions = SplitFractions { train: shares.train, validation: shares.validation, test: shares.test };
-            ClassSplit::stratified(classes, fractions, shares.seed)
-        }
+        class_report(logits, self.spec.classes, part)
     }
 }

@@ -9,8 +9,8 @@ use crate::config::Stage2Config;
 use crate::graph::HeteroGraph;
 use crate::models::attention::{EpochDrop, Pass, TripleStreamGat};
 use crate::models::device_graph::DeviceGraph;
+use crate::models::receptive_field::ReceptiveField;
 use crate::train::prefetch::Prefetch;
-use crate::train::session::reach_of;
 
 /// The forward passes of a training, one epoch after the other.
 pub struct Epochs<B: GraphBackend> {
@@ -55,8 +55,8 @@ impl<B: GraphBackend> Epochs<B> {
         let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
         let pass =
             Pass { drop_edge: Some(drop_edge), chunk_rows: config.train.chunk_size, recompute: config.model.recompute };
-        let reach = reach_of(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
-        let h = model.embed(graph, &reach, &self.x, pass);
+        let field = ReceptiveField::of_rows(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
+        let h = model.embed(graph, &field, &self.x, pass);
         loss.of(model.logits(h), config.loss.lambda_unsup, device)
     }
 }

@@ -3,12 +3,10 @@
 mod full;
 mod loss;
 mod passes;
-mod plan;
 mod sampled;
 
 pub use full::Epochs;
 pub use loss::Terms;
-pub use plan::plan;
 pub use sampled::{SampledEpochs, Step};
 
 use std::fmt;
@@ -16,27 +14,30 @@ use std::path::PathBuf;
 
 use burn::module::AutodiffModule;
 use graphsieve_kernels::GraphBackend;
-use ndarray::{Array1, Array2};
+use ndarray::Array1;
 use serde::Serialize;
 
 use self::passes::{Ground, Passes};
 use super::optimiser::learning_rate;
 use super::plots::{self, Series};
 use super::session::{RunOptions, Session, best_file, check_finite, open_or_create, start};
-use crate::config::{RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, SplitConfig, Stage2Config};
-use crate::data::logistic::LogisticRegression;
-use crate::data::split::{Split, SplitFractions};
+use crate::config::{RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
+use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, HeteroGraph, write_npy_f32};
+use crate::graph::{Dataset, write_npy_f32};
+use crate::infer::attention::input_features;
+use crate::infer::layerwise::HostScored;
+use crate::infer::plan;
 use crate::metrics::roc_auc;
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::{ModelSpec, Weights};
-use crate::score::evaluate::{Evaluation, evaluate_split};
-use crate::score::layerwise::HostScored;
-use crate::score::{input_features, write_calibration};
+use crate::run::baseline::baseline_auc;
+use crate::run::calibration::write_calibration;
+use crate::run::evaluation::{Evaluation, evaluate_split};
+use crate::run::splits::split_of;
 
 /// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it makes.
 const MOST_UNREAD: usize = 32;
@@ -76,12 +77,6 @@ impl fmt::Display for Stage2Outcome {
     }
 }
 
-/// The split that a configuration means.
-pub fn split_of(graph: &HeteroGraph, entries: &[(u32, u8)], split: &SplitConfig) -> Result<Split> {
-    let fractions = SplitFractions { train: split.train, validation: split.validation, test: split.test };
-    Split::stratified(entries, |node| graph.type_of(node as usize), fractions, split.seed)
-}
-
 /// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels.
 ///
 /// # Errors
@@ -115,7 +110,7 @@ pub fn run_on<B: GraphBackend>(
         heads: config.model.heads,
         negative_slope: config.model.negative_slope as f32,
     };
-    let plan = plan::<B>(config, host, features.dim(), device);
+    let plan = plan::attention::<B>(config, host, features.dim(), device);
     // Before there is a run: what does not fit leaves none.
     let ground = Ground::new(&plan, config, host, &features, device)?;
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
@@ -200,7 +195,7 @@ pub fn run_on<B: GraphBackend>(
         run: session.run.path().to_path_buf(),
         best_epoch: session.position.best_epoch,
         evaluation: evaluate_split(&scores, host, split)?,
-        baseline_auc: baseline(dataset, split)?,
+        baseline_auc: baseline_auc(dataset, split)?,
         seconds_per_epoch,
     };
     write_calibration(&session.run, &scores, split)?;
@@ -216,40 +211,6 @@ fn part_auc(scores: &[f32], part: &[(u32, u8)]) -> Result<f64> {
     let (values, labels): (Vec<f32>, Vec<u8>) =
         part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
     roc_auc(&values, &labels)
-}
-
-/// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
-const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
-
-/// Test ROC-AUC of a logistic regression on the raw features.
-pub(super) fn baseline(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
-    let Some(scores) = baseline_scores(dataset, split)? else { return Ok(None) };
-    roc_auc(&scores, &split.test.iter().map(|(_, label)| *label).collect::<Vec<u8>>()).map(Some)
-}
-
-/// Scores that a logistic regression on the raw features gives to the test part of `split`, in its order; `None` without
-/// features. The strength of its penalty is chosen on the validation part.
-///
-/// # Errors
-/// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.
-pub fn baseline_scores(dataset: &Dataset, split: &Split) -> Result<Option<Vec<f32>>> {
-    let Some(features) = &dataset.features else { return Ok(None) };
-    let rows = |part: &[(u32, u8)]| {
-        let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).collect();
-        Array2::from_shape_vec((part.len(), features.dim()), values)
-            .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
-    };
-    let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
-    let (train, validation) = (rows(&split.train), rows(&split.validation));
-    let mut best: Option<(f64, LogisticRegression)> = None;
-    for penalty in PENALTIES {
-        let fitted = LogisticRegression::fit(train.view(), &labels(&split.train), penalty)?;
-        let auc = roc_auc(&fitted.scores(validation.view()), &labels(&split.validation))?;
-        if best.as_ref().is_none_or(|(so_far, _)| auc > *so_far) {
-            best = Some((auc, fitted));
-        }
-    }
-    Ok(best.map(|(_, fitted)| fitted.scores(rows(&split.test).view())))
 }
 
 fn plot(session: &Session, scores: &[f32], split: &Split, threshold: f64) -> Result<()> {

@@ -12,13 +12,15 @@ use super::sampled::SampledEpochs;
 use crate::config::{LoaderMode, Stage2Config};
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph};
+use crate::infer::attention::attention_scores;
+use crate::infer::layerwise::{self, HostScored};
+use crate::infer::plan::Plan;
 use crate::loader::FeatureStore;
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
-use crate::score::attention_scores;
-use crate::score::layerwise::{self, HostScored};
-use crate::train::loading::{Plan, loaded, transferred};
-use crate::train::optimiser::{Optimiser, dtype};
+use crate::models::precision::dtype;
+use crate::train::loading::{loaded, transferred};
+use crate::train::optimiser::Optimiser;
 
 type Model<B> = TripleStreamGat<Autodiff<B>>;
 

@@ -15,17 +15,14 @@ use crate::error::Result;
 use crate::graph::HeteroGraph;
 use crate::loader::{Batch, BatchStats, FeatureStore, Job, Loader, LoaderOptions, PlacementInput};
 use crate::models::attention::{Pass, TripleStreamGat, projects_last};
-use crate::models::walk::Streams;
+use crate::models::precision::{as_data, dtype};
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
-use crate::score::as_data;
 use crate::train::edges::EdgeSample;
-use crate::train::loading::{REHEARSED, hot, placement};
-use crate::train::optimiser::dtype;
+use crate::train::loading::{PRESAMPLED, hot, placement};
 
 /// The forward passes of a training, one mini-batch after the other.
 pub struct SampledEpochs<B: GraphBackend> {
     loader: Loader<Autodiff<B>, Part>,
-    streams: Streams,
     config: Stage2Config,
     dtype: DType,
     device: B::Device,
@@ -64,8 +61,8 @@ impl<B: GraphBackend> SampledEpochs<B> {
     ) -> Result<(Self, PlacementInput)> {
         let graph = Arc::new(host.clone());
         let sampler = sampler(&config.loader, config.seed, graph.clone())?;
-        let rehearsal = parts(config, &graph, labels, first).into_iter().take(REHEARSED);
-        let rehearsal = rehearsal.map(|job| (job.number, job.seeds));
+        let presampled = parts(config, &graph, labels, first).into_iter().take(PRESAMPLED);
+        let presampled = presampled.map(|job| (job.number, job.seeds));
         let placement = placement(&config.loader, &sampler, &store);
         let options = LoaderOptions {
             placement: placement.decide(),
@@ -74,7 +71,7 @@ impl<B: GraphBackend> SampledEpochs<B> {
             first_reverse: !projects_last(config.model.heads, store.width(), config.model.hidden),
             hot: match store.is_resident() {
                 true => Vec::new(),
-                false => hot(&config.loader).nodes(&graph, &sampler, rehearsal)?,
+                false => hot(&config.loader).nodes(&graph, &sampler, presampled)?,
             },
             drop_edge: (config.drop_edge.rate > 0.0).then(|| {
                 let (rate, seed, fanouts) = (config.drop_edge.rate, config.seed, config.loader.fanouts.clone());
@@ -90,12 +87,12 @@ impl<B: GraphBackend> SampledEpochs<B> {
                 Arc::new(rule) as _
             }),
         };
-        let (settings, labels, streams) = (config.clone(), labels.to_vec(), Streams::of(host));
+        let (settings, labels) = (config.clone(), labels.to_vec());
         let jobs = (first..=config.train.epochs).flat_map(move |epoch| parts(&settings, &graph, &labels, epoch));
         let loader = Loader::new(jobs, sampler, store, options)?;
         let storage = dtype(config.train.precision);
         let config = config.clone();
-        Ok((Self { loader, streams, config, dtype: storage, device: device.clone() }, placement))
+        Ok((Self { loader, config, dtype: storage, device: device.clone() }, placement))
     }
 
     /// The loss of the next mini-batch.
@@ -104,13 +101,11 @@ impl<B: GraphBackend> SampledEpochs<B> {
     /// What a thread of the loader ran into.
     pub fn next(&mut self, model: &TripleStreamGat<Autodiff<B>>) -> Result<Step<Autodiff<B>>> {
         let next = self.loader.next();
-        let Batch { x, layers, seed_rows, payload, .. } =
+        let Batch { x, blocks, seed_rows, payload, .. } =
             next.unwrap_or_else(|| unreachable!("there is a batch for every step of every epoch"))?;
-        let walks: Vec<_> =
-            layers.into_iter().enumerate().map(|(at, layer)| self.streams.walk(layer, at == 0)).collect();
         let x: Vec<Tensor<Autodiff<B>, 2>> = x.into_iter().map(|x| as_data(x, self.dtype)).collect();
         let pass = Pass { recompute: self.config.model.recompute, ..Pass::default() };
-        let h = model.embed_along(&walks, &self.streams.into, &x, pass);
+        let h = model.embed_blocks(&blocks, &x, pass);
         let loss = payload.input.reordered(&seed_rows).grouped();
         let terms = loss.of(model.logits(h), self.config.loss.lambda_unsup, &self.device);
         Ok(Step { terms, share: 1.0 / payload.of as f64, last: payload.last })

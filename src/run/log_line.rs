@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::run_dir::UtcTime;
+use super::provenance::UtcTime;
 
 /// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

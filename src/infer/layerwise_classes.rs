@@ -5,10 +5,10 @@ use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
 
 use super::layerwise::{Computed, Span, steps};
+use super::sampled_input::SampledInput;
 use crate::error::Result;
 use crate::graph::Features;
 use crate::loader::{Batch, FeatureStore, Loader, LoaderOptions};
-use crate::models::SampledInput;
 use crate::models::device_graph::check_device;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier};
 use crate::models::parameters::to_host;
@@ -47,8 +47,8 @@ pub fn class_logits<B: GraphBackend>(
             store,
             LoaderOptions { first_reverse: false, ..LoaderOptions::default() },
         )? {
-            let Batch { mut x, layers, mut seed_rows, payload: Span { first, .. }, .. } = batch?;
-            let h = model.propagate(at, &layers[0], of_layer.read(x.swap_remove(0)), None).x;
+            let Batch { mut x, blocks, mut seed_rows, payload: Span { first, .. }, .. } = batch?;
+            let h = model.propagate(at, &blocks[0], of_layer.read(x.swap_remove(0)), None).x;
             let h = if last { h } else { model.project(at + 1, h, None) };
             let computed = Computed { h, logits: None, rows: seed_rows.swap_remove(0), first };
             if let Some(before) = before.replace(computed) {

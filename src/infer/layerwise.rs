@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
@@ -16,7 +15,8 @@ use crate::metrics::sigmoid;
 use crate::models::attention::{Pass, TripleStreamGat};
 use crate::models::device_graph::check_device;
 use crate::models::parameters::to_host;
-use crate::models::walk::Streams;
+use crate::models::precision::as_dtype;
+use crate::nn::Block;
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 
 /// Edges of one step, which bound the rows that it reads; a node with more has a step of its own.
@@ -44,7 +44,6 @@ pub fn scores<B: GraphBackend>(
     dtype: DType,
     device: &B::Device,
 ) -> Result<HostScored> {
-    let streams = Streams::of(graph);
     let nodes = graph.num_nodes();
     let mut input = features.clone();
     let mut logits = vec![0f32; nodes];
@@ -63,10 +62,10 @@ pub fn scores<B: GraphBackend>(
             store,
             LoaderOptions { first_reverse: false, ..LoaderOptions::default() },
         )? {
-            let Batch { x, mut layers, mut seed_rows, payload: Span { node_type, first }, .. } = batch?;
+            let Batch { x, blocks, mut seed_rows, payload: Span { node_type, first }, .. } = batch?;
             let x: Vec<Tensor<B, 2>> = x.into_iter().map(|x| as_dtype(x, dtype)).collect();
-            let walk = streams.walk(layers.swap_remove(0), layer == 0);
-            let h = model.embed_layer(layer, &walk, &streams.into, &x, Pass::default()).swap_remove(node_type);
+            let block = Block { reads_data: layer == 0, ..blocks[0].clone() };
+            let h = model.embed_layer(layer, &block, &x, Pass::default()).swap_remove(node_type);
             let of_rows = last.then(|| model.logits([h.clone()]));
             let computed = Computed { h, logits: of_rows, rows: seed_rows.swap_remove(node_type), first };
             if let Some(before) = before.replace(computed) {
@@ -146,20 +145,4 @@ pub(super) fn steps(graph: &HeteroGraph) -> Vec<Job<Span>> {
         }
     }
     jobs
-}
-
-/// `x` in another storage type.
-pub fn as_dtype<B: GraphBackend>(x: Tensor<B, 2>, dtype: DType) -> Tensor<B, 2> {
-    // No device takes a launch over nothing.
-    match x.dims() {
-        [0, width] => Tensor::empty([0, width], (&x.device(), dtype)),
-        _ if x.dtype() == dtype => x,
-        _ => x.cast(dtype),
-    }
-}
-
-/// The same for what a training reads. Autodiff writes down what is computed of tensors that need no gradient, too, and forgets it
-/// only with a backward pass that goes through it: a result that no loss depends on would stay for good.
-pub fn as_data<B: GraphBackend>(x: Tensor<Autodiff<B>, 2>, dtype: DType) -> Tensor<Autodiff<B>, 2> {
-    Tensor::from_inner(as_dtype(x.inner(), dtype))
 }

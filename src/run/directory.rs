@@ -8,18 +8,14 @@
 //!   checkpoint/best   checkpoint/last
 //! ```
 
-mod metrics_log;
-mod provenance;
-
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::DecimalBytes;
 
-pub use self::metrics_log::{History, MetricsLog};
-pub use self::provenance::Meta;
-pub(crate) use self::provenance::UtcTime;
+use super::metrics_log::{History, MetricsLog};
+use super::provenance::{Meta, UtcTime};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 

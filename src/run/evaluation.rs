@@ -10,7 +10,7 @@ use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::HeteroGraph;
 use crate::graph::formats::map_file;
-use crate::metrics::{self, Report};
+use crate::metrics::{self, ClassReport, ConfusionMatrix, Report, predicted_class};
 
 /// Reports on the parts of a split that a model was not fitted to, at one threshold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,6 +62,21 @@ pub fn report(scores: &[f32], graph: &HeteroGraph, entries: &[(u32, u8)], thresh
     }
     groups.retain(|(_, positions)| !positions.is_empty());
     metrics::evaluate(&scores, &labels, &groups, threshold)
+}
+
+/// Figures of `values` (logits or probabilities, `classes` per node) on some labelled nodes.
+///
+/// # Errors
+/// [`Error::Data`] without nodes, or for a class that the values do not have.
+pub fn class_report(values: &[f32], classes: usize, part: &[(u32, u32)]) -> Result<ClassReport> {
+    let row = |node: u32| &values[node as usize * classes..][..classes];
+    let pairs = part.iter().map(|&(node, class)| (class, predicted_class(row(node))));
+    ConfusionMatrix::of(pairs, classes)?.report().ok_or_else(|| Error::Data {
+        what: "evaluation".into(),
+        expected: "at least one labelled node".into(),
+        found: "none".into(),
+        help: "give labels for the nodes of this graph".into(),
+    })
 }
 
 /// Reads the scores of all nodes: a `.npy` array of f32, shape `[num_nodes]`, every value finite.

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use half::f16;
 use rayon::prelude::*;
 
-use super::node_classifier::{ClassifierSpec, only_relation};
 use crate::config::LayerKind;
 use crate::error::Result;
 use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops};
+use crate::models::node_classifier::{ClassifierSpec, only_relation};
+use crate::models::node_input::BatchRows;
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 
 /// Bytes that reads of rows are aligned to: the width of a load.
@@ -51,22 +51,6 @@ struct Columns {
     /// The degree, in so many digits of this base, the last ones first.
     digits: usize,
     base: u32,
-}
-
-/// Rows of a mini-batch on the device.
-#[derive(Clone, Debug)]
-pub struct BatchRows<B: Backend> {
-    /// `[rows, columns]`, f32.
-    pub x: Tensor<B, 2>,
-    /// `[rows, 1]`, f32, for graph convolution: in-neighbours in the whole graph and the node itself.
-    pub degree: Option<Tensor<B, 2>>,
-}
-
-impl<B: Backend> BatchRows<B> {
-    /// The same rows for a training: data, without a gradient.
-    pub fn into_autodiff(self) -> BatchRows<Autodiff<B>> {
-        BatchRows { x: Tensor::from_inner(self.x), degree: self.degree.map(Tensor::from_inner) }
-    }
 }
 
 impl SampledInput {
