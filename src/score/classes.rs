@@ -6,8 +6,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 use ndarray_npy::ViewNpyExt;
 
-use super::ScoreOptions;
-use super::compute::{Computed, Scores};
+use super::{Computed, ScoreOptions, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;

@@ -1,16 +1,14 @@
 //! Scores of a data directory with a checkpoint.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
-use ndarray::{Array2, ArrayView1};
 
-use super::{ScoreOptions, classes, trees};
+use super::{Computed, ScoreOptions, Scores, classes, trees};
 use crate::config::{RunConfig, Stage2Config, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, write_npy_f32};
+use crate::graph::Dataset;
 use crate::infer::attention::{attention_scores, for_graph, input_features};
 use crate::infer::{layerwise, plan};
 use crate::models::attention::TripleStreamGat;
@@ -18,37 +16,6 @@ use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::Parameters;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
-
-/// What a model says about every node, by global id.
-#[derive(Clone, Debug)]
-pub enum Scores {
-    /// In [0, 1]; higher is more anomalous.
-    Anomaly(Vec<f32>),
-    /// One row of class probabilities per node.
-    Classes(Array2<f32>),
-}
-
-/// Scores of a data directory.
-#[derive(Debug)]
-pub struct Computed {
-    pub dataset: Dataset,
-    pub scores: Scores,
-    /// The last hidden layer, `[nodes, width]`, where it was asked for.
-    pub embeddings: Option<Array2<f32>>,
-}
-
-impl Computed {
-    /// Writes the scores, or class probabilities, as a `.npy` array of f32.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn write_npy(&self, path: &Path) -> Result<()> {
-        match &self.scores {
-            Scores::Anomaly(scores) => write_npy_f32(path, &ArrayView1::from(scores)),
-            Scores::Classes(probabilities) => write_npy_f32(path, probabilities),
-        }
-    }
-}
 
 /// Scores the graph of a data directory with a checkpoint.
 ///

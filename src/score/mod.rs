@@ -7,10 +7,15 @@ pub mod ranking;
 mod scored_run;
 mod trees;
 
-pub use compute::{Computed, Scores, compute};
+pub use compute::compute;
 pub use scored_run::{ScoredRun, Stage, divided};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use ndarray::{Array2, ArrayView1};
+
+use crate::error::Result;
+use crate::graph::{Dataset, write_npy_f32};
 
 /// What is scored with what.
 #[derive(Clone, Debug)]
@@ -24,4 +29,35 @@ pub struct ScoreOptions {
     pub input: Option<PathBuf>,
     /// Whether the refined embeddings are wanted, too.
     pub embeddings: bool,
+}
+
+/// What a model says about every node, by global id.
+#[derive(Clone, Debug)]
+pub enum Scores {
+    /// In [0, 1]; higher is more anomalous.
+    Anomaly(Vec<f32>),
+    /// One row of class probabilities per node.
+    Classes(Array2<f32>),
+}
+
+/// Scores of a data directory.
+#[derive(Debug)]
+pub struct Computed {
+    pub dataset: Dataset,
+    pub scores: Scores,
+    /// The last hidden layer, `[nodes, width]`, where it was asked for.
+    pub embeddings: Option<Array2<f32>>,
+}
+
+impl Computed {
+    /// Writes the scores, or class probabilities, as a `.npy` array of f32.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_npy(&self, path: &Path) -> Result<()> {
+        match &self.scores {
+            Scores::Anomaly(scores) => write_npy_f32(path, &ArrayView1::from(scores)),
+            Scores::Classes(probabilities) => write_npy_f32(path, probabilities),
+        }
+    }
 }

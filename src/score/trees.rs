@@ -4,8 +4,7 @@ use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
 
-use super::ScoreOptions;
-use super::compute::{Computed, Scores};
+use super::{Computed, ScoreOptions, Scores};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::infer::tree_table::{TableOptions, table};
