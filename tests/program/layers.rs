@@ -138,7 +138,7 @@ fn expand(text: &str, base: &[String], found: &mut BTreeSet<Vec<String>>) {
             found.insert(base.to_vec());
             return;
         }
-        let path = [base, &[word.clone()]].concat();
+        let path = [base, std::slice::from_ref(&word)].concat();
         return match text[word.len()..].strip_prefix("::") {
             Some(rest) if word != "self" => expand(rest, &path, found),
             _ if word == "self" => drop(found.insert(base.to_vec())),
