@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::loader::LoaderMode;
 use super::ranges::*;
 use super::reader::{Document, Unread};
 use crate::error::Result;
@@ -37,12 +38,16 @@ pub struct Stage2Data {
     pub embeddings: Option<PathBuf>,
 }
 
+/// The file of embeddings at a place, which is that file or a directory that holds it.
+pub(super) fn embeddings_at(place: &Path) -> PathBuf {
+    let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
+    if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) }
+}
+
 impl Stage2Data {
     /// The file of input embeddings: `embeddings`, or the data directory, with the file's name added to a directory.
     pub fn embeddings_file(&self) -> PathBuf {
-        let place: &Path = self.embeddings.as_deref().unwrap_or(&self.path);
-        let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
-        if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) }
+        embeddings_at(self.embeddings.as_deref().unwrap_or(&self.path))
     }
 }
 
@@ -199,8 +204,8 @@ impl TrainConfig {
         Ok(())
     }
 
-    /// The keys that nothing reads; `sampled` tells whether mini-batches are sampled for certain.
-    pub(super) fn unread(&self, sampled: bool) -> [Unread; 2] {
+    /// The keys that nothing reads when the graph is computed by `mode`.
+    pub(super) fn unread(&self, mode: LoaderMode) -> [Unread; 3] {
         [
             Unread {
                 when: self.precision != Precision::F16,
@@ -209,13 +214,16 @@ impl TrainConfig {
                 help: "set train.precision = \"f16\", or remove the key",
             },
             Unread {
-                when: sampled,
-                keys: &[
-                    ("train.rows", "which rows of the whole graph an epoch computes"),
-                    ("train.chunk_size", "how many rows of the whole graph are computed at a time"),
-                ],
+                when: mode == LoaderMode::Sampled,
+                keys: &[("train.rows", "which rows of the whole graph an epoch computes")],
                 since: "loader.mode = \"sampled\" computes mini-batches, bounded by loader.batch_size",
                 help: "set loader.mode = \"full\" or \"auto\", or remove the key",
+            },
+            Unread {
+                when: mode != LoaderMode::Full,
+                keys: &[("train.chunk_size", "how many rows of the whole graph a layer computes at a time")],
+                since: "mini-batches have no chunks of rows, and loader.mode is not \"full\"",
+                help: "set loader.mode = \"full\", or remove the key",
             },
         ]
     }
