@@ -93,7 +93,12 @@ fn task(document: &Document) -> Result<Task> {
 }
 
 /// Reads a Stage-1 document; keys that it lacks take their value from `default`.
-fn stage1(document: &Document, default: Stage1Config) -> Result<Stage1Config> {
+fn stage1(document: &Document, mut default: Stage1Config) -> Result<Stage1Config> {
+    default.split.seed = document.integer("seed").unwrap_or(default.seed);
+    if !document.strict && !document.has("split") {
+        // A run that was made before there was this section held nothing out.
+        default.split.held_out = 0.0;
+    }
     let mut config = document.read(&default, &[], &[])?;
     document.check_name(&config.name, MAX_NAME)?;
     document.check_path(&config.data.path)?;

@@ -1,43 +1,30 @@
 //! Stage 1: the loop of the graph auto-encoder.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
-use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
+use burn::tensor::Tensor;
+use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::edges::{LabelledPairs, Purpose, labelled_pairs};
-use super::loss_rows::LossRows;
+use super::edges::{Purpose, held_out_pairs, labelled_pairs};
 use super::optimiser::{dtype, learning_rate};
 use super::plots::{self, Series};
 use super::prefetch::Prefetch;
+use super::reconstruction::{EdgeMetrics, Pairs, Scored, edge_metrics};
 use super::session::{RunOptions, Session, check_finite, open_or_create, reach_of, start};
 use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureConfig};
+use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
-use crate::metrics::{roc_auc, sigmoid};
+use crate::graph::{Dataset, Features, HeteroGraph, Relation, atomic_write, write_npy_f32};
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::reach::Reach;
 use crate::models::weights::ModelSpec;
-
-/// How well scores of pairs tell edges from non-edges.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EdgeMetrics {
-    /// Mean probability of positive pairs.
-    pub p_positive: f64,
-    /// Mean probability of negative pairs.
-    pub p_negative: f64,
-    /// Difference of the two.
-    pub margin: f64,
-    /// ROC-AUC of positive against negative pairs.
-    pub edge_auc: f64,
-}
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -50,19 +37,38 @@ struct EpochLine {
 }
 
 /// What a finished Stage 1 leaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Stage1Outcome {
     pub run: PathBuf,
     pub embeddings: PathBuf,
-    /// On pairs that were never trained on.
-    pub metrics: EdgeMetrics,
+    /// On edges that were neither in the loss nor in the adjacency, against pairs that are no edges; embeddings of the
+    /// training's adjacency. `None` where nothing was held out.
+    pub held_out: Option<EdgeMetrics>,
+    /// On edges of the training against pairs that were drawn, the figure that is usually published. It says what the model
+    /// remembers, not what it finds.
+    pub trained_on: Option<EdgeMetrics>,
     pub loss: f32,
     /// Mean wall time of the epochs after the first.
+    #[serde(skip)]
     pub seconds_per_epoch: Option<f64>,
 }
 
+impl fmt::Display for Stage1Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "loss {:.4}", self.loss)?;
+        let mut line = |what: &str, metrics: &Option<EdgeMetrics>| match metrics {
+            Some(EdgeMetrics { edge_auc, p_positive, p_negative, .. }) => {
+                write!(f, "\n{what}: edge AUC {edge_auc:.4}, P(edge) {p_positive:.4}, P(no edge) {p_negative:.4}")
+            }
+            None => Ok(()),
+        };
+        line("edges held out of training against pairs that are no edges", &self.held_out)?;
+        line("edges trained on against drawn pairs, as in the literature", &self.trained_on)
+    }
+}
+
 /// The temperature of `epoch`, counted from 1: linear from `start` to `peak`, then a cosine to `end`.
-fn temperature(config: &TemperatureConfig, epoch: usize, epochs: usize) -> f64 {
+pub fn temperature(config: &TemperatureConfig, epoch: usize, epochs: usize) -> f64 {
     let warm = config.warmup_epochs;
     if epoch <= warm {
         let progress = if warm > 1 { (epoch - 1) as f64 / (warm - 1) as f64 } else { 1.0 };
@@ -94,7 +100,9 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let (run, checkpoint) = open_or_create(options, &config.output.dir, &config.name, config.seed, &toml)?;
 
-    let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
+    let split = EdgeSplit::new(config.split.held_out, config.split.seed);
+    let training = split.map_or_else(|| host.clone(), |split| split.training_graph(host));
+    let graph = DeviceGraph::<Autodiff<B>>::upload(&training, device)?;
     let storage = dtype(config.train.precision);
     let x = upload_features::<Autodiff<B>>(host.node_types(), features, storage, device)?;
     let model_spec = ModelSpec::AutoEncoder(spec.clone());
@@ -104,8 +112,12 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         })?;
     let mut session = Session::new(run, position, "stage 1", &config.train, 2 * graph.num_edges(), options.progress)?;
     dataset.notes.iter().for_each(|note| session.note(note));
+    if split.is_some() {
+        let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
+        session.note(&format!("held out of training: {edges} of {all} edges, both directions counted"));
+    }
 
-    let mut epochs = Epochs::new(config, host, graph, x, position.epoch + 1, device);
+    let mut epochs = Epochs::new(config, &training, graph, x, position.epoch + 1, device);
     let mut pending: Vec<Pending<B>> = Vec::new();
     let mut last_loss = f32::NAN;
     let mut last_metrics = None;
@@ -127,14 +139,15 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
                 let loss = to_host(entry.loss)[0];
                 check_device()?;
                 check_finite("the reconstruction loss", loss, entry.epoch)?;
-                let metrics = entry.scores.map(|(logits, labels)| edge_metrics(logits, &labels)).transpose()?;
+                let metrics = entry.scores.map(|(logits, targets)| edge_metrics(logits, &targets)).transpose()?;
                 last_metrics = metrics.or(last_metrics);
                 last_loss = loss;
                 let (learning_rate, temperature) = (entry.rate, entry.tau);
                 let line = EpochLine { loss, learning_rate, temperature, metrics };
                 session.log(entry.epoch, &line)?;
             }
-            let auc = last_metrics.map_or(String::new(), |m: EdgeMetrics| format!("  edge AUC {:.4}", m.edge_auc));
+            let auc = last_metrics
+                .map_or(String::new(), |m: EdgeMetrics| format!("  edge AUC of its pairs {:.4}", m.edge_auc));
             session.show(epoch, &format!("loss {last_loss:.4}{auc}"));
         }
         if save {
@@ -147,14 +160,43 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let model = model.valid();
     session.save_best(&model_spec, model.export(&spec))?;
     let z = epochs.embed_all(&model);
-    let metrics = epochs.held_out_metrics(&z)?;
+    let trained_on = epochs.pairs_of_training().metrics(&z, device)?;
+    let held_out = match &split {
+        None => None,
+        Some(split) => {
+            let drawn = held_out_pairs(host, split, |r| config.sampling.edges_of(&r.stream), config.split.seed);
+            Pairs::new(host, &drawn, Rows::All).metrics(&z, device)?
+        }
+    };
+    drop(epochs);
+    let z = if split.is_none() { z } else { embed_graph(&model, host, features, config, device)? };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_embeddings(&embeddings, z)?;
+    let run = session.run.path().to_path_buf();
+    let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss: last_loss, seconds_per_epoch };
+    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session)?;
     }
-    session.finish(&format!("edge AUC {:.4}", metrics.edge_auc));
-    Ok(Stage1Outcome { run: session.run.path().to_path_buf(), embeddings, metrics, loss: last_loss, seconds_per_epoch })
+    let found = held_out.map_or(String::new(), |m| format!("held-out edge AUC {:.4}", m.edge_auc));
+    session.finish(&found);
+    Ok(outcome)
+}
+
+/// Embeddings of every node from all edges of `host`.
+fn embed_graph<B: GraphBackend>(
+    model: &TripleStreamGae<B>,
+    host: &HeteroGraph,
+    features: &Features,
+    config: &Stage1Config,
+    device: &B::Device,
+) -> Result<Vec<Tensor<B, 2>>> {
+    let graph = DeviceGraph::<B>::upload(host, device)?;
+    let x = upload_features(host.node_types(), features, dtype(config.train.precision), device)?;
+    let normalisation = Normalisation::of(host, device);
+    let chunk_rows = config.train.chunk_size;
+    let inputs = Inputs::new(&graph, &normalisation, x, chunk_rows);
+    Ok(model.embed(&graph, &Reach::all(&graph), &normalisation, &inputs, chunk_rows))
 }
 
 /// What an epoch leaves on the device until the next report.
@@ -181,18 +223,10 @@ pub struct Epochs<B: GraphBackend> {
     graph: DeviceGraph<Autodiff<B>>,
     normalisation: Vec<Normalisation<Autodiff<B>>>,
     inputs: Inputs<Autodiff<B>>,
-    batches: Prefetch<Batch>,
+    batches: Prefetch<(Pairs, f64)>,
     host: HeteroGraph,
     config: Stage1Config,
     device: B::Device,
-}
-
-/// The loss of one epoch, and the pairs behind it.
-pub struct Scored<B: Backend> {
-    pub loss: Tensor<B, 1>,
-    pub logits: Tensor<B, 1>,
-    /// 1 for edges, 0 for pairs that were drawn.
-    pub targets: Vec<u8>,
 }
 
 impl<B: GraphBackend> Epochs<B> {
@@ -212,8 +246,10 @@ impl<B: GraphBackend> Epochs<B> {
         let batches = Prefetch::new(first..=config.train.epochs, move |epoch| {
             let tau = temperature(&settings.temperature, epoch, settings.train.epochs);
             let negatives = settings.sampling.negatives_per_positive;
-            let purpose = Purpose::Reconstruction;
-            Batch::new(&settings, &host_of_worker, (negatives, purpose, epoch), settings.train.rows, tau)
+            let count = |relation: &Relation| settings.sampling.edges_of(&relation.stream);
+            let (seed, purpose) = (settings.seed, Purpose::Reconstruction);
+            let drawn = labelled_pairs(&host_of_worker, count, negatives, seed, purpose, epoch as u64);
+            (Pairs::new(&host_of_worker, &drawn, settings.train.rows), tau)
         });
         let (host, config, device) = (host.clone(), config.clone(), device.clone());
         Self { graph, normalisation, inputs, batches, host, config, device }
@@ -221,19 +257,14 @@ impl<B: GraphBackend> Epochs<B> {
 
     /// The loss of the next epoch; `None` when the graph has no edge to reconstruct.
     pub fn next(&mut self, model: &TripleStreamGae<Autodiff<B>>) -> Option<Scored<Autodiff<B>>> {
-        let batch = self.batches.next();
+        let (mut pairs, tau) = self.batches.next();
         let (graph, device) = (&self.graph, &self.device);
-        if batch.pairs.is_empty() {
+        if pairs.targets.is_empty() {
             return None;
         }
-        let reach = reach_of(graph, batch.nodes, |_| None, device);
+        let reach = reach_of(graph, pairs.nodes.take(), |_| None, device);
         let z = model.embed(graph, &reach, &self.normalisation, &self.inputs, self.config.train.chunk_size);
-        let logits = pair_logits(&z, batch.pairs, batch.tau, device);
-        let targets: Vec<f32> = batch.targets.iter().map(|&t| f32::from(t)).collect();
-        let total = targets.len();
-        let targets = Tensor::from_data(TensorData::new(targets, [total]), device);
-        let loss = bce_with_logits_sum(logits.clone(), targets, 1.0 / total as f64);
-        Some(Scored { loss, logits, targets: batch.targets })
+        Some(pairs.score(&z, tau, device))
     }
 
     /// Embeddings of every node.
@@ -244,82 +275,12 @@ impl<B: GraphBackend> Epochs<B> {
         model.embed(&graph, &Reach::all(&graph), &normalisation, &self.inputs.clone().inner(), chunk_rows)
     }
 
-    /// How well finished embeddings tell edges from pairs that no epoch drew.
-    fn held_out_metrics(&self, z: &[Tensor<B, 2>]) -> Result<EdgeMetrics> {
-        let batch = Batch::new(&self.config, &self.host, (1, Purpose::Evaluation, 0), Rows::All, 1.0);
-        edge_metrics(pair_logits(z, batch.pairs, 1.0, &self.device), &batch.targets)
+    /// Edges of the training and as many pairs that are drawn as its negatives are.
+    fn pairs_of_training(&self) -> Pairs {
+        let count = |relation: &Relation| self.config.sampling.edges_of(&relation.stream);
+        let drawn = labelled_pairs(&self.host, count, 1, self.config.seed, Purpose::Evaluation, 0);
+        Pairs::new(&self.host, &drawn, Rows::All)
     }
-}
-
-/// The pairs of one epoch as numbers of rows.
-struct Batch {
-    tau: f64,
-    /// The rows that are computed, by type; all when there is no list.
-    nodes: Option<Vec<Vec<u32>>>,
-    /// Types of both ends and the pairs, for every relation that has some.
-    pairs: Vec<(usize, usize, PairList)>,
-    targets: Vec<u8>,
-}
-
-impl Batch {
-    fn new(
-        config: &Stage1Config,
-        host: &HeteroGraph,
-        (negatives, purpose, epoch): (usize, Purpose, usize),
-        rows: Rows,
-        tau: f64,
-    ) -> Self {
-        let per_relation = |relation: &Relation| config.sampling.edges_of(&relation.stream);
-        let drawn = labelled_pairs(host, per_relation, negatives, config.seed, purpose, epoch as u64);
-        let counts: Vec<usize> = host.node_types().iter().map(|t| t.count).collect();
-        let types =
-            |pairs: &LabelledPairs| (host.relations()[pairs.relation].dst, host.relations()[pairs.relation].src);
-        let rows = match rows {
-            Rows::All => LossRows::all(&counts),
-            Rows::Reachable => LossRows::of(
-                &counts,
-                drawn.iter().flat_map(|p| [(types(p).0, p.dst.as_slice()), (types(p).1, p.src.as_slice())]),
-            ),
-        };
-        let list = |pairs: &LabelledPairs| {
-            let (dst, src) = types(pairs);
-            let (left, right) = (rows.numbers(dst, &pairs.dst), rows.numbers(src, &pairs.src));
-            (dst, src, PairList::new(&left, &right, rows.len(dst), rows.len(src)))
-        };
-        let target = |pairs: &LabelledPairs| {
-            let positives = pairs.positives;
-            (0..pairs.dst.len()).map(move |p| u8::from(p < positives))
-        };
-        Self {
-            tau,
-            nodes: rows.nodes(),
-            pairs: drawn.iter().map(list).collect(),
-            targets: drawn.iter().flat_map(target).collect(),
-        }
-    }
-}
-
-/// `tau <z_dst, z_src>` of every pair.
-fn pair_logits<B: GraphBackend>(
-    z: &[Tensor<B, 2>],
-    pairs: Vec<(usize, usize, PairList)>,
-    tau: f64,
-    device: &B::Device,
-) -> Tensor<B, 1> {
-    let one =
-        |(dst, src, pairs): (usize, usize, PairList)| pair_dot(z[dst].clone(), z[src].clone(), &pairs.upload(device));
-    Tensor::cat(pairs.into_iter().map(one).collect(), 0) * tau
-}
-
-fn edge_metrics<B: GraphBackend>(logits: Tensor<B, 1>, labels: &[u8]) -> Result<EdgeMetrics> {
-    let scores: Vec<f32> = to_host(logits).into_iter().map(sigmoid).collect();
-    let mean = |class: u8| {
-        let own = scores.iter().zip(labels).filter(|(_, l)| **l == class).map(|(s, _)| f64::from(*s));
-        own.clone().sum::<f64>() / own.count().max(1) as f64
-    };
-    let (p_positive, p_negative) = (mean(1), mean(0));
-    let edge_auc = roc_auc(&scores, labels)?;
-    Ok(EdgeMetrics { p_positive, p_negative, margin: p_positive - p_negative, edge_auc })
 }
 
 fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Result<()> {
