@@ -10,6 +10,7 @@ mod bench;
 mod commands;
 mod explain;
 mod first_contact;
+mod figures;
 mod golden;
 mod import;
 mod import_files;

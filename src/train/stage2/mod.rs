@@ -7,7 +7,7 @@ mod plan;
 mod sampled;
 
 pub use full::Epochs;
-pub use loss::Terms;
+pub use loss::{LossInput, Terms};
 pub use plan::plan;
 pub use sampled::{SampledEpochs, Step};
 
