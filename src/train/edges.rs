@@ -19,7 +19,7 @@ pub enum Purpose {
     Reconstruction = 1,
     /// Neighbours whose scores should agree.
     Smoothness = 2,
-    /// Edges of the training, drawn once more for a figure of a finished auto-encoder.
+    /// Edges of the training and drawn pairs once more, for a figure of a finished auto-encoder.
     Evaluation = 3,
     /// Held-out edges and pairs that are no edges.
     HeldOut = 4,

@@ -168,8 +168,13 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
             Pairs::new(host, &drawn, Rows::All).metrics(&z, device)?
         }
     };
-    drop(epochs);
-    let z = if split.is_none() { z } else { embed_graph(&model, host, features, config, device)? };
+    let z = match split {
+        None => z,
+        Some(_) => {
+            drop((z, epochs));
+            embed_graph(&model, host, features, config, device)?
+        }
+    };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_embeddings(&embeddings, z)?;
     let run = session.run.path().to_path_buf();
@@ -178,8 +183,10 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     if config.output.plots {
         plot(&session)?;
     }
-    let found = held_out.map_or(String::new(), |m| format!("held-out edge AUC {:.4}", m.edge_auc));
-    session.finish(&found);
+    session.finish(&match held_out {
+        Some(EdgeMetrics { edge_auc, .. }) => format!("held-out edge AUC {edge_auc:.4}"),
+        None => format!("loss {last_loss:.4}"),
+    });
     Ok(outcome)
 }
 
@@ -214,7 +221,8 @@ fn no_edges() -> Error {
         what: "the graph".into(),
         expected: "at least one relation with edges other than self-loops".into(),
         found: "none".into(),
-        help: "Stage 1 reconstructs edges; check the relations with `graphsieve info --data DIR`".into(),
+        help: "Stage 1 reconstructs edges; check the relations with `graphsieve info --data DIR`, and split.held_out"
+            .into(),
     }
 }
 
