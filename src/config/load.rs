@@ -103,7 +103,14 @@ fn stage1(document: &Document, mut default: Stage1Config) -> Result<Stage1Config
     document.check_name(&config.name, MAX_NAME)?;
     document.check_path(&config.data.path)?;
     config.train.resolve(document)?;
-    document.check_read(&config, &default, &config.train.unread(false))?;
+    let nothing_held_out = Unread {
+        when: config.split.held_out == 0.0,
+        keys: &[("split.seed", "the seed of the choice of held-out edges")],
+        since: "split.held_out = 0 holds none out",
+        help: "set split.held_out above 0, or remove the key",
+    };
+    let unread = config.train.unread(false).into_iter().chain([nothing_held_out]);
+    document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }
 

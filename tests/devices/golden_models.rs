@@ -266,9 +266,9 @@ fn kept<B: GraphBackend>(
             let forward = &host.relations()[relation.id].forward;
             let rows = 0..forward.num_rows() as u32;
             let of_row = |row: u32| forward.row(row as usize).iter().map(move |&col| u8::from(drop.keeps(row, col)));
-            rows.flat_map(of_row).collect()
+            rows.flat_map(of_row).collect::<Vec<u8>>()
         });
-        of_relation.collect()
+        of_relation.collect::<Vec<_>>()
     };
     Some((0..2).map(of_layer).collect())
 }
