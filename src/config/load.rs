@@ -94,12 +94,24 @@ fn task(document: &Document) -> Result<Task> {
 }
 
 /// Reads a Stage-1 document; keys that it lacks take their value from `default`.
-fn stage1(document: &Document, default: Stage1Config) -> Result<Stage1Config> {
+fn stage1(document: &Document, mut default: Stage1Config) -> Result<Stage1Config> {
+    default.split.seed = document.integer("seed").unwrap_or(default.seed);
+    if !document.strict && !document.has("split") {
+        // A run that was made before there was this section held nothing out.
+        default.split.held_out = 0.0;
+    }
     let mut config = document.read(&default, &[], &[])?;
     document.check_name(&config.name, MAX_NAME)?;
     document.check_path(&config.data.path)?;
     config.train.resolve(document)?;
-    document.check_read(&config, &default, &config.train.unread(LoaderMode::Full))?;
+    let nothing_held_out = Unread {
+        when: config.split.held_out == 0.0,
+        keys: &[("split.seed", "the seed of the choice of held-out edges")],
+        since: "split.held_out = 0 holds none out",
+        help: "set split.held_out above 0, or remove the key",
+    };
+    let unread = config.train.unread(LoaderMode::Full).into_iter().chain([nothing_held_out]);
+    document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }
 

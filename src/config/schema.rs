@@ -101,6 +101,8 @@ pub struct Stage1Config {
     pub train: TrainConfig,
     /// `[sampling]`
     pub sampling: SamplingConfig,
+    /// `[split]`
+    pub split: EdgeSplitConfig,
     /// `[temperature]`
     pub temperature: TemperatureConfig,
     /// `[output]`
@@ -117,6 +119,7 @@ impl Stage1Config {
             model: Stage1Model { hidden: 128, out: 128 },
             train: TrainConfig::stage1(),
             sampling: SamplingConfig::default(),
+            split: EdgeSplitConfig::new(42),
             temperature: TemperatureConfig::default(),
             output: OutputConfig::default(),
         }

@@ -305,6 +305,24 @@ impl Default for SamplingConfig {
     }
 }
 
+/// `[split]` of Stage 1: the edges that the training does not see.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeSplitConfig {
+    /// Share of the edges that are neither in the loss nor in the adjacency of the training, in [0, 1). Default 0.05.
+    #[serde(deserialize_with = "rate")]
+    pub held_out: f64,
+    /// Seed of the choice. Default: that of the run.
+    #[serde(deserialize_with = "seed")]
+    pub seed: u64,
+}
+
+impl EdgeSplitConfig {
+    /// The default share, chosen by `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { held_out: 0.05, seed }
+    }
+}
+
 /// `[temperature]` of Stage 1: the factor on dot products before the sigmoid. All factors are above 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TemperatureConfig {

@@ -110,6 +110,7 @@ fn unusual() -> [RunConfig; 3] {
             default_edges: 5,
             negatives_per_positive: 6,
         },
+        split: EdgeSplitConfig { held_out: 0.125, seed: 21 },
         temperature: TemperatureConfig { warmup_epochs: 0, start: 1.5, peak: 2.5, end: 0.5 },
         output: output.clone(),
     };

@@ -5,6 +5,7 @@
 pub mod amazon;
 pub mod class_split;
 mod counted;
+pub mod edge_split;
 pub mod logistic;
 pub mod mat;
 pub mod split;

@@ -190,6 +190,18 @@ impl Adjacency {
         Adjacency { row_ptr, col_idx, num_cols: self.num_rows() }
     }
 
+    /// The entries `(row, column)` that `keep` wants, in the same order.
+    pub(crate) fn filtered(&self, keep: impl Fn(u32, u32) -> bool + Sync) -> Adjacency {
+        let kept = |row: usize| self.row(row).iter().copied().filter(|&col| keep(row as u32, col)).collect::<Vec<_>>();
+        let rows = || (0..self.num_rows()).into_par_iter().with_min_len(256);
+        let lengths: Vec<u64> = rows().map(|row| kept(row).len() as u64).collect();
+        let mut row_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
+        accumulate(&mut row_ptr);
+        let mut col_idx = vec![0; row_ptr[self.num_rows()] as usize];
+        for_each_row_mut(&row_ptr, &mut col_idx, &|row, entries| entries.copy_from_slice(&kept(row)));
+        Adjacency { row_ptr, col_idx, num_cols: self.num_cols }
+    }
+
     /// Whether `other` holds exactly the edges of `self` with rows and columns exchanged, in whatever order.
     ///
     /// Compares the counts and an order-independent 64-bit hash of the pairs.

@@ -1,5 +1,7 @@
 //! Typed heterogeneous graphs: node types in one global id space, relations between them.
 
+mod pairs;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 

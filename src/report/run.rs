@@ -50,8 +50,8 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
 fn meaning(stage: Stage) -> &'static str {
     match stage {
         Stage::Reconstruction => {
-            "a score is one minus the geometric mean of the probabilities that the embeddings give to a node's edges; \
-             no label was used"
+            "a score is one minus the geometric mean of the probabilities that the embeddings give to a node's edges, \
+             which they were made with; no label was used"
         }
         Stage::Attention => "a score is the sigmoid of the graph attention network's logit, higher is more anomalous",
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",
@@ -83,7 +83,7 @@ fn panels(stage: Stage, history: &History) -> Vec<Panel> {
     let panels = match stage {
         Stage::Reconstruction => [
             panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),
-            panel("Edges told from other pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),
+            panel("Edges trained on told from drawn pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),
         ],
         Stage::Attention | Stage::Trees => [
             panel("Loss by epoch", "loss", &[("supervised", "supervised"), ("unsupervised", "unsupervised")]),

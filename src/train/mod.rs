@@ -10,6 +10,7 @@ pub mod pipeline;
 pub mod plots;
 pub mod position;
 mod prefetch;
+pub mod reconstruction;
 pub mod record;
 pub mod runner;
 pub mod sampled;
@@ -59,12 +60,7 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(stage1) = &self.stage1 {
-            let m = &stage1.metrics;
-            writeln!(
-                f,
-                "Stage 1: loss {:.4}; on pairs not trained on: edge AUC {:.4}, P(edge) {:.4}, P(no edge) {:.4}",
-                stage1.loss, m.edge_auc, m.p_positive, m.p_negative
-            )?;
+            writeln!(f, "Stage 1: {stage1}")?;
             session::write_speed(f, stage1.seconds_per_epoch)?;
         }
         if let Some(stage2) = &self.stage2 {

@@ -97,7 +97,13 @@ pub(super) fn check_same_settings(run: &RunDir, config_toml: &str, sections: &[&
             Error::format(&file, "TOML", "the settings of a run", fault.message().to_owned(), help)
         })
     };
-    let (before, now) = (parse(&text)?, parse(config_toml)?);
+    let (mut before, now) = (parse(&text)?, parse(config_toml)?);
+    // Stage 1 held nothing out before it had the key.
+    if before.get("task").and_then(toml::Value::as_str) == Some("stage1") && !before.contains_key("split") {
+        let mut split = toml::Table::from_iter([("held_out".into(), toml::Value::Float(0.0))]);
+        split.extend(before.get("seed").map(|seed| ("seed".into(), seed.clone())));
+        before.insert("split".into(), split.into());
+    }
     let settings = |table: &toml::Table, name: &str| -> BTreeMap<String, toml::Value> {
         match table.get(name) {
             None => BTreeMap::new(),

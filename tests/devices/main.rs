@@ -8,6 +8,7 @@ mod made;
 mod support;
 
 mod classify;
+mod golden_models;
 mod loader;
 mod nn;
 mod reachable;

@@ -9,6 +9,7 @@ mod bad_data;
 mod bench;
 mod commands;
 mod explain;
+mod figures;
 mod first_contact;
 mod golden;
 mod import;

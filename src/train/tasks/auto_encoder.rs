@@ -1,46 +1,34 @@
 //! Stage 1: a graph auto-encoder that learns embeddings without labels.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use burn::backend::Autodiff;
-use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
+use burn::tensor::Tensor;
+use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureConfig, TrainConfig};
+use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, Relation, atomic_write, write_npy_f32};
 use crate::loader::Batch;
-use crate::metrics::{roc_auc, sigmoid};
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
-use crate::models::parameters::{Export, Parameters, rows_to_host, to_host};
+use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::dtype;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
-use crate::train::edges::{LabelledPairs, Purpose, labelled_pairs};
+use crate::train::edges::{Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
-use crate::train::loss_rows::LossRows;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
+use crate::train::reconstruction::{EdgeMetrics, Pairs, Scored, edge_metrics};
 use crate::train::runner::Runner;
 use crate::train::session::{RunOptions, Session};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
-
-/// How well scores of pairs tell edges from non-edges.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EdgeMetrics {
-    /// Mean probability of positive pairs.
-    pub p_positive: f64,
-    /// Mean probability of negative pairs.
-    pub p_negative: f64,
-    /// Difference of the two.
-    pub margin: f64,
-    /// ROC-AUC of positive against negative pairs.
-    pub edge_auc: f64,
-}
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
@@ -53,19 +41,38 @@ pub struct EpochLine {
 }
 
 /// What a finished Stage 1 leaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Stage1Outcome {
     pub run: PathBuf,
     pub embeddings: PathBuf,
-    /// On pairs that were never trained on.
-    pub metrics: EdgeMetrics,
+    /// On edges that were neither in the loss nor in the adjacency, against pairs that are no edges; embeddings of the
+    /// training's adjacency. `None` where nothing was held out.
+    pub held_out: Option<EdgeMetrics>,
+    /// On edges of the training against pairs that were drawn, the figure that is usually published. It says what the model
+    /// remembers, not what it finds.
+    pub trained_on: Option<EdgeMetrics>,
     pub loss: f32,
     /// Mean wall time of the epochs after the first.
+    #[serde(skip)]
     pub seconds_per_epoch: Option<f64>,
 }
 
+impl fmt::Display for Stage1Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "loss {:.4}", self.loss)?;
+        let mut line = |what: &str, metrics: &Option<EdgeMetrics>| match metrics {
+            Some(EdgeMetrics { edge_auc, p_positive, p_negative, .. }) => {
+                write!(f, "\n{what}: edge AUC {edge_auc:.4}, P(edge) {p_positive:.4}, P(no edge) {p_negative:.4}")
+            }
+            None => Ok(()),
+        };
+        line("edges held out of training against pairs that are no edges", &self.held_out)?;
+        line("edges trained on against drawn pairs, as in the literature", &self.trained_on)
+    }
+}
+
 /// The temperature of `epoch`, counted from 1: linear from `start` to `peak`, then a cosine to `end`.
-fn temperature(config: &TemperatureConfig, epoch: usize, epochs: usize) -> f64 {
+pub fn temperature(config: &TemperatureConfig, epoch: usize, epochs: usize) -> f64 {
     let warm = config.warmup_epochs;
     if epoch <= warm {
         let progress = if warm > 1 { (epoch - 1) as f64 / (warm - 1) as f64 } else { 1.0 };
@@ -98,26 +105,59 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         Error::format(&config.data.path, "features", "a feature file", "none", help)
     })?;
     let host = &dataset.graph;
-    let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-    let x = upload_features(host.node_types(), features, dtype(config.train.precision), device)?;
-    let task = AutoEncoder::new(config, host, graph, x, device);
+    let split = EdgeSplit::new(config.split.held_out, config.split.seed);
+    let training = split.map_or_else(|| host.clone(), |split| split.training_graph(host));
+    let mut notes = dataset.notes.clone();
+    if split.is_some() {
+        let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
+        notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
+    }
+    let task = AutoEncoder::<B>::upload(config, &training, features, device)?;
 
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
     let Trained { session, model, loss, seconds_per_epoch, .. } =
-        trainer::train(&task, &place, options, &dataset.notes, device)?;
+        trainer::train(&task, &place, options, &notes, device)?;
     let z = task.embed_all(&model);
-    let metrics = task.held_out_metrics(&z)?;
+    let trained_on = task.pairs_of_training().metrics(&z, device)?;
+    let held_out = match &split {
+        None => None,
+        Some(split) => {
+            let drawn = held_out_pairs(host, split, |r| config.sampling.edges_of(&r.stream), config.split.seed);
+            Pairs::new(host, &drawn, Rows::All).metrics(&z, device)?
+        }
+    };
+    let z = match split {
+        None => z,
+        Some(_) => {
+            // What is written is made of all edges.
+            drop((z, task));
+            AutoEncoder::<B>::upload(config, host, features, device)?.embed_all(&model)
+        }
+    };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_embeddings(&embeddings, z)?;
+    let run = session.run.path().to_path_buf();
+    let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
+    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session)?;
     }
-    session.finish(&format!("edge AUC {:.4}", metrics.edge_auc));
-    Ok(Stage1Outcome { run: session.run.path().to_path_buf(), embeddings, metrics, loss, seconds_per_epoch })
+    session.finish(&match held_out {
+        Some(EdgeMetrics { edge_auc, .. }) => format!("held-out edge AUC {edge_auc:.4}"),
+        None => format!("loss {loss:.4}"),
+    });
+    Ok(outcome)
 }
 
 impl<B: GraphBackend> AutoEncoder<B> {
+    /// On the graph `host`, which is uploaded with its features.
+    fn upload(config: &Stage1Config, host: &HeteroGraph, features: &Features, device: &B::Device) -> Result<Self> {
+        let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
+        let x = upload_features(host.node_types(), features, dtype(config.train.precision), device)?;
+        Ok(Self::new(config, host, graph, x, device))
+    }
+
     /// On a graph with the features `x`, one matrix per node type.
     pub fn new(
         config: &Stage1Config,
@@ -148,17 +188,19 @@ impl<B: GraphBackend> AutoEncoder<B> {
         model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &self.inputs.clone().inner(), chunk_rows)
     }
 
-    /// How well finished embeddings tell edges from pairs that no epoch drew.
-    fn held_out_metrics(&self, z: &[Tensor<B, 2>]) -> Result<EdgeMetrics> {
-        let pairs = EpochPairs::new(&self.config, &self.host, (1, Purpose::Evaluation, 0), Rows::All, 1.0);
-        edge_metrics(pair_logits(z, pairs.pairs, 1.0, &self.device), &pairs.targets)
+    /// Edges of the training and as many pairs that are drawn as its negatives are.
+    fn pairs_of_training(&self) -> Pairs {
+        let count = |relation: &Relation| self.config.sampling.edges_of(&relation.stream);
+        let drawn = labelled_pairs(&self.host, count, 1, self.config.seed, Purpose::Evaluation, 0);
+        Pairs::new(&self.host, &drawn, Rows::All)
     }
 }
 
 impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     type Model = TripleStreamGae<Autodiff<B>>;
     type Inner = TripleStreamGae<B>;
-    type Input = EpochPairs;
+    /// The pairs of an epoch and their temperature.
+    type Input = (Pairs, f64);
     type Part = ();
     /// Logits and labels of all pairs.
     type Detail = Option<(Tensor<B, 1>, Vec<u8>)>;
@@ -192,8 +234,10 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         let (config, host) = (Stage1Config { seed, ..self.config.clone() }, self.host.clone());
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let tau = temperature(&config.temperature, epoch, config.train.epochs);
-            let draw = (config.sampling.negatives_per_positive, Purpose::Reconstruction, epoch);
-            EpochPairs::new(&config, &host, draw, config.train.rows, tau)
+            let count = |relation: &Relation| config.sampling.edges_of(&relation.stream);
+            let (negatives, purpose) = (config.sampling.negatives_per_positive, Purpose::Reconstruction);
+            let drawn = labelled_pairs(&host, count, negatives, config.seed, purpose, epoch as u64);
+            (Pairs::new(&host, &drawn, config.train.rows), tau)
         })))
     }
 
@@ -201,19 +245,15 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         2 * self.graph.num_edges()
     }
 
-    fn epoch(&self, model: &Self::Model, input: EpochPairs) -> Result<Losses<B, Self::Detail>> {
+    fn epoch(&self, model: &Self::Model, (mut pairs, tau): Self::Input) -> Result<Losses<B, Self::Detail>> {
         let (graph, device) = (&self.graph, &self.device);
-        if input.pairs.is_empty() {
+        if pairs.targets.is_empty() {
             return Err(no_edges());
         }
-        let field = ReceptiveField::of_rows(graph, input.nodes, |_| None, device);
+        let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, device);
         let z = model.embed(graph, &field, &self.normalisation, &self.inputs, self.config.train.chunk_size);
-        let logits = pair_logits(&z, input.pairs, input.tau, device);
-        let targets: Vec<f32> = input.targets.iter().map(|&t| f32::from(t)).collect();
-        let total = targets.len();
-        let targets = Tensor::from_data(TensorData::new(targets, [total]), device);
-        let loss = bce_with_logits_sum(logits.clone(), targets, 1.0 / total as f64);
-        Ok(Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), input.targets)) })
+        let Scored { loss, logits, targets } = pairs.score(&z, tau, device);
+        Ok(Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), targets)) })
     }
 
     fn batch(&self, _: &Self::Model, _: Batch<Autodiff<B>, ()>) -> Losses<B, Self::Detail> {
@@ -236,7 +276,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn progress(&self, figures: Option<EdgeMetrics>, _: &Position) -> String {
-        figures.map_or(String::new(), |figures| format!("  edge AUC {:.4}", figures.edge_auc))
+        figures.map_or(String::new(), |figures| format!("  edge AUC of its pairs {:.4}", figures.edge_auc))
     }
 }
 
@@ -245,79 +285,9 @@ fn no_edges() -> Error {
         what: "the graph".into(),
         expected: "at least one relation with edges other than self-loops".into(),
         found: "none".into(),
-        help: "Stage 1 reconstructs edges; check the relations with `graphsieve info --data DIR`".into(),
+        help: "Stage 1 reconstructs edges; check the relations with `graphsieve info --data DIR`, and split.held_out"
+            .into(),
     }
-}
-
-/// The pairs of one epoch as numbers of rows.
-pub struct EpochPairs {
-    tau: f64,
-    /// The rows that are computed, by type; all when there is no list.
-    nodes: Option<Vec<Vec<u32>>>,
-    /// Types of both ends and the pairs, for every relation that has some.
-    pairs: Vec<(usize, usize, PairList)>,
-    targets: Vec<u8>,
-}
-
-impl EpochPairs {
-    fn new(
-        config: &Stage1Config,
-        host: &HeteroGraph,
-        (negatives, purpose, epoch): (usize, Purpose, usize),
-        rows: Rows,
-        tau: f64,
-    ) -> Self {
-        let per_relation = |relation: &Relation| config.sampling.edges_of(&relation.stream);
-        let drawn = labelled_pairs(host, per_relation, negatives, config.seed, purpose, epoch as u64);
-        let counts: Vec<usize> = host.node_types().iter().map(|t| t.count).collect();
-        let types =
-            |pairs: &LabelledPairs| (host.relations()[pairs.relation].dst, host.relations()[pairs.relation].src);
-        let rows = match rows {
-            Rows::All => LossRows::all(&counts),
-            Rows::Reachable => LossRows::of(
-                &counts,
-                drawn.iter().flat_map(|p| [(types(p).0, p.dst.as_slice()), (types(p).1, p.src.as_slice())]),
-            ),
-        };
-        let list = |pairs: &LabelledPairs| {
-            let (dst, src) = types(pairs);
-            let (left, right) = (rows.numbers(dst, &pairs.dst), rows.numbers(src, &pairs.src));
-            (dst, src, PairList::new(&left, &right, rows.len(dst), rows.len(src)))
-        };
-        let target = |pairs: &LabelledPairs| {
-            let positives = pairs.positives;
-            (0..pairs.dst.len()).map(move |p| u8::from(p < positives))
-        };
-        Self {
-            tau,
-            nodes: rows.nodes(),
-            pairs: drawn.iter().map(list).collect(),
-            targets: drawn.iter().flat_map(target).collect(),
-        }
-    }
-}
-
-/// `tau <z_dst, z_src>` of every pair.
-fn pair_logits<B: GraphBackend>(
-    z: &[Tensor<B, 2>],
-    pairs: Vec<(usize, usize, PairList)>,
-    tau: f64,
-    device: &B::Device,
-) -> Tensor<B, 1> {
-    let one =
-        |(dst, src, pairs): (usize, usize, PairList)| pair_dot(z[dst].clone(), z[src].clone(), &pairs.upload(device));
-    Tensor::cat(pairs.into_iter().map(one).collect(), 0) * tau
-}
-
-fn edge_metrics<B: GraphBackend>(logits: Tensor<B, 1>, labels: &[u8]) -> Result<EdgeMetrics> {
-    let scores: Vec<f32> = to_host(logits).into_iter().map(sigmoid).collect();
-    let mean = |class: u8| {
-        let own = scores.iter().zip(labels).filter(|(_, l)| **l == class).map(|(s, _)| f64::from(*s));
-        own.clone().sum::<f64>() / own.count().max(1) as f64
-    };
-    let (p_positive, p_negative) = (mean(1), mean(0));
-    let edge_auc = roc_auc(&scores, labels)?;
-    Ok(EdgeMetrics { p_positive, p_negative, margin: p_positive - p_negative, edge_auc })
 }
 
 fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Result<()> {
