@@ -19,6 +19,7 @@
 //! | [`normalise_rows`] | rows of length one | the matrix |
 //! | [`dropout`] | elements set to zero at random, the others scaled | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
+//! | [`sum_in_chunks`] | a whole layer by chunks of rows: sums over neighbours, projection, activation | all of its terms |
 //! | [`bce_with_logits_sum`] | sum of cross-entropies of logits and targets | logits |
 //! | [`smoothness_sum`] | weighted sum of squared differences of scores at the ends of edges | logits |
 //!
@@ -70,6 +71,7 @@ pub use ops::dropout::{Dropout, DropoutBackend, dropout};
 pub use ops::edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
 pub use ops::gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use ops::gather::{GatherBackend, gather_rows};
+pub use ops::in_chunks::{ChunkBackend, Destinations, Term, sum_in_chunks};
 pub use ops::linear::{LinearBackend, linear};
 pub use ops::loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
 pub use ops::message::{
@@ -129,6 +131,7 @@ pub trait GraphBackend:
     + SumBackend
     + SegmentsBackend
     + AdamBackend
+    + ChunkBackend
 {
 }
 
@@ -154,6 +157,7 @@ impl<B> GraphBackend for B where
         + SumBackend
         + SegmentsBackend
         + AdamBackend
+        + ChunkBackend
 {
 }
 

@@ -97,8 +97,9 @@ fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize)
     }
     let nodes = graph.num_nodes() as u64;
     // Inference holds a layer's input, what each relation makes of it and the result; training of all rows holds the same of
-    // both layers and gradients of it.
-    let channels = (width + 2 * config.model.hidden + 2 * config.model.out) as u64;
+    // both layers and gradients of it. In chunks of rows there are whole results and their gradients alone.
+    let results = config.model.hidden + config.model.out;
+    let channels = if config.train.chunk_size.is_some() { results } else { width + 2 * results } as u64;
     let passes = match config.train.rows {
         Rows::Reachable => 1,
         Rows::All => 2,

@@ -198,7 +198,7 @@ fn stage2_output<B: GraphBackend>(
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let (x, _) = stage2_input::<B>(&data, dataset, Some(spec.input), burn::tensor::DType::F32, device)?;
     let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
-    let scored = attention_scores(&model, &graph, &x, None);
+    let scored = attention_scores(&model, &graph, &x, stage2.train.chunk_size);
     let scores = scored.scores.clone();
     let embeddings = scored.embedding_matrix();
     check_device()?;

@@ -1,5 +1,7 @@
 //! Stage 2: the triple-stream graph attention network.
 
+mod in_chunks;
+
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -36,7 +38,8 @@ pub struct AttentionSpec {
 pub struct Pass {
     /// DropEdge of a training pass.
     pub drop_edge: Option<EpochDrop>,
-    /// Rows per kernel launch; the result does not depend on it.
+    /// Destination rows that a layer computes at a time: bounds the memory of everything that is not the result of a layer. The
+    /// result does not depend on it.
     pub chunk_rows: Option<usize>,
     /// Whether the backward pass repeats the attention instead of keeping it: less memory, more time, same gradient.
     pub recompute: bool,
@@ -167,12 +170,15 @@ struct Source<'a, B: Backend> {
 
 impl<B: GraphBackend> Source<'_, B> {
     fn config(&self, edges: &RelationEdges<B>, negative_slope: f32) -> GatConfig {
-        GatConfig {
-            negative_slope,
-            drop_edge: edges.drop_edge,
-            chunk_rows: self.pass.chunk_rows,
-            recompute: self.pass.recompute,
-            ..GatConfig::default()
+        GatConfig { negative_slope, drop_edge: edges.drop_edge, recompute: self.pass.recompute, ..GatConfig::default() }
+    }
+
+    /// Rows of the destinations out of `rows` before the layer. Attention over data looks destinations up by their number in a
+    /// whole graph.
+    fn of_destinations(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        match self.block.reads_data && self.block.is_restricted() {
+            true => rows,
+            false => self.block.destinations(node_type, rows),
         }
     }
 }
@@ -210,6 +216,9 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let [input, width] = layer.streams[0].projection.val().dims();
         let project_last = projects_last(self.heads, input, width);
         let source = Source { block, h, pass };
+        if let Some(chunk_rows) = pass.chunk_rows {
+            return self.layer_in_chunks(layer, &source, chunk_rows);
+        }
         let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
         let finish = |(t, parts): (usize, Vec<Tensor<B, 2>>)| match parts.is_empty() {
             false => combine(parts, None, 1.0 / block.streams_into[t].max(1) as f32, Activation::Elu),
@@ -288,17 +297,12 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 }
             }
         }
-        // Attention over data looks destinations up by their number in a whole graph.
-        let of_destinations = |t: usize, rows: Tensor<B, 2>| match block.reads_data && block.is_restricted() {
-            true => rows,
-            false => block.destinations(t, rows),
-        };
         let mut scores: Vec<Option<[Tensor<B, 2>; 2]>> = vec![None; types];
         for (t, streams) in columns.iter().enumerate().filter(|(_, streams)| !streams.is_empty()) {
             let vectors = Tensor::cat(streams.iter().map(|&s| folded(s)).collect(), 0);
             let vectors = if block.reads_data { vectors.detach() } else { vectors };
             let all = row_dots(source.h[t].clone(), vectors);
-            scores[t] = Some([of_destinations(t, all.clone()), all]);
+            scores[t] = Some([source.of_destinations(t, all.clone()), all]);
         }
         let score = |t: usize, role: usize, stream: usize| {
             let place = columns[t].iter().position(|&s| s == stream).unwrap_or_default();
@@ -311,7 +315,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let config = source.config(edges, self.negative_slope);
             let h_src = source.h[edges.src].clone();
             let attended = if block.reads_data {
-                let h_dst = of_destinations(edges.dst, source.h[edges.dst].clone());
+                let h_dst = source.of_destinations(edges.dst, source.h[edges.dst].clone());
                 attend_inputs(&edges.csr, h_src, h_dst, folded(edges.stream), [dst, src], config)
             } else {
                 attend(&edges.csr, h_src, dst, src, 1, config)

@@ -41,6 +41,7 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let trained = trained_as(options)?;
     let features = input_features(&input_of(options, trained.as_ref()), &dataset, Some(spec.input))?;
+    let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
     let sampled =
         trained.is_some_and(|config| plan::attention::<B>(&config, &dataset.graph, features.dim(), device).sampled);
     let (scores, embeddings) = if sampled {
@@ -50,7 +51,7 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     } else {
         let x = upload_features(dataset.graph.node_types(), &features, DType::F32, device)?;
         let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
-        let scored = attention_scores(&model, &graph, &x, None);
+        let scored = attention_scores(&model, &graph, &x, chunk_rows);
         let scores = scored.scores.clone();
         (scores, options.embeddings.then(|| scored.embedding_matrix()))
     };

@@ -1,5 +1,5 @@
-//! Epochs that compute only the rows that the loss can field are exact: the same loss and the same gradients as on the
-//! whole graph, up to the rounding of f32.
+//! Epochs that compute only the rows that the loss can reach, and epochs in chunks of rows, are exact: the same loss and the
+//! same gradients as on the whole graph at once, up to the rounding of f32.
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
@@ -23,6 +23,9 @@ use graphsieve_kernels::NodeSet;
 type Ad = Autodiff<Flex>;
 
 const EPOCHS: usize = 3;
+
+/// Rows of a chunk: one, some, more than any type has.
+const CHUNKS: [Option<usize>; 4] = [None, Some(1), Some(37), Some(1 << 30)];
 
 fn marketplace() -> Dataset {
     synth::generate(&SynthConfig::preset(Preset::Quickstart).scaled(0.3), &|_, _, _| ()).unwrap()
@@ -76,10 +79,11 @@ fn stage_1_has_the_same_loss_and_gradients() {
     };
     let device = Default::default();
     let model = TripleStreamGae::<Ad>::new(&spec, &mut Parameters::from_seed(3, &device)).unwrap();
-    let run = |rows: Rows| {
+    let run = |rows: Rows, chunk: Option<usize>| {
         let mut config = Stage1Config::new("unused");
         config.train.epochs = EPOCHS;
         config.train.rows = rows;
+        config.train.chunk_size = chunk;
         config.sampling.edges = [("pu", 20), ("ps", 5), ("uu", 10)].map(|(s, n)| (s.to_string(), n)).into();
         let graph = DeviceGraph::upload(host, &device).unwrap();
         let task = AutoEncoder::<Flex>::new(&config, host, graph, features(&data), &device);
@@ -90,8 +94,11 @@ fn stage_1_has_the_same_loss_and_gradients() {
         };
         (0..EPOCHS).map(one).collect::<Vec<_>>()
     };
-    for (epoch, (reachable, all)) in run(Rows::Reachable).iter().zip(&run(Rows::All)).enumerate() {
-        assert_same(&format!("stage 1, epoch {}", epoch + 1), reachable, all);
+    let all = run(Rows::All, None);
+    for (rows, chunk) in CHUNKS.iter().flat_map(|&chunk| [(Rows::Reachable, chunk), (Rows::All, chunk)]) {
+        for (epoch, (got, all)) in run(rows, chunk).iter().zip(&all).enumerate() {
+            assert_same(&format!("stage 1, {rows:?} rows, chunk {chunk:?}, epoch {}", epoch + 1), got, all);
+        }
     }
 }
 
@@ -110,11 +117,12 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             negative_slope: 0.2,
         };
         let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
-        let run = |rows: Rows, recompute: bool| {
+        let run = |rows: Rows, recompute: bool, chunk: Option<usize>| {
             let mut config = Stage2Config::new("unused");
             config.train.epochs = EPOCHS;
             config.train.rows = rows;
             config.model.recompute = recompute;
+            config.train.chunk_size = chunk;
             config.loss.samples_per_relation = 8;
             let labels = &data.labels.as_ref().unwrap().entries;
             let split = split_of(host, labels, &config.split).unwrap();
@@ -128,10 +136,12 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             };
             (0..EPOCHS).map(one).collect::<Vec<_>>()
         };
-        let all = run(Rows::All, false);
-        for recompute in [false, true] {
-            for (epoch, (reachable, all)) in run(Rows::Reachable, recompute).iter().zip(&all).enumerate() {
-                assert_same(&format!("stage 2, {heads} heads, epoch {}", epoch + 1), reachable, all);
+        let all = run(Rows::All, false, None);
+        let chunked = CHUNKS.iter().flat_map(|&chunk| [(Rows::Reachable, false, chunk), (Rows::All, false, chunk)]);
+        for (rows, recompute, chunk) in [(Rows::Reachable, true, None)].into_iter().chain(chunked) {
+            for (epoch, (got, all)) in run(rows, recompute, chunk).iter().zip(&all).enumerate() {
+                let name = format!("stage 2, {heads} heads, {rows:?} rows, chunk {chunk:?}, epoch {}", epoch + 1);
+                assert_same(&name, got, all);
             }
         }
     }
@@ -161,6 +171,11 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
     assert!(computed < host.num_nodes() / 2, "{computed} of {} rows", host.num_nodes());
     let few = model.embed(&graph, &field, &x, Pass::default());
     let all = model.embed(&graph, &ReceptiveField::all(&graph), &x, Pass::default());
+    let in_chunks = Pass { chunk_rows: Some(5), ..Pass::default() };
+    for (chunked, all) in model.embed(&graph, &ReceptiveField::all(&graph), &x, in_chunks).into_iter().zip(&all) {
+        let (chunked, all) = (to_host(chunked), to_host(all.clone()));
+        assert!(chunked.iter().zip(&all).all(|(a, b)| (a - b).abs() <= 1e-6), "scoring in chunks");
+    }
     for (t, nodes) in wanted.iter().enumerate() {
         let (few, all) = (to_host(few[t].clone()), to_host(all[t].clone()));
         let want: Vec<f32> = nodes.iter().flat_map(|&n| all[n as usize * 16..][..16].to_vec()).collect();

@@ -7,6 +7,7 @@ pub(crate) mod edge_softmax;
 pub(crate) mod gat;
 pub(crate) mod gather;
 pub(crate) mod head;
+pub(crate) mod in_chunks;
 pub(crate) mod linear;
 pub(crate) mod loss;
 pub(crate) mod message;

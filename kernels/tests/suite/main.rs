@@ -10,6 +10,7 @@ use graphsieve_kernels::testing::harness;
 
 mod attention;
 mod dense;
+mod in_chunks;
 mod messages;
 mod passes;
 mod prims;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         dense::trials(),
         selection::trials(),
         sums::trials(),
+        in_chunks::trials(),
         passes::trials(),
         training::trials(),
         prims::trials(),

@@ -184,8 +184,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
     fn embed_all(&self, model: &TripleStreamGae<B>) -> Vec<Tensor<B, 2>> {
         let graph = self.graph.inner();
         let normalisation: Vec<_> = self.normalisation.iter().cloned().map(Normalisation::inner).collect();
-        let chunk_rows = self.config.train.chunk_size;
-        model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &self.inputs.clone().inner(), chunk_rows)
+        model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &self.inputs.clone().inner())
     }
 
     /// Edges of the training and as many pairs that are drawn as its negatives are.
@@ -251,7 +250,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
             return Err(no_edges());
         }
         let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, device);
-        let z = model.embed(graph, &field, &self.normalisation, &self.inputs, self.config.train.chunk_size);
+        let z = model.embed(graph, &field, &self.normalisation, &self.inputs);
         let Scored { loss, logits, targets } = pairs.score(&z, tau, device);
         Ok(Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), targets)) })
     }

@@ -262,6 +262,16 @@ impl<B: Backend> Csr<B> {
         View { topology: self.topology().clone(), rows: set(&self.rows), cols: set(&self.cols) }
     }
 
+    /// The view with other rows: those of `nodes`.
+    pub(crate) fn view_of(&self, nodes: &NodeSet<B>) -> View<IntTensor<B>> {
+        View { rows: Some(nodes.parts.clone()), ..self.view() }
+    }
+
+    /// The selected destinations and sources.
+    pub(crate) fn sides(&self) -> [Option<&NodeSet<B>>; 2] {
+        [self.rows.as_ref(), self.cols.as_ref()]
+    }
+
     pub(crate) fn reverse_view(&self) -> View<IntTensor<B>> {
         self.reverse().view()
     }

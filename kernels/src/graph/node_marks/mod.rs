@@ -6,6 +6,7 @@ mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
@@ -35,6 +36,19 @@ impl<B: NodeSetBackend> NodeSet<B> {
         let rows = index_tensor::<B>(nodes.iter().map(|&n| n as i32).collect(), device);
         let position = B::node_positions(&rows, nodes.len(), num_nodes);
         Self { parts: Arc::new(NodeSetParts { rows, position, len: nodes.len(), num_nodes }) }
+    }
+
+    /// The nodes at some places of this set.
+    ///
+    /// # Panics
+    /// If there are none of these places.
+    pub(crate) fn slice(&self, places: Range<usize>) -> Self {
+        let (len, num_nodes) = (places.len(), self.num_nodes());
+        assert!(places.end <= self.len(), "NodeSet: expected places below {}, got {places:?}", self.len());
+        let rows = Tensor::<B, 1, Int>::from_primitive(self.parts.rows.clone());
+        let rows = rows.slice([places]).into_primitive();
+        let position = B::node_positions(&rows, len, num_nodes);
+        Self { parts: Arc::new(NodeSetParts { rows, position, len, num_nodes }) }
     }
 
     /// A set of uploaded numbers. That they ascend and are distinct is the caller's promise.

@@ -170,6 +170,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let (topology, rows) = (&reverse.topology, reverse.num_rows());
         let dh = targets.features.then(|| Target::of(targets.onto_features, &h_src, [rows, width], dtype));
         let (dst, src) = (scalars.dst_score.map(f32_vector), scalars.src_score.map(f32_vector));
+        // Those of chunks that were put together may have gaps between their rows.
+        let [log_sum_exp, centre] = [scalars.log_sum_exp, scalars.centre].map(f32_vector);
         let Target { rows: dt, onto: onto_score } = score_target(&src, targets.onto_score);
         if rows == 0 {
             return (dh.map(|dh| dh.rows.tensor), dt.tensor);
@@ -210,8 +212,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     attention_src.clone().into_array_arg(),
                     dst.matrix.clone().into_array_arg(),
                     src.matrix.clone().into_array_arg(),
-                    scalars.log_sum_exp.clone().into_array_arg(),
-                    scalars.centre.clone().into_array_arg(),
+                    log_sum_exp.clone().into_array_arg(),
+                    centre.clone().into_array_arg(),
                     dh.arg(),
                     dt.arg(),
                     row_launch.list.into_array_arg(),

@@ -59,7 +59,7 @@ pub struct GatArgs {
 }
 
 impl GatArgs {
-    fn new(heads: usize, config: &GatConfig) -> Self {
+    pub(crate) fn new(heads: usize, config: &GatConfig) -> Self {
         let GatConfig { negative_slope, drop_edge, attention_dropout, chunk_rows, recompute } = *config;
         let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(heads, 0));
         Self { heads, negative_slope, drop_edge, attention_dropout, chunk_rows, recompute }
@@ -410,7 +410,7 @@ fn widest(channels: usize) -> usize {
 }
 
 /// Checks one part of the score: a row for each of `rows` nodes, a column per head.
-fn scores<B: GatBackend>(
+pub(crate) fn scores<B: GatBackend>(
     op: &str,
     name: &str,
     part: ScoreColumns<B>,

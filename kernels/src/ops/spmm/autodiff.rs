@@ -117,7 +117,7 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
     }
 }
 
-fn inner<B: SpmmBackend, C: CheckpointStrategy>(
+pub(crate) fn inner<B: SpmmBackend, C: CheckpointStrategy>(
     args: SpmmArgs<FloatTensor<Autodiff<B, C>>>,
 ) -> SpmmArgs<FloatTensor<B>> {
     SpmmArgs {

@@ -18,6 +18,8 @@ use crate::graph::row_index::Groups;
 use crate::ops::select::{SelectBackend, Side};
 use crate::runtime::check;
 
+pub(crate) use autodiff::inner;
+
 /// Settings of [`spmm`]; the default is a plain sum over in-neighbours.
 #[derive(Clone, Debug)]
 pub struct SpmmConfig<B: Backend> {
@@ -70,7 +72,7 @@ pub struct SpmmArgs<F> {
 
 impl<F> SpmmArgs<F> {
     /// The arguments of the product with the reverse adjacency.
-    fn reverse(self) -> Self {
+    pub(crate) fn reverse(self) -> Self {
         Self {
             dst_scale: self.src_scale,
             src_scale: self.dst_scale,
@@ -180,20 +182,39 @@ pub fn spmm<B: SpmmBackend>(
     config: SpmmConfig<B>,
 ) -> Tensor<B, 2> {
     const OP: &str = "spmm";
+    let weight = edge_weight.map(|weight| {
+        let weight = weight.into_primitive().tensor();
+        check::vector(OP, "edge_weight", &weight, csr.num_edges());
+        check::dtype(OP, "edge_weight", &weight, DType::F32);
+        assert!(!csr.is_restricted(), "{OP}: edge_weight: expected a whole adjacency, got {csr:?}");
+        weight
+    });
+    let (x, own, args) = arguments(OP, csr, x, config);
+    Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, own, args)))
+}
+
+/// The arguments of a product as primitives: the sources, the self term, the rest.
+type Arguments<B> = (FloatTensor<B>, Option<OwnRows<FloatTensor<B>, IntTensor<B>>>, SpmmArgs<FloatTensor<B>>);
+
+/// Checks the arguments of a product without edge weights.
+pub(crate) fn arguments<B: SpmmBackend>(
+    op: &str,
+    csr: &Csr<B>,
+    x: Tensor<B, 2>,
+    config: SpmmConfig<B>,
+) -> Arguments<B> {
     let float = |t: Tensor<B, 1>| t.into_primitive().tensor();
     let x = x.into_primitive().tensor();
-    check::storage(OP, "x", &x);
-    check::size(OP, "rows of x", csr.num_cols(), check::matrix(OP, "x", &x)[0]);
+    check::storage(op, "x", &x);
+    check::size(op, "rows of x", csr.num_cols(), check::matrix(op, "x", &x)[0]);
     let vector = |name: &str, tensor: Option<Tensor<B, 1>>, len: usize| {
         let tensor = tensor.map(float);
         if let Some(t) = &tensor {
-            check::vector(OP, name, t, len);
-            check::dtype(OP, name, t, DType::F32);
+            check::vector(op, name, t, len);
+            check::dtype(op, name, t, DType::F32);
         }
         tensor
     };
-    let weight = vector("edge_weight", edge_weight, csr.num_edges());
-    assert!(weight.is_none() || !csr.is_restricted(), "{OP}: edge_weight: expected a whole adjacency, got {csr:?}");
     let whole = csr.topology();
     let args = SpmmArgs {
         dst_scale: vector("dst_scale", config.dst_scale, whole.num_rows),
@@ -203,14 +224,14 @@ pub fn spmm<B: SpmmBackend>(
     };
     let own = config.own.map(|own| {
         let (h, scale) = (own.h.into_primitive().tensor(), float(own.scale));
-        let [rows, width] = check::matrix(OP, "own.h", &h);
-        check::same_dtype(OP, "own.h", &h, &x);
-        check::size(OP, "columns of own.h", check::matrix(OP, "x", &x)[1], width);
-        check::vector(OP, "own.scale", &scale, whole.num_rows);
-        check::dtype(OP, "own.scale", &scale, DType::F32);
+        let [rows, width] = check::matrix(op, "own.h", &h);
+        check::same_dtype(op, "own.h", &h, &x);
+        check::size(op, "columns of own.h", check::matrix(op, "x", &x)[1], width);
+        check::vector(op, "own.scale", &scale, whole.num_rows);
+        check::dtype(op, "own.scale", &scale, DType::F32);
         let nodes = own.nodes.map(|set| set.parts);
-        check::size(OP, "rows of own.h", nodes.as_ref().map_or(whole.num_rows, |set| set.len), rows);
+        check::size(op, "rows of own.h", nodes.as_ref().map_or(whole.num_rows, |set| set.len), rows);
         OwnRows { h, scale, nodes }
     });
-    Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, own, args)))
+    (x, own, args)
 }
