@@ -270,10 +270,10 @@ impl<B: ChunkBackend> Pass<'_, B> {
         let Attention { csr, x, dst, src, args, .. } = attention;
         let (heads, nodes) = (args.heads, self.nodes);
         let mut dw = None;
-        let (mut log_sums, mut centres, mut ds) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut log_sums, mut deltas, mut ds) = (Vec::new(), Vec::new(), Vec::new());
         for range in chunks(self.layer.to.len(), self.layer.chunk_rows) {
             let (view, g) = (csr.view_of(&self.part(&range)), rows_of::<B>(self.g, &range));
-            let (mut of_weight, mut of_log, mut of_centre, mut of_score) = (Vec::new(), Vec::new(), Vec::new(), None);
+            let (mut of_weight, mut of_log, mut of_delta, mut of_score) = (Vec::new(), Vec::new(), Vec::new(), None);
             for at in 0..heads {
                 let head = attention.head(at, &range);
                 let (dst, src) = (head.dst.clone(), head.src);
@@ -283,21 +283,21 @@ impl<B: ChunkBackend> Pass<'_, B> {
                     of_weight.push(B::weight_gradient(forward.out.clone(), g.clone(), DType::F32));
                 }
                 let score = nodes.dst.map(|_| (head.dst, of_score.take()));
-                let (centre, score) = B::gat_centre(self.back(g, at, heads), &forward, score, head.args);
+                let (delta, score) = B::gat_delta(self.back(g, at, heads), &forward, score, head.args);
                 of_score = score;
-                of_centre.push(centre);
+                of_delta.push(delta);
                 of_log.push(forward.log_sum_exp);
             }
             if nodes.weight.is_some() {
                 add_to::<B>(&mut dw, beside::<B>(of_weight));
             }
             log_sums.push(beside::<B>(of_log));
-            centres.push(beside::<B>(of_centre));
+            deltas.push(beside::<B>(of_delta));
             ds.extend(of_score);
         }
         self.register_weight(dw, grads);
         register::<B>(grads, nodes.dst, stacked::<B>(ds));
-        let (Some(log_sum_exp), Some(centre)) = (stacked::<B>(log_sums), stacked::<B>(centres)) else { return };
+        let (Some(log_sum_exp), Some(delta)) = (stacked::<B>(log_sums), stacked::<B>(deltas)) else { return };
         if nodes.x.is_none() && nodes.src.is_none() {
             return;
         }
@@ -312,7 +312,7 @@ impl<B: ChunkBackend> Pass<'_, B> {
                 dst_score: dst.clone(),
                 src_score: Scores { matrix: rows_of::<B>(&src.matrix, &range), ..src.clone() },
                 log_sum_exp: log_sum_exp.clone(),
-                centre: centre.clone(),
+                delta: delta.clone(),
             };
             let targets = GatTargets { features: dx.is_some(), onto_features: None, onto_score: None };
             let (arrived, score) = B::gat_backward(&view, self.g.clone(), projected, None, scalars, *args, targets);
