@@ -10,16 +10,19 @@ use graphsieve_kernels::testing::harness;
 
 mod attention;
 mod dense;
+mod half;
 mod messages;
 mod passes;
 mod prims;
 mod sampling;
 mod selection;
+mod self_loops;
 mod spmm;
 mod sums;
 mod support;
 mod training;
 mod trees;
+mod wide;
 
 fn main() -> ExitCode {
     let subjects = [
@@ -28,12 +31,15 @@ fn main() -> ExitCode {
         attention::trials(),
         dense::trials(),
         selection::trials(),
+        self_loops::trials(),
         sums::trials(),
         passes::trials(),
         training::trials(),
         prims::trials(),
         sampling::trials(),
         trees::trials(),
+        half::trials(),
+        wide::trials(),
     ];
     harness::run(subjects.into_iter().flatten().collect())
 }
