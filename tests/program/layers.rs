@@ -6,7 +6,8 @@ use std::path::Path;
 
 /// Modules of the program that are plain Rust on the host. `trees` takes its search for splits and its devices from the kernels,
 /// `sampler` what is drawn, which say nothing of tensors there.
-const WITHOUT_TENSORS: &[&str] = &["chart", "error", "memory", "metrics", "splitmix", "graph", "data", "sampler", "trees", "config", "run"];
+const WITHOUT_TENSORS: &[&str] =
+    &["chart", "error", "memory", "metrics", "splitmix", "graph", "data", "sampler", "trees", "config", "run"];
 
 /// Modules whose files still form larger circles; nothing may be added.
 const CIRCLES_LEFT: &[&str] =
@@ -196,8 +197,7 @@ fn between_modules(uses: &Uses) -> BTreeMap<String, BTreeSet<String>> {
 /// The layers that CONTRIBUTING.md tells of, lowest first.
 fn told_layers() -> Vec<Vec<String>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("CONTRIBUTING.md")).unwrap();
-    let line =
-        text.lines().find(|line| line.matches(" <- ").count() > 3).expect("the line of layers");
+    let line = text.lines().find(|line| line.matches(" <- ").count() > 3).expect("the line of layers");
     line.split(" <- ").map(|layer| layer.split(", ").map(str::to_owned).collect()).collect()
 }
 
