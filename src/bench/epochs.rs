@@ -21,8 +21,8 @@ use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upl
 use crate::models::parameters::Parameters;
 use crate::models::precision::dtype;
 use crate::run::splits::split_of;
-use crate::train::optimiser::{Optimiser, learning_rate};
 use crate::splitmix::mix;
+use crate::train::optimiser::{Optimiser, learning_rate};
 use crate::train::{stage1, stage2};
 
 /// Width of the measured attention network after either layer, as in the shipped configuration.
