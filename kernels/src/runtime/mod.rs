@@ -14,3 +14,5 @@ pub(crate) mod memory;
 pub(crate) mod prims;
 pub(crate) mod rows;
 pub(crate) mod start_gradient;
+#[cfg(feature = "testing")]
+pub(crate) mod switches;

@@ -25,12 +25,13 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn dropout_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_dropout::<B>(Dtype::F32, device);
+}
+
+pub fn check_dropout<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     let (drop, oracle_drop) = half_weightless();
     let scale = 32f64.exp2() / f64::from(oracle_drop.threshold);
-    for (rows, width, dtype) in [(0, 4), (1, 1), (70, 3), (33, 31), (40, 128), (3, 500)]
-        .into_iter()
-        .flat_map(|(rows, width)| [Dtype::F32, Dtype::F16].map(|dtype| (rows, width, dtype)))
-    {
+    for (rows, width) in [(0, 4), (1, 1), (70, 3), (33, 31), (40, 128), (3, 500)] {
         let name = format!("dropout [{rows}, {width}] {dtype:?}");
         let values = values_in(dtype, 51, rows * width);
         let x = up::<Ad<B>, 2>(&values, [rows, width], dtype, device).require_grad();
@@ -51,8 +52,12 @@ fn dropout_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
 }
 
 fn pair_dot_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_pair_dot::<B>(&[1, 31, 128, 200], Dtype::F32, device);
+}
+
+pub fn check_pair_dot<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B::Device) {
     let (num_left, num_right) = (40, 25);
-    for (width, dtype) in [(1, Dtype::F32), (31, Dtype::F32), (128, Dtype::F32), (200, Dtype::F32), (128, Dtype::F16)] {
+    for &width in widths {
         for pairs in [0usize, 1, 700] {
             let name = format!("pair_dot width {width} pairs {pairs} {dtype:?}");
             let mut rng = graphsieve_kernels::testing::Rng::new(3);
@@ -76,8 +81,12 @@ fn pair_dot_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
 }
 
 fn gather_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_gather::<B>(&[1, 33], Dtype::F32, device);
+}
+
+pub fn check_gather<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B::Device) {
     let rows = 30;
-    for (width, dtype) in [(1, Dtype::F32), (33, Dtype::F32), (128, Dtype::F16)] {
+    for &width in widths {
         let xs = values_in(dtype, 51, rows * width);
         let index = graphsieve_kernels::testing::Rng::new(4).indices(500, rows);
         let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
@@ -102,9 +111,12 @@ fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device
     for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1), (900, 132)] {
         check_linear::<B>(700, k, m, [Dtype::F32; 2], device);
     }
-    for weights in [Dtype::F16, Dtype::F32] {
+}
+
+pub fn check_half_linear<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    for weights in [dtype, Dtype::F32] {
         for (rows, k, m) in [(300, 128, 128), (2_000, 128, 128), (2_000, 384, 128), (33_000, 12, 9), (100, 31, 7)] {
-            check_linear::<B>(rows, k, m, [Dtype::F16, weights], device);
+            check_linear::<B>(rows, k, m, [dtype, weights], device);
         }
     }
 }
@@ -128,66 +140,85 @@ fn check_linear<B: GraphBackend>(rows: usize, k: usize, m: usize, [dtype, weight
 }
 
 fn combine_matches_its_definition<B: GraphBackend>(device: &B::Device) {
-    let (rows, width) = (20, 25);
-    for (dtype, parts, with_bias, activation) in [
-        (Dtype::F32, 1, false, Activation::Elu),
-        (Dtype::F32, 2, true, Activation::Relu),
-        (Dtype::F32, 3, true, Activation::Identity),
-        (Dtype::F32, 4, true, Activation::Elu),
-        (Dtype::F32, 7, true, Activation::Elu),
-        (Dtype::F16, 2, true, Activation::Elu),
+    for (parts, with_bias, activation) in [
+        (1, false, Activation::Elu),
+        (2, true, Activation::Relu),
+        (3, true, Activation::Identity),
+        (4, true, Activation::Elu),
+        (7, true, Activation::Elu),
     ] {
-        let name = format!("combine {parts} parts {dtype:?} {activation:?}");
-        let inputs: Vec<Vec<f64>> = (0..parts).map(|p| values_in(dtype, 75 + p, rows * width)).collect();
-        let bias = values_in(Dtype::F32, 90, width);
-        let scale = 0.5;
-        let tracked: Vec<_> =
-            inputs.iter().map(|x| up::<Ad<B>, 2>(x, [rows, width], dtype, device).require_grad()).collect();
-        let tracked_bias = with_bias.then(|| up::<Ad<B>, 1>(&bias, [width], Dtype::F32, device).require_grad());
-        let out = combine(tracked.clone(), tracked_bias.clone(), scale as f32, activation);
-        let sum = |k: usize| {
-            let bias = if with_bias { bias[k % width] } else { 0.0 };
-            scale * (inputs.iter().map(|x| x[k]).sum::<f64>() + bias)
-        };
-        let value = |y: f64| match activation {
-            Activation::Identity => y,
-            Activation::Relu => y.max(0.0),
-            Activation::Elu => {
-                if y > 0.0 {
-                    y
-                } else {
-                    y.exp_m1()
-                }
+        check_combine::<B>(parts, with_bias, activation, Dtype::F32, device);
+    }
+}
+
+pub fn check_half_combine<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    for (parts, activation) in [(2, Activation::Elu), (3, Activation::Relu), (7, Activation::Identity)] {
+        check_combine::<B>(parts, true, activation, dtype, device);
+    }
+}
+
+fn check_combine<B: GraphBackend>(
+    parts: u64,
+    with_bias: bool,
+    activation: Activation,
+    dtype: Dtype,
+    device: &B::Device,
+) {
+    let (rows, width) = (20, 25);
+    let name = format!("combine {parts} parts {dtype:?} {activation:?}");
+    let inputs: Vec<Vec<f64>> = (0..parts).map(|p| values_in(dtype, 75 + p, rows * width)).collect();
+    let bias = values_in(Dtype::F32, 90, width);
+    let scale = 0.5;
+    let tracked: Vec<_> =
+        inputs.iter().map(|x| up::<Ad<B>, 2>(x, [rows, width], dtype, device).require_grad()).collect();
+    let tracked_bias = with_bias.then(|| up::<Ad<B>, 1>(&bias, [width], Dtype::F32, device).require_grad());
+    let out = combine(tracked.clone(), tracked_bias.clone(), scale as f32, activation);
+    let sum = |k: usize| {
+        let bias = if with_bias { bias[k % width] } else { 0.0 };
+        scale * (inputs.iter().map(|x| x[k]).sum::<f64>() + bias)
+    };
+    let value = |y: f64| match activation {
+        Activation::Identity => y,
+        Activation::Relu => y.max(0.0),
+        Activation::Elu => {
+            if y > 0.0 {
+                y
+            } else {
+                y.exp_m1()
             }
-        };
-        let slope = |y: f64| match activation {
-            Activation::Identity => 1.0,
-            Activation::Relu => f64::from(u8::from(y > 0.0)),
-            Activation::Elu => {
-                if y > 0.0 {
-                    1.0
-                } else {
-                    y.exp()
-                }
+        }
+    };
+    let slope = |y: f64| match activation {
+        Activation::Identity => 1.0,
+        Activation::Relu => f64::from(u8::from(y > 0.0)),
+        Activation::Elu => {
+            if y > 0.0 {
+                1.0
+            } else {
+                y.exp()
             }
-        };
-        let want: Vec<f64> = (0..rows * width).map(|k| value(sum(k))).collect();
-        assert_close(&name, &down(out.clone().inner()), &want, dtype, parts as usize);
-        let grads = backward::<B, 2>(out, dtype);
-        let dx: Vec<f64> =
-            probe(rows * width).iter().enumerate().map(|(k, &p)| scale * dtype.round(p) * slope(sum(k))).collect();
-        for x in &tracked {
-            assert_close(&format!("{name}: dx"), &gradient::<B, 2>(x, &grads), &dx, dtype, 2);
         }
-        if let Some(bias) = tracked_bias {
-            let want: Vec<f64> = (0..width).map(|c| (0..rows).map(|r| dx[r * width + c]).sum()).collect();
-            assert_close(&format!("{name}: dbias"), &gradient::<B, 1>(&bias, &grads), &want, dtype, rows);
-        }
+    };
+    let want: Vec<f64> = (0..rows * width).map(|k| value(sum(k))).collect();
+    assert_close(&name, &down(out.clone().inner()), &want, dtype, parts as usize);
+    let grads = backward::<B, 2>(out, dtype);
+    let dx: Vec<f64> =
+        probe(rows * width).iter().enumerate().map(|(k, &p)| scale * dtype.round(p) * slope(sum(k))).collect();
+    for x in &tracked {
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(x, &grads), &dx, dtype, 2);
+    }
+    if let Some(bias) = tracked_bias {
+        let want: Vec<f64> = (0..width).map(|c| (0..rows).map(|r| dx[r * width + c]).sum()).collect();
+        assert_close(&format!("{name}: dbias"), &gradient::<B, 1>(&bias, &grads), &want, dtype, rows);
     }
 }
 
 fn normalised_rows_match_their_definition<B: GraphBackend>(device: &B::Device) {
-    for (width, dtype) in [(1, Dtype::F32), (31, Dtype::F32), (128, Dtype::F32), (200, Dtype::F32), (128, Dtype::F16)] {
+    check_normalised::<B>(&[1, 31, 128, 200], Dtype::F32, device);
+}
+
+pub fn check_normalised<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B::Device) {
+    for &width in widths {
         let rows = 40;
         let mut xs = values_in(dtype, 77, rows * width);
         xs[..width].fill(0.0);
@@ -222,13 +253,13 @@ fn normalised_rows_match_their_definition<B: GraphBackend>(device: &B::Device) {
 
 fn row_dots_match_the_oracle<B: GraphBackend>(device: &B::Device) {
     // 192 rows to a partial sum on GPUs, 1024 on the CPU; four vectors to a launch.
-    for (rows, width, count, dtype) in [
-        (1, 1, 1, Dtype::F32),
-        (193, 31, 3, Dtype::F32),
-        (2_100, 128, 4, Dtype::F32),
-        (300, 200, 9, Dtype::F32),
-        (500, 128, 2, Dtype::F16),
-    ] {
+    let shapes = [(1, 1, 1), (193, 31, 3), (2_100, 128, 4), (300, 200, 9)];
+    check_row_dots::<B>(&shapes, Dtype::F32, device);
+}
+
+/// Shapes are rows, their width and vectors.
+pub fn check_row_dots<B: GraphBackend>(shapes: &[(usize, usize, usize)], dtype: Dtype, device: &B::Device) {
+    for &(rows, width, count) in shapes {
         let name = format!("row_dots {rows} x {width}, {count} vectors, {dtype:?}");
         let (xs, vs) = (values_in(dtype, 78, rows * width), values_in(Dtype::F32, 79, count * width));
         let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();

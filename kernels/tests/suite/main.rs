@@ -10,17 +10,20 @@ use graphsieve_kernels::testing::harness;
 
 mod attention;
 mod dense;
+mod half;
 mod in_chunks;
 mod messages;
 mod passes;
 mod prims;
 mod sampling;
 mod selection;
+mod self_loops;
 mod spmm;
 mod sums;
 mod support;
 mod training;
 mod trees;
+mod wide;
 
 fn main() -> ExitCode {
     let subjects = [
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
         attention::trials(),
         dense::trials(),
         selection::trials(),
+        self_loops::trials(),
         sums::trials(),
         in_chunks::trials(),
         passes::trials(),
@@ -36,6 +40,8 @@ fn main() -> ExitCode {
         prims::trials(),
         sampling::trials(),
         trees::trials(),
+        half::trials(),
+        wide::trials(),
     ];
     harness::run(subjects.into_iter().flatten().collect())
 }

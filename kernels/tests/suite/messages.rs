@@ -166,20 +166,20 @@ fn gspmm_matches_the_oracle_for_every_message_and_reduction<B: GraphBackend>(dev
                 check_gspmm::<B>(GspmmCase { op, columns, ..case }, device);
             }
         }
-        for dtype in half_types::<B>(device) {
-            check_gspmm::<B>(GspmmCase { op: MUL, columns: [12, 3], dtype, ..case }, device);
-            check_gspmm::<B>(GspmmCase { op: DIV, columns: [4, 12], dtype, ..case }, device);
+    }
+}
+
+pub fn check_half_gspmm<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    let f = Fixture::random(12, 40, 90, 500);
+    for reduction in REDUCTIONS {
+        for (op, columns) in [(COPY, [12, 0]), (COPY, [0, 12]), (ADD, [6, 6]), (MUL, [12, 3]), (DIV, [4, 12])] {
+            let strategy = Strategy::Auto;
+            check_gspmm::<B>(GspmmCase { f: &f, op, columns, reduction, dtype, strategy }, device);
         }
     }
 }
 
-/// The half types that a device stores.
-fn half_types<B: GraphBackend>(device: &B::Device) -> Vec<Dtype> {
-    let stores = |dtype: &Dtype| B::supports_dtype(device, burn_dtype(*dtype));
-    [Dtype::F16, Dtype::Bf16].into_iter().filter(stores).collect()
-}
-
-fn gspmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
+pub fn gspmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
     for f in fixtures() {
         let case = |op, columns, reduction: usize| GspmmCase {
             f: &f,
@@ -207,7 +207,7 @@ fn gspmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device)
     }
 }
 
-fn gspmm_is_the_same_by_rows_and_by_edges<B: GraphBackend>(device: &B::Device) {
+pub fn gspmm_is_the_same_by_rows_and_by_edges<B: GraphBackend>(device: &B::Device) {
     // Few rows, so that each is cut into pieces; and more than one sweep of tasks.
     let few = Fixture::with_degrees("few long rows", 15, 1700, &[1500, 0, 3000, 3]);
     for f in [few, Fixture::random(16, 100, 50, 900)] {
@@ -221,7 +221,7 @@ fn gspmm_is_the_same_by_rows_and_by_edges<B: GraphBackend>(device: &B::Device) {
     }
 }
 
-fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B::Device) {
+pub fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::with_degrees("hubs", 17, 700, &[600, 2, 0, 40, 5]);
     let (rows, cols) = ([0u32, 2, 3], (0..700).filter(|j| j % 3 != 0).collect::<Vec<u32>>());
     let width = 6;
@@ -343,15 +343,22 @@ fn gsddmm_matches_the_oracle_for_every_operation_and_target<B: GraphBackend>(dev
             check_gsddmm::<B>(case, device);
         }
     }
-    for dtype in half_types::<B>(device) {
+}
+
+pub fn check_half_gsddmm<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    let f = Fixture::random(18, 30, 50, 300);
+    for strategy in [Strategy::Rows, Strategy::Edges] {
         let ends = [End::Source, End::Destination];
         let case = GsddmmCase { f: &f, op: MUL, ends, columns: [12; 2], heads: Some(3), dtype, strategy };
         check_gsddmm::<B>(case, device);
         check_gsddmm::<B>(GsddmmCase { op: SUB, heads: None, ..case }, device);
+        let ends = [End::Edge, End::Source];
+        check_gsddmm::<B>(GsddmmCase { op: DIV, ends, columns: [12, 3], heads: None, ..case }, device);
+        check_gsddmm::<B>(GsddmmCase { op: COPY, ends: [End::Destination; 2], heads: None, ..case }, device);
     }
 }
 
-fn gsddmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
+pub fn gsddmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
     for f in fixtures() {
         for strategy in [Strategy::Rows, Strategy::Edges] {
             let ends = [End::Source, End::Destination];
@@ -376,28 +383,36 @@ fn gsddmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device
 }
 
 fn segments_reduce_like_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_segments::<B>(Dtype::F32, device);
+}
+
+pub fn check_segments<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     for f in fixtures().iter().filter(|f| f.num_rows > 0) {
         for (reduce_by, reduction) in REDUCTIONS {
             let (width, n) = (5, f.num_edges());
             let values = coarse(1, n * width);
-            let x = up::<Ad<B>, 2>(&values, [n, width], Dtype::F32, device).require_grad();
+            let x = up::<Ad<B>, 2>(&values, [n, width], dtype, device).require_grad();
             let offsets = SegmentOffsets::from_host(&f.row_ptr, device).expect("fixtures are valid");
             assert_eq!((offsets.num_segments(), offsets.num_rows()), (f.num_rows, n));
             let out = segment_reduce(x.clone(), &offsets, reduce_by, Strategy::Auto);
-            let name = format!("segment_reduce {reduction:?} on {}", f.name);
+            let name = format!("segment_reduce {reduction:?} {dtype:?} on {}", f.name);
             let want = reduce(f, &values, width, reduction);
-            assert_close(&name, &down(out.clone().inner()), &want, Dtype::F32, f.max_degree());
-            let grads = backward::<B, 2>(out, Dtype::F32);
-            let want = reduce_grad(f, &values, width, reduction, &probe(f.num_rows * width));
-            assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want, Dtype::F32, 1);
+            assert_close(&name, &down(out.clone().inner()), &want, dtype, f.max_degree());
+            let grads = backward::<B, 2>(out, dtype);
+            let g: Vec<f64> = probe(f.num_rows * width).iter().map(|&p| dtype.round(p)).collect();
+            let want = reduce_grad(f, &values, width, reduction, &g);
+            assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want, dtype, 1);
         }
     }
 }
 
 fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B::Device) {
-    let heads = 3;
+    check_by_source::<B>(&[3], Dtype::F32, device);
+}
+
+pub fn check_by_source<B: GraphBackend>(heads: &[usize], dtype: Dtype, device: &B::Device) {
     for f in fixtures().iter().filter(|f| f.num_edges() > 0) {
-        for dtype in [Dtype::F32, Dtype::F16] {
+        for &heads in heads {
             let name = format!("edge_softmax_by_source {} {dtype:?}", f.name);
             let values = values_in(dtype, 11, f.num_edges() * heads);
             let logits = up::<Ad<B>, 2>(&values, [f.num_edges(), heads], dtype, device).require_grad();
@@ -429,7 +444,7 @@ fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B::De
 
 /// A shuffled list of edges against the same edges in the order of the adjacency: results, and the gradients of what nodes
 /// and what edges carry.
-fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
+pub fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
     for (f, shuffled) in fixtures().into_iter().flat_map(|f| [(f.clone(), true), (f, false)]) {
         let edges = f.num_edges();
         let mut order: Vec<usize> = (0..edges).collect();
@@ -529,7 +544,7 @@ fn by_row(dst: &[u32], num_rows: usize) -> (Vec<u64>, Vec<usize>) {
 }
 
 /// Rows of an undirected graph need not ascend; what edges carry is found all the same.
-fn symmetric_rows_in_any_order_have_right_gradients<B: GraphBackend>(device: &B::Device) {
+pub fn symmetric_rows_in_any_order_have_right_gradients<B: GraphBackend>(device: &B::Device) {
     // 0 - 1, 0 - 2; row 0 lists 2 first.
     let (row_ptr, col_idx) = ([0, 2, 3, 4], [2, 1, 0, 0]);
     let csr = Csr::<Ad<B>>::from_host_symmetric(&row_ptr, &col_idx, device).expect("a graph");

@@ -39,7 +39,7 @@ pub fn trials() -> Vec<Trial> {
 
 /// Reads the mask of a pass off its result: with features of one and no scaling, a row sums to its kept entries, and
 /// with one source per column and a one-hot feature the entry itself shows.
-fn masks_agree_with_the_host_in_every_pass<B: GraphBackend>(device: &B::Device) {
+pub fn masks_agree_with_the_host_in_every_pass<B: GraphBackend>(device: &B::Device) {
     let n = 97;
     // The complete graph: every (dst, src) pair once.
     let row_ptr: Vec<u64> = (0..=n as u64).map(|i| i * n as u64).collect();
@@ -76,7 +76,7 @@ fn masks_agree_with_the_host_in_every_pass<B: GraphBackend>(device: &B::Device) 
     }
 }
 
-fn chunks_of_rows_change_nothing<B: GraphBackend>(device: &B::Device) {
+pub fn chunks_of_rows_change_nothing<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(12, 150);
     let run = |chunk_rows: Option<usize>| {
         let (drop, _) = half_dropped(&f);
@@ -112,10 +112,12 @@ fn recomputing_changes_nothing<B: GraphBackend>(device: &B::Device) {
 
 /// One matrix feeds many operators: whichever comes first in the backward pass, the others add to what it leaves.
 fn gradients_of_several_operators_add_up<B: GraphBackend>(device: &B::Device) {
-    for (width, dtype) in [(12, Dtype::F32), (33, Dtype::F16)] {
-        for restricted in [false, true] {
-            check_sum_of_gradients::<B>(restricted, width, dtype, device);
-        }
+    check_sums::<B>(12, Dtype::F32, device);
+}
+
+pub fn check_sums<B: GraphBackend>(width: usize, dtype: Dtype, device: &B::Device) {
+    for restricted in [false, true] {
+        check_sum_of_gradients::<B>(restricted, width, dtype, device);
     }
 }
 

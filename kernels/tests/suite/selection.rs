@@ -1,13 +1,12 @@
 //! Some of the nodes instead of all.
 
-use graphsieve_kernels::testing::gradient::spmm_grad;
+use graphsieve_kernels::testing::gradient::{attend_grad, attend_grad_magnitude, spmm_grad};
 use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::testing::{
-    Dtype, Fixture, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
+    AttendInput, Dtype, Fixture, SpmmWeights, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
 };
 use graphsieve_kernels::{
-    Csr, DropEdge, GatConfig, GraphBackend, NodeMarks, NodeSet, SelfTerm, SpmmConfig, attend, on_every_backend,
-    select_rows, spmm,
+    GatConfig, GraphBackend, NodeMarks, NodeSet, SelfTerm, SpmmConfig, attend, on_every_backend, select_rows, spmm,
 };
 
 use crate::support::*;
@@ -23,8 +22,12 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn selected_rows_move_between_sets<B: GraphBackend>(device: &B::Device) {
-    let (nodes, width) = (301, 12);
-    for (dtype, width) in [(Dtype::F32, width), (Dtype::F16, 128), (Dtype::F32, 1)] {
+    check_selected::<B>(&[12, 1], Dtype::F32, device);
+}
+
+pub fn check_selected<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B::Device) {
+    let nodes = 301;
+    for &width in widths {
         for from in node_lists(nodes) {
             for to in node_lists(nodes) {
                 if from.is_empty() {
@@ -55,7 +58,7 @@ fn selected_rows_move_between_sets<B: GraphBackend>(device: &B::Device) {
     }
 }
 
-fn marks_find_the_sources_of_kept_edges<B: GraphBackend>(device: &B::Device) {
+pub fn marks_find_the_sources_of_kept_edges<B: GraphBackend>(device: &B::Device) {
     for f in fixtures().into_iter().filter(|f| f.num_rows > 0 && f.num_cols > 0) {
         let csr = csr_of::<B>(&f, device);
         let (drop, mask) = half_dropped(&f);
@@ -88,18 +91,23 @@ fn marks_find_the_sources_of_kept_edges<B: GraphBackend>(device: &B::Device) {
 }
 
 /// A restricted product or attention is that of the graph whose other edges do not exist.
-fn restricted_operators_match_the_oracle<B: GraphBackend>(device: &B::Device) {
+pub fn restricted_operators_match_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_restrictions::<B>(&[(0, 3), (1, 0), (3, 1), (1, 1), (3, 3)], Dtype::F32, device);
+}
+
+/// Pairs of numbers of [`node_lists`].
+pub fn check_restrictions<B: GraphBackend>(pairs: &[(usize, usize)], dtype: Dtype, device: &B::Device) {
     for f in fixtures().into_iter().filter(|f| f.num_edges() > 0) {
-        for (rows, cols) in [(0, 3), (1, 0), (3, 1), (1, 1)] {
+        for &(rows, cols) in pairs {
             let (rows, cols) = (node_lists(f.num_rows)[rows].clone(), node_lists(f.num_cols)[cols].clone());
-            check_restricted::<B>(&f, &rows, &cols, device);
+            check_restricted::<B>(&f, &rows, &cols, dtype, device);
         }
     }
 }
 
-fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], device: &B::Device) {
+fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], dtype: Dtype, device: &B::Device) {
     let width = 12;
-    let name = format!("{} between {} and {} nodes", f.name, rows.len(), cols.len());
+    let name = format!("{} {dtype:?} between {} and {} nodes", f.name, rows.len(), cols.len());
     // The sub-graph with nodes numbered anew, and its DropEdge fates under the numbers of the whole.
     let (drop, mask) = half_dropped(f);
     let mut kept = Vec::new();
@@ -119,9 +127,9 @@ fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], de
     let sets = (NodeSet::<Ad<B>>::new(rows, f.num_rows, device), NodeSet::<Ad<B>>::new(cols, f.num_cols, device));
     let csr = csr_of::<Ad<B>>(f, device).restrict(Some(&sets.0), Some(&sets.1));
     assert_eq!((csr.num_rows(), csr.num_cols()), (rows.len(), cols.len()), "{name}");
-    let xs = values_in(Dtype::F32, 84, cols.len() * width);
-    let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], Dtype::F32, device).require_grad();
-    let weights = probe(rows.len() * width);
+    let xs = values_in(dtype, 84, cols.len() * width);
+    let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], dtype, device).require_grad();
+    let weights: Vec<f64> = probe(rows.len() * width).iter().map(|&p| dtype.round(p)).collect();
     let (forward_len, reverse_len) = longest(&part);
 
     // SpMM with scales over the whole graph and a self term.
@@ -131,8 +139,8 @@ fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], de
     let (u, v, s) = (scale(85, f.num_rows), scale(86, f.num_cols), scale(87, f.num_rows));
     let pick = |of: &[f64], nodes: &[u32]| -> Vec<f64> { nodes.iter().map(|&n| of[n as usize]).collect() };
     let own_nodes = node_lists(f.num_rows)[0].clone();
-    let hs = values_in(Dtype::F32, 88, own_nodes.len() * width);
-    let h = up::<Ad<B>, 2>(&hs, [own_nodes.len(), width], Dtype::F32, device).require_grad();
+    let hs = values_in(dtype, 88, own_nodes.len() * width);
+    let h = up::<Ad<B>, 2>(&hs, [own_nodes.len(), width], dtype, device).require_grad();
     let vector = |values: &[f64]| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device);
     let config = SpmmConfig {
         dst_scale: Some(vector(&u)),
@@ -158,68 +166,40 @@ fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], de
             }
         }
     }
-    assert_close(&format!("spmm {name}"), &down(out.clone().inner()), &want, Dtype::F32, forward_len + 1);
-    let grads = backward::<B, 2>(out, Dtype::F32);
+    assert_close(&format!("spmm {name}"), &down(out.clone().inner()), &want, dtype, forward_len + 1);
+    let grads = backward::<B, 2>(out, dtype);
     let want = spmm_grad(&part, &xs, width, &factors, &kept, &weights);
-    assert_close(&format!("spmm {name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, Dtype::F32, reverse_len);
-    assert_close(&format!("spmm {name}: dh"), &gradient::<B, 2>(&h, &grads), &dh, Dtype::F32, 1);
+    assert_close(&format!("spmm {name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, dtype, reverse_len);
+    assert_close(&format!("spmm {name}: dh"), &gradient::<B, 2>(&h, &grads), &dh, dtype, 1);
 
-    // Attention from scores, against attention on the sub-graph.
+    // Attention from scores, in f64 on the part that is kept.
     let heads = 3;
-    let (ss, ts) = (values_in(Dtype::F32, 95, rows.len() * heads), values_in(Dtype::F32, 96, cols.len() * heads));
-    let run = |csr: &Csr<Ad<B>>, drop_edge: Option<DropEdge>| {
-        let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], Dtype::F32, device).require_grad();
-        let s = up::<Ad<B>, 2>(&ss, [rows.len(), heads], Dtype::F32, device).require_grad();
-        let t = up::<Ad<B>, 2>(&ts, [cols.len(), heads], Dtype::F32, device).require_grad();
-        let config = GatConfig { drop_edge, ..Default::default() };
-        let (dst, src) = (columns(&s, 0), columns(&t, 0));
-        let out = attend(csr, x.clone(), dst, src, heads, config);
-        let value = down(out.clone().inner());
-        let grads = backward::<B, 2>(out, Dtype::F32);
-        (value, gradient::<B, 2>(&x, &grads), gradient::<B, 2>(&s, &grads), gradient::<B, 2>(&t, &grads))
+    let (ss, ts) = (values_in(dtype, 95, rows.len() * heads), values_in(dtype, 96, cols.len() * heads));
+    let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], dtype, device).require_grad();
+    let score = |values: &[f64], n: usize| up::<Ad<B>, 2>(values, [n, heads], Dtype::F32, device).require_grad();
+    let (s, t) = (score(&ss, rows.len()), score(&ts, cols.len()));
+    let config = GatConfig { drop_edge: Some(drop), ..Default::default() };
+    let out = attend(&csr, x.clone(), columns(&s, 0), columns(&t, 0), heads, config);
+    let input = AttendInput {
+        values: &xs,
+        score_dst: &ss,
+        score_src: &ts,
+        heads,
+        channels: width / heads,
+        slope: f64::from(0.2f32),
+        factors: None,
     };
-    let got = run(&csr, Some(drop));
-    // The kept part of the sub-graph as a graph of its own.
-    let mut left = vec![Vec::new(); rows.len()];
-    for (e, i, j) in part.edges().filter(|&(e, _, _)| kept[e]) {
-        let _ = e;
-        left[i].push(j as u32);
-    }
-    let left = Fixture::from_rows("kept", cols.len(), &left);
-    let want = run(&csr_of::<Ad<B>>(&left, device), None);
-    let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
-    let len = left.max_degree().max(left.reverse().0.max_degree()) + width;
-    assert_close(&format!("attend {name}"), &got.0, &wide(want.0), Dtype::F32, len);
-    assert_close(&format!("attend {name}: dx"), &got.1, &wide(want.1), Dtype::F32, len);
-    // Gradients of scores are differences of sums; their terms give the scale.
-    let (s_terms, t_terms) = score_gradient_terms(&left, &xs, (&ss, &ts), (heads, width / heads), &weights);
-    let (ds, dt) = (wide(want.2), wide(want.3));
-    assert_close_at_scale(&format!("attend {name}: ds"), &got.2, &ds, &s_terms, Dtype::F32, len);
-    assert_close_at_scale(&format!("attend {name}: dt"), &got.3, &dt, &t_terms, Dtype::F32, len);
-}
-
-/// `sum a_ij (|p_ij| + |c_i|)` over the edges of every destination, and of every source, per head.
-fn score_gradient_terms(
-    f: &Fixture,
-    values: &[f64],
-    (score_dst, score_src): (&[f64], &[f64]),
-    (heads, channels): (usize, usize),
-    g: &[f64],
-) -> (Vec<f64>, Vec<f64>) {
-    let input = oracle::AttendInput { values, score_dst, score_src, heads, channels, slope: 0.2, factors: None };
-    let attention = oracle::attend(f, &input, &oracle::keep_all(f));
-    let dot = |a: &[f64], i: usize, b: &[f64], j: usize, h: usize| -> f64 {
-        let head = |x: &[f64], row: usize| x[(row * heads + h) * channels..][..channels].to_vec();
-        head(a, i).iter().zip(head(b, j)).map(|(a, b)| a * b).sum()
+    let (forward_len, reverse_len) = (forward_len + width, reverse_len + width);
+    let want = oracle::attend(&part, &input, &kept).out;
+    assert_close(&format!("attend {name}"), &down(out.clone().inner()), &want, dtype, forward_len);
+    let grads = backward::<B, 2>(out, dtype);
+    let want = attend_grad(&part, &input, &kept, &weights);
+    // Gradients are differences of sums; their terms give the scale.
+    let terms = attend_grad_magnitude(&part, &input, &kept, &weights);
+    let close = |what: &str, got: Vec<f32>, want: &[f64], terms: &[f64], len: usize| {
+        assert_close_at_scale(&format!("attend {name}: {what}"), &got, want, terms, dtype, len);
     };
-    let (mut dst, mut src) = (vec![0.0; f.num_rows * heads], vec![0.0; f.num_cols * heads]);
-    for (e, i, j) in f.edges() {
-        for h in 0..heads {
-            let (p, c) = (dot(g, i, values, j, h), dot(g, i, &attention.out, i, h));
-            let term = attention.alpha[e * heads + h] * (p.abs() + c.abs());
-            dst[i * heads + h] += term;
-            src[j * heads + h] += term;
-        }
-    }
-    (dst, src)
+    close("dx", gradient::<B, 2>(&x, &grads), &want.values, &terms.values, reverse_len);
+    close("ds", gradient::<B, 2>(&s, &grads), &want.score_dst, &terms.score_dst, forward_len);
+    close("dt", gradient::<B, 2>(&t, &grads), &want.score_src, &terms.score_src, reverse_len);
 }

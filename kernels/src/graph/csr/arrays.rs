@@ -5,7 +5,7 @@ use burn::tensor::ops::IntTensor;
 use rayon::prelude::*;
 
 use super::error::CsrError;
-use super::topology::{LONG_ROW, Topology};
+use super::topology::{LONG_ROW, Topology, is_wide};
 use crate::runtime::host::{index_tensor, int_tensor};
 
 /// The checked arrays of an adjacency and of its reverse, for a thread to make while the device is busy: what is left to do is
@@ -103,7 +103,7 @@ impl Direction {
     pub fn new(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Self {
         let is_long = |w: &[u64]| (w[1] - w[0]) as usize > LONG_ROW;
         Self {
-            row_ptr: match col_idx.len() > i32::MAX as usize {
+            row_ptr: match is_wide(col_idx.len()) {
                 true => RowPtr::Wide(row_ptr.par_iter().map(|&p| p as i64).collect()),
                 false => RowPtr::Narrow(row_ptr.par_iter().map(|&p| p as i32).collect()),
             },

@@ -22,6 +22,7 @@ pub use arrays::CsrArrays;
 use arrays::{CsrShape, check, group_by, upload};
 pub use error::CsrError;
 use parts::CsrParts;
+use topology::is_wide;
 pub use topology::{LONG_ROW, Topology, View};
 
 /// A sparse adjacency on a device, checked once at construction.
@@ -147,7 +148,7 @@ impl<B: Backend> Csr<B> {
         let col_idx: Vec<u32> = edges.par_iter().map(|&edge| sources[edge as usize]).collect();
         let csr = Self::from_host(&row_ptr, &col_idx, num_cols, device)?;
         let edges = edges.into_iter().map(|edge| edge as i64).collect();
-        let edge_ids = Some(int_tensor::<B>(edges, col_idx.len() > i32::MAX as usize, device));
+        let edge_ids = Some(int_tensor::<B>(edges, is_wide(col_idx.len()), device));
         let CsrParts { forward, reverse, .. } = Arc::into_inner(csr.parts).expect("nobody else holds a new adjacency");
         Ok(Self::with_ids(forward, reverse.into_inner(), edge_ids))
     }
@@ -302,7 +303,7 @@ impl<B: Backend> Csr<B> {
             let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
             let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
             let edges = entries.into_iter().map(edge).collect();
-            int_tensor::<B>(edges, from.num_edges > i32::MAX as usize, &B::int_device(&from.col_idx))
+            int_tensor::<B>(edges, is_wide(from.num_edges), &B::int_device(&from.col_idx))
         })
         .clone()
     }
@@ -336,5 +337,33 @@ impl<B: Backend> Csr<B> {
     ) -> Self {
         let forward = shape.forward.topology::<B>(lists, device);
         Csr::of_topologies(forward, shape.reverse.map(|reverse| reverse.topology::<B>(lists, device)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::DType;
+    use burn_flex::Flex;
+
+    use super::*;
+    use crate::runtime::switches::with_wide_positions;
+
+    #[test]
+    fn all_positions_are_wide_where_that_is_asked_for() {
+        let device = Default::default();
+        let types = || {
+            let csr = Csr::<Flex>::from_edges(&[1, 0, 1], &[0, 1, 2], [2, 3], &device).unwrap();
+            [
+                csr.topology().row_ptr.dtype(),
+                csr.reverse().topology().row_ptr.dtype(),
+                csr.edge_ids().unwrap().dtype(),
+                csr.reverse_edge().dtype(),
+                csr.topology().col_idx.dtype(),
+            ]
+        };
+        assert_eq!(with_wide_positions(types), [DType::I64, DType::I64, DType::I64, DType::I64, DType::I32]);
+        let failed = std::panic::catch_unwind(|| with_wide_positions(|| panic!("a failed test")));
+        assert!(failed.is_err());
+        assert_eq!(types(), [DType::I32; 5], "the switch is back");
     }
 }

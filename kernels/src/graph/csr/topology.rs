@@ -22,6 +22,15 @@ pub struct Topology<I> {
 /// Entries of a row beyond which one plane would keep a GPU waiting.
 pub const LONG_ROW: usize = 512;
 
+/// Whether positions of so many entries take 64 bits.
+pub(super) fn is_wide(entries: usize) -> bool {
+    #[cfg(feature = "testing")]
+    if crate::runtime::switches::wants_wide_positions() {
+        return true;
+    }
+    entries > i32::MAX as usize
+}
+
 /// One direction of an adjacency as an operator walks it: whole, or between selected rows and columns. Matrices of a
 /// selected side hold the selected nodes alone, in the order of the selection.
 #[derive(Clone, Debug)]

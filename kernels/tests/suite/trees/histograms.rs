@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use graphsieve_kernels::testing::Rng;
 use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::testing::{Rng, with_narrow_additions};
 use graphsieve_kernels::{
     BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows,
     on_every_backend,
@@ -13,14 +13,18 @@ use super::table::{Table, one, pairs, total};
 
 /// The trials of this file.
 pub fn trials() -> Vec<Trial> {
-    on_every_backend!(
+    let mut trials = on_every_backend!(
         "histograms";
         histograms_equal_a_loop_over_rows,
         sparse_histograms_equal_dense_ones,
         the_larger_child_is_the_parent_less_the_smaller,
         the_most_skewed_and_largest_gradients_do_not_overflow,
         a_leaf_without_rows_has_an_empty_histogram,
-    )
+    );
+    // The CPU adds up in one way.
+    let carries = on_every_backend!("histograms"; carries_between_words_give_the_sums_of_wide_additions);
+    trials.extend(carries.into_iter().filter(|trial| !trial.name().starts_with("cpu::")));
+    trials
 }
 
 /// Row counts and the numbers of bins of features: one tile, several tiles, wide features between narrow ones.
@@ -128,4 +132,12 @@ fn a_leaf_without_rows_has_an_empty_histogram<B: HistogramBackend>(device: &B::D
     assert_eq!(gradients.total(&list, 0..0), GradientSum::default());
     let histogram = Histogram::build(&bins, &gradients, &list, 0..0).reconstruct(&bins, GradientSum::default());
     assert_eq!(histogram.to_host(), vec![GradientSum::default(); 304]);
+}
+
+fn carries_between_words_give_the_sums_of_wide_additions<B: HistogramBackend>(device: &B::Device) {
+    with_narrow_additions(|| {
+        histograms_equal_a_loop_over_rows::<B>(device);
+        sparse_histograms_equal_dense_ones::<B>(device);
+        the_most_skewed_and_largest_gradients_do_not_overflow::<B>(device);
+    });
 }
