@@ -2,7 +2,6 @@
 
 #[path = "../support/mod.rs"]
 mod support;
-mod webdriver;
 
 mod bad_config;
 mod bad_data;
@@ -16,7 +15,6 @@ mod import;
 mod import_files;
 mod layers;
 mod log;
-mod report;
 mod score;
 mod stage3;
 mod tables;
