@@ -122,7 +122,7 @@ fn times_are_seconds_since_1970_whatever_their_unit() {
 fn nulls_are_empty_cells_across_pages_and_groups() {
     // More rows than one batch, in three groups, with pages of few rows, with a dictionary and without.
     const GROUP: usize = 5_000;
-    let value = |row: usize| (row % 3 != 0).then(|| format!("v{}", row % 700));
+    let value = |row: usize| (!row.is_multiple_of(3)).then(|| format!("v{}", row % 700));
     for has_dictionary in [true, false] {
         let properties = WriterProperties::builder()
             .set_dictionary_enabled(has_dictionary)
@@ -189,7 +189,7 @@ fn what_is_no_cell_is_refused_by_column_and_what_is_damaged_by_rows() {
     let (_dir, path) = file("required int64 c", 1, packed, &numbers);
     let whole = fs::read(&path).unwrap();
     let mut damaged = whole.clone();
-    damaged[60..200].fill(0xaa);
+    damaged[4..200].fill(0xaa);
     fs::write(&path, damaged).unwrap();
     assert!(error(&path).contains("rows 1 to 4096, column `c`: expected Parquet data"), "{}", error(&path));
     fs::write(&path, &whole[..whole.len() - 20]).unwrap();
