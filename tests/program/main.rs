@@ -11,6 +11,7 @@ mod explain;
 mod figures;
 mod first_contact;
 mod golden;
+mod harness;
 mod import;
 mod import_files;
 mod layers;
