@@ -31,6 +31,7 @@ mod webdriver;
 fn main() -> ExitCode {
     let subjects = [
         classify::trials(),
+        golden_models::trials(),
         loader::trials(),
         nn::trials(),
         reachable::trials(),
