@@ -8,6 +8,7 @@ mod counted;
 pub mod edge_split;
 pub mod logistic;
 pub mod mat;
+pub(crate) mod parquet_file;
 pub mod split;
 pub mod synth;
 pub mod tables;

@@ -2,15 +2,12 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, Float64Array, Int8Array, RecordBatch, StringArray, UInt64Array};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use parquet::data_type::ByteArray;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::data::parquet_file::{Cells, ParquetFile};
 use crate::data::split::{Part, Split};
 use crate::error::{Error, Result, nearest_name};
 use crate::graph::Dataset;
@@ -162,40 +159,38 @@ pub fn write_json(ranking: &[RankedNode], mut out: impl Write) -> io::Result<()>
 /// # Errors
 /// What the writer refuses.
 pub fn write_parquet(ranking: &[RankedNode], out: impl Write + Send) -> io::Result<()> {
-    /// Rows of one batch.
-    const BATCH: usize = 1 << 16;
-    let batch = |nodes: &[RankedNode]| {
-        let columns: [(&str, ArrayRef, bool); 7] = [
-            ("rank", Arc::new(nodes.iter().map(|node| Some(node.rank)).collect::<UInt64Array>()), false),
-            ("type", Arc::new(StringArray::from_iter_values(nodes.iter().map(|node| node.node_type))), false),
-            ("id", Arc::new(StringArray::from_iter_values(nodes.iter().map(|node| &node.id))), false),
-            ("score", Arc::new(nodes.iter().map(|node| node.score).collect::<Float32Array>()), true),
-            ("probability", Arc::new(nodes.iter().map(|node| node.probability).collect::<Float64Array>()), true),
-            (
-                "label",
-                Arc::new(nodes.iter().map(|node| node.label.map(|label| label as i8)).collect::<Int8Array>()),
-                true,
-            ),
-            ("known", Arc::new(nodes.iter().map(|node| node.known).collect::<StringArray>()), true),
+    /// Rows of one group.
+    const ROWS: usize = 1 << 17;
+    let columns = [
+        "required int64 rank (INTEGER(64,false))",
+        "required binary type (STRING)",
+        "required binary id (STRING)",
+        "optional float score",
+        "optional double probability",
+        "optional int32 label (INTEGER(8,true))",
+        "optional binary known (STRING)",
+    ];
+    let mut file = ParquetFile::new(out, &columns).map_err(io::Error::other)?;
+    for nodes in ranking.chunks(ROWS) {
+        let texts = |of: fn(&RankedNode) -> Option<ByteArray>| Cells::Text(nodes.iter().map(of).collect());
+        let cells = [
+            Cells::Int64(nodes.iter().map(|node| node.rank as i64).collect()),
+            texts(|node| Some(node.node_type.into())),
+            texts(|node| Some((&*node.id).into())),
+            Cells::Float(nodes.iter().map(|node| node.score).collect()),
+            Cells::Double(nodes.iter().map(|node| node.probability).collect()),
+            Cells::Int32(nodes.iter().map(|node| node.label.map(i32::from)).collect()),
+            texts(|node| node.known.map(ByteArray::from)),
         ];
-        RecordBatch::try_from_iter_with_nullable(columns).map_err(io::Error::other)
-    };
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(Default::default()))
-        .set_created_by(concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into())
-        .build();
-    let first = batch(&ranking[..ranking.len().min(BATCH)])?;
-    let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties)).map_err(io::Error::other)?;
-    writer.write(&first).map_err(io::Error::other)?;
-    for rest in ranking.get(BATCH..).unwrap_or_default().chunks(BATCH) {
-        writer.write(&batch(rest)?).map_err(io::Error::other)?;
+        file.write(&cells).map_err(io::Error::other)?;
     }
-    writer.close().map(|_| ()).map_err(io::Error::other)
+    file.finish().map(|_| ()).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
-    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::{Field, Row};
 
     use super::*;
     use crate::graph::{HeteroGraph, IdMaps, Labels};
@@ -273,11 +268,17 @@ mod tests {
         let json: Vec<serde_json::Value> = serde_json::from_slice(&json).unwrap();
         let mut parquet = Vec::new();
         write_parquet(&ranking, &mut parquet).unwrap();
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes(parquet)).unwrap().build().unwrap();
-        let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
-        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 5);
-        let column = |name: &str| batches[0].column_by_name(name).unwrap().clone();
-        let shown = |name: &str, row: usize| arrow_cast::display::array_value_to_string(&column(name), row).unwrap();
+        let reader = SerializedFileReader::new(bytes(parquet)).unwrap();
+        let rows: Vec<Row> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 5);
+        let shown = |name: &str, row: usize| {
+            let (_, field) = rows[row].get_column_iter().find(|(column, _)| *column == name).unwrap();
+            match field {
+                Field::Str(text) => text.clone(),
+                Field::Null => String::new(),
+                number => number.to_string(),
+            }
+        };
         for (row, line) in csv::Reader::from_reader(&csv[..]).records().enumerate() {
             let line = line.unwrap();
             let plain = |value: &serde_json::Value| match value {

@@ -19,6 +19,8 @@ use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::train::runner::Runner;
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::classifier::{Classifier, cross_entropy};
+use graphsieve_kernels::on_every_backend;
+use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use ndarray_npy::{NpzWriter, ReadNpyExt, WritableElement};
@@ -26,12 +28,30 @@ use serde_json::Value;
 
 use crate::support::Sandbox;
 
-on_every_backend!(
-    super::bodies;
-    one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
-    class_logits_layer_by_layer_are_those_of_the_whole_graph,
-    sampled_neighbours_estimate_the_sum_over_all_of_them,
-);
+pub fn trials() -> Vec<Trial> {
+    use bodies::*;
+    let mut trials = on_every_backend!(
+        "classify";
+        one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
+        class_logits_layer_by_layer_are_those_of_the_whole_graph,
+        sampled_neighbours_estimate_the_sum_over_all_of_them,
+    );
+    trials.extend(on_cpu!(
+        "classify";
+        groups_are_found_scored_and_evaluated,
+        a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped,
+        patience_ends_a_training_and_the_best_epoch_is_kept,
+        shuffled_training_labels_teach_nothing,
+        a_random_split_replaces_masks,
+        both_stages_train_on_a_file_with_two_classes,
+        what_does_not_fit_is_refused_before_anything_is_made,
+        a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved,
+        one_mini_batch_of_all_neighbours_trains_as_the_whole_graph_does,
+        a_resumed_run_in_mini_batches_goes_on_where_it_stopped,
+        accuracy_over_seeds_is_measured,
+    ));
+    trials
+}
 
 /// Nodes of the small graphs.
 const NODES: usize = 150;
@@ -114,7 +134,6 @@ fn evaluation(sandbox: &Sandbox, run: &str) -> Value {
     serde_json::from_slice(&sandbox.read(&format!("{run}/evaluation.json"))).unwrap()
 }
 
-#[test]
 fn groups_are_found_scored_and_evaluated() {
     for layer in ["gcn", "gat"] {
         let sandbox = sandbox(layer);
@@ -147,7 +166,6 @@ fn groups_are_found_scored_and_evaluated() {
     }
 }
 
-#[test]
 fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
     for layer in ["gcn", "gat"] {
         let sandbox = sandbox(layer);
@@ -169,7 +187,6 @@ fn a_seed_decides_every_byte_and_a_resumed_run_is_as_if_it_had_never_stopped() {
     }
 }
 
-#[test]
 fn patience_ends_a_training_and_the_best_epoch_is_kept() {
     let sandbox = sandbox("gcn");
     let early = ["--set", "train.patience=3", "--set", "train.best=loss", "--set", "train.learning_rate=0.5"];
@@ -192,7 +209,6 @@ fn patience_ends_a_training_and_the_best_epoch_is_kept() {
     assert!(sandbox.read(&format!("{run}/probabilities.npy")) == before);
 }
 
-#[test]
 fn shuffled_training_labels_teach_nothing() {
     let sandbox = Sandbox::new();
     let mut planted = Planted::new(3);
@@ -207,7 +223,6 @@ fn shuffled_training_labels_teach_nothing() {
     assert!(accuracy < 0.6, "{accuracy} by labels that say nothing");
 }
 
-#[test]
 fn a_random_split_replaces_masks() {
     let sandbox = Sandbox::new();
     Planted::new(3).write(&sandbox, "graph.npz", false);
@@ -228,7 +243,6 @@ fn a_random_split_replaces_masks() {
     sandbox.refuses(train(&refused), 1, &["split.per_class = 50", "class 0 with 50 labelled nodes"]);
 }
 
-#[test]
 fn both_stages_train_on_a_file_with_two_classes() {
     let sandbox = Sandbox::new();
     Planted::new(2).write(&sandbox, "graph.npz", false);
@@ -252,7 +266,6 @@ fn both_stages_train_on_a_file_with_two_classes() {
     sandbox.refuses(train(&[]), 1, &["graph.npz: node_labels: expected the labels 0, 1", "classes 0 to 2", "classify"]);
 }
 
-#[test]
 fn what_does_not_fit_is_refused_before_anything_is_made() {
     let sandbox = sandbox("gat");
     for (setting, code, parts) in [
@@ -298,7 +311,6 @@ fn assert_close(got: &[f32], want: &[f32], within: f32) {
     assert!(off <= within, "off by {off}");
 }
 
-#[test]
 fn a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved() {
     for layer in ["gcn", "gat"] {
         let sandbox = sampled(layer, "dropout = 0.3");
@@ -333,7 +345,6 @@ fn a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved() {
     }
 }
 
-#[test]
 fn one_mini_batch_of_all_neighbours_trains_as_the_whole_graph_does() {
     for layer in ["gcn", "gat"] {
         let sandbox = sampled(layer, "dropout = 0.0");
@@ -360,7 +371,6 @@ fn one_mini_batch_of_all_neighbours_trains_as_the_whole_graph_does() {
     }
 }
 
-#[test]
 fn a_resumed_run_in_mini_batches_goes_on_where_it_stopped() {
     // Without a window the rows of a batch stand where the batch alone puts them, and dropout goes by places.
     let fixed = ["--set", "loader.window=false"];
@@ -382,7 +392,6 @@ fn a_resumed_run_in_mini_batches_goes_on_where_it_stopped() {
     }
 }
 
-#[test]
 fn accuracy_over_seeds_is_measured() {
     let sandbox = sandbox("gcn");
     let bench = ["bench", "accuracy", "--config", "run.toml", "--device", "cpu", "--seeds", "3", "--format", "json"];

@@ -21,10 +21,22 @@ use graphsieve::train::edges::{EdgeSample, LabelledPairs};
 use graphsieve::train::reconstruction::Pairs;
 use graphsieve::train::tasks::attention_loss::LossInput;
 use graphsieve::train::tasks::auto_encoder::temperature;
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::{GraphBackend, on_every_backend};
 use serde::Deserialize;
 
 use crate::support::repository;
+
+pub fn trials() -> Vec<Trial> {
+    use bodies::*;
+    let mut trials = on_every_backend!(
+        "golden_models";
+        stage_1_and_its_gradients_equal_the_dense_oracle,
+        stage_2_and_its_gradients_equal_the_dense_oracle,
+    );
+    trials.extend(on_cpu!("golden_models"; the_temperature_follows_the_published_schedule));
+    trials
+}
 
 /// Largest error of a value, as a share of the largest value beside it.
 const TOLERANCE: f64 = 3e-6;
@@ -274,13 +286,6 @@ fn kept<B: GraphBackend>(
     Some((0..2).map(of_layer).collect())
 }
 
-on_every_backend!(
-    super::bodies;
-    stage_1_and_its_gradients_equal_the_dense_oracle,
-    stage_2_and_its_gradients_equal_the_dense_oracle,
-);
-
-#[test]
 fn the_temperature_follows_the_published_schedule() {
     let Schedule { epochs, warmup, start, peak, end, at, tau } = &GOLDEN.stage1.schedule;
     let config = TemperatureConfig { warmup_epochs: *warmup, start: *start, peak: *peak, end: *end };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
@@ -23,22 +23,37 @@ use graphsieve::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::train::runner::Runner;
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::attention::Attention;
+use graphsieve_kernels::on_every_backend;
+use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
     DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
     SampleRelation, Strategy, gspmm,
 };
 
-on_every_backend!(
-    super::bodies;
-    every_slot_holds_the_row_of_its_node_after_every_batch,
-    rows_are_put_and_moved_in_place_and_what_was_handed_out_stays,
-    one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
-    layer_by_layer_inference_is_that_of_the_whole_graph,
-    a_device_draws_what_the_host_draws,
-    rows_are_read_from_page_locked_memory_or_it_says_why_not,
-    a_loader_has_the_same_batches_wherever_they_are_made,
-    batches_that_are_kept_do_not_change,
-);
+pub fn trials() -> Vec<Trial> {
+    use bodies::*;
+    let mut trials = on_every_backend!(
+        "loader";
+        every_slot_holds_the_row_of_its_node_after_every_batch,
+        rows_are_put_and_moved_in_place_and_what_was_handed_out_stays,
+        one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
+        layer_by_layer_inference_is_that_of_the_whole_graph,
+        a_device_draws_what_the_host_draws,
+        page_locked_memory_is_there_or_it_says_why_not,
+        rows_are_read_from_page_locked_memory(page_locked),
+        a_loader_has_the_same_batches_wherever_they_are_made,
+        batches_that_are_kept_do_not_change,
+    );
+    trials.extend(on_cpu!(
+        "loader";
+        an_error_of_any_thread_is_the_last_item_and_names_the_batch,
+        a_loader_that_nobody_reads_ends,
+        caches_of_no_row_and_of_one_row_work,
+        settings_that_cannot_work_are_refused,
+        a_layer_of_the_library_runs_on_a_batch,
+    ));
+    trials
+}
 
 fn marketplace(scale: f64) -> Dataset {
     synth::generate(&SynthConfig::preset(Preset::Quickstart).scaled(scale), &|_, _, _| ()).unwrap()
@@ -117,7 +132,7 @@ mod bodies {
             let first_column = |buffer: &RowBuffer<B>, rows: usize| -> Vec<f32> {
                 to_host(buffer.rows(rows)).chunks(width).map(|row| row[width - 1]).collect()
             };
-            let mut buffer = RowBuffer::<B>::new([4, width], burn::tensor::DType::F32, device);
+            let mut buffer = RowBuffer::<B>::new([4, width], DType::F32, device);
             buffer.put(matrix(&[1.0, 2.0, 3.0, 4.0]), None, &[3, 2, 1, 0]);
             assert_eq!(first_column(&buffer, 4), [4.0, 3.0, 2.0, 1.0]);
             buffer.put(matrix(&[7.0, 8.0, 9.0]), Some(&[2, 0]), &[0, 2]);
@@ -158,7 +173,7 @@ mod bodies {
             let split = split_of(host, labels, &config.split).unwrap();
             let some = &split.train[..30];
             let graph = DeviceGraph::upload(host, device).unwrap();
-            let x = upload_features(host.node_types(), features, burn::tensor::DType::F32, device).unwrap();
+            let x = upload_features(host.node_types(), features, DType::F32, device).unwrap();
             let whole = Attention::<B>::on_device(&config, host, graph, x, some, device);
             let mut full = whole.runner(config.seed, 1).unwrap();
             let store = FeatureStore::new(features.clone(), host, device).unwrap();
@@ -185,7 +200,7 @@ mod bodies {
             let spec = spec(&data.graph, features.dim(), heads);
             let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(5, device)).unwrap();
             let graph = DeviceGraph::<B>::upload(&data.graph, device).unwrap();
-            let f32 = burn::tensor::DType::F32;
+            let f32 = DType::F32;
             let x: Vec<Tensor<B, 2>> = upload_features(data.graph.node_types(), features, f32, device).unwrap();
             let want = attention_scores(&model, &graph, &x, None);
             let got = layerwise::scores(&model, &Arc::new(data.graph.clone()), features, f32, device).unwrap();
@@ -216,7 +231,7 @@ mod bodies {
                 Ok(sampler) => sampler,
                 // Only CUDA reads host memory, and the processor samples without any kernel.
                 Err(reason) if pinned || !B::SAMPLES => {
-                    eprintln!("skipped, pinned {pinned}: {reason}");
+                    eprintln!("not sampled there, page-locked {pinned}: {reason}");
                     continue;
                 }
                 Err(reason) => panic!("{reason}"),
@@ -328,7 +343,7 @@ mod bodies {
         }
         match store.clone().pin() {
             Ok(store) => stores.push(store),
-            Err((_, reason)) => eprintln!("skipped, pinned: {reason}"),
+            Err((_, reason)) => eprintln!("without page-locked memory: {reason}"),
         }
         for store in stores {
             let load = |placement: Placement, window: bool, first_reverse: bool| {
@@ -352,7 +367,7 @@ mod bodies {
                     Err(error) => {
                         let can = B::SAMPLES && store.source().is_some() && placement == Placement::Device;
                         assert!(!can && error.contains("help: let the processor sample"), "{error}");
-                        eprintln!("skipped: {error}");
+                        eprintln!("refused, as it has to be: {error}");
                         continue;
                     }
                 };
@@ -405,10 +420,26 @@ mod bodies {
         }
     }
 
-    pub fn rows_are_read_from_page_locked_memory_or_it_says_why_not<B: GraphBackend>(device: &B::Device) {
-        for (dtype, widths) in
-            [(burn::tensor::DType::F32, [1usize, 3, 32, 33, 128]), (burn::tensor::DType::F16, [2, 8, 40, 64, 128])]
-        {
+    /// Host memory that the device reads.
+    pub fn page_locked<B: GraphBackend>() -> Requirement {
+        Requirement {
+            name: "page-locked memory",
+            demand: "GRAPHSIEVE_REQUIRE_PAGE_LOCKED",
+            probe: || PinnedRows::<B>::new([1, 1], DType::F32, &Default::default(), |bytes| bytes.fill(0)).map(drop),
+        }
+    }
+
+    pub fn page_locked_memory_is_there_or_it_says_why_not<B: GraphBackend>(device: &B::Device) {
+        let graph = HeteroGraph::new(vec![("node".into(), 2)], vec![]).unwrap();
+        let features = Features::from_f32(vec![0.0; 6], 2, 3);
+        match FeatureStore::<B>::new(features, &graph, device).unwrap().pin() {
+            Ok(store) => assert!(store.pinned().is_some()),
+            Err((store, reason)) => assert!(store.source().is_none() && !reason.is_empty()),
+        }
+    }
+
+    pub fn rows_are_read_from_page_locked_memory<B: GraphBackend>(device: &B::Device) {
+        for (dtype, widths) in [(DType::F32, [1usize, 3, 32, 33, 128]), (DType::F16, [2, 8, 40, 64, 128])] {
             if !B::supports_dtype(device, dtype) {
                 continue;
             }
@@ -416,7 +447,7 @@ mod bodies {
                 let graph = HeteroGraph::new(vec![("node".into(), 1000)], vec![]).unwrap();
                 let value = |k: usize| (k % 1999) as f32;
                 let features = match dtype {
-                    burn::tensor::DType::F16 => Features::from_vec(
+                    DType::F16 => Features::from_vec(
                         (0..1000 * width).map(|k| half::f16::from_f32(value(k))).collect(),
                         1000,
                         width,
@@ -424,14 +455,7 @@ mod bodies {
                     _ => Features::from_f32((0..1000 * width).map(value).collect(), 1000, width),
                 };
                 let store = FeatureStore::<B>::new(features, &graph, device).unwrap();
-                let store = match store.pin() {
-                    Ok(store) => store,
-                    Err((store, reason)) => {
-                        assert!(store.source().is_none() && !reason.is_empty());
-                        eprintln!("skipped: {reason}");
-                        return;
-                    }
-                };
+                let store = store.pin().unwrap_or_else(|(_, reason)| panic!("{reason}"));
                 let pinned: &PinnedRows<B> = store.pinned().unwrap();
                 let rows: Vec<u32> = (0..700u32).map(|k| (k * k + 3) % 1000).collect();
                 let to: Vec<u32> = (0..700u32).rev().collect();
@@ -494,7 +518,6 @@ fn job(number: u64, users: Vec<u32>) -> Job<u64> {
     Job { number, seeds: vec![users, vec![], vec![]], payload: number * 10 }
 }
 
-#[test]
 fn an_error_of_any_thread_is_the_last_item_and_names_the_batch() {
     let bad_seed = [job(1, vec![0]), job(2, vec![1_000_000]), job(3, vec![2])];
     let mut loader = load(bad_seed, LoaderOptions::default());
@@ -514,7 +537,6 @@ fn an_error_of_any_thread_is_the_last_item_and_names_the_batch() {
     assert!(items[..2].iter().all(Result::is_ok));
 }
 
-#[test]
 fn a_loader_that_nobody_reads_ends() {
     // More batches than the queues hold.
     let endless = (0u64..).map(|number| job(number, vec![number as u32 % 50]));
@@ -524,7 +546,6 @@ fn a_loader_that_nobody_reads_ends() {
     drop(load((0u64..).map(|number| job(number, vec![0])), LoaderOptions::default()));
 }
 
-#[test]
 fn caches_of_no_row_and_of_one_row_work() {
     for hot in [vec![vec![], vec![], vec![]], vec![vec![7], vec![], vec![]]] {
         let jobs = (0..20).map(|number| job(number, vec![7, number as u32 + 8]));
@@ -534,7 +555,6 @@ fn caches_of_no_row_and_of_one_row_work() {
     }
 }
 
-#[test]
 fn settings_that_cannot_work_are_refused() {
     let data = marketplace(0.2);
     let graph = Arc::new(data.graph.clone());
@@ -553,7 +573,6 @@ fn settings_that_cannot_work_are_refused() {
     assert!(error.contains("one per node") && error.contains("found 2"), "{error}");
 }
 
-#[test]
 fn a_layer_of_the_library_runs_on_a_batch() {
     use graphsieve::nn::SageConvConfig;
     let jobs = [job(0, vec![3, 1, 4])];
@@ -561,7 +580,7 @@ fn a_layer_of_the_library_runs_on_a_batch() {
     let block = &batch.blocks[0];
     let width = batch.x[0].dims()[1];
     let conv = SageConvConfig::new(width, 5).init::<Flex>(&Default::default());
-    let x: Vec<Tensor<Flex, 2>> = batch.x.iter().map(|x| x.clone().cast(burn::tensor::DType::F32)).collect();
+    let x: Vec<Tensor<Flex, 2>> = batch.x.iter().map(|x| x.clone().cast(DType::F32)).collect();
     // The last relation of a marketplace is between users.
     let relations = marketplace(0.2).graph.relations().iter().position(|r| r.src == 0 && r.dst == 0).unwrap();
     let csr = block.csr(relations).unwrap();

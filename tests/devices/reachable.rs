@@ -19,6 +19,16 @@ use graphsieve::train::task::Task;
 use graphsieve::train::tasks::attention::Attention;
 use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::NodeSet;
+use graphsieve_kernels::testing::harness::Trial;
+
+pub fn trials() -> Vec<Trial> {
+    on_cpu!(
+        "reachable";
+        stage_1_has_the_same_loss_and_gradients,
+        stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three,
+        a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same,
+    )
+}
 
 type Ad = Autodiff<Flex>;
 
@@ -66,7 +76,6 @@ fn assert_same(what: &str, reachable: &(f32, Vec<Vec<f32>>), all: &(f32, Vec<Vec
     }
 }
 
-#[test]
 fn stage_1_has_the_same_loss_and_gradients() {
     let data = marketplace();
     let host = &data.graph;
@@ -102,7 +111,6 @@ fn stage_1_has_the_same_loss_and_gradients() {
     }
 }
 
-#[test]
 fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
     let data = marketplace();
     let host = &data.graph;
@@ -147,7 +155,6 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
     }
 }
 
-#[test]
 fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
     let data = marketplace();
     let host = &data.graph;

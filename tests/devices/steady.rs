@@ -19,8 +19,16 @@ use graphsieve::run::splits::split_of;
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::attention::Attention;
+use graphsieve_kernels::testing::harness::Trial;
 
 use crate::support::runs_alone;
+
+pub fn trials() -> Vec<Trial> {
+    on_cpu!(
+        "steady";
+        trainings_hold_no_more_with_every_step,
+    )
+}
 
 /// Counts what is allocated and not given back.
 struct Counting;
@@ -55,7 +63,6 @@ fn growth(mut step: impl FnMut()) -> isize {
 }
 
 /// In a process of its own: what another test allocates at the same time would count.
-#[test]
 fn trainings_hold_no_more_with_every_step() {
     if !runs_alone("steady::trainings_hold_no_more_with_every_step") {
         return;

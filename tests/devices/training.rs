@@ -10,8 +10,36 @@ use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
 use graphsieve::run::progress::Mode;
 use graphsieve::train::{self, RunOptions};
-use graphsieve_kernels::{GraphBackend, TreeBackend};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use graphsieve_kernels::on_backend;
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::{GraphBackend, TreeBackend, on_cuda, on_vulkan};
 use tempfile::TempDir;
+
+pub fn trials() -> Vec<Trial> {
+    #[allow(unused_mut, reason = "a build without devices adds nothing")]
+    let mut trials = on_cpu!(
+        "training";
+        a_node_type_without_nodes_is_no_obstacle,
+        the_same_seed_gives_the_same_bytes_whatever_the_threads,
+        training_in_chunks_of_rows_follows_the_same_curve,
+        recomputing_the_attention_gives_the_same_bytes,
+        another_seed_gives_another_model,
+        half_precision_follows_the_curve_of_full_precision,
+        any_typed_graph_trains_not_only_a_marketplace,
+    );
+    on_vulkan!(trials.extend([
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_follow_the_cpu),
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", features_are_those_of_the_cpu),
+    ]););
+    on_cuda!(trials.extend([
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", twenty_steps_follow_the_cpu),
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", features_are_those_of_the_cpu),
+    ]););
+    trials
+}
 
 const STEPS: usize = 20;
 
@@ -69,49 +97,29 @@ fn assert_same_curve(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
 }
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-fn assert_follows_the_cpu<B: GraphBackend + TreeBackend>(
-    data: fn() -> TempDir,
-    api: &str,
-    demand: &str,
-    missing: Option<String>,
-) {
-    if let Some(reason) = missing {
-        assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
-        eprintln!("skipped: no {api} device: {reason}");
-        return;
-    }
-    let dir = data();
-    for (stage, config) in both_stages(&dir, |_| ()).into_iter().enumerate() {
+fn assert_follows_the_cpu<B: GraphBackend + TreeBackend>(dir: &TempDir, device: &B::Device) {
+    for (stage, config) in both_stages(dir, |_| ()).into_iter().enumerate() {
         let want = losses(&run::<Flex>(config.clone(), &Default::default()));
-        let got = losses(&run::<B>(config, &Default::default()));
-        assert_same_curve(&format!("{api}, stage {}", stage + 1), &got, &want, 1e-3);
+        let got = losses(&run::<B>(config, device));
+        assert_same_curve(&format!("stage {}", stage + 1), &got, &want, 1e-3);
     }
 }
 
-#[cfg(feature = "vulkan")]
-#[test]
-fn twenty_steps_on_vulkan_follow_the_cpu() {
-    let missing = graphsieve_kernels::device::probe_vulkan().err();
-    assert_follows_the_cpu::<graphsieve_kernels::Vulkan>(marketplace, "Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", missing);
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn twenty_steps_follow_the_cpu<B: GraphBackend + TreeBackend>(device: &B::Device) {
+    assert_follows_the_cpu::<B>(&marketplace(), device);
 }
 
-#[cfg(feature = "cuda")]
-#[test]
-fn twenty_steps_on_cuda_follow_the_cpu() {
-    let missing = graphsieve_kernels::device::probe_cuda().err();
-    assert_follows_the_cpu::<graphsieve_kernels::Cuda>(marketplace, "CUDA", "GRAPHSIEVE_REQUIRE_CUDA", missing);
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn twenty_steps_without_nodes_of_a_type_follow_the_cpu<B: GraphBackend + TreeBackend>(device: &B::Device) {
+    assert_follows_the_cpu::<B>(&without_sellers(), device);
 }
 
 /// Every block over every relation and their union, in pieces of 48 features.
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-fn assert_same_features<B: GraphBackend>(api: &str, demand: &str, missing: Option<String>) {
+fn features_are_those_of_the_cpu<B: GraphBackend>(device: &B::Device) {
     use burn::tensor::DType;
     use graphsieve::features::{Execution, Neighbourhood, NeighbourhoodConfig, Over};
-    if let Some(reason) = missing {
-        assert!(std::env::var_os(demand).is_none(), "{demand} is set but there is no {api} device: {reason}");
-        eprintln!("skipped: no {api} device: {reason}");
-        return;
-    }
     let config = NeighbourhoodConfig { max: true, sum: true, over: Over::Both, ..Default::default() };
     for data in [marketplace, without_sellers] {
         let dir = data();
@@ -119,29 +127,15 @@ fn assert_same_features<B: GraphBackend>(api: &str, demand: &str, missing: Optio
         let plan = Neighbourhood::new(&dataset.graph, dataset.features.as_ref().unwrap(), &config).unwrap();
         for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 1e-2)] {
             let want = plan.table::<Flex>(&Default::default(), Execution { dtype, columns: 48 }).unwrap();
-            let got = plan.table::<B>(&Default::default(), Execution { dtype, columns: 48 }).unwrap();
+            let got = plan.table::<B>(device, Execution { dtype, columns: 48 }).unwrap();
             for (at, column) in want.columns().iter().enumerate() {
                 let pairs = (0..want.num_rows()).map(|node| (got.row(node)[at], want.row(node)[at]));
                 let largest = pairs.clone().fold(1.0f32, |largest, (_, want)| largest.max(want.abs()));
                 let error = pairs.fold(0.0f32, |error, (got, want)| error.max((got - want).abs()));
-                assert!(error <= tolerance * largest, "{api}, {dtype:?}, {}: {error} of {largest}", column.name);
+                assert!(error <= tolerance * largest, "{dtype:?}, {}: {error} of {largest}", column.name);
             }
         }
     }
-}
-
-#[cfg(feature = "vulkan")]
-#[test]
-fn features_on_vulkan_are_those_of_the_cpu() {
-    let missing = graphsieve_kernels::device::probe_vulkan().err();
-    assert_same_features::<graphsieve_kernels::Vulkan>("Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN", missing);
-}
-
-#[cfg(feature = "cuda")]
-#[test]
-fn features_on_cuda_are_those_of_the_cpu() {
-    let missing = graphsieve_kernels::device::probe_cuda().err();
-    assert_same_features::<graphsieve_kernels::Cuda>("CUDA", "GRAPHSIEVE_REQUIRE_CUDA", missing);
 }
 
 /// A marketplace whose products have no brand: a node type without nodes.
@@ -163,20 +157,11 @@ fn without_sellers() -> TempDir {
     dir
 }
 
-#[test]
 fn a_node_type_without_nodes_is_no_obstacle() {
     let dir = without_sellers();
     for config in both_stages(&dir, |_| ()) {
         assert_eq!(losses(&run::<Flex>(config, &Default::default())).len(), STEPS);
     }
-}
-
-#[cfg(feature = "vulkan")]
-#[test]
-fn a_node_type_without_nodes_is_no_obstacle_on_vulkan() {
-    let missing = graphsieve_kernels::device::probe_vulkan().err();
-    let api = ("Vulkan", "GRAPHSIEVE_REQUIRE_VULKAN");
-    assert_follows_the_cpu::<graphsieve_kernels::Vulkan>(without_sellers, api.0, api.1, missing);
 }
 
 /// The files with what a run computed.
@@ -187,7 +172,6 @@ fn outputs(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
     files
 }
 
-#[test]
 fn the_same_seed_gives_the_same_bytes_whatever_the_threads() {
     let dir = marketplace();
     let train = |stage: usize, chunk: Option<usize>, threads: usize| {
@@ -208,7 +192,6 @@ fn the_same_seed_gives_the_same_bytes_whatever_the_threads() {
     }
 }
 
-#[test]
 fn training_in_chunks_of_rows_follows_the_same_curve() {
     let dir = marketplace();
     for data in [dir, without_sellers()] {
@@ -225,7 +208,6 @@ fn training_in_chunks_of_rows_follows_the_same_curve() {
     }
 }
 
-#[test]
 fn recomputing_the_attention_gives_the_same_bytes() {
     let dir = marketplace();
     let train = |recompute: bool| {
@@ -236,7 +218,6 @@ fn recomputing_the_attention_gives_the_same_bytes() {
     assert!(train(true) == train(false));
 }
 
-#[test]
 fn another_seed_gives_another_model() {
     let dir = marketplace();
     let train =
@@ -244,7 +225,6 @@ fn another_seed_gives_another_model() {
     assert_ne!(train(42), train(43));
 }
 
-#[test]
 fn half_precision_follows_the_curve_of_full_precision() {
     let dir = marketplace();
     for stage in [0, 1] {
@@ -258,7 +238,6 @@ fn half_precision_follows_the_curve_of_full_precision() {
     }
 }
 
-#[test]
 fn any_typed_graph_trains_not_only_a_marketplace() {
     let dir = tempfile::tempdir().unwrap();
     let n = 60u32;

@@ -4,9 +4,21 @@ use graphsieve::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset, Fit, GrowRule, Measure, Metric, Objective,
     SplitRule, Validation,
 };
-use graphsieve_kernels::TreeBackend;
+use graphsieve_kernels::testing::harness::{Requirement, Trial};
+use graphsieve_kernels::{TreeBackend, on_every_backend};
 
 use crate::made::{Made, rule};
+
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "trees";
+        a_device_grows_trees_or_says_that_it_lacks_double_precision,
+        every_rule_of_growth_gives_the_trees_of_the_cpu(double_precision),
+        every_objective_bag_and_weight_gives_the_trees_of_the_cpu(double_precision),
+        wide_and_constant_columns_give_the_trees_of_the_cpu(double_precision),
+        margins_that_leave_the_numbers_end_in_the_same_error(double_precision),
+    )
+}
 
 fn assert_same<B: TreeBackend>(name: &str, data: &Dataset, fit: Fit, params: &BoosterParams, device: &B::Device) {
     let want = Booster::fit(data, fit, params).unwrap();
@@ -15,16 +27,25 @@ fn assert_same<B: TreeBackend>(name: &str, data: &Dataset, fit: Fit, params: &Bo
     assert_eq!(got, want, "{name}");
 }
 
-/// Whether `device` can grow trees; without double precision it says so.
-fn can_grow<B: TreeBackend>(device: &B::Device) -> bool {
-    let can = graphsieve_kernels::finds_splits::<B>(device);
-    if !can {
-        let made = Made::mixed(500, 1);
-        let error = Booster::fit_on::<B>(&made.data(), Fit::labels(&made.labels), &BoosterParams::default(), device);
-        assert!(error.unwrap_err().to_string().contains("double precision"));
-        eprintln!("skipped: no double precision");
+/// A device that grows trees.
+fn double_precision<B: TreeBackend>() -> Requirement {
+    Requirement {
+        name: "double precision",
+        demand: "GRAPHSIEVE_REQUIRE_F64",
+        probe: || match graphsieve_kernels::finds_splits::<B>(&Default::default()) {
+            true => Ok(()),
+            false => Err("trees need it".into()),
+        },
     }
-    can
+}
+
+fn a_device_grows_trees_or_says_that_it_lacks_double_precision<B: TreeBackend>(device: &B::Device) {
+    let made = Made::mixed(500, 1);
+    let fitted = Booster::fit_on::<B>(&made.data(), Fit::labels(&made.labels), &BoosterParams::default(), device);
+    match graphsieve_kernels::finds_splits::<B>(device) {
+        true => assert!(!fitted.unwrap().trees.is_empty()),
+        false => assert!(fitted.unwrap_err().to_string().contains("double precision")),
+    }
 }
 
 fn params(grow: GrowRule) -> BoosterParams {
@@ -35,10 +56,7 @@ fn grow(num_leaves: u32, split: SplitRule) -> GrowRule {
     GrowRule { num_leaves: Some(num_leaves), split, ..GrowRule::default() }
 }
 
-pub fn every_rule_of_growth_gives_the_trees_of_the_cpu<B: TreeBackend>(device: &B::Device) {
-    if !can_grow::<B>(device) {
-        return;
-    }
+fn every_rule_of_growth_gives_the_trees_of_the_cpu<B: TreeBackend>(device: &B::Device) {
     let made = Made::mixed(6000, 81);
     let data = made.data();
     let plain = SplitRule::default();
@@ -73,10 +91,7 @@ pub fn every_rule_of_growth_gives_the_trees_of_the_cpu<B: TreeBackend>(device: &
     }
 }
 
-pub fn every_objective_bag_and_weight_gives_the_trees_of_the_cpu<B: TreeBackend>(device: &B::Device) {
-    if !can_grow::<B>(device) {
-        return;
-    }
+fn every_objective_bag_and_weight_gives_the_trees_of_the_cpu<B: TreeBackend>(device: &B::Device) {
     let made = Made::mixed(3000, 82);
     let data = made.data();
     let some: Vec<f32> = (0..3000).map(|row| (row % 5) as f32 * 0.4).collect();
@@ -106,10 +121,7 @@ pub fn every_objective_bag_and_weight_gives_the_trees_of_the_cpu<B: TreeBackend>
     }
 }
 
-pub fn wide_and_constant_columns_give_the_trees_of_the_cpu<B: TreeBackend>(device: &B::Device) {
-    if !can_grow::<B>(device) {
-        return;
-    }
+fn wide_and_constant_columns_give_the_trees_of_the_cpu<B: TreeBackend>(device: &B::Device) {
     let mut made = Made::mixed(4000, 84);
     made.values.chunks_exact_mut(4).for_each(|row| row[2] = 7.0);
     for (name, rule) in [
@@ -122,10 +134,7 @@ pub fn wide_and_constant_columns_give_the_trees_of_the_cpu<B: TreeBackend>(devic
     }
 }
 
-pub fn margins_that_leave_the_numbers_end_in_the_same_error<B: TreeBackend>(device: &B::Device) {
-    if !can_grow::<B>(device) {
-        return;
-    }
+fn margins_that_leave_the_numbers_end_in_the_same_error<B: TreeBackend>(device: &B::Device) {
     let made = Made::mixed(300, 85);
     let mut labels = made.labels.clone();
     labels.iter_mut().enumerate().for_each(|(row, label)| *label = if row % 2 == 0 { 3e38 } else { -3e38 });
@@ -137,11 +146,3 @@ pub fn margins_that_leave_the_numbers_end_in_the_same_error<B: TreeBackend>(devi
     let on_device = Booster::fit_on::<B>(&data, fit, &params, device).map_err(|error| error.to_string());
     assert_eq!(on_device, on_cpu);
 }
-
-on_every_backend!(
-    super::super::trees;
-    every_rule_of_growth_gives_the_trees_of_the_cpu,
-    every_objective_bag_and_weight_gives_the_trees_of_the_cpu,
-    wide_and_constant_columns_give_the_trees_of_the_cpu,
-    margins_that_leave_the_numbers_end_in_the_same_error,
-);

@@ -2,7 +2,6 @@
 
 #[path = "../support/mod.rs"]
 mod support;
-mod webdriver;
 
 mod bad_config;
 mod bad_data;
@@ -12,11 +11,11 @@ mod explain;
 mod figures;
 mod first_contact;
 mod golden;
+mod harness;
 mod import;
 mod import_files;
 mod layers;
 mod log;
-mod report;
 mod score;
 mod stage3;
 mod tables;

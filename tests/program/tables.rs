@@ -7,11 +7,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use graphsieve::data::split::{Split, SplitFractions};
 use graphsieve::data::tables::{Import, ImportOptions, TableFormat, export, import};
 use graphsieve::error::Error;
 use graphsieve::graph::Dataset;
+use parquet::data_type::{ByteArrayType, DoubleType, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -50,23 +52,35 @@ fn csv(rows: &[Transaction]) -> String {
     text
 }
 
+/// In groups of 1,000 rows.
 fn parquet(rows: &[Transaction]) -> Vec<u8> {
-    fn text(rows: &[Transaction], of: impl Fn(&Transaction) -> &String) -> ArrayRef {
-        Arc::new(rows.iter().map(|row| Some(of(row).as_str())).collect::<StringArray>())
+    let schema =
+        "message transactions { required int64 Time; required binary Source (UTF8); required binary Target (UTF8);
+        required double Amount; required binary Location (UTF8); required binary Type (UTF8); required int64 Labels; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+    for rows in rows.chunks(1_000) {
+        let mut group = writer.next_row_group().unwrap();
+        for at in 0..7 {
+            let mut column = group.next_column().unwrap().unwrap();
+            let whole = |of: fn(&Transaction) -> i64| rows.iter().map(of).collect::<Vec<_>>();
+            let text =
+                |of: fn(&Transaction) -> &String| rows.iter().map(|row| of(row).as_str().into()).collect::<Vec<_>>();
+            let amounts: Vec<f64> = rows.iter().map(|row| row.3).collect();
+            match at {
+                0 => column.typed::<Int64Type>().write_batch(&whole(|row| row.0), None, None),
+                1 => column.typed::<ByteArrayType>().write_batch(&text(|row| &row.1), None, None),
+                2 => column.typed::<ByteArrayType>().write_batch(&text(|row| &row.2), None, None),
+                3 => column.typed::<DoubleType>().write_batch(&amounts, None, None),
+                4 => column.typed::<ByteArrayType>().write_batch(&text(|row| &row.4), None, None),
+                5 => column.typed::<ByteArrayType>().write_batch(&text(|row| &row.5), None, None),
+                _ => column.typed::<Int64Type>().write_batch(&whole(|row| row.6), None, None),
+            }
+            .unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
     }
-    let whole = |of: fn(&Transaction) -> i64| Arc::new(rows.iter().map(of).collect::<Int64Array>()) as ArrayRef;
-    let batch = RecordBatch::try_from_iter([
-        ("Time", whole(|row| row.0)),
-        ("Source", text(rows, |row| &row.1)),
-        ("Target", text(rows, |row| &row.2)),
-        ("Amount", Arc::new(rows.iter().map(|row| row.3).collect::<Float64Array>()) as ArrayRef),
-        ("Location", text(rows, |row| &row.4)),
-        ("Type", text(rows, |row| &row.5)),
-        ("Labels", whole(|row| row.6)),
-    ])
-    .unwrap();
-    let mut writer = parquet::arrow::ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
     writer.into_inner().unwrap()
 }
 

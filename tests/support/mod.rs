@@ -159,12 +159,6 @@ pub fn runs_alone(name: &str) -> bool {
     false
 }
 
-/// Whether the program finds a CUDA device on this machine.
-pub fn has_cuda(sandbox: &Sandbox) -> bool {
-    let info: serde_json::Value = serde_json::from_str(&sandbox.succeeds(["info", "--format", "json"]).stdout).unwrap();
-    info["cuda"]["devices"].is_array()
-}
-
 /// Path of a file of this repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -3,10 +3,26 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 use graphsieve::nn::*;
+use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::testing::layer::Checked;
 use graphsieve_kernels::testing::{LayerInput, LayerShape, assert_graph_layer_laws};
 
 use super::layers::filled;
+
+pub fn trials() -> Vec<Trial> {
+    on_cpu!(
+        "nn";
+        gcn_obeys_the_laws,
+        sage_obeys_the_laws,
+        gin_obeys_the_laws,
+        gat_obeys_the_laws,
+        gatv2_obeys_the_laws,
+        appnp_obeys_the_laws,
+        beta_wavelets_obey_the_laws,
+        hetero_obeys_the_laws,
+        gradients_pass_through_dropout,
+    )
+}
 
 const PASS: Option<TrainingPass> = Some(TrainingPass { seed: 3, step: 1, layer: 0 });
 
@@ -31,7 +47,6 @@ fn assert_laws_with_edges<M: Module<Checked>>(
     assert_graph_layer_laws(name, &filled(conv), shape, forward);
 }
 
-#[test]
 fn gcn_obeys_the_laws() {
     let device = Default::default();
     for (loops, output) in [(true, 3), (true, 5), (false, 3)] {
@@ -46,7 +61,6 @@ fn gcn_obeys_the_laws() {
     }
 }
 
-#[test]
 fn sage_obeys_the_laws() {
     let device = Default::default();
     for (aggr, output) in [(Aggregation::Mean, 3), (Aggregation::Max, 3), (Aggregation::Sum, 5)] {
@@ -56,7 +70,6 @@ fn sage_obeys_the_laws() {
     }
 }
 
-#[test]
 fn gin_obeys_the_laws() {
     let device = Default::default();
     for (hidden, train_eps) in [(3, true), (5, true), (3, false)] {
@@ -65,7 +78,6 @@ fn gin_obeys_the_laws() {
     }
 }
 
-#[test]
 fn gat_obeys_the_laws() {
     let device = Default::default();
     for (heads, channels, concat) in [(1, 3, true), (1, 6, true), (3, 2, true), (2, 3, false)] {
@@ -79,7 +91,6 @@ fn gat_obeys_the_laws() {
     }
 }
 
-#[test]
 fn gatv2_obeys_the_laws() {
     let device = Default::default();
     for (heads, channels, concat) in [(1, 3, true), (3, 2, true), (2, 3, false)] {
@@ -93,7 +104,6 @@ fn gatv2_obeys_the_laws() {
     }
 }
 
-#[test]
 fn appnp_obeys_the_laws() {
     let device = Default::default();
     for loops in [true, false] {
@@ -105,7 +115,6 @@ fn appnp_obeys_the_laws() {
     }
 }
 
-#[test]
 fn beta_wavelets_obey_the_laws() {
     let device = Default::default();
     for output in [3, 5] {
@@ -113,7 +122,6 @@ fn beta_wavelets_obey_the_laws() {
     }
 }
 
-#[test]
 fn hetero_obeys_the_laws() {
     let device = Default::default();
     let conv = |seed: u64| ConvConfig::Gat(GatConvConfig::new(4, 2).with_seed(seed));
@@ -131,7 +139,6 @@ fn hetero_obeys_the_laws() {
     }
 }
 
-#[test]
 fn gradients_pass_through_dropout() {
     let device = Default::default();
     let shape = LayerShape { in_channels: 4, dst_channels: Some(4), edge_channels: None };

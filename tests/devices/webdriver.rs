@@ -1,16 +1,13 @@
 //! Chromium through the WebDriver protocol: HTTP/1.1 with JSON to chromedriver, which listens on this machine only.
 
-use std::env;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use graphsieve_kernels::testing::harness::Requirement;
 use serde_json::{Value, json};
-
-/// Set it where a browser has to be there, as in continuous integration.
-const REQUIRE: &str = "GRAPHSIEVE_REQUIRE_BROWSER";
 
 /// Key under which the protocol hides the id of an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -25,17 +22,21 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// A browser that shows `page`; `None` with a message where none is installed.
-    pub fn show(page: &Path) -> Option<Self> {
+    pub const REQUIREMENT: Requirement = Requirement {
+        name: "a browser",
+        demand: "GRAPHSIEVE_REQUIRE_BROWSER",
+        probe: || {
+            let version = Command::new("chromedriver").arg("--version").stdout(Stdio::null()).status();
+            version
+                .map(drop)
+                .map_err(|refused| format!("chromedriver: {refused} (install chromium and chromium-driver)"))
+        },
+    };
+
+    /// A browser that shows `page`.
+    pub fn show(page: &Path) -> Self {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut driver = match driver {
-            Ok(driver) => driver,
-            Err(refused) if refused.kind() == ErrorKind::NotFound && env::var_os(REQUIRE).is_none() => {
-                eprintln!("skipped: no chromedriver");
-                return None;
-            }
-            Err(refused) => panic!("chromedriver: {refused} (install chromium and chromium-driver)"),
-        };
+        let mut driver = driver.unwrap();
         let mut said = BufReader::new(driver.stdout.take().unwrap());
         let mut line = String::new();
         let port = loop {
@@ -68,7 +69,7 @@ impl Browser {
         let session = browser.ask("POST", "/session", &wanted);
         browser.session = session["sessionId"].as_str().unwrap().to_owned();
         browser.command("url", json!({"url": format!("file://{}", page.canonicalize().unwrap().display())}));
-        Some(browser)
+        browser
     }
 
     /// The value of JavaScript (`return …`), which has `arguments`.

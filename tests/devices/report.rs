@@ -4,10 +4,37 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use graphsieve_kernels::testing::harness::{Trial, trial};
 use serde_json::{Value, json};
 
 use crate::support::Sandbox;
 use crate::webdriver::Browser;
+
+macro_rules! in_a_browser {
+    ($($name:ident),+ $(,)?) => {
+        [$(trial(None, concat!("report::", stringify!($name)), &[Browser::REQUIREMENT], $name)),+]
+    };
+}
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = on_cpu!(
+        "report";
+        a_report_is_written_once_unless_it_is_forced_and_is_always_the_same,
+        what_is_no_run_of_a_stage_is_refused,
+    );
+    trials.extend(in_a_browser!(
+        the_page_loads_from_a_file_without_errors_and_without_a_request,
+        ids_with_markup_are_shown_as_text_and_nothing_of_them_runs,
+        headers_sort_the_table_both_ways_numbers_as_numbers,
+        the_list_is_filtered_by_type_label_and_text,
+        a_drawing_opens_by_mouse_and_by_keyboard,
+        nothing_is_wider_than_a_phone_or_lost_on_a_wide_screen,
+        light_and_dark_are_both_readable_and_the_button_changes_them,
+        the_page_can_be_used_without_script_and_by_those_who_do_not_see_it,
+        the_page_prints,
+    ));
+    trials
+}
 
 /// What stands behind every id of the data: it has to be shown, and nothing of it may run.
 const HOSTILE: &str = "<script>window.owned=1</script>\"><img src=x onerror=window.owned=2>&amp;'</td></table>";
@@ -59,7 +86,6 @@ fn numbers(texts: &[String]) -> Vec<f64> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-#[test]
 fn a_report_is_written_once_unless_it_is_forced_and_is_always_the_same() {
     let Reported { sandbox, run, page } = reported();
     let first = fs::read(page).unwrap();
@@ -71,7 +97,6 @@ fn a_report_is_written_once_unless_it_is_forced_and_is_always_the_same() {
     assert_eq!(String::from_utf8(sandbox.read("elsewhere/r.html")).unwrap().matches("<tbody data-type").count(), 3);
 }
 
-#[test]
 fn what_is_no_run_of_a_stage_is_refused() {
     let Reported { sandbox, run, .. } = reported();
     let plain = ["report", run, "--out", "plain.html", "--no-explanations"];
@@ -86,9 +111,8 @@ fn what_is_no_run_of_a_stage_is_refused() {
     other.refuses(["report", "run"], 2, &["a run of Stage 1, 2 or 3"]);
 }
 
-#[test]
 fn the_page_loads_from_a_file_without_errors_and_without_a_request() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     let console = browser.log("browser");
     assert!(console.is_empty(), "{console:?}");
     let requests = browser.requests();
@@ -103,9 +127,8 @@ fn the_page_loads_from_a_file_without_errors_and_without_a_request() {
     );
 }
 
-#[test]
 fn ids_with_markup_are_shown_as_text_and_nothing_of_them_runs() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     let ids: Vec<String> = serde_json::from_value(
         browser.script("return [...document.querySelectorAll('#anomalies .id')].map(cell => cell.textContent)"),
     )
@@ -120,9 +143,8 @@ fn ids_with_markup_are_shown_as_text_and_nothing_of_them_runs() {
     assert_eq!(browser.script("return typeof window.owned"), "undefined");
 }
 
-#[test]
 fn headers_sort_the_table_both_ways_numbers_as_numbers() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     let sorted = || -> Vec<Option<String>> {
         let script =
             "return [...document.querySelectorAll('#anomalies thead th')].map(h => h.getAttribute('aria-sort'))";
@@ -159,9 +181,8 @@ fn headers_sort_the_table_both_ways_numbers_as_numbers() {
     assert_eq!(sorted().iter().flatten().count(), 1);
 }
 
-#[test]
 fn the_list_is_filtered_by_type_label_and_text() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     let all = column(&browser, 1);
     let users = all.iter().filter(|name| *name == "user").count();
     assert!(users > 0 && users < 40, "{all:?}");
@@ -190,9 +211,8 @@ fn the_list_is_filtered_by_type_label_and_text() {
     assert_eq!((column(&browser, 2).len(), said().contains("0 of 40")), (0, true));
 }
 
-#[test]
 fn a_drawing_opens_by_mouse_and_by_keyboard() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     let drawing = "#anomalies tbody:nth-of-type(1) .neighbourhood svg";
     assert!(!browser.sees(drawing));
     browser.click("#anomalies tbody:nth-of-type(1) summary");
@@ -206,9 +226,8 @@ fn a_drawing_opens_by_mouse_and_by_keyboard() {
     assert!(said.as_str().unwrap().contains("<script>window"), "the ids of the drawing are texts: {said}");
 }
 
-#[test]
 fn nothing_is_wider_than_a_phone_or_lost_on_a_wide_screen() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     for width in [380, 760, 1400] {
         browser.resize(width, 900);
         let wide = browser.script(
@@ -254,9 +273,8 @@ const LOW_CONTRAST: &str = r#"
     return low;
 "#;
 
-#[test]
 fn light_and_dark_are_both_readable_and_the_button_changes_them() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     let paper = || browser.script("return getComputedStyle(document.body).backgroundColor").to_string();
     let mut papers = Vec::new();
     for scheme in ["light", "dark"] {
@@ -273,9 +291,8 @@ fn light_and_dark_are_both_readable_and_the_button_changes_them() {
     assert_eq!(paper(), papers[1], "what the reader chose stays");
 }
 
-#[test]
 fn the_page_can_be_used_without_script_and_by_those_who_do_not_see_it() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true}));
     browser.devtools("Page.reload", json!({}));
     assert!(browser.sees("#anomalies") && !browser.sees("#theme") && !browser.sees(".controls"));
@@ -301,9 +318,8 @@ fn the_page_can_be_used_without_script_and_by_those_who_do_not_see_it() {
     assert_eq!(faults, json!([]));
 }
 
-#[test]
 fn the_page_prints() {
-    let Some(browser) = Browser::show(&reported().page) else { return };
+    let browser = Browser::show(&reported().page);
     let printed =
         browser.devtools("Page.printToPDF", json!({"printBackground": true, "paperWidth": 8.27, "paperHeight": 11.69}));
     assert!(printed["data"].as_str().unwrap().len() > 20_000);
