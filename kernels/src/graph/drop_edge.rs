@@ -5,6 +5,8 @@
 use cubecl::prelude::*;
 
 #[cfg(feature = "cube")]
+use crate::runtime::args::launch_args;
+#[cfg(feature = "cube")]
 use crate::runtime::hash::mix_cube;
 use crate::runtime::hash::{mix, philox4x32};
 use crate::runtime::rows::KeepKey;
@@ -91,15 +93,16 @@ impl From<DropEdge> for KeepKey {
     }
 }
 
-/// [`DropEdge`] as kernels see it.
 #[cfg(feature = "cube")]
-#[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct DropEdgeKey {
-    pub key0: u32,
-    pub key1: u32,
-    pub threshold: u32,
-    pub row_base: u32,
-    pub col_base: u32,
+launch_args! {
+    /// [`DropEdge`] as kernels see it.
+    DropEdgeKey, DropEdgeKeyArgs {
+        key0: u32,
+        key1: u32,
+        threshold: u32,
+        row_base: u32,
+        col_base: u32,
+    }
 }
 
 /// How the kernel reads the key: a variant of its own for each case, decided before the launch.
@@ -125,8 +128,9 @@ impl DropMode {
 #[cfg(feature = "cube")]
 impl DropEdgeKey {
     pub(crate) fn launch<R: Runtime>(drop: &Option<DropEdge>) -> DropEdgeKeyLaunch<R> {
-        let d = drop.unwrap_or(DropEdge { key0: 0, key1: 0, threshold: 0, row_base: 0, col_base: 0, reversed: false });
-        DropEdgeKeyLaunch::new(d.key0, d.key1, d.threshold, d.row_base, d.col_base)
+        let none = DropEdge { key0: 0, key1: 0, threshold: 0, row_base: 0, col_base: 0, reversed: false };
+        let DropEdge { key0, key1, threshold, row_base, col_base, .. } = drop.unwrap_or(none);
+        DropEdgeKeyArgs { key0, key1, threshold, row_base, col_base }.launch()
     }
 }
 

@@ -1,6 +1,8 @@
 //! What stands below the operators: devices and their memory, launches, rows on the CPU, primitives over vectors.
 
 pub(crate) mod accumulate;
+#[cfg(feature = "cube")]
+pub(crate) mod args;
 pub(crate) mod check;
 pub mod device;
 pub(crate) mod flex;

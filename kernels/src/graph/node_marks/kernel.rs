@@ -4,7 +4,10 @@ use cubecl::prelude::*;
 
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
-use crate::graph::row_schedule::kernel::{first_work, in_reach, result_of, row_of, team_rank, work_step};
+use crate::graph::row_schedule::kernel::{
+    Edges, RowList, first_work, in_reach, result_of, row_of, team_rank, work_step,
+};
+use crate::runtime::args::launch_args;
 
 #[cube(launch_unchecked)]
 pub(crate) fn fill_kernel(out: &mut Array<i32>, value: i32, len: usize) {
@@ -32,27 +35,23 @@ pub(crate) fn scatter_kernel(rows: &Array<i32>, out: &mut Array<i32>, len: usize
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn mark_sources_kernel<P: Int>(
-    row_ptr: &Array<P>,
-    col_idx: &Array<i32>,
-    list: &Array<i32>,
-    position: &Array<i32>,
+    edges: &Edges<P>,
+    rows: &RowList,
     marks: &mut Array<i32>,
     drop: &DropEdgeKey,
-    start: usize,
-    end: usize,
     #[comptime] mode: DropMode,
     #[comptime] schedule: RowSchedule,
     #[define(P)] _type: StorageType,
 ) {
-    let mut work = first_work(start, schedule);
-    while work < end {
-        let row = row_of(work, list, schedule);
-        let first = usize::cast_from(row_ptr[row]);
-        let last = usize::cast_from(row_ptr[row + 1]);
-        if result_of(work, row, list, position, schedule) >= 0i32 && in_reach(last - first, schedule) {
+    let mut work = first_work(rows, schedule);
+    while work < rows.end {
+        let row = row_of(work, rows, schedule);
+        let first = usize::cast_from(edges.row_ptr[row]);
+        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        if result_of(work, row, rows, schedule) >= 0i32 && in_reach(last - first, schedule) {
             let mut e = first + team_rank(schedule) * schedule.plane + UNIT_POS_X as usize;
             while e < last {
-                let col = u32::cast_from(col_idx[e]);
+                let col = u32::cast_from(edges.col_idx[e]);
                 if keeps(drop, row as u32, col, mode) {
                     // Every writer writes the same.
                     marks[col as usize] = 1i32;
@@ -64,22 +63,45 @@ pub(crate) fn mark_sources_kernel<P: Int>(
     }
 }
 
+launch_args! {
+    /// How many nodes there are, and how many stretches of them.
+    MarkSizes, MarkSizesArgs {
+        nodes: usize,
+        stretches: usize,
+    }
+}
+
+launch_args! {
+    /// Marks of nodes, and how many are marked before each stretch.
+    Marked, MarkedArgs {
+        marks: Array<i32>,
+        firsts: Array<i32>,
+    }
+}
+
+launch_args! {
+    /// The marked nodes, and where each stands among them.
+    NodeList, NodeListArgs {
+        rows: Array<i32>,
+        position: Array<i32>,
+    }
+}
+
 /// The number of marked nodes of every stretch.
 #[cube(launch_unchecked)]
 pub(crate) fn count_kernel(
     marks: &Array<i32>,
     counts: &mut Array<i32>,
-    num_nodes: usize,
-    num_stretches: usize,
+    sizes: &MarkSizes,
     #[comptime] stretch_len: usize,
 ) {
     let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while stretch < num_stretches {
+    while stretch < sizes.stretches {
         let mut count = 0i32;
         let mut k = stretch * stretch_len + UNIT_POS_X as usize;
         let end = (stretch + 1) * stretch_len;
         while k < end {
-            if k < num_nodes {
+            if k < sizes.nodes {
                 count += marks[k];
             }
             k += CUBE_DIM_X as usize;
@@ -115,29 +137,21 @@ pub(crate) fn scan_kernel(counts: &mut Array<i32>, total: &mut Array<i32>, num_s
 
 /// Writes every node's position and the list of marked nodes.
 #[cube(launch_unchecked)]
-pub(crate) fn list_kernel(
-    marks: &Array<i32>,
-    firsts: &Array<i32>,
-    rows: &mut Array<i32>,
-    position: &mut Array<i32>,
-    num_nodes: usize,
-    num_stretches: usize,
-    #[comptime] stretch_len: usize,
-) {
+pub(crate) fn list_kernel(inputs: &Marked, out: &mut NodeList, sizes: &MarkSizes, #[comptime] stretch_len: usize) {
     let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while stretch < num_stretches {
-        let mut before = firsts[stretch];
+    while stretch < sizes.stretches {
+        let mut before = inputs.firsts[stretch];
         let mut tile = stretch * stretch_len;
         let end = (stretch + 1) * stretch_len;
         while tile < end {
             let k = tile + UNIT_POS_X as usize;
-            let valid = k < num_nodes;
-            let mark = if valid { marks[k] } else { 0i32.runtime() };
+            let valid = k < sizes.nodes;
+            let mark = if valid { inputs.marks[k] } else { 0i32.runtime() };
             let at = before + plane_exclusive_sum(mark);
             if valid {
-                position[k] = select(mark != 0i32, at, -1i32);
+                out.position[k] = select(mark != 0i32, at, -1i32);
                 if mark != 0i32 {
-                    rows[usize::cast_from(at)] = i32::cast_from(k);
+                    out.rows[usize::cast_from(at)] = i32::cast_from(k);
                 }
             }
             before += plane_sum(mark);

@@ -8,11 +8,15 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::NodeSetBackend;
-use super::kernel::{count_kernel, fill_kernel, list_kernel, mark_sources_kernel, scan_kernel, scatter_kernel};
+use super::kernel::{
+    MarkSizesArgs, MarkedArgs, NodeListArgs, count_kernel, fill_kernel, list_kernel, mark_sources_kernel, scan_kernel,
+    scatter_kernel,
+};
 use crate::DropEdge;
 use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode};
 use crate::graph::row_schedule::row_launches;
+use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, address, empty, flat};
 
 /// Nodes that one plane counts and lists: a multiple of every plane size.
@@ -24,15 +28,7 @@ fn scatter<R: CubeRuntime>(rows: &CubeTensor<R>, len: usize, out: &CubeTensor<R>
     let (count, dim) = flat(len);
     // SAFETY: the set was made of nodes of this type.
     unsafe {
-        scatter_kernel::launch_unchecked::<R>(
-            &out.client,
-            count,
-            dim,
-            rows.clone().into_array_arg(),
-            out.clone().into_array_arg(),
-            len,
-            place,
-        );
+        scatter_kernel::launch_unchecked::<R>(&out.client, count, dim, array(rows), array(out), len, place);
     }
 }
 
@@ -42,14 +38,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
         let (count, dim) = flat(num_nodes.max(1));
         // SAFETY: the loop ends at the length of the array.
         unsafe {
-            fill_kernel::launch_unchecked::<R>(
-                &out.client,
-                count,
-                dim,
-                out.clone().into_array_arg(),
-                -1,
-                num_nodes.max(1),
-            );
+            fill_kernel::launch_unchecked::<R>(&out.client, count, dim, array(&out), -1, num_nodes.max(1));
         }
         scatter(rows, len, &out, true);
         out
@@ -71,17 +60,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
             unsafe {
                 mark_sources_kernel::launch_unchecked::<R>(
                     &marks.client,
-                    row_launch.count,
+                    row_launch.count.clone(),
                     row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx]),
-                    topology.row_ptr.clone().into_array_arg(),
-                    topology.col_idx.clone().into_array_arg(),
-                    row_launch.list.into_array_arg(),
-                    row_launch.position.into_array_arg(),
-                    marks.clone().into_array_arg(),
+                    topology.edges(),
+                    row_launch.rows(),
+                    array(&marks),
                     DropEdgeKey::launch(&drop_edge),
-                    row_launch.start,
-                    row_launch.end,
                     DropMode::of(&drop_edge),
                     row_launch.schedule,
                     topology.row_ptr.dtype.into(),
@@ -97,6 +82,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
         let total = empty(&marks, [1], DType::I32);
         let stretches = num_nodes.div_ceil(STRETCH);
         let counts = empty(&marks, [stretches.max(1)], DType::I32);
+        let sizes = || MarkSizesArgs { nodes: num_nodes, stretches }.launch();
         let geometry = PlanePerRow::of(&marks.client);
         let client = &marks.client;
         let one_plane = CubeDim { x: geometry.plane, y: 1, z: 1 };
@@ -107,10 +93,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
                     client,
                     geometry.count(stretches),
                     geometry.dim,
-                    marks.clone().into_array_arg(),
-                    counts.clone().into_array_arg(),
-                    num_nodes,
-                    stretches,
+                    array(&marks),
+                    array(&counts),
+                    sizes(),
                     STRETCH,
                 );
             }
@@ -118,8 +103,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
                 client,
                 CubeCount::Static(1, 1, 1),
                 one_plane,
-                counts.clone().into_array_arg(),
-                total.clone().into_array_arg(),
+                array(&counts),
+                array(&total),
                 stretches,
             );
             if stretches > 0 {
@@ -127,12 +112,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBac
                     client,
                     geometry.count(stretches),
                     geometry.dim,
-                    marks.clone().into_array_arg(),
-                    counts.into_array_arg(),
-                    list.clone().into_array_arg(),
-                    position.clone().into_array_arg(),
-                    num_nodes,
-                    stretches,
+                    MarkedArgs { marks: array(&marks), firsts: array(&counts) }.launch(),
+                    NodeListArgs { rows: array(&list), position: array(&position) }.launch(),
+                    sizes(),
                     STRETCH,
                 );
             }

@@ -2,12 +2,70 @@
 
 use cubecl::prelude::*;
 
-use super::{RowMode, RowSchedule};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+
+use super::{RowLaunch, RowMode, RowSchedule};
+use crate::graph::csr::Topology;
+use crate::runtime::args::{array, launch_args};
+
+launch_args! {
+    /// The entries of the rows of an adjacency.
+    Edges, EdgesArgs<P: Int> {
+        row_ptr: Array<P>,
+        col_idx: Array<i32>,
+    }
+}
+
+launch_args! {
+    /// The rows of a launch: pieces of work `start..end`, and what [`RowMode`] reads.
+    RowList, RowListArgs {
+        list: Array<i32>,
+        position: Array<i32>,
+        start: usize,
+        end: usize,
+    }
+}
+
+launch_args! {
+    /// Where columns stand in a selection; unread unless columns are selected.
+    ColumnPositions, ColumnPositionsArgs {
+        position: Array<i32>,
+    }
+}
+
+impl<R: CubeRuntime> Topology<CubeTensor<R>> {
+    pub(crate) fn edges<P: Int>(&self) -> EdgesLaunch<P, R> {
+        EdgesArgs { row_ptr: array(&self.row_ptr), col_idx: array(&self.col_idx) }.launch()
+    }
+}
+
+impl<R: CubeRuntime> RowLaunch<R> {
+    pub fn rows(&self) -> RowListLaunch<R> {
+        self.pieces(1)
+    }
+
+    /// The rows with `parts` pieces of work each.
+    pub fn pieces(&self, parts: usize) -> RowListLaunch<R> {
+        RowListArgs {
+            list: array(&self.list),
+            position: array(&self.position),
+            start: self.start * parts,
+            end: self.end * parts,
+        }
+        .launch()
+    }
+
+    pub fn columns(&self) -> ColumnPositionsLaunch<R> {
+        ColumnPositionsArgs { position: array(&self.col_position) }.launch()
+    }
+}
 
 /// Where this plane (or cube, of a team) starts in the work of a launch.
 #[cube]
-pub(crate) fn first_work(start: usize, #[comptime] schedule: RowSchedule) -> usize {
-    if schedule.team == 1 { start + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize } else { start + CUBE_POS }
+pub(crate) fn first_work(rows: &RowList, #[comptime] schedule: RowSchedule) -> usize {
+    let place = if schedule.team == 1 { CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize } else { CUBE_POS };
+    rows.start + place
 }
 
 /// From one piece of work to the next.
@@ -24,27 +82,21 @@ pub(crate) fn team_rank(#[comptime] schedule: RowSchedule) -> usize {
 
 /// The row of piece `work`.
 #[cube]
-pub(crate) fn row_of(work: usize, list: &Array<i32>, #[comptime] schedule: RowSchedule) -> usize {
+pub(crate) fn row_of(work: usize, rows: &RowList, #[comptime] schedule: RowSchedule) -> usize {
     match comptime!(schedule.mode) {
         RowMode::Each | RowMode::Scattered => work,
-        _ => usize::cast_from(list[work]),
+        _ => usize::cast_from(rows.list[work]),
     }
 }
 
 /// Where the result of `row` goes; negative when nobody wants it.
 #[cube]
-pub(crate) fn result_of(
-    work: usize,
-    row: usize,
-    list: &Array<i32>,
-    position: &Array<i32>,
-    #[comptime] schedule: RowSchedule,
-) -> i32 {
+pub(crate) fn result_of(work: usize, row: usize, rows: &RowList, #[comptime] schedule: RowSchedule) -> i32 {
     match comptime!(schedule.mode) {
         RowMode::Each | RowMode::Listed => i32::cast_from(work),
-        RowMode::Scattered => list[work],
+        RowMode::Scattered => rows.list[work],
         RowMode::Long => i32::cast_from(row),
-        RowMode::LongSelected => position[row],
+        RowMode::LongSelected => rows.position[row],
     }
 }
 
@@ -70,13 +122,13 @@ pub(crate) fn id_at(col_idx: &Array<i32>, e: usize, last: usize) -> i32 {
 
 /// The compact index of a column; negative when it is not selected.
 #[cube]
-pub(crate) fn col_of(col: u32, kept: bool, position: &Array<i32>, #[comptime] schedule: RowSchedule) -> i32 {
+pub(crate) fn col_of(col: u32, kept: bool, columns: &ColumnPositions, #[comptime] schedule: RowSchedule) -> i32 {
     let mut at = i32::cast_from(col);
     if schedule.select_cols {
         at = -1i32;
         // Most edges may be dropped already: their positions are not worth a load.
         if kept {
-            at = position[col as usize];
+            at = columns.position[col as usize];
         }
     }
     at

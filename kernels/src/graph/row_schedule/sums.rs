@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::RowSchedule;
+use crate::runtime::args::Matrix;
 use crate::runtime::launch::planes_per_cube;
 
 /// Shared memory through which the planes of a cube hand over the weights of several heads.
@@ -34,8 +35,7 @@ fn weight_of_head(weights: &Array<f32>, head: usize, from: u32, #[comptime] head
 /// in `handed`, which has room for [`handed_weights`]: a lane reads that of its own head alone.
 #[cube]
 pub(crate) fn add_rows<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    x_stride: usize,
+    x: &Matrix<F, N>,
     vectors: usize,
     kept: bool,
     col: usize,
@@ -86,8 +86,8 @@ pub(crate) fn add_rows<F: Float, N: Size>(
                 let mut values = Array::<Vector<F, N>>::new(unroll);
                 #[unroll]
                 for u in 0..unroll {
-                    let at = select(c < vectors, rows[u] * x_stride + c, rows[u] * x_stride);
-                    values[u] = x[at];
+                    let at = select(c < vectors, rows[u] * x.stride + c, rows[u] * x.stride);
+                    values[u] = x.values[at];
                 }
                 #[unroll]
                 for u in 0..unroll {
@@ -114,8 +114,7 @@ pub(crate) fn add_rows<F: Float, N: Size>(
 /// tile's entries; a row lies side by side on the lanes of its group. [`add_groups`] brings the groups together.
 #[cube]
 pub(crate) fn add_narrow_rows<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    x_stride: usize,
+    x: &Matrix<F, N>,
     vectors: usize,
     kept: bool,
     col: usize,
@@ -136,7 +135,7 @@ pub(crate) fn add_narrow_rows<F: Float, N: Size>(
         weights[u] = plane_shuffle(weight, from);
         values[u] = Vector::<F, N>::empty().fill(F::new(0.0));
         if present {
-            values[u] = x[row * x_stride + channel as usize];
+            values[u] = x.values[row * x.stride + channel as usize];
         }
     }
     #[unroll]

@@ -2,49 +2,64 @@
 
 use cubecl::prelude::*;
 
-/// [`AdamFactors`](super::AdamFactors) as the kernel sees them.
-#[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct Factors {
-    pub rate: f32,
-    pub mean_decay: f32,
-    pub mean_fresh: f32,
-    pub square_decay: f32,
-    pub square_fresh: f32,
-    pub correction: f32,
-    pub epsilon: f32,
-    pub gradient_scale: f32,
-    pub clip_norm: f32,
-    pub clip_epsilon: f32,
+use crate::runtime::args::launch_args;
+
+launch_args! {
+    /// [`AdamFactors`](super::AdamFactors) as the kernel sees them.
+    Factors, FactorsArgs {
+        rate: f32,
+        mean_decay: f32,
+        mean_fresh: f32,
+        square_decay: f32,
+        square_fresh: f32,
+        correction: f32,
+        epsilon: f32,
+        gradient_scale: f32,
+        clip_norm: f32,
+        clip_epsilon: f32,
+    }
+}
+
+launch_args! {
+    /// The parameters and their moments.
+    State, StateArgs {
+        values: Array<f32>,
+        mean: Array<f32>,
+        square: Array<f32>,
+    }
+}
+
+launch_args! {
+    /// The gradient, and the square of its length.
+    Gradient, GradientArgs {
+        values: Array<f32>,
+        sum_of_squares: Array<f32>,
+    }
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn adam_kernel(
-    values: &Array<f32>,
-    mean: &Array<f32>,
-    square: &Array<f32>,
-    gradient: &Array<f32>,
-    squares: &Array<f32>,
-    new_values: &mut Array<f32>,
-    new_mean: &mut Array<f32>,
-    new_square: &mut Array<f32>,
-    f: Factors,
+    state: &State,
+    gradient: &Gradient,
+    new: &mut State,
+    f: &Factors,
     len: usize,
     #[comptime] clipped: bool,
 ) {
     let mut factor = f.gradient_scale;
     if clipped {
-        let norm = squares[0].sqrt() * f.gradient_scale;
+        let norm = gradient.sum_of_squares[0].sqrt() * f.gradient_scale;
         factor *= (f.clip_norm / (norm + f.clip_epsilon)).min(1.0f32);
     }
     let mut k = ABSOLUTE_POS;
     while k < len {
-        let g = gradient[k] * factor;
-        let m = mean[k] * f.mean_decay + g * f.mean_fresh;
-        let v = square[k] * f.square_decay + g * g * f.square_fresh;
+        let g = gradient.values[k] * factor;
+        let m = state.mean[k] * f.mean_decay + g * f.mean_fresh;
+        let v = state.square[k] * f.square_decay + g * g * f.square_fresh;
         let length = (v / f.correction).sqrt() + f.epsilon;
-        new_mean[k] = m;
-        new_square[k] = v;
-        new_values[k] = values[k] - m / length * f.rate;
+        new.mean[k] = m;
+        new.square[k] = v;
+        new.values[k] = state.values[k] - m / length * f.rate;
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
 }

@@ -5,8 +5,9 @@ use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::kernel::{FactorsLaunch, adam_kernel};
+use super::kernel::{FactorsArgs, GradientArgs, StateArgs, adam_kernel};
 use super::{AdamBackend, AdamFactors, CLIP_EPSILON};
+use crate::runtime::args::array;
 use crate::runtime::launch::{address, empty, f32_vector, flat};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> AdamBackend for CubeBackend<R, F, I, BT> {
@@ -31,26 +32,22 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> AdamBacken
                 count,
                 dim,
                 address(&[&values, &mean, &square, &gradient]),
-                values.clone().into_array_arg(),
-                mean.into_array_arg(),
-                square.into_array_arg(),
-                gradient.into_array_arg(),
-                squares.into_array_arg(),
-                out[0].clone().into_array_arg(),
-                out[1].clone().into_array_arg(),
-                out[2].clone().into_array_arg(),
-                FactorsLaunch::new(
-                    f.rate,
-                    f.beta[0],
-                    f.fresh[0],
-                    f.beta[1],
-                    f.fresh[1],
-                    f.correction,
-                    f.epsilon,
-                    f.gradient_scale,
-                    f.clip_norm,
-                    CLIP_EPSILON,
-                ),
+                StateArgs { values: array(&values), mean: array(&mean), square: array(&square) }.launch(),
+                GradientArgs { values: array(&gradient), sum_of_squares: array(&squares) }.launch(),
+                StateArgs { values: array(&out[0]), mean: array(&out[1]), square: array(&out[2]) }.launch(),
+                FactorsArgs {
+                    rate: f.rate,
+                    mean_decay: f.beta[0],
+                    mean_fresh: f.fresh[0],
+                    square_decay: f.beta[1],
+                    square_fresh: f.fresh[1],
+                    correction: f.correction,
+                    epsilon: f.epsilon,
+                    gradient_scale: f.gradient_scale,
+                    clip_norm: f.clip_norm,
+                    clip_epsilon: CLIP_EPSILON,
+                }
+                .launch(),
                 len,
                 clipped,
             );

@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 
 use super::Activation;
 use crate::ops::head::put_partial_sum;
+use crate::runtime::args::{Extent, Matrix, launch_args};
 
 /// Which parts there are, and what happens to their sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,42 +14,44 @@ pub(crate) struct CombineShape {
     pub activation: Activation,
 }
 
+launch_args! {
+    /// The matrices that are added up; those that there are not are not read.
+    Parts, PartsArgs<F: Float, N: Size> {
+        a: Matrix<F, N>,
+        b: Matrix<F, N>,
+        c: Matrix<F, N>,
+        d: Matrix<F, N>,
+        bias: Array<f32>,
+    }
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn combine_kernel<F: Float, N: Size>(
-    a: &Array<Vector<F, N>>,
-    b: &Array<Vector<F, N>>,
-    c: &Array<Vector<F, N>>,
-    d: &Array<Vector<F, N>>,
-    bias: &Array<f32>,
+    inputs: &Parts<F, N>,
     out: &mut Array<Vector<F, N>>,
-    a_stride: usize,
-    b_stride: usize,
-    c_stride: usize,
-    d_stride: usize,
     scale: f32,
-    vectors: usize,
-    len: usize,
+    extent: &Extent,
     #[comptime] shape: CombineShape,
     #[define(F)] _type: StorageType,
 ) {
     let mut k = ABSOLUTE_POS;
-    while k < len {
-        let row = k / vectors;
-        let column = k % vectors;
-        let mut sum = Vector::<f32, N>::cast_from(a[row * a_stride + column]);
+    while k < extent.rows * extent.vectors {
+        let row = k / extent.vectors;
+        let column = k % extent.vectors;
+        let mut sum = Vector::<f32, N>::cast_from(inputs.a.values[row * inputs.a.stride + column]);
         if shape.parts > 1 {
-            sum += Vector::<f32, N>::cast_from(b[row * b_stride + column]);
+            sum += Vector::<f32, N>::cast_from(inputs.b.values[row * inputs.b.stride + column]);
         }
         if shape.parts > 2 {
-            sum += Vector::<f32, N>::cast_from(c[row * c_stride + column]);
+            sum += Vector::<f32, N>::cast_from(inputs.c.values[row * inputs.c.stride + column]);
         }
         if shape.parts > 3 {
-            sum += Vector::<f32, N>::cast_from(d[row * d_stride + column]);
+            sum += Vector::<f32, N>::cast_from(inputs.d.values[row * inputs.d.stride + column]);
         }
         if shape.bias {
             #[unroll]
             for n in 0..sum.size() {
-                sum[n] += bias[column * N::value() + n];
+                sum[n] += inputs.bias[column * N::value() + n];
             }
         }
         #[unroll]
@@ -65,19 +68,30 @@ pub(crate) fn combine_kernel<F: Float, N: Size>(
     }
 }
 
+launch_args! {
+    /// The gradient of the result, and the result.
+    BackwardInputs, BackwardInputsArgs<F: Float, N: Size> {
+        g: Matrix<F, N>,
+        y: Matrix<F, N>,
+    }
+}
+
+launch_args! {
+    /// The gradient of every matrix, and partial sums of its columns.
+    BackwardOutputs, BackwardOutputsArgs<F: Float, N: Size> {
+        dx: Array<Vector<F, N>>,
+        partial: Array<Vector<f32, N>>,
+    }
+}
+
 /// A thread keeps to a vector of columns and strides over rows; with `bias` it leaves their sum, before rounding, to its
 /// cube's row of `partial`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn combine_backward_kernel<F: Float, N: Size>(
-    g: &Array<Vector<F, N>>,
-    y: &Array<Vector<F, N>>,
-    dx: &mut Array<Vector<F, N>>,
-    partial: &mut Array<Vector<f32, N>>,
-    g_stride: usize,
-    y_stride: usize,
+    inputs: &BackwardInputs<F, N>,
+    outputs: &mut BackwardOutputs<F, N>,
     scale: f32,
-    vectors: usize,
-    num_rows: usize,
+    extent: &Extent,
     half: usize,
     #[comptime] activation: Activation,
     #[comptime] bias: bool,
@@ -85,11 +99,11 @@ pub(crate) fn combine_backward_kernel<F: Float, N: Size>(
 ) {
     let column = CUBE_POS_Y as usize * CUBE_DIM_X as usize + UNIT_POS_X as usize;
     let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
-    if column < vectors {
+    if column < extent.vectors {
         let mut row = CUBE_POS_X as usize * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-        while row < num_rows {
-            let mut gradient = Vector::<f32, N>::cast_from(g[row * g_stride + column]);
-            let result = Vector::<f32, N>::cast_from(y[row * y_stride + column]);
+        while row < extent.rows {
+            let mut gradient = Vector::<f32, N>::cast_from(inputs.g.values[row * inputs.g.stride + column]);
+            let result = Vector::<f32, N>::cast_from(inputs.y.values[row * inputs.y.stride + column]);
             #[unroll]
             for n in 0..gradient.size() {
                 let slope = match comptime!(activation) {
@@ -102,11 +116,11 @@ pub(crate) fn combine_backward_kernel<F: Float, N: Size>(
             if bias {
                 sum += gradient;
             }
-            dx[row * vectors + column] = Vector::<F, N>::cast_from(gradient);
+            outputs.dx[row * extent.vectors + column] = Vector::<F, N>::cast_from(gradient);
             row += CUBE_COUNT_X as usize * CUBE_DIM_Y as usize;
         }
     }
     if bias {
-        put_partial_sum::<N>(sum, partial, column, vectors, half);
+        put_partial_sum::<N>(sum, &mut outputs.partial, column, extent.vectors, half);
     }
 }

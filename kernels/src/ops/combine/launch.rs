@@ -6,9 +6,12 @@ use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::kernel::{CombineShape, combine_backward_kernel, combine_kernel};
+use super::kernel::{
+    BackwardInputsArgs, BackwardOutputsArgs, CombineShape, PartsArgs, combine_backward_kernel, combine_kernel,
+};
 use super::{Activation, CombineBackend};
 use crate::ops::head::{MAX_PARTIALS, column_sums};
+use crate::runtime::args::array;
 use crate::runtime::launch::{Columns, Rows, address, empty, f32_vector, flat, vector_width, zeros};
 
 /// Cubes of a launch that leaves no sums.
@@ -32,9 +35,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBac
         // A part that is not there still needs a buffer.
         let part = |k: usize| parts.get(k).unwrap_or(first);
         let bias = bias.map_or_else(|| out.clone(), f32_vector);
-        let len = first.num_rows * (first.width / v);
-        let (count, dim) = flat(len);
-        let strides = (part(0).stride / v, part(1).stride / v, part(2).stride / v, part(3).stride / v);
+        let (count, dim) = flat(first.num_rows * (first.width / v));
         // SAFETY: the loop ends at the length of the result, which every part has.
         unsafe {
             combine_kernel::launch_unchecked::<R>(
@@ -43,19 +44,17 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBac
                 dim,
                 address(&[&part(0).tensor, &part(1).tensor, &part(2).tensor, &part(3).tensor, &out]),
                 v,
-                part(0).arg(),
-                part(1).arg(),
-                part(2).arg(),
-                part(3).arg(),
-                bias.into_array_arg(),
-                out.clone().into_array_arg(),
-                strides.0,
-                strides.1,
-                strides.2,
-                strides.3,
+                PartsArgs {
+                    a: part(0).matrix(v),
+                    b: part(1).matrix(v),
+                    c: part(2).matrix(v),
+                    d: part(3).matrix(v),
+                    bias: array(&bias),
+                }
+                .launch(),
+                array(&out),
                 scale,
-                first.width / v,
-                len,
+                first.extent(v),
                 shape,
                 out.dtype.into(),
             );
@@ -89,15 +88,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBac
                 geometry.dim,
                 address(&[&g.tensor, &y.tensor, &dx]),
                 v,
-                g.arg(),
-                y.arg(),
-                dx.clone().into_array_arg(),
-                written.into_array_arg(),
-                g.stride / v,
-                y.stride / v,
+                BackwardInputsArgs { g: g.matrix(v), y: y.matrix(v) }.launch(),
+                BackwardOutputsArgs { dx: array(&dx), partial: array(&written) }.launch(),
                 scale,
-                y.width / v,
-                y.num_rows,
+                y.extent(v),
                 geometry.half,
                 activation,
                 bias,

@@ -3,25 +3,27 @@
 use cubecl::prelude::*;
 
 use super::Dropout;
-use crate::graph::drop_edge::{DropEdgeKey, DropEdgeKeyLaunch, DropMode};
+use crate::graph::drop_edge::{DropEdgeKey, DropMode};
+use crate::runtime::args::{Extent, Matrix, launch_args};
 use crate::runtime::hash::mix_cube;
 
-/// [`Dropout`] as kernels see it.
-#[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct DropoutKey {
-    pub key: DropEdgeKey,
-    /// What is kept is multiplied by it.
-    pub scale: f32,
-    /// Of attention weights: all heads, and the first of those at hand.
-    pub heads: u32,
-    pub first_head: u32,
+launch_args! {
+    /// [`Dropout`] as kernels see it.
+    DropoutKey, DropoutKeyArgs {
+        key: DropEdgeKey,
+        /// What is kept is multiplied by it.
+        scale: f32,
+        /// Of attention weights: all heads, and the first of those at hand.
+        heads: u32,
+        first_head: u32,
+    }
 }
 
 impl DropoutKey {
     pub(crate) fn launch<R: Runtime>(dropout: &Option<Dropout>) -> DropoutKeyLaunch<R> {
-        let key: DropEdgeKeyLaunch<R> = DropEdgeKey::launch(&dropout.map(|dropout| dropout.key));
-        let (scale, [heads, first]) = dropout.map_or((1.0, [1, 0]), |dropout| (dropout.scale(), dropout.heads));
-        DropoutKeyLaunch::new(key, scale, heads, first)
+        let key = DropEdgeKey::launch(&dropout.map(|dropout| dropout.key));
+        let (scale, [heads, first_head]) = dropout.map_or((1.0, [1, 0]), |dropout| (dropout.scale(), dropout.heads));
+        DropoutKeyArgs { key, scale, heads, first_head }.launch()
     }
 }
 
@@ -47,19 +49,17 @@ pub(crate) fn edge_factor(dropout: &DropoutKey, row: u32, col: u32, head: usize,
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn dropout_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
+    x: &Matrix<F, N>,
     out: &mut Array<Vector<F, N>>,
     dropout: &DropoutKey,
-    stride: usize,
-    vectors: usize,
-    num_rows: usize,
+    extent: &Extent,
     #[define(F)] _type: StorageType,
 ) {
     let mut k = ABSOLUTE_POS;
-    while k < num_rows * vectors {
-        let row = k / vectors;
-        let vector = k % vectors;
-        let mut value = Vector::<f32, N>::cast_from(x[row * stride + vector]);
+    while k < extent.rows * extent.vectors {
+        let row = k / extent.vectors;
+        let vector = k % extent.vectors;
+        let mut value = Vector::<f32, N>::cast_from(x.values[row * x.stride + vector]);
         #[unroll]
         for n in 0..value.size() {
             let column = (vector * N::value() + n) as u32;

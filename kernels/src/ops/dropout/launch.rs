@@ -7,6 +7,7 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{DropoutKey, dropout_kernel};
 use super::{Dropout, DropoutBackend};
+use crate::runtime::args::array;
 use crate::runtime::launch::{Rows, address, empty, flat, vector_width};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> DropoutBackend for CubeBackend<R, F, I, BT> {
@@ -26,12 +27,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> DropoutBac
                 dim,
                 address(&[&x.tensor, &out]),
                 v,
-                x.arg(),
-                out.clone().into_array_arg(),
+                x.matrix(v),
+                array(&out),
                 DropoutKey::launch(&Some(dropout)),
-                x.stride / v,
-                x.width / v,
-                x.num_rows,
+                x.extent(v),
                 x.tensor.dtype.into(),
             );
         }

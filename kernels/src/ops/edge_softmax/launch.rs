@@ -3,11 +3,14 @@
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
+use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::prelude::Int;
 
 use super::EdgeSoftmaxBackend;
-use super::kernel::{softmax_backward_kernel, softmax_kernel};
+use super::kernel::{BackwardInputsArgs, RowEdgesArgs, RowEdgesLaunch, softmax_backward_kernel, softmax_kernel};
 use crate::graph::csr::Topology;
+use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftmaxBackend for CubeBackend<R, F, I, BT> {
@@ -29,14 +32,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftma
                 geometry.count(topology.num_rows),
                 geometry.dim,
                 address(&[&topology.row_ptr, &logits.tensor, &out]),
-                topology.row_ptr.clone().into_array_arg(),
-                // An argument that the kernel does not read still needs a buffer.
-                edge_map.as_ref().unwrap_or(&topology.row_ptr).clone().into_array_arg(),
-                logits.arg(),
-                out.clone().into_array_arg(),
-                logits.stride,
+                row_edges(topology, &edge_map),
+                logits.table(),
+                array(&out),
                 logits.width,
-                topology.num_rows,
                 edge_map.is_some(),
                 [logits.tensor.dtype.into(), topology.row_ptr.dtype.into()],
             );
@@ -63,20 +62,23 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftma
                 geometry.count(topology.num_rows),
                 geometry.dim,
                 address(&[&topology.row_ptr, &softmax.tensor, &g.tensor, &out]),
-                topology.row_ptr.clone().into_array_arg(),
-                // An argument that the kernel does not read still needs a buffer.
-                edge_map.as_ref().unwrap_or(&topology.row_ptr).clone().into_array_arg(),
-                softmax.arg(),
-                g.arg(),
-                out.clone().into_array_arg(),
-                softmax.stride,
-                g.stride,
+                row_edges(topology, &edge_map),
+                BackwardInputsArgs { softmax: softmax.table(), g: g.table() }.launch(),
+                array(&out),
                 softmax.width,
-                topology.num_rows,
                 edge_map.is_some(),
                 [softmax.tensor.dtype.into(), topology.row_ptr.dtype.into()],
             );
         }
         out
     }
+}
+
+fn row_edges<P: Int, R: CubeRuntime>(
+    topology: &Topology<CubeTensor<R>>,
+    edge_map: &Option<CubeTensor<R>>,
+) -> RowEdgesLaunch<P, R> {
+    // An argument that the kernel does not read still needs a buffer.
+    let edge_map = edge_map.as_ref().unwrap_or(&topology.row_ptr);
+    RowEdgesArgs { row_ptr: array(&topology.row_ptr), edge_map: array(edge_map), count: topology.num_rows }.launch()
 }

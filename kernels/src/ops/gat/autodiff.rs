@@ -48,7 +48,7 @@ impl<B: GatBackend> Saved<B> {
 
     /// What the gradient `g` of the result means for the destination's score, where asked for: added to the gradient so
     /// far. The second value goes on to [`Reverse::run`].
-    fn centre(
+    fn delta(
         mut self,
         g: FloatTensor<B>,
         dst_score: bool,
@@ -60,12 +60,12 @@ impl<B: GatBackend> Saved<B> {
             B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, args, true)
         });
         let dst_score = dst_score.then(|| (self.dst_score.clone(), onto));
-        let (centre, ds) = B::gat_centre(g, &forward, dst_score, args);
+        let (delta, ds) = B::gat_delta(g, &forward, dst_score, args);
         let scalars = GatScalars {
             dst_score: self.dst_score,
             src_score: self.src_score,
             log_sum_exp: forward.log_sum_exp,
-            centre,
+            delta,
         };
         (ds, Reverse { csr: self.csr, args, h_src: self.h_src, scalars })
     }
@@ -102,7 +102,7 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
         let g = grads.consume::<B>(&ops.node);
         let (saved, h_dst, attention_src, attention_dst) = ops.state;
         let h_src = saved.h_src.clone();
-        let (ds, reverse) = saved.centre(g.clone(), h_dst_node.is_some() || attention_dst_node.is_some(), None);
+        let (ds, reverse) = saved.delta(g.clone(), h_dst_node.is_some() || attention_dst_node.is_some(), None);
         if let (Some(node), Some(ds)) = (attention_dst_node, &ds) {
             grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), Some(ds.clone())));
         }
@@ -135,7 +135,7 @@ impl<B: GatBackend> Backward<B, 3> for Attend {
         let [h_src, dst_score, src_score] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
         let onto = dst_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
-        let (ds, reverse) = ops.state.centre(g.clone(), dst_score.is_some(), onto);
+        let (ds, reverse) = ops.state.delta(g.clone(), dst_score.is_some(), onto);
         if let (Some(node), Some(ds)) = (dst_score, ds) {
             grads.register::<B>(node.id, ds);
         }
@@ -170,7 +170,7 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         forward.map(Self::from_inner)
     }
 
-    fn gat_centre(
+    fn gat_delta(
         g: FloatTensor<Self>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
@@ -178,8 +178,8 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let forward = forward.clone().map(|f| f.primitive);
         let dst_score = dst_score.map(|(score, onto)| (score.map(|m| m.primitive), onto.map(|o| o.primitive)));
-        let (centre, ds) = B::gat_centre(g.primitive, &forward, dst_score, args);
-        (Self::from_inner(centre), ds.map(Self::from_inner))
+        let (delta, ds) = B::gat_delta(g.primitive, &forward, dst_score, args);
+        (Self::from_inner(delta), ds.map(Self::from_inner))
     }
 
     fn gat_backward(
@@ -195,7 +195,7 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
             dst_score: scalars.dst_score.map(|m| m.primitive),
             src_score: scalars.src_score.map(|m| m.primitive),
             log_sum_exp: scalars.log_sum_exp.primitive,
-            centre: scalars.centre.primitive,
+            delta: scalars.delta.primitive,
         };
         let targets = GatTargets {
             features: targets.features,

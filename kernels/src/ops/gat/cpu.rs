@@ -27,19 +27,19 @@ impl GatBackend for Flex {
         with_storage!(h_src.dtype(), E => forward::<E>(view, &h_src, &s, &t, args, positive))
     }
 
-    fn gat_centre(
+    fn gat_delta(
         g: FloatTensor<Self>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-        let centre = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
+        let delta = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
         let ds = dst_score.map(|(score, onto)| {
             let (out, mass) = forward.positive.as_ref().expect("the recorded forward pass saves the positive share");
             let positive = Self::head_dot(g, out.clone(), args.heads);
-            score_gradient(&centre, &positive, mass, &score, args, onto)
+            score_gradient(&delta, &positive, mass, &score, args, onto)
         });
-        (centre, ds)
+        (delta, ds)
     }
 
     fn gat_backward(
@@ -233,7 +233,7 @@ fn forward<E: Storage>(
 
 /// Adds `ds_i = (1 - slope) (<g_i, y+_i> - c_i A+_i)` to the columns of `score`.
 fn score_gradient(
-    centre: &FlexTensor,
+    delta: &FlexTensor,
     positive: &FlexTensor,
     mass: &FlexTensor,
     score: &Scores<FlexTensor>,
@@ -241,13 +241,13 @@ fn score_gradient(
     onto: Option<FlexTensor>,
 ) -> FlexTensor {
     let (rows, columns) = (score.matrix.shape()[0], score.matrix.shape()[1]);
-    let parts = [centre, positive, mass].map(flex::slice::<f32>);
+    let parts = [delta, positive, mass].map(flex::slice::<f32>);
     let mut ds = flex::target::<f32>(onto, [rows, columns]);
     flex::slice_mut::<f32>(&mut ds).par_chunks_mut(columns).enumerate().with_min_len(ROWS_PER_TASK).for_each(
         |(i, row)| {
-            let [centre, positive, mass] = parts.map(|part| &part[i * args.heads..(i + 1) * args.heads]);
+            let [delta, positive, mass] = parts.map(|part| &part[i * args.heads..(i + 1) * args.heads]);
             for (h, ds) in row[score.first..score.first + args.heads].iter_mut().enumerate() {
-                *ds += (1.0 - args.negative_slope) * (positive[h] - centre[h] * mass[h]);
+                *ds += (1.0 - args.negative_slope) * (positive[h] - delta[h] * mass[h]);
             }
         },
     );
@@ -271,7 +271,7 @@ fn backward<E: Storage>(
     let (gs, hs) = (flex::slice::<E>(g), flex::slice::<E>(h_src));
     let attention = attention_src.map(flex::slice::<f32>);
     let (s, t) = (ScoreTable::of(&scalars.dst_score), ScoreTable::of(&scalars.src_score));
-    let (lse, centre) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.centre));
+    let (lse, delta) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.delta));
     let row_entries = RowEntries::new(reverse, args.drop_edge.map(DropEdge::reverse));
 
     let block = ROWS_PER_TASK;
@@ -312,7 +312,7 @@ fn backward<E: Storage>(
                 exp_all(&mut weights[h]);
                 positive_share(&weights[h], &scores, &mut share[h]);
                 let terms = targets.iter().zip(weights[h].iter().zip(&share[h]));
-                score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * centre[at(i)]).sum::<f32>();
+                score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * delta[at(i)]).sum::<f32>();
                 factors.apply(h, &mut weights[h]);
                 factors.apply(h, &mut share[h]);
             }
@@ -378,7 +378,7 @@ fn vector_gradient<E: Storage>(
             }
             let row = i * width..(i + 1) * width;
             E::widen(&gs[row.clone()], &mut own);
-            let centre = dot(&own, E::row(&ys[row], &mut wide));
+            let delta = dot(&own, E::row(&ys[row], &mut wide));
             let scored = if inputs.dst_score.whole { node } else { i };
             let score = |j: u32| s.get(scored, 0) + t.get(j as usize, 0);
             weights.clear();
@@ -391,7 +391,7 @@ fn vector_gradient<E: Storage>(
                 E::dot_rows(&mut products[run.clone()], &own, x_src, width, 0, ids);
                 for (k, &j) in run.clone().zip(ids) {
                     let slope = if score(j) > 0.0 { 1.0 } else { args.negative_slope };
-                    weights[k] *= slope * (factors.of(0, k) * products[k] - centre);
+                    weights[k] *= slope * (factors.of(0, k) * products[k] - delta);
                     ds += weights[k];
                 }
                 E::add_rows(to_src, x_src, width, 0, ids, &weights[run]);

@@ -2,50 +2,49 @@
 
 use cubecl::prelude::*;
 
-use super::kernel::{GatShape, leaky_relu, zeros};
-use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
+use super::kernel::{Attended, Attention, GatShape, leaky_relu, score, zeros};
+use crate::graph::drop_edge::{DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
 };
 use crate::graph::row_schedule::sums::lane_sum;
-use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
+use crate::ops::dropout::kernel::edge_factor;
+use crate::runtime::args::{Matrix, launch_args};
 
 /// Rows of sources that are on their way at a time.
 const IN_FLIGHT: usize = 4;
+
+launch_args! {
+    /// The gradient of the results, the results, and the features of both ends of an edge.
+    VectorInputs, VectorInputsArgs<F: Float, N: Size> {
+        g: Matrix<F, N>,
+        results: Attended<F, N>,
+        x_src: Matrix<F, N>,
+        x_dst: Matrix<F, N>,
+    }
+}
+
+launch_args! {
+    /// Where partial sums of `vectors` each go.
+    PartialSums, PartialSumsArgs {
+        first: usize,
+        vectors: usize,
+    }
+}
 
 /// `dv_0 = sum_i (sum_j dz_ij) x_i` and `dv_1 = sum_ij dz_ij x_j` over the rows of a plane, with
 /// `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)` and `l_ij` the slope of the leaky ReLU. `partial` has two rows of `vectors`
 /// per plane, from plane `first_partial` on. Planes of a team take stripes of a row: all of it is sums.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
-    row_ptr: &Array<P>,
-    col_idx: &Array<i32>,
-    g: &Array<Vector<F, N>>,
-    out: &Array<Vector<F, N>>,
-    x_src: &Array<Vector<F, N>>,
-    x_dst: &Array<Vector<F, N>>,
-    dst_score: &Array<f32>,
-    src_score: &Array<f32>,
-    log_sum_exp: &Array<f32>,
+    edges: &Edges<P>,
+    inputs: &VectorInputs<F, N>,
+    attention: &Attention,
     partial: &mut Array<Vector<f32, N>>,
-    list: &Array<i32>,
-    position: &Array<i32>,
-    col_position: &Array<i32>,
-    drop: &DropEdgeKey,
-    attention_dropout: &DropoutKey,
-    slope: f32,
-    g_stride: usize,
-    src_stride: usize,
-    dst_stride: usize,
-    dst_columns: usize,
-    dst_first: usize,
-    src_columns: usize,
-    src_first: usize,
-    vectors: usize,
-    first_partial: usize,
-    start: usize,
-    end: usize,
+    rows: &RowList,
+    columns: &ColumnPositions,
+    place: &PartialSums,
     #[comptime] shape: GatShape,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
@@ -55,50 +54,53 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
     let mut to_dst = zeros::<N>(shape.slots);
     let mut to_src = zeros::<N>(shape.slots);
-    let mut work = first_work(start, schedule);
-    while work < end {
-        let row = row_of(work, list, schedule);
-        let result = result_of(work, row, list, position, schedule);
-        let first = usize::cast_from(row_ptr[row]);
-        let last = usize::cast_from(row_ptr[row + 1]);
+    let mut work = first_work(rows, schedule);
+    while work < rows.end {
+        let row = row_of(work, rows, schedule);
+        let result = result_of(work, row, rows, schedule);
+        let first = usize::cast_from(edges.row_ptr[row]);
+        let last = usize::cast_from(edges.row_ptr[row + 1]);
         if result >= 0i32 && first < last && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
             let mut gradient = zeros::<N>(shape.slots);
-            let mut centre = 0.0f32;
+            let mut delta = 0.0f32;
             #[unroll]
             for slot in 0..shape.slots {
                 let c = slot * schedule.plane + lane;
-                if c < vectors {
-                    gradient[slot] = Vector::<f32, N>::cast_from(g[i * g_stride + c]);
-                    centre += lane_sum(gradient[slot] * Vector::<f32, N>::cast_from(out[i * vectors + c]));
+                if c < place.vectors {
+                    gradient[slot] = Vector::<f32, N>::cast_from(inputs.g.values[i * inputs.g.stride + c]);
+                    delta += lane_sum(
+                        gradient[slot] * Vector::<f32, N>::cast_from(inputs.results.out[i * place.vectors + c]),
+                    );
                 }
             }
-            let centre = plane_sum(centre);
+            let delta = plane_sum(delta);
             let scored = if shape.whole { row } else { i };
-            let own_score = dst_score[scored * dst_columns + dst_first];
-            let own_log = log_sum_exp[i];
+            let own_score = score(&attention.dst, scored, 0usize);
+            let own_log = inputs.results.log_sum_exp[i];
             let mut score_gradient = 0.0f32;
 
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = id_at(col_idx, tile + lane, last);
+            let mut ahead = id_at(&edges.col_idx, tile + lane, last);
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its attention, times the slope at its score?
                 let e = tile + lane;
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
-                ahead = id_at(col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, col_position, schedule);
+                ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
+                let kept = valid && keeps(&attention.drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, columns, schedule);
                 let kept = kept && at >= 0i32;
                 let j = usize::cast_from(select(kept, at, 0i32));
                 let mut weight = 0.0f32;
                 let mut factor = 1.0f32;
                 if kept {
                     if drops {
-                        factor = edge_factor(attention_dropout, row as u32, col, 0usize, shape.attention_dropout);
+                        factor = edge_factor(&attention.dropout, row as u32, col, 0usize, shape.attention_dropout);
                     }
-                    let z = own_score + src_score[j * src_columns + src_first];
-                    weight = (leaky_relu(z, slope) - own_log).exp() * select(z > 0.0f32, 1.0f32, slope);
+                    let z = own_score + score(&attention.src, j, 0usize);
+                    weight =
+                        (leaky_relu(z, attention.slope) - own_log).exp() * select(z > 0.0f32, 1.0f32, attention.slope);
                 }
                 let ballot = plane_ballot(kept);
                 #[unroll]
@@ -116,7 +118,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                             from = select(present, bits.find_first_set() - 1u32, from);
                             bits &= bits - select(present, 1u32, 0u32);
                             let source = from + comptime!(word as u32 * 32u32);
-                            let source_row = plane_shuffle(j as u32, source) as usize * src_stride;
+                            let source_row = plane_shuffle(j as u32, source) as usize * inputs.x_src.stride;
                             weights[u] = select(present, plane_shuffle(weight, source), 0.0f32);
                             if drops {
                                 factors[u] = plane_shuffle(factor, source);
@@ -124,7 +126,8 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                             #[unroll]
                             for slot in 0..shape.slots {
                                 let c = slot * schedule.plane + lane;
-                                let value = x_src[source_row + select(c < vectors, c, 0usize.runtime())];
+                                let value =
+                                    inputs.x_src.values[source_row + select(c < place.vectors, c, 0usize.runtime())];
                                 values[u * shape.slots + slot] = Vector::<f32, N>::cast_from(value);
                             }
                         }
@@ -140,7 +143,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                             if drops {
                                 through *= factors[u];
                             }
-                            let dz = weights[u] * (through - centre);
+                            let dz = weights[u] * (through - delta);
                             score_gradient += dz;
                             #[unroll]
                             for slot in 0..shape.slots {
@@ -154,21 +157,21 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
             #[unroll]
             for slot in 0..shape.slots {
                 let c = slot * schedule.plane + lane;
-                if c < vectors {
-                    let own = Vector::<f32, N>::cast_from(x_dst[row * dst_stride + c]);
+                if c < place.vectors {
+                    let own = Vector::<f32, N>::cast_from(inputs.x_dst.values[row * inputs.x_dst.stride + c]);
                     to_dst[slot] += own * Vector::<f32, N>::empty().fill(score_gradient);
                 }
             }
         }
         work += work_step(schedule);
     }
-    let at = (first_partial + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize) * 2 * vectors;
+    let at = (place.first + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize) * 2 * place.vectors;
     #[unroll]
     for slot in 0..shape.slots {
         let c = slot * schedule.plane + lane;
-        if c < vectors {
+        if c < place.vectors {
             partial[at + c] = to_dst[slot];
-            partial[at + vectors + c] = to_src[slot];
+            partial[at + place.vectors + c] = to_src[slot];
         }
     }
 }

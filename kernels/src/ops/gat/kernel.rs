@@ -6,10 +6,11 @@ use cubecl::prelude::*;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, team_max, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
+use crate::runtime::args::{Matrix, launch_args};
 
 /// What distinguishes one compiled kernel from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +32,64 @@ pub(crate) struct GatShape {
     pub attention_dropout: DropMode,
 }
 
+launch_args! {
+    /// One part of the score: `heads` columns of a matrix from column `first` on.
+    Score, ScoreArgs {
+        values: Array<f32>,
+        columns: usize,
+        first: usize,
+    }
+}
+
+launch_args! {
+    /// What the attention of an edge is computed from.
+    Attention, AttentionArgs {
+        dst: Score,
+        src: Score,
+        /// Of the leaky ReLU.
+        slope: f32,
+        drop: DropEdgeKey,
+        dropout: DropoutKey,
+    }
+}
+
+launch_args! {
+    /// The results of the forward pass.
+    Attended, AttendedArgs<F: Float, N: Size> {
+        out: Array<Vector<F, N>>,
+        log_sum_exp: Array<f32>,
+    }
+}
+
+launch_args! {
+    /// The share of the results that edges with a positive score contributed.
+    PositiveShare, PositiveShareArgs<F: Float, N: Size> {
+        out: Array<Vector<F, N>>,
+        mass: Array<f32>,
+    }
+}
+
+launch_args! {
+    /// Vectors of a row, and of one head of it.
+    HeadLayout, HeadLayoutArgs {
+        vectors: usize,
+        head_vectors: usize,
+    }
+}
+
+impl HeadLayout {
+    /// Of rows of `width` elements in vectors of `vector`.
+    pub fn of<R: Runtime>(width: usize, heads: usize, vector: usize) -> HeadLayoutLaunch<R> {
+        HeadLayoutArgs { vectors: width / vector, head_vectors: width / heads / vector }.launch()
+    }
+}
+
+/// The score of `row` for head `h`.
+#[cube]
+pub(super) fn score(part: &Score, row: usize, h: usize) -> f32 {
+    part.values[row * part.columns + part.first + h]
+}
+
 #[cube]
 pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
     select(z > 0.0f32, z, z * slope)
@@ -39,8 +98,7 @@ pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
 /// The head of every slot of this lane; lanes beyond the row read head 0, whose values they never write.
 #[cube]
 pub(super) fn heads_of_slots(
-    vectors: usize,
-    head_vectors: usize,
+    layout: &HeadLayout,
     #[comptime] shape: GatShape,
     #[comptime] schedule: RowSchedule,
 ) -> Array<usize> {
@@ -51,7 +109,7 @@ pub(super) fn heads_of_slots(
         if shape.heads == 1 {
             head[slot] = 0usize;
         } else {
-            head[slot] = select(c < vectors, c / head_vectors, 0usize.runtime());
+            head[slot] = select(c < layout.vectors, c / layout.head_vectors, 0usize.runtime());
         }
     }
     head
@@ -90,30 +148,14 @@ pub(super) fn filled(value: f32, #[comptime] len: usize) -> Array<f32> {
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
-    row_ptr: &Array<P>,
-    col_idx: &Array<i32>,
-    h_src: &Array<Vector<F, N>>,
-    dst_score: &Array<f32>,
-    src_score: &Array<f32>,
-    out: &mut Array<Vector<F, N>>,
-    log_sum_exp: &mut Array<f32>,
-    out_positive: &mut Array<Vector<F, N>>,
-    mass_positive: &mut Array<f32>,
-    list: &Array<i32>,
-    position: &Array<i32>,
-    col_position: &Array<i32>,
-    drop: &DropEdgeKey,
-    attention_dropout: &DropoutKey,
-    slope: f32,
-    h_stride: usize,
-    dst_columns: usize,
-    dst_first: usize,
-    src_columns: usize,
-    src_first: usize,
-    vectors: usize,
-    head_vectors: usize,
-    start: usize,
-    end: usize,
+    edges: &Edges<P>,
+    h_src: &Matrix<F, N>,
+    attention: &Attention,
+    results: &mut Attended<F, N>,
+    positive: &mut PositiveShare<F, N>,
+    rows: &RowList,
+    columns: &ColumnPositions,
+    layout: &HeadLayout,
     #[comptime] shape: GatShape,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
@@ -123,13 +165,13 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
     let mut scalars = SharedMemory::<f32>::new(schedule.team);
     let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
-    let head = heads_of_slots(vectors, head_vectors, shape, schedule);
-    let mut work = first_work(start, schedule);
-    while work < end {
-        let row = row_of(work, list, schedule);
-        let result = result_of(work, row, list, position, schedule);
-        let first = usize::cast_from(row_ptr[row]);
-        let last = usize::cast_from(row_ptr[row + 1]);
+    let head = heads_of_slots(layout, shape, schedule);
+    let mut work = first_work(rows, schedule);
+    while work < rows.end {
+        let row = row_of(work, rows, schedule);
+        let result = result_of(work, row, rows, schedule);
+        let first = usize::cast_from(edges.row_ptr[row]);
+        let last = usize::cast_from(edges.row_ptr[row + 1]);
         if result >= 0i32 && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
             let scored = if shape.whole { row } else { i };
@@ -141,15 +183,15 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
             let mut positives = zeros::<N>(shape.slots);
 
             let mut tile = first + team_rank(schedule) * schedule.plane;
-            let mut ahead = id_at(col_idx, tile + lane, last);
+            let mut ahead = id_at(&edges.col_idx, tile + lane, last);
             while tile < last {
                 // Each lane owns an edge: is it kept, and what is its score?
                 let e = tile + lane;
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
-                ahead = id_at(col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, col_position, schedule);
+                ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
+                let kept = valid && keeps(&attention.drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, columns, schedule);
                 let kept = kept && at >= 0i32;
                 let j = usize::cast_from(select(kept, at, 0i32));
                 let mut gathers = kept;
@@ -161,9 +203,8 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 let mut rescale = Array::<f32>::new(heads);
                 #[unroll]
                 for h in 0..heads {
-                    let z =
-                        dst_score[scored * dst_columns + dst_first + h] + src_score[j * src_columns + src_first + h];
-                    let logit = select(kept, leaky_relu(z, slope), f32::min_value());
+                    let z = score(&attention.dst, scored, h) + score(&attention.src, j, h);
+                    let logit = select(kept, leaky_relu(z, attention.slope), f32::min_value());
                     let new_max = max[h].max(plane_max(logit));
                     rescale[h] = (max[h] - new_max).exp();
                     max[h] = new_max;
@@ -174,7 +215,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     }
                     let mut weight = weight;
                     if drops {
-                        weight *= edge_factor(attention_dropout, row as u32, col, h, shape.attention_dropout);
+                        weight *= edge_factor(&attention.dropout, row as u32, col, h, shape.attention_dropout);
                         gathers = gathers || weight > 0.0f32;
                     }
                     if shape.second {
@@ -194,8 +235,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 }
                 add_rows::<F, N>(
                     h_src,
-                    h_stride,
-                    vectors,
+                    layout.vectors,
                     gathers,
                     j,
                     &weights,
@@ -239,14 +279,15 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 #[unroll]
                 for slot in 0..shape.slots {
                     let c = slot * schedule.plane + lane;
-                    if c < vectors {
+                    if c < layout.vectors {
                         // Without kept edges all sums are zero and stay so.
                         let total = of_head(&mass, head[slot], heads);
                         let scale = select(total > 0.0f32, 1.0f32 / total, 0.0f32);
                         let scale_all = Vector::<f32, N>::empty().fill(scale);
-                        out[i * vectors + c] = Vector::<F, N>::cast_from(sums[slot] * scale_all);
+                        results.out[i * layout.vectors + c] = Vector::<F, N>::cast_from(sums[slot] * scale_all);
                         if shape.second {
-                            out_positive[i * vectors + c] = Vector::<F, N>::cast_from(positives[slot] * scale_all);
+                            positive.out[i * layout.vectors + c] =
+                                Vector::<F, N>::cast_from(positives[slot] * scale_all);
                         }
                     }
                 }
@@ -254,9 +295,9 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     #[unroll]
                     for h in 0..heads {
                         let any = mass[h] > 0.0f32;
-                        log_sum_exp[i * heads + h] = select(any, max[h] + mass[h].ln(), f32::max_value());
+                        results.log_sum_exp[i * heads + h] = select(any, max[h] + mass[h].ln(), f32::max_value());
                         if shape.second {
-                            mass_positive[i * heads + h] = select(any, mass_of_positive[h] / mass[h], 0.0f32);
+                            positive.mass[i * heads + h] = select(any, mass_of_positive[h] / mass[h], 0.0f32);
                         }
                     }
                 }

@@ -6,11 +6,16 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
-use cubecl::prelude::CubeCount;
+use cubecl::prelude::*;
 
-use super::backward_kernel::{gat_backward_kernel, gat_centre_kernel};
-use super::inputs_kernel::attention_vector_kernel;
-use super::kernel::{GatShape, gat_forward_kernel};
+use super::backward_kernel::{
+    BackwardInputsArgs, DeltaInputsArgs, GradientsArgs, ScoreColumnsArgs, gat_backward_kernel, gat_delta_kernel,
+};
+use super::inputs_kernel::{PartialSumsArgs, VectorInputsArgs, attention_vector_kernel};
+use super::kernel::{
+    AttendedArgs, AttendedLaunch, AttentionArgs, AttentionLaunch, GatShape, HeadLayout, PositiveShareArgs, ScoreArgs,
+    gat_forward_kernel,
+};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdge, DropEdgeKey, DropMode};
@@ -18,6 +23,7 @@ use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
 use crate::ops::dropout::kernel::DropoutKey;
 use crate::ops::head::column_sums;
+use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
 /// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
@@ -64,34 +70,18 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             unsafe {
                 gat_forward_kernel::launch_unchecked::<R>(
                     &result.out.client,
-                    row_launch.count,
+                    row_launch.count.clone(),
                     row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx, &h_src.tensor, &result.out]),
                     v,
-                    topology.row_ptr.clone().into_array_arg(),
-                    topology.col_idx.clone().into_array_arg(),
-                    h_src.arg(),
-                    dst.matrix.clone().into_array_arg(),
-                    src.matrix.clone().into_array_arg(),
-                    result.out.clone().into_array_arg(),
-                    result.log_sum_exp.clone().into_array_arg(),
-                    out_positive.clone().into_array_arg(),
-                    mass_positive.clone().into_array_arg(),
-                    row_launch.list.into_array_arg(),
-                    row_launch.position.into_array_arg(),
-                    row_launch.col_position.into_array_arg(),
-                    DropEdgeKey::launch(&args.drop_edge),
-                    DropoutKey::launch(&args.attention_dropout),
-                    args.negative_slope,
-                    h_src.stride / v,
-                    dst.matrix.meta.shape()[1],
-                    dst.first,
-                    src.matrix.meta.shape()[1],
-                    src.first,
-                    width / v,
-                    width / args.heads / v,
-                    row_launch.start,
-                    row_launch.end,
+                    topology.edges(),
+                    h_src.matrix(v),
+                    attention(&dst, &src, &args, &args.drop_edge, &args.attention_dropout),
+                    attended(&result),
+                    PositiveShareArgs { out: array(&out_positive), mass: array(&mass_positive) }.launch(),
+                    row_launch.rows(),
+                    row_launch.columns(),
+                    HeadLayout::of(width, args.heads, v),
                     shape,
                     row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
@@ -101,51 +91,49 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         result
     }
 
-    fn gat_centre(
+    fn gat_delta(
         g: FloatTensor<Self>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let (rows, width) = (g.meta.shape()[0], g.meta.shape()[1]);
-        let centre = empty(&g, [rows, args.heads], DType::F32);
+        let delta = empty(&g, [rows, args.heads], DType::F32);
         let first = dst_score.as_ref().map_or(0, |(score, _)| score.first);
         let ds = dst_score.map(|(score, onto)| score_target(&score, onto));
         if rows == 0 {
-            return (centre, ds.map(|ds| ds.rows.tensor));
+            return (delta, ds.map(|ds| ds.rows.tensor));
         }
         let g = Rows::of(g);
-        let geometry = PlanePerRow::of(&centre.client);
+        let geometry = PlanePerRow::of(&delta.client);
         let v = geometry.vector_width(width / args.heads, &[&g]);
         // What the kernel does not read or write still needs a buffer.
         let (out_positive, mass_positive) = match (&ds, &forward.positive) {
             (Some(_), Some((out, mass))) => (out.clone(), mass.clone()),
-            _ => (forward.out.clone(), centre.clone()),
+            _ => (forward.out.clone(), delta.clone()),
         };
         let onto = ds.as_ref().is_some_and(|ds| ds.onto);
         let positive = ds.is_some();
-        let written = ds.map_or_else(|| Rows::of(centre.clone()), |ds| ds.rows);
+        let written = ds.map_or_else(|| Rows::of(delta.clone()), |ds| ds.rows);
         // SAFETY: the loop ends at the number of rows.
         unsafe {
-            gat_centre_kernel::launch_unchecked::<R>(
-                &centre.client,
+            gat_delta_kernel::launch_unchecked::<R>(
+                &delta.client,
                 geometry.count(rows),
                 geometry.dim,
                 address(&[&g.tensor, &forward.out, &written.tensor]),
                 v,
-                g.arg(),
-                forward.out.clone().into_array_arg(),
-                out_positive.into_array_arg(),
-                mass_positive.into_array_arg(),
-                centre.clone().into_array_arg(),
-                written.arg(),
+                g.matrix(v),
+                DeltaInputsArgs {
+                    out: array(&forward.out),
+                    positive: PositiveShareArgs { out: array(&out_positive), mass: array(&mass_positive) }.launch(),
+                }
+                .launch(),
+                array(&delta),
+                written.table(),
                 args.negative_slope,
-                g.stride / v,
-                written.stride,
-                written.width,
-                first,
-                width / v,
-                width / args.heads / v,
+                ScoreColumnsArgs { count: written.width, first }.launch(),
+                HeadLayout::of(width, args.heads, v),
                 rows,
                 args.heads,
                 geometry.slots(width / v),
@@ -154,7 +142,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                 g.tensor.dtype.into(),
             );
         }
-        (centre, positive.then_some(written.tensor))
+        (delta, positive.then_some(written.tensor))
     }
 
     fn gat_backward(
@@ -199,39 +187,24 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             unsafe {
                 gat_backward_kernel::launch_unchecked::<R>(
                     &dt.tensor.client,
-                    row_launch.count,
+                    row_launch.count.clone(),
                     row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &dh.tensor, &dt.tensor]),
                     v,
-                    topology.row_ptr.clone().into_array_arg(),
-                    topology.col_idx.clone().into_array_arg(),
-                    g.arg(),
-                    h_src.arg(),
-                    attention_src.clone().into_array_arg(),
-                    dst.matrix.clone().into_array_arg(),
-                    src.matrix.clone().into_array_arg(),
-                    scalars.log_sum_exp.clone().into_array_arg(),
-                    scalars.centre.clone().into_array_arg(),
-                    dh.arg(),
-                    dt.arg(),
-                    row_launch.list.into_array_arg(),
-                    row_launch.position.into_array_arg(),
-                    row_launch.col_position.into_array_arg(),
-                    DropEdgeKey::launch(&drop),
-                    DropoutKey::launch(&dropout),
-                    args.negative_slope,
-                    g.stride / v,
-                    h_src.stride / v,
-                    dh.stride / v,
-                    dt.stride,
-                    dst.matrix.meta.shape()[1],
-                    dst.first,
-                    src.matrix.meta.shape()[1],
-                    src.first,
-                    width / v,
-                    width / args.heads / v,
-                    row_launch.start,
-                    row_launch.end,
+                    topology.edges(),
+                    BackwardInputsArgs {
+                        g: g.matrix(v),
+                        h_src: h_src.matrix(v),
+                        attention_src: array(&attention_src),
+                        log_sum_exp: array(&scalars.log_sum_exp),
+                        delta: array(&scalars.delta),
+                    }
+                    .launch(),
+                    attention(&dst, &src, &args, &drop, &dropout),
+                    GradientsArgs { dh: dh.matrix(v), dt: dt.table() }.launch(),
+                    row_launch.rows(),
+                    row_launch.columns(),
+                    HeadLayout::of(width, args.heads, v),
                     shape,
                     row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
@@ -285,33 +258,19 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                     row_launch.dim,
                     address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &x_src.tensor, &x_dst.tensor]),
                     v,
-                    topology.row_ptr.clone().into_array_arg(),
-                    topology.col_idx.clone().into_array_arg(),
-                    g.arg(),
-                    forward.out.clone().into_array_arg(),
-                    x_src.arg(),
-                    x_dst.arg(),
-                    dst.matrix.clone().into_array_arg(),
-                    src.matrix.clone().into_array_arg(),
-                    forward.log_sum_exp.clone().into_array_arg(),
-                    partial.clone().into_array_arg(),
-                    row_launch.list.into_array_arg(),
-                    row_launch.position.into_array_arg(),
-                    row_launch.col_position.into_array_arg(),
-                    DropEdgeKey::launch(&args.drop_edge),
-                    DropoutKey::launch(&args.attention_dropout),
-                    args.negative_slope,
-                    g.stride / v,
-                    x_src.stride / v,
-                    x_dst.stride / v,
-                    dst.matrix.meta.shape()[1],
-                    dst.first,
-                    src.matrix.meta.shape()[1],
-                    src.first,
-                    width / v,
-                    first_partial,
-                    row_launch.start,
-                    row_launch.end,
+                    topology.edges(),
+                    VectorInputsArgs {
+                        g: g.matrix(v),
+                        results: attended(&forward),
+                        x_src: x_src.matrix(v),
+                        x_dst: x_dst.matrix(v),
+                    }
+                    .launch(),
+                    attention(&dst, &src, &args, &args.drop_edge, &args.attention_dropout),
+                    array(&partial),
+                    row_launch.rows(),
+                    row_launch.columns(),
+                    PartialSumsArgs { first: first_partial, vectors: width / v }.launch(),
                     shape,
                     row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
@@ -321,6 +280,31 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         }
         Self::float_reshape(column_sums(partial), Shape::new([2, width]))
     }
+}
+
+fn attention<R: CubeRuntime>(
+    dst: &Scores<CubeTensor<R>>,
+    src: &Scores<CubeTensor<R>>,
+    args: &GatArgs,
+    drop_edge: &Option<DropEdge>,
+    dropout: &Option<Dropout>,
+) -> AttentionLaunch<R> {
+    let part = |score: &Scores<CubeTensor<R>>| {
+        let (values, columns) = (array(&score.matrix), score.matrix.meta.shape()[1]);
+        ScoreArgs { values, columns, first: score.first }.launch()
+    };
+    AttentionArgs {
+        dst: part(dst),
+        src: part(src),
+        slope: args.negative_slope,
+        drop: DropEdgeKey::launch(drop_edge),
+        dropout: DropoutKey::launch(dropout),
+    }
+    .launch()
+}
+
+fn attended<F: Float, N: Size, R: CubeRuntime>(result: &GatForward<CubeTensor<R>>) -> AttendedLaunch<F, N, R> {
+    AttendedArgs { out: array(&result.out), log_sum_exp: array(&result.log_sum_exp) }.launch()
 }
 
 /// Where the gradient of `scores` goes.

@@ -119,7 +119,7 @@ pub struct GatScalars<F> {
     /// `[num_rows, heads]`.
     pub log_sum_exp: F,
     /// `[num_rows, heads]`: `<g_i, out_i>` per head.
-    pub centre: F,
+    pub delta: F,
 }
 
 /// What the reverse pass leaves its gradients in.
@@ -149,7 +149,7 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
     /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` where that is given: a matrix of its
     /// shape, added to the gradient so far beside it, or zero in other columns.
     #[doc(hidden)]
-    fn gat_centre(
+    fn gat_delta(
         g: FloatTensor<Self>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,

@@ -2,22 +2,29 @@
 
 use cubecl::prelude::*;
 
+use crate::runtime::args::{Extent, Matrix, launch_args};
+
+launch_args! {
+    /// A matrix and rows of it.
+    Listed, ListedArgs<F: Float, N: Size> {
+        x: Matrix<F, N>,
+        index: Array<i32>,
+    }
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gather_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    index: &Array<i32>,
+    listed: &Listed<F, N>,
     out: &mut Array<Vector<F, N>>,
-    x_stride: usize,
-    vectors: usize,
-    len: usize,
+    extent: &Extent,
     #[define(F)] _type: StorageType,
 ) {
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < len {
-        let from = usize::cast_from(index[row]) * x_stride;
+    while row < extent.rows {
+        let from = usize::cast_from(listed.index[row]) * listed.x.stride;
         let mut c = UNIT_POS_X as usize;
-        while c < vectors {
-            out[row * vectors + c] = x[from + c];
+        while c < extent.vectors {
+            out[row * extent.vectors + c] = listed.x.values[from + c];
             c += CUBE_DIM_X as usize;
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;

@@ -6,7 +6,8 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::GatherBackend;
-use super::kernel::gather_kernel;
+use super::kernel::{ListedArgs, gather_kernel};
+use crate::runtime::args::{ExtentArgs, array};
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatherBackend for CubeBackend<R, F, I, BT> {
@@ -26,12 +27,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatherBack
                 geometry.dim,
                 address(&[&x.tensor, &out]),
                 v,
-                x.arg(),
-                index.clone().into_array_arg(),
-                out.clone().into_array_arg(),
-                x.stride / v,
-                x.width / v,
-                len,
+                ListedArgs { x: x.matrix(v), index: array(index) }.launch(),
+                array(&out),
+                ExtentArgs { rows: len, vectors: x.width / v }.launch(),
                 x.tensor.dtype.into(),
             );
         }

@@ -10,8 +10,10 @@ use cubecl::prelude::*;
 
 use super::HeadBackend;
 use super::kernel::{
-    COLUMNS, SHARES, column_sum_kernel, head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
+    COLUMNS, DotInputsArgs, HeadsArgs, OuterInputsArgs, PartialSizesArgs, SHARES, SumInputsArgs, column_sum_kernel,
+    head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
 };
+use crate::runtime::args::{TableArgs, array};
 use crate::runtime::launch::{Columns, PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
 /// Cubes that leave a partial column sum each: enough for every multiprocessor of a large GPU, and few to add up.
@@ -24,6 +26,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
             return out;
         }
         let (x, y) = (Rows::of(x), Rows::of(y));
+        let y_stride = if y.num_rows == 1 { 0 } else { y.stride };
         let geometry = PlanePerRow::of(&out.client);
         // SAFETY: the loops end at the sizes of the matrices.
         unsafe {
@@ -32,14 +35,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
                 geometry.count(x.num_rows),
                 geometry.dim,
                 address(&[&x.tensor, &y.tensor, &out]),
-                x.arg(),
-                y.arg(),
-                out.clone().into_array_arg(),
-                x.stride,
-                if y.num_rows == 1 { 0 } else { y.stride },
-                x.width / heads,
-                heads,
-                x.num_rows,
+                DotInputsArgs { x: x.table(), y: TableArgs { values: y.arg(), stride: y_stride }.launch() }.launch(),
+                array(&out),
+                HeadsArgs { rows: x.num_rows, count: heads, channels: x.width / heads }.launch(),
                 [x.tensor.dtype.into(), y.tensor.dtype.into()],
             );
         }
@@ -66,13 +64,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
                 geometry.count(num_rows),
                 geometry.dim,
                 address(&[&w, &out.tensor]),
-                w.into_array_arg(),
-                a.into_array_arg(),
-                out.arg(),
-                out.stride,
-                width / heads,
-                heads,
-                num_rows,
+                OuterInputsArgs { w: array(&w), a: array(&a) }.launch(),
+                out.table(),
+                HeadsArgs { rows: num_rows, count: heads, channels: width / heads }.launch(),
                 onto,
                 dtype.into(),
             );
@@ -100,14 +94,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
                 geometry.dim,
                 address(&[&x.tensor, &w, &partial]),
                 v,
-                x.arg(),
-                w.into_array_arg(),
-                partial.clone().into_array_arg(),
-                x.stride / v,
+                SumInputsArgs { x: x.matrix(v), w: array(&w) }.launch(),
+                array(&partial),
                 x.width / v,
-                x.width / heads / v,
-                heads,
-                x.num_rows,
+                HeadsArgs { rows: x.num_rows, count: heads, channels: x.width / heads / v }.launch(),
                 geometry.half,
                 weighted,
                 x.tensor.dtype.into(),
@@ -142,11 +132,9 @@ pub(crate) fn column_sums<R: CubeRuntime>(partial: CubeTensor<R>) -> CubeTensor<
             CubeCount::Static(column_cubes as u32, stretches as u32, 1),
             CubeDim { x: COLUMNS as u32, y: SHARES as u32, z: 1 },
             address(&[&partial]),
-            partial.clone().into_array_arg(),
-            out.clone().into_array_arg(),
-            width,
-            num_partials,
-            per_stretch,
+            array(&partial),
+            array(&out),
+            PartialSizesArgs { partials: num_partials, width, per_stretch }.launch(),
         );
     }
     column_sums(out)

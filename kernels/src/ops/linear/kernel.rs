@@ -5,6 +5,8 @@
 
 use cubecl::prelude::*;
 
+use crate::runtime::args::{Matrix, launch_args};
+
 /// Results of a cube along either side.
 pub(crate) const TILE: usize = 128;
 /// Depth of a stage in shared memory: two tiles of it take 32 KiB.
@@ -61,17 +63,47 @@ fn tile_row(#[comptime] r: usize) -> usize {
     UNIT_POS_Y as usize * 4 + first
 }
 
+launch_args! {
+    /// The small factor of a product.
+    Weight, WeightArgs<G: Float, N: Size> {
+        matrix: Matrix<G, N>,
+    }
+}
+
+launch_args! {
+    /// Rows of a product, its depth and its columns; whether these two are counted in elements or in vectors says the kernel.
+    ProductSizes, ProductSizesArgs {
+        rows: usize,
+        depth: usize,
+        columns: usize,
+    }
+}
+
+launch_args! {
+    /// Two tall matrices.
+    GramFactors, GramFactorsArgs<E: Scalar, N: Size> {
+        x: Matrix<E, N>,
+        g: Matrix<E, N>,
+    }
+}
+
+launch_args! {
+    /// Rows of both matrices and those of a stretch; vectors of the result along either side.
+    GramSizes, GramSizesArgs {
+        rows: usize,
+        rows_per_stretch: usize,
+        height: usize,
+        width: usize,
+    }
+}
+
 /// `out = x w`: `x` `[rows, depth]`, `w` `[depth, columns]`. A cube per tile of rows (y of the grid: of columns).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    w: &Array<Vector<G, N>>,
+    x: &Matrix<F, N>,
+    w: &Weight<G, N>,
     out: &mut Array<Vector<F, N>>,
-    x_stride: usize,
-    w_stride: usize,
-    rows: usize,
-    depth_vectors: usize,
-    column_vectors: usize,
+    sizes: &ProductSizes,
     #[define(F, G)] _types: [StorageType; 2],
 ) {
     let mut left = SharedMemory::<Vector<f32, N>>::new(DEPTH * TILE_VECTORS);
@@ -80,10 +112,10 @@ pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
     let first_column = CUBE_POS_Y as usize * TILE_VECTORS;
     let zero = Vector::<f32, N>::empty().fill(0.0f32);
     let mut tile = CUBE_POS_X as usize;
-    while tile * TILE < rows {
+    while tile * TILE < sizes.rows {
         let mut sums = zero_sums::<N>();
         let mut k = 0usize;
-        while k < depth_vectors {
+        while k < sizes.depth {
             sync_cube();
             // A thread loads four rows of one vector of the depth and stores them turned around.
             let kv = thread % (DEPTH / VECTOR);
@@ -93,8 +125,8 @@ pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
             for r in 0..4usize {
                 let row = tile * TILE + group * 4 + r;
                 loaded[r] = zero;
-                if row < rows && k + kv < depth_vectors {
-                    loaded[r] = Vector::<f32, N>::cast_from(x[row * x_stride + k + kv]);
+                if row < sizes.rows && k + kv < sizes.depth {
+                    loaded[r] = Vector::<f32, N>::cast_from(x.values[row * x.stride + k + kv]);
                 }
             }
             #[unroll]
@@ -112,9 +144,11 @@ pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
                 let row = k * VECTOR + at / TILE_VECTORS;
                 let column = first_column + at % TILE_VECTORS;
                 let mut value = zero;
-                if row < depth_vectors * VECTOR && column < column_vectors {
+                if row < sizes.depth * VECTOR && column < sizes.columns {
                     // A weight of another dtype is rounded to that of `x`.
-                    value = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(w[row * w_stride + column]));
+                    value = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(
+                        w.matrix.values[row * w.matrix.stride + column],
+                    ));
                 }
                 right[at] = value;
             }
@@ -126,12 +160,12 @@ pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
         #[unroll]
         for r in 0..8usize {
             let row = tile * TILE + tile_row(r);
-            if row < rows {
-                if column < column_vectors {
-                    out[row * column_vectors + column] = Vector::<F, N>::cast_from(sums[2 * r]);
+            if row < sizes.rows {
+                if column < sizes.columns {
+                    out[row * sizes.columns + column] = Vector::<F, N>::cast_from(sums[2 * r]);
                 }
-                if column + SIDE < column_vectors {
-                    out[row * column_vectors + column + SIDE] = Vector::<F, N>::cast_from(sums[2 * r + 1]);
+                if column + SIDE < sizes.columns {
+                    out[row * sizes.columns + column + SIDE] = Vector::<F, N>::cast_from(sums[2 * r + 1]);
                 }
             }
         }
@@ -143,15 +177,9 @@ pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
 /// width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn partial_gram_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    g: &Array<Vector<F, N>>,
+    factors: &GramFactors<F, N>,
     partial: &mut Array<Vector<f32, N>>,
-    x_stride: usize,
-    g_stride: usize,
-    rows: usize,
-    rows_per_stretch: usize,
-    height_vectors: usize,
-    width_vectors: usize,
+    sizes: &GramSizes,
     #[define(F)] _type: StorageType,
 ) {
     let mut left = SharedMemory::<Vector<f32, N>>::new(DEPTH * TILE_VECTORS);
@@ -162,8 +190,8 @@ pub(crate) fn partial_gram_kernel<F: Float, N: Size>(
     let first_column = CUBE_POS_Z as usize * TILE_VECTORS;
     let zero = Vector::<f32, N>::empty().fill(0.0f32);
     let mut sums = zero_sums::<N>();
-    let start = stretch * rows_per_stretch;
-    let end = select(start + rows_per_stretch < rows, start + rows_per_stretch, rows);
+    let start = stretch * sizes.rows_per_stretch;
+    let end = select(start + sizes.rows_per_stretch < sizes.rows, start + sizes.rows_per_stretch, sizes.rows);
     let mut first = start;
     while first < end {
         sync_cube();
@@ -175,11 +203,12 @@ pub(crate) fn partial_gram_kernel<F: Float, N: Size>(
             let mut value = zero;
             let mut gradient = zero;
             if row < end {
-                if top + column < height_vectors {
-                    value = Vector::<f32, N>::cast_from(x[row * x_stride + top + column]);
+                if top + column < sizes.height {
+                    value = Vector::<f32, N>::cast_from(factors.x.values[row * factors.x.stride + top + column]);
                 }
-                if first_column + column < width_vectors {
-                    gradient = Vector::<f32, N>::cast_from(g[row * g_stride + first_column + column]);
+                if first_column + column < sizes.width {
+                    gradient =
+                        Vector::<f32, N>::cast_from(factors.g.values[row * factors.g.stride + first_column + column]);
                 }
             }
             left[at] = value;
@@ -193,12 +222,12 @@ pub(crate) fn partial_gram_kernel<F: Float, N: Size>(
     #[unroll]
     for r in 0..8usize {
         let row = top * VECTOR + tile_row(r);
-        if row < height_vectors * VECTOR {
-            let at = (stretch * height_vectors * VECTOR + row) * width_vectors + column;
-            if column < width_vectors {
+        if row < sizes.height * VECTOR {
+            let at = (stretch * sizes.height * VECTOR + row) * sizes.width + column;
+            if column < sizes.width {
                 partial[at] = sums[2 * r];
             }
-            if column + SIDE < width_vectors {
+            if column + SIDE < sizes.width {
                 partial[at + SIDE] = sums[2 * r + 1];
             }
         }

@@ -15,9 +15,13 @@ use cubek::matmul::launch::{Strategy, launch_ref};
 use cubek::std::InputBinding;
 
 use super::LinearBackend;
-use super::kernel::{SIDE, TILE, VECTOR, partial_gram_kernel, tall_product_kernel};
+use super::kernel::{
+    GramFactorsArgs, GramSizesArgs, ProductSizesArgs, SIDE, TILE, VECTOR, WeightArgs, partial_gram_kernel,
+    tall_product_kernel,
+};
 use super::mma::{self, partial_gram_mma_kernel, tall_product_mma_kernel};
 use crate::ops::head::column_sums;
+use crate::runtime::args::array;
 use crate::runtime::launch::{Rows, address, empty, zeros};
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
@@ -59,14 +63,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                     address(&[&x.tensor, &w.tensor, &out]),
                     VECTOR,
                     words(dtype),
-                    x.arg(),
-                    w.arg(),
-                    out.clone().into_array_arg(),
-                    x.stride / VECTOR,
-                    w.stride / VECTOR,
-                    rows,
-                    x.width,
-                    columns,
+                    x.matrix(VECTOR),
+                    WeightArgs { matrix: w.matrix(VECTOR) }.launch(),
+                    array(&out),
+                    ProductSizesArgs { rows, depth: x.width, columns }.launch(),
                     chunk,
                     turned,
                     dtype == DType::F32,
@@ -84,14 +84,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                 CUBE,
                 address(&[&x.tensor, &w.tensor, &out]),
                 VECTOR,
-                x.arg(),
-                w.arg(),
-                out.clone().into_array_arg(),
-                x.stride / VECTOR,
-                w.stride / VECTOR,
-                rows,
-                x.width / VECTOR,
-                columns / VECTOR,
+                x.matrix(VECTOR),
+                WeightArgs { matrix: w.matrix(VECTOR) }.launch(),
+                array(&out),
+                ProductSizesArgs { rows, depth: x.width / VECTOR, columns: columns / VECTOR }.launch(),
                 [dtype.into(), w.tensor.dtype.into()],
             );
         }
@@ -112,7 +108,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
             let tiles = [height, width].map(|side| side.div_ceil(TILE) as u32);
             let count = CubeCount::Static(stretches as u32, tiles[0], tiles[1]);
             let reached = address(&[&x.tensor, &g.tensor, &partial]);
-            let strides = [x.stride, g.stride].map(|stride| stride / VECTOR);
+            let (tall, wide) = (height / VECTOR, width / VECTOR);
+            let sizes = GramSizesArgs { rows, rows_per_stretch: per_stretch, height: tall, width: wide };
             // SAFETY: every load and store is guarded by the sizes of its matrix.
             unsafe {
                 if has_tensor_cores(&partial.client) {
@@ -123,15 +120,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                         reached,
                         VECTOR,
                         words(storage),
-                        x.arg(),
-                        g.arg(),
-                        partial.clone().into_array_arg(),
-                        strides[0],
-                        strides[1],
-                        rows,
-                        per_stretch,
-                        height / VECTOR,
-                        width / VECTOR,
+                        GramFactorsArgs { x: x.matrix(VECTOR), g: g.matrix(VECTOR) }.launch(),
+                        array(&partial),
+                        sizes.launch(),
                         storage == DType::F32,
                         storage.into(),
                     );
@@ -142,15 +133,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBack
                         CUBE,
                         reached,
                         VECTOR,
-                        x.arg(),
-                        g.arg(),
-                        partial.clone().into_array_arg(),
-                        strides[0],
-                        strides[1],
-                        rows,
-                        per_stretch,
-                        height / VECTOR,
-                        width / VECTOR,
+                        GramFactorsArgs { x: x.matrix(VECTOR), g: g.matrix(VECTOR) }.launch(),
+                        array(&partial),
+                        sizes.launch(),
                         storage.into(),
                     );
                 }

@@ -15,6 +15,9 @@
 use cubecl::prelude::*;
 use cubecl::{cmma::MmaDefinition, tf32};
 
+use super::kernel::{GramFactors, GramSizes, ProductSizes, Weight};
+use crate::runtime::args::Matrix;
+
 /// Columns of a result that a cube computes.
 pub(crate) const TILE: usize = 128;
 /// Elements of a vector.
@@ -30,8 +33,8 @@ pub(crate) const GRAM_PLANES: u32 = 8;
 
 /// Fragments of a plane: one of 16 rows by sixteen of 8 columns, or four by four.
 const FRAGMENTS: usize = 16;
-/// Fragments that take turns: a sum is ready for the next product when the others have had theirs.
-const TURNS: usize = 4;
+/// Fragments that are multiplied round robin: a sum is ready for the next product when the others have had theirs.
+const ROUND_ROBIN: usize = 4;
 /// Rows after which the sums of the hardware are added to those in shared memory.
 const FLUSH: usize = 256;
 
@@ -104,13 +107,11 @@ fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
 /// `turned`: `w` is `[depth, columns]`, else `[columns, depth]`. It is rounded to the dtype of `x`, `F`.
 #[cube]
 fn load_weight<F: Float, G: Float, N: Size>(
-    w: &Array<Vector<G, N>>,
+    w: &Matrix<G, N>,
     stage: &mut SharedMemory<Vector<f32, N>>,
-    w_stride: usize,
     first_depth: usize,
-    depth: usize,
     first_column: usize,
-    columns: usize,
+    sizes: &ProductSizes,
     #[comptime] chunk: usize,
     #[comptime] turned: bool,
 ) {
@@ -127,12 +128,12 @@ fn load_weight<F: Float, G: Float, N: Size>(
             let along = first_depth + k * VECTOR;
             let across = first_column + group * VECTOR;
             if turned {
-                if along + r < depth && across < columns {
-                    let value = w[(along + r) * w_stride + across / VECTOR];
+                if along + r < sizes.depth && across < sizes.columns {
+                    let value = w.values[(along + r) * w.stride + across / VECTOR];
                     loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
                 }
-            } else if across + r < columns && along < depth {
-                let value = w[(across + r) * w_stride + along / VECTOR];
+            } else if across + r < sizes.columns && along < sizes.depth {
+                let value = w.values[(across + r) * w.stride + along / VECTOR];
                 loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
             }
         }
@@ -162,9 +163,8 @@ fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vecto
 /// it.
 #[cube]
 fn load_rows<Words: Size>(
-    x: &Array<Vector<u32, Words>>,
+    x: &Matrix<u32, Words>,
     loaded: &mut Array<Vector<u32, Words>>,
-    x_stride: usize,
     row: usize,
     rows: usize,
     k: usize,
@@ -178,7 +178,7 @@ fn load_rows<Words: Size>(
         for v in 0..2usize {
             loaded[2 * half + v] = Vector::<u32, Words>::empty().fill(0u32);
             if (k + v) * VECTOR < depth {
-                loaded[2 * half + v] = x[at * x_stride + k + v];
+                loaded[2 * half + v] = x.values[at * x.stride + k + v];
             }
         }
     }
@@ -188,14 +188,10 @@ fn load_rows<Words: Size>(
 /// tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
-    x: &Array<Vector<u32, Words>>,
-    w: &Array<Vector<G, N>>,
+    x: &Matrix<u32, Words>,
+    w: &Weight<G, N>,
     out: &mut Array<Vector<F, N>>,
-    x_stride: usize,
-    w_stride: usize,
-    rows: usize,
-    depth: usize,
-    columns: usize,
+    sizes: &ProductSizes,
     #[comptime] chunk: usize,
     #[comptime] turned: bool,
     #[comptime] split: bool,
@@ -210,23 +206,23 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
     let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
     let mut next = Array::<Vector<u32, Words>>::new(4usize);
     let mut tile = CUBE_POS_X as usize;
-    if depth <= chunk {
-        load_weight::<F, G, N>(w, &mut weight, w_stride, 0usize.runtime(), depth, first_column, columns, chunk, turned);
+    if sizes.depth <= chunk {
+        load_weight::<F, G, N>(&w.matrix, &mut weight, 0usize.runtime(), first_column, sizes, chunk, turned);
         sync_cube();
     }
-    while tile * ROWS < rows {
+    while tile * ROWS < sizes.rows {
         let row = tile * ROWS + UNIT_POS_Y as usize * 16;
         clear::<P>(&mut sums);
         let mut start = 0usize;
-        while start < depth {
-            if depth > chunk {
+        while start < sizes.depth {
+            if sizes.depth > chunk {
                 sync_cube();
-                load_weight::<F, G, N>(w, &mut weight, w_stride, start, depth, first_column, columns, chunk, turned);
+                load_weight::<F, G, N>(&w.matrix, &mut weight, start, first_column, sizes, chunk, turned);
                 sync_cube();
             }
-            let end = select(start + chunk < depth, start + chunk, depth);
+            let end = select(start + chunk < sizes.depth, start + chunk, sizes.depth);
             let mut k = start / VECTOR + lane % 4 * 2;
-            load_rows::<Words>(x, &mut next, x_stride, row, rows, k, depth);
+            load_rows::<Words>(x, &mut next, row, sizes.rows, k, sizes.depth);
             let mut block = start;
             while block < end {
                 let mut values = Array::<Vector<f32, N>>::new(4usize);
@@ -236,7 +232,7 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
                 }
                 block += BLOCK;
                 if block < end {
-                    load_rows::<Words>(x, &mut next, x_stride, row, rows, k + BLOCK / VECTOR, depth);
+                    load_rows::<Words>(x, &mut next, row, sizes.rows, k + BLOCK / VECTOR, sizes.depth);
                 }
                 let at = k - start / VECTOR;
                 // Two vectors of four values, two values to a step.
@@ -251,31 +247,31 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
                     let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);
                     take_apart::<S>(&own, &mut left, &mut left_rest, 4usize, split);
                     #[unroll]
-                    for group in 0..FRAGMENTS / TURNS {
-                        let mut column = Array::<f32>::new(2 * TURNS);
+                    for group in 0..FRAGMENTS / ROUND_ROBIN {
+                        let mut column = Array::<f32>::new(2 * ROUND_ROBIN);
                         #[unroll]
-                        for turn in 0..TURNS {
-                            let n = (group * TURNS + turn) * 8 + lane / 4;
+                        for slot in 0..ROUND_ROBIN {
+                            let n = (group * ROUND_ROBIN + slot) * 8 + lane / 4;
                             let four = weight[place(n, at + step / 2, chunk)];
-                            column[2 * turn] = four[2 * (step % 2)];
-                            column[2 * turn + 1] = four[2 * (step % 2) + 1];
+                            column[2 * slot] = four[2 * (step % 2)];
+                            column[2 * slot + 1] = four[2 * (step % 2) + 1];
                         }
-                        let mut right = Array::<Vector<tf32, S>>::new(2 * TURNS);
-                        let mut right_rest = Array::<Vector<tf32, S>>::new(2 * TURNS);
-                        take_apart::<S>(&column, &mut right, &mut right_rest, 2 * TURNS, split);
+                        let mut right = Array::<Vector<tf32, S>>::new(2 * ROUND_ROBIN);
+                        let mut right_rest = Array::<Vector<tf32, S>>::new(2 * ROUND_ROBIN);
+                        take_apart::<S>(&column, &mut right, &mut right_rest, 2 * ROUND_ROBIN, split);
                         if split {
                             #[unroll]
-                            for turn in 0..TURNS {
-                                multiply::<S, P>(&left_rest, &right, &mut sums, turn, group * TURNS + turn);
+                            for slot in 0..ROUND_ROBIN {
+                                multiply::<S, P>(&left_rest, &right, &mut sums, slot, group * ROUND_ROBIN + slot);
                             }
                             #[unroll]
-                            for turn in 0..TURNS {
-                                multiply::<S, P>(&left, &right_rest, &mut sums, turn, group * TURNS + turn);
+                            for slot in 0..ROUND_ROBIN {
+                                multiply::<S, P>(&left, &right_rest, &mut sums, slot, group * ROUND_ROBIN + slot);
                             }
                         }
                         #[unroll]
-                        for turn in 0..TURNS {
-                            multiply::<S, P>(&left, &right, &mut sums, turn, group * TURNS + turn);
+                        for slot in 0..ROUND_ROBIN {
+                            multiply::<S, P>(&left, &right, &mut sums, slot, group * ROUND_ROBIN + slot);
                         }
                     }
                 }
@@ -297,8 +293,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
             }
             let at = row + lane / 4 + select(odd, 8usize, 0usize.runtime());
             let column = first_column + fragment * 8 + lane % 4 / 2 * 4;
-            if at < rows && column < columns {
-                out[(at * columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
+            if at < sizes.rows && column < sizes.columns {
+                out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
             }
         }
         tile += CUBE_COUNT_X as usize;
@@ -309,9 +305,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
 /// `end` on and vectors from `vectors` on are zeros.
 #[cube]
 fn load_columns<Words: Size>(
-    x: &Array<Vector<u32, Words>>,
+    x: &Matrix<u32, Words>,
     loaded: &mut Array<Vector<u32, Words>>,
-    x_stride: usize,
     row: usize,
     end: usize,
     first: usize,
@@ -327,7 +322,7 @@ fn load_columns<Words: Size>(
             let at = row + r * 4 + UNIT_POS_X as usize % 4;
             loaded[group * parts + r] = Vector::<u32, Words>::empty().fill(0u32);
             if at < end && vector < vectors {
-                loaded[group * parts + r] = x[at * x_stride + vector];
+                loaded[group * parts + r] = x.values[at * x.stride + vector];
             }
         }
     }
@@ -337,15 +332,9 @@ fn load_columns<Words: Size>(
 /// width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
-    x: &Array<Vector<u32, Words>>,
-    g: &Array<Vector<u32, Words>>,
+    factors: &GramFactors<u32, Words>,
     partial: &mut Array<Vector<f32, N>>,
-    x_stride: usize,
-    g_stride: usize,
-    rows: usize,
-    rows_per_stretch: usize,
-    height_vectors: usize,
-    width_vectors: usize,
+    sizes: &GramSizes,
     #[comptime] split: bool,
     #[define(F)] _type: StorageType,
 ) {
@@ -363,8 +352,8 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
     for s in 0..2 * FRAGMENTS {
         totals[s * threads + thread] = sums[s];
     }
-    let mut row = stretch * rows_per_stretch;
-    let end = select(row + rows_per_stretch < rows, row + rows_per_stretch, rows);
+    let mut row = stretch * sizes.rows_per_stretch;
+    let end = select(row + sizes.rows_per_stretch < sizes.rows, row + sizes.rows_per_stretch, sizes.rows);
     let mut since_flush = 0usize;
     // Rows at a time: as many as the registers take, since they are what is on its way from memory.
     let parts = comptime!(if split { 4usize } else { 8 });
@@ -372,8 +361,8 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
     let mut gs = Array::<Vector<u32, Words>>::new(parts);
     let mut next_x = Array::<Vector<u32, Words>>::new(comptime!(2 * parts));
     let mut next_g = Array::<Vector<u32, Words>>::new(parts);
-    load_columns::<Words>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
-    load_columns::<Words>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
+    load_columns::<Words>(&factors.x, &mut next_x, row, end, top, sizes.height, 2usize, parts);
+    load_columns::<Words>(&factors.g, &mut next_g, row, end, left, sizes.width, 1usize, parts);
     while row < end {
         #[unroll]
         for k in 0..2 * parts {
@@ -385,8 +374,8 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
         }
         row += comptime!(4 * parts);
         if row < end {
-            load_columns::<Words>(x, &mut next_x, x_stride, row, end, top, height_vectors, 2usize, parts);
-            load_columns::<Words>(g, &mut next_g, g_stride, row, end, left, width_vectors, 1usize, parts);
+            load_columns::<Words>(&factors.x, &mut next_x, row, end, top, sizes.height, 2usize, parts);
+            load_columns::<Words>(&factors.g, &mut next_g, row, end, left, sizes.width, 1usize, parts);
         }
         // A fragment of rows takes two of a vector's four, one of columns takes one of them.
         #[unroll]
@@ -461,8 +450,8 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
                     four[n] = sums[2 * (m * 4 + n) + half][pair];
                 }
                 let column = left + 2 * t_lane + pair;
-                if result < height_vectors * VECTOR && column < width_vectors {
-                    partial[(stretch * height_vectors * VECTOR + result) * width_vectors + column] = four;
+                if result < sizes.height * VECTOR && column < sizes.width {
+                    partial[(stretch * sizes.height * VECTOR + result) * sizes.width + column] = four;
                 }
             }
         }

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::Loss;
+use crate::runtime::args::launch_args;
 
 /// What element `k` of `len` adds to the sum.
 #[cube]
@@ -19,27 +20,34 @@ pub(crate) fn loss_term(logits: &Array<f32>, other: &Array<f32>, k: usize, len: 
     }
 }
 
+launch_args! {
+    /// The gradient of the sum, the logits, and the targets or weights.
+    BackwardInputs, BackwardInputsArgs {
+        g: Array<f32>,
+        logits: Array<f32>,
+        other: Array<f32>,
+    }
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn loss_backward_kernel(
-    g: &Array<f32>,
-    logits: &Array<f32>,
-    other: &Array<f32>,
+    inputs: &BackwardInputs,
     dx: &mut Array<f32>,
     scale: f32,
     len: usize,
     #[comptime] loss: Loss,
 ) {
-    let factor = g[0] * scale;
+    let factor = inputs.g[0] * scale;
     let mut k = ABSOLUTE_POS;
     while k < len {
-        let x = logits[k];
+        let x = inputs.logits[k];
         match comptime!(loss) {
             Loss::CrossEntropy => {
-                dx[k] = factor * (sigmoid(x) - other[k]);
+                dx[k] = factor * (sigmoid(x) - inputs.other[k]);
             }
             Loss::Smoothness => {
-                let opposite = logits[len + k];
-                let step = factor * 2.0f32 * other[k] * (sigmoid(x) - sigmoid(opposite));
+                let opposite = inputs.logits[len + k];
+                let step = factor * 2.0f32 * inputs.other[k] * (sigmoid(x) - sigmoid(opposite));
                 dx[k] = step * sigmoid_slope(x);
                 dx[len + k] = -step * sigmoid_slope(opposite);
             }

@@ -6,9 +6,10 @@ use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::kernel::loss_backward_kernel;
+use super::kernel::{BackwardInputsArgs, loss_backward_kernel};
 use super::{Loss, LossBackend};
 use crate::ops::sum::{Term, sum};
+use crate::runtime::args::array;
 use crate::runtime::launch::{address, empty, f32_vector, flat};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LossBackend for CubeBackend<R, F, I, BT> {
@@ -35,10 +36,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LossBacken
                 count,
                 dim,
                 address(&[&logits]),
-                g.into_array_arg(),
-                logits.clone().into_array_arg(),
-                other.into_array_arg(),
-                dx.clone().into_array_arg(),
+                BackwardInputsArgs { g: array(&g), logits: array(&logits), other: array(&other) }.launch(),
+                array(&dx),
                 scale,
                 len,
                 loss,

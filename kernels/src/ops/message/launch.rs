@@ -6,12 +6,18 @@ use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::prelude::{Float, Size};
 
-use super::kernel::{EdgeShape, LayoutLaunch, LayoutsLaunch, MessageShape, edge_kernel};
-use super::reduce_kernel::{ReduceShape, merge_kernel, reduce_kernel};
+use super::kernel::{
+    EdgeShape, EdgeWorkArgs, MessageShape, OperandArgs, OperandLaunch, OperandsArgs, OperandsLaunch, edge_kernel,
+};
+use super::reduce_kernel::{
+    MergeInputsArgs, MergeStepsArgs, MergedArgs, PiecesArgs, ReduceShape, ReducedArgs, merge_kernel, reduce_kernel,
+};
 use super::{Fold, MessageBackend, Messages, Place, Strategy};
 use crate::graph::csr::{Topology, View};
 use crate::graph::row_schedule::{padded_bytes, row_launches};
+use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, flat, vector_width, zeros};
 
 /// Entries of a plane that goes by edges, for one lane per value.
@@ -110,22 +116,12 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
                 reader.vectors(1, v),
                 reader.vectors(2, v),
                 if adds_up { 1 } else { v },
-                topology.row_ptr.clone().into_array_arg(),
-                topology.col_idx.clone().into_array_arg(),
+                topology.edges(),
                 reader.edge_map(topology).into_array_arg(),
-                reader.operand(0).arg(),
-                reader.operand(1).arg(),
-                reader.operand(2).arg(),
-                reader.layouts(v),
-                reader.scale().into_array_arg(),
-                reader.winners().into_array_arg(),
+                reader.operands(v),
                 out.clone().into_array_arg(),
-                cells,
-                share,
-                topology.num_rows,
-                topology.num_edges,
-                stretch,
-                end,
+                EdgeWorkArgs { cells, share, num_rows: topology.num_rows, num_edges: topology.num_edges, stretch, end }
+                    .launch(),
                 shape,
                 [out.dtype.into(), topology.row_ptr.dtype.into()],
             );
@@ -175,13 +171,25 @@ impl<'a, R: CubeRuntime> Reader<'a, R> {
         if self.is_full(k) { v } else { 1 }
     }
 
-    fn layouts(&self, v: usize) -> LayoutsLaunch<R> {
-        let layout = |k: usize| {
-            let rows = self.operand(k);
-            let share = self.messages.width / rows.width / v;
-            LayoutLaunch::new(rows.stride / self.vectors(k, v), share.max(1))
-        };
-        LayoutsLaunch::new(layout(0), layout(1), layout(2))
+    fn operands<F: Float, N: Size, VA: Size, VB: Size, VC: Size>(
+        &self,
+        v: usize,
+    ) -> OperandsLaunch<F, N, VA, VB, VC, R> {
+        OperandsArgs {
+            a: self.operand_in_vectors(0, v),
+            b: self.operand_in_vectors(1, v),
+            c: self.operand_in_vectors(2, v),
+            scale: array(&self.scale()),
+            winners: array(&self.winners()),
+        }
+        .launch()
+    }
+
+    /// Operand `k` of messages of vectors of `v`.
+    fn operand_in_vectors<F: Float, N: Size>(&self, k: usize, v: usize) -> OperandLaunch<F, N, R> {
+        let rows = self.operand(k);
+        let share = (self.messages.width / rows.width / v).max(1);
+        OperandArgs { values: rows.arg(), stride: rows.stride / self.vectors(k, v), share }.launch()
     }
 
     fn shape(&self) -> MessageShape {
@@ -261,7 +269,7 @@ fn reduce<R: CubeRuntime>(
     let unread = winners.clone().unwrap_or_else(|| out.rows.tensor.clone());
     let edge_map = reader.edge_map(&view.topology);
     for row_launch in row_launches(view, None, lane_bytes, false) {
-        let count = if parts == 1 { row_launch.count } else { geometry.count(row_launch.end * parts) };
+        let count = if parts == 1 { row_launch.count.clone() } else { geometry.count(row_launch.end * parts) };
         // SAFETY: every index stays inside: ids and row pointers were checked when the CSR was made.
         unsafe {
             reduce_kernel::launch_unchecked::<R>(
@@ -273,25 +281,13 @@ fn reduce<R: CubeRuntime>(
                 reader.vectors(0, v),
                 reader.vectors(1, v),
                 reader.vectors(2, v),
-                view.topology.row_ptr.clone().into_array_arg(),
-                view.topology.col_idx.clone().into_array_arg(),
+                view.topology.edges(),
                 edge_map.clone().into_array_arg(),
-                reader.operand(0).arg(),
-                reader.operand(1).arg(),
-                reader.operand(2).arg(),
-                reader.layouts(v),
-                reader.scale().into_array_arg(),
-                reader.winners().into_array_arg(),
-                out.rows.arg(),
-                unread.clone().into_array_arg(),
-                row_launch.list.into_array_arg(),
-                row_launch.position.into_array_arg(),
-                row_launch.col_position.into_array_arg(),
-                out.rows.stride / v,
-                vectors,
-                parts,
-                row_launch.start * parts,
-                row_launch.end * parts,
+                reader.operands(v),
+                ReducedArgs { values: out.rows.matrix(v), entries: array(&unread) }.launch(),
+                row_launch.pieces(parts),
+                row_launch.columns(),
+                PiecesArgs { vectors, parts }.launch(),
                 shape,
                 row_launch.schedule,
                 [
@@ -324,6 +320,7 @@ fn merge<R: CubeRuntime>(
     out: &Target<R>,
     out_entries: &Option<CubeTensor<R>>,
 ) {
+    let Steps { parts, row, column, part } = steps;
     let (values, out, onto) = (&values.rows.tensor, &out.rows, out.onto);
     let (count, dim) = flat(out.num_rows * out.width);
     // SAFETY: the loops end at the sizes of the matrices.
@@ -333,17 +330,10 @@ fn merge<R: CubeRuntime>(
             count,
             dim,
             address(&[values, &out.tensor]),
-            values.clone().into_array_arg(),
-            entries.clone().unwrap_or_else(|| values.clone()).into_array_arg(),
-            out.arg(),
-            out_entries.clone().unwrap_or_else(|| out.tensor.clone()).into_array_arg(),
-            out.num_rows,
-            out.width,
-            steps.parts,
-            steps.row,
-            steps.column,
-            steps.part,
-            out.stride,
+            // An argument that the kernel does not read or write still needs a buffer.
+            MergeInputsArgs { values: array(values), entries: array(entries.as_ref().unwrap_or(values)) }.launch(),
+            MergedArgs { values: out.table(), entries: array(out_entries.as_ref().unwrap_or(&out.tensor)) }.launch(),
+            MergeStepsArgs { rows: out.num_rows, columns: out.width, parts, row, column, part }.launch(),
             fold,
             onto,
             out.tensor.dtype.into(),

@@ -3,11 +3,14 @@
 
 use cubecl::prelude::*;
 
-use super::kernel::{Entry, Layouts, MessageShape, message};
+use super::kernel::{Entry, MessageShape, Operands, message};
 use super::{Fold, NO_ENTRY};
 use crate::graph::row_schedule::RowSchedule;
-use crate::graph::row_schedule::kernel::{col_of, first_work, in_reach, result_of, row_of, team_rank, work_step};
+use crate::graph::row_schedule::kernel::{
+    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, result_of, row_of, team_rank, work_step,
+};
 use crate::graph::row_schedule::sums::team_sum;
+use crate::runtime::args::{Matrix, Table, launch_args};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReduceShape {
@@ -61,27 +64,31 @@ fn fold_into<N: Size>(
     }
 }
 
+launch_args! {
+    /// The results, and the entries that the best values came from.
+    Reduced, ReducedArgs<O: Float, N: Size> {
+        values: Matrix<O, N>,
+        entries: Array<Vector<u32, N>>,
+    }
+}
+
+launch_args! {
+    /// The vectors of a row, and the pieces that a row is cut into.
+    Pieces, PiecesArgs {
+        vectors: usize,
+        parts: usize,
+    }
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: Size, VC: Size>(
-    row_ptr: &Array<P>,
-    col_idx: &Array<i32>,
+    edges: &Edges<P>,
     edge_map: &Array<P>,
-    a: &Array<Vector<F, VA>>,
-    b: &Array<Vector<F, VB>>,
-    c: &Array<Vector<F, VC>>,
-    layouts: &Layouts,
-    scale: &Array<f32>,
-    winners: &Array<Vector<u32, N>>,
-    out: &mut Array<Vector<O, N>>,
-    out_entries: &mut Array<Vector<u32, N>>,
-    list: &Array<i32>,
-    position: &Array<i32>,
-    col_position: &Array<i32>,
-    out_stride: usize,
-    vectors: usize,
-    parts: usize,
-    start: usize,
-    end: usize,
+    operands: &Operands<F, N, VA, VB, VC>,
+    out: &mut Reduced<O, N>,
+    rows: &RowList,
+    columns: &ColumnPositions,
+    pieces: &Pieces,
     #[comptime] shape: ReduceShape,
     #[comptime] schedule: RowSchedule,
     #[define(F, P, O)] _types: [StorageType; 3],
@@ -101,14 +108,14 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
         schedule.team * schedule.plane * shape.slots
     }));
     let none = Vector::<u32, N>::empty().fill(NO_ENTRY);
-    let mut work = first_work(start, schedule);
-    while work < end {
-        let piece = work / parts;
-        let part = work % parts;
-        let row = row_of(piece, list, schedule);
-        let result = result_of(piece, row, list, position, schedule);
-        let first = usize::cast_from(row_ptr[row]);
-        let last = usize::cast_from(row_ptr[row + 1]);
+    let mut work = first_work(rows, schedule);
+    while work < rows.end {
+        let piece = work / pieces.parts;
+        let part = work % pieces.parts;
+        let row = row_of(piece, rows, schedule);
+        let result = result_of(piece, row, rows, schedule);
+        let first = usize::cast_from(edges.row_ptr[row]);
+        let last = usize::cast_from(edges.row_ptr[row + 1]);
         if result >= 0i32 && in_reach(last - first, schedule) {
             let mut values = Array::<Vector<f32, N>>::new(shape.slots);
             let mut entries = Array::<Vector<u32, N>>::new(shape.slots);
@@ -117,7 +124,7 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                 values[slot] = Vector::<f32, N>::empty().fill(0.0f32);
                 entries[slot] = none;
             }
-            let share = (last - first).div_ceil(parts);
+            let share = (last - first).div_ceil(pieces.parts);
             let from = first + part * share;
             let to = select(from + share < last, from + share, last);
             let step = comptime!(beside * schedule.team);
@@ -125,7 +132,7 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
             while e < to {
                 let mut cols = Array::<usize>::new(shape.in_flight);
                 let mut nodes = Array::<usize>::new(shape.in_flight);
-                let mut edges = Array::<usize>::new(shape.in_flight);
+                let mut edge_ids = Array::<usize>::new(shape.in_flight);
                 let mut counts = Array::<bool>::new(shape.in_flight);
                 #[unroll]
                 for u in 0..shape.in_flight {
@@ -135,8 +142,8 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                     let mut col = 0i32;
                     let mut node = 0usize;
                     if comptime!(shape.message.reads_cols() || schedule.select_cols) {
-                        node = usize::cast_from(col_idx[at]);
-                        col = col_of(node as u32, there, col_position, schedule);
+                        node = usize::cast_from(edges.col_idx[at]);
+                        col = col_of(node as u32, there, columns, schedule);
                     }
                     counts[u] = there && col >= 0i32;
                     nodes[u] = node;
@@ -145,12 +152,12 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                     if shape.message.edge_map {
                         edge = usize::cast_from(edge_map[at]);
                     }
-                    edges[u] = edge;
+                    edge_ids[u] = edge;
                 }
                 #[unroll]
                 for slot in 0..shape.slots {
                     let vector = slot * shape.lanes + channel;
-                    let vector = select(vector < vectors, vector, 0usize);
+                    let vector = select(vector < pieces.vectors, vector, 0usize);
                     let mut messages = Array::<Vector<f32, N>>::new(shape.in_flight);
                     #[unroll]
                     for u in 0..shape.in_flight {
@@ -159,25 +166,15 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                             col_node: nodes[u],
                             row: usize::cast_from(result),
                             col: cols[u],
-                            edge: edges[u],
+                            edge: edge_ids[u],
                         };
-                        messages[u] = message::<F, N, VA, VB, VC>(
-                            a,
-                            b,
-                            c,
-                            layouts,
-                            scale,
-                            winners,
-                            &entry,
-                            vector,
-                            vectors,
-                            shape.message,
-                        );
+                        messages[u] =
+                            message::<F, N, VA, VB, VC>(operands, &entry, vector, pieces.vectors, shape.message);
                     }
                     #[unroll]
                     for u in 0..shape.in_flight {
                         if counts[u] {
-                            let entry = Vector::<u32, N>::empty().fill(edges[u] as u32);
+                            let entry = Vector::<u32, N>::empty().fill(edge_ids[u] as u32);
                             fold_into::<N>(&mut values, &mut entries, slot, messages[u], entry, shape.fold);
                         }
                     }
@@ -215,16 +212,16 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                 #[unroll]
                 for slot in 0..shape.slots {
                     let vector = slot * shape.lanes + channel;
-                    if vector < vectors {
-                        let target = usize::cast_from(result) * parts + part;
-                        let at = target * out_stride + vector;
+                    if vector < pieces.vectors {
+                        let target = usize::cast_from(result) * pieces.parts + part;
+                        let at = target * out.values.stride + vector;
                         let mut value = values[slot];
                         if shape.onto {
-                            value += Vector::<f32, N>::cast_from(out[at]);
+                            value += Vector::<f32, N>::cast_from(out.values.values[at]);
                         }
-                        out[at] = Vector::<O, N>::cast_from(value);
+                        out.values.values[at] = Vector::<O, N>::cast_from(value);
                         if finds_best {
-                            out_entries[target * vectors + vector] = entries[slot];
+                            out.entries[target * pieces.vectors + vector] = entries[slot];
                         }
                     }
                 }
@@ -265,48 +262,68 @@ fn team_best<N: Size>(
     }
 }
 
-/// Folds `parts` values into each of `rows` x `columns`; those of one are `part_step` apart.
+launch_args! {
+    /// Values, and the entries that they came from.
+    MergeInputs, MergeInputsArgs {
+        values: Array<f32>,
+        entries: Array<u32>,
+    }
+}
+
+launch_args! {
+    /// Folded values, and the entries that they came from.
+    Merged, MergedArgs<O: Float> {
+        values: Table<O>,
+        entries: Array<u32>,
+    }
+}
+
+launch_args! {
+    /// The sizes of the result, and where the `parts` values that become one stand: so many elements from one to the next.
+    MergeSteps, MergeStepsArgs {
+        rows: usize,
+        columns: usize,
+        parts: usize,
+        row: usize,
+        column: usize,
+        part: usize,
+    }
+}
+
+/// Folds `parts` values into each of `rows` x `columns`; those of one are `steps.part` apart.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn merge_kernel<O: Float>(
-    values: &Array<f32>,
-    entries: &Array<u32>,
-    out: &mut Array<O>,
-    out_entries: &mut Array<u32>,
-    rows: usize,
-    columns: usize,
-    parts: usize,
-    row_step: usize,
-    column_step: usize,
-    part_step: usize,
-    out_stride: usize,
+    values: &MergeInputs,
+    out: &mut Merged<O>,
+    steps: &MergeSteps,
     #[comptime] fold: Fold,
     #[comptime] onto: bool,
     #[define(O)] _type: StorageType,
 ) {
     let mut k = ABSOLUTE_POS;
-    while k < rows * columns {
-        let row = k / columns;
-        let column = k % columns;
-        let first = row * row_step + column * column_step;
+    while k < steps.rows * steps.columns {
+        let row = k / steps.columns;
+        let column = k % steps.columns;
+        let first = row * steps.row + column * steps.column;
         let mut value = 0.0f32;
         let mut held = NO_ENTRY.runtime();
-        for part in 0..parts {
-            let at = first + part * part_step;
+        for part in 0..steps.parts {
+            let at = first + part * steps.part;
             if comptime!(fold == Fold::Sum) {
-                value += values[at];
+                value += values.values[at];
             } else {
-                let better = is_better(values[at], entries[at], value, held, fold);
-                value = select(better, values[at], value);
-                held = select(better, entries[at], held);
+                let better = is_better(values.values[at], values.entries[at], value, held, fold);
+                value = select(better, values.values[at], value);
+                held = select(better, values.entries[at], held);
             }
         }
-        let at = row * out_stride + column;
+        let at = row * out.values.stride + column;
         if onto {
-            value += f32::cast_from(out[at]);
+            value += f32::cast_from(out.values.values[at]);
         }
-        out[at] = O::cast_from(value);
+        out.values.values[at] = O::cast_from(value);
         if comptime!(fold != Fold::Sum) {
-            out_entries[k] = held;
+            out.entries[k] = held;
         }
         k += CUBE_COUNT * CUBE_DIM as usize;
     }

@@ -6,8 +6,9 @@ use burn_backend::tensor::FloatTensor;
 use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::kernel::{normalise_backward_kernel, normalise_kernel};
+use super::kernel::{BackwardInputsArgs, NormalisedArgs, normalise_backward_kernel, normalise_kernel};
 use super::{EPSILON, NormaliseBackend};
+use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
 
 /// Elements of a vector when f32 is read or written: 16 bytes.
@@ -32,12 +33,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NormaliseB
                 geometry.dim,
                 address(&[&x.tensor, &z]),
                 v,
-                x.arg(),
-                z.clone().into_array_arg(),
-                inverse.clone().into_array_arg(),
-                x.stride / v,
-                width / v,
-                rows,
+                x.matrix(v),
+                NormalisedArgs { z: array(&z), inverse: array(&inverse) }.launch(),
+                x.extent(v),
                 EPSILON,
                 geometry.slots(width / v),
                 x.tensor.dtype.into(),
@@ -67,14 +65,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NormaliseB
                 geometry.dim,
                 address(&[&g.tensor, &z.tensor, &dx]),
                 v,
-                g.arg(),
-                z.arg(),
-                inverse.into_array_arg(),
-                dx.clone().into_array_arg(),
-                g.stride / v,
-                z.stride / v,
-                z.width / v,
-                z.num_rows,
+                BackwardInputsArgs { g: g.matrix(v), z: z.matrix(v), inverse: array(&inverse) }.launch(),
+                array(&dx),
+                z.extent(v),
                 geometry.slots(z.width / v),
                 dtype.into(),
             );

@@ -6,8 +6,9 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::PairDotBackend;
-use super::kernel::pair_dot_kernel;
+use super::kernel::{SideArgs, pair_dot_kernel};
 use crate::graph::row_index::PairIndexParts;
+use crate::runtime::args::{ExtentArgs, array};
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PairDotBackend for CubeBackend<R, F, I, BT> {
@@ -31,15 +32,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PairDotBac
                 geometry.dim,
                 address(&[&left.tensor, &right.tensor, &out]),
                 v,
-                left.arg(),
-                right.arg(),
-                pairs.left.clone().into_array_arg(),
-                pairs.right.clone().into_array_arg(),
-                out.clone().into_array_arg(),
-                left.stride / v,
-                right.stride / v,
-                left.width / v,
-                pairs.len,
+                SideArgs { rows: left.matrix(v), index: array(&pairs.left) }.launch(),
+                SideArgs { rows: right.matrix(v), index: array(&pairs.right) }.launch(),
+                array(&out),
+                ExtentArgs { rows: pairs.len, vectors: left.width / v }.launch(),
                 left.tensor.dtype.into(),
             );
         }

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use crate::graph::row_schedule::sums::lane_sum;
+use crate::runtime::args::{Extent, Matrix, launch_args};
 
 /// Sums of `len` values over the lanes of a plane: lane `k plane / len` has that of value `k`. Lanes halve what they carry
 /// with every exchange, so four sums cost six exchanges instead of twenty. `len` is a power of two, at most `plane`.
@@ -29,18 +30,46 @@ fn sum_across(values: &mut Array<f32>, #[comptime] len: usize, #[comptime] plane
     sum
 }
 
+launch_args! {
+    /// Rows, and the few vectors of as many elements; or (of the gradient of these) one weight per row and vector.
+    DotInputs, DotInputsArgs<F: Float, N: Size> {
+        x: Matrix<F, N>,
+        vectors: Array<f32>,
+    }
+}
+
+launch_args! {
+    /// The gradient of the products, and the vectors.
+    GradientInputs, GradientInputsArgs {
+        g: Array<f32>,
+        vectors: Array<f32>,
+    }
+}
+
+launch_args! {
+    /// How many vectors there are, and the first of those of a launch.
+    Columns, ColumnsArgs {
+        count: usize,
+        first: usize,
+    }
+}
+
+launch_args! {
+    /// How many partial sums there are, and how many rows each takes.
+    Partials, PartialsArgs {
+        count: usize,
+        rows: usize,
+    }
+}
+
 /// The products with `block` of the `count` vectors `[count, width]` from `first` on: these stay in registers while a plane
 /// walks its rows.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn row_dots_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    vectors: &Array<f32>,
+    inputs: &DotInputs<F, N>,
     out: &mut Array<f32>,
-    x_stride: usize,
-    row_vectors: usize,
-    count: usize,
-    first: usize,
-    num_rows: usize,
+    extent: &Extent,
+    columns: &Columns,
     #[comptime] block: usize,
     #[comptime] slots: usize,
     #[comptime] plane: usize,
@@ -55,17 +84,17 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
         for slot in 0..slots {
             let c = slot * plane + lane;
             let mut vector = Vector::<f32, N>::empty().fill(0.0f32);
-            if c < row_vectors {
+            if c < extent.vectors {
                 #[unroll]
                 for n in 0..vector.size() {
-                    vector[n] = vectors[((first + k) * row_vectors + c) * N::value() + n];
+                    vector[n] = inputs.vectors[((columns.first + k) * extent.vectors + c) * N::value() + n];
                 }
             }
             own[k * slots + slot] = vector;
         }
     }
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < num_rows {
+    while row < extent.rows {
         let mut products = Array::<f32>::new(padded);
         #[unroll]
         for k in 0..padded {
@@ -74,8 +103,8 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
         #[unroll]
         for slot in 0..slots {
             let c = slot * plane + lane;
-            if c < row_vectors {
-                let value = Vector::<f32, N>::cast_from(x[row * x_stride + c]);
+            if c < extent.vectors {
+                let value = Vector::<f32, N>::cast_from(inputs.x.values[row * inputs.x.stride + c]);
                 #[unroll]
                 for k in 0..block {
                     products[k] += lane_sum(value * own[k * slots + slot]);
@@ -85,7 +114,7 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
         let dot = sum_across(&mut products, padded, plane);
         let k = lane / comptime!(plane / padded);
         if lane == k * comptime!(plane / padded) && k < block {
-            out[row * count + first + k] = dot;
+            out[row * columns.count + columns.first + k] = dot;
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
     }
@@ -94,33 +123,30 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
 /// `out_i = sum_k g_ik vector_k`, added to what is there with `onto`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gradient_kernel<F: Float, N: Size>(
-    g: &Array<f32>,
-    vectors: &Array<f32>,
-    out: &mut Array<Vector<F, N>>,
-    out_stride: usize,
-    row_vectors: usize,
+    inputs: &GradientInputs,
+    out: &mut Matrix<F, N>,
+    extent: &Extent,
     count: usize,
-    num_rows: usize,
     #[comptime] onto: bool,
     #[define(F)] _type: StorageType,
 ) {
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < num_rows {
+    while row < extent.rows {
         let mut c = UNIT_POS_X as usize;
-        while c < row_vectors {
-            let at = row * out_stride + c;
+        while c < extent.vectors {
+            let at = row * out.stride + c;
             let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
             if onto {
-                sum = Vector::<f32, N>::cast_from(out[at]);
+                sum = Vector::<f32, N>::cast_from(out.values[at]);
             }
             for k in 0..count {
-                let weight = g[row * count + k];
+                let weight = inputs.g[row * count + k];
                 #[unroll]
                 for n in 0..sum.size() {
-                    sum[n] += weight * vectors[(k * row_vectors + c) * N::value() + n];
+                    sum[n] += weight * inputs.vectors[(k * extent.vectors + c) * N::value() + n];
                 }
             }
-            out[at] = Vector::<F, N>::cast_from(sum);
+            out.values[at] = Vector::<F, N>::cast_from(sum);
             c += CUBE_DIM_X as usize;
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
@@ -130,16 +156,11 @@ pub(crate) fn gradient_kernel<F: Float, N: Size>(
 /// Sums `g_ik x_i` over a stretch of rows per plane, for `block` of the `count` weights from `first` on.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn partial_sums_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    g: &Array<f32>,
+    inputs: &DotInputs<F, N>,
     partial: &mut Array<f32>,
-    x_stride: usize,
-    row_vectors: usize,
-    count: usize,
-    first: usize,
-    num_rows: usize,
-    rows_per_partial: usize,
-    num_partials: usize,
+    extent: &Extent,
+    columns: &Columns,
+    partials: &Partials,
     #[comptime] block: usize,
     #[comptime] slots: usize,
     #[define(F)] _type: StorageType,
@@ -147,9 +168,9 @@ pub(crate) fn partial_sums_kernel<F: Float, N: Size>(
     let lane = UNIT_POS_X as usize;
     let plane = CUBE_DIM_X as usize;
     let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while stretch < num_partials {
-        let start = stretch * rows_per_partial;
-        let end = select(start + rows_per_partial < num_rows, start + rows_per_partial, num_rows);
+    while stretch < partials.count {
+        let start = stretch * partials.rows;
+        let end = select(start + partials.rows < extent.rows, start + partials.rows, extent.rows);
         let mut sums = Array::<Vector<f32, N>>::new(comptime!(block * slots));
         #[unroll]
         for s in 0..block * slots {
@@ -159,11 +180,12 @@ pub(crate) fn partial_sums_kernel<F: Float, N: Size>(
             #[unroll]
             for slot in 0..slots {
                 let c = slot * plane + lane;
-                if c < row_vectors {
-                    let value = Vector::<f32, N>::cast_from(x[row * x_stride + c]);
+                if c < extent.vectors {
+                    let value = Vector::<f32, N>::cast_from(inputs.x.values[row * inputs.x.stride + c]);
                     #[unroll]
                     for k in 0..block {
-                        let weight = Vector::<f32, N>::empty().fill(g[row * count + first + k]);
+                        let weight =
+                            Vector::<f32, N>::empty().fill(inputs.vectors[row * columns.count + columns.first + k]);
                         sums[k * slots + slot] += value * weight;
                     }
                 }
@@ -174,11 +196,13 @@ pub(crate) fn partial_sums_kernel<F: Float, N: Size>(
             #[unroll]
             for slot in 0..slots {
                 let c = slot * plane + lane;
-                if c < row_vectors {
+                if c < extent.vectors {
                     let sum = sums[k * slots + slot];
                     #[unroll]
                     for n in 0..sum.size() {
-                        partial[((stretch * count + first + k) * row_vectors + c) * N::value() + n] = sum[n];
+                        partial
+                            [((stretch * columns.count + columns.first + k) * extent.vectors + c) * N::value() + n] =
+                            sum[n];
                     }
                 }
             }

@@ -8,8 +8,11 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::RowDotsBackend;
-use super::kernel::{gradient_kernel, partial_sums_kernel, row_dots_kernel};
+use super::kernel::{
+    ColumnsArgs, DotInputsArgs, GradientInputsArgs, PartialsArgs, gradient_kernel, partial_sums_kernel, row_dots_kernel,
+};
 use crate::ops::head::column_sums;
+use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
 /// Rows of one partial sum: short enough for thousands of planes on millions of rows.
@@ -41,14 +44,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
                     geometry.dim,
                     address(&[&x.tensor, &out]),
                     v,
-                    x.arg(),
-                    vectors.clone().into_array_arg(),
-                    out.clone().into_array_arg(),
-                    x.stride / v,
-                    x.width / v,
-                    count,
-                    first,
-                    x.num_rows,
+                    DotInputsArgs { x: x.matrix(v), vectors: array(&vectors) }.launch(),
+                    array(&out),
+                    x.extent(v),
+                    ColumnsArgs { count, first }.launch(),
                     block.min(count - first),
                     geometry.slots(x.width / v),
                     geometry.plane as usize,
@@ -81,13 +80,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
                 geometry.dim,
                 address(&[&g, &out.tensor]),
                 v,
-                g.into_array_arg(),
-                vectors.into_array_arg(),
-                out.arg(),
-                out.stride / v,
-                width / v,
+                GradientInputsArgs { g: array(&g), vectors: array(&vectors) }.launch(),
+                out.matrix(v),
+                out.extent(v),
                 count,
-                rows,
                 onto,
                 dtype.into(),
             );
@@ -117,16 +113,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
                     geometry.dim,
                     address(&[&x.tensor, &g, &partial]),
                     v,
-                    x.arg(),
-                    g.clone().into_array_arg(),
-                    partial.clone().into_array_arg(),
-                    x.stride / v,
-                    x.width / v,
-                    count,
-                    first,
-                    x.num_rows,
-                    ROWS_PER_PARTIAL,
-                    num_partials,
+                    DotInputsArgs { x: x.matrix(v), vectors: array(&g) }.launch(),
+                    array(&partial),
+                    x.extent(v),
+                    ColumnsArgs { count, first }.launch(),
+                    PartialsArgs { count: num_partials, rows: ROWS_PER_PARTIAL }.launch(),
                     BLOCK.min(count - first),
                     geometry.slots(x.width / v),
                     x.tensor.dtype.into(),

@@ -2,17 +2,20 @@
 
 use cubecl::prelude::*;
 
-/// A matrix of any strides and its segment.
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct Part {
-    pub values: Array<f32>,
-    pub width: usize,
-    pub row_stride: usize,
-    pub column_stride: usize,
-    /// Elements; zero for a tensor that is missing.
-    pub len: usize,
-    pub start: usize,
-    pub end: usize,
+use crate::runtime::args::launch_args;
+
+launch_args! {
+    /// A matrix of any strides and its segment.
+    Part, PartArgs {
+        values: Array<f32>,
+        width: usize,
+        row_stride: usize,
+        column_stride: usize,
+        /// Elements; zero for a tensor that is missing.
+        len: usize,
+        start: usize,
+        end: usize,
+    }
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]

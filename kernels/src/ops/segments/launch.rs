@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::kernel::{PartLaunch, join_kernel};
+use super::kernel::{PartArgs, join_kernel};
 use super::{Segments, SegmentsBackend};
 use crate::runtime::launch::{address, empty, f32_vector};
 
@@ -51,7 +51,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SegmentsBa
                     None => [1, 0, 0],
                 };
                 let values = tensor.clone().into_array_arg();
-                args.push(PartLaunch::new(values, width, row_stride, column_stride, len, start, end));
+                args.push(PartArgs { values, width, row_stride, column_stride, len, start, end }.launch());
             }
             let read: Vec<&CubeTensor<R>> = parts.iter().flatten().chain([&out]).collect();
             // SAFETY: every tensor is read within its shape and strides, and written within its segment.

@@ -6,8 +6,9 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::into_contiguous};
 
-use super::kernel::{SelectShape, add_kernel, select_kernel};
+use super::kernel::{SelectInputsArgs, SelectShape, add_kernel, select_kernel};
 use super::{SelectBackend, Side};
+use crate::runtime::args::{ExtentArgs, array};
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SelectBackend for CubeBackend<R, F, I, BT> {
@@ -47,14 +48,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SelectBack
                 geometry.dim,
                 address(&[&x.tensor, &out]),
                 v,
-                x.arg(),
-                place.into_array_arg(),
-                nodes.into_array_arg(),
-                scale.into_array_arg(),
-                out.clone().into_array_arg(),
-                x.stride / v,
-                width / v,
-                len,
+                SelectInputsArgs { x: x.matrix(v), nodes: array(&nodes), place: array(&place), scale: array(&scale) }
+                    .launch(),
+                array(&out),
+                ExtentArgs { rows: len, vectors: width / v }.launch(),
                 shape,
                 x.tensor.dtype.into(),
             );
@@ -91,15 +88,10 @@ fn add<R: CubeRuntime>(
             geometry.dim,
             address(&[&x.tensor, &out.tensor]),
             v,
-            x.arg(),
-            nodes.into_array_arg(),
-            place.into_array_arg(),
-            scale.into_array_arg(),
-            out.arg(),
-            x.stride / v,
-            out.stride / v,
-            out.width / v,
-            x.num_rows,
+            SelectInputsArgs { x: x.matrix(v), nodes: array(&nodes), place: array(&place), scale: array(&scale) }
+                .launch(),
+            out.matrix(v),
+            x.extent(v),
             shape,
             x.tensor.dtype.into(),
         );

@@ -5,8 +5,11 @@ use cubecl::prelude::*;
 
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
-use crate::graph::row_schedule::kernel::{col_of, first_work, in_reach, result_of, row_of, team_rank, work_step};
+use crate::graph::row_schedule::kernel::{
+    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, result_of, row_of, team_rank, work_step,
+};
 use crate::graph::row_schedule::sums::{add_groups, add_narrow_rows, add_rows, lane_sum, team_sum};
+use crate::runtime::args::{Extent, Matrix, launch_args};
 
 /// What a launch reads besides the matrix; each combination is a kernel of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,29 +31,60 @@ pub(crate) struct SpmmShape {
     pub lanes: usize,
 }
 
+launch_args! {
+    /// One value per node of the whole graph.
+    Scales, ScalesArgs {
+        dst: Array<f32>,
+        src: Array<f32>,
+    }
+}
+
+launch_args! {
+    /// One value per edge, and the edges of the entries.
+    Weights, WeightsArgs<P: Int> {
+        values: Array<f32>,
+        edge_map: Array<P>,
+    }
+}
+
+launch_args! {
+    /// The self term: rows, a factor per node of the whole graph, and where the row of a node stands.
+    OwnTerm, OwnTermArgs<F: Float, N: Size> {
+        h: Matrix<F, N>,
+        scale: Array<f32>,
+        position: Array<i32>,
+    }
+}
+
+launch_args! {
+    /// What the product reads.
+    SpmmInputs, SpmmInputsArgs<F: Float, P: Int, N: Size> {
+        x: Matrix<F, N>,
+        scales: Scales,
+        weight: Weights<P>,
+        own: OwnTerm<F, N>,
+    }
+}
+
+launch_args! {
+    /// What the gradient of the weights reads.
+    WeightInputs, WeightInputsArgs<F: Float, P: Int, N: Size> {
+        g: Matrix<F, N>,
+        x: Matrix<F, N>,
+        scales: Scales,
+        edge_map: Array<P>,
+    }
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
-    row_ptr: &Array<P>,
-    col_idx: &Array<i32>,
-    x: &Array<Vector<F, N>>,
-    out: &mut Array<Vector<F, N>>,
-    dst_scale: &Array<f32>,
-    src_scale: &Array<f32>,
-    weight: &Array<f32>,
-    edge_map: &Array<P>,
-    own: &Array<Vector<F, N>>,
-    own_scale: &Array<f32>,
-    own_position: &Array<i32>,
-    list: &Array<i32>,
-    position: &Array<i32>,
-    col_position: &Array<i32>,
+    edges: &Edges<P>,
+    inputs: &SpmmInputs<F, P, N>,
+    out: &mut Matrix<F, N>,
+    rows: &RowList,
+    columns: &ColumnPositions,
     drop: &DropEdgeKey,
-    x_stride: usize,
-    own_stride: usize,
-    out_stride: usize,
     vectors: usize,
-    start: usize,
-    end: usize,
     #[comptime] shape: SpmmShape,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
@@ -63,12 +97,12 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
         schedule.team * schedule.plane * shape.slots
     }));
     let head = Array::<usize>::new(1usize);
-    let mut work = first_work(start, schedule);
-    while work < end {
-        let row = row_of(work, list, schedule);
-        let out_row = result_of(work, row, list, position, schedule);
-        let first = usize::cast_from(row_ptr[row]);
-        let last = usize::cast_from(row_ptr[row + 1]);
+    let mut work = first_work(rows, schedule);
+    while work < rows.end {
+        let row = row_of(work, rows, schedule);
+        let out_row = result_of(work, row, rows, schedule);
+        let first = usize::cast_from(edges.row_ptr[row]);
+        let last = usize::cast_from(edges.row_ptr[row + 1]);
         if out_row >= 0i32 && in_reach(last - first, schedule) {
             let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
             let mut unused = Array::<Vector<f32, N>>::new(shape.slots);
@@ -83,28 +117,27 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                 let e = tile + lane;
                 let valid = e < last;
                 let e = select(valid, e, first);
-                let col = u32::cast_from(col_idx[e]);
+                let col = u32::cast_from(edges.col_idx[e]);
                 let kept = valid && keeps(drop, row as u32, col, shape.drop);
-                let j = col_of(col, kept, col_position, schedule);
+                let j = col_of(col, kept, columns, schedule);
                 let kept = kept && j >= 0i32;
                 any_kept = any_kept || kept;
                 let mut w = 1.0f32;
                 if kept {
                     if shape.src_scale {
-                        w *= src_scale[col as usize];
+                        w *= inputs.scales.src[col as usize];
                     }
                     if shape.weight {
                         if shape.edge_map {
-                            w *= weight[usize::cast_from(edge_map[e])];
+                            w *= inputs.weight.values[usize::cast_from(inputs.weight.edge_map[e])];
                         } else {
-                            w *= weight[e];
+                            w *= inputs.weight.values[e];
                         }
                     }
                 }
                 if comptime!(shape.lanes < schedule.plane) {
                     add_narrow_rows::<F, N>(
-                        x,
-                        x_stride,
+                        &inputs.x,
                         vectors,
                         kept,
                         usize::cast_from(select(kept, j, 0i32)),
@@ -116,8 +149,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                     let mut weights = Array::<f32>::new(1usize);
                     weights[0] = w;
                     add_rows::<F, N>(
-                        x,
-                        x_stride,
+                        &inputs.x,
                         vectors,
                         kept,
                         usize::cast_from(j),
@@ -148,11 +180,11 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
             if changes {
                 let mut scale = 1.0f32;
                 if shape.dst_scale {
-                    scale = dst_scale[row];
+                    scale = inputs.scales.dst[row];
                 }
                 let mut own_at = i32::cast_from(row);
                 if shape.own_position {
-                    own_at = own_position[row];
+                    own_at = inputs.own.position[row];
                 }
                 #[unroll]
                 for slot in 0..shape.slots {
@@ -160,14 +192,16 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                     if c < vectors {
                         let mut scaled = sums[slot] * Vector::<f32, N>::empty().fill(scale);
                         if shape.own && own_at >= 0i32 {
-                            let term = Vector::<f32, N>::cast_from(own[usize::cast_from(own_at) * own_stride + c]);
-                            scaled += term * Vector::<f32, N>::empty().fill(own_scale[row]);
+                            let term = Vector::<f32, N>::cast_from(
+                                inputs.own.h.values[usize::cast_from(own_at) * inputs.own.h.stride + c],
+                            );
+                            scaled += term * Vector::<f32, N>::empty().fill(inputs.own.scale[row]);
                         }
-                        let at = usize::cast_from(out_row) * out_stride + c;
+                        let at = usize::cast_from(out_row) * out.stride + c;
                         if shape.onto {
-                            scaled += Vector::<f32, N>::cast_from(out[at]);
+                            scaled += Vector::<f32, N>::cast_from(out.values[at]);
                         }
-                        out[at] = Vector::<F, N>::cast_from(scaled);
+                        out.values[at] = Vector::<F, N>::cast_from(scaled);
                     }
                 }
             }
@@ -179,54 +213,46 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
 /// `out_e = u_i v_j <g_i, x_j>`, one plane per row.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
-    row_ptr: &Array<P>,
-    col_idx: &Array<i32>,
-    edge_map: &Array<P>,
-    g: &Array<Vector<F, N>>,
-    x: &Array<Vector<F, N>>,
+    edges: &Edges<P>,
+    inputs: &WeightInputs<F, P, N>,
     out: &mut Array<f32>,
-    dst_scale: &Array<f32>,
-    src_scale: &Array<f32>,
     drop: &DropEdgeKey,
-    g_stride: usize,
-    x_stride: usize,
-    vectors: usize,
-    num_rows: usize,
+    extent: &Extent,
     #[comptime] shape: SpmmShape,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
     let plane = CUBE_DIM_X as usize;
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while row < num_rows {
-        let start = usize::cast_from(row_ptr[row]);
-        let end = usize::cast_from(row_ptr[row + 1]);
+    while row < extent.rows {
+        let start = usize::cast_from(edges.row_ptr[row]);
+        let end = usize::cast_from(edges.row_ptr[row + 1]);
         let mut own = Array::<Vector<f32, N>>::new(shape.slots);
         #[unroll]
         for slot in 0..shape.slots {
             own[slot] = Vector::<f32, N>::empty().fill(0.0f32);
             let c = slot * plane + lane;
-            if c < vectors {
-                own[slot] = Vector::<f32, N>::cast_from(g[row * g_stride + c]);
+            if c < extent.vectors {
+                own[slot] = Vector::<f32, N>::cast_from(inputs.g.values[row * inputs.g.stride + c]);
             }
         }
         for e in start..end {
-            let col = col_idx[e];
+            let col = edges.col_idx[e];
             let j = usize::cast_from(col);
             let mut product = Vector::<f32, N>::empty().fill(0.0f32);
             #[unroll]
             for slot in 0..shape.slots {
                 let c = slot * plane + lane;
-                if c < vectors {
-                    product += own[slot] * Vector::<f32, N>::cast_from(x[j * x_stride + c]);
+                if c < extent.vectors {
+                    product += own[slot] * Vector::<f32, N>::cast_from(inputs.x.values[j * inputs.x.stride + c]);
                 }
             }
             let mut dot = plane_sum(lane_sum(product));
             if shape.dst_scale {
-                dot *= dst_scale[row];
+                dot *= inputs.scales.dst[row];
             }
             if shape.src_scale {
-                dot *= src_scale[j];
+                dot *= inputs.scales.src[j];
             }
             if !keeps(drop, row as u32, u32::cast_from(col), shape.drop) {
                 dot = 0.0f32;
@@ -234,7 +260,7 @@ pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
             if lane == 0 {
                 let mut edge = e;
                 if shape.edge_map {
-                    edge = usize::cast_from(edge_map[e]);
+                    edge = usize::cast_from(inputs.edge_map[e]);
                 }
                 out[edge] = dot;
             }

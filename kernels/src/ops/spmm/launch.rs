@@ -7,12 +7,17 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::kernel::{SpmmShape, spmm_kernel, weight_gradient_kernel};
+use super::kernel::{
+    OwnTermArgs, ScalesArgs, SpmmInputsArgs, SpmmShape, WeightInputsArgs, WeightsArgs, spmm_kernel,
+    weight_gradient_kernel,
+};
 use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
 use crate::graph::csr::{Topology, View};
 use crate::graph::drop_edge::{DropEdgeKey, DropMode};
 use crate::graph::row_index::Groups;
+use crate::graph::row_schedule::kernel::EdgesArgs;
 use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches, scattered_launch};
+use crate::runtime::args::{ExtentArgs, array};
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBackend for CubeBackend<R, F, I, BT> {
@@ -87,7 +92,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             slots: geometry.slots(x.width / v),
             lanes: geometry.plane as usize,
         };
-        let scale = |s: &Option<CubeTensor<R>>| s.clone().map_or_else(|| out.clone(), f32_vector);
+        let scale = |s: &Option<CubeTensor<R>>| s.clone().map_or_else(|| out.clone(), f32_vector).into_array_arg();
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
         unsafe {
             weight_gradient_kernel::launch_unchecked::<R>(
@@ -96,20 +101,18 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
                 geometry.dim,
                 address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &x.tensor, &out]),
                 v,
-                topology.row_ptr.clone().into_array_arg(),
-                topology.col_idx.clone().into_array_arg(),
-                // An argument that the kernel does not read still needs a buffer.
-                edge_map.unwrap_or_else(|| topology.row_ptr.clone()).into_array_arg(),
-                g.arg(),
-                x.arg(),
-                out.clone().into_array_arg(),
-                scale(&args.dst_scale).into_array_arg(),
-                scale(&args.src_scale).into_array_arg(),
+                topology.edges(),
+                WeightInputsArgs {
+                    g: g.matrix(v),
+                    x: x.matrix(v),
+                    scales: ScalesArgs { dst: scale(&args.dst_scale), src: scale(&args.src_scale) }.launch(),
+                    // An argument that the kernel does not read still needs a buffer.
+                    edge_map: array(edge_map.as_ref().unwrap_or(&topology.row_ptr)),
+                }
+                .launch(),
+                array(&out),
                 DropEdgeKey::launch(&args.drop_edge),
-                g.stride / v,
-                x.stride / v,
-                x.width / v,
-                topology.num_rows,
+                ExtentArgs { rows: topology.num_rows, vectors: x.width / v }.launch(),
                 shape,
                 [x.tensor.dtype.into(), topology.row_ptr.dtype.into()],
             );
@@ -178,31 +181,24 @@ fn launch<R: CubeRuntime>(
         unsafe {
             spmm_kernel::launch_unchecked::<R>(
                 &out.tensor.client,
-                row_launch.count,
+                row_launch.count.clone(),
                 row_launch.dim,
                 address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out.tensor]),
                 v,
-                sparse.row_ptr.clone().into_array_arg(),
-                sparse.col_idx.clone().into_array_arg(),
-                x.arg(),
-                out.arg(),
-                dst_scale.clone().into_array_arg(),
-                src_scale.clone().into_array_arg(),
-                weight.clone().into_array_arg(),
-                edge_map.clone().into_array_arg(),
-                own.arg(),
-                own_scale.clone().into_array_arg(),
-                own_position.clone().into_array_arg(),
-                row_launch.list.into_array_arg(),
-                row_launch.position.into_array_arg(),
-                row_launch.col_position.into_array_arg(),
+                EdgesArgs { row_ptr: array(sparse.row_ptr), col_idx: array(sparse.col_idx) }.launch(),
+                SpmmInputsArgs {
+                    x: x.matrix(v),
+                    scales: ScalesArgs { dst: array(&dst_scale), src: array(&src_scale) }.launch(),
+                    weight: WeightsArgs { values: array(&weight), edge_map: array(&edge_map) }.launch(),
+                    own: OwnTermArgs { h: own.matrix(v), scale: array(&own_scale), position: array(&own_position) }
+                        .launch(),
+                }
+                .launch(),
+                out.matrix(v),
+                row_launch.rows(),
+                row_launch.columns(),
                 DropEdgeKey::launch(&args.drop_edge),
-                x.stride / v,
-                own.stride / v,
-                out.stride / v,
                 x.width / v,
-                row_launch.start,
-                row_launch.end,
                 shape,
                 row_launch.schedule,
                 [x.tensor.dtype.into(), sparse.row_ptr.dtype.into()],

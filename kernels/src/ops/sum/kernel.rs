@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use crate::ops::loss::{Loss, loss_term};
+use crate::runtime::args::launch_args;
 
 /// Threads of a cube, a power of two.
 pub(crate) const THREADS: usize = 256;
@@ -18,31 +19,32 @@ pub(crate) enum Term {
     Loss(Loss),
 }
 
+launch_args! {
+    /// What a term is made of.
+    Terms, TermsArgs {
+        a: Array<f32>,
+        b: Array<f32>,
+    }
+}
+
 #[cube]
-fn term_at(a: &Array<f32>, b: &Array<f32>, k: usize, len: usize, #[comptime] term: Term) -> f32 {
+fn term_at(terms: &Terms, k: usize, len: usize, #[comptime] term: Term) -> f32 {
     match comptime!(term) {
-        Term::Value => a[k],
-        Term::Square => a[k] * a[k],
-        Term::Loss(loss) => loss_term(a, b, k, len, loss),
+        Term::Value => terms.a[k],
+        Term::Square => terms.a[k] * terms.a[k],
+        Term::Loss(loss) => loss_term(&terms.a, &terms.b, k, len, loss),
     }
 }
 
 /// One partial sum per cube, times `scale`.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn sum_kernel(
-    a: &Array<f32>,
-    b: &Array<f32>,
-    out: &mut Array<f32>,
-    scale: f32,
-    len: usize,
-    #[comptime] term: Term,
-) {
+pub(crate) fn sum_kernel(terms: &Terms, out: &mut Array<f32>, scale: f32, len: usize, #[comptime] term: Term) {
     let mut shared = SharedMemory::<f32>::new(THREADS);
     let unit = UNIT_POS as usize;
     let mut sum = 0.0f32;
     let mut k = ABSOLUTE_POS;
     while k < len {
-        sum += term_at(a, b, k, len, term);
+        sum += term_at(terms, k, len, term);
         k += CUBE_COUNT * THREADS;
     }
     shared[unit] = sum;

@@ -8,7 +8,8 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::SumBackend;
-use super::kernel::{THREADS, Term, sum_kernel};
+use super::kernel::{THREADS, Term, TermsArgs, sum_kernel};
+use crate::runtime::args::array;
 use crate::runtime::launch::{address, empty, f32_vector};
 
 /// Elements that one cube adds up alone: a second launch costs more than sixteen loads of a thread.
@@ -38,9 +39,8 @@ pub(crate) fn sum<R: CubeRuntime>(
             CubeCount::Static(cubes as u32, 1, 1),
             CubeDim::new_1d(THREADS as u32),
             address(&[&a, &b]),
-            a.into_array_arg(),
-            b.into_array_arg(),
-            out.clone().into_array_arg(),
+            TermsArgs { a: array(&a), b: array(&b) }.launch(),
+            array(&out),
             if last { scale } else { 1.0 },
             len,
             term,

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::{Prefix, Reduction};
+use crate::runtime::args::launch_args;
 
 /// Threads of a cube, a power of two.
 pub(crate) const THREADS: usize = 256;
@@ -126,20 +127,27 @@ fn sum_of_thread<T: Numeric>(x: &Array<T>, first: usize, len: usize, #[comptime]
     sum
 }
 
+launch_args! {
+    /// How many elements there are, and how many tiles of them.
+    Tiles, TilesArgs {
+        len: usize,
+        count: usize,
+    }
+}
+
 /// The sum of every tile.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn tile_sums_kernel<T: Numeric>(
     x: &Array<T>,
     sums: &mut Array<T>,
-    len: usize,
-    tiles: usize,
+    tiles: &Tiles,
     #[comptime] what: Counted,
     #[define(T)] _type: StorageType,
 ) {
     let mut shared = SharedMemory::<T>::new(THREADS);
     let mut tile = CUBE_POS;
-    while tile < tiles {
-        let own = sum_of_thread::<T>(x, tile * TILE + UNIT_POS as usize * ITEMS, len, what);
+    while tile < tiles.count {
+        let own = sum_of_thread::<T>(x, tile * TILE + UNIT_POS as usize * ITEMS, tiles.len, what);
         let all = cube_reduce::<T>(own, &mut shared, Reduction::Sum);
         if UNIT_POS == 0 {
             sums[tile] = all;
@@ -148,31 +156,37 @@ pub(crate) fn tile_sums_kernel<T: Numeric>(
     }
 }
 
+launch_args! {
+    /// Elements, and the sums before every tile; these are not read where there is one.
+    PrefixInputs, PrefixInputsArgs<T: Numeric> {
+        x: Array<T>,
+        before: Array<T>,
+    }
+}
+
 /// Prefix sums; `before` holds the sum of all tiles before each, where there are several.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn prefix_sum_kernel<T: Numeric>(
-    x: &Array<T>,
-    before: &Array<T>,
+    inputs: &PrefixInputs<T>,
     out: &mut Array<T>,
-    len: usize,
-    tiles: usize,
+    tiles: &Tiles,
     #[comptime] what: Counted,
     #[comptime] prefix: Prefix,
     #[define(T)] _type: StorageType,
 ) {
     let mut shared = SharedMemory::<T>::new(THREADS);
     let mut tile = CUBE_POS;
-    while tile < tiles {
+    while tile < tiles.count {
         let first = tile * TILE + UNIT_POS as usize * ITEMS;
-        let own = sum_of_thread::<T>(x, first, len, what);
+        let own = sum_of_thread::<T>(&inputs.x, first, tiles.len, what);
         let mut sum = cube_prefix_sum::<T>(own, &mut shared) - own;
-        if tiles > 1 {
-            sum += before[tile];
+        if tiles.count > 1 {
+            sum += inputs.before[tile];
         }
         for k in 0..ITEMS {
             let at = first + k;
-            let with = sum + counted::<T>(x, at, len, what);
-            if at < len {
+            let with = sum + counted::<T>(&inputs.x, at, tiles.len, what);
+            if at < tiles.len {
                 if comptime!(prefix == Prefix::Inclusive) {
                     out[at] = with;
                 } else {
@@ -185,29 +199,39 @@ pub(crate) fn prefix_sum_kernel<T: Numeric>(
     }
 }
 
+launch_args! {
+    /// Values, their flags, and how many flags are set before each.
+    Flagged, FlaggedArgs {
+        values: Array<u32>,
+        flags: Array<i32>,
+        firsts: Array<i32>,
+    }
+}
+
+launch_args! {
+    /// Values with a flag before those without, and how many have one.
+    Parted, PartedArgs {
+        values: Array<u32>,
+        count: Array<i32>,
+    }
+}
+
 /// Values to the front where their flag is not zero, to the back otherwise; `firsts` are the exclusive sums of the flags.
 #[cube(launch_unchecked)]
-pub(crate) fn partition_kernel(
-    values: &Array<u32>,
-    flags: &Array<i32>,
-    firsts: &Array<i32>,
-    out: &mut Array<u32>,
-    count: &mut Array<i32>,
-    len: usize,
-) {
-    let mut total = firsts[len - 1];
-    if flags[len - 1] != 0i32 {
+pub(crate) fn partition_kernel(inputs: &Flagged, out: &mut Parted, len: usize) {
+    let mut total = inputs.firsts[len - 1];
+    if inputs.flags[len - 1] != 0i32 {
         total += 1i32;
     }
     if ABSOLUTE_POS == 0 {
-        count[0] = total;
+        out.count[0] = total;
     }
     let mut k = ABSOLUTE_POS;
     while k < len {
-        let first = firsts[k];
+        let first = inputs.firsts[k];
         let behind = total + i32::cast_from(k) - first;
-        let at = select(flags[k] != 0i32, first, behind);
-        out[usize::cast_from(at)] = values[k];
+        let at = select(inputs.flags[k] != 0i32, first, behind);
+        out.values[usize::cast_from(at)] = inputs.values[k];
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
 }

@@ -8,9 +8,16 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::kernel::{Counted, THREADS, TILE, partition_kernel, prefix_sum_kernel, reduce_kernel, tile_sums_kernel};
-use super::sort_kernel::{BLOCK, KeyOf, SORT_THREADS, keys_kernel, sort_block_kernel, sort_stage_kernel};
+use super::kernel::{
+    Counted, FlaggedArgs, PartedArgs, PrefixInputsArgs, THREADS, TILE, TilesArgs, partition_kernel, prefix_sum_kernel,
+    reduce_kernel, tile_sums_kernel,
+};
+use super::sort_kernel::{
+    BLOCK, KeyOf, KeyedArgs, KeyedLaunch, LengthsArgs, RunsArgs, SORT_THREADS, StageArgs, keys_kernel,
+    sort_block_kernel, sort_stage_kernel,
+};
 use super::{Prefix, PrimsBackend, Reduction};
+use crate::runtime::args::array;
 use crate::runtime::launch::{address, empty, flat};
 
 /// Most cubes of a launch; they stride over the tiles.
@@ -33,8 +40,8 @@ fn reduce<R: CubeRuntime>(x: CubeTensor<R>, by: Reduction) -> CubeTensor<R> {
             cube_count,
             dim,
             address(&[&x]),
-            x.clone().into_array_arg(),
-            out.clone().into_array_arg(),
+            array(&x),
+            array(&out),
             len,
             by,
             x.dtype.into(),
@@ -60,10 +67,9 @@ pub(crate) fn prefix_sum<R: CubeRuntime>(x: &CubeTensor<R>, what: Counted, prefi
                 count.clone(),
                 dim,
                 address(&[x]),
-                x.clone().into_array_arg(),
-                sums.clone().into_array_arg(),
-                len,
-                tiles,
+                array(x),
+                array(&sums),
+                TilesArgs { len, count: tiles }.launch(),
                 what,
                 x.dtype.into(),
             );
@@ -77,17 +83,19 @@ pub(crate) fn prefix_sum<R: CubeRuntime>(x: &CubeTensor<R>, what: Counted, prefi
             count,
             dim,
             address(&[x]),
-            x.clone().into_array_arg(),
-            before.into_array_arg(),
-            out.clone().into_array_arg(),
-            len,
-            tiles,
+            PrefixInputsArgs { x: array(x), before: array(&before) }.launch(),
+            array(&out),
+            TilesArgs { len, count: tiles }.launch(),
             what,
             prefix,
             x.dtype.into(),
         );
     }
     out
+}
+
+fn keyed<K: Int, R: CubeRuntime>(keys: &CubeTensor<R>, order: &CubeTensor<R>) -> KeyedLaunch<K, R> {
+    KeyedArgs { keys: array(keys), order: array(order) }.launch()
 }
 
 fn argsort<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
@@ -110,11 +118,9 @@ fn argsort<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
             client,
             count,
             dim,
-            x.clone().into_array_arg(),
-            keys.clone().into_array_arg(),
-            order.clone().into_array_arg(),
-            len,
-            padded,
+            array(&x),
+            keyed(&keys, &order),
+            LengthsArgs { len, padded }.launch(),
             of,
             key.size() * 8,
             [x.dtype.into(), key.into()],
@@ -128,11 +134,8 @@ fn argsort<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
                 client,
                 count,
                 dim,
-                keys.clone().into_array_arg(),
-                order.clone().into_array_arg(),
-                padded / BLOCK,
-                first_run,
-                last_run,
+                keyed(&keys, &order),
+                RunsArgs { blocks: padded / BLOCK, first: first_run, last: last_run }.launch(),
                 key.into(),
             );
         }
@@ -149,11 +152,8 @@ fn argsort<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
                     client,
                     count,
                     dim,
-                    keys.clone().into_array_arg(),
-                    order.clone().into_array_arg(),
-                    padded / 2,
-                    run,
-                    distance,
+                    keyed(&keys, &order),
+                    StageArgs { pairs: padded / 2, run, distance }.launch(),
                     key.into(),
                 );
             }
@@ -184,11 +184,8 @@ pub(crate) fn partition_by_flag<R: CubeRuntime>(
             &values.client,
             count,
             dim,
-            values.clone().into_array_arg(),
-            flags.clone().into_array_arg(),
-            firsts.into_array_arg(),
-            out.clone().into_array_arg(),
-            total.clone().into_array_arg(),
+            FlaggedArgs { values: array(values), flags: array(flags), firsts: array(&firsts) }.launch(),
+            PartedArgs { values: array(&out), count: array(&total) }.launch(),
             len,
         );
     }

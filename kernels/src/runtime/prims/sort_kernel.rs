@@ -2,6 +2,8 @@
 
 use cubecl::prelude::*;
 
+use crate::runtime::args::launch_args;
+
 /// Pairs of one cube in shared memory.
 pub(crate) const BLOCK: usize = 1024;
 
@@ -18,23 +20,55 @@ pub(crate) enum KeyOf {
     Float,
 }
 
+launch_args! {
+    /// Keys, and the positions that they came from.
+    Keyed, KeyedArgs<K: Int> {
+        keys: Array<K>,
+        order: Array<u32>,
+    }
+}
+
+launch_args! {
+    /// Elements, with and without the padding.
+    Lengths, LengthsArgs {
+        len: usize,
+        padded: usize,
+    }
+}
+
+launch_args! {
+    /// Lengths of the runs that are merged in each of so many blocks, the first and the last.
+    Runs, RunsArgs {
+        blocks: usize,
+        first: usize,
+        last: usize,
+    }
+}
+
+launch_args! {
+    /// The pairs of a stage, the runs that it belongs to, and how far the elements of a pair are apart.
+    Stage, StageArgs {
+        pairs: usize,
+        run: usize,
+        distance: usize,
+    }
+}
+
 /// Keys and positions; behind the end both are as large as can be.
 #[cube(launch_unchecked)]
 pub(crate) fn keys_kernel<T: Numeric, K: Int>(
     x: &Array<T>,
-    keys: &mut Array<K>,
-    order: &mut Array<u32>,
-    len: usize,
-    padded: usize,
+    sorted: &mut Keyed<K>,
+    lengths: &Lengths,
     #[comptime] of: KeyOf,
     #[comptime] bits: usize,
     #[define(T, K)] _types: [StorageType; 2],
 ) {
     let mut k = ABSOLUTE_POS;
-    while k < padded {
+    while k < lengths.padded {
         let mut key = K::max_value();
         let mut at = u32::MAX.runtime();
-        if k < len {
+        if k < lengths.len {
             at = k as u32;
             let bits_of = K::reinterpret(x[k]);
             let last = comptime!(bits as i64 - 1);
@@ -48,8 +82,8 @@ pub(crate) fn keys_kernel<T: Numeric, K: Int>(
                 }
             };
         }
-        keys[k] = key;
-        order[k] = at;
+        sorted.keys[k] = key;
+        sorted.order[k] = at;
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
 }
@@ -70,28 +104,21 @@ fn out_of_order<K: Int>(key: K, at: u32, other_key: K, other_at: u32, place: usi
 
 /// All stages of the runs of `first_run`, twice that, ... `last_run` places, as far as their distance stays in a block.
 #[cube(launch_unchecked)]
-pub(crate) fn sort_block_kernel<K: Int>(
-    keys: &mut Array<K>,
-    order: &mut Array<u32>,
-    blocks: usize,
-    first_run: usize,
-    last_run: usize,
-    #[define(K)] _type: StorageType,
-) {
+pub(crate) fn sort_block_kernel<K: Int>(sorted: &mut Keyed<K>, runs: &Runs, #[define(K)] _type: StorageType) {
     let mut block_keys = SharedMemory::<K>::new(BLOCK);
     let mut block_order = SharedMemory::<u32>::new(BLOCK);
     let mut block = CUBE_POS;
-    while block < blocks {
+    while block < runs.blocks {
         let start = block * BLOCK;
         let mut k = UNIT_POS as usize;
         while k < BLOCK {
-            block_keys[k] = keys[start + k];
-            block_order[k] = order[start + k];
+            block_keys[k] = sorted.keys[start + k];
+            block_order[k] = sorted.order[start + k];
             k += SORT_THREADS;
         }
         sync_cube();
-        let mut run = first_run;
-        while run <= last_run {
+        let mut run = runs.first;
+        while run <= runs.last {
             let half = run / 2;
             let longest = comptime!(BLOCK / 2).runtime();
             let mut distance = select(half < longest, half, longest);
@@ -117,8 +144,8 @@ pub(crate) fn sort_block_kernel<K: Int>(
         }
         let mut k = UNIT_POS as usize;
         while k < BLOCK {
-            keys[start + k] = block_keys[k];
-            order[start + k] = block_order[k];
+            sorted.keys[start + k] = block_keys[k];
+            sorted.order[start + k] = block_order[k];
             k += SORT_THREADS;
         }
         sync_cube();
@@ -128,25 +155,18 @@ pub(crate) fn sort_block_kernel<K: Int>(
 
 /// One stage of a distance beyond a block.
 #[cube(launch_unchecked)]
-pub(crate) fn sort_stage_kernel<K: Int>(
-    keys: &mut Array<K>,
-    order: &mut Array<u32>,
-    pairs: usize,
-    run: usize,
-    distance: usize,
-    #[define(K)] _type: StorageType,
-) {
+pub(crate) fn sort_stage_kernel<K: Int>(sorted: &mut Keyed<K>, stage: &Stage, #[define(K)] _type: StorageType) {
     let mut pair = ABSOLUTE_POS;
-    while pair < pairs {
-        let low = lower_place(pair, distance);
-        let high = low + distance;
-        let (key, other_key) = (keys[low], keys[high]);
-        let (at, other_at) = (order[low], order[high]);
-        if out_of_order::<K>(key, at, other_key, other_at, low, run) {
-            keys[low] = other_key;
-            keys[high] = key;
-            order[low] = other_at;
-            order[high] = at;
+    while pair < stage.pairs {
+        let low = lower_place(pair, stage.distance);
+        let high = low + stage.distance;
+        let (key, other_key) = (sorted.keys[low], sorted.keys[high]);
+        let (at, other_at) = (sorted.order[low], sorted.order[high]);
+        if out_of_order::<K>(key, at, other_key, other_at, low, stage.run) {
+            sorted.keys[low] = other_key;
+            sorted.keys[high] = key;
+            sorted.order[low] = other_at;
+            sorted.order[high] = at;
         }
         pair += CUBE_COUNT * CUBE_DIM as usize;
     }

@@ -8,7 +8,8 @@ use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use super::RowBufferBackend;
 use cubecl::prelude::AddressType;
 
-use super::kernel::{fetch_rows_kernel, move_rows_kernel, put_rows_kernel};
+use super::kernel::{FetchedRowsArgs, MovesArgs, PutRowsArgs, fetch_rows_kernel, move_rows_kernel, put_rows_kernel};
+use crate::runtime::args::{ExtentArgs, array};
 use crate::runtime::launch::{PlanePerRow, Rows, address, flat, vector_width};
 
 /// The matrix itself where nobody else holds it, else a copy.
@@ -53,14 +54,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowBufferB
                 geometry.dim,
                 address(&[&source.tensor, &target.tensor]),
                 v,
-                source.arg(),
-                from.unwrap_or_else(|| to.clone()).into_array_arg(),
-                to.into_array_arg(),
-                target.arg(),
-                source.stride / v,
-                target.stride / v,
-                target.width / v,
-                len,
+                PutRowsArgs { rows: source.matrix(v), from: array(from.as_ref().unwrap_or(&to)), to: array(&to) }
+                    .launch(),
+                target.matrix(v),
+                ExtentArgs { rows: len, vectors: target.width / v }.launch(),
                 listed,
                 target.tensor.dtype.into(),
             );
@@ -85,12 +82,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowBufferB
                 geometry.dim,
                 address(&[&target.tensor]),
                 v,
-                target.arg(),
-                from.into_array_arg(),
-                to.into_array_arg(),
-                target.stride / v,
-                target.width / v,
-                len,
+                target.matrix(v),
+                MovesArgs { from: array(&from), to: array(&to) }.launch(),
+                ExtentArgs { rows: len, vectors: target.width / v }.launch(),
                 target.tensor.dtype.into(),
             );
         }
@@ -126,15 +120,16 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowBufferB
                 dim,
                 AddressType::U64,
                 v,
-                anchor.clone().into_array_arg(),
-                rows.into_array_arg(),
-                to.into_array_arg(),
-                target.arg(),
-                // Distances are multiples of 16 bytes, and wrap around below the anchor.
-                ((delta as i64) / v as i64) as usize,
-                target.stride / v,
-                vectors,
-                len,
+                FetchedRowsArgs {
+                    anchor: array(anchor),
+                    // Distances are multiples of 16 bytes, and wrap around below the anchor.
+                    delta: ((delta as i64) / v as i64) as usize,
+                    rows: array(&rows),
+                    to: array(&to),
+                }
+                .launch(),
+                target.matrix(v),
+                ExtentArgs { rows: len, vectors }.launch(),
                 target.tensor.dtype.into(),
             );
         }

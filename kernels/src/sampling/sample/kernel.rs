@@ -5,6 +5,11 @@
 
 use cubecl::prelude::*;
 
+use super::args::{
+    AskedColumns, BatchNodes, ColumnEntries, Drawn, DrawnEntries, KeptEntries, Layer, ListedNodes, LongPlace, LongRows,
+    NamedColumns, NewSources, PackedFrom, PlacedSources, RankedEntries, RankedRows, RelationRows, Relations,
+    RowColumns, ScatteredEntries, Sources, SpanTable, WordRange, WordsBehind,
+};
 use super::table::{relation, span};
 use super::{ASKED, NOWHERE};
 use crate::runtime::hash::{SPLITMIX_FACTORS, SPLITMIX_STEP, mix_cube};
@@ -47,18 +52,18 @@ fn below(high: u32, low: u32, bound: u32) -> u32 {
 
 /// A word of a relation.
 #[cube]
-fn word(table: &Array<u32>, relation: u32, #[comptime] field: u32) -> u32 {
-    table[usize::cast_from(relation * comptime!(relation::WORDS) + field)]
+fn word(relations: &Relations, relation: u32, #[comptime] field: u32) -> u32 {
+    relations.table[usize::cast_from(relation * comptime!(relation::WORDS) + field)]
 }
 
 /// The relation of a row.
 #[cube]
-fn of_row(table: &Array<u32>, row: u32, relations: u32) -> u32 {
+fn of_row(relations: &Relations, row: u32) -> u32 {
     let mut found = 0u32;
     let mut next = 1u32.runtime();
-    while next < relations {
+    while next < relations.count {
         // Relations without rows begin where the next one does.
-        if word(table, next, relation::FIRST_ROW) <= row {
+        if word(relations, next, relation::FIRST_ROW) <= row {
             found = next;
         }
         next += 1u32;
@@ -68,11 +73,11 @@ fn of_row(table: &Array<u32>, row: u32, relations: u32) -> u32 {
 
 /// The relation of an entry: the last one whose entries begin at or before it.
 #[cube]
-fn of_entry(table: &Array<u32>, starts: &Array<u32>, entry: u32, relations: u32) -> u32 {
+fn of_entry(relations: &Relations, starts: &Array<u32>, entry: u32) -> u32 {
     let mut found = 0u32;
     let mut next = 1u32.runtime();
-    while next < relations {
-        if starts[usize::cast_from(word(table, next, relation::FIRST_ROW))] <= entry {
+    while next < relations.count {
+        if starts[usize::cast_from(word(relations, next, relation::FIRST_ROW))] <= entry {
             found = next;
         }
         next += 1u32;
@@ -82,40 +87,31 @@ fn of_entry(table: &Array<u32>, starts: &Array<u32>, entry: u32, relations: u32)
 
 /// Where the entries of a relation end.
 #[cube]
-fn end_of(table: &Array<u32>, starts: &Array<u32>, relation: u32) -> u32 {
-    let row = word(table, relation, relation::FIRST_ROW) + word(table, relation, relation::ROWS);
+fn end_of(relations: &Relations, starts: &Array<u32>, relation: u32) -> u32 {
+    let row = word(relations, relation, relation::FIRST_ROW) + word(relations, relation, relation::ROWS);
     starts[usize::cast_from(row)]
 }
 
 /// The destination of a row, numbered within its type.
 #[cube]
-fn destination(table: &Array<u32>, nodes: &Array<u32>, relation: u32, row: u32) -> u32 {
-    let place = row - word(table, relation, relation::FIRST_ROW);
-    nodes[usize::cast_from(word(table, relation, relation::DST_LIST) + place)]
+fn destination(layer: &Layer, relation: u32, row: u32) -> u32 {
+    let place = row - word(&layer.relations, relation, relation::FIRST_ROW);
+    layer.nodes[usize::cast_from(word(&layer.relations, relation, relation::DST_LIST) + place)]
 }
 
 /// How many entries every row gives.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn count_kernel(
-    table: &Array<u32>,
-    row_ptr: &Array<u32>,
-    row_delta: usize,
-    nodes: &Array<u32>,
-    counts: &mut Array<u32>,
-    rows: usize,
-    relations: u32,
-    #[comptime] replace: bool,
-) {
+pub(crate) fn count_kernel(layer: &Layer, row_ptr: &WordsBehind, counts: &mut Array<u32>, #[comptime] replace: bool) {
     let mut row = ABSOLUTE_POS;
     // One more, so that the sum of all stands behind the starts of the rows.
-    while row <= rows {
+    while row <= layer.rows {
         let mut count = 0u32;
-        if row < rows {
-            let of = of_row(table, u32::cast_from(row), relations);
-            let node = destination(table, nodes, of, u32::cast_from(row));
-            let at = usize::cast_from(word(table, of, relation::ROW_PTR) + node) + row_delta;
-            let degree = row_ptr[at + 1] - row_ptr[at];
-            let fanout = word(table, of, relation::FANOUT);
+        if row < layer.rows {
+            let of = of_row(&layer.relations, u32::cast_from(row));
+            let node = destination(layer, of, u32::cast_from(row));
+            let at = usize::cast_from(word(&layer.relations, of, relation::ROW_PTR) + node) + row_ptr.delta;
+            let degree = row_ptr.words[at + 1] - row_ptr.words[at];
+            let fanout = word(&layer.relations, of, relation::FANOUT);
             count = degree;
             if fanout > 0u32 {
                 if replace {
@@ -133,28 +129,24 @@ pub(crate) fn count_kernel(
 /// Draws the entries of every row, in ascending order, and notes whose they are.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn draw_kernel(
-    table: &Array<u32>,
-    row_ptr: &Array<u32>,
-    row_delta: usize,
-    nodes: &Array<u32>,
+    layer: &Layer,
+    row_ptr: &WordsBehind,
     starts: &Array<u32>,
-    edges: &mut Array<u32>,
-    owners: &mut Array<u32>,
-    rows: usize,
-    relations: u32,
+    out: &mut Drawn,
     #[comptime] replace: bool,
 ) {
     let mut row = ABSOLUTE_POS;
-    while row < rows {
-        let of = of_row(table, u32::cast_from(row), relations);
-        let node = destination(table, nodes, of, u32::cast_from(row));
-        let at_row = usize::cast_from(word(table, of, relation::ROW_PTR) + node) + row_delta;
-        let first = row_ptr[at_row];
-        let degree = row_ptr[at_row + 1] - first;
+    while row < layer.rows {
+        let of = of_row(&layer.relations, u32::cast_from(row));
+        let node = destination(layer, of, u32::cast_from(row));
+        let at_row = usize::cast_from(word(&layer.relations, of, relation::ROW_PTR) + node) + row_ptr.delta;
+        let first = row_ptr.words[at_row];
+        let degree = row_ptr.words[at_row + 1] - first;
         let start = usize::cast_from(starts[row]);
         let count = starts[row + 1] - starts[row];
-        let by_chance = replace && word(table, of, relation::FANOUT) > 0u32;
-        let (row_high, row_low) = hash(word(table, of, relation::KEY_HIGH), word(table, of, relation::KEY_LOW), node);
+        let by_chance = replace && word(&layer.relations, of, relation::FANOUT) > 0u32;
+        let (row_high, row_low) =
+            hash(word(&layer.relations, of, relation::KEY_HIGH), word(&layer.relations, of, relation::KEY_LOW), node);
         let mut at = 0u32;
         while at < count {
             let takes_all = count == degree && !by_chance;
@@ -170,7 +162,7 @@ pub(crate) fn draw_kernel(
                 let mut known = false;
                 let mut looks = at > 0u32;
                 while looks {
-                    let other = edges[start + usize::cast_from(to) - 1];
+                    let other = out.edges[start + usize::cast_from(to) - 1];
                     if other <= drawn + first {
                         known = other == drawn + first;
                         looks = false;
@@ -186,14 +178,14 @@ pub(crate) fn draw_kernel(
                 }
                 let mut from = at;
                 while from > to {
-                    edges[start + usize::cast_from(from)] = edges[start + usize::cast_from(from) - 1];
+                    out.edges[start + usize::cast_from(from)] = out.edges[start + usize::cast_from(from) - 1];
                     from -= 1u32;
                 }
-                edges[start + usize::cast_from(to)] = drawn + first;
+                out.edges[start + usize::cast_from(to)] = drawn + first;
             } else {
-                edges[start + usize::cast_from(at)] = first + at;
+                out.edges[start + usize::cast_from(at)] = first + at;
             }
-            owners[start + usize::cast_from(at)] = u32::cast_from(row);
+            out.owners[start + usize::cast_from(at)] = u32::cast_from(row);
             at += 1u32;
         }
         row += CUBE_COUNT * CUBE_DIM as usize;
@@ -204,51 +196,45 @@ pub(crate) fn draw_kernel(
 /// (`drops`), it says which are kept instead: `flags` has one more for what lies behind.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn source_kernel(
-    table: &Array<u32>,
-    col_idx: &Array<u32>,
-    col_delta: usize,
-    nodes: &Array<u32>,
-    starts: &Array<u32>,
-    edges: &Array<u32>,
-    owners: &Array<u32>,
-    cols: &mut Array<u32>,
-    flags: &mut Array<u32>,
-    places: &mut Array<Atomic<u32>>,
-    rows: usize,
+    layer: &Layer,
+    col_idx: &WordsBehind,
+    entries: &DrawnEntries,
+    out: &mut Sources,
     len: usize,
-    relations: u32,
     #[comptime] drops: bool,
 ) {
-    let total = usize::cast_from(starts[rows]);
+    let total = usize::cast_from(entries.starts[layer.rows]);
     let mut entry = ABSOLUTE_POS;
     while entry <= len {
         let mut flag = 0u32;
         if entry < total {
-            let of = of_entry(table, starts, u32::cast_from(entry), relations);
-            let at = usize::cast_from(word(table, of, relation::COL_IDX)) + usize::cast_from(edges[entry]);
-            let source = col_idx[at + col_delta];
-            let global = word(table, of, relation::SRC_BASE) + source;
-            cols[entry] = global;
+            let of = of_entry(&layer.relations, &entries.starts, u32::cast_from(entry));
+            let at = usize::cast_from(word(&layer.relations, of, relation::COL_IDX))
+                + usize::cast_from(entries.edges[entry]);
+            let source = col_idx.words[at + col_idx.delta];
+            let global = word(&layer.relations, of, relation::SRC_BASE) + source;
+            out.cols[entry] = global;
             if drops {
                 flag = 1u32;
-                let threshold = word(table, of, relation::DROP_THRESHOLD);
+                let threshold = word(&layer.relations, of, relation::DROP_THRESHOLD);
                 // No threshold stands for a relation that keeps all.
                 if threshold > 0u32 {
-                    let row = destination(table, nodes, of, owners[entry]) + word(table, of, relation::DROP_ROW_BASE);
-                    let col = source + word(table, of, relation::DROP_COL_BASE);
+                    let row = destination(layer, of, entries.owners[entry])
+                        + word(&layer.relations, of, relation::DROP_ROW_BASE);
+                    let col = source + word(&layer.relations, of, relation::DROP_COL_BASE);
                     let hashed = mix_cube(
-                        row ^ word(table, of, relation::DROP_KEY0),
-                        col ^ word(table, of, relation::DROP_KEY1),
+                        row ^ word(&layer.relations, of, relation::DROP_KEY0),
+                        col ^ word(&layer.relations, of, relation::DROP_KEY1),
                     );
                     flag = select(hashed < threshold, 1u32, 0u32);
                 }
             } else {
                 // A place that is given already is below all that ask.
-                places[usize::cast_from(global)].fetch_min(ASKED.runtime() + u32::cast_from(entry));
+                out.places[usize::cast_from(global)].fetch_min(ASKED.runtime() + u32::cast_from(entry));
             }
         }
         if drops {
-            flags[entry] = flag;
+            out.flags[entry] = flag;
         }
         entry += CUBE_COUNT * CUBE_DIM as usize;
     }
@@ -256,24 +242,15 @@ pub(crate) fn source_kernel(
 
 /// Moves the entries that are kept together.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn keep_kernel(
-    ranks: &Array<u32>,
-    edges: &Array<u32>,
-    cols: &Array<u32>,
-    owners: &Array<u32>,
-    kept_edges: &mut Array<u32>,
-    kept_cols: &mut Array<u32>,
-    kept_owners: &mut Array<u32>,
-    len: usize,
-) {
+pub(crate) fn keep_kernel(entries: &RankedEntries, kept: &mut KeptEntries, len: usize) {
     let mut entry = ABSOLUTE_POS;
     while entry < len {
-        let rank = ranks[entry];
-        if ranks[entry + 1] > rank {
+        let rank = entries.ranks[entry];
+        if entries.ranks[entry + 1] > rank {
             let to = usize::cast_from(rank);
-            kept_edges[to] = edges[entry];
-            kept_cols[to] = cols[entry];
-            kept_owners[to] = owners[entry];
+            kept.edges[to] = entries.edges[entry];
+            kept.cols[to] = entries.cols[entry];
+            kept.owners[to] = entries.owners[entry];
         }
         entry += CUBE_COUNT * CUBE_DIM as usize;
     }
@@ -281,43 +258,36 @@ pub(crate) fn keep_kernel(
 
 /// Where the rows begin among the entries that are kept.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn start_kernel(ranks: &Array<u32>, starts: &Array<u32>, kept_starts: &mut Array<u32>, rows: usize) {
+pub(crate) fn start_kernel(inputs: &RankedRows, kept_starts: &mut Array<u32>, rows: usize) {
     let mut row = ABSOLUTE_POS;
     while row <= rows {
-        let at = usize::cast_from(starts[row]);
-        kept_starts[row] = ranks[at];
+        let at = usize::cast_from(inputs.starts[row]);
+        kept_starts[row] = inputs.ranks[at];
         row += CUBE_COUNT * CUBE_DIM as usize;
     }
 }
 
 /// Asks for places for the sources of all entries.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn ask_kernel(cols: &Array<u32>, starts: &Array<u32>, places: &mut Array<Atomic<u32>>, rows: usize) {
-    let total = usize::cast_from(starts[rows]);
+pub(crate) fn ask_kernel(columns: &RowColumns, places: &mut Array<Atomic<u32>>) {
+    let total = usize::cast_from(columns.starts[columns.rows]);
     let mut entry = ABSOLUTE_POS;
     while entry < total {
-        places[usize::cast_from(cols[entry])].fetch_min(ASKED.runtime() + u32::cast_from(entry));
+        places[usize::cast_from(columns.cols[entry])].fetch_min(ASKED.runtime() + u32::cast_from(entry));
         entry += CUBE_COUNT * CUBE_DIM as usize;
     }
 }
 
 /// Marks the entries that are the first to ask for their source.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn first_kernel(
-    cols: &Array<u32>,
-    places: &Array<u32>,
-    starts: &Array<u32>,
-    flags: &mut Array<u32>,
-    rows: usize,
-    len: usize,
-) {
-    let total = usize::cast_from(starts[rows]);
+pub(crate) fn first_kernel(inputs: &AskedColumns, flags: &mut Array<u32>, len: usize) {
+    let total = usize::cast_from(inputs.columns.starts[inputs.columns.rows]);
     let mut entry = ABSOLUTE_POS;
     while entry <= len {
         let mut flag = 0u32;
         if entry < total {
             let asked = ASKED.runtime() + u32::cast_from(entry);
-            flag = select(places[usize::cast_from(cols[entry])] == asked, 1u32, 0u32);
+            flag = select(inputs.places[usize::cast_from(inputs.columns.cols[entry])] == asked, 1u32, 0u32);
         }
         flags[entry] = flag;
         entry += CUBE_COUNT * CUBE_DIM as usize;
@@ -326,38 +296,29 @@ pub(crate) fn first_kernel(
 
 /// Gives the new sources their places behind the nodes of their type, and lists them.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn list_kernel(
-    table: &Array<u32>,
-    starts: &Array<u32>,
-    cols: &Array<u32>,
-    ranks: &Array<u32>,
-    places: &mut Array<u32>,
-    nodes: &mut Array<u32>,
-    len: usize,
-    relations: u32,
-) {
+pub(crate) fn list_kernel(relations: &Relations, inputs: &NewSources, out: &mut ListedNodes, len: usize) {
     let mut entry = ABSOLUTE_POS;
     while entry < len {
-        let rank = ranks[entry];
-        if ranks[entry + 1] > rank {
-            let of = of_entry(table, starts, u32::cast_from(entry), relations);
-            let kind = word(table, of, relation::SRC_TYPE);
-            let first = starts[usize::cast_from(word(table, of, relation::FIRST_ROW))];
-            let mut place = word(table, of, relation::SRC_KNOWN) + rank - ranks[usize::cast_from(first)];
+        let rank = inputs.ranks[entry];
+        if inputs.ranks[entry + 1] > rank {
+            let of = of_entry(relations, &inputs.starts, u32::cast_from(entry));
+            let kind = word(relations, of, relation::SRC_TYPE);
+            let first = inputs.starts[usize::cast_from(word(relations, of, relation::FIRST_ROW))];
+            let mut place = word(relations, of, relation::SRC_KNOWN) + rank - inputs.ranks[usize::cast_from(first)];
             // Behind those that relations before this one found.
             let mut other = 0u32.runtime();
             while other < of {
-                if word(table, other, relation::SRC_TYPE) == kind {
-                    let begin = starts[usize::cast_from(word(table, other, relation::FIRST_ROW))];
-                    let end = end_of(table, starts, other);
-                    place += ranks[usize::cast_from(end)] - ranks[usize::cast_from(begin)];
+                if word(relations, other, relation::SRC_TYPE) == kind {
+                    let begin = inputs.starts[usize::cast_from(word(relations, other, relation::FIRST_ROW))];
+                    let end = end_of(relations, &inputs.starts, other);
+                    place += inputs.ranks[usize::cast_from(end)] - inputs.ranks[usize::cast_from(begin)];
                 }
                 other += 1u32;
             }
-            let global = cols[entry];
-            places[usize::cast_from(global)] = place;
-            let at = word(table, of, relation::SRC_LIST) + place;
-            nodes[usize::cast_from(at)] = global - word(table, of, relation::SRC_BASE);
+            let global = inputs.cols[entry];
+            out.places[usize::cast_from(global)] = place;
+            let at = word(relations, of, relation::SRC_LIST) + place;
+            out.nodes[usize::cast_from(at)] = global - word(relations, of, relation::SRC_BASE);
         }
         entry += CUBE_COUNT * CUBE_DIM as usize;
     }
@@ -365,38 +326,29 @@ pub(crate) fn list_kernel(
 
 /// Replaces sources by their places, and counts: for every relation the nodes that it found and its entries.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn name_kernel(
-    table: &Array<u32>,
-    cols: &mut Array<u32>,
-    places: &Array<u32>,
-    starts: &Array<u32>,
-    ranks: &Array<u32>,
-    counts: &mut Array<u32>,
-    rows: usize,
-    relations: u32,
-) {
-    let total = usize::cast_from(starts[rows]);
+pub(crate) fn name_kernel(relations: &Relations, inputs: &PlacedSources, out: &mut NamedColumns, rows: usize) {
+    let total = usize::cast_from(inputs.starts[rows]);
     let mut entry = ABSOLUTE_POS;
-    if entry < usize::cast_from(relations) {
+    if entry < usize::cast_from(relations.count) {
         let of = u32::cast_from(entry);
-        let begin = starts[usize::cast_from(word(table, of, relation::FIRST_ROW))];
-        let end = end_of(table, starts, of);
-        counts[2 * entry] = ranks[usize::cast_from(end)] - ranks[usize::cast_from(begin)];
-        counts[2 * entry + 1] = end - begin;
+        let begin = inputs.starts[usize::cast_from(word(relations, of, relation::FIRST_ROW))];
+        let end = end_of(relations, &inputs.starts, of);
+        out.counts[2 * entry] = inputs.ranks[usize::cast_from(end)] - inputs.ranks[usize::cast_from(begin)];
+        out.counts[2 * entry + 1] = end - begin;
     }
     while entry < total {
-        let global = usize::cast_from(cols[entry]);
-        cols[entry] = places[global];
+        let global = usize::cast_from(out.cols[entry]);
+        out.cols[entry] = inputs.places[global];
         entry += CUBE_COUNT * CUBE_DIM as usize;
     }
 }
 
 /// The type of a row among the rows of all types; rows of a type begin at a multiple, so there are some that stand for nothing.
 #[cube]
-pub(crate) fn type_of(spans: &Array<u32>, row: u32, types: u32) -> u32 {
+pub(crate) fn type_of(spans: &SpanTable, row: u32) -> u32 {
     let mut found = 0u32;
     let mut next = 1u32.runtime();
-    while next < types {
+    while next < spans.types {
         if span_word(spans, next, span::FIRST) <= row {
             found = next;
         }
@@ -407,29 +359,22 @@ pub(crate) fn type_of(spans: &Array<u32>, row: u32, types: u32) -> u32 {
 
 /// A word of a type.
 #[cube]
-pub(crate) fn span_word(spans: &Array<u32>, of: u32, #[comptime] field: u32) -> u32 {
-    spans[usize::cast_from(of * comptime!(span::WORDS) + field)]
+pub(crate) fn span_word(spans: &SpanTable, of: u32, #[comptime] field: u32) -> u32 {
+    spans.table[usize::cast_from(of * comptime!(span::WORDS) + field)]
 }
 
 /// Lists the seeds and gives them the first places.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn seed_kernel(
-    spans: &Array<u32>,
-    seeds: &Array<u32>,
-    nodes: &mut Array<u32>,
-    places: &mut Array<u32>,
-    rows: usize,
-    types: u32,
-) {
+pub(crate) fn seed_kernel(spans: &SpanTable, seeds: &Array<u32>, out: &mut ListedNodes) {
     let mut row = ABSOLUTE_POS;
-    while row < rows {
-        let of = type_of(spans, u32::cast_from(row), types);
+    while row < spans.rows {
+        let of = type_of(spans, u32::cast_from(row));
         let place = u32::cast_from(row) - span_word(spans, of, span::FIRST);
         if place < span_word(spans, of, span::ROWS) {
             let node = seeds[row];
             let (at, global) = (span_word(spans, of, span::LIST) + place, span_word(spans, of, span::BASE) + node);
-            nodes[usize::cast_from(at)] = node;
-            places[usize::cast_from(global)] = place;
+            out.nodes[usize::cast_from(at)] = node;
+            out.places[usize::cast_from(global)] = place;
         }
         row += CUBE_COUNT * CUBE_DIM as usize;
     }
@@ -437,14 +382,14 @@ pub(crate) fn seed_kernel(
 
 /// Takes the places of all nodes of a batch away.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn forget_kernel(spans: &Array<u32>, nodes: &Array<u32>, places: &mut Array<u32>, rows: usize, types: u32) {
+pub(crate) fn forget_kernel(batch: &BatchNodes, places: &mut Array<u32>) {
     let mut row = ABSOLUTE_POS;
-    while row < rows {
-        let of = type_of(spans, u32::cast_from(row), types);
-        let place = u32::cast_from(row) - span_word(spans, of, span::FIRST);
-        if place < span_word(spans, of, span::ROWS) {
-            let node = nodes[usize::cast_from(span_word(spans, of, span::LIST) + place)];
-            let global = span_word(spans, of, span::BASE) + node;
+    while row < batch.spans.rows {
+        let of = type_of(&batch.spans, u32::cast_from(row));
+        let place = u32::cast_from(row) - span_word(&batch.spans, of, span::FIRST);
+        if place < span_word(&batch.spans, of, span::ROWS) {
+            let node = batch.nodes[usize::cast_from(span_word(&batch.spans, of, span::LIST) + place)];
+            let global = span_word(&batch.spans, of, span::BASE) + node;
             places[usize::cast_from(global)] = NOWHERE.runtime();
         }
         row += CUBE_COUNT * CUBE_DIM as usize;
@@ -453,19 +398,12 @@ pub(crate) fn forget_kernel(spans: &Array<u32>, nodes: &Array<u32>, places: &mut
 
 /// How many entries lead from every column: columns of a relation stand behind those of the ones before.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn column_count_kernel(
-    table: &Array<u32>,
-    starts: &Array<u32>,
-    cols: &Array<u32>,
-    counts: &mut Array<Atomic<u32>>,
-    rows: usize,
-    relations: u32,
-) {
-    let total = usize::cast_from(starts[rows]);
+pub(crate) fn column_count_kernel(relations: &Relations, columns: &RowColumns, counts: &mut Array<Atomic<u32>>) {
+    let total = usize::cast_from(columns.starts[columns.rows]);
     let mut entry = ABSOLUTE_POS;
     while entry < total {
-        let of = of_entry(table, starts, u32::cast_from(entry), relations);
-        let col = word(table, of, relation::FIRST_COL) + cols[entry];
+        let of = of_entry(relations, &columns.starts, u32::cast_from(entry));
+        let col = word(relations, of, relation::FIRST_COL) + columns.cols[entry];
         counts[usize::cast_from(col)].fetch_add(1u32);
         entry += CUBE_COUNT * CUBE_DIM as usize;
     }
@@ -474,22 +412,18 @@ pub(crate) fn column_count_kernel(
 /// Puts every entry somewhere among those of its column.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn scatter_kernel(
-    table: &Array<u32>,
-    starts: &Array<u32>,
-    cols: &Array<u32>,
+    relations: &Relations,
+    columns: &RowColumns,
     col_starts: &Array<u32>,
-    taken: &mut Array<Atomic<u32>>,
-    entries: &mut Array<u32>,
-    rows: usize,
-    relations: u32,
+    out: &mut ScatteredEntries,
 ) {
-    let total = usize::cast_from(starts[rows]);
+    let total = usize::cast_from(columns.starts[columns.rows]);
     let mut entry = ABSOLUTE_POS;
     while entry < total {
-        let of = of_entry(table, starts, u32::cast_from(entry), relations);
-        let col = usize::cast_from(word(table, of, relation::FIRST_COL) + cols[entry]);
-        let place = col_starts[col] + taken[col].fetch_add(1u32);
-        entries[usize::cast_from(place)] = u32::cast_from(entry);
+        let of = of_entry(relations, &columns.starts, u32::cast_from(entry));
+        let col = usize::cast_from(word(relations, of, relation::FIRST_COL) + columns.cols[entry]);
+        let place = col_starts[col] + out.taken[col].fetch_add(1u32);
+        out.entries[usize::cast_from(place)] = u32::cast_from(entry);
         entry += CUBE_COUNT * CUBE_DIM as usize;
     }
 }
@@ -498,50 +432,36 @@ pub(crate) fn scatter_kernel(
 /// are below it.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn order_kernel(
-    table: &Array<u32>,
-    starts: &Array<u32>,
-    cols: &Array<u32>,
-    owners: &Array<u32>,
-    col_starts: &Array<u32>,
-    entries: &Array<u32>,
+    relations: &Relations,
+    columns: &RowColumns,
+    of_columns: &ColumnEntries,
     destinations: &mut Array<u32>,
-    rows: usize,
-    relations: u32,
 ) {
-    let total = usize::cast_from(starts[rows]);
+    let total = usize::cast_from(columns.starts[columns.rows]);
     let mut k = ABSOLUTE_POS;
     while k < total {
-        let entry = entries[k];
-        let of = of_entry(table, starts, entry, relations);
-        let col = usize::cast_from(word(table, of, relation::FIRST_COL) + cols[usize::cast_from(entry)]);
-        let (mut other, end) = (usize::cast_from(col_starts[col]), usize::cast_from(col_starts[col + 1]));
+        let entry = of_columns.entries[k];
+        let of = of_entry(relations, &columns.starts, entry);
+        let col = usize::cast_from(word(relations, of, relation::FIRST_COL) + columns.cols[usize::cast_from(entry)]);
+        let (mut other, end) = (usize::cast_from(of_columns.starts[col]), usize::cast_from(of_columns.starts[col + 1]));
         let mut place = other;
         while other < end {
-            place += select(entries[other] < entry, 1usize, 0usize);
+            place += select(of_columns.entries[other] < entry, 1usize, 0usize);
             other += 1;
         }
-        destinations[place] = owners[usize::cast_from(entry)] - word(table, of, relation::FIRST_ROW);
+        destinations[place] = of_columns.owners[usize::cast_from(entry)] - word(relations, of, relation::FIRST_ROW);
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
 }
 
 /// Lists the rows of one relation with more than `longest` entries behind the entries, and counts them.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn long_kernel(
-    starts: &Array<u32>,
-    first: usize,
-    rows: usize,
-    longest: u32,
-    list: &mut Array<u32>,
-    behind: usize,
-    counts: &mut Array<Atomic<u32>>,
-    count: usize,
-) {
+pub(crate) fn long_kernel(rows: &RelationRows, out: &mut LongRows, at: &LongPlace) {
     let mut row = ABSOLUTE_POS;
-    while row < rows {
-        if starts[first + row + 1] - starts[first + row] > longest {
-            let place = counts[count].fetch_add(1u32);
-            list[behind + usize::cast_from(place)] = u32::cast_from(row);
+    while row < rows.count {
+        if rows.starts[rows.first + row + 1] - rows.starts[rows.first + row] > at.longest {
+            let place = out.counts[at.count].fetch_add(1u32);
+            out.list[at.behind + usize::cast_from(place)] = u32::cast_from(row);
         }
         row += CUBE_COUNT * CUBE_DIM as usize;
     }
@@ -550,40 +470,30 @@ pub(crate) fn long_kernel(
 /// Copies stretches of arrays to the words from `start` to `end`. A stretch has four words: where it goes, how long it is, where it comes
 /// from and how (see [`super::pack`]).
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn pack_kernel(
-    stretches: &Array<u32>,
-    a: &Array<u32>,
-    b: &Array<u32>,
-    c: &Array<u32>,
-    d: &Array<u32>,
-    out: &mut Array<u32>,
-    count: u32,
-    start: usize,
-    end: usize,
-) {
-    let mut at = start + ABSOLUTE_POS;
-    while at < end {
+pub(crate) fn pack_kernel(from: &PackedFrom, out: &mut Array<u32>, words: &WordRange) {
+    let mut at = words.start + ABSOLUTE_POS;
+    while at < words.end {
         // The last stretch that begins at or before this word.
-        let (mut low, mut high) = (0u32.runtime(), count);
+        let (mut low, mut high) = (0u32.runtime(), from.count);
         while high - low > 1u32 {
             let middle = (low + high) / 2u32;
-            let begins = stretches[usize::cast_from(middle * 4u32)] <= u32::cast_from(at);
+            let begins = from.stretches[usize::cast_from(middle * 4u32)] <= u32::cast_from(at);
             low = select(begins, middle, low);
             high = select(begins, high, middle);
         }
         let stretch = usize::cast_from(low * 4u32);
-        let inside = at - usize::cast_from(stretches[stretch]);
-        if inside < usize::cast_from(stretches[stretch + 1]) {
-            let from = usize::cast_from(stretches[stretch + 2]);
-            let way = stretches[stretch + 3];
+        let inside = at - usize::cast_from(from.stretches[stretch]);
+        if inside < usize::cast_from(from.stretches[stretch + 1]) {
+            let first = usize::cast_from(from.stretches[stretch + 2]);
+            let way = from.stretches[stretch + 3];
             if way == 0u32 {
-                out[at] = a[from + inside] - a[from];
+                out[at] = from.a[first + inside] - from.a[first];
             } else if way == 1u32 {
-                out[at] = b[from + inside];
+                out[at] = from.b[first + inside];
             } else if way == 2u32 {
-                out[at] = c[from + inside] - c[from];
+                out[at] = from.c[first + inside] - from.c[first];
             } else {
-                out[at] = d[from + inside];
+                out[at] = from.d[first + inside];
             }
         }
         at += CUBE_COUNT * CUBE_DIM as usize;

@@ -9,17 +9,26 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
+use super::args::{
+    AskedColumnsArgs, BatchNodesArgs, ColumnEntriesArgs, DrawnArgs, DrawnEntriesArgs, KeptEntriesArgs, LayerArgs,
+    ListedNodesArgs, LongPlaceArgs, LongRowsArgs, NamedColumnsArgs, NewSourcesArgs, PackedFromArgs, PlacedSourcesArgs,
+    RankedEntriesArgs, RankedRowsArgs, RelationRowsArgs, RelationsArgs, RowColumnsArgs, ScatteredEntriesArgs,
+    SourcesArgs, SpanTableArgs, SpanTableLaunch, WordRangeArgs, WordsBehindArgs, WordsBehindLaunch,
+};
 use super::kernel::{
     ask_kernel, column_count_kernel, count_kernel, draw_kernel, first_kernel, forget_kernel, keep_kernel, list_kernel,
     long_kernel, name_kernel, order_kernel, pack_kernel, scatter_kernel, seed_kernel, source_kernel, start_kernel,
 };
 use crate::graph::csr::LONG_ROW;
+use crate::runtime::args::{ExtentArgs, MatrixArgs, array};
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, flat, part, vector_width, zeros};
 use crate::runtime::prims::Prefix;
 use crate::runtime::prims::kernel::Counted;
 use crate::runtime::prims::launch::prefix_sum;
 use crate::sampling::backend::{CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, Words, long_room};
-use crate::sampling::collect::kernel::{collect_kernel, locate_kernel};
+use crate::sampling::collect::kernel::{
+    CollectedFromArgs, LocatedArgs, RowBoundsArgs, RowPlacesArgs, collect_kernel, locate_kernel,
+};
 
 fn reach<R: CubeRuntime>(words: &Words<CubeTensor<R>>) -> AddressType {
     match words.pinned {
@@ -28,12 +37,22 @@ fn reach<R: CubeRuntime>(words: &Words<CubeTensor<R>>) -> AddressType {
     }
 }
 
+fn words_behind<R: CubeRuntime>(words: &Words<CubeTensor<R>>) -> WordsBehindLaunch<R> {
+    WordsBehindArgs { words: array(&words.anchor), delta: words.delta }.launch()
+}
+
+fn span_table<R: CubeRuntime>(spans: &Spans<CubeTensor<R>>) -> SpanTableLaunch<R> {
+    SpanTableArgs { table: array(&spans.table), types: spans.types as u32, rows: spans.rows }.launch()
+}
+
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBackend for CubeBackend<R, F, I, BT> {
     const SAMPLES: bool = true;
 
     fn sample_layer(step: LayerStep<IntTensor<Self>>) -> LayerParts<IntTensor<Self>> {
         let LayerStep { row_ptr, col_idx, table, rows, replace, drops, nodes, places, .. } = step;
-        let relations = step.relations as u32;
+        let count = step.relations as u32;
+        let relations = || RelationsArgs { table: array(&table), count }.launch();
+        let layer = || LayerArgs { relations: relations(), nodes: array(&nodes), rows }.launch();
         let client = nodes.client.clone();
         let words = |len: usize| empty(&nodes, [len], DType::I32);
         let (per_row, row_dim) = flat(rows + 1);
@@ -45,13 +64,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 per_row.clone(),
                 row_dim,
                 reach(&row_ptr),
-                table.clone().into_array_arg(),
-                row_ptr.anchor.clone().into_array_arg(),
-                row_ptr.delta,
-                nodes.clone().into_array_arg(),
-                row_counts.clone().into_array_arg(),
-                rows,
-                relations,
+                layer(),
+                words_behind(&row_ptr),
+                array(&row_counts),
                 replace,
             );
         }
@@ -68,15 +83,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 per_row.clone(),
                 row_dim,
                 reach(&row_ptr),
-                table.clone().into_array_arg(),
-                row_ptr.anchor.into_array_arg(),
-                row_ptr.delta,
-                nodes.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                edges.clone().into_array_arg(),
-                owners.clone().into_array_arg(),
-                rows,
-                relations,
+                layer(),
+                words_behind(&row_ptr),
+                array(&starts),
+                DrawnArgs { edges: array(&edges), owners: array(&owners) }.launch(),
                 replace,
             );
             source_kernel::launch_unchecked::<R>(
@@ -84,19 +94,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 per_entry.clone(),
                 entry_dim,
                 reach(&col_idx).max(narrow),
-                table.clone().into_array_arg(),
-                col_idx.anchor.into_array_arg(),
-                col_idx.delta,
-                nodes.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                edges.clone().into_array_arg(),
-                owners.clone().into_array_arg(),
-                cols.clone().into_array_arg(),
-                flags.clone().into_array_arg(),
-                places.clone().into_array_arg(),
-                rows,
+                layer(),
+                words_behind(&col_idx),
+                DrawnEntriesArgs { starts: array(&starts), edges: array(&edges), owners: array(&owners) }.launch(),
+                SourcesArgs { cols: array(&cols), flags: array(&flags), places: array(&places) }.launch(),
                 len,
-                relations,
                 drops,
             );
         }
@@ -111,13 +113,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                     per_entry.clone(),
                     entry_dim,
                     narrow,
-                    ranks.clone().into_array_arg(),
-                    edges.into_array_arg(),
-                    cols.into_array_arg(),
-                    owners.into_array_arg(),
-                    kept_edges.clone().into_array_arg(),
-                    kept_cols.clone().into_array_arg(),
-                    kept_owners.clone().into_array_arg(),
+                    RankedEntriesArgs {
+                        ranks: array(&ranks),
+                        edges: array(&edges),
+                        cols: array(&cols),
+                        owners: array(&owners),
+                    }
+                    .launch(),
+                    KeptEntriesArgs { edges: array(&kept_edges), cols: array(&kept_cols), owners: array(&kept_owners) }
+                        .launch(),
                     len,
                 );
                 start_kernel::launch_unchecked::<R>(
@@ -125,9 +129,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                     per_row.clone(),
                     row_dim,
                     narrow,
-                    ranks.into_array_arg(),
-                    starts.into_array_arg(),
-                    kept_starts.clone().into_array_arg(),
+                    RankedRowsArgs { ranks: array(&ranks), starts: array(&starts) }.launch(),
+                    array(&kept_starts),
                     rows,
                 );
                 ask_kernel::launch_unchecked::<R>(
@@ -135,10 +138,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                     per_entry.clone(),
                     entry_dim,
                     narrow,
-                    kept_cols.clone().into_array_arg(),
-                    kept_starts.clone().into_array_arg(),
-                    places.clone().into_array_arg(),
-                    rows,
+                    RowColumnsArgs { starts: array(&kept_starts), cols: array(&kept_cols), rows }.launch(),
+                    array(&places),
                 );
             }
             (kept_starts, kept_edges, kept_cols, kept_owners)
@@ -152,11 +153,12 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 per_entry.clone(),
                 entry_dim,
                 narrow,
-                cols.clone().into_array_arg(),
-                places.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                flags.clone().into_array_arg(),
-                rows,
+                AskedColumnsArgs {
+                    columns: RowColumnsArgs { starts: array(&starts), cols: array(&cols), rows }.launch(),
+                    places: array(&places),
+                }
+                .launch(),
+                array(&flags),
                 len,
             );
         }
@@ -169,28 +171,20 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 per_entry.clone(),
                 entry_dim,
                 narrow,
-                table.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                cols.clone().into_array_arg(),
-                ranks.clone().into_array_arg(),
-                places.clone().into_array_arg(),
-                nodes.clone().into_array_arg(),
+                relations(),
+                NewSourcesArgs { starts: array(&starts), cols: array(&cols), ranks: array(&ranks) }.launch(),
+                ListedNodesArgs { places: array(&places), nodes: array(&nodes) }.launch(),
                 len,
-                relations,
             );
             name_kernel::launch_unchecked::<R>(
                 &client,
                 per_entry,
                 entry_dim,
                 narrow,
-                table.into_array_arg(),
-                cols.clone().into_array_arg(),
-                places.into_array_arg(),
-                starts.clone().into_array_arg(),
-                ranks.into_array_arg(),
-                counts.clone().into_array_arg(),
+                relations(),
+                PlacedSourcesArgs { places: array(&places), starts: array(&starts), ranks: array(&ranks) }.launch(),
+                NamedColumnsArgs { cols: array(&cols), counts: array(&counts) }.launch(),
                 rows,
-                relations,
             );
         }
         LayerParts { starts, cols, edges, owners, counts, len }
@@ -202,7 +196,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
         columns: usize,
     ) -> [IntTensor<Self>; 2] {
         let LayerParts { starts, cols, owners, len, .. } = parts;
-        let (client, rows, relations) = (&cols.client, step.rows, step.relations as u32);
+        let (client, rows) = (&cols.client, step.rows);
+        let relations = || RelationsArgs { table: array(&step.table), count: step.relations as u32 }.launch();
+        let columns_of_rows = || RowColumnsArgs { starts: array(starts), cols: array(cols), rows }.launch();
         let counts = zeros(cols, [columns + 1], DType::I32);
         let taken = zeros(cols, [columns + 1], DType::I32);
         let (entries, destinations) =
@@ -216,12 +212,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 count.clone(),
                 dim,
                 width,
-                step.table.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                cols.clone().into_array_arg(),
-                counts.clone().into_array_arg(),
-                rows,
-                relations,
+                relations(),
+                columns_of_rows(),
+                array(&counts),
             );
             let col_starts = prefix_sum(&counts, Counted::Value, Prefix::Exclusive);
             scatter_kernel::launch_unchecked::<R>(
@@ -229,29 +222,21 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 count.clone(),
                 dim,
                 width,
-                step.table.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                cols.clone().into_array_arg(),
-                col_starts.clone().into_array_arg(),
-                taken.into_array_arg(),
-                entries.clone().into_array_arg(),
-                rows,
-                relations,
+                relations(),
+                columns_of_rows(),
+                array(&col_starts),
+                ScatteredEntriesArgs { taken: array(&taken), entries: array(&entries) }.launch(),
             );
             order_kernel::launch_unchecked::<R>(
                 client,
                 count,
                 dim,
                 width,
-                step.table.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                cols.clone().into_array_arg(),
-                owners.clone().into_array_arg(),
-                col_starts.clone().into_array_arg(),
-                entries.into_array_arg(),
-                destinations.clone().into_array_arg(),
-                rows,
-                relations,
+                relations(),
+                columns_of_rows(),
+                ColumnEntriesArgs { owners: array(owners), starts: array(&col_starts), entries: array(&entries) }
+                    .launch(),
+                array(&destinations),
             );
             [col_starts, destinations]
         }
@@ -273,14 +258,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 cubes,
                 dim,
                 address(&[starts, list]),
-                starts.clone().into_array_arg(),
-                rows.start,
-                rows.len(),
-                LONG_ROW as u32,
-                list.clone().into_array_arg(),
-                behind,
-                counts.clone().into_array_arg(),
-                count,
+                RelationRowsArgs { starts: array(starts), first: rows.start, count: rows.len() }.launch(),
+                LongRowsArgs { list: array(list), counts: array(counts) }.launch(),
+                LongPlaceArgs { longest: LONG_ROW as u32, behind, count }.launch(),
             );
         }
     }
@@ -299,12 +279,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 cubes,
                 dim,
                 address(&[places, nodes]),
-                spans.table.clone().into_array_arg(),
-                seeds.into_array_arg(),
-                nodes.clone().into_array_arg(),
-                places.clone().into_array_arg(),
-                spans.rows,
-                spans.types as u32,
+                span_table(spans),
+                array(&seeds),
+                ListedNodesArgs { places: array(places), nodes: array(nodes) }.launch(),
             );
         }
     }
@@ -318,11 +295,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 cubes,
                 dim,
                 address(&[places, nodes]),
-                spans.table.clone().into_array_arg(),
-                nodes.clone().into_array_arg(),
-                places.clone().into_array_arg(),
-                spans.rows,
-                spans.types as u32,
+                BatchNodesArgs { spans: span_table(spans), nodes: array(nodes) }.launch(),
+                array(places),
             );
         }
     }
@@ -335,7 +309,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
         range: Range<usize>,
     ) {
         let (cubes, dim) = flat(range.len());
-        let [a, b, c, d] = from.map(|words| words.clone().into_array_arg());
+        let [a, b, c, d] = from.map(array);
         // SAFETY: the caller's stretches are inside of the arrays and of the range.
         unsafe {
             pack_kernel::launch_unchecked::<R>(
@@ -343,15 +317,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 cubes,
                 dim,
                 address(&[from[0], from[1], from[2], from[3], to]),
-                stretches.into_array_arg(),
-                a,
-                b,
-                c,
-                d,
-                to.clone().into_array_arg(),
-                count as u32,
-                range.start,
-                range.end,
+                PackedFromArgs { stretches: array(&stretches), a, b, c, d, count: count as u32 }.launch(),
+                array(to),
+                WordRangeArgs { start: range.start, end: range.end }.launch(),
             );
         }
     }
@@ -390,16 +358,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 geometry.count(spans.rows.div_ceil(geometry.plane as usize)),
                 geometry.dim,
                 address(&[&places, &index, &nodes]),
-                spans.table.into_array_arg(),
-                nodes.clone().into_array_arg(),
-                places.into_array_arg(),
-                index.into_array_arg(),
-                from.clone().into_array_arg(),
-                tally.into_array_arg(),
-                spans.rows,
-                spans.types as u32,
-                first_cached,
-                first_source,
+                BatchNodesArgs { spans: span_table(&spans), nodes: array(&nodes) }.launch(),
+                RowPlacesArgs { before: array(&places), cached: array(&index) }.launch(),
+                LocatedArgs { from: array(&from), tally: array(&tally) }.launch(),
+                RowBoundsArgs { first_cached, first_source }.launch(),
                 window,
                 cached,
             );
@@ -429,20 +391,17 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBack
                 dim,
                 reached,
                 v,
-                from.into_array_arg(),
-                before.arg(),
-                cache.arg(),
-                anchor,
-                out.arg(),
-                delta,
-                before.stride / v,
-                cache.stride / v,
-                stride / v,
-                out.stride / v,
-                vectors,
-                spans.rows,
-                first_cached,
-                first_source,
+                CollectedFromArgs {
+                    from: array(&from),
+                    before: before.matrix(v),
+                    cached: cache.matrix(v),
+                    source: MatrixArgs { values: anchor, stride: stride / v }.launch(),
+                    delta,
+                }
+                .launch(),
+                out.matrix(v),
+                ExtentArgs { rows: spans.rows, vectors }.launch(),
+                RowBoundsArgs { first_cached, first_source }.launch(),
                 dtype.into(),
             );
         }

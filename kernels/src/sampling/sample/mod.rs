@@ -6,6 +6,8 @@
 //! integers and one matrix of features for a batch.
 
 #[cfg(feature = "cube")]
+pub(crate) mod args;
+#[cfg(feature = "cube")]
 pub(crate) mod kernel;
 #[cfg(feature = "cube")]
 mod launch;

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::TAYLOR;
+use crate::runtime::args::launch_args;
 use crate::runtime::prims::Reduction;
 use crate::runtime::prims::kernel::{THREADS, cube_reduce};
 use crate::trees::split::kernel::{double, kept, rounded};
@@ -36,44 +37,78 @@ fn decay(words: &Array<i64>, x: f64) -> f64 {
     select(x > double(words, LAST_EXPONENT.runtime()), f64::new(0.0f32), value)
 }
 
+launch_args! {
+    /// Margins, labels and weights of rows, and the constants.
+    LossInputs, LossInputsArgs {
+        margins: Array<f64>,
+        labels: Array<f32>,
+        weights: Array<f32>,
+        words: Array<i64>,
+    }
+}
+
+launch_args! {
+    /// Gradient and hessian of every row, and the largest of every cube as bits.
+    Derivatives, DerivativesArgs {
+        pairs: Array<f64>,
+        largest: Array<i64>,
+    }
+}
+
+launch_args! {
+    /// Derivatives, and the factors of gradients and of hessians.
+    Scaled, ScaledArgs {
+        derivatives: Array<f64>,
+        factors: Array<f64>,
+    }
+}
+
+launch_args! {
+    /// The list of rows, where the leaves begin in it, and the value of each.
+    Leaves, LeavesArgs {
+        rows: Array<i32>,
+        starts: Array<i32>,
+        values: Array<f64>,
+        num_rows: usize,
+        count: usize,
+    }
+}
+
 /// Gradient and hessian of every row, and for every cube the largest magnitudes as bits.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn derivatives_kernel(
-    margins: &Array<f64>,
-    labels: &Array<f32>,
-    weights: &Array<f32>,
-    words: &Array<i64>,
-    derivatives: &mut Array<f64>,
-    largest: &mut Array<i64>,
+    inputs: &LossInputs,
+    out: &mut Derivatives,
     num_rows: usize,
     #[comptime] logistic: bool,
     #[comptime] weighted: bool,
 ) {
     let mut shared = SharedMemory::<i64>::new(THREADS);
-    let magnitude = words[MAGNITUDE];
-    let mut max_grad = words[ZERO];
-    let mut max_hess = words[ZERO];
+    let magnitude = inputs.words[MAGNITUDE];
+    let mut max_grad = inputs.words[ZERO];
+    let mut max_hess = inputs.words[ZERO];
     let mut row = ABSOLUTE_POS;
     while row < num_rows {
-        let margin = margins[row];
-        let label = f64::cast_from(labels[row]);
+        let margin = inputs.margins[row];
+        let label = f64::cast_from(inputs.labels[row]);
         let mut grad = margin - label;
         let mut hess = f64::new(1.0f32);
         if comptime!(logistic) {
-            let e = decay(words, select(margin < 0.0f64, -margin, margin));
+            let e = decay(&inputs.words, select(margin < 0.0f64, -margin, margin));
             let near = 1.0f64 / (1.0f64 + e);
             let far = e / (1.0f64 + e);
             grad = select(margin < 0.0f64, far, near) - label;
             hess = near * far;
         }
-        let mut weight = select(label > 0.5f64, double(words, CLASSES + 1), double(words, CLASSES.runtime()));
+        let mut weight =
+            select(label > 0.5f64, double(&inputs.words, CLASSES + 1), double(&inputs.words, CLASSES.runtime()));
         if comptime!(weighted) {
-            weight *= f64::cast_from(weights[row]);
+            weight *= f64::cast_from(inputs.weights[row]);
         }
         grad *= weight;
         hess *= weight;
-        derivatives[2 * row] = grad;
-        derivatives[2 * row + 1] = hess;
+        out.pairs[2 * row] = grad;
+        out.pairs[2 * row + 1] = hess;
         let grad_bits = i64::reinterpret(grad) & magnitude;
         let hess_bits = i64::reinterpret(hess) & magnitude;
         max_grad = select(grad_bits > max_grad, grad_bits, max_grad);
@@ -83,45 +118,38 @@ pub(crate) fn derivatives_kernel(
     let grads = cube_reduce::<i64>(max_grad, &mut shared, Reduction::Max);
     let hessians = cube_reduce::<i64>(max_hess, &mut shared, Reduction::Max);
     if UNIT_POS == 0 {
-        largest[2 * CUBE_POS] = grads;
-        largest[2 * CUBE_POS + 1] = hessians;
+        out.largest[2 * CUBE_POS] = grads;
+        out.largest[2 * CUBE_POS + 1] = hessians;
     }
 }
 
 /// Derivatives times powers of two, to the nearest whole number.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn fixed_kernel(derivatives: &Array<f64>, factors: &Array<f64>, pairs: &mut Array<i32>, len: usize) {
+pub(crate) fn fixed_kernel(inputs: &Scaled, pairs: &mut Array<i32>, len: usize) {
     let mut k = ABSOLUTE_POS;
     while k < len {
-        pairs[k] = i32::cast_from(rounded(derivatives[k] * factors[k % 2]));
+        pairs[k] = i32::cast_from(rounded(inputs.derivatives[k] * inputs.factors[k % 2]));
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
 }
 
 /// The leaf of a place in the list is found by halving.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn add_kernel(
-    margins: &mut Array<f64>,
-    rows: &Array<i32>,
-    starts: &Array<i32>,
-    values: &Array<f64>,
-    num_rows: usize,
-    num_leaves: usize,
-) {
+pub(crate) fn add_kernel(margins: &mut Array<f64>, leaves: &Leaves) {
     let mut k = ABSOLUTE_POS;
-    while k < num_rows {
+    while k < leaves.num_rows {
         let mut leaf = 0usize;
-        let mut end = num_leaves;
+        let mut end = leaves.count;
         while leaf + 1 < end {
             let middle = (leaf + end) / 2;
-            if usize::cast_from(starts[middle]) <= k {
+            if usize::cast_from(leaves.starts[middle]) <= k {
                 leaf = middle;
             } else {
                 end = middle;
             }
         }
-        let row = usize::cast_from(rows[k]);
-        margins[row] += values[leaf];
+        let row = usize::cast_from(leaves.rows[k]);
+        margins[row] += leaves.values[leaf];
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
 }

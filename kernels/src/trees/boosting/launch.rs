@@ -6,8 +6,12 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::kernel::{CONSTANTS, add_kernel, ascending_kernel, derivatives_kernel, fixed_kernel};
+use super::kernel::{
+    CONSTANTS, DerivativesArgs, LeavesArgs, LossInputsArgs, ScaledArgs, add_kernel, ascending_kernel,
+    derivatives_kernel, fixed_kernel,
+};
 use super::{BoostBackend, BoostLoss, BoostParts, LAST_EXPONENT, LN_2_HIGH, LN_2_LOW, PER_LN_2, TAYLOR};
+use crate::runtime::args::array;
 use crate::runtime::launch::{address, empty, flat};
 use crate::runtime::prims::kernel::THREADS;
 use crate::trees::histogram::{i64_tensor, i64_to_host};
@@ -42,12 +46,14 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> BoostBacke
                 CubeCount::Static(cubes as u32, 1, 1),
                 CubeDim::new_1d(THREADS as u32),
                 address(&[&derivatives]),
-                margins.clone().into_array_arg(),
-                parts.labels.clone().into_array_arg(),
-                parts.weights.clone().into_array_arg(),
-                words.into_array_arg(),
-                derivatives.clone().into_array_arg(),
-                largest.clone().into_array_arg(),
+                LossInputsArgs {
+                    margins: array(margins),
+                    labels: array(&parts.labels),
+                    weights: array(&parts.weights),
+                    words: array(&words),
+                }
+                .launch(),
+                DerivativesArgs { pairs: array(&derivatives), largest: array(&largest) }.launch(),
                 parts.num_rows,
                 parts.loss == BoostLoss::Logistic,
                 parts.is_weighted,
@@ -71,9 +77,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> BoostBacke
                 count,
                 dim,
                 address(&[&derivatives]),
-                derivatives.into_array_arg(),
-                factors.into_array_arg(),
-                pairs.clone().into_array_arg(),
+                ScaledArgs { derivatives: array(&derivatives), factors: array(&factors) }.launch(),
+                array(&pairs),
                 2 * num_rows,
             );
         }
@@ -96,12 +101,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> BoostBacke
                 count,
                 dim,
                 address(&[margins]),
-                margins.clone().into_array_arg(),
-                rows.clone().into_array_arg(),
-                starts.clone().into_array_arg(),
-                values.clone().into_array_arg(),
-                num_rows,
-                num_leaves,
+                array(margins),
+                LeavesArgs {
+                    rows: array(rows),
+                    starts: array(starts),
+                    values: array(values),
+                    num_rows,
+                    count: num_leaves,
+                }
+                .launch(),
             );
         }
     }
@@ -116,7 +124,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> BoostBacke
                 count,
                 dim,
                 address(&[&rows]),
-                rows.clone().into_array_arg(),
+                array(&rows),
                 num_rows,
             );
         }

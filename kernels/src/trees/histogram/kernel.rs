@@ -5,6 +5,7 @@ use cubecl::prelude::*;
 
 use super::WORDS;
 use super::bins::{NARROW_BINS, TILE_FEATURES, TILE_WORDS};
+use crate::runtime::args::launch_args;
 use crate::runtime::prims::Reduction;
 use crate::runtime::prims::kernel::{THREADS, cube_reduce};
 
@@ -19,6 +20,52 @@ const _: () = assert!(THREADS == NARROW_BINS);
 
 /// Words of a bin in shared memory: lower and upper half of gradient and hessian, count.
 const SHARED_WORDS: usize = 5;
+
+launch_args! {
+    /// The gradients of all rows, and the rows `start..end` of a list.
+    RowGradients, RowGradientsArgs {
+        gradients: Array<i32>,
+        rows: Array<i32>,
+        start: usize,
+        end: usize,
+    }
+}
+
+launch_args! {
+    /// Bins of a byte each, some features to a word.
+    DenseBins, DenseBinsArgs {
+        words: Array<u32>,
+        tiles: Array<u32>,
+        num_rows: usize,
+    }
+}
+
+launch_args! {
+    /// Bins of a word each.
+    WideBins, WideBinsArgs {
+        bins: Array<i32>,
+        features: Array<i32>,
+        num_rows: usize,
+    }
+}
+
+launch_args! {
+    /// The stored bins of every row.
+    SparseBins, SparseBinsArgs {
+        row_ptr: Array<i32>,
+        entries: Array<i32>,
+    }
+}
+
+launch_args! {
+    /// Where the bins of a feature begin, which of them is not stored, and the sums over all rows.
+    LeftOut, LeftOutArgs {
+        offsets: Array<i32>,
+        left_out: Array<i32>,
+        total: Array<i64>,
+        num_features: usize,
+    }
+}
 
 /// `sums[at] += value`, whatever the other threads do. Without 64-bit additions, every thread that makes the lower word
 /// wrap around carries one into the upper word.
@@ -37,15 +84,9 @@ fn add_to_sum<A: Int>(sums: &mut Array<Atomic<A>>, at: usize, value: i64, #[comp
 }
 
 #[cube]
-fn add_row<A: Int>(
-    sums: &mut Array<Atomic<A>>,
-    bin: usize,
-    gradients: &Array<i32>,
-    row: usize,
-    #[comptime] wide: bool,
-) {
-    add_to_sum::<A>(sums, WORDS * bin, i64::cast_from(gradients[2 * row]), wide);
-    add_to_sum::<A>(sums, WORDS * bin + 1, i64::cast_from(gradients[2 * row + 1]), wide);
+fn add_row<A: Int>(sums: &mut Array<Atomic<A>>, bin: usize, of: &RowGradients, row: usize, #[comptime] wide: bool) {
+    add_to_sum::<A>(sums, WORDS * bin, i64::cast_from(of.gradients[2 * row]), wide);
+    add_to_sum::<A>(sums, WORDS * bin + 1, i64::cast_from(of.gradients[2 * row + 1]), wide);
     add_to_sum::<A>(sums, WORDS * bin + 2, i64::cast_from(1i32), wide);
 }
 
@@ -57,14 +98,9 @@ fn joined(low: u32, high: u32) -> i64 {
 
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn dense_kernel<A: Int>(
-    words: &Array<u32>,
-    tiles: &Array<u32>,
-    gradients: &Array<i32>,
-    rows: &Array<i32>,
+    bins: &DenseBins,
+    of: &RowGradients,
     sums: &mut Array<Atomic<A>>,
-    num_rows: usize,
-    start: usize,
-    end: usize,
     cube_rows: usize,
     #[comptime] wide: bool,
     #[define(A)] _type: StorageType,
@@ -80,22 +116,22 @@ pub(crate) fn dense_kernel<A: Int>(
     sync_cube();
 
     let tile = CUBE_POS_Y as usize;
-    let first = start + CUBE_POS_X as usize * cube_rows;
-    let last = select(first + cube_rows < end, first + cube_rows, end);
+    let first = of.start + CUBE_POS_X as usize * cube_rows;
+    let last = select(first + cube_rows < of.end, first + cube_rows, of.end);
     // All threads make as many rounds: where they left the loop at different times, Mesa's software driver (22.3) lost
     // the sums of all features but the first.
     let mut round = first;
     while round < last {
         let k = round + unit;
         if k < last {
-            let row = usize::cast_from(rows[k]);
-            let grad = gradients[2 * row];
-            let hess = gradients[2 * row + 1];
-            let word = words[tile * num_rows + row];
+            let row = usize::cast_from(of.rows[k]);
+            let grad = of.gradients[2 * row];
+            let hess = of.gradients[2 * row + 1];
+            let word = bins.words[tile * bins.num_rows + row];
             #[unroll]
             for slot in 0..TILE_FEATURES {
                 let bin = (word >> comptime!(8 * slot as u32)) & 255u32;
-                if bin != tiles[tile * TILE_WORDS + slot] {
+                if bin != bins.tiles[tile * TILE_WORDS + slot] {
                     let at = comptime!(slot * NARROW_BINS) + usize::cast_from(bin);
                     shared[at].fetch_add(u32::reinterpret(grad & 0xffffi32));
                     shared[at + TILE_BINS].fetch_add(u32::reinterpret(grad >> 16i32));
@@ -114,7 +150,7 @@ pub(crate) fn dense_kernel<A: Int>(
         let k = unit + comptime!(slot * NARROW_BINS);
         let count = shared[k + 4 * TILE_BINS].load();
         if count > 0u32 {
-            let offset = usize::cast_from(tiles[tile * TILE_WORDS + TILE_FEATURES + slot]);
+            let offset = usize::cast_from(bins.tiles[tile * TILE_WORDS + TILE_FEATURES + slot]);
             let at = WORDS * (offset + unit);
             let grad = joined(shared[k].load(), shared[k + TILE_BINS].load());
             let hess = joined(shared[k + 2 * TILE_BINS].load(), shared[k + 3 * TILE_BINS].load());
@@ -128,26 +164,21 @@ pub(crate) fn dense_kernel<A: Int>(
 /// Features of more bins than shared memory holds: a thread per row of the list, a row of cubes per feature.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn wide_kernel<A: Int>(
-    bins: &Array<i32>,
-    features: &Array<i32>,
-    gradients: &Array<i32>,
-    rows: &Array<i32>,
+    bins: &WideBins,
+    of: &RowGradients,
     sums: &mut Array<Atomic<A>>,
-    num_rows: usize,
-    start: usize,
-    end: usize,
     #[comptime] wide: bool,
     #[define(A)] _type: StorageType,
 ) {
     let feature = CUBE_POS_Y as usize;
-    let offset = features[2 * feature];
-    let left_out = features[2 * feature + 1];
-    let mut k = start + CUBE_POS_X as usize * CUBE_DIM as usize + UNIT_POS as usize;
-    while k < end {
-        let row = usize::cast_from(rows[k]);
-        let bin = bins[feature * num_rows + row];
+    let offset = bins.features[2 * feature];
+    let left_out = bins.features[2 * feature + 1];
+    let mut k = of.start + CUBE_POS_X as usize * CUBE_DIM as usize + UNIT_POS as usize;
+    while k < of.end {
+        let row = usize::cast_from(of.rows[k]);
+        let bin = bins.bins[feature * bins.num_rows + row];
         if bin != left_out {
-            add_row::<A>(sums, usize::cast_from(offset + bin), gradients, row, wide);
+            add_row::<A>(sums, usize::cast_from(offset + bin), of, row, wide);
         }
         k += CUBE_COUNT_X as usize * CUBE_DIM as usize;
     }
@@ -156,23 +187,19 @@ pub(crate) fn wide_kernel<A: Int>(
 /// A line of threads per row of the list.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn sparse_kernel<A: Int>(
-    row_ptr: &Array<i32>,
-    entries: &Array<i32>,
-    gradients: &Array<i32>,
-    rows: &Array<i32>,
+    bins: &SparseBins,
+    of: &RowGradients,
     sums: &mut Array<Atomic<A>>,
-    start: usize,
-    end: usize,
     #[comptime] wide: bool,
     #[define(A)] _type: StorageType,
 ) {
-    let mut k = start + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
-    while k < end {
-        let row = usize::cast_from(rows[k]);
-        let last = usize::cast_from(row_ptr[row + 1]);
-        let mut entry = usize::cast_from(row_ptr[row]) + UNIT_POS_X as usize;
+    let mut k = of.start + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while k < of.end {
+        let row = usize::cast_from(of.rows[k]);
+        let last = usize::cast_from(bins.row_ptr[row + 1]);
+        let mut entry = usize::cast_from(bins.row_ptr[row]) + UNIT_POS_X as usize;
         while entry < last {
-            add_row::<A>(sums, usize::cast_from(entries[entry]), gradients, row, wide);
+            add_row::<A>(sums, usize::cast_from(bins.entries[entry]), of, row, wide);
             entry += CUBE_DIM_X as usize;
         }
         k += CUBE_COUNT * CUBE_DIM_Y as usize;
@@ -182,11 +209,8 @@ pub(crate) fn sparse_kernel<A: Int>(
 /// The sum over a stretch of the list.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn total_kernel<A: Int>(
-    gradients: &Array<i32>,
-    rows: &Array<i32>,
+    of: &RowGradients,
     sums: &mut Array<Atomic<A>>,
-    start: usize,
-    end: usize,
     #[comptime] wide: bool,
     #[define(A)] _type: StorageType,
 ) {
@@ -194,11 +218,11 @@ pub(crate) fn total_kernel<A: Int>(
     let mut grad = i64::cast_from(0i32);
     let mut hess = i64::cast_from(0i32);
     let mut count = i64::cast_from(0i32);
-    let mut k = start + ABSOLUTE_POS;
-    while k < end {
-        let row = usize::cast_from(rows[k]);
-        grad += i64::cast_from(gradients[2 * row]);
-        hess += i64::cast_from(gradients[2 * row + 1]);
+    let mut k = of.start + ABSOLUTE_POS;
+    while k < of.end {
+        let row = usize::cast_from(of.rows[k]);
+        grad += i64::cast_from(of.gradients[2 * row]);
+        hess += i64::cast_from(of.gradients[2 * row + 1]);
         count += i64::cast_from(1i32);
         k += CUBE_COUNT * THREADS;
     }
@@ -214,20 +238,14 @@ pub(crate) fn total_kernel<A: Int>(
 
 /// A cube per feature.
 #[cube(launch_unchecked)]
-pub(crate) fn reconstruct_kernel(
-    sums: &mut Array<i64>,
-    offsets: &Array<i32>,
-    left_out: &Array<i32>,
-    total: &Array<i64>,
-    num_features: usize,
-) {
+pub(crate) fn reconstruct_kernel(sums: &mut Array<i64>, bins: &LeftOut) {
     let mut shared = SharedMemory::<i64>::new(THREADS);
     let mut feature = CUBE_POS;
-    while feature < num_features {
-        let bin = left_out[feature];
+    while feature < bins.num_features {
+        let bin = bins.left_out[feature];
         if bin >= 0i32 {
-            let first = usize::cast_from(offsets[feature]);
-            let last = usize::cast_from(offsets[feature + 1]);
+            let first = usize::cast_from(bins.offsets[feature]);
+            let last = usize::cast_from(bins.offsets[feature + 1]);
             let skipped = first + usize::cast_from(bin);
             #[unroll]
             for word in 0..WORDS {
@@ -241,7 +259,7 @@ pub(crate) fn reconstruct_kernel(
                 }
                 let all = cube_reduce::<i64>(others, &mut shared, Reduction::Sum);
                 if UNIT_POS == 0 {
-                    sums[WORDS * skipped + word] = total[word] - all;
+                    sums[WORDS * skipped + word] = bins.total[word] - all;
                 }
             }
         }

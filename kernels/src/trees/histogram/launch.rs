@@ -13,9 +13,11 @@ use cubecl::prelude::*;
 
 use super::bins::{BinParts, Storage};
 use super::kernel::{
-    MAX_CUBE_ROWS, dense_kernel, reconstruct_kernel, sparse_kernel, subtract_kernel, total_kernel, wide_kernel,
+    DenseBinsArgs, LeftOutArgs, MAX_CUBE_ROWS, RowGradientsArgs, RowGradientsLaunch, SparseBinsArgs, WideBinsArgs,
+    dense_kernel, reconstruct_kernel, sparse_kernel, subtract_kernel, total_kernel, wide_kernel,
 };
 use super::{HistogramBackend, WORDS};
+use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, address, flat, zeros};
 use crate::runtime::prims::kernel::THREADS;
 
@@ -61,14 +63,14 @@ pub(crate) fn build<R: CubeRuntime>(
                         CubeCount::Static(span.len().div_ceil(cube_rows) as u32, dense.num_tiles as u32, 1),
                         CubeDim::new_1d(THREADS as u32),
                         address(&[&dense.words, gradients]),
-                        dense.words.clone().into_array_arg(),
-                        dense.tiles.clone().into_array_arg(),
-                        gradients.clone().into_array_arg(),
-                        rows.clone().into_array_arg(),
-                        sums.clone().into_array_arg(),
-                        bins.num_rows,
-                        span.start,
-                        span.end,
+                        DenseBinsArgs {
+                            words: array(&dense.words),
+                            tiles: array(&dense.tiles),
+                            num_rows: bins.num_rows,
+                        }
+                        .launch(),
+                        row_gradients(gradients, rows, &span),
+                        array(&sums),
                         cube_rows,
                         wide,
                         sum_type(wide),
@@ -84,14 +86,14 @@ pub(crate) fn build<R: CubeRuntime>(
                         CubeCount::Static(cubes as u32, dense.num_wide as u32, 1),
                         CubeDim::new_1d(THREADS as u32),
                         address(&[&dense.wide, gradients]),
-                        dense.wide.clone().into_array_arg(),
-                        dense.wide_features.clone().into_array_arg(),
-                        gradients.clone().into_array_arg(),
-                        rows.clone().into_array_arg(),
-                        sums.clone().into_array_arg(),
-                        bins.num_rows,
-                        span.start,
-                        span.end,
+                        WideBinsArgs {
+                            bins: array(&dense.wide),
+                            features: array(&dense.wide_features),
+                            num_rows: bins.num_rows,
+                        }
+                        .launch(),
+                        row_gradients(gradients, rows, &span),
+                        array(&sums),
                         wide,
                         sum_type(wide),
                     );
@@ -107,13 +109,9 @@ pub(crate) fn build<R: CubeRuntime>(
                     geometry.count(span.len()),
                     geometry.dim,
                     address(&[&sparse.entries, gradients]),
-                    sparse.row_ptr.clone().into_array_arg(),
-                    sparse.entries.clone().into_array_arg(),
-                    gradients.clone().into_array_arg(),
-                    rows.clone().into_array_arg(),
-                    sums.clone().into_array_arg(),
-                    span.start,
-                    span.end,
+                    SparseBinsArgs { row_ptr: array(&sparse.row_ptr), entries: array(&sparse.entries) }.launch(),
+                    row_gradients(gradients, rows, &span),
+                    array(&sums),
                     wide,
                     sum_type(wide),
                 );
@@ -121,6 +119,14 @@ pub(crate) fn build<R: CubeRuntime>(
         }
     }
     sums
+}
+
+fn row_gradients<R: CubeRuntime>(
+    gradients: &CubeTensor<R>,
+    rows: &CubeTensor<R>,
+    span: &Range<usize>,
+) -> RowGradientsLaunch<R> {
+    RowGradientsArgs { gradients: array(gradients), rows: array(rows), start: span.start, end: span.end }.launch()
 }
 
 pub(crate) fn total<R: CubeRuntime>(
@@ -137,11 +143,8 @@ pub(crate) fn total<R: CubeRuntime>(
             CubeCount::Static(span.len().div_ceil(MIN_CUBE_ROWS).min(CUBES) as u32, 1, 1),
             CubeDim::new_1d(THREADS as u32),
             address(&[gradients]),
-            gradients.clone().into_array_arg(),
-            rows.clone().into_array_arg(),
-            sums.clone().into_array_arg(),
-            span.start,
-            span.end,
+            row_gradients(gradients, rows, &span),
+            array(&sums),
             wide,
             sum_type(wide),
         );
@@ -175,11 +178,14 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HistogramB
                 &sums.client,
                 CubeCount::Static(bins.num_features.min(1 << 15) as u32, 1, 1),
                 CubeDim::new_1d(THREADS as u32),
-                sums.clone().into_array_arg(),
-                bins.offsets.clone().into_array_arg(),
-                bins.left_out.clone().into_array_arg(),
-                total.clone().into_array_arg(),
-                bins.num_features,
+                array(&sums),
+                LeftOutArgs {
+                    offsets: array(&bins.offsets),
+                    left_out: array(&bins.left_out),
+                    total: array(total),
+                    num_features: bins.num_features,
+                }
+                .launch(),
             );
         }
         sums

@@ -8,7 +8,8 @@ use burn_cubecl::element::BoolElement;
 use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::PartitionBackend;
-use super::kernel::{BinOf, FeaturePlaceLaunch, copy_back_kernel, sides_kernel};
+use super::kernel::{BinOf, FeaturePlaceArgs, SidesArgs, SidesInputsArgs, SpanArgs, copy_back_kernel, sides_kernel};
+use crate::runtime::args::array;
 use crate::runtime::launch::{address, empty, flat};
 use crate::runtime::prims::partition_on_device;
 use crate::trees::histogram::{BinParts, Storage, TILE_FEATURES};
@@ -34,13 +35,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PartitionB
             }
             Storage::Sparse(sparse) => (BinOf::Entry, 0, 0, &sparse.entries, &sparse.row_ptr),
         };
-        let place = FeaturePlaceLaunch::new(
-            column * bins.num_rows,
-            8 * byte as u32,
-            bins.spans[feature].start as i32,
-            bins.spans[feature].end as i32,
-            bins.left_outs[feature].unwrap_or(0) as i32,
-        );
+        let place = FeaturePlaceArgs {
+            first: column * bins.num_rows,
+            shift: 8 * byte as u32,
+            start: bins.spans[feature].start as i32,
+            end: bins.spans[feature].end as i32,
+            left_out: bins.left_outs[feature].unwrap_or(0) as i32,
+        };
         let copy = empty(rows, [len], DType::I32);
         let flags = empty(rows, [len], DType::I32);
         let (count, dim) = flat(len);
@@ -51,15 +52,16 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PartitionB
                 count.clone(),
                 dim,
                 address(&[values]),
-                rows.clone().into_array_arg(),
-                values.clone().into_array_arg(),
-                row_ptr.clone().into_array_arg(),
-                goes_left.clone().into_array_arg(),
-                copy.clone().into_array_arg(),
-                flags.clone().into_array_arg(),
-                place,
-                span.start,
-                len,
+                SidesInputsArgs {
+                    rows: array(rows),
+                    bins: array(values),
+                    row_ptr: array(row_ptr),
+                    goes_left: array(goes_left),
+                }
+                .launch(),
+                SidesArgs { copy: array(&copy), flags: array(&flags) }.launch(),
+                place.launch(),
+                SpanArgs { start: span.start, len }.launch(),
                 of,
             );
         }
@@ -70,10 +72,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PartitionB
                 &rows.client,
                 count,
                 dim,
-                parted.into_array_arg(),
-                rows.clone().into_array_arg(),
-                span.start,
-                len,
+                array(&parted),
+                array(rows),
+                SpanArgs { start: span.start, len }.launch(),
             );
         }
     }

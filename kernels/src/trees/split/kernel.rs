@@ -7,6 +7,7 @@
 use cubecl::prelude::*;
 
 use super::table::{FEATURE_WORDS, ONE_HOT, ORDERED};
+use crate::runtime::args::launch_args;
 use crate::runtime::prims::Reduction;
 use crate::runtime::prims::kernel::{THREADS, cube_prefix_sum, cube_reduce};
 use crate::trees::histogram::WORDS;
@@ -190,18 +191,47 @@ fn cube_best(gain: f64, place: u32, gains: &mut SharedMemory<f64>, places: &mut 
     winner
 }
 
+launch_args! {
+    /// The histogram of a leaf, where the bins of features begin, what is known of features, and rule and leaves.
+    SearchInputs, SearchInputsArgs {
+        sums: Array<i64>,
+        offsets: Array<i32>,
+        table: Array<i32>,
+        words: Array<i64>,
+    }
+}
+
+launch_args! {
+    /// The gain of every candidate of every leaf, and its split.
+    Candidates, CandidatesArgs {
+        gains: Array<f64>,
+        found: Array<i64>,
+    }
+}
+
+launch_args! {
+    /// Which of so many leaves is searched.
+    LeafPlace, LeafPlaceArgs {
+        number: usize,
+        count: usize,
+        num_features: usize,
+    }
+}
+
+launch_args! {
+    /// The leaves, and the candidates of each.
+    LeafCandidates, LeafCandidatesArgs {
+        count: usize,
+        candidates: usize,
+    }
+}
+
 /// The best threshold of every feature in both directions: the first scan of a feature in one cube, the second in the next.
 #[cube(launch_unchecked)]
 pub(crate) fn search_kernel(
-    sums: &Array<i64>,
-    offsets: &Array<i32>,
-    table: &Array<i32>,
-    words: &Array<i64>,
-    gains: &mut Array<f64>,
-    found: &mut Array<i64>,
-    leaf_number: usize,
-    num_leaves: usize,
-    num_features: usize,
+    inputs: &SearchInputs,
+    out: &mut Candidates,
+    leaves: &LeafPlace,
     #[comptime] shape: RuleShape,
 ) {
     let mut shared = SharedMemory::<i64>::new(THREADS);
@@ -209,27 +239,27 @@ pub(crate) fn search_kernel(
     let mut shared_places = SharedMemory::<u32>::new(THREADS);
     let unit = UNIT_POS as usize;
     let zero = i64::cast_from(0i32);
-    let leaf = RULE_WORDS + leaf_number * LEAF_WORDS;
-    let leaf_grad = words[leaf + 7];
-    let leaf_hess = words[leaf + 8];
-    let leaf_count = words[leaf + 9];
-    let epsilon = double(words, 6usize);
-    let grad_unit = double(words, 7usize);
-    let hess_unit = double(words, 8usize);
+    let leaf = RULE_WORDS + leaves.number * LEAF_WORDS;
+    let leaf_grad = inputs.words[leaf + 7];
+    let leaf_hess = inputs.words[leaf + 8];
+    let leaf_count = inputs.words[leaf + 9];
+    let epsilon = double(&inputs.words, 6usize);
+    let grad_unit = double(&inputs.words, 7usize);
+    let hess_unit = double(&inputs.words, 8usize);
 
     let mut task = CUBE_POS;
-    while task < 2 * num_features {
+    while task < 2 * leaves.num_features {
         let feature = task / 2;
         let reverse = task % 2 == 1;
         let about = feature * FEATURE_WORDS;
-        let num_bin = table[about];
-        let bin_0_unstored = table[about + 1] != 0i32;
-        let zero_bin = table[about + 2];
-        let missing = table[about + 3];
-        let monotone = f64::cast_from(table[about + 4]);
-        let kind = table[about + 5];
-        let only = words[RULE_WORDS + num_leaves * LEAF_WORDS + leaf_number * num_features + feature];
-        let first = usize::cast_from(offsets[feature]);
+        let num_bin = inputs.table[about];
+        let bin_0_unstored = inputs.table[about + 1] != 0i32;
+        let zero_bin = inputs.table[about + 2];
+        let missing = inputs.table[about + 3];
+        let monotone = f64::cast_from(inputs.table[about + 4]);
+        let kind = inputs.table[about + 5];
+        let only = inputs.words[RULE_WORDS + leaves.count * LEAF_WORDS + leaves.number * leaves.num_features + feature];
+        let first = usize::cast_from(inputs.offsets[feature]);
 
         let ordered = kind == comptime!(ORDERED);
         let one_hot = kind == comptime!(ONE_HOT);
@@ -253,9 +283,9 @@ pub(crate) fn search_kernel(
             let mut k = unit + 1;
             while k < usize::cast_from(num_bin) {
                 let at = WORDS * (first + k);
-                grad += sums[at];
-                hess += sums[at + 1];
-                rows += sums[at + 2];
+                grad += inputs.sums[at];
+                hess += inputs.sums[at + 1];
+                rows += inputs.sums[at + 2];
                 k += THREADS;
             }
             grad_0 = leaf_grad - cube_reduce::<i64>(grad, &mut shared, Reduction::Sum);
@@ -286,9 +316,9 @@ pub(crate) fn search_kernel(
                     rows = count_0;
                 } else {
                     let at = WORDS * (first + usize::cast_from(bin));
-                    grad = sums[at];
-                    hess = sums[at + 1];
-                    rows = sums[at + 2];
+                    grad = inputs.sums[at];
+                    hess = inputs.sums[at + 1];
+                    rows = inputs.sums[at + 2];
                 }
             }
             let empty = grad == zero && hess == zero && rows == zero;
@@ -311,17 +341,17 @@ pub(crate) fn search_kernel(
             if wanted {
                 let side_grad = f64::cast_from(grad) * grad_unit;
                 let side_hess = f64::cast_from(hess) * hess_unit + epsilon;
-                let side_rows = rows_of(words, leaf, rows, side_hess, shape);
+                let side_rows = rows_of(&inputs.words, leaf, rows, side_hess, shape);
                 let side = Side { grad: side_grad, hess: side_hess, rows: side_rows };
                 let rest = Side {
-                    grad: double(words, leaf) - side_grad,
-                    hess: double(words, leaf + 1) - side_hess,
+                    grad: double(&inputs.words, leaf) - side_grad,
+                    hess: double(&inputs.words, leaf + 1) - side_hess,
                     rows: f64::cast_from(leaf_count) - side_rows,
                 };
                 let gain = if reverse {
-                    gain_of(words, leaf, monotone, rest, side, shape)
+                    gain_of(&inputs.words, leaf, monotone, rest, side, shape)
                 } else {
-                    gain_of(words, leaf, monotone, side, rest, shape)
+                    gain_of(&inputs.words, leaf, monotone, side, rest, shape)
                 };
                 if gain > best {
                     best = gain;
@@ -335,21 +365,21 @@ pub(crate) fn search_kernel(
         }
 
         let winner = cube_best(best, best_place, &mut shared_gains, &mut shared_places);
-        let at = leaf_number * 2 * num_features + task;
+        let at = leaves.number * 2 * leaves.num_features + task;
         if UNIT_POS == 0 && winner == u32::MAX {
-            gains[at] = f64::new(-1.0f32);
+            out.gains[at] = f64::new(-1.0f32);
         }
         if winner != u32::MAX && winner == best_place {
             let place = i32::cast_from(winner);
             let threshold = select(reverse, last - place - 1i32, select(one_hot, place + 1i32, place));
             let default_left = reverse && (both_ways || missing != 2i32);
             let to = at * FOUND_WORDS;
-            gains[at] = best;
-            found[to] = i64::cast_from(threshold);
-            found[to + 1] = i64::cast_from(select(default_left, 1i32, 0i32));
-            found[to + 2] = select(reverse, leaf_grad - best_grad, best_grad);
-            found[to + 3] = select(reverse, leaf_hess - best_hess, best_hess);
-            found[to + 4] = select(reverse, leaf_count - best_count, best_count);
+            out.gains[at] = best;
+            out.found[to] = i64::cast_from(threshold);
+            out.found[to + 1] = i64::cast_from(select(default_left, 1i32, 0i32));
+            out.found[to + 2] = select(reverse, leaf_grad - best_grad, best_grad);
+            out.found[to + 3] = select(reverse, leaf_hess - best_hess, best_hess);
+            out.found[to + 4] = select(reverse, leaf_count - best_count, best_count);
         }
         sync_cube();
         task += CUBE_COUNT;
@@ -358,22 +388,16 @@ pub(crate) fn search_kernel(
 
 /// The best candidate of every leaf.
 #[cube(launch_unchecked)]
-pub(crate) fn winner_kernel(
-    gains: &Array<f64>,
-    found: &Array<i64>,
-    winners: &mut Array<i64>,
-    num_leaves: usize,
-    num_candidates: usize,
-) {
+pub(crate) fn winner_kernel(candidates: &Candidates, winners: &mut Array<i64>, leaves: &LeafCandidates) {
     let mut shared_gains = SharedMemory::<f64>::new(THREADS);
     let mut shared_places = SharedMemory::<u32>::new(THREADS);
     let mut leaf = CUBE_POS;
-    while leaf < num_leaves {
+    while leaf < leaves.count {
         let mut best = f64::new(-1.0f32);
         let mut best_place = u32::MAX.runtime();
         let mut k = UNIT_POS as usize;
-        while k < num_candidates {
-            let gain = gains[leaf * num_candidates + k];
+        while k < leaves.candidates {
+            let gain = candidates.gains[leaf * leaves.candidates + k];
             if gain > best {
                 best = gain;
                 best_place = k as u32;
@@ -388,9 +412,9 @@ pub(crate) fn winner_kernel(
         if winner != u32::MAX && winner == best_place {
             winners[to] = i64::cast_from(winner);
             winners[to + 1] = i64::reinterpret(best);
-            let from = (leaf * num_candidates + winner as usize) * FOUND_WORDS;
+            let from = (leaf * leaves.candidates + winner as usize) * FOUND_WORDS;
             for word in 0..FOUND_WORDS {
-                winners[to + 2 + word] = found[from + word];
+                winners[to + 2 + word] = candidates.found[from + word];
             }
         }
         leaf += CUBE_COUNT;

@@ -8,12 +8,14 @@ use cubecl::prelude::*;
 
 use super::cpu::split_by;
 use super::kernel::{
-    ANY, FOUND_WORDS, LEAF_WORDS, RULE_WORDS, RuleShape, SKIP, WINNER_WORDS, search_kernel, winner_kernel,
+    ANY, CandidatesArgs, FOUND_WORDS, LEAF_WORDS, LeafCandidatesArgs, LeafPlaceArgs, RULE_WORDS, RuleShape, SKIP,
+    SearchInputsArgs, WINNER_WORDS, search_kernel, winner_kernel,
 };
 use super::rule::{Counts, Cut, Split, SplitRule};
 use super::search::Search;
 use super::table::{Look, SORTED, SplitBackend, SplitInput};
 use super::{EPSILON, better_split};
+use crate::runtime::args::array;
 use crate::runtime::launch::empty;
 use crate::runtime::prims::kernel::THREADS;
 use crate::trees::histogram::{BinParts, GradientSum, i64_tensor, i64_to_host};
@@ -95,15 +97,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SplitBacke
                     client,
                     cubes(candidates),
                     dim,
-                    sums.clone().into_array_arg(),
-                    bins.offsets.clone().into_array_arg(),
-                    table.clone().into_array_arg(),
-                    words.clone().into_array_arg(),
-                    gains.clone().into_array_arg(),
-                    found.clone().into_array_arg(),
-                    leaf,
-                    num_leaves,
-                    num_features,
+                    SearchInputsArgs {
+                        sums: array(sums),
+                        offsets: array(&bins.offsets),
+                        table: array(table),
+                        words: array(&words),
+                    }
+                    .launch(),
+                    CandidatesArgs { gains: array(&gains), found: array(&found) }.launch(),
+                    LeafPlaceArgs { number: leaf, count: num_leaves, num_features }.launch(),
                     shape(input.rule),
                 );
             }
@@ -114,11 +116,9 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SplitBacke
                 client,
                 cubes(num_leaves),
                 dim,
-                gains.into_array_arg(),
-                found.into_array_arg(),
-                winners.clone().into_array_arg(),
-                num_leaves,
-                candidates,
+                CandidatesArgs { gains: array(&gains), found: array(&found) }.launch(),
+                array(&winners),
+                LeafCandidatesArgs { count: num_leaves, candidates }.launch(),
             );
         }
         let records = i64_to_host::<Self>(winners);
