@@ -84,6 +84,10 @@ pub use ops::segments::{Segments, SegmentsBackend};
 pub use ops::select::{SelectBackend, select_rows};
 pub use ops::spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
 pub use ops::sum::{SumBackend, sum_of_squares};
+#[cfg(feature = "cuda")]
+pub use runtime::backends::Cuda;
+#[cfg(feature = "vulkan")]
+pub use runtime::backends::Vulkan;
 pub use runtime::device;
 pub use runtime::hash::splitmix64;
 pub use runtime::memory::{DeviceMemory, MemoryBackend, MemoryProbe};
@@ -103,8 +107,8 @@ pub use trees::histogram::{
 };
 pub use trees::partition::PartitionBackend;
 pub use trees::split::{
-    Counts, Cut, GradientScale, Look, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule,
-    SplitSide, SplitTask, best_split, best_splits, better_split, finds_splits, root_output,
+    Counts, Cut, FeatureMask, GradientScale, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf,
+    SplitRule, SplitSide, SplitTask, best_split, best_splits, better_split, finds_splits, root_output,
 };
 pub use trees::tree_device::{NoDoublePrecision, TreeBackend, TreeDevice};
 
@@ -160,12 +164,3 @@ impl<B> GraphBackend for B where
         + ChunkBackend
 {
 }
-
-/// The CUDA backend that the operators run on: raw CubeCL without kernel fusion, of which every operator of ours would
-/// be a barrier.
-#[cfg(feature = "cuda")]
-pub type Cuda = burn_cubecl::CubeBackend<cubecl::cuda::CudaRuntime, f32, i32, u8>;
-
-/// The Vulkan backend that the operators run on.
-#[cfg(feature = "vulkan")]
-pub type Vulkan = burn_cubecl::CubeBackend<cubecl::wgpu::WgpuRuntime, f32, i32, u8>;

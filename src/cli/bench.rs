@@ -375,7 +375,7 @@ impl Trees {
             export: self.export,
         };
         let report = with_backend!(device, |B, d| {
-            let fit = |data: &Dataset, fit: Fit, params: &BoosterParams| match B::PAYS_FROM_ROWS {
+            let fit = |data: &Dataset, fit: Fit, params: &BoosterParams| match B::MIN_ROWS_FOR_DEVICE {
                 None => Booster::fit(data, fit, params),
                 Some(_) => Booster::fit_on::<B>(data, fit, params, &d),
             };

@@ -103,7 +103,7 @@ fn two_tables_become_a_report_in_five_commands() {
     assert!(readme.contains(SHOP), "the README shows another description");
     assert!(drawing.stdout.starts_with("<svg") && drawing.stdout.contains("A00"), "{}", &drawing.stdout[..200]);
 
-    sandbox.succeeds(["--quiet", "report", &run, "--top", "5", "--device", "cpu"]);
+    sandbox.succeeds(["--quiet", "report", &run, "--all", "--top", "5", "--device", "cpu"]);
     let page = String::from_utf8(sandbox.read(&format!("{run}/report.html"))).unwrap();
     assert!(page.contains(list[0]["id"].as_str().unwrap()) && page.contains("ROC-AUC"));
 }

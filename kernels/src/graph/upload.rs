@@ -8,6 +8,8 @@ use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn_flex::Flex;
 
 use crate::graph::csr::{Csr, CsrArrays};
+#[cfg(feature = "cube")]
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::host::index_tensor;
 
 /// Backends that take many lists at once.
@@ -33,13 +35,7 @@ impl<B: UploadBackend, C: CheckpointStrategy> UploadBackend for Autodiff<B, C> {
 pub(crate) const ALIGNMENT: usize = 64;
 
 #[cfg(feature = "cube")]
-impl<R, F, I, BT> UploadBackend for burn_cubecl::CubeBackend<R, F, I, BT>
-where
-    R: burn_cubecl::CubeRuntime,
-    F: burn_cubecl::FloatElement,
-    I: burn_cubecl::IntElement,
-    BT: burn_cubecl::element::BoolElement,
-{
+impl_for_devices! { UploadBackend =>
     fn upload_lists(lists: Vec<Vec<i32>>, device: &Self::Device) -> Vec<IntTensor<Self>> {
         let room = |list: &Vec<i32>| list.len().max(1).next_multiple_of(ALIGNMENT);
         let mut words = Vec::with_capacity(lists.iter().map(room).sum());

@@ -16,8 +16,8 @@ pub(crate) fn accumulate<B: Backend>(
     g: FloatTensor<B>,
     add: impl FnOnce(FloatTensor<B>, Option<FloatTensor<B>>) -> FloatTensor<B>,
 ) {
-    let onto = take::<B>(grads, node, &g);
-    grads.register::<B>(node, add(g, onto));
+    let accumulate_into = take::<B>(grads, node, &g);
+    grads.register::<B>(node, add(g, accumulate_into));
 }
 
 /// Takes out the gradient of `node` so far, for an operator that leaves several gradients at once; `any` is a tensor.

@@ -58,18 +58,18 @@ pub(crate) fn tensor<E: Storage>(values: Vec<E>, shape: impl Into<Shape>) -> Fle
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), E::dtype())
 }
 
-/// Where an operator puts its rows: `onto` itself where nobody else holds it, else a copy of it; without `onto` zeros.
+/// Where an operator puts its rows: `accumulate_into` itself where nobody else holds it, else a copy of it; without `accumulate_into` zeros.
 ///
 /// # Panics
-/// If `onto` has another shape or dtype.
-pub(crate) fn target<E: Storage>(onto: Option<FlexTensor>, shape: [usize; 2]) -> FlexTensor {
-    let Some(onto) = onto else { return tensor(zeroed::<E>(shape[0] * shape[1]), shape) };
+/// If `accumulate_into` has another shape or dtype.
+pub(crate) fn target<E: Storage>(accumulate_into: Option<FlexTensor>, shape: [usize; 2]) -> FlexTensor {
+    let Some(accumulate_into) = accumulate_into else { return tensor(zeroed::<E>(shape[0] * shape[1]), shape) };
     assert!(
-        onto.dtype() == E::dtype() && onto.layout().shape() == &Shape::new(shape),
-        "onto: expected {shape:?} in {:?}, got {onto:?}",
+        accumulate_into.dtype() == E::dtype() && accumulate_into.layout().shape() == &Shape::new(shape),
+        "accumulate_into: expected {shape:?} in {:?}, got {accumulate_into:?}",
         E::dtype()
     );
-    onto.to_contiguous()
+    accumulate_into.to_contiguous()
 }
 
 /// The elements of a [`target`]; copies them first where somebody else holds them.

@@ -87,25 +87,25 @@ pub(crate) fn zeros<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape
 pub(crate) struct Target<R: CubeRuntime> {
     pub rows: Rows<R>,
     /// The rows are there already, and the kernel adds to them.
-    pub onto: bool,
+    pub accumulate_into: bool,
 }
 
 impl<R: CubeRuntime> Target<R> {
-    /// `onto` itself where nobody else holds it, else a copy of it; without `onto` an uninitialised matrix beside `like`.
+    /// `accumulate_into` itself where nobody else holds it, else a copy of it; without `accumulate_into` an uninitialised matrix beside `like`.
     ///
     /// # Panics
-    /// If `onto` has another shape or dtype.
-    pub fn of(onto: Option<CubeTensor<R>>, like: &CubeTensor<R>, shape: [usize; 2], dtype: DType) -> Self {
-        let Some(onto) = onto else {
-            return Self { rows: Rows::of(empty(like, shape, dtype)), onto: false };
+    /// If `accumulate_into` has another shape or dtype.
+    pub fn of(accumulate_into: Option<CubeTensor<R>>, like: &CubeTensor<R>, shape: [usize; 2], dtype: DType) -> Self {
+        let Some(accumulate_into) = accumulate_into else {
+            return Self { rows: Rows::of(empty(like, shape, dtype)), accumulate_into: false };
         };
         assert!(
-            onto.dtype == dtype && onto.meta.shape() == &Shape::new(shape),
-            "onto: expected {shape:?} in {dtype:?}, got {onto:?}"
+            accumulate_into.dtype == dtype && accumulate_into.meta.shape() == &Shape::new(shape),
+            "accumulate_into: expected {shape:?} in {dtype:?}, got {accumulate_into:?}"
         );
-        let rows = Rows::of(onto);
+        let rows = Rows::of(accumulate_into);
         let free = rows.tensor.can_mut() || rows.tensor.meta.shape().num_elements() == 0;
-        Self { rows: if free { rows } else { Rows::of(rows.tensor.copy()) }, onto: true }
+        Self { rows: if free { rows } else { Rows::of(rows.tensor.copy()) }, accumulate_into: true }
     }
 }
 

@@ -28,7 +28,7 @@ pub trait MemoryBackend: Backend {
     /// whose memory is that of the process.
     fn memory_probe(device: &Self::Device) -> Option<MemoryProbe>;
 
-    /// Bytes that are free on `device`: what the driver says, and of the processor what the system has. `None` where neither
+    /// Bytes that are free on `device`: what the driver says, and of the CPU what the system has. `None` where neither
     /// tells.
     fn available_memory(device: &Self::Device) -> Option<u64>;
 }
@@ -57,15 +57,9 @@ impl MemoryBackend for burn_flex::Flex {
 }
 
 #[cfg(feature = "cube")]
-impl<R, F, I, BT> MemoryBackend for burn_cubecl::CubeBackend<R, F, I, BT>
-where
-    R: burn_cubecl::CubeRuntime,
-    F: burn_cubecl::FloatElement,
-    I: burn_cubecl::IntElement,
-    BT: burn_cubecl::element::BoolElement,
-{
+crate::runtime::backends::impl_for_devices! { MemoryBackend =>
     fn memory_probe(device: &Self::Device) -> Option<MemoryProbe> {
-        let mut client = R::client(device);
+        let mut client = <R as cubecl::Runtime>::client(device);
         // CubeCL counts per stream, and every thread has its own: the probe asks about the stream of this thread.
         let stream = client.empty(1).stream;
         // SAFETY: the client of the probe launches nothing, it only reads counters.

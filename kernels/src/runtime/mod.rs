@@ -3,6 +3,8 @@
 pub(crate) mod accumulate;
 #[cfg(feature = "cube")]
 pub(crate) mod args;
+#[cfg(feature = "cube")]
+pub(crate) mod backends;
 pub(crate) mod check;
 pub mod device;
 pub(crate) mod flex;

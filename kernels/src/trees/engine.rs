@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::trees::boosting::BoostTargets;
 use crate::trees::histogram::GradientSum;
-use crate::trees::split::{GradientScale, Look, Split, SplitLeaf};
+use crate::trees::split::{FeatureMask, GradientScale, Split, SplitLeaf};
 
 /// A leaf of which a [`TreeEngine`] is asked for the best split.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub struct LeafTask<'a> {
     /// What is known of it.
     pub about: SplitLeaf,
     /// The features that it may look at, ascending, and how; nothing given is all of them.
-    pub looks: Option<&'a [(u32, Look)]>,
+    pub masks: Option<&'a [(u32, FeatureMask)]>,
 }
 
 /// What a grower of trees asks for. Leaves are numbered by the caller; each has its rows in a span of one list and, while

@@ -13,7 +13,7 @@ use crate::trees::histogram::{
     FixedGradients, GradientSum, Histogram, TreeBins, TreeRows, gradients_agree, i64_tensor, i64_to_host, ints_to_host,
 };
 use crate::trees::split::{
-    GradientScale, Look, Split, SplitBackend, SplitFeature, SplitFeatures, SplitRule, SplitTask, best_splits,
+    FeatureMask, GradientScale, Split, SplitBackend, SplitFeature, SplitFeatures, SplitRule, SplitTask, best_splits,
     finds_splits,
 };
 
@@ -54,7 +54,7 @@ impl<B: SplitBackend + BoostBackend> TreeBackend for B {}
 /// let sum = trees.start(&[[-1, 1], [2, 1], [2, 1], [-3, 1]], scale, &[0, 1, 2, 3]);
 /// trees.build(0, 0..4, sum);
 /// let leaf = SplitLeaf { sum, output: 0.0, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
-/// let (feature, split) = trees.best_splits(&[LeafTask { leaf: 0, about: leaf, looks: None }]).remove(0).unwrap();
+/// let (feature, split) = trees.best_splits(&[LeafTask { leaf: 0, about: leaf, masks: None }]).remove(0).unwrap();
 /// assert_eq!((feature, split.cut, split.left.output), (0, Cut::UpTo(0), 2.0));
 /// trees.partition(0..4, feature, &[true, false]);
 /// assert_eq!(trees.rows(), [0, 3, 1, 2]);
@@ -163,19 +163,19 @@ impl<B: TreeBackend> TreeEngine for TreeDevice<B> {
 
     fn best_splits(&self, tasks: &[LeafTask]) -> Vec<Option<(u32, Split)>> {
         let num_features = self.bins.num_features();
-        let dense = |looks: &[(u32, Look)]| {
-            let mut dense = vec![Look::Skip; num_features];
-            looks.iter().for_each(|&(feature, look)| dense[feature as usize] = look);
+        let dense = |masks: &[(u32, FeatureMask)]| {
+            let mut dense = vec![FeatureMask::Skip; num_features];
+            masks.iter().for_each(|&(feature, mask)| dense[feature as usize] = mask);
             dense
         };
-        let looks: Vec<Option<Vec<Look>>> = tasks.iter().map(|task| task.looks.map(dense)).collect();
+        let masks: Vec<Option<Vec<FeatureMask>>> = tasks.iter().map(|task| task.masks.map(dense)).collect();
         let tasks: Vec<SplitTask<B>> = tasks
             .iter()
-            .zip(&looks)
-            .map(|(task, looks)| SplitTask {
+            .zip(&masks)
+            .map(|(task, masks)| SplitTask {
                 histogram: self.histogram(task.leaf),
                 leaf: task.about,
-                looks: looks.as_deref(),
+                masks: masks.as_deref(),
             })
             .collect();
         best_splits(&self.bins, &self.features, &tasks, &self.scale)

@@ -206,7 +206,7 @@ pub fn fit<B: TreeBackend>(
             });
             let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
             let params = booster_params(booster, width, config.seed);
-            let pays = B::PAYS_FROM_ROWS.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
+            let pays = B::MIN_ROWS_FOR_DEVICE.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
             let booster = match pays {
                 true => Booster::fit_on::<B>(&data, fit, &params, device)?,
                 false => Booster::fit(&data, fit, &params)?,

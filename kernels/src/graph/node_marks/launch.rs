@@ -2,9 +2,8 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::IntTensor;
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::NodeSetBackend;
@@ -17,6 +16,7 @@ use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode};
 use crate::graph::row_schedule::row_launches;
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, address, empty, flat};
 
 /// Nodes that one plane counts and lists: a multiple of every plane size.
@@ -32,7 +32,7 @@ fn scatter<R: CubeRuntime>(rows: &CubeTensor<R>, len: usize, out: &CubeTensor<R>
     }
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NodeSetBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { NodeSetBackend =>
     fn node_positions(rows: &IntTensor<Self>, len: usize, num_nodes: usize) -> IntTensor<Self> {
         let out = empty(rows, [num_nodes.max(1)], DType::I32);
         let (count, dim) = flat(num_nodes.max(1));

@@ -2,15 +2,14 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{FactorsArgs, GradientArgs, StateArgs, adam_kernel};
 use super::{AdamBackend, AdamFactors, CLIP_EPSILON};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{address, empty, f32_vector, flat};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> AdamBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { AdamBackend =>
     fn adam_step(
         state: [FloatTensor<Self>; 3],
         gradient: FloatTensor<Self>,

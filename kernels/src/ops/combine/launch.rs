@@ -3,8 +3,6 @@
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{
     BackwardInputsArgs, BackwardOutputsArgs, CombineShape, PartsArgs, combine_backward_kernel, combine_kernel,
@@ -12,12 +10,13 @@ use super::kernel::{
 use super::{Activation, CombineBackend};
 use crate::ops::head::{MAX_PARTIALS, column_sums};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Columns, Rows, address, empty, f32_vector, flat, vector_width, zeros};
 
 /// Cubes of a launch that leaves no sums.
 const MAX_CUBES: usize = 1 << 15;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> CombineBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { CombineBackend =>
     fn combine_forward(
         parts: Vec<FloatTensor<Self>>,
         bias: Option<FloatTensor<Self>>,

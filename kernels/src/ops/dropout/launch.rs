@@ -2,15 +2,14 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{DropoutKey, dropout_kernel};
 use super::{Dropout, DropoutBackend};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Rows, address, empty, flat, vector_width};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> DropoutBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { DropoutBackend =>
     fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self> {
         let x = Rows::of(x);
         let out = empty(&x.tensor, [x.num_rows, x.width], x.tensor.dtype);

@@ -2,18 +2,18 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::Int;
 
 use super::EdgeSoftmaxBackend;
 use super::kernel::{BackwardInputsArgs, RowEdgesArgs, RowEdgesLaunch, softmax_backward_kernel, softmax_kernel};
 use crate::graph::csr::Topology;
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> EdgeSoftmaxBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { EdgeSoftmaxBackend =>
     fn edge_softmax_forward(
         topology: &Topology<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,

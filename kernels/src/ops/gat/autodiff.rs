@@ -52,14 +52,14 @@ impl<B: GatBackend> Saved<B> {
         mut self,
         g: FloatTensor<B>,
         dst_score: bool,
-        onto: Option<FloatTensor<B>>,
+        accumulate_into: Option<FloatTensor<B>>,
     ) -> (Option<FloatTensor<B>>, Reverse<B>) {
         let args = self.args;
         let forward = self.forward.take().unwrap_or_else(|| {
             let (s, t) = (self.dst_score.clone(), self.src_score.clone());
             B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, args, true)
         });
-        let dst_score = dst_score.then(|| (self.dst_score.clone(), onto));
+        let dst_score = dst_score.then(|| (self.dst_score.clone(), accumulate_into));
         let (delta, ds) = B::gat_delta(g, &forward, dst_score, args);
         let scalars = GatScalars {
             dst_score: self.dst_score,
@@ -108,13 +108,15 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
         }
         // Before the sources, of which few may have kept edges: where both are of one matrix, this writes every row.
         if let (Some(node), Some(ds)) = (h_dst_node, ds) {
-            accumulate::<B>(grads, node.id, ds, |ds, onto| B::head_outer(ds, attention_dst, h_dst.dtype(), onto));
+            accumulate::<B>(grads, node.id, ds, |ds, accumulate_into| {
+                B::head_outer(ds, attention_dst, h_dst.dtype(), accumulate_into)
+            });
         }
         if h_src_node.is_none() && attention_src_node.is_none() {
             return;
         }
-        let onto_features = h_src_node.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
-        let targets = GatTargets { features: h_src_node.is_some(), onto_features, onto_score: None };
+        let accumulate_features = h_src_node.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let targets = GatTargets { features: h_src_node.is_some(), accumulate_features, accumulate_score: None };
         let (dh, dt) = reverse.run(g, Some(attention_src), targets);
         if let Some(node) = attention_src_node {
             grads.register::<B>(node.id, B::head_column_sum(h_src, Some(dt)));
@@ -134,8 +136,8 @@ impl<B: GatBackend> Backward<B, 3> for Attend {
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [h_src, dst_score, src_score] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
-        let onto = dst_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
-        let (ds, reverse) = ops.state.delta(g.clone(), dst_score.is_some(), onto);
+        let accumulate_into = dst_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let (ds, reverse) = ops.state.delta(g.clone(), dst_score.is_some(), accumulate_into);
         if let (Some(node), Some(ds)) = (dst_score, ds) {
             grads.register::<B>(node.id, ds);
         }
@@ -143,9 +145,9 @@ impl<B: GatBackend> Backward<B, 3> for Attend {
             return;
         }
         // Not before: both parts of the score may be of one matrix.
-        let onto_score = src_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
-        let onto_features = h_src.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
-        let targets = GatTargets { features: h_src.is_some(), onto_features, onto_score };
+        let accumulate_score = src_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let accumulate_features = h_src.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
+        let targets = GatTargets { features: h_src.is_some(), accumulate_features, accumulate_score };
         let (dh, dt) = reverse.run(g, None, targets);
         if let (Some(node), Some(dh)) = (h_src, dh) {
             grads.register::<B>(node.id, dh);
@@ -177,7 +179,8 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let forward = forward.clone().map(|f| f.primitive);
-        let dst_score = dst_score.map(|(score, onto)| (score.map(|m| m.primitive), onto.map(|o| o.primitive)));
+        let dst_score = dst_score
+            .map(|(score, accumulate_into)| (score.map(|m| m.primitive), accumulate_into.map(|o| o.primitive)));
         let (delta, ds) = B::gat_delta(g.primitive, &forward, dst_score, args);
         (Self::from_inner(delta), ds.map(Self::from_inner))
     }
@@ -199,8 +202,8 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         };
         let targets = GatTargets {
             features: targets.features,
-            onto_features: targets.onto_features.map(|o| o.primitive),
-            onto_score: targets.onto_score.map(|o| o.primitive),
+            accumulate_features: targets.accumulate_features.map(|o| o.primitive),
+            accumulate_score: targets.accumulate_score.map(|o| o.primitive),
         };
         let attention_src = attention_src.map(|a| a.primitive);
         let (g, h_src) = (g.primitive, h_src.primitive);

@@ -51,7 +51,7 @@ launch_args! {
 }
 
 /// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds to
-/// these with `onto`, else writes them and zeros beside them.
+/// these with `accumulate_into`, else writes them and zeros beside them.
 #[cube]
 fn put_scores(
     gradient: &mut Table<f32>,
@@ -60,10 +60,10 @@ fn put_scores(
     first: usize,
     values: &Array<f32>,
     #[comptime] heads: usize,
-    #[comptime] onto: bool,
+    #[comptime] accumulate_into: bool,
 ) {
     let mut c = UNIT_POS_X as usize;
-    if onto {
+    if accumulate_into {
         while c < heads {
             gradient.values[row * gradient.stride + first + c] += of_head(values, c, heads);
             c += CUBE_DIM_X as usize;
@@ -79,7 +79,7 @@ fn put_scores(
 }
 
 /// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>`, and where `positive` the
-/// gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added to what is there with `onto`.
+/// gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added to what is there with `accumulate_into`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
     g: &Matrix<F, N>,
@@ -93,7 +93,7 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
     #[comptime] heads: usize,
     #[comptime] slots: usize,
     #[comptime] positive: bool,
-    #[comptime] onto: bool,
+    #[comptime] accumulate_into: bool,
     #[define(F)] _type: StorageType,
 ) {
     let lane = UNIT_POS_X as usize;
@@ -134,7 +134,7 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
             }
         }
         if positive {
-            put_scores(ds, row, columns.count, columns.first, &positives, heads, onto);
+            put_scores(ds, row, columns.count, columns.first, &positives, heads, accumulate_into);
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
     }
@@ -275,7 +275,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                     }
                 }
                 if shape.second {
-                    let changes = any || comptime!(!shape.onto_features);
+                    let changes = any || comptime!(!shape.accumulate_features);
                     #[unroll]
                     for slot in 0..shape.slots {
                         let c = slot * schedule.plane + lane;
@@ -289,14 +289,14 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                                 }
                             }
                             let at = j * gradients.dh.stride + c;
-                            if shape.onto_features {
+                            if shape.accumulate_features {
                                 total += Vector::<f32, N>::cast_from(gradients.dh.values[at]);
                             }
                             gradients.dh.values[at] = Vector::<F, N>::cast_from(total);
                         }
                     }
                 }
-                if any || comptime!(!shape.onto_score) {
+                if any || comptime!(!shape.accumulate_score) {
                     put_scores(
                         &mut gradients.dt,
                         j,
@@ -304,7 +304,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                         attention.src.first,
                         &score_gradient,
                         heads,
-                        shape.onto_score,
+                        shape.accumulate_score,
                     );
                 }
             }

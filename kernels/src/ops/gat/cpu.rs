@@ -34,10 +34,10 @@ impl GatBackend for Flex {
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let delta = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
-        let ds = dst_score.map(|(score, onto)| {
+        let ds = dst_score.map(|(score, accumulate_into)| {
             let (out, mass) = forward.positive.as_ref().expect("the recorded forward pass saves the positive share");
             let positive = Self::head_dot(g, out.clone(), args.heads);
-            score_gradient(&delta, &positive, mass, &score, args, onto)
+            score_gradient(&delta, &positive, mass, &score, args, accumulate_into)
         });
         (delta, ds)
     }
@@ -238,11 +238,11 @@ fn score_gradient(
     mass: &FlexTensor,
     score: &Scores<FlexTensor>,
     args: GatArgs,
-    onto: Option<FlexTensor>,
+    accumulate_into: Option<FlexTensor>,
 ) -> FlexTensor {
     let (rows, columns) = (score.matrix.shape()[0], score.matrix.shape()[1]);
     let parts = [delta, positive, mass].map(flex::slice::<f32>);
-    let mut ds = flex::target::<f32>(onto, [rows, columns]);
+    let mut ds = flex::target::<f32>(accumulate_into, [rows, columns]);
     flex::slice_mut::<f32>(&mut ds).par_chunks_mut(columns).enumerate().with_min_len(ROWS_PER_TASK).for_each(
         |(i, row)| {
             let [delta, positive, mass] = parts.map(|part| &part[i * args.heads..(i + 1) * args.heads]);
@@ -276,9 +276,9 @@ fn backward<E: Storage>(
 
     let block = ROWS_PER_TASK;
     let columns = t.columns;
-    let adds = targets.onto_features.is_some();
-    let mut dh = targets.features.then(|| flex::target::<E>(targets.onto_features, [rows, width]));
-    let mut dt = flex::target::<f32>(targets.onto_score, [rows, columns]);
+    let adds = targets.accumulate_features.is_some();
+    let mut dh = targets.features.then(|| flex::target::<E>(targets.accumulate_features, [rows, width]));
+    let mut dt = flex::target::<f32>(targets.accumulate_score, [rows, columns]);
     let mut dh_blocks: Vec<Option<&mut [E]>> = match &mut dh {
         Some(dh) => flex::slice_mut::<E>(dh).chunks_mut(block * width).map(Some).collect(),
         None => (0..rows.div_ceil(block)).map(|_| None).collect(),

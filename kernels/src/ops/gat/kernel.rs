@@ -25,8 +25,8 @@ pub(crate) struct GatShape {
     /// Whether scores of destinations have a row per node of the whole graph.
     pub whole: bool,
     /// Reverse: whether the gradient of the features, and that of the score, is added to what is there.
-    pub onto_features: bool,
-    pub onto_score: bool,
+    pub accumulate_features: bool,
+    pub accumulate_score: bool,
     pub drop: DropMode,
     /// Dropout of weights after the softmax.
     pub attention_dropout: DropMode,

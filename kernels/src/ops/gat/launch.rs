@@ -3,9 +3,8 @@
 use burn::tensor::{DType, Shape};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::backward_kernel::{
@@ -24,12 +23,13 @@ use crate::ops::dropout::Dropout;
 use crate::ops::dropout::kernel::DropoutKey;
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
 /// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
 const MAX_PARTIAL_CUBES: u32 = 1024;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { GatBackend =>
     fn gat_forward(
         view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
@@ -100,7 +100,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let (rows, width) = (g.meta.shape()[0], g.meta.shape()[1]);
         let delta = empty(&g, [rows, args.heads], DType::F32);
         let first = dst_score.as_ref().map_or(0, |(score, _)| score.first);
-        let ds = dst_score.map(|(score, onto)| score_target(&score, onto));
+        let ds = dst_score.map(|(score, accumulate_into)| score_target(&score, accumulate_into));
         if rows == 0 {
             return (delta, ds.map(|ds| ds.rows.tensor));
         }
@@ -112,7 +112,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
             (Some(_), Some((out, mass))) => (out.clone(), mass.clone()),
             _ => (forward.out.clone(), delta.clone()),
         };
-        let onto = ds.as_ref().is_some_and(|ds| ds.onto);
+        let accumulate_into = ds.as_ref().is_some_and(|ds| ds.accumulate_into);
         let positive = ds.is_some();
         let written = ds.map_or_else(|| Rows::of(delta.clone()), |ds| ds.rows);
         // SAFETY: the loop ends at the number of rows.
@@ -138,7 +138,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
                 args.heads,
                 geometry.slots(width / v),
                 positive,
-                onto,
+                accumulate_into,
                 g.tensor.dtype.into(),
             );
         }
@@ -156,16 +156,16 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
         let (width, dtype) = (h_src.meta.shape()[1], h_src.dtype);
         let (topology, rows) = (&reverse.topology, reverse.num_rows());
-        let dh = targets.features.then(|| Target::of(targets.onto_features, &h_src, [rows, width], dtype));
+        let dh = targets.features.then(|| Target::of(targets.accumulate_features, &h_src, [rows, width], dtype));
         let (dst, src) = (scalars.dst_score.map(f32_vector), scalars.src_score.map(f32_vector));
         // Those of chunks that were put together may have gaps between their rows.
         let [log_sum_exp, delta] = [scalars.log_sum_exp, scalars.delta].map(f32_vector);
-        let Target { rows: dt, onto: onto_score } = score_target(&src, targets.onto_score);
+        let Target { rows: dt, accumulate_into: accumulate_score } = score_target(&src, targets.accumulate_score);
         if rows == 0 {
             return (dh.map(|dh| dh.rows.tensor), dt.tensor);
         }
         let (g, h_src) = (Rows::of(g), Rows::of(h_src));
-        let onto_features = dh.as_ref().is_some_and(|dh| dh.onto);
+        let accumulate_features = dh.as_ref().is_some_and(|dh| dh.accumulate_into);
         // What the kernel does not read or write still needs a buffer.
         let dh = dh.map_or_else(|| Rows::of(h_src.tensor.clone()), |dh| dh.rows);
         let geometry = PlanePerRow::of(&dt.tensor.client);
@@ -177,8 +177,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatBackend
         let shape = GatShape {
             second: targets.features,
             through_score,
-            onto_features,
-            onto_score,
+            accumulate_features,
+            accumulate_score,
             ..shape(&geometry, &args, width / v, &drop, &dropout)
         };
         let handed = handed_bytes(args.heads);
@@ -310,9 +310,9 @@ fn attended<F: Float, N: Size, R: CubeRuntime>(result: &GatForward<CubeTensor<R>
 }
 
 /// Where the gradient of `scores` goes.
-fn score_target<R: CubeRuntime>(scores: &Scores<CubeTensor<R>>, onto: Option<CubeTensor<R>>) -> Target<R> {
+fn score_target<R: CubeRuntime>(scores: &Scores<CubeTensor<R>>, accumulate_into: Option<CubeTensor<R>>) -> Target<R> {
     let shape = scores.matrix.meta.shape();
-    Target::of(onto, &scores.matrix, [shape[0], shape[1]], DType::F32)
+    Target::of(accumulate_into, &scores.matrix, [shape[0], shape[1]], DType::F32)
 }
 
 /// Shared memory per thread that hands over the weights of several heads; twice the weights covers the gaps between heads.
@@ -333,8 +333,8 @@ fn shape(
         second: false,
         through_score: false,
         whole: false,
-        onto_features: false,
-        onto_score: false,
+        accumulate_features: false,
+        accumulate_score: false,
         drop: DropMode::of(drop_edge),
         attention_dropout: DropMode::of(&attention_dropout.map(|dropout| dropout.key)),
     }

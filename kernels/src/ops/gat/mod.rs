@@ -128,9 +128,9 @@ pub struct GatTargets<F> {
     /// Whether the gradient of the source features is asked for.
     pub features: bool,
     /// The gradient of the source features so far.
-    pub onto_features: Option<F>,
+    pub accumulate_features: Option<F>,
     /// The gradient of the matrix of `src_score` so far.
-    pub onto_score: Option<F>,
+    pub accumulate_score: Option<F>,
 }
 
 /// Backends with [`gat`].

@@ -21,7 +21,9 @@ impl<B: GatherBackend> Backward<B, 1> for Gather {
         let g = grads.consume::<B>(&ops.node);
         if let [Some(x)] = ops.parents {
             let parts = &ops.state.parts;
-            accumulate::<B>(grads, x.id, g, |g, onto| B::spmm_groups(&parts.groups, g, None, parts.num_rows, onto));
+            accumulate::<B>(grads, x.id, g, |g, accumulate_into| {
+                B::spmm_groups(&parts.groups, g, None, parts.num_rows, accumulate_into)
+            });
         }
     }
 }

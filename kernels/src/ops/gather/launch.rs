@@ -2,15 +2,14 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::GatherBackend;
 use super::kernel::{ListedArgs, gather_kernel};
 use crate::runtime::args::{ExtentArgs, array};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> GatherBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { GatherBackend =>
     fn gather_forward(x: FloatTensor<Self>, index: &IntTensor<Self>, len: usize) -> FloatTensor<Self> {
         let out = empty(&x, [len, x.meta.shape()[1]], x.dtype);
         if out.shape().num_elements() == 0 {

@@ -22,10 +22,10 @@ impl HeadBackend for Flex {
         w: FloatTensor<Self>,
         a: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (w, a) = (w.to_contiguous(), a.to_contiguous());
-        with_storage!(dtype, E => head_outer::<E>(&w, &a, onto))
+        with_storage!(dtype, E => head_outer::<E>(&w, &a, accumulate_into))
     }
 
     fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {
@@ -56,11 +56,11 @@ fn head_dot<E: Storage, G: Storage>(x: &FlexTensor, y: &FlexTensor, heads: usize
     flex::tensor(out, [rows, heads])
 }
 
-fn head_outer<E: Storage>(w: &FlexTensor, a: &FlexTensor, onto: Option<FlexTensor>) -> FlexTensor {
+fn head_outer<E: Storage>(w: &FlexTensor, a: &FlexTensor, accumulate_into: Option<FlexTensor>) -> FlexTensor {
     let (rows, heads, width) = (w.shape()[0], w.shape()[1], a.shape()[1]);
     let (ws, a) = (flex::slice::<f32>(w), flex::slice::<f32>(a));
     let channels = width / heads;
-    let mut out = flex::target::<E>(onto, [rows, width]);
+    let mut out = flex::target::<E>(accumulate_into, [rows, width]);
     flex::slice_mut::<E>(&mut out).par_chunks_mut(ROWS_PER_TASK * width).enumerate().for_each(|(task, block)| {
         let mut sum = vec![0f32; width];
         for (r, row) in block.chunks_mut(width).enumerate() {

@@ -66,13 +66,13 @@ pub(crate) fn head_dot_kernel<F: Float, G: Float>(
     }
 }
 
-/// `out_i,h = w_i,h a_h`, added to what is there with `onto`; one plane per row.
+/// `out_i,h = w_i,h a_h`, added to what is there with `accumulate_into`; one plane per row.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn head_outer_kernel<F: Float>(
     inputs: &OuterInputs,
     out: &mut Table<F>,
     heads: &Heads,
-    #[comptime] onto: bool,
+    #[comptime] accumulate_into: bool,
     #[define(F)] _type: StorageType,
 ) {
     let width = heads.count * heads.channels;
@@ -81,7 +81,7 @@ pub(crate) fn head_outer_kernel<F: Float>(
         let mut c = UNIT_POS_X as usize;
         while c < width {
             let mut sum = inputs.w[row * heads.count + c / heads.channels] * inputs.a[c];
-            if onto {
+            if accumulate_into {
                 sum += f32::cast_from(out.values[row * out.stride + c]);
             }
             out.values[row * out.stride + c] = F::cast_from(sum);

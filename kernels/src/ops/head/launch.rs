@@ -3,9 +3,8 @@
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::HeadBackend;
@@ -14,12 +13,13 @@ use super::kernel::{
     head_dot_kernel, head_outer_kernel, partial_column_sum_kernel,
 };
 use crate::runtime::args::{TableArgs, array};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Columns, PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
 /// Cubes that leave a partial column sum each: enough for every multiprocessor of a large GPU, and few to add up.
 pub(crate) const MAX_PARTIALS: usize = 1024;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { HeadBackend =>
     fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self> {
         let out = empty(&x, [x.meta.shape()[0], heads], DType::F32);
         if out.shape().num_elements() == 0 {
@@ -48,11 +48,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
         w: FloatTensor<Self>,
         a: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (w, a) = (f32_vector(w), f32_vector(a));
         let (num_rows, heads, width) = (w.meta.shape()[0], w.meta.shape()[1], a.meta.shape()[1]);
-        let Target { rows: out, onto } = Target::of(onto, &w, [num_rows, width], dtype);
+        let Target { rows: out, accumulate_into } = Target::of(accumulate_into, &w, [num_rows, width], dtype);
         if num_rows == 0 {
             return out.tensor;
         }
@@ -67,7 +67,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HeadBacken
                 OuterInputsArgs { w: array(&w), a: array(&a) }.launch(),
                 out.table(),
                 HeadsArgs { rows: num_rows, count: heads, channels: width / heads }.launch(),
-                onto,
+                accumulate_into,
                 dtype.into(),
             );
         }

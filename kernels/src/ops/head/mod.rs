@@ -25,14 +25,14 @@ pub trait HeadBackend: Backend {
     #[doc(hidden)]
     fn head_dot(x: FloatTensor<Self>, y: FloatTensor<Self>, heads: usize) -> FloatTensor<Self>;
 
-    /// `out_i,h = w_i,h a_h` in `dtype`, added to `onto` where that is given: `w` `[rows, heads]`, `a`
+    /// `out_i,h = w_i,h a_h` in `dtype`, added to `accumulate_into` where that is given: `w` `[rows, heads]`, `a`
     /// `[1, heads * channels]`, both f32.
     #[doc(hidden)]
     fn head_outer(
         w: FloatTensor<Self>,
         a: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
     /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order. Without `w` every factor is 1.
@@ -54,9 +54,9 @@ impl<B: HeadBackend, C: CheckpointStrategy> HeadBackend for Autodiff<B, C> {
         w: FloatTensor<Self>,
         a: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::head_outer(w.primitive, a.primitive, dtype, onto.map(|o| o.primitive)))
+        Self::from_inner(B::head_outer(w.primitive, a.primitive, dtype, accumulate_into.map(|o| o.primitive)))
     }
 
     fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self> {

@@ -3,10 +3,9 @@
 use burn::tensor::{DType, Shape, Slice};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
@@ -22,6 +21,7 @@ use super::kernel::{
 use super::mma::{self, partial_gram_mma_kernel, tall_product_mma_kernel};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Rows, address, empty, zeros};
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
@@ -31,7 +31,7 @@ const MIN_ROWS: usize = 256;
 
 const CUBE: CubeDim = CubeDim { x: SIDE as u32, y: SIDE as u32, z: 1 };
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LinearBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { LinearBackend =>
     fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
         let (rows, columns, dtype) = (x.meta.shape()[0], w.meta.shape()[1], x.dtype);
         let out = empty(&x, [rows, columns], dtype);

@@ -3,16 +3,15 @@
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{BackwardInputsArgs, loss_backward_kernel};
 use super::{Loss, LossBackend};
 use crate::ops::sum::{Term, sum};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{address, empty, f32_vector, flat};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> LossBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { LossBackend =>
     fn loss_forward(logits: FloatTensor<Self>, other: FloatTensor<Self>, loss: Loss, scale: f32) -> FloatTensor<Self> {
         let len = other.meta.shape()[0];
         sum(logits, Some(other), len, scale, Term::Loss(loss))

@@ -58,16 +58,17 @@ impl<B: MessageBackend> Backward<B, 2> for MessagePassing {
                     let gradient = B::edge_messages(topology, csr.edge_ids(), &messages, columns, strategy);
                     grads.register::<B>(node.id, gradient);
                 }
-                Place::Row => accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
+                Place::Row => accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
                     let messages = messages(g);
                     let edge_map = if messages.name_entries() { csr.edge_ids() } else { None };
-                    B::reduce_messages(&csr.view(), edge_map, &messages, Fold::Sum, columns, strategy, onto).0
+                    B::reduce_messages(&csr.view(), edge_map, &messages, Fold::Sum, columns, strategy, accumulate_into)
+                        .0
                 }),
-                Place::Col => accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
+                Place::Col => accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
                     let messages = messages(g).reverse();
                     let edge_map = messages.name_entries().then(|| csr.reverse_edge());
                     let view = csr.reverse_view();
-                    B::reduce_messages(&view, edge_map, &messages, Fold::Sum, columns, strategy, onto).0
+                    B::reduce_messages(&view, edge_map, &messages, Fold::Sum, columns, strategy, accumulate_into).0
                 }),
             }
         }
@@ -82,10 +83,10 @@ impl<B: MessageBackend, C: CheckpointStrategy> MessageBackend for Autodiff<B, C>
         fold: Fold,
         out_width: usize,
         strategy: Strategy,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> (FloatTensor<Self>, Option<IntTensor<Self>>) {
-        let (messages, onto) = (inner::<B, C>(messages), onto.map(|o| o.primitive));
-        let (out, entries) = B::reduce_messages(view, edge_map, &messages, fold, out_width, strategy, onto);
+        let (messages, accumulate_into) = (inner::<B, C>(messages), accumulate_into.map(|o| o.primitive));
+        let (out, entries) = B::reduce_messages(view, edge_map, &messages, fold, out_width, strategy, accumulate_into);
         (Self::from_inner(out), entries)
     }
 

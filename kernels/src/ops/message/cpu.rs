@@ -25,12 +25,12 @@ impl MessageBackend for Flex {
         fold: Fold,
         out_width: usize,
         strategy: Strategy,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> (FloatTensor<Self>, Option<IntTensor<Self>>) {
         let messages = contiguous(messages);
         let parts = strategy.parts(view.num_rows(), &view.topology);
         with_storage!(messages.operands[0].values.dtype(), E => {
-            reduce::<E>(view, edge_map, &messages, fold, out_width, parts, onto)
+            reduce::<E>(view, edge_map, &messages, fold, out_width, parts, accumulate_into)
         })
     }
 
@@ -297,7 +297,7 @@ fn reduce<E: Storage>(
     fold: Fold,
     out_width: usize,
     parts: usize,
-    onto: Option<FlexTensor>,
+    accumulate_into: Option<FlexTensor>,
 ) -> (FlexTensor, Option<FlexTensor>) {
     let (rows, width) = (view.num_rows(), messages.width);
     let reader = Reader::<E>::new(messages);
@@ -322,8 +322,8 @@ fn reduce<E: Storage>(
             reader.fold(&room.entries, sums, held, &mut room.scratch);
         };
 
-    let adds = onto.is_some();
-    let mut out = flex::target::<E>(onto, [rows, out_width]);
+    let adds = accumulate_into.is_some();
+    let mut out = flex::target::<E>(accumulate_into, [rows, out_width]);
     let mut winners = vec![NO_ENTRY; if records { rows * width } else { 0 }];
     let block = (ROWS_PER_TASK * out_width).max(1);
     let winner_blocks: Vec<&mut [u32]> = match records {

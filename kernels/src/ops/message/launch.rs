@@ -3,9 +3,8 @@
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::{Float, Size};
 
 use super::kernel::{
@@ -18,6 +17,7 @@ use super::{Fold, MessageBackend, Messages, Place, Strategy};
 use crate::graph::csr::{Topology, View};
 use crate::graph::row_schedule::{padded_bytes, row_launches};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, flat, vector_width, zeros};
 
 /// Entries of a plane that goes by edges, for one lane per value.
@@ -29,7 +29,7 @@ const STEPS: usize = 4;
 /// Vectors of messages that a lane has under way: enough to hide the latency of memory.
 const VECTORS_IN_FLIGHT: usize = 4;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { MessageBackend =>
     fn reduce_messages(
         view: &View<IntTensor<Self>>,
         edge_map: Option<IntTensor<Self>>,
@@ -37,25 +37,25 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MessageBac
         fold: Fold,
         out_width: usize,
         strategy: Strategy,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> (FloatTensor<Self>, Option<IntTensor<Self>>) {
         let (rows, width, like) = (view.num_rows(), messages.width, &messages.operands[0].values);
         let finds_best = fold != Fold::Sum;
         let winners_of = |rows: usize| finds_best.then(|| empty(like, [rows, width], DType::U32));
         if rows * out_width == 0 || view.topology.num_edges == 0 || view.num_cols() == 0 {
             // Nobody reads winners where there is no entry.
-            return (onto.unwrap_or_else(|| zeros(like, [rows, out_width], like.dtype)), winners_of(rows));
+            return (accumulate_into.unwrap_or_else(|| zeros(like, [rows, out_width], like.dtype)), winners_of(rows));
         }
         let parts = strategy.parts(rows, &view.topology);
         let reader = Reader::new(messages, edge_map);
-        let out = Target::of(onto, like, [rows, out_width], like.dtype);
+        let out = Target::of(accumulate_into, like, [rows, out_width], like.dtype);
         if parts == 1 && out_width == width {
             let winners = winners_of(rows);
             reduce(view, &reader, fold, 1, &out, &winners);
             return (out.rows.tensor, winners);
         }
         // Pieces of rows, and channels that share a column, stay in f32 until they are added up.
-        let whole = |rows: usize| Target { rows: Rows::of(empty(like, [rows, width], DType::F32)), onto: false };
+        let whole = |rows: usize| Target { rows: Rows::of(empty(like, [rows, width], DType::F32)), accumulate_into: false };
         let (mut sums, mut winners) = (whole(rows * parts), winners_of(rows * parts));
         reduce(view, &reader, fold, parts, &sums, &winners);
         if parts > 1 {
@@ -258,7 +258,7 @@ fn reduce<R: CubeRuntime>(
     let shape = ReduceShape {
         message: reader.shape(),
         fold,
-        onto: out.onto,
+        accumulate_into: out.accumulate_into,
         lanes,
         slots,
         in_flight: (VECTORS_IN_FLIGHT / slots).max(1),
@@ -321,7 +321,7 @@ fn merge<R: CubeRuntime>(
     out_entries: &Option<CubeTensor<R>>,
 ) {
     let Steps { parts, row, column, part } = steps;
-    let (values, out, onto) = (&values.rows.tensor, &out.rows, out.onto);
+    let (values, out, accumulate_into) = (&values.rows.tensor, &out.rows, out.accumulate_into);
     let (count, dim) = flat(out.num_rows * out.width);
     // SAFETY: the loops end at the sizes of the matrices.
     unsafe {
@@ -335,7 +335,7 @@ fn merge<R: CubeRuntime>(
             MergedArgs { values: out.table(), entries: array(out_entries.as_ref().unwrap_or(&out.tensor)) }.launch(),
             MergeStepsArgs { rows: out.num_rows, columns: out.width, parts, row, column, part }.launch(),
             fold,
-            onto,
+            accumulate_into,
             out.tensor.dtype.into(),
         );
     }

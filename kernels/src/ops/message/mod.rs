@@ -204,7 +204,7 @@ pub struct Formula {
 /// Backends with [`gspmm`](crate::gspmm), [`gsddmm`](crate::gsddmm) and [`segment_reduce`](crate::segment_reduce).
 pub trait MessageBackend: Backend {
     /// The fold of the messages of every row `[num_rows, out_width]` in the dtype of the operands, zero where there is
-    /// none, added to `onto` where that is given. Channels of an output column are added up. With
+    /// none, added to `accumulate_into` where that is given. Channels of an output column are added up. With
     /// [`Fold::Max`] and [`Fold::Min`] also the entry of each element. Entries of `view` are found in operands and among
     /// winners through `edge_map`.
     #[doc(hidden)]
@@ -215,7 +215,7 @@ pub trait MessageBackend: Backend {
         fold: Fold,
         out_width: usize,
         strategy: Strategy,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> (FloatTensor<Self>, Option<IntTensor<Self>>);
 
     /// The messages themselves `[num_edges, out_width]`; channels of an output column are added up. Entries of `topology`

@@ -17,7 +17,7 @@ pub(crate) struct ReduceShape {
     pub message: MessageShape,
     pub fold: Fold,
     /// The result is added to the rows that are there.
-    pub onto: bool,
+    pub accumulate_into: bool,
     /// Lanes side by side on the channels of a row; a power of two that divides the plane.
     pub lanes: usize,
     /// Vectors of a row held by one lane.
@@ -216,7 +216,7 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                         let target = usize::cast_from(result) * pieces.parts + part;
                         let at = target * out.values.stride + vector;
                         let mut value = values[slot];
-                        if shape.onto {
+                        if shape.accumulate_into {
                             value += Vector::<f32, N>::cast_from(out.values.values[at]);
                         }
                         out.values.values[at] = Vector::<O, N>::cast_from(value);
@@ -297,7 +297,7 @@ pub(crate) fn merge_kernel<O: Float>(
     out: &mut Merged<O>,
     steps: &MergeSteps,
     #[comptime] fold: Fold,
-    #[comptime] onto: bool,
+    #[comptime] accumulate_into: bool,
     #[define(O)] _type: StorageType,
 ) {
     let mut k = ABSOLUTE_POS;
@@ -318,7 +318,7 @@ pub(crate) fn merge_kernel<O: Float>(
             }
         }
         let at = row * out.values.stride + column;
-        if onto {
+        if accumulate_into {
             value += f32::cast_from(out.values.values[at]);
         }
         out.values.values[at] = O::cast_from(value);

@@ -3,18 +3,17 @@
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{BackwardInputsArgs, NormalisedArgs, normalise_backward_kernel, normalise_kernel};
 use super::{EPSILON, NormaliseBackend};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
 
 /// Elements of a vector when f32 is read or written: 16 bytes.
 const F32_VECTOR: usize = 4;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> NormaliseBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { NormaliseBackend =>
     fn normalise_forward(x: FloatTensor<Self>) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let (rows, width) = (x.meta.shape()[0], x.meta.shape()[1]);
         let z = empty(&x, [rows, width], DType::F32);

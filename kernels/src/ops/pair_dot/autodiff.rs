@@ -25,14 +25,14 @@ impl<B: PairDotBackend> Backward<B, 2> for PairDot {
         let parts = &pairs.parts;
         if let (Some(node), Some(right)) = (left_node, right) {
             let right = checkpointer.retrieve_node_output::<FloatTensor<B>>(right);
-            accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
-                B::spmm_groups(&parts.by_left, right, Some(g), parts.num_left, onto)
+            accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
+                B::spmm_groups(&parts.by_left, right, Some(g), parts.num_left, accumulate_into)
             });
         }
         if let (Some(node), Some(left)) = (right_node, left) {
             let left = checkpointer.retrieve_node_output::<FloatTensor<B>>(left);
-            accumulate::<B>(grads, node.id, g, |g, onto| {
-                B::spmm_groups(&parts.by_right, left, Some(g), parts.num_right, onto)
+            accumulate::<B>(grads, node.id, g, |g, accumulate_into| {
+                B::spmm_groups(&parts.by_right, left, Some(g), parts.num_right, accumulate_into)
             });
         }
     }

@@ -2,16 +2,15 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::PairDotBackend;
 use super::kernel::{SideArgs, pair_dot_kernel};
 use crate::graph::row_index::PairIndexParts;
 use crate::runtime::args::{ExtentArgs, array};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, vector_width};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PairDotBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { PairDotBackend =>
     fn pair_dot_forward(
         left: FloatTensor<Self>,
         right: FloatTensor<Self>,

@@ -28,7 +28,9 @@ impl<B: RowDotsBackend> Backward<B, 2> for RowDots {
         }
         if let (Some(node), Some(vectors)) = (x_node, vectors) {
             let vectors = checkpointer.retrieve_node_output::<FloatTensor<B>>(vectors);
-            accumulate::<B>(grads, node.id, g, |g, onto| B::row_dots_gradient(g, vectors, dtype, onto));
+            accumulate::<B>(grads, node.id, g, |g, accumulate_into| {
+                B::row_dots_gradient(g, vectors, dtype, accumulate_into)
+            });
         }
     }
 }
@@ -42,9 +44,14 @@ impl<B: RowDotsBackend, C: CheckpointStrategy> RowDotsBackend for Autodiff<B, C>
         g: FloatTensor<Self>,
         vectors: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        Self::from_inner(B::row_dots_gradient(g.primitive, vectors.primitive, dtype, onto.map(|o| o.primitive)))
+        Self::from_inner(B::row_dots_gradient(
+            g.primitive,
+            vectors.primitive,
+            dtype,
+            accumulate_into.map(|o| o.primitive),
+        ))
     }
 
     fn weighted_column_sums(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {

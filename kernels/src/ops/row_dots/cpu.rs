@@ -23,10 +23,10 @@ impl RowDotsBackend for Flex {
         g: FloatTensor<Self>,
         vectors: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (g, vectors) = (g.to_contiguous(), vectors.to_contiguous());
-        with_storage!(dtype, E => gradient::<E>(&g, &vectors, onto))
+        with_storage!(dtype, E => gradient::<E>(&g, &vectors, accumulate_into))
     }
 
     fn weighted_column_sums(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -52,10 +52,10 @@ fn forward<E: Storage>(x: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
     flex::tensor(out, [rows, count])
 }
 
-fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, onto: Option<FlexTensor>) -> FlexTensor {
+fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, accumulate_into: Option<FlexTensor>) -> FlexTensor {
     let (rows, count, d) = (g.shape()[0], g.shape()[1], vectors.shape()[1]);
     let (gs, vs) = (flex::slice::<f32>(g), flex::slice::<f32>(vectors));
-    let mut out = flex::target::<E>(onto, [rows, d]);
+    let mut out = flex::target::<E>(accumulate_into, [rows, d]);
     let values = flex::slice_mut::<E>(&mut out);
     values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
         let mut sum = vec![0f32; d];

@@ -120,14 +120,14 @@ pub(crate) fn row_dots_kernel<F: Float, N: Size>(
     }
 }
 
-/// `out_i = sum_k g_ik vector_k`, added to what is there with `onto`.
+/// `out_i = sum_k g_ik vector_k`, added to what is there with `accumulate_into`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gradient_kernel<F: Float, N: Size>(
     inputs: &GradientInputs,
     out: &mut Matrix<F, N>,
     extent: &Extent,
     count: usize,
-    #[comptime] onto: bool,
+    #[comptime] accumulate_into: bool,
     #[define(F)] _type: StorageType,
 ) {
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
@@ -136,7 +136,7 @@ pub(crate) fn gradient_kernel<F: Float, N: Size>(
         while c < extent.vectors {
             let at = row * out.stride + c;
             let mut sum = Vector::<f32, N>::empty().fill(0.0f32);
-            if onto {
+            if accumulate_into {
                 sum = Vector::<f32, N>::cast_from(out.values[at]);
             }
             for k in 0..count {

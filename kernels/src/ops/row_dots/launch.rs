@@ -4,8 +4,6 @@ use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::RowDotsBackend;
 use super::kernel::{
@@ -13,6 +11,7 @@ use super::kernel::{
 };
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
 /// Rows of one partial sum: short enough for thousands of planes on millions of rows.
@@ -22,7 +21,7 @@ const BLOCK: usize = 4;
 /// Rows that one plane multiplies.
 const ROWS_PER_PLANE: usize = 16;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { RowDotsBackend =>
     fn row_dots_forward(x: FloatTensor<Self>, vectors: FloatTensor<Self>) -> FloatTensor<Self> {
         let count = vectors.meta.shape()[0];
         let out = empty(&x, [x.meta.shape()[0], count], DType::F32);
@@ -62,11 +61,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
         g: FloatTensor<Self>,
         vectors: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (g, vectors) = (f32_vector(g), f32_vector(vectors));
         let (rows, count, width) = (g.meta.shape()[0], g.meta.shape()[1], vectors.meta.shape()[1]);
-        let Target { rows: out, onto } = Target::of(onto, &g, [rows, width], dtype);
+        let Target { rows: out, accumulate_into } = Target::of(accumulate_into, &g, [rows, width], dtype);
         if rows * width == 0 {
             return out.tensor;
         }
@@ -84,7 +83,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowDotsBac
                 out.matrix(v),
                 out.extent(v),
                 count,
-                onto,
+                accumulate_into,
                 dtype.into(),
             );
         }

@@ -19,13 +19,13 @@ pub trait RowDotsBackend: Backend {
     #[doc(hidden)]
     fn row_dots_forward(x: FloatTensor<Self>, vectors: FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// `out_i = sum_k g_ik vector_k` in `dtype`, added to `onto` where that is given.
+    /// `out_i = sum_k g_ik vector_k` in `dtype`, added to `accumulate_into` where that is given.
     #[doc(hidden)]
     fn row_dots_gradient(
         g: FloatTensor<Self>,
         vectors: FloatTensor<Self>,
         dtype: DType,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
     /// `out_k = sum_i g_ik x_i`, f32, summed in a fixed order.

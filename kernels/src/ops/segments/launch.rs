@@ -2,13 +2,12 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::kernel::{PartArgs, join_kernel};
 use super::{Segments, SegmentsBackend};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{address, empty, f32_vector};
 
 /// Tensors of one launch, where the device binds as many: the kernel has a branch for each.
@@ -22,7 +21,7 @@ const THREADS: usize = 256;
 /// Most cubes of one tensor; they stride over it.
 const MAX_CUBES: usize = 1024;
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SegmentsBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { SegmentsBackend =>
     fn join_segments(
         parts: Vec<Option<FloatTensor<Self>>>,
         segments: &Segments,

@@ -20,7 +20,9 @@ impl<B: SelectBackend> Backward<B, 1> for Select {
         let g = grads.consume::<B>(&ops.node);
         let (from, to) = ops.state;
         if let [Some(x)] = ops.parents {
-            accumulate::<B>(grads, x.id, g, |g, onto| B::select_forward(g, &to, &from, None, onto));
+            accumulate::<B>(grads, x.id, g, |g, accumulate_into| {
+                B::select_forward(g, &to, &from, None, accumulate_into)
+            });
         }
     }
 }
@@ -31,10 +33,10 @@ impl<B: SelectBackend, C: CheckpointStrategy> SelectBackend for Autodiff<B, C> {
         from: &Side<IntTensor<Self>>,
         to: &Side<IntTensor<Self>>,
         scale: Option<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let (scale, onto) = (scale.map(|s| s.primitive), onto.map(|o| o.primitive));
-        Self::from_inner(B::select_forward(x.primitive, from, to, scale, onto))
+        let (scale, accumulate_into) = (scale.map(|s| s.primitive), accumulate_into.map(|o| o.primitive));
+        Self::from_inner(B::select_forward(x.primitive, from, to, scale, accumulate_into))
     }
 
     fn select_rows(x: FloatTensor<Self>, from: Side<IntTensor<Self>>, to: Side<IntTensor<Self>>) -> FloatTensor<Self> {

@@ -14,10 +14,10 @@ impl SelectBackend for Flex {
         from: &Side<IntTensor<Self>>,
         to: &Side<IntTensor<Self>>,
         scale: Option<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (x, scale) = (x.to_contiguous(), scale.map(|s| s.to_contiguous()));
-        with_storage!(x.dtype(), E => forward::<E>(&x, from, to, scale.as_ref(), onto))
+        with_storage!(x.dtype(), E => forward::<E>(&x, from, to, scale.as_ref(), accumulate_into))
     }
 }
 
@@ -26,7 +26,7 @@ fn forward<E: Storage>(
     from: &Side<FlexTensor>,
     to: &Side<FlexTensor>,
     scale: Option<&FlexTensor>,
-    onto: Option<FlexTensor>,
+    accumulate_into: Option<FlexTensor>,
 ) -> FlexTensor {
     let (rows, d) = (x.shape()[0], x.shape()[1]);
     let len = to.as_ref().map_or_else(|| from.as_ref().map_or(rows, |f| f.num_nodes), |t| t.len);
@@ -34,8 +34,8 @@ fn forward<E: Storage>(
     let scale = scale.map(flex::slice::<f32>);
     let nodes = to.as_ref().map(|t| flex::ids(&t.rows));
     let place = from.as_ref().map(|f| flex::ids(&f.position));
-    let adds = onto.is_some();
-    let mut out = flex::target::<E>(onto, [len, d]);
+    let adds = accumulate_into.is_some();
+    let mut out = flex::target::<E>(accumulate_into, [len, d]);
     let values = flex::slice_mut::<E>(&mut out);
     values.par_chunks_mut(d.max(1)).with_min_len(ROWS_PER_TASK).enumerate().for_each_init(
         || (vec![0f32; d], vec![0f32; d]),

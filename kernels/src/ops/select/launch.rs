@@ -2,27 +2,27 @@
 
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement, kernel::into_contiguous};
+use burn_cubecl::{CubeRuntime, kernel::into_contiguous};
 
 use super::kernel::{SelectInputsArgs, SelectShape, add_kernel, select_kernel};
 use super::{SelectBackend, Side};
 use crate::runtime::args::{ExtentArgs, array};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SelectBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { SelectBackend =>
     fn select_forward(
         x: FloatTensor<Self>,
         from: &Side<IntTensor<Self>>,
         to: &Side<IntTensor<Self>>,
         scale: Option<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (rows, width) = (x.meta.shape()[0], x.meta.shape()[1]);
         let len = to.as_ref().map_or_else(|| from.as_ref().map_or(rows, |f| f.num_nodes), |t| t.len);
-        if let Some(onto) = onto {
-            let out = Target::of(Some(onto), &x, [len, width], x.dtype);
+        if let Some(accumulate_into) = accumulate_into {
+            let out = Target::of(Some(accumulate_into), &x, [len, width], x.dtype);
             return add(x, from, to, scale, out);
         }
         let out = empty(&x, [len, width], x.dtype);

@@ -22,14 +22,14 @@ pub type Side<I> = Option<Arc<NodeSetParts<I>>>;
 /// Backends with [`select_rows`].
 pub trait SelectBackend: Backend {
     /// `out_k = scale_node x_(place of node in from)` for the nodes of `to`, zero rows for nodes that `from` lacks.
-    /// Without any set the rows are those of `x`. They are added to `onto` where that is given. No gradient.
+    /// Without any set the rows are those of `x`. They are added to `accumulate_into` where that is given. No gradient.
     #[doc(hidden)]
     fn select_forward(
         x: FloatTensor<Self>,
         from: &Side<IntTensor<Self>>,
         to: &Side<IntTensor<Self>>,
         scale: Option<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
     /// The rows, recorded for the backward pass where the backend differentiates.

@@ -36,14 +36,14 @@ impl<B: SpmmBackend> Backward<B, 3> for Product {
                 weight: checkpointer.retrieve_node_output::<FloatTensor<B>>(weight),
                 edge: Some(csr.reverse_edge()),
             });
-            accumulate::<B>(grads, node.id, g.clone(), |g, onto| {
-                B::spmm_forward(&csr.reverse_view(), g, weight, None, &args.reverse(), onto)
+            accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
+                B::spmm_forward(&csr.reverse_view(), g, weight, None, &args.reverse(), accumulate_into)
             });
         }
         // Behind the product, which writes every row: where both are of one matrix, this adds to few of them.
         if let (Some(node), Some((nodes, scale))) = (own_node, own) {
-            accumulate::<B>(grads, node.id, g, |g, onto| {
-                B::select_forward(g, &csr.view().rows, &nodes, Some(scale), onto)
+            accumulate::<B>(grads, node.id, g, |g, accumulate_into| {
+                B::select_forward(g, &csr.view().rows, &nodes, Some(scale), accumulate_into)
             });
         }
     }
@@ -56,12 +56,12 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let weight = weight.map(|w| EdgeWeight { weight: w.weight.primitive, edge: w.edge });
         let own = own.map(|o| OwnRows { h: o.h.primitive, scale: o.scale.primitive, nodes: o.nodes });
-        let (args, onto) = (inner::<B, C>(args.clone()), onto.map(|o| o.primitive));
-        Self::from_inner(B::spmm_forward(view, x.primitive, weight, own, &args, onto))
+        let (args, accumulate_into) = (inner::<B, C>(args.clone()), accumulate_into.map(|o| o.primitive));
+        Self::from_inner(B::spmm_forward(view, x.primitive, weight, own, &args, accumulate_into))
     }
 
     fn spmm_groups(
@@ -69,10 +69,10 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
         num_rows: usize,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        let (weight, onto) = (weight.map(|w| w.primitive), onto.map(|o| o.primitive));
-        Self::from_inner(B::spmm_groups(groups, x.primitive, weight, num_rows, onto))
+        let (weight, accumulate_into) = (weight.map(|w| w.primitive), accumulate_into.map(|o| o.primitive));
+        Self::from_inner(B::spmm_groups(groups, x.primitive, weight, num_rows, accumulate_into))
     }
 
     fn spmm_weight_gradient(

@@ -18,11 +18,11 @@ impl SpmmBackend for Flex {
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let x = x.to_contiguous();
         let own = own.map(|o| OwnRows { h: o.h.to_contiguous(), scale: o.scale.to_contiguous(), nodes: o.nodes });
-        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, own.as_ref(), args, onto))
+        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, own.as_ref(), args, accumulate_into))
     }
 
     fn spmm_groups(
@@ -30,10 +30,10 @@ impl SpmmBackend for Flex {
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
         num_rows: usize,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let x = x.to_contiguous();
-        with_storage!(x.dtype(), E => group_sums::<E>(groups, &x, weight, num_rows, onto))
+        with_storage!(x.dtype(), E => group_sums::<E>(groups, &x, weight, num_rows, accumulate_into))
     }
 
     fn spmm_weight_gradient(
@@ -55,7 +55,7 @@ fn forward<E: Storage>(
     weight: Option<EdgeWeight<FlexTensor, FlexTensor>>,
     own: Option<&OwnRows<FlexTensor, FlexTensor>>,
     args: &SpmmArgs<FlexTensor>,
-    onto: Option<FlexTensor>,
+    accumulate_into: Option<FlexTensor>,
 ) -> FlexTensor {
     let (rows, d) = (view.num_rows(), x.shape()[1]);
     let xs = flex::slice::<E>(x);
@@ -72,8 +72,8 @@ fn forward<E: Storage>(
         (flex::slice::<E>(&o.h), flex::slice::<f32>(&o.scale), o.nodes.as_ref().map(|set| flex::ids(&set.position)))
     });
 
-    let adds = onto.is_some();
-    let mut out = flex::target::<E>(onto, [rows, d]);
+    let adds = accumulate_into.is_some();
+    let mut out = flex::target::<E>(accumulate_into, [rows, d]);
     let values = flex::slice_mut::<E>(&mut out);
     // What follows the sum over the entries of node `i`.
     let finish = |i: usize, is_empty: bool, acc: &mut [f32], out_row: &mut [E], scratch: &mut [f32]| {
@@ -138,7 +138,7 @@ fn group_sums<E: Storage>(
     x: &FlexTensor,
     weight: Option<FlexTensor>,
     num_rows: usize,
-    onto: Option<FlexTensor>,
+    accumulate_into: Option<FlexTensor>,
 ) -> FlexTensor {
     let d = x.shape()[1];
     let xs = flex::slice::<E>(x);
@@ -146,7 +146,7 @@ fn group_sums<E: Storage>(
     let weight = weight.as_ref().map(flex::slice::<f32>);
     let (rows, row_ptr) = (flex::ids(&groups.rows), Offsets::of(&groups.row_ptr));
     let (entry, position) = (flex::ids(&groups.entry), flex::ids(&groups.position));
-    let mut out = flex::target::<E>(onto, [num_rows, d]);
+    let mut out = flex::target::<E>(accumulate_into, [num_rows, d]);
     let values = flex::slice_mut::<E>(&mut out);
     let sums: Vec<(usize, Vec<E>)> = (0..groups.num_groups)
         .into_par_iter()

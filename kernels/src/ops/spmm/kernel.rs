@@ -23,7 +23,7 @@ pub(crate) struct SpmmShape {
     pub own: bool,
     pub own_position: bool,
     /// The result is added to the rows that are there.
-    pub onto: bool,
+    pub accumulate_into: bool,
     pub drop: DropMode,
     /// Vectors of a row held by one lane.
     pub slots: usize,
@@ -174,7 +174,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
             }
             let mut changes = team_rank(schedule) == 0;
             // Where nothing is added, the row is not worth reading.
-            if comptime!(shape.onto && !shape.own && schedule.team == 1) {
+            if comptime!(shape.accumulate_into && !shape.own && schedule.team == 1) {
                 changes = plane_any(any_kept);
             }
             if changes {
@@ -198,7 +198,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
                             scaled += term * Vector::<f32, N>::empty().fill(inputs.own.scale[row]);
                         }
                         let at = usize::cast_from(out_row) * out.stride + c;
-                        if shape.onto {
+                        if shape.accumulate_into {
                             scaled += Vector::<f32, N>::cast_from(out.values[at]);
                         }
                         out.values[at] = Vector::<F, N>::cast_from(scaled);

@@ -3,9 +3,8 @@
 use burn::tensor::DType;
 use burn_backend::TensorMetadata;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::kernel::{
     OwnTermArgs, ScalesArgs, SpmmInputsArgs, SpmmShape, WeightInputsArgs, WeightsArgs, spmm_kernel,
@@ -18,19 +17,20 @@ use crate::graph::row_index::Groups;
 use crate::graph::row_schedule::kernel::EdgesArgs;
 use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches, scattered_launch};
 use crate::runtime::args::{ExtentArgs, array};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { SpmmBackend =>
     fn spmm_forward(
         view: &View<IntTensor<Self>>,
         x: FloatTensor<Self>,
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let width = x.meta.shape()[1];
-        let out = Target::of(onto, &x, [view.num_rows(), width], x.dtype);
+        let out = Target::of(accumulate_into, &x, [view.num_rows(), width], x.dtype);
         if out.rows.tensor.shape().num_elements() == 0 {
             return out.rows.tensor;
         }
@@ -49,13 +49,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
         num_rows: usize,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let shape = [num_rows, x.meta.shape()[1]];
-        let is_given = onto.is_some();
-        let onto = onto.unwrap_or_else(|| zeros(&x, shape, x.dtype));
+        let is_given = accumulate_into.is_some();
+        let accumulate_into = accumulate_into.unwrap_or_else(|| zeros(&x, shape, x.dtype));
         // Fresh zeros are not worth reading.
-        let out = Target { onto: is_given, ..Target::of(Some(onto), &x, shape, x.dtype) };
+        let out = Target { accumulate_into: is_given, ..Target::of(Some(accumulate_into), &x, shape, x.dtype) };
         if shape[0] * shape[1] == 0 || groups.num_groups == 0 {
             return out.rows.tensor;
         }
@@ -87,7 +87,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SpmmBacken
             edge_map: edge_map.is_some(),
             own: false,
             own_position: false,
-            onto: false,
+            accumulate_into: false,
             drop: DropMode::of(&args.drop_edge),
             slots: geometry.slots(x.width / v),
             lanes: geometry.plane as usize,
@@ -151,7 +151,7 @@ fn launch<R: CubeRuntime>(
     args: &SpmmArgs<CubeTensor<R>>,
     out: Target<R>,
 ) -> CubeTensor<R> {
-    let (onto, out) = (out.onto, out.rows);
+    let (accumulate_into, out) = (out.accumulate_into, out.rows);
     let x = Rows::of(x);
     let own = factors.own.as_ref().map_or_else(|| Rows::of(x.tensor.clone()), |own| Rows::of(own.h.clone()));
     let geometry = PlanePerRow::of(&out.tensor.client);
@@ -164,7 +164,7 @@ fn launch<R: CubeRuntime>(
         edge_map: factors.edge_map.is_some(),
         own: factors.own.is_some(),
         own_position: factors.own.as_ref().is_some_and(|own| own.nodes.is_some()),
-        onto,
+        accumulate_into,
         drop: DropMode::of(&args.drop_edge),
         slots: geometry.slots(x.width / v),
         lanes,

@@ -91,7 +91,7 @@ pub struct EdgeWeight<F, I> {
 
 /// Backends with [`spmm`].
 pub trait SpmmBackend: SelectBackend {
-    /// The product, without gradient. `own` adds the self term, and all of it is added to `onto` where that is given.
+    /// The product, without gradient. `own` adds the self term, and all of it is added to `accumulate_into` where that is given.
     #[doc(hidden)]
     fn spmm_forward(
         view: &View<IntTensor<Self>>,
@@ -99,10 +99,10 @@ pub trait SpmmBackend: SelectBackend {
         weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
         own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
         args: &SpmmArgs<FloatTensor<Self>>,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// `out[rows[g]] = sum over the group of weight[position] x[entry]`, added to `onto`, which stands for zeros where it
+    /// `out[rows[g]] = sum over the group of weight[position] x[entry]`, added to `accumulate_into`, which stands for zeros where it
     /// is not given.
     #[doc(hidden)]
     fn spmm_groups(
@@ -110,7 +110,7 @@ pub trait SpmmBackend: SelectBackend {
         x: FloatTensor<Self>,
         weight: Option<FloatTensor<Self>>,
         num_rows: usize,
-        onto: Option<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
     /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight. The

@@ -2,14 +2,14 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::FloatTensor;
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::SumBackend;
 use super::kernel::{THREADS, Term, TermsArgs, sum_kernel};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{address, empty, f32_vector};
 
 /// Elements that one cube adds up alone: a second launch costs more than sixteen loads of a thread.
@@ -49,7 +49,7 @@ pub(crate) fn sum<R: CubeRuntime>(
     if last { out } else { sum(out, None, cubes, scale, Term::Value) }
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SumBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { SumBackend =>
     fn sum_of_squares(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let len = x.meta.shape()[0];
         sum(x, None, len, 1.0, Term::Square)

@@ -2,10 +2,9 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::kernel::{
@@ -18,6 +17,7 @@ use super::sort_kernel::{
 };
 use super::{Prefix, PrimsBackend, Reduction};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{address, empty, flat};
 
 /// Most cubes of a launch; they stride over the tiles.
@@ -192,7 +192,7 @@ pub(crate) fn partition_by_flag<R: CubeRuntime>(
     (out, total)
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PrimsBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { PrimsBackend =>
     fn reduce_ints(x: IntTensor<Self>, by: Reduction) -> IntTensor<Self> {
         reduce(x, by)
     }

@@ -1,15 +1,15 @@
 //! Rows on CubeCL devices.
 
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::RowBufferBackend;
 use cubecl::prelude::AddressType;
 
 use super::kernel::{FetchedRowsArgs, MovesArgs, PutRowsArgs, fetch_rows_kernel, move_rows_kernel, put_rows_kernel};
 use crate::runtime::args::{ExtentArgs, array};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, address, flat, vector_width};
 
 /// The matrix itself where nobody else holds it, else a copy.
@@ -34,7 +34,7 @@ fn address_of<R: CubeRuntime>(tensor: &CubeTensor<R>) -> Option<u64> {
     }
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> RowBufferBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { RowBufferBackend =>
     fn put_rows(
         target: FloatTensor<Self>,
         source: FloatTensor<Self>,

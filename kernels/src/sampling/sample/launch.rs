@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use burn::tensor::DType;
 use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::args::{
@@ -21,6 +20,7 @@ use super::kernel::{
 };
 use crate::graph::csr::LONG_ROW;
 use crate::runtime::args::{ExtentArgs, MatrixArgs, array};
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, address, empty, flat, part, vector_width, zeros};
 use crate::runtime::prims::Prefix;
 use crate::runtime::prims::kernel::Counted;
@@ -45,7 +45,7 @@ fn span_table<R: CubeRuntime>(spans: &Spans<CubeTensor<R>>) -> SpanTableLaunch<R
     SpanTableArgs { table: array(&spans.table), types: spans.types as u32, rows: spans.rows }.launch()
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SampleBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { SampleBackend =>
     const SAMPLES: bool = true;
 
     fn sample_layer(step: LayerStep<IntTensor<Self>>) -> LayerParts<IntTensor<Self>> {

@@ -60,7 +60,7 @@ pub struct SampleRelation<'a> {
     pub col_idx: &'a [u32],
 }
 
-/// Words of all relations, one relation behind the other. The processor reads none of them.
+/// Words of all relations, one relation behind the other. The CPU reads none of them.
 #[cfg_attr(not(feature = "cube"), allow(dead_code))]
 enum Stored<B: SampleBackend> {
     Device(IntTensor<B>),
@@ -170,7 +170,7 @@ impl<B: SampleBackend> DeviceSampler<B> {
         device: &B::Device,
     ) -> Result<Self, String> {
         if !B::SAMPLES {
-            return Err("the processor samples on the host".into());
+            return Err("the CPU samples on the host".into());
         }
         let nodes: usize = node_counts.iter().sum();
         if nodes >= ASKED as usize {

@@ -21,7 +21,7 @@ fn double(bits: i64) -> f64 {
 }
 
 impl BoostBackend for Flex {
-    const PAYS_FROM_ROWS: Option<usize> = None;
+    const MIN_ROWS_FOR_DEVICE: Option<usize> = None;
 
     fn boost_derivatives(parts: &BoostParts<IntTensor<Self>>) -> (IntTensor<Self>, [f64; 2]) {
         let (margins, labels, weights) = (i64s(&parts.margins), ids(&parts.labels), ids(&parts.weights));

@@ -2,8 +2,6 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::IntTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::kernel::{
@@ -12,6 +10,7 @@ use super::kernel::{
 };
 use super::{BoostBackend, BoostLoss, BoostParts, LAST_EXPONENT, LN_2_HIGH, LN_2_LOW, PER_LN_2, TAYLOR};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{address, empty, flat};
 use crate::runtime::prims::kernel::THREADS;
 use crate::trees::histogram::{i64_tensor, i64_to_host};
@@ -29,9 +28,9 @@ fn constants(class_weights: (f64, f64)) -> Vec<i64> {
     words
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> BoostBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { BoostBackend =>
     // The smallest size that was measured: an H100 took a third of the time of 16 cores.
-    const PAYS_FROM_ROWS: Option<usize> = Some(100_000);
+    const MIN_ROWS_FOR_DEVICE: Option<usize> = Some(100_000);
 
     fn boost_derivatives(parts: &BoostParts<IntTensor<Self>>) -> (IntTensor<Self>, [f64; 2]) {
         let margins = &parts.margins;

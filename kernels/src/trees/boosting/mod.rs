@@ -56,7 +56,7 @@ pub struct BoostParts<I> {
 /// Backends with a [`BoostEngine`](crate::BoostEngine).
 pub trait BoostBackend: PartitionBackend {
     /// From how many rows on trees of tens of features grow faster here than on the CPU; `None` on the CPU itself.
-    const PAYS_FROM_ROWS: Option<usize>;
+    const MIN_ROWS_FOR_DEVICE: Option<usize>;
 
     /// `[2 rows]` f64: gradient and hessian of each row; and the largest magnitudes of both, where infinity and NaN come
     /// last.

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use burn::tensor::DType;
 use burn_backend::tensor::IntTensor;
-use burn_cubecl::element::BoolElement;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::features::AtomicUsage;
 use cubecl::ir::{ElemType, IntKind, StorageType, Type};
 use cubecl::prelude::*;
@@ -18,6 +17,7 @@ use super::kernel::{
 };
 use super::{HistogramBackend, WORDS};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, address, flat, zeros};
 use crate::runtime::prims::kernel::THREADS;
 
@@ -152,7 +152,7 @@ pub(crate) fn total<R: CubeRuntime>(
     sums
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> HistogramBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { HistogramBackend =>
     fn build_histogram(
         bins: &BinParts<IntTensor<Self>>,
         gradients: &IntTensor<Self>,

@@ -4,17 +4,16 @@ use std::ops::Range;
 
 use burn::tensor::DType;
 use burn_backend::tensor::IntTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::PartitionBackend;
 use super::kernel::{BinOf, FeaturePlaceArgs, SidesArgs, SidesInputsArgs, SpanArgs, copy_back_kernel, sides_kernel};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{address, empty, flat};
 use crate::runtime::prims::partition_on_device;
 use crate::trees::histogram::{BinParts, Storage, TILE_FEATURES};
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> PartitionBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { PartitionBackend =>
     fn partition_rows(
         rows: &mut IntTensor<Self>,
         span: Range<usize>,

@@ -5,7 +5,7 @@ use burn_flex::{Flex, FlexDevice};
 use rayon::prelude::*;
 
 use super::rule::Split;
-use super::table::{Look, SplitBackend, SplitInput};
+use super::table::{FeatureMask, SplitBackend, SplitInput};
 use super::{best_split, better_split};
 use crate::runtime::flex::ids;
 use crate::trees::histogram::{BinParts, GradientSum, WORDS, i64s};
@@ -19,10 +19,10 @@ pub(crate) fn split_by(
     input: &SplitInput,
 ) -> Option<(u32, Split)> {
     let about = &input.features[feature];
-    let draw = match input.looks[leaf * input.features.len() + feature] {
-        Look::Any => None,
-        Look::Drawn(bits) => Some(bits),
-        Look::Skip => return None,
+    let draw = match input.masks[leaf * input.features.len() + feature] {
+        FeatureMask::Any => None,
+        FeatureMask::Drawn(bits) => Some(bits),
+        FeatureMask::Skip => return None,
     };
     let first = WORDS * (offset + about.mfb_offset as usize);
     let (stored, _) = words[first..WORDS * (offset + about.num_bin as usize)].as_chunks::<WORDS>();

@@ -2,8 +2,6 @@
 
 use burn::tensor::DType;
 use burn_backend::tensor::IntTensor;
-use burn_cubecl::element::BoolElement;
-use burn_cubecl::{CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::cpu::split_by;
@@ -13,9 +11,10 @@ use super::kernel::{
 };
 use super::rule::{Counts, Cut, Split, SplitRule};
 use super::search::Search;
-use super::table::{Look, SORTED, SplitBackend, SplitInput};
+use super::table::{FeatureMask, SORTED, SplitBackend, SplitInput};
 use super::{EPSILON, better_split};
 use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::empty;
 use crate::runtime::prims::kernel::THREADS;
 use crate::trees::histogram::{BinParts, GradientSum, i64_tensor, i64_to_host};
@@ -30,11 +29,11 @@ fn shape(rule: &SplitRule) -> RuleShape {
     }
 }
 
-/// Rule, leaves and looks in the order of the kernel.
+/// Rule, leaves and masks in the order of the kernel.
 fn words(input: &SplitInput) -> Vec<i64> {
     let bits = |x: f64| x.to_bits() as i64;
     let rule = input.rule;
-    let mut words = Vec::with_capacity(RULE_WORDS + input.leaves.len() * LEAF_WORDS + input.looks.len());
+    let mut words = Vec::with_capacity(RULE_WORDS + input.leaves.len() * LEAF_WORDS + input.masks.len());
     words.extend([rule.lambda_l1, rule.lambda_l2, rule.max_delta_step, rule.path_smooth].map(bits));
     words.extend([f64::from(rule.min_data_in_leaf), rule.min_sum_hessian, EPSILON].map(bits));
     words.extend([input.scale.grad_unit, input.scale.hess_unit].map(bits));
@@ -45,10 +44,10 @@ fn words(input: &SplitInput) -> Vec<i64> {
         words.extend([leaf.output, leaf.bounds.0, leaf.bounds.1].map(bits));
         words.extend([leaf.sum.grad, leaf.sum.hess, leaf.sum.count]);
     }
-    words.extend(input.looks.iter().zip(input.features.iter().cycle()).map(|(look, feature)| match look {
-        Look::Any => ANY,
-        Look::Drawn(bits) => i64::from(feature.drawn(*bits)),
-        Look::Skip => SKIP,
+    words.extend(input.masks.iter().zip(input.features.iter().cycle()).map(|(mask, feature)| match mask {
+        FeatureMask::Any => ANY,
+        FeatureMask::Drawn(bits) => i64::from(feature.drawn(*bits)),
+        FeatureMask::Skip => SKIP,
     }));
     words
 }
@@ -66,7 +65,7 @@ fn split_of(record: &[i64], leaf: usize, input: &SplitInput) -> Option<(u32, Spl
     Some((feature, Split { gain, cut, default_left, left, right }))
 }
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> SplitBackend for CubeBackend<R, F, I, BT> {
+impl_for_devices! { SplitBackend =>
     fn has_double_precision(device: &Self::Device) -> bool {
         let client = R::client(device);
         // CubeCL does not list doubles for CUDA, where some of its own kernels fail with them; ours do not.

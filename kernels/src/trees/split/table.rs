@@ -19,7 +19,7 @@ pub(crate) const SORTED: i32 = 2;
 
 /// Which thresholds of a feature may win in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Look {
+pub enum FeatureMask {
     /// Any.
     #[default]
     Any,
@@ -50,7 +50,7 @@ pub struct SplitInput<'a> {
     pub features: &'a [SplitFeature],
     pub leaves: &'a [SplitLeaf],
     /// `[leaves, features]`
-    pub looks: &'a [Look],
+    pub masks: &'a [FeatureMask],
     pub scale: &'a GradientScale,
     pub rule: &'a SplitRule,
 }
@@ -124,7 +124,7 @@ pub struct SplitTask<'a, B: SplitBackend> {
     /// What is known of it.
     pub leaf: SplitLeaf,
     /// What it may look at, per feature; nothing given is everything.
-    pub looks: Option<&'a [Look]>,
+    pub masks: Option<&'a [FeatureMask]>,
 }
 
 /// The best split of every leaf and its feature; `None` for a leaf that no split improves. Larger gain wins, then the
@@ -151,14 +151,14 @@ pub fn best_splits<B: SplitBackend>(
     if tasks.is_empty() || features.features.is_empty() {
         return vec![None; tasks.len()];
     }
-    let mut looks = Vec::with_capacity(tasks.len() * features.features.len());
+    let mut masks = Vec::with_capacity(tasks.len() * features.features.len());
     for task in tasks {
-        match task.looks {
+        match task.masks {
             Some(given) => {
-                crate::runtime::check::size(OP, "looks", features.features.len(), given.len());
-                looks.extend_from_slice(given);
+                crate::runtime::check::size(OP, "masks", features.features.len(), given.len());
+                masks.extend_from_slice(given);
             }
-            None => looks.resize(looks.len() + features.features.len(), Look::Any),
+            None => masks.resize(masks.len() + features.features.len(), FeatureMask::Any),
         }
     }
     let histograms: Vec<IntTensor<B>> = tasks.iter().map(|task| task.histogram.sums.clone()).collect();
@@ -168,7 +168,7 @@ pub fn best_splits<B: SplitBackend>(
         &histograms,
         &bins.parts,
         table,
-        &SplitInput { features, leaves: &leaves, looks: &looks, scale, rule },
+        &SplitInput { features, leaves: &leaves, masks: &masks, scale, rule },
     )
 }
 

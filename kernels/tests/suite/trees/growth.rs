@@ -109,7 +109,7 @@ fn grown(engine: &mut dyn TreeEngine, table: &Table, sum: GradientSum) -> (Vec<S
     let num_rows = sum.count as usize;
     engine.build(0, 0..num_rows, sum);
     let leaf = |sum, output| SplitLeaf { sum, output, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
-    let task = |leaf, about| LeafTask { leaf, about, looks: None };
+    let task = |leaf, about| LeafTask { leaf, about, masks: None };
     let mut open: Vec<Open> = vec![(0..num_rows, leaf(sum, 0.0))];
     let mut best = engine.best_splits(&[task(0, open[0].1)]);
     let mut steps = Vec::new();

@@ -3,9 +3,9 @@
 use graphsieve_kernels::testing::Rng;
 use graphsieve_kernels::testing::harness::{Requirement, Trial, trial};
 use graphsieve_kernels::{
-    BinColumn, BinValues, Counts, Cut, GradientScale, GradientSum, Histogram, Look, Missing, NoDoublePrecision, Split,
-    SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule, SplitTask, TreeBins, best_split, best_splits,
-    finds_splits, on_every_backend,
+    BinColumn, BinValues, Counts, Cut, FeatureMask, GradientScale, GradientSum, Histogram, Missing, NoDoublePrecision,
+    Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule, SplitTask, TreeBins, best_split,
+    best_splits, finds_splits, on_every_backend,
 };
 
 /// The trials of this file.
@@ -106,11 +106,11 @@ impl Case {
         Histogram::from_host(&sums, bins)
     }
 
-    fn on_host(&self, at: usize, feature: &SplitFeature, rule: &SplitRule, look: Look) -> Option<Split> {
-        let draw = match look {
-            Look::Any => None,
-            Look::Drawn(bits) => Some(bits),
-            Look::Skip => return None,
+    fn on_host(&self, at: usize, feature: &SplitFeature, rule: &SplitRule, mask: FeatureMask) -> Option<Split> {
+        let draw = match mask {
+            FeatureMask::Any => None,
+            FeatureMask::Drawn(bits) => Some(bits),
+            FeatureMask::Skip => return None,
         };
         best_split(&self.sums[at][feature.mfb_offset as usize..], feature, &self.leaf, &self.scale, rule, draw)
     }
@@ -154,21 +154,21 @@ fn check_each<B: SplitBackend>(
     case: &Case,
     features: &[SplitFeature],
     rule: &SplitRule,
-    looks: &[Look],
+    masks: &[FeatureMask],
     device: &B::Device,
 ) {
     let bins = bins::<B>(features, device);
     let table = SplitFeatures::new(features, &bins, rule);
     let histogram = case.upload(features, &bins);
-    let alone: Vec<Vec<Look>> = (0..features.len())
-        .map(|k| (0..features.len()).map(|f| if f == k { looks[k] } else { Look::Skip }).collect())
+    let alone: Vec<Vec<FeatureMask>> = (0..features.len())
+        .map(|k| (0..features.len()).map(|f| if f == k { masks[k] } else { FeatureMask::Skip }).collect())
         .collect();
     let tasks: Vec<SplitTask<B>> =
-        alone.iter().map(|looks| SplitTask { histogram: &histogram, leaf: case.leaf, looks: Some(looks) }).collect();
+        alone.iter().map(|masks| SplitTask { histogram: &histogram, leaf: case.leaf, masks: Some(masks) }).collect();
     let got = best_splits(&bins, &table, &tasks, &case.scale);
     for (k, found) in got.into_iter().enumerate() {
-        let want = case.on_host(k, &features[k], rule, looks[k]);
-        let name = format!("{:?} under {rule:?} with {:?}", features[k], looks[k]);
+        let want = case.on_host(k, &features[k], rule, masks[k]);
+        let name = format!("{:?} under {rule:?} with {:?}", features[k], masks[k]);
         assert!(found.as_ref().is_none_or(|(feature, _)| *feature as usize == k), "{name}");
         assert_same(&name, &found.map(|(_, split)| split), &want);
     }
@@ -183,7 +183,7 @@ fn every_feature_splits_as_on_the_host_under_every_rule<B: SplitBackend>(device:
             if rule.bounded {
                 case.leaf.bounds = (-0.3, 0.25);
             }
-            check_each::<B>(&case, &features, &rule, &vec![Look::Any; features.len()], device);
+            check_each::<B>(&case, &features, &rule, &vec![FeatureMask::Any; features.len()], device);
         }
     }
 }
@@ -194,8 +194,8 @@ fn only_the_drawn_threshold_wins<B: SplitBackend>(device: &B::Device) {
     for rule in [&rules()[1], &rules()[7]] {
         for rows in [40, 2000] {
             let case = Case::random(&mut rng, &features, rows);
-            let looks: Vec<Look> = features.iter().map(|_| Look::Drawn(rng.next_u64())).collect();
-            check_each::<B>(&case, &features, rule, &looks, device);
+            let masks: Vec<FeatureMask> = features.iter().map(|_| FeatureMask::Drawn(rng.next_u64())).collect();
+            check_each::<B>(&case, &features, rule, &masks, device);
         }
     }
 }
@@ -211,19 +211,20 @@ fn leaves_choose_among_all_features_as_on_the_host<B: SplitBackend>(device: &B::
     let scale = cases[0].scale;
     cases.iter_mut().for_each(|case| case.scale = scale);
     let histograms: Vec<Histogram<B>> = cases.iter().map(|case| case.upload(&features, &bins)).collect();
-    let looks: Vec<Look> = (0..features.len()).map(|k| if k % 3 == 0 { Look::Skip } else { Look::Any }).collect();
-    for looks in [None, Some(&looks[..])] {
+    let masks: Vec<FeatureMask> =
+        (0..features.len()).map(|k| if k % 3 == 0 { FeatureMask::Skip } else { FeatureMask::Any }).collect();
+    for masks in [None, Some(&masks[..])] {
         let tasks: Vec<SplitTask<B>> = cases
             .iter()
             .zip(&histograms)
-            .map(|(case, histogram)| SplitTask { histogram, leaf: case.leaf, looks })
+            .map(|(case, histogram)| SplitTask { histogram, leaf: case.leaf, masks })
             .collect();
         let got = best_splits(&bins, &table, &tasks, &scale);
         for (case, found) in cases.iter().zip(got) {
             let mut want: Option<(u32, Split)> = None;
             for (k, feature) in features.iter().enumerate() {
-                let look = looks.map_or(Look::Any, |looks| looks[k]);
-                if let Some(split) = case.on_host(k, feature, rule, look)
+                let mask = masks.map_or(FeatureMask::Any, |masks| masks[k]);
+                if let Some(split) = case.on_host(k, feature, rule, mask)
                     && want.as_ref().is_none_or(|(_, best)| split.gain > best.gain)
                 {
                     want = Some((k as u32, split));
@@ -248,14 +249,14 @@ fn equal_gains_go_to_the_first_feature<B: SplitBackend>(device: &B::Device) {
     let table = SplitFeatures::new(&features, &bins, &rule);
     let histogram = case.upload(&features, &bins);
     let got =
-        best_splits(&bins, &table, &[SplitTask { histogram: &histogram, leaf: case.leaf, looks: None }], &case.scale);
+        best_splits(&bins, &table, &[SplitTask { histogram: &histogram, leaf: case.leaf, masks: None }], &case.scale);
     let (number, split) = got[0].clone().expect("random gradients can be split");
     assert_eq!(
         (number, split.default_left),
         (0, false),
         "the first feature, and the scan that leaves missing rows right"
     );
-    assert_same("equal gains", &Some(split), &case.on_host(0, &features[0], &rule, Look::Any));
+    assert_same("equal gains", &Some(split), &case.on_host(0, &features[0], &rule, FeatureMask::Any));
 }
 
 fn a_leaf_that_nothing_improves_is_not_split<B: SplitBackend>(device: &B::Device) {
@@ -268,7 +269,7 @@ fn a_leaf_that_nothing_improves_is_not_split<B: SplitBackend>(device: &B::Device
         [SplitRule { min_data_in_leaf: 31, ..Default::default() }, SplitRule { min_gain: 1e9, ..Default::default() }]
     {
         let table = SplitFeatures::new(&features, &bins, &rule);
-        let task = SplitTask { histogram: &histogram, leaf: case.leaf, looks: None };
+        let task = SplitTask { histogram: &histogram, leaf: case.leaf, masks: None };
         assert_eq!(best_splits(&bins, &table, &[task], &case.scale), [None]);
     }
 }
@@ -315,7 +316,7 @@ fn the_best_split_is_the_best_of_all_thresholds() {
         let case = Case::random(&mut rng, &features, rows);
         for (k, feature) in features.iter().enumerate() {
             let want = tried_one_by_one(&case.sums[k], feature, &case, &rule);
-            let got = case.on_host(k, feature, &rule, Look::Any);
+            let got = case.on_host(k, feature, &rule, FeatureMask::Any);
             assert_eq!(got.is_some(), want.is_some(), "{feature:?} with {rows} rows");
             if let (Some(got), Some(want)) = (got, want) {
                 splits += 1;
