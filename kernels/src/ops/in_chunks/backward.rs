@@ -314,7 +314,7 @@ impl<B: ChunkBackend> Pass<'_, B> {
                 log_sum_exp: log_sum_exp.clone(),
                 delta: delta.clone(),
             };
-            let targets = GatTargets { features: dx.is_some(), onto_features: None, onto_score: None };
+            let targets = GatTargets { features: dx.is_some(), accumulate_features: None, accumulate_score: None };
             let (arrived, score) = B::gat_backward(&view, self.g.clone(), projected, None, scalars, *args, targets);
             dt.push(score);
             if let (Some(dx), Some(arrived)) = (&mut dx, arrived) {

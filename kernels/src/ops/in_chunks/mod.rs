@@ -93,14 +93,7 @@ pub trait ChunkBackend:
 impl ChunkBackend for burn_flex::Flex {}
 
 #[cfg(feature = "cube")]
-impl<R, F, I, BT> ChunkBackend for burn_cubecl::CubeBackend<R, F, I, BT>
-where
-    R: burn_cubecl::CubeRuntime,
-    F: burn_cubecl::FloatElement,
-    I: burn_cubecl::IntElement,
-    BT: burn_cubecl::element::BoolElement,
-{
-}
+crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 
 /// A layer by `chunk_rows` destination rows at a time:
 ///
