@@ -17,7 +17,7 @@ use crate::loader::Batch;
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{Export, Parameters, rows_to_host};
-use crate::models::precision::dtype;
+use crate::models::precision::dtype_on;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 use crate::train::edges::{Purpose, held_out_pairs, labelled_pairs};
@@ -154,7 +154,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
     /// On the graph `host`, which is uploaded with its features.
     fn upload(config: &Stage1Config, host: &HeteroGraph, features: &Features, device: &B::Device) -> Result<Self> {
         let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-        let x = upload_features(host.node_types(), features, dtype(config.train.precision), device)?;
+        let x = upload_features(host.node_types(), features, dtype_on::<B>(config.train.precision, device)?, device)?;
         Ok(Self::new(config, host, graph, x, device))
     }
 
