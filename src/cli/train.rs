@@ -51,7 +51,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if arguments.resume.is_none() {
         provide_data(&config, console)?;
     }
-    let options = RunOptions { device: description, resume: arguments.resume, progress: console.progress() };
+    let (resume, progress) = (arguments.resume, console.progress());
+    let options = RunOptions { device: description, resume, pipeline: None, progress };
     let outcome = with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?;
     super::print(&outcome)?;
     console.note(outcome.files()?);

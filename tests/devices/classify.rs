@@ -8,6 +8,7 @@ use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve::config::{ClassifyConfig, LayerKind, LoaderMode};
+use graphsieve::data::class_split::ClassSplit;
 use graphsieve::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 use graphsieve::infer::layerwise_classes::class_logits;
 use graphsieve::infer::sampled_input::SampledInput;
@@ -15,7 +16,9 @@ use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, upload_graph};
 use graphsieve::models::node_input::NodeInput;
 use graphsieve::models::parameters::{Parameters, to_host};
-use graphsieve::train::classify::{SampledEpochs, cross_entropy};
+use graphsieve::train::runner::Runner;
+use graphsieve::train::task::Task;
+use graphsieve::train::tasks::classifier::{Classifier, cross_entropy};
 use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use ndarray_npy::{NpzWriter, ReadNpyExt, WritableElement};
@@ -486,13 +489,15 @@ mod bodies {
                 (config.loader.batch_size, config.loader.window) = (batch_size, window);
                 config.train.epochs = 2;
                 let store = FeatureStore::new(input.features().clone(), input.graph(), device).unwrap();
-                let mut sampled = SampledEpochs::<B>::new(&config, &input, store, &train, 1).unwrap();
+                let split = ClassSplit { train: train.clone(), validation: Vec::new(), test: Vec::new() };
+                let task = Classifier::<B>::on_host(&config, spec.clone(), split, input.clone(), store);
+                let mut sampled = task.runner(config.seed, 1).unwrap();
                 for epoch in 1..=2 {
                     let mut loss = None;
                     loop {
-                        let step = sampled.next(&model).unwrap();
+                        let step = sampled.next(&task, &model).unwrap();
                         // Shares of an epoch are the epoch.
-                        let part = step.loss * step.share;
+                        let part = step.losses.loss * step.share;
                         loss = Some(loss.map_or(part.clone(), |sum| sum + part));
                         if step.last {
                             break;
@@ -504,6 +509,7 @@ mod bodies {
                     assert!((got - value).abs() <= 4e-6 * value.abs(), "{name}: {got} for {value}");
                     assert_same(&gradients::<B>(&model, loss), &gradient, &name);
                 }
+                let Runner::Sampled(sampled) = sampled else { panic!("mini-batches were asked for") };
                 assert_eq!(sampled.stats().batches, if batch_size == 20 { 6 } else { 2 });
             }
         }

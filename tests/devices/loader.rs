@@ -20,7 +20,9 @@ use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::models::{DeviceGraph, TripleStreamGat};
 use graphsieve::run::splits::split_of;
 use graphsieve::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
-use graphsieve::train::stage2::{self, SampledEpochs};
+use graphsieve::train::runner::Runner;
+use graphsieve::train::task::Task;
+use graphsieve::train::tasks::attention::Attention;
 use graphsieve_kernels::{
     DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
     SampleRelation, Strategy, gspmm,
@@ -157,17 +159,21 @@ mod bodies {
             let some = &split.train[..30];
             let graph = DeviceGraph::upload(host, device).unwrap();
             let x = upload_features(host.node_types(), features, burn::tensor::DType::F32, device).unwrap();
-            let mut full = stage2::Epochs::<B>::new(&config, host, graph, x, some, 1, device);
+            let whole = Attention::<B>::on_device(&config, host, graph, x, some, device);
+            let mut full = whole.runner(config.seed, 1).unwrap();
             let store = FeatureStore::new(features.clone(), host, device).unwrap();
-            let (mut sampled, placement) = SampledEpochs::<B>::new(&config, host, store, some, 1, device).unwrap();
-            assert!(placement.kernel == B::SAMPLES && placement.to_string().starts_with("neighbours: sampled by the"));
+            let parts = Attention::<B>::on_host(&config, host, features.clone(), store, some, device);
+            let mut sampled = parts.runner(config.seed, 1).unwrap();
+            let Runner::Sampled(batches) = &sampled else { panic!("mini-batches were asked for") };
+            assert_eq!(batches.placement.kernel, B::SAMPLES);
+            assert!(sampled.note().unwrap().starts_with("neighbours: sampled by the"));
             for epoch in 1..=2 {
-                let all = full.next(&model).loss;
-                let step = sampled.next(&model).unwrap();
+                let all = full.next(&whole, &model).unwrap().losses.loss;
+                let step = sampled.next(&parts, &model).unwrap();
                 assert!(step.last && step.share == 1.0);
-                let (want, got) = (to_host(all.clone())[0], to_host(step.terms.loss.clone())[0]);
+                let (want, got) = (to_host(all.clone())[0], to_host(step.losses.loss.clone())[0]);
                 assert!((want - got).abs() <= 4e-6 * want.abs(), "{heads} heads, epoch {epoch}: {got} for {want}");
-                assert_same(&gradients::<B>(&model, step.terms.loss), &gradients::<B>(&model, all));
+                assert_same(&gradients::<B>(&model, step.losses.loss), &gradients::<B>(&model, all));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Epochs that compute only the rows that the loss can reach are exact: the same loss and the same gradients as on the
+//! Epochs that compute only the rows that the loss can field are exact: the same loss and the same gradients as on the
 //! whole graph, up to the rounding of f32.
 
 use burn::backend::Autodiff;
@@ -15,7 +15,9 @@ use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::models::{DeviceGraph, ReceptiveField, TripleStreamGae, TripleStreamGat};
 use graphsieve::run::splits::split_of;
-use graphsieve::train::{stage1, stage2};
+use graphsieve::train::task::Task;
+use graphsieve::train::tasks::attention::Attention;
+use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::NodeSet;
 
 type Ad = Autodiff<Flex>;
@@ -80,9 +82,10 @@ fn stage_1_has_the_same_loss_and_gradients() {
         config.train.rows = rows;
         config.sampling.edges = [("pu", 20), ("ps", 5), ("uu", 10)].map(|(s, n)| (s.to_string(), n)).into();
         let graph = DeviceGraph::upload(host, &device).unwrap();
-        let mut epochs = stage1::Epochs::<Flex>::new(&config, host, graph, features(&data), 1, &device);
+        let task = AutoEncoder::<Flex>::new(&config, host, graph, features(&data), &device);
+        let mut epochs = task.runner(config.seed, 1).unwrap();
         let one = |_| {
-            let loss = epochs.next(&model).unwrap().loss;
+            let loss = epochs.next(&task, &model).unwrap().losses.loss;
             (to_host(loss.clone())[0], gradients(&model, loss))
         };
         (0..EPOCHS).map(one).collect::<Vec<_>>()
@@ -117,9 +120,10 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             let split = split_of(host, labels, &config.split).unwrap();
             let some = &split.train[..30];
             let graph = DeviceGraph::upload(host, &device).unwrap();
-            let mut epochs = stage2::Epochs::<Flex>::new(&config, host, graph, features(&data), some, 1, &device);
+            let task = Attention::<Flex>::on_device(&config, host, graph, features(&data), some, &device);
+            let mut epochs = task.runner(config.seed, 1).unwrap();
             let one = |_| {
-                let loss = epochs.next(&model).loss;
+                let loss = epochs.next(&task, &model).unwrap().losses.loss;
                 (to_host(loss.clone())[0], gradients(&model, loss))
             };
             (0..EPOCHS).map(one).collect::<Vec<_>>()
@@ -152,10 +156,10 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
     // No node of the last type is wanted at all.
     let wanted: [&[u32]; 3] = [&[1, 7], &[0], &[]];
     let sets = wanted.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, &device)).collect();
-    let reach = ReceptiveField::of(&graph, sets, |_| None, &device);
-    let computed: usize = (0..3).map(|t| reach.rows(&graph, 1, t)).sum();
+    let field = ReceptiveField::of(&graph, sets, |_| None, &device);
+    let computed: usize = (0..3).map(|t| field.rows(&graph, 1, t)).sum();
     assert!(computed < host.num_nodes() / 2, "{computed} of {} rows", host.num_nodes());
-    let few = model.embed(&graph, &reach, &x, Pass::default());
+    let few = model.embed(&graph, &field, &x, Pass::default());
     let all = model.embed(&graph, &ReceptiveField::all(&graph), &x, Pass::default());
     for (t, nodes) in wanted.iter().enumerate() {
         let (few, all) = (to_host(few[t].clone()), to_host(all[t].clone()));

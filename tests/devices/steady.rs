@@ -17,7 +17,8 @@ use graphsieve::models::precision::as_data;
 use graphsieve::models::{DeviceGraph, TripleStreamGat};
 use graphsieve::run::splits::split_of;
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
-use graphsieve::train::stage2::{Epochs, SampledEpochs};
+use graphsieve::train::task::Task;
+use graphsieve::train::tasks::attention::Attention;
 
 use crate::support::runs_alone;
 
@@ -76,12 +77,13 @@ fn trainings_hold_no_more_with_every_step() {
         config.loader.batch_size = 3;
 
         let store = FeatureStore::new(features.clone(), host, &FlexDevice).unwrap();
-        let (mut sampled, _) = SampledEpochs::<Flex>::new(&config, host, store, some, 1, &FlexDevice).unwrap();
-        let grown = growth(|| drop(sampled.next(&model).unwrap().terms.loss.backward()));
+        let task = Attention::<Flex>::on_host(&config, host, features.clone(), store, some, &FlexDevice);
+        let mut sampled = task.runner(config.seed, 1).unwrap();
+        let grown = growth(|| drop(sampled.next(&task, &model).unwrap().losses.loss.backward()));
         // Batches that are being made hold some hundreds, now more and now less.
         assert!(grown < 4 * STEPS as isize, "{heads} heads, mini-batches: {grown} allocations in {STEPS} steps");
 
-        // Seeds of one type: relations into the others are not walked in the last layer.
+        // Seeds of one type: relations into the others have no edges in the last layer.
         let shared = Arc::new(host.clone());
         let of = SamplerConfig::new(&[Fanout::Most(2), Fanout::Most(2)], host.relations().len());
         let sampler = NeighbourSampler::new(shared, of).unwrap();
@@ -103,8 +105,9 @@ fn trainings_hold_no_more_with_every_step() {
 
         let graph = DeviceGraph::upload(host, &FlexDevice).unwrap();
         let x = upload_features(host.node_types(), features, DType::F32, &FlexDevice).unwrap();
-        let mut full = Epochs::<Flex>::new(&config, host, graph, x, some, 1, &FlexDevice);
-        let grown = growth(|| drop(full.next(&model).loss.backward()));
+        let task = Attention::<Flex>::on_device(&config, host, graph, x, some, &FlexDevice);
+        let mut full = task.runner(config.seed, 1).unwrap();
+        let grown = growth(|| drop(full.next(&task, &model).unwrap().losses.loss.backward()));
         assert!(grown < STEPS as isize, "{heads} heads, the whole graph: {grown} allocations in {STEPS} steps");
     }
 }

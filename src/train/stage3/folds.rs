@@ -12,7 +12,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::super::session::{RunOptions, last_file};
-use super::super::stage2;
+use super::super::tasks::attention;
 use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
@@ -54,7 +54,7 @@ pub(super) fn run<B: GraphBackend>(
             begun => {
                 let resume = begun.filter(|run| RunDir::open(run).is_ok_and(|run| last_file(&run).is_file()));
                 let options = RunOptions { resume, ..options.clone() };
-                let outcome = stage2::run_on::<B>(&config, dataset, &fold, &options, device);
+                let outcome = attention::run_on::<B>(&config, dataset, &fold, &options, device);
                 outcome.map_err(|error| interrupted(error, run))?.run
             }
         };

@@ -1,5 +1,6 @@
 //! The loss of Stage 2: what it reads, and its terms.
 
+use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, RowList, bce_with_logits_sum, gather_rows, smoothness_sum};
 
@@ -7,14 +8,7 @@ use crate::config::{Rows, Stage2Config};
 use crate::graph::{HeteroGraph, Relation};
 use crate::train::edges::{EdgeSample, Purpose, sample_edges};
 use crate::train::loss_rows::LossRows;
-
-/// The loss of one step and its two terms.
-#[derive(Clone, Debug)]
-pub struct Terms<B: GraphBackend> {
-    pub loss: Tensor<B, 1>,
-    pub supervised: Tensor<B, 1>,
-    pub unsupervised: Tensor<B, 1>,
-}
+use crate::train::task::Losses;
 
 /// Sampled edges of the primary relations that have any.
 pub type LossEdges<'g> = Vec<(&'g Relation, EdgeSample)>;
@@ -116,11 +110,16 @@ pub struct GroupedLoss {
 }
 
 impl GroupedLoss {
-    /// The loss of `logits` `[rows, 1]`.
-    pub fn of<B: GraphBackend>(self, logits: Tensor<B, 2>, lambda_unsup: f64, device: &B::Device) -> Terms<B> {
+    /// The loss of `logits` `[rows, 1]`, with its supervised and its unsupervised term.
+    pub fn of<B: GraphBackend>(
+        self,
+        logits: Tensor<Autodiff<B>, 2>,
+        lambda_unsup: f64,
+        device: &B::Device,
+    ) -> Losses<B> {
         let vector = |values: Vec<f32>| {
             let len = values.len();
-            Tensor::<B, 1>::from_data(TensorData::new(values, [len]), device)
+            Tensor::<Autodiff<B>, 1>::from_data(TensorData::new(values, [len]), device)
         };
         let at = |rows: RowList| gather_rows(logits.clone(), &rows.upload(device));
         let (labels, edges) = (self.targets.len(), self.weights.len());
@@ -136,6 +135,6 @@ impl GroupedLoss {
             _ => smoothness_sum(at(self.ends).reshape([2, edges]), vector(self.weights), 1.0),
         };
         let loss = supervised.clone() + unsupervised.clone() * lambda_unsup;
-        Terms { loss, supervised, unsupervised }
+        Losses { loss, terms: vec![supervised.inner(), unsupervised.inner()], detail: () }
     }
 }

@@ -1,31 +1,33 @@
-//! Stage 1: the loop of the graph auto-encoder.
+//! Stage 1: a graph auto-encoder that learns embeddings without labels.
 
 use std::path::{Path, PathBuf};
 
 use burn::backend::Autodiff;
-use burn::module::AutodiffModule;
-use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
-use super::edges::{LabelledPairs, Purpose, labelled_pairs};
-use super::loss_rows::LossRows;
-use super::optimiser::learning_rate;
-use super::plots::{self, Series};
-use super::prefetch::Prefetch;
-use super::session::{RunOptions, Session, check_finite, open_or_create, start};
-use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureConfig};
+use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureConfig, TrainConfig};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph, Relation, write_npy_f32};
+use crate::loader::Batch;
 use crate::metrics::{roc_auc, sigmoid};
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
-use crate::models::parameters::{rows_to_host, to_host};
+use crate::models::parameters::{Export, Parameters, rows_to_host, to_host};
 use crate::models::precision::dtype;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
+use crate::train::edges::{LabelledPairs, Purpose, labelled_pairs};
+use crate::train::full::Full;
+use crate::train::loss_rows::LossRows;
+use crate::train::plots::{self, Series};
+use crate::train::position::Position;
+use crate::train::runner::Runner;
+use crate::train::session::{RunOptions, Session};
+use crate::train::task::{Judgement, Losses, Task};
+use crate::train::trainer::{self, Place, Trained};
 
 /// How well scores of pairs tell edges from non-edges.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,7 +44,7 @@ pub struct EdgeMetrics {
 
 /// One line of `metrics.jsonl`.
 #[derive(Serialize)]
-struct EpochLine {
+pub struct EpochLine {
     loss: f32,
     learning_rate: f64,
     temperature: f64,
@@ -73,6 +75,17 @@ fn temperature(config: &TemperatureConfig, epoch: usize, epochs: usize) -> f64 {
     config.end + (config.peak - config.end) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
 }
 
+/// The auto-encoder with its graph on a device.
+pub struct AutoEncoder<B: GraphBackend> {
+    config: Stage1Config,
+    spec: AutoEncoderSpec,
+    host: HeteroGraph,
+    graph: DeviceGraph<Autodiff<B>>,
+    normalisation: Vec<Normalisation<Autodiff<B>>>,
+    inputs: Inputs<Autodiff<B>>,
+    device: B::Device,
+}
+
 /// Trains the auto-encoder and writes its embeddings.
 ///
 /// # Errors
@@ -85,156 +98,46 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         Error::format(&config.data.path, "features", "a feature file", "none", help)
     })?;
     let host = &dataset.graph;
-    let spec = AutoEncoderSpec {
-        streams: host.streams().into_iter().map(String::from).collect(),
-        node_types: host.node_types().iter().map(|t| t.name.clone()).collect(),
-        input: features.dim(),
-        hidden: config.model.hidden,
-        output: config.model.out,
-    };
-    let toml = RunConfig::Stage1(config.clone()).to_toml()?;
-    let (run, checkpoint) = open_or_create(options, &config.output.dir, &config.name, config.seed, &toml)?;
-
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-    let storage = dtype(config.train.precision);
-    let x = upload_features::<Autodiff<B>>(host.node_types(), features, storage, device)?;
-    let model_spec = ModelSpec::AutoEncoder(spec.clone());
-    let (mut model, mut optimiser, position) =
-        start::<B, _>(&run, checkpoint, &model_spec, config.seed, &config.train, device, |parameters| {
-            TripleStreamGae::new(&spec, parameters)
-        })?;
-    let mut session = Session::new(run, position, "stage 1", &config.train, 2 * graph.num_edges(), options.progress)?;
-    dataset.notes.iter().for_each(|note| session.note(note));
+    let x = upload_features(host.node_types(), features, dtype(config.train.precision), device)?;
+    let task = AutoEncoder::new(config, host, graph, x, device);
 
-    let mut epochs = Epochs::new(config, host, graph, x, position.epoch + 1, device);
-    let mut pending: Vec<Pending<B>> = Vec::new();
-    let mut last_loss = f32::NAN;
-    let mut last_metrics = None;
-    for epoch in position.epoch + 1..=config.train.epochs {
-        let rate = learning_rate(&config.train, epoch);
-        let tau = temperature(&config.temperature, epoch, config.train.epochs);
-        let Scored { loss, logits, targets } = epochs.next(&model).ok_or_else(no_edges)?;
-        let due = epoch == config.train.epochs || epoch.is_multiple_of(config.train.validate_every);
-        let inner = loss.clone().inner();
-        let scores = due.then(|| (logits.inner(), targets));
-        pending.push(Pending { epoch, loss: inner, rate, tau, scores });
-        model = optimiser.step(model, loss, rate);
-
-        session.epoch_done::<B>(device)?;
-        session.position.epoch = epoch;
-        let save = session.checkpoint_due(epoch, &config.train);
-        if due || save {
-            for entry in pending.drain(..) {
-                let loss = to_host(entry.loss)[0];
-                check_device()?;
-                check_finite("the reconstruction loss", loss, entry.epoch)?;
-                let metrics = entry.scores.map(|(logits, labels)| edge_metrics(logits, &labels)).transpose()?;
-                last_metrics = metrics.or(last_metrics);
-                last_loss = loss;
-                let (learning_rate, temperature) = (entry.rate, entry.tau);
-                let line = EpochLine { loss, learning_rate, temperature, metrics };
-                session.log(entry.epoch, &line)?;
-            }
-            let auc = last_metrics.map_or(String::new(), |m: EdgeMetrics| format!("  edge AUC {:.4}", m.edge_auc));
-            session.show(epoch, &format!("loss {last_loss:.4}{auc}"));
-        }
-        if save {
-            session.save_last(&model_spec, model.export(&spec), &optimiser)?;
-            session.stop_if_asked(epoch)?;
-        }
-    }
-
-    let seconds_per_epoch = session.seconds_per_epoch();
-    let model = model.valid();
-    session.save_best(&model_spec, model.export(&spec))?;
-    let z = epochs.embed_all(&model);
-    let metrics = epochs.held_out_metrics(&z)?;
+    let toml = RunConfig::Stage1(config.clone()).to_toml()?;
+    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
+    let Trained { session, model, loss, seconds_per_epoch, .. } =
+        trainer::train(&task, &place, options, &dataset.notes, device)?;
+    let z = task.embed_all(&model);
+    let metrics = task.held_out_metrics(&z)?;
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_embeddings(&embeddings, z)?;
     if config.output.plots {
         plot(&session)?;
     }
     session.finish(&format!("edge AUC {:.4}", metrics.edge_auc));
-    Ok(Stage1Outcome { run: session.run.path().to_path_buf(), embeddings, metrics, loss: last_loss, seconds_per_epoch })
+    Ok(Stage1Outcome { run: session.run.path().to_path_buf(), embeddings, metrics, loss, seconds_per_epoch })
 }
 
-/// What an epoch leaves on the device until the next report.
-struct Pending<B: GraphBackend> {
-    epoch: usize,
-    loss: Tensor<B, 1>,
-    rate: f64,
-    tau: f64,
-    /// Logits and labels of all pairs, of an epoch that is reported.
-    scores: Option<(Tensor<B, 1>, Vec<u8>)>,
-}
-
-fn no_edges() -> Error {
-    Error::Data {
-        what: "the graph".into(),
-        expected: "at least one relation with edges other than self-loops".into(),
-        found: "none".into(),
-        help: "Stage 1 reconstructs edges; check the relations with `graphsieve info --data DIR`".into(),
-    }
-}
-
-/// The forward passes of a training, one epoch after the other.
-pub struct Epochs<B: GraphBackend> {
-    graph: DeviceGraph<Autodiff<B>>,
-    normalisation: Vec<Normalisation<Autodiff<B>>>,
-    inputs: Inputs<Autodiff<B>>,
-    batches: Prefetch<Batch>,
-    host: HeteroGraph,
-    config: Stage1Config,
-    device: B::Device,
-}
-
-/// The loss of one epoch, and the pairs behind it.
-pub struct Scored<B: Backend> {
-    pub loss: Tensor<B, 1>,
-    pub logits: Tensor<B, 1>,
-    /// 1 for edges, 0 for pairs that were drawn.
-    pub targets: Vec<u8>,
-}
-
-impl<B: GraphBackend> Epochs<B> {
-    /// Epochs from `first` on.
+impl<B: GraphBackend> AutoEncoder<B> {
+    /// On a graph with the features `x`, one matrix per node type.
     pub fn new(
         config: &Stage1Config,
         host: &HeteroGraph,
         graph: DeviceGraph<Autodiff<B>>,
         x: Vec<Tensor<Autodiff<B>, 2>>,
-        first: usize,
         device: &B::Device,
     ) -> Self {
+        let spec = AutoEncoderSpec {
+            streams: host.streams().into_iter().map(String::from).collect(),
+            node_types: host.node_types().iter().map(|t| t.name.clone()).collect(),
+            input: x.first().map_or(0, |x| x.dims()[1]),
+            hidden: config.model.hidden,
+            output: config.model.out,
+        };
         let normalisation = Normalisation::of(host, device);
         // Features have no gradient and no edge is dropped: the first aggregation never changes.
         let inputs = Inputs::new(&graph, &normalisation, x, config.train.chunk_size);
-        let (settings, host_of_worker) = (config.clone(), host.clone());
-        let batches = Prefetch::new(first..=config.train.epochs, move |epoch| {
-            let tau = temperature(&settings.temperature, epoch, settings.train.epochs);
-            let negatives = settings.sampling.negatives_per_positive;
-            let purpose = Purpose::Reconstruction;
-            Batch::new(&settings, &host_of_worker, (negatives, purpose, epoch), settings.train.rows, tau)
-        });
-        let (host, config, device) = (host.clone(), config.clone(), device.clone());
-        Self { graph, normalisation, inputs, batches, host, config, device }
-    }
-
-    /// The loss of the next epoch; `None` when the graph has no edge to reconstruct.
-    pub fn next(&mut self, model: &TripleStreamGae<Autodiff<B>>) -> Option<Scored<Autodiff<B>>> {
-        let batch = self.batches.next();
-        let (graph, device) = (&self.graph, &self.device);
-        if batch.pairs.is_empty() {
-            return None;
-        }
-        let field = ReceptiveField::of_rows(graph, batch.nodes, |_| None, device);
-        let z = model.embed(graph, &field, &self.normalisation, &self.inputs, self.config.train.chunk_size);
-        let logits = pair_logits(&z, batch.pairs, batch.tau, device);
-        let targets: Vec<f32> = batch.targets.iter().map(|&t| f32::from(t)).collect();
-        let total = targets.len();
-        let targets = Tensor::from_data(TensorData::new(targets, [total]), device);
-        let loss = bce_with_logits_sum(logits.clone(), targets, 1.0 / total as f64);
-        Some(Scored { loss, logits, targets: batch.targets })
+        let (config, host, device) = (config.clone(), host.clone(), device.clone());
+        Self { config, spec, host, graph, normalisation, inputs, device }
     }
 
     /// Embeddings of every node.
@@ -247,13 +150,107 @@ impl<B: GraphBackend> Epochs<B> {
 
     /// How well finished embeddings tell edges from pairs that no epoch drew.
     fn held_out_metrics(&self, z: &[Tensor<B, 2>]) -> Result<EdgeMetrics> {
-        let batch = Batch::new(&self.config, &self.host, (1, Purpose::Evaluation, 0), Rows::All, 1.0);
-        edge_metrics(pair_logits(z, batch.pairs, 1.0, &self.device), &batch.targets)
+        let pairs = EpochPairs::new(&self.config, &self.host, (1, Purpose::Evaluation, 0), Rows::All, 1.0);
+        edge_metrics(pair_logits(z, pairs.pairs, 1.0, &self.device), &pairs.targets)
+    }
+}
+
+impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
+    type Model = TripleStreamGae<Autodiff<B>>;
+    type Inner = TripleStreamGae<B>;
+    type Input = EpochPairs;
+    type Part = ();
+    /// Logits and labels of all pairs.
+    type Detail = Option<(Tensor<B, 1>, Vec<u8>)>;
+    type Figures = EdgeMetrics;
+    type Line = EpochLine;
+
+    const NAME: &'static str = "stage 1";
+    const TERMS: &'static [&'static str] = &["the reconstruction loss"];
+
+    fn train(&self) -> &TrainConfig {
+        &self.config.train
+    }
+
+    fn spec(&self) -> ModelSpec {
+        ModelSpec::AutoEncoder(self.spec.clone())
+    }
+
+    fn model(&self, parameters: &mut Parameters<Autodiff<B>>) -> Result<Self::Model> {
+        TripleStreamGae::new(&self.spec, parameters)
+    }
+
+    fn inner_model(&self, parameters: &mut Parameters<B>) -> Result<Self::Inner> {
+        TripleStreamGae::new(&self.spec, parameters)
+    }
+
+    fn export(&self, model: &Self::Inner) -> Export {
+        model.export(&self.spec)
+    }
+
+    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+        let (config, host) = (Stage1Config { seed, ..self.config.clone() }, self.host.clone());
+        Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
+            let tau = temperature(&config.temperature, epoch, config.train.epochs);
+            let draw = (config.sampling.negatives_per_positive, Purpose::Reconstruction, epoch);
+            EpochPairs::new(&config, &host, draw, config.train.rows, tau)
+        })))
+    }
+
+    fn edges_per_epoch(&self) -> usize {
+        2 * self.graph.num_edges()
+    }
+
+    fn epoch(&self, model: &Self::Model, input: EpochPairs) -> Result<Losses<B, Self::Detail>> {
+        let (graph, device) = (&self.graph, &self.device);
+        if input.pairs.is_empty() {
+            return Err(no_edges());
+        }
+        let field = ReceptiveField::of_rows(graph, input.nodes, |_| None, device);
+        let z = model.embed(graph, &field, &self.normalisation, &self.inputs, self.config.train.chunk_size);
+        let logits = pair_logits(&z, input.pairs, input.tau, device);
+        let targets: Vec<f32> = input.targets.iter().map(|&t| f32::from(t)).collect();
+        let total = targets.len();
+        let targets = Tensor::from_data(TensorData::new(targets, [total]), device);
+        let loss = bce_with_logits_sum(logits.clone(), targets, 1.0 / total as f64);
+        Ok(Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), input.targets)) })
+    }
+
+    fn batch(&self, _: &Self::Model, _: Batch<Autodiff<B>, ()>) -> Losses<B, Self::Detail> {
+        unreachable!("the auto-encoder is trained on the whole graph")
+    }
+
+    fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize) -> Result<EdgeMetrics> {
+        let (logits, labels) = detail.unwrap_or_else(|| unreachable!("every epoch has pairs"));
+        edge_metrics(logits, &labels)
+    }
+
+    /// The last model is kept: nothing is chosen on pairs that it was trained on.
+    fn judge(&self, figures: &EdgeMetrics, position: &mut Position) -> Judgement {
+        Judgement { keep: position.epoch == self.config.train.epochs, stop: false, metric: figures.edge_auc }
+    }
+
+    fn line(&self, epoch: usize, rate: f64, values: &[f32], figures: Option<EdgeMetrics>) -> EpochLine {
+        let temperature = temperature(&self.config.temperature, epoch, self.config.train.epochs);
+        EpochLine { loss: values[0], learning_rate: rate, temperature, metrics: figures }
+    }
+
+    fn progress(&self, figures: Option<EdgeMetrics>, _: &Position) -> String {
+        figures.map_or(String::new(), |figures| format!("  edge AUC {:.4}", figures.edge_auc))
+    }
+}
+
+fn no_edges() -> Error {
+    Error::Data {
+        what: "the graph".into(),
+        expected: "at least one relation with edges other than self-loops".into(),
+        found: "none".into(),
+        help: "Stage 1 reconstructs edges; check the relations with `graphsieve info --data DIR`".into(),
     }
 }
 
 /// The pairs of one epoch as numbers of rows.
-struct Batch {
+pub struct EpochPairs {
     tau: f64,
     /// The rows that are computed, by type; all when there is no list.
     nodes: Option<Vec<Vec<u32>>>,
@@ -262,7 +259,7 @@ struct Batch {
     targets: Vec<u8>,
 }
 
-impl Batch {
+impl EpochPairs {
     fn new(
         config: &Stage1Config,
         host: &HeteroGraph,
