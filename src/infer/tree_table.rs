@@ -15,6 +15,7 @@ use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::Parameters;
+use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
 use crate::models::weights::{ModelSpec, Weights};
 
@@ -196,7 +197,8 @@ fn stage2_output<B: GraphBackend>(
     data.embeddings = embeddings.map(Path::to_path_buf).or(data.embeddings);
     let spec = for_graph(spec, &dataset.graph, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
-    let (x, _) = stage2_input::<B>(&data, dataset, Some(spec.input), burn::tensor::DType::F32, device)?;
+    let (x, _) =
+        stage2_input::<B>(&data, dataset, Some(spec.input), dtype_on::<B>(stage2.train.precision, device)?, device)?;
     let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
     let scored = attention_scores(&model, &graph, &x, None);
     let scores = scored.scores.clone();

@@ -14,6 +14,7 @@ use crate::infer::{layerwise, plan};
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::Parameters;
+use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 
@@ -41,14 +42,19 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let trained = trained_as(options)?;
     let features = input_features(&input_of(options, trained.as_ref()), &dataset, Some(spec.input))?;
+    // A bare checkpoint does not tell how it was trained.
+    let storage = match &trained {
+        Some(config) => dtype_on::<B>(config.train.precision, device)?,
+        None => DType::F32,
+    };
     let sampled =
         trained.is_some_and(|config| plan::attention::<B>(&config, &dataset.graph, features.dim(), device).sampled);
     let (scores, embeddings) = if sampled {
         let graph = Arc::new(dataset.graph.clone());
-        let scored = layerwise::scores(&model, &graph, &features, DType::F32, device)?;
+        let scored = layerwise::scores(&model, &graph, &features, storage, device)?;
         (scored.scores, options.embeddings.then_some(scored.embeddings))
     } else {
-        let x = upload_features(dataset.graph.node_types(), &features, DType::F32, device)?;
+        let x = upload_features(dataset.graph.node_types(), &features, storage, device)?;
         let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
         let scored = attention_scores(&model, &graph, &x, None);
         let scores = scored.scores.clone();

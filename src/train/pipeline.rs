@@ -21,7 +21,7 @@ pub fn run<B: GraphBackend>(config: &PipelineConfig, options: &RunOptions, devic
     let run = match &options.resume {
         Some(path) => {
             let run = RunDir::open(path)?;
-            check_same_settings(&run, &toml, &["seed", "data", "synth", "stage1", "stage2"])?;
+            check_same_settings(&run, &toml, &["seed", "data", "synth"])?;
             run
         }
         None => {

@@ -87,6 +87,20 @@ fn a_run_is_trained_scored_and_evaluated() {
 }
 
 #[test]
+fn a_run_is_scored_in_the_precision_that_it_was_trained_in() {
+    let sandbox = with_config(STAGE2);
+    for (at, (precision, mode)) in [("f16", "full"), ("bf16", "full"), ("f16", "sampled")].into_iter().enumerate() {
+        let [precision, mode, dir] =
+            [format!("train.precision={precision}"), format!("loader.mode={mode}"), format!("output.dir=runs{at}")];
+        sandbox.succeeds(train(&["--set", &precision, "--set", &mode, "--set", &dir]));
+        let run = sandbox.only_run(&format!("runs{at}"));
+        sandbox.succeeds(score(&run, &["--force"]));
+        let own = sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
+        assert!(sandbox.read("s.npy") == own, "{precision}, {mode}");
+    }
+}
+
+#[test]
 fn a_run_in_mini_batches_is_scored_resumed_and_says_what_it_moved() {
     let sampled = "[loader]\nmode = \"auto\"\nmemory = 1e-6\nfanouts = [4, 3]\nbatch_size = 2000\nhot = 0.1\n";
     let sandbox = with_config(&format!("{STAGE2}{sampled}"));
@@ -267,4 +281,86 @@ fn a_loss_that_diverges_stops_the_run_and_is_named() {
     // More than f32 can hold.
     let said = sandbox.run(train(&["--set", "loss.lambda_unsup=1e308", "--set", "train.epochs=5"]));
     said.is_refused(1, &["in epoch", "lower train.learning_rate"]);
+}
+
+#[test]
+fn a_run_that_ended_before_its_first_checkpoint_begins_again() {
+    let (sandbox, run) = trained();
+    let files = ["metrics.jsonl", "anomaly_scores_stage2.npy"];
+    let whole = files.map(|file| sandbox.read(&format!("{run}/{file}")));
+    fs::remove_dir_all(sandbox.path(&format!("{run}/checkpoint"))).unwrap();
+    // What it had logged until then goes.
+    sandbox.edit(&format!("{run}/metrics.jsonl"), |bytes| bytes.truncate(bytes.len() / 2));
+    sandbox.succeeds(["--quiet", "train", "--device", "cpu", "--resume", &run]);
+    assert!(files.map(|file| sandbox.read(&format!("{run}/{file}"))) == whole);
+}
+
+const PIPELINE: &str = r#"task = "pipeline"
+name = "both"
+[data]
+path = "market"
+[synth]
+preset = "quickstart"
+scale = 0.1
+[stage1]
+model.hidden = 8
+model.out = 4
+train.epochs = 4
+[stage2]
+model.hidden = 8
+model.out = 8
+train.epochs = 3
+train.validate_every = 1
+[output]
+dir = "runs"
+plots = false
+"#;
+
+#[test]
+fn a_pipeline_goes_on_to_its_end_wherever_it_ended() {
+    let sandbox = with_config(PIPELINE);
+    sandbox.succeeds(train(&[]));
+    let runs = |name: &str| -> Vec<String> {
+        let entries = fs::read_dir(sandbox.path("runs")).unwrap();
+        let names = entries.map(|entry| format!("runs/{}", entry.unwrap().file_name().to_str().unwrap()));
+        names.filter(|run| run.ends_with(name)).collect()
+    };
+    let only = |name: &str| -> String {
+        let mut runs = runs(name);
+        assert_eq!(runs.len(), 1, "{name}: {runs:?}");
+        runs.swap_remove(0)
+    };
+    let (pipeline, first, second) = (only("-both"), only("-both-stage1"), only("-both-stage2"));
+    let files = [
+        format!("{first}/metrics.jsonl"),
+        format!("{first}/Z_embeddings_stage1.npy"),
+        format!("{second}/metrics.jsonl"),
+        format!("{second}/anomaly_scores_stage2.npy"),
+    ];
+    let whole = files.each_ref().map(|file| sandbox.read(file));
+    let resume = ["--quiet", "train", "--device", "cpu", "--resume", &pipeline];
+
+    // In Stage 2, before its first checkpoint.
+    fs::remove_dir_all(sandbox.path(&format!("{second}/checkpoint"))).unwrap();
+    fs::remove_file(sandbox.path(&files[3])).unwrap();
+    sandbox.succeeds(resume);
+    assert!(files.each_ref().map(|file| sandbox.read(file)) == whole);
+
+    // In Stage 1, before there is a Stage 2.
+    fs::remove_dir_all(sandbox.path(&second)).unwrap();
+    fs::remove_dir_all(sandbox.path(&format!("{first}/checkpoint"))).unwrap();
+    fs::remove_file(sandbox.path(&files[1])).unwrap();
+    let stages: Value = serde_json::from_slice(&sandbox.read(&format!("{pipeline}/stages.json"))).unwrap();
+    let stages = serde_json::json!({ "stage1": stages["stage1"] });
+    sandbox.write(&format!("{pipeline}/stages.json"), stages.to_string());
+    sandbox.succeeds(resume);
+    let again = only("-both-stage2");
+    for (file, bytes) in [("metrics.jsonl", &whole[2]), ("anomaly_scores_stage2.npy", &whole[3])] {
+        assert!(&sandbox.read(&format!("{again}/{file}")) == bytes, "{file}");
+    }
+    assert!(sandbox.read(&files[1]) == whole[1] && sandbox.read(&files[0]) == whole[0]);
+    assert_eq!(runs("").len(), 3);
+
+    // Other data would be another pipeline.
+    sandbox.refuses([&resume[..], &["--set", "seed=7"]].concat(), 2, &["seed", "keeps what it has begun"]);
 }

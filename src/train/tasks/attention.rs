@@ -26,7 +26,7 @@ use crate::metrics::roc_auc;
 use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat, projects_last};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{Export, Parameters};
-use crate::models::precision::{as_data, dtype};
+use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 use crate::run::baseline::baseline_auc;
@@ -168,7 +168,7 @@ impl<B: GraphBackend> Attention<B> {
     /// Uploads graph and input, or prepares to load them in mini-batches, with what was decided about that.
     ///
     /// # Errors
-    /// Features or relations that do not fit the device's types, a transfer that the device does not have.
+    /// A precision or a transfer that the device does not have, features or relations that do not fit its types.
     pub fn open(
         config: &Stage2Config,
         host: &HeteroGraph,
@@ -176,6 +176,7 @@ impl<B: GraphBackend> Attention<B> {
         split: &Split,
         device: &B::Device,
     ) -> Result<(Self, Vec<String>)> {
+        let storage = dtype_on::<B>(config.train.precision, device)?;
         let plan = plan::attention::<B>(config, host, features.dim(), device);
         let mut notes = Vec::new();
         if config.loader.mode != LoaderMode::Full {
@@ -188,7 +189,7 @@ impl<B: GraphBackend> Attention<B> {
             notes.push(how);
             Placement::Host { store, features }
         } else {
-            let x = upload_features(host.node_types(), &features, dtype(config.train.precision), device)?;
+            let x = upload_features(host.node_types(), &features, storage, device)?;
             Placement::on_device(DeviceGraph::upload(host, device)?, x)
         };
         let labels = [split.train.clone(), split.validation.clone()];

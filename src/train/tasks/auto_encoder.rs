@@ -16,7 +16,7 @@ use crate::metrics::{roc_auc, sigmoid};
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{Export, Parameters, rows_to_host, to_host};
-use crate::models::precision::dtype;
+use crate::models::precision::dtype_on;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 use crate::train::edges::{LabelledPairs, Purpose, labelled_pairs};
@@ -98,8 +98,9 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         Error::format(&config.data.path, "features", "a feature file", "none", help)
     })?;
     let host = &dataset.graph;
+    let storage = dtype_on::<B>(config.train.precision, device)?;
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-    let x = upload_features(host.node_types(), features, dtype(config.train.precision), device)?;
+    let x = upload_features(host.node_types(), features, storage, device)?;
     let task = AutoEncoder::new(config, host, graph, x, device);
 
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
