@@ -30,9 +30,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// Part of the labels that the figures are about [default: test, or all with --include-train]
+    /// SplitPart of the labels that the figures are about [default: test, or all with --include-train]
     #[arg(long, value_enum)]
-    split: Option<Part>,
+    split: Option<SplitPart>,
 
     /// Let labels that the model was fitted to into the figures, which flatters them
     #[arg(long)]
@@ -62,7 +62,7 @@ pub(super) struct Arguments {
 /// Labels that the figures are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Part {
+enum SplitPart {
     /// Labels that nothing was chosen on
     Test,
     /// Labels on which checkpoint and threshold were chosen
@@ -73,13 +73,13 @@ enum Part {
     All,
 }
 
-impl Part {
+impl SplitPart {
     fn in_words(self) -> &'static str {
         match self {
-            Part::Test => "test labels",
-            Part::Validation => "validation labels, on which the threshold or the epoch was chosen",
-            Part::Train => "training labels: these figures flatter the model",
-            Part::All => "all labels, those of the training included: these figures flatter the model",
+            SplitPart::Test => "test labels",
+            SplitPart::Validation => "validation labels, on which the threshold or the epoch was chosen",
+            SplitPart::Train => "training labels: these figures flatter the model",
+            SplitPart::All => "all labels, those of the training included: these figures flatter the model",
         }
     }
 }
@@ -125,10 +125,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let split = Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?;
     let threshold = validation_threshold(&scores, graph, &split)?;
     let entries = match part {
-        Part::Test => &split.test,
-        Part::Validation => &split.validation,
-        Part::Train => &split.train,
-        Part::All => &labels.entries,
+        SplitPart::Test => &split.test,
+        SplitPart::Validation => &split.validation,
+        SplitPart::Train => &split.train,
+        SplitPart::All => &labels.entries,
     };
     let report = report(&scores, graph, entries, threshold)?;
     let labels = entries.len();
@@ -136,7 +136,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// Evaluates class probabilities.
-fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, part: Part) -> Result<()> {
+fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, part: SplitPart) -> Result<()> {
     if let Some(path) = &arguments.labels {
         return Err(Error::Usage {
             argument: format!("--labels {}", path.display()),
@@ -162,10 +162,10 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
     let values = read_probabilities(&arguments.scores, dataset.graph.num_nodes(), classes.count())?;
     let all: Vec<(u32, u32)>;
     let entries = match part {
-        Part::Test => &split.test,
-        Part::Validation => &split.validation,
-        Part::Train => &split.train,
-        Part::All => {
+        SplitPart::Test => &split.test,
+        SplitPart::Validation => &split.validation,
+        SplitPart::Train => &split.train,
+        SplitPart::All => {
             all = classes.labelled().collect();
             &all
         }
@@ -177,7 +177,7 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
 /// What is printed about class probabilities.
 #[derive(Serialize)]
 struct Classified {
-    part: Part,
+    part: SplitPart,
     #[serde(flatten)]
     report: ClassReport,
 }
@@ -192,7 +192,7 @@ impl fmt::Display for Classified {
 /// What is printed.
 #[derive(Serialize)]
 struct Outcome {
-    part: Part,
+    part: SplitPart,
     /// Labelled nodes of the part.
     labels: usize,
     /// Labelled nodes on which the threshold was chosen.
@@ -212,17 +212,16 @@ impl fmt::Display for Outcome {
 }
 
 /// Training labels are shown only to those who say that they know.
-fn part(split: Option<Part>, include_train: bool) -> Result<Part> {
+fn part(split: Option<SplitPart>, include_train: bool) -> Result<SplitPart> {
     let refuse = |argument: &str, expected: &str, found: &str, help: &str| {
         let [argument, expected, found, help] = [argument, expected, found, help].map(String::from);
         Err(Error::Usage { argument, expected, found, help })
     };
     match (split, include_train) {
-        (None, true) => Ok(Part::All),
-        (None, false) => Ok(Part::Test),
-        (Some(part @ (Part::Train | Part::All)), true) | (Some(part @ (Part::Test | Part::Validation)), false) => {
-            Ok(part)
-        }
+        (None, true) => Ok(SplitPart::All),
+        (None, false) => Ok(SplitPart::Test),
+        (Some(part @ (SplitPart::Train | SplitPart::All)), true)
+        | (Some(part @ (SplitPart::Test | SplitPart::Validation)), false) => Ok(part),
         (Some(_), false) => {
             let help = "the model was fitted to the training labels; to see these figures anyway, add --include-train";
             refuse("--split", "test or validation", "a part with training labels, without --include-train", help)
@@ -281,10 +280,10 @@ mod tests {
 
     #[test]
     fn training_labels_need_a_word_of_their_own() {
-        assert_eq!(part(None, false).unwrap(), Part::Test);
-        assert_eq!(part(None, true).unwrap(), Part::All);
-        assert_eq!(part(Some(Part::Train), true).unwrap(), Part::Train);
-        for (split, include_train) in [(Part::Train, false), (Part::All, false), (Part::Test, true)] {
+        assert_eq!(part(None, false).unwrap(), SplitPart::Test);
+        assert_eq!(part(None, true).unwrap(), SplitPart::All);
+        assert_eq!(part(Some(SplitPart::Train), true).unwrap(), SplitPart::Train);
+        for (split, include_train) in [(SplitPart::Train, false), (SplitPart::All, false), (SplitPart::Test, true)] {
             assert_eq!(part(Some(split), include_train).unwrap_err().exit_code(), 2);
         }
     }

@@ -11,3 +11,13 @@ pub mod split;
 pub mod synth;
 pub mod tables;
 mod text;
+
+/// How far a stage of an import is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is done, in a word such as `"edges"`.
+    pub stage: &'static str,
+    /// Bytes of the files as they lie on disk while files are read, steps after that.
+    pub done: u64,
+    pub total: u64,
+}
