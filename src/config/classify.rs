@@ -14,8 +14,8 @@ use super::reader::{Document, Unread, Variant};
 use super::sections::{OutputConfig, Schedule, SplitConfig, TrainConfig};
 use crate::error::Result;
 
-/// Layers that a default is made for; more are refused when the model is.
-const MAX_LAYERS: u64 = 1_000;
+/// Most layers of a model: each has a fanout.
+const MAX_LAYERS: usize = 1_000;
 
 /// Settings of a node classifier.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,8 +55,8 @@ pub struct ClassifyData {
 pub struct ClassifyModel {
     /// Kind of all layers. Default `gcn`.
     pub layer: LayerKind,
-    /// Number of layers, at least 1. Default 2.
-    #[serde(deserialize_with = "at_least::<1, _>")]
+    /// Number of layers, 1 to 1,000. Default 2.
+    #[serde(deserialize_with = "between::<1, MAX_LAYERS, _>")]
     pub layers: usize,
     /// Channels between layers, all heads together. Default 16 (gcn), 64 (gat).
     #[serde(deserialize_with = "at_least::<1, _>")]
@@ -283,7 +283,7 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
     let split_use = document.choice("split.use")?.unwrap_or(SplitUse::Masks);
     let mut default = ClassifyConfig::new(layer, "");
     let layers =
-        document.integer("model.layers").map_or(default.model.layers, |layers| layers.min(MAX_LAYERS) as usize);
+        document.integer("model.layers").map_or(default.model.layers, |layers| layers.min(MAX_LAYERS as u64) as usize);
     default.loader = LoaderConfig::classify(layers);
     let seed = document.integer("seed").unwrap_or(default.seed);
     let random = ClassifySplit::random(document.integer("split.per_class").is_some_and(|count| count > 0), seed);

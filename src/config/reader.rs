@@ -97,8 +97,8 @@ impl Document {
     {
         let defaults = Plain::try_from(defaults).map_err(unwritable)?;
         let mut known = vec![TASK.to_string()];
-        known.extend(optional.iter().map(|key| key.to_string()));
         push_keys(&defaults, "", &mut known);
+        known.extend(optional.iter().map(|key| key.to_string()));
         let mut others = Vec::new();
         for variant in variants {
             let mut keys = Vec::new();
@@ -186,14 +186,18 @@ impl Reading {
             return entry.error(format!("no such key, since {since}"), format!("remove it, or {help}"));
         }
         let prefix = entry.key.strip_suffix(key).unwrap_or("");
-        let mut siblings: Vec<_> = self.known.iter().filter_map(|known| sibling(known, section)).collect();
-        siblings.dedup();
+        let mut siblings = Vec::new();
+        for name in self.known.iter().filter_map(|known| sibling(known, section)) {
+            if !siblings.contains(&name) {
+                siblings.push(name);
+            }
+        }
         let expected = match (siblings.is_empty(), section) {
             (true, _) => "a known section".to_string(),
             (false, "") => format!("a known key or section: {}", siblings.join(", ")),
             (false, _) => format!("a known key of [{prefix}{section}]: {}", siblings.join(", ")),
         };
-        let help = match nearest_name(key, self.known.iter()) {
+        let help = match nearest_name(key, self.known.iter().chain(self.others.iter().flat_map(|(keys, ..)| keys))) {
             Some(near) => format!("did you mean `{prefix}{near}`?"),
             None => "configs/README.md describes every key".to_string(),
         };

@@ -30,16 +30,23 @@ pub enum RunConfig {
     Classify(ClassifyConfig),
 }
 
+/// What the configurations of all tasks have alike.
+macro_rules! of_any {
+    ($run:expr, $config:ident => $value:expr) => {
+        match $run {
+            RunConfig::Stage1($config) => $value,
+            RunConfig::Stage2($config) => $value,
+            RunConfig::Pipeline($config) => $value,
+            RunConfig::Stage3($config) => $value,
+            RunConfig::Classify($config) => $value,
+        }
+    };
+}
+
 impl RunConfig {
     /// The name of the run, part of its directory's name.
     pub fn name(&self) -> &str {
-        match self {
-            RunConfig::Stage1(config) => &config.name,
-            RunConfig::Stage2(config) => &config.name,
-            RunConfig::Pipeline(config) => &config.name,
-            RunConfig::Stage3(config) => &config.name,
-            RunConfig::Classify(config) => &config.name,
-        }
+        of_any!(self, config => &config.name)
     }
 
     /// Renames the run.
@@ -64,35 +71,17 @@ impl RunConfig {
 
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
-        match self {
-            RunConfig::Stage1(config) => config.seed,
-            RunConfig::Stage2(config) => config.seed,
-            RunConfig::Pipeline(config) => config.seed,
-            RunConfig::Stage3(config) => config.seed,
-            RunConfig::Classify(config) => config.seed,
-        }
+        of_any!(self, config => config.seed)
     }
 
     /// The data directory that the run reads.
     pub fn data_path(&self) -> &Path {
-        match self {
-            RunConfig::Stage1(config) => &config.data.path,
-            RunConfig::Stage2(config) => &config.data.path,
-            RunConfig::Pipeline(config) => &config.data.path,
-            RunConfig::Stage3(config) => &config.data.path,
-            RunConfig::Classify(config) => &config.data.path,
-        }
+        of_any!(self, config => &config.data.path)
     }
 
     /// Where and what the run writes.
     pub fn output(&self) -> &OutputConfig {
-        match self {
-            RunConfig::Stage1(config) => &config.output,
-            RunConfig::Stage2(config) => &config.output,
-            RunConfig::Pipeline(config) => &config.output,
-            RunConfig::Stage3(config) => &config.output,
-            RunConfig::Classify(config) => &config.output,
-        }
+        of_any!(self, config => &config.output)
     }
 }
 

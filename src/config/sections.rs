@@ -37,12 +37,16 @@ pub struct Stage2Data {
     pub embeddings: Option<PathBuf>,
 }
 
+/// The file of embeddings at a place, which is that file or a directory that holds it.
+pub(super) fn embeddings_at(place: &Path) -> PathBuf {
+    let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
+    if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) }
+}
+
 impl Stage2Data {
     /// The file of input embeddings: `embeddings`, or the data directory, with the file's name added to a directory.
     pub fn embeddings_file(&self) -> PathBuf {
-        let place: &Path = self.embeddings.as_deref().unwrap_or(&self.path);
-        let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
-        if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) }
+        embeddings_at(self.embeddings.as_deref().unwrap_or(&self.path))
     }
 }
 

@@ -10,7 +10,7 @@ use super::neighbourhood::NeighbourhoodConfig;
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
 use super::schema::Stage2Config;
-use super::sections::{EMBEDDINGS_FILE, OutputConfig, SplitConfig, Stage2Input};
+use super::sections::{OutputConfig, SplitConfig, Stage2Input, embeddings_at};
 use crate::error::Result;
 
 /// Settings of a booster or a forest on graph features.
@@ -50,9 +50,7 @@ pub struct Stage3Data {
 impl Stage3Data {
     /// The file of Stage-1 embeddings, if there is one.
     pub fn embeddings_file(&self) -> Option<PathBuf> {
-        let place = self.embeddings.as_deref()?;
-        let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
-        Some(if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) })
+        self.embeddings.as_deref().map(embeddings_at)
     }
 }
 
