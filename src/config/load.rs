@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::classify;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
+use super::loader::LoaderMode;
 use super::reader::{Document, Unread};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 use super::sections::Stage1Data;
@@ -98,7 +99,7 @@ fn stage1(document: &Document, default: Stage1Config) -> Result<Stage1Config> {
     document.check_name(&config.name, MAX_NAME)?;
     document.check_path(&config.data.path)?;
     config.train.resolve(document)?;
-    document.check_read(&config, &default, &config.train.unread(false))?;
+    document.check_read(&config, &default, &config.train.unread(LoaderMode::Full))?;
     Ok(config)
 }
 
@@ -112,14 +113,13 @@ pub(super) fn stage2(document: &Document, mut default: Stage2Config) -> Result<S
     config.train.resolve(document)?;
     config.loader.check(document, default.loader.fanouts.len())?;
     config.split.check(document)?;
-    let samples = config.loader.samples();
     let drop_edge = Unread {
-        when: samples && !config.loader.fanouts.contains(&0),
+        when: config.loader.mode == LoaderMode::Sampled && !config.loader.fanouts.contains(&0),
         keys: &[("drop_edge.rate", "the share of the edges that training ignores")],
         since: "fanouts above 0 thin out the edges in its place",
         help: "set a number of loader.fanouts to 0, or loader.mode to \"full\" or \"auto\", or remove the key",
     };
-    let unread = config.loader.unread().into_iter().chain(config.train.unread(samples)).chain([drop_edge]);
+    let unread = config.loader.unread().into_iter().chain(config.train.unread(config.loader.mode)).chain([drop_edge]);
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }

@@ -63,11 +63,6 @@ impl LoaderConfig {
         Self { fanouts: vec![10; layers], batch_size: 1024, ..Self::default() }
     }
 
-    /// Whether mini-batches are sampled, whatever the device.
-    pub(super) fn samples(&self) -> bool {
-        self.mode == LoaderMode::Sampled
-    }
-
     /// Checks the section for a model of so many layers.
     pub(super) fn check(&self, document: &Document, layers: usize) -> Result<()> {
         if self.fanouts.len() == layers {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::loader::LoaderMode;
 use super::ranges::*;
 use super::reader::{Document, Unread};
 use crate::error::Result;
@@ -203,8 +204,8 @@ impl TrainConfig {
         Ok(())
     }
 
-    /// The keys that nothing reads; `sampled` tells whether mini-batches are sampled for certain.
-    pub(super) fn unread(&self, sampled: bool) -> [Unread; 2] {
+    /// The keys that nothing reads when the graph is computed by `mode`.
+    pub(super) fn unread(&self, mode: LoaderMode) -> [Unread; 3] {
         [
             Unread {
                 when: self.precision != Precision::F16,
@@ -213,13 +214,16 @@ impl TrainConfig {
                 help: "set train.precision = \"f16\", or remove the key",
             },
             Unread {
-                when: sampled,
-                keys: &[
-                    ("train.rows", "which rows of the whole graph an epoch computes"),
-                    ("train.chunk_size", "how many rows of the whole graph are computed at a time"),
-                ],
+                when: mode == LoaderMode::Sampled,
+                keys: &[("train.rows", "which rows of the whole graph an epoch computes")],
                 since: "loader.mode = \"sampled\" computes mini-batches, bounded by loader.batch_size",
                 help: "set loader.mode = \"full\" or \"auto\", or remove the key",
+            },
+            Unread {
+                when: mode != LoaderMode::Full,
+                keys: &[("train.chunk_size", "how many rows of the whole graph a layer computes at a time")],
+                since: "mini-batches have no chunks of rows, and loader.mode is not \"full\"",
+                help: "set loader.mode = \"full\", or remove the key",
             },
         ]
     }

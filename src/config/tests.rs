@@ -118,7 +118,8 @@ fn unusual() -> [RunConfig; 3] {
         seed: 0,
         data: Stage2Data { path: "d".into(), input: Stage2Input::Embeddings, embeddings: Some("z.npy".into()) },
         model: Stage2Model { hidden: 6, out: 9, negative_slope: 0.1, heads: 3, recompute: true },
-        train,
+        // Mini-batches have no chunks of rows.
+        train: TrainConfig { chunk_size: None, ..train },
         drop_edge: DropEdgeConfig { rate: 0.1 },
         loss: LossConfig { lambda_unsup: 0.25, samples_per_relation: 11 },
         loader: LoaderConfig {
@@ -319,7 +320,8 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (STAGE2, &["loader.mode=auto", "loader.transfer=resident", "loader.hot=0.5"], "keeps all", "\"zero_copy\""),
     (STAGE2, &["loader.mode=sampled", "loader.hot=0", "loader.hot_by=degree"], "chooses none", "above 0"),
     (STAGE2, &["loader.mode=sampled", "train.rows=all"], "computes mini-batches", "loader.mode = \"full\""),
-    (STAGE2, &["loader.mode=sampled", "train.chunk_size=9"], "computes mini-batches", "rows of the whole graph"),
+    (STAGE2, &["loader.mode=sampled", "train.chunk_size=9"], "no chunks of rows", "loader.mode = \"full\""),
+    (STAGE2, &["loader.mode=auto", "train.chunk_size=9"], "no chunks of rows", "rows of the whole graph"),
     (STAGE2, &["loader.mode=sampled", "drop_edge.rate=0.5"], "fanouts above 0", "a number of loader.fanouts to 0"),
     (STAGE2, &["train.loss_scale=8"], "only train.precision = \"f16\"", "train.precision = \"f16\""),
     (STAGE2, &["train.learning_rate_min=1e-6"], "has one step size", "train.schedule = \"cosine\""),
@@ -342,7 +344,7 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (PIPELINE, &["stage2.loader.hot=0.5"], "samples nothing", "\"sampled\" or \"auto\""),
     (PIPELINE, &["stage2.loader.mode=sampled", "stage2.train.rows=all"], "mini-batches", "\"full\" or \"auto\""),
     (PIPELINE, &["stage1.train.loss_scale=8"], "only train.precision", "train.precision = \"f16\""),
-    (STAGE3, &["stage2.loader.mode=sampled", "stage2.train.chunk_size=9"], "mini-batches", "\"full\" or \"auto\""),
+    (STAGE3, &["stage2.loader.mode=sampled", "stage2.train.chunk_size=9"], "mini-batches", "loader.mode = \"full\""),
 ];
 
 #[test]
@@ -380,7 +382,8 @@ fn a_key_that_nothing_reads_may_say_its_default_and_works_where_something_reads_
             );
         }
     }
-    fine(STAGE2, &["loader.mode=auto", "train.rows=all", "train.chunk_size=9", "drop_edge.rate=0.5"]);
+    fine(STAGE2, &["loader.mode=auto", "train.rows=all", "drop_edge.rate=0.5"]);
+    fine(STAGE2, &["loader.mode=full", "train.chunk_size=9"]);
     fine(STAGE2, &["loader.mode=sampled", "loader.fanouts=[0, 5]", "drop_edge.rate=0.5"]);
     fine(STAGE2, &["loader.mode=sampled", "train.rows=reachable", "train.chunk_size=0", "drop_edge.rate=0.85"]);
     fine(STAGE1, &["train.precision=f16", "train.loss_scale=8", "train.rows=all", "train.chunk_size=9"]);

@@ -79,7 +79,7 @@ fn a_key_that_nothing_reads_is_refused_with_the_setting_that_reads_it() {
     );
     refused(
         &stage2("[train]\nchunk_size = 100\n[loader]\nmode = \"sampled\""),
-        &["run.toml:7: train.chunk_size = 100", "since loader.mode = \"sampled\"", "loader.mode = \"full\""],
+        &["run.toml:7: train.chunk_size = 100", "since mini-batches have no chunks", "loader.mode = \"full\""],
     );
 }
 
