@@ -399,7 +399,7 @@ fn accuracy_over_seeds_is_measured() {
     assert!(table.stdout.contains("test accuracy 0.9") || table.stdout.contains("test accuracy 1.0"), "{table:?}");
     sandbox.refuses(["bench", "accuracy"], 2, &["--config"]);
     sandbox.refuses(["bench", "accuracy", "--config", "run.toml", "--seeds", "0"], 2, &["--seeds"]);
-    sandbox.refuses(["bench", "kernels", "--config", "run.toml"], 2, &["--data"]);
+    sandbox.refuses(["bench", "kernels", "--config", "run.toml"], 2, &["unexpected argument '--config'"]);
 }
 
 mod bodies {
