@@ -7,6 +7,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
+use crate::error::grouped;
+
 /// A value that `take` can use.
 fn checked<'de, D: Deserializer<'de>, T>(
     deserializer: D,
@@ -30,7 +32,7 @@ pub(super) fn at_least<'de, const LOW: usize, D: Deserializer<'de>>(deserializer
 pub(super) fn between<'de, const LOW: usize, const HIGH: usize, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<usize, D::Error> {
-    let expected = || format!("an integer from {LOW} to {HIGH}");
+    let expected = || format!("an integer from {LOW} to {}", grouped(HIGH));
     checked(deserializer, expected, |value| integer(value).filter(|integer| (LOW..=HIGH).contains(integer)))
 }
 

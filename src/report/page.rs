@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::data::{HeldOut, ReportData, Warning};
 use super::{anomalies, evaluation, figures, provenance};
-pub(super) use crate::graph::statistics::grouped;
+pub(super) use crate::error::grouped;
 use crate::metrics::Estimate;
 
 const STYLE: &str = include_str!("style.css");

@@ -6,8 +6,7 @@ use std::path::Path;
 use crate::config::{EMBEDDINGS_FILE, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
-use crate::error::{Error, Result};
-use crate::graph::statistics::grouped;
+use crate::error::{Error, Result, grouped};
 use crate::graph::{Classes, Dataset, Statistics};
 
 /// Seed of the shipped files, by which labels are divided.
