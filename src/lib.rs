@@ -15,9 +15,11 @@
 //! | [`config`] | typed TOML |
 //! | [`nn`] | graph layers as Burn modules |
 //! | [`models`] | the two models, graphs on the device, checkpoint files |
-//! | [`score`] | inference and evaluation |
+//! | [`run`] | run directories, progress, interruption, splits, evaluation |
+//! | [`infer`] | a model over a graph: whole, or layer by layer |
+//! | [`score`] | lists of the highest scores, explanations |
 //! | [`report`] | the HTML report of a run |
-//! | [`train`] | the loops and what surrounds them |
+//! | [`train`] | the trainer and its tasks |
 //! | [`trees`] | histogram trees on plain arrays: booster and forest |
 //! | [`mod@bench`] | measurements against the memory bandwidth and against f64 |
 //! | [`backend`] | the device, chosen at run time |
@@ -25,20 +27,24 @@
 
 pub mod backend;
 pub mod bench;
+mod chart;
 pub mod cli;
 pub mod config;
 pub mod data;
 pub mod error;
 pub mod features;
 pub mod graph;
+pub mod infer;
 pub mod loader;
 mod memory;
 pub mod metrics;
 pub mod models;
 pub mod nn;
 pub mod report;
+pub mod run;
 pub mod sampler;
 pub mod score;
+mod splitmix;
 pub mod train;
 pub mod trees;
 

@@ -19,6 +19,7 @@
 //! | [`normalise_rows`] | rows of length one | the matrix |
 //! | [`dropout`] | elements set to zero at random, the others scaled | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
+//! | [`sum_in_chunks`] | a whole layer by chunks of rows: sums over neighbours, projection, activation | all of its terms |
 //! | [`bce_with_logits_sum`] | sum of cross-entropies of logits and targets | logits |
 //! | [`smoothness_sum`] | weighted sum of squared differences of scores at the ends of edges | logits |
 //!
@@ -49,93 +50,67 @@
 //! assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [110.0, 1.0, 0.0]);
 //! ```
 
-mod accumulate;
-mod adam;
-mod boosting;
-mod check;
-mod collect;
-mod combine;
-mod csr;
-pub mod device;
-mod drop_edge;
-mod dropout;
-mod edge_softmax;
-mod flex;
-mod gat;
-mod gather;
-mod head;
-mod histogram;
-#[cfg(feature = "cube")]
-mod launch;
-mod linear;
-mod loss;
-mod memory;
-mod message;
-mod node_set;
-mod normalise;
-mod pair_dot;
-mod partition;
-mod prims;
-mod row_buffer;
-mod row_dots;
-mod row_index;
-mod rows;
-mod sample;
-mod segments;
-mod select;
-mod split;
-mod spmm;
-mod start_gradient;
-mod sum;
+mod graph;
+mod ops;
+mod runtime;
+mod sampling;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod tree_device;
-mod upload;
-#[cfg(feature = "cube")]
-mod walk;
+mod trees;
 
-pub use adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
-pub use boosting::{BoostBackend, BoostEngine, BoostLoss, BoostTargets, boost_derivatives};
-pub use collect::{RowCollector, RowSource};
-pub use combine::{Activation, CombineBackend, combine};
-pub use csr::{Csr, CsrArrays, CsrError, LoopValue, SelfLoops};
-pub use drop_edge::DropEdge;
-pub use dropout::{Dropout, DropoutBackend, dropout};
-pub use edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
-pub use gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
-pub use gather::{GatherBackend, gather_rows};
-pub use histogram::{
-    BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows, gradients_agree,
-};
-pub use linear::{LinearBackend, linear};
-pub use loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
-pub use memory::{DeviceMemory, MemoryBackend, MemoryProbe};
-pub use message::{
+pub use graph::csr::self_loops::{LoopValue, SelfLoops};
+pub use graph::csr::{Csr, CsrArrays, CsrError};
+pub use graph::drop_edge::DropEdge;
+pub use graph::node_marks::{NodeMarks, NodeSetBackend};
+pub use graph::node_set::NodeSet;
+pub use graph::row_index::{PairIndex, PairList, RowIndex, RowList};
+pub use graph::upload::{RowIds, RowNumbers, UploadBackend, upload_together};
+pub use ops::adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
+pub use ops::combine::{Activation, CombineBackend, combine};
+pub use ops::dropout::{Dropout, DropoutBackend, dropout};
+pub use ops::edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
+pub use ops::gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
+pub use ops::gather::{GatherBackend, gather_rows};
+pub use ops::in_chunks::{ChunkBackend, Destinations, Term, sum_in_chunks};
+pub use ops::linear::{LinearBackend, linear};
+pub use ops::loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
+pub use ops::message::{
     BinOp, EdgeValue, Message, MessageBackend, Reduce, SegmentOffsets, Strategy, Target, gsddmm, gspmm, segment_reduce,
 };
-pub use node_set::{NodeMarks, NodeSet, NodeSetBackend};
-pub use normalise::{NormaliseBackend, normalise_rows};
-pub use pair_dot::{PairDotBackend, pair_dot};
-pub use partition::PartitionBackend;
-pub use prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
-pub use row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};
-pub use row_dots::{RowDotsBackend, row_dots};
-pub use row_index::{PairIndex, PairList, RowIndex, RowList};
-pub use sample::{
-    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleBackend, SampleRelation, SampledCsr,
-    SampledRelation, below, distinct, hash, repeated,
+pub use ops::normalise::{NormaliseBackend, normalise_rows};
+pub use ops::pair_dot::{PairDotBackend, pair_dot};
+pub use ops::row_dots::{RowDotsBackend, row_dots};
+pub use ops::segments::{Segments, SegmentsBackend};
+pub use ops::select::{SelectBackend, select_rows};
+pub use ops::spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
+pub use ops::sum::{SumBackend, sum_of_squares};
+#[cfg(feature = "cuda")]
+pub use runtime::backends::Cuda;
+#[cfg(feature = "vulkan")]
+pub use runtime::backends::Vulkan;
+pub use runtime::device;
+pub use runtime::hash::splitmix64;
+pub use runtime::memory::{DeviceMemory, MemoryBackend, MemoryProbe};
+pub use runtime::prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
+pub use runtime::start_gradient::backward_from;
+pub use sampling::backend::SampleBackend;
+pub use sampling::collect::{RowCollector, RowSource};
+pub use sampling::row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};
+pub use sampling::sample::{
+    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleRelation, SampledCsr, SampledRelation,
+    below, distinct, hash, repeated,
 };
-pub use segments::{Segments, SegmentsBackend};
-pub use select::{SelectBackend, select_rows};
-pub use split::{
-    Counts, Cut, GradientScale, Look, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf, SplitRule,
-    SplitSide, SplitTask, best_split, best_splits, better_split, finds_splits, root_output,
+pub use trees::boosting::{BoostBackend, BoostLoss, BoostTargets, boost_derivatives};
+pub use trees::engine::{BoostEngine, LeafTask, TreeEngine};
+pub use trees::histogram::{
+    BinColumn, BinValues, FixedGradients, GradientSum, Histogram, HistogramBackend, TreeBins, TreeRows, gradients_agree,
 };
-pub use spmm::{SelfTerm, SpmmBackend, SpmmConfig, spmm};
-pub use start_gradient::backward_from;
-pub use sum::{SumBackend, sum_of_squares};
-pub use tree_device::{LeafTask, NoDoublePrecision, TreeBackend, TreeDevice, TreeEngine};
-pub use upload::{RowIds, RowNumbers, UploadBackend, upload_together};
+pub use trees::partition::PartitionBackend;
+pub use trees::split::{
+    Counts, Cut, FeatureMask, GradientScale, Missing, Split, SplitBackend, SplitFeature, SplitFeatures, SplitLeaf,
+    SplitRule, SplitSide, SplitTask, best_split, best_splits, better_split, finds_splits, root_output,
+};
+pub use trees::tree_device::{NoDoublePrecision, TreeBackend, TreeDevice};
 
 /// A backend on which every operator of this crate runs.
 pub trait GraphBackend:
@@ -160,6 +135,7 @@ pub trait GraphBackend:
     + SumBackend
     + SegmentsBackend
     + AdamBackend
+    + ChunkBackend
 {
 }
 
@@ -185,14 +161,6 @@ impl<B> GraphBackend for B where
         + SumBackend
         + SegmentsBackend
         + AdamBackend
+        + ChunkBackend
 {
 }
-
-/// The CUDA backend that the operators run on: raw CubeCL without kernel fusion, of which every operator of ours would
-/// be a barrier.
-#[cfg(feature = "cuda")]
-pub type Cuda = burn_cubecl::CubeBackend<cubecl::cuda::CudaRuntime, f32, i32, u8>;
-
-/// The Vulkan backend that the operators run on.
-#[cfg(feature = "vulkan")]
-pub type Vulkan = burn_cubecl::CubeBackend<cubecl::wgpu::WgpuRuntime, f32, i32, u8>;

@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::Note;
 use crate::config::{ClassifyConfig, LayerKind, RunConfig};
 use crate::error::{Error, Result};
-use crate::train::classify::{Fit, Task};
+use crate::train::tasks::classifier::Classifier;
+use crate::train::trainer::Trainer;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -111,12 +112,12 @@ pub fn run<B: GraphBackend>(options: &AccuracyOptions, device: &B::Device, note:
     };
     let started = Instant::now();
     note(&format!("reading {}", config.data.path.display()));
-    let task = Task::<B>::open(&config, device)?;
+    let task = Classifier::<B>::open(&config, device)?;
     task.notes.iter().for_each(|text| note(text));
     let mut epoch_seconds = Vec::new();
     let mut seeds = Vec::with_capacity(options.seeds);
     for at in 0..options.seeds as u64 {
-        let figures = train(&config, &task, config.seed.wrapping_add(at), &mut epoch_seconds)?;
+        let figures = train(&config, &task, config.seed.wrapping_add(at), device, &mut epoch_seconds)?;
         note(&format!("seed {}: test accuracy {:.4}", figures.seed, figures.test_accuracy));
         seeds.push(figures);
     }
@@ -138,17 +139,18 @@ pub fn run<B: GraphBackend>(options: &AccuracyOptions, device: &B::Device, note:
 /// One training, evaluated on the test nodes with the model of its best epoch.
 fn train<B: GraphBackend>(
     config: &ClassifyConfig,
-    task: &Task<B>,
+    task: &Classifier<B>,
     seed: u64,
+    device: &B::Device,
     epoch_seconds: &mut Vec<f64>,
 ) -> Result<SeedFigures> {
     let started = Instant::now();
-    let mut fit = Fit::from_seed(task, seed)?;
+    let mut trainer = Trainer::from_seed(task, seed, device)?;
     let mut epochs = 0;
     let mut first = 0.0;
     loop {
         epochs += 1;
-        let end = fit.epoch(epochs, false)?;
+        let end = trainer.epoch(epochs, false)?;
         if epochs == 1 {
             first = started.elapsed().as_secs_f64();
         }
@@ -161,7 +163,7 @@ fn train<B: GraphBackend>(
         // Not epoch by epoch: one that is not validated need not have ended when the next begins.
         epoch_seconds.push((seconds - first) / (epochs - 1) as f64);
     }
-    let Some((best_epoch, model)) = &fit.best else {
+    let Some(model) = &trainer.best else {
         return Err(Error::Data {
             what: "training".into(),
             expected: "a validation".into(),
@@ -173,7 +175,7 @@ fn train<B: GraphBackend>(
     let test = task.report(&logits, &task.split.test)?;
     Ok(SeedFigures {
         seed,
-        best_epoch: *best_epoch,
+        best_epoch: trainer.position.best_epoch,
         epochs,
         validation_accuracy: task.report(&logits, &task.split.validation)?.accuracy,
         test_accuracy: test.accuracy,

@@ -1,26 +1,30 @@
 //! Training epochs of both stages, and full-graph inference.
 
 use burn::backend::Autodiff;
-use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
 use graphsieve_kernels::{GraphBackend, MemoryBackend};
 
 use super::bytes::{self, Shape};
 use super::clock::time;
-use super::inputs::{mix, uniform};
+use super::inputs::uniform;
 use super::memory::{WATCHED_RUNS, peak};
 use super::report::{GraphFacts, Row};
 use super::{BenchOptions, Note, WARM_UP, Work, no_edges};
 use crate::config::{Rows, Stage1Config, Stage2Config, TrainConfig};
 use crate::error::Result;
 use crate::graph::{Dataset, HeteroGraph};
+use crate::infer::attention::attention_scores;
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
-use crate::models::auto_encoder::{AutoEncoderSpec, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::Parameters;
-use crate::score::attention_scores;
-use crate::train::optimiser::{Optimiser, dtype, learning_rate};
-use crate::train::{stage1, stage2};
+use crate::models::precision::dtype;
+use crate::run::splits::split_of;
+use crate::splitmix::mix;
+use crate::train::optimiser::{Optimiser, learning_rate};
+use crate::train::runner::Runner;
+use crate::train::task::Task;
+use crate::train::tasks::attention::Attention;
+use crate::train::tasks::auto_encoder::AutoEncoder;
 
 /// Width of the measured attention network after either layer, as in the shipped configuration.
 const HIDDEN: usize = 128;
@@ -37,31 +41,32 @@ pub trait Epochs {
     fn edges(&self) -> usize;
 }
 
-/// A stage's forward passes with the model that they train.
-struct Training<B: GraphBackend, M: AutodiffModule<Autodiff<B>>, F> {
-    model: Option<M>,
-    optimiser: Optimiser<B, M>,
-    loss: F,
-    config: TrainConfig,
-    edges: usize,
+/// A task with the model that it trains, without a run.
+struct Training<B: GraphBackend, T: Task<B>> {
+    model: Option<T::Model>,
+    optimiser: Optimiser<B, T::Model>,
+    runner: Runner<B, T>,
+    task: T,
 }
 
-impl<B, M, F> Epochs for Training<B, M, F>
-where
-    B: GraphBackend,
-    M: AutodiffModule<Autodiff<B>>,
-    F: FnMut(&M) -> Result<Tensor<Autodiff<B>, 1>>,
-{
+impl<B: GraphBackend, T: Task<B>> Training<B, T> {
+    fn new(task: T, seed: u64, device: &B::Device) -> Result<Self> {
+        let model = Some(task.model(&mut Parameters::from_seed(seed, device))?);
+        Ok(Self { model, optimiser: task.optimiser(), runner: task.runner(seed, 1)?, task })
+    }
+}
+
+impl<B: GraphBackend, T: Task<B>> Epochs for Training<B, T> {
     fn step(&mut self, epoch: usize) -> Result<()> {
         if let Some(model) = self.model.take() {
-            let loss = (self.loss)(&model)?;
-            self.model = Some(self.optimiser.step(model, loss, learning_rate(&self.config, epoch)));
+            let rate = learning_rate(self.task.train(), epoch);
+            self.model = Some(self.runner.epoch(&self.task, model, &mut self.optimiser, rate)?.model);
         }
         check_device()
     }
 
     fn edges(&self) -> usize {
-        self.edges
+        self.task.edges_per_epoch()
     }
 }
 
@@ -96,24 +101,11 @@ fn stage1_epochs<B: GraphBackend>(
     let host = &dataset.graph;
     let published = Stage1Config::new(&options.data);
     let config = settings(published.train.clone(), options, rows);
-    let (x, input) = features::<Autodiff<B>>(dataset, options, device)?;
-    let spec = AutoEncoderSpec {
-        streams: host.streams().into_iter().map(String::from).collect(),
-        node_types: host.node_types().iter().map(|t| t.name.clone()).collect(),
-        input,
-        hidden: HIDDEN,
-        output: HIDDEN,
-    };
-    let model = TripleStreamGae::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
+    let (x, _) = features::<Autodiff<B>>(dataset, options, device)?;
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-    let edges = 2 * graph.num_edges();
-    let stage = Stage1Config { train: config.clone(), seed: options.seed, ..published };
-    let mut epochs = stage1::Epochs::new(&stage, host, graph, x, 1, device);
-    let data = options.data.clone();
-    let loss = move |model: &TripleStreamGae<Autodiff<B>>| {
-        epochs.next(model).map(|scored| scored.loss).ok_or_else(|| no_edges(&data))
-    };
-    Ok(Box::new(Training { model: Some(model), optimiser: Optimiser::new(&config), loss, config, edges }))
+    let stage = Stage1Config { train: config, seed: options.seed, ..published };
+    let task = AutoEncoder::<B>::new(&stage, host, graph, x, device);
+    Ok(Box::new(Training::new(task, options.seed, device)?))
 }
 
 /// The training of Stage 2 on the features and labels of a data directory, with the published settings.
@@ -127,16 +119,12 @@ fn stage2_epochs<B: GraphBackend>(
     let labels = dataset.binary_labels(&options.data)?;
     let published = Stage2Config::new(&options.data);
     let config = settings(published.train.clone(), options, rows);
-    let split = stage2::split_of(host, &labels.entries, &published.split)?;
-    let (x, input) = features::<Autodiff<B>>(dataset, options, device)?;
-    let spec = attention_spec(host, input);
-    let model = TripleStreamGat::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
+    let split = split_of(host, &labels.entries, &published.split)?;
+    let (x, _) = features::<Autodiff<B>>(dataset, options, device)?;
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
-    let edges = 2 * graph.num_edges();
-    let stage = Stage2Config { train: config.clone(), seed: options.seed, ..published };
-    let mut epochs = stage2::Epochs::new(&stage, host, graph, x, &split.train, 1, device);
-    let loss = move |model: &TripleStreamGat<Autodiff<B>>| Ok(epochs.next(model).loss);
-    Ok(Box::new(Training { model: Some(model), optimiser: Optimiser::new(&config), loss, config, edges }))
+    let stage = Stage2Config { train: config, seed: options.seed, ..published };
+    let task = Attention::<B>::on_device(&stage, host, graph, x, &split.train, device);
+    Ok(Box::new(Training::new(task, options.seed, device)?))
 }
 
 fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::graph::{Adjacency, HeteroGraph, NodeType};
 use crate::models::device_graph::upload_by_type;
 use crate::models::parameters::to_host;
+use crate::splitmix::mix;
 
 /// A matrix on the device, and its values as stored there.
 pub struct Stored<B: GraphBackend> {
@@ -78,14 +79,6 @@ pub fn sample_rows(rows: usize, count: usize, one_more: Option<u32>, seed: u64) 
 pub fn uniform(key: u64, k: u64) -> f32 {
     let bits = mix(key ^ mix(k)) >> 40;
     (bits as f32 / (1u32 << 23) as f32 - 1.0) * 3f32.sqrt()
-}
-
-/// The finaliser of SplitMix64 (Steele et al., 2014).
-pub fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -16,21 +16,21 @@ use super::clock::{Times, sync, time};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph};
 use crate::loader::{
-    self, Batch, BatchLayer, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window,
+    self, Batch, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window,
     draws_on_device,
 };
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, projects_last};
 use crate::models::parameters::Parameters;
-use crate::models::walk::Streams;
+use crate::models::precision::as_data;
+use crate::nn::Block;
 use crate::sampler::{Fanout, MiniBatch, NeighbourSampler, SamplerConfig};
-use crate::score::as_data;
 use crate::trees::counter;
 
 /// Rows of the gathers that are timed.
 const GATHERED_ROWS: usize = 250_000;
 
 /// Batches that decide which rows are hot.
-const REHEARSED: usize = 64;
+const PRESAMPLED: usize = 64;
 
 /// How to measure.
 #[derive(Clone, Debug)]
@@ -347,8 +347,9 @@ fn policies(
     let hot_of = |kappa: u32| {
         let sampler = NeighbourSampler::new(graph.clone(), config(options, graph, kappa))?;
         // Of another epoch than the trace.
-        let rehearsal = seeds.iter().take(REHEARSED).cloned().zip(1u64 << 40..).map(|(seeds, number)| (number, seeds));
-        Hot::Presampled(options.hot).nodes(graph, &sampler, rehearsal)
+        let presampled =
+            seeds.iter().take(PRESAMPLED).cloned().zip(1u64 << 40..).map(|(seeds, number)| (number, seeds));
+        Hot::Presampled(options.hot).nodes(graph, &sampler, presampled)
     };
     let none = vec![Vec::new(); graph.node_types().len()];
     let hot = hot_of(0)?;
@@ -418,20 +419,18 @@ fn passes<B: GraphBackend>(
         note("the passes take the first two fanouts");
     }
     let model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut Parameters::from_seed(options.seed, device))?;
-    let streams = Streams::of(graph);
     let two = LoadOptions {
         fanouts: options.fanouts.iter().copied().chain([10, 10]).take(TripleStreamGat::<B>::LAYERS).collect(),
         ..options.clone()
     };
-    let step = |x: Vec<Tensor<Autodiff<B>, 2>>, layers: Vec<BatchLayer<Autodiff<B>>>| {
-        let walks: Vec<_> = layers.into_iter().enumerate().map(|(at, layer)| streams.walk(layer, at == 0)).collect();
+    let step = |x: Vec<Tensor<Autodiff<B>, 2>>, blocks: Vec<Block<Autodiff<B>>>| {
         let x: Vec<_> = x.into_iter().map(|x| as_data(x, DType::F32)).collect();
-        let h = model.embed_along(&walks, &streams.into, &x, Pass::default());
+        let h = model.embed_blocks(&blocks, &x, Pass::default());
         drop(model.logits(h).sum().backward());
     };
     let sampler = NeighbourSampler::new(graph.clone(), config(&two, graph, 0))?;
-    let rehearsal = seeds.iter().take(REHEARSED).cloned().zip(1u64 << 40..).map(|(seeds, number)| (number, seeds));
-    let hot = Hot::Presampled(options.hot).nodes(graph, &sampler, rehearsal)?;
+    let presampled = seeds.iter().take(PRESAMPLED).cloned().zip(1u64 << 40..).map(|(seeds, number)| (number, seeds));
+    let hot = Hot::Presampled(options.hot).nodes(graph, &sampler, presampled)?;
     let first_reverse = !projects_last(spec.heads, spec.input, spec.hidden);
     let load = |count: usize, placement: Placement, store: &FeatureStore<Autodiff<B>>| {
         let jobs: Vec<Job> = (0..).zip(seeds.iter().take(count)).map(|(number, seeds)| job(number, seeds)).collect();
@@ -456,8 +455,8 @@ fn passes<B: GraphBackend>(
         for _ in 0..options.runs.max(1) + 1 {
             sync::<B>(device)?;
             let start = Instant::now();
-            for Batch { x, layers, .. } in &kept {
-                step(x.clone(), layers.clone());
+            for Batch { x, blocks, .. } in &kept {
+                step(x.clone(), blocks.clone());
             }
             sync::<B>(device)?;
             alone.push(start.elapsed().as_secs_f64() * 1e3 / kept.len() as f64);
@@ -467,14 +466,14 @@ fn passes<B: GraphBackend>(
         let mut loader = load(seeds.len(), placement, &store)?;
         // The first batch has nothing before it, and waits for the threads to start.
         if let Some(batch) = loader.next().transpose()? {
-            step(batch.x, batch.layers);
+            step(batch.x, batch.blocks);
         }
         sync::<B>(device)?;
         let (start, waited) = (Instant::now(), loader.waited());
         let mut batches = 0;
         for batch in loader.by_ref() {
-            let Batch { x, layers, .. } = batch?;
-            step(x, layers);
+            let Batch { x, blocks, .. } = batch?;
+            step(x, blocks);
             batches += 1;
         }
         sync::<B>(device)?;

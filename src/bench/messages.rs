@@ -6,13 +6,14 @@ use graphsieve_kernels::{
     gspmm,
 };
 
-use super::inputs::{Stored, mix};
+use super::inputs::Stored;
 use super::operators::{Bench, CHECKED_ROWS, MOST_HEADS};
 use super::report::{GraphFacts, Row};
 use super::{BenchOptions, Note, bytes, counted_heads, exact};
 use crate::error::Result;
 use crate::graph::Dataset;
-use crate::train::optimiser::dtype;
+use crate::models::precision::dtype;
+use crate::splitmix::mix;
 
 /// Measures message passing by sources, by sources and edges, and between the ends of edges.
 pub fn measure<B: GraphBackend + MemoryBackend>(

@@ -22,7 +22,6 @@ pub mod trees;
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use graphsieve_kernels::{GraphBackend, MemoryBackend};
 use serde::Serialize;
 
@@ -35,7 +34,7 @@ pub use memory::Peak;
 pub use report::{GraphFacts, Report, Row};
 
 /// What to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Work {
     /// The sparse and dense operators of the detector, one by one, on one relation
@@ -43,7 +42,6 @@ pub enum Work {
     /// General message passing on one relation: reductions, values of edges, softmax
     Messages,
     /// A graph attention layer with its projection: 2,048 wide on dense graphs of 2,048 nodes, and with four heads on --data
-    #[value(name = "parallel-gat")]
     #[serde(rename = "parallel-gat")]
     ParallelGat,
     /// A training epoch of the auto-encoder, on reachable rows and on all

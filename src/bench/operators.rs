@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::bytes::{self, Shape};
 use super::clock::time;
 use super::exact::{self, Attention};
-use super::inputs::{Stored, choose, longest_row, mix, sample_rows};
+use super::inputs::{Stored, choose, longest_row, sample_rows};
 use super::memory::peak;
 use super::report::{GraphFacts, Row, error_bound};
 use super::{BenchOptions, Note, counted_heads};
@@ -20,7 +20,8 @@ use crate::error::Result;
 use crate::graph::{Dataset, Relation};
 use crate::models::device_graph;
 use crate::models::parameters::to_host;
-use crate::train::optimiser::dtype;
+use crate::models::precision::dtype;
+use crate::splitmix::mix;
 
 /// Heads that attention is measured with.
 const HEADS: [usize; 2] = [1, MOST_HEADS];

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::clock::time;
 use super::exact;
-use super::inputs::{Stored, mix, sample_rows};
+use super::inputs::{Stored, sample_rows};
 use super::memory::peak;
 use super::report::{GraphFacts, Row, error_bound};
 use super::{BenchOptions, Note, counted_heads};
@@ -21,8 +21,9 @@ use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset};
 use crate::models::device_graph::upload_features;
 use crate::models::parameters::to_host;
+use crate::models::precision::dtype;
 use crate::nn::{GatConv, GatConvConfig};
-use crate::train::optimiser::dtype;
+use crate::splitmix::mix;
 
 const NODES: usize = 2048;
 /// Neighbours of every node of the regular graph beside itself.

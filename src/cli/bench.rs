@@ -1,14 +1,14 @@
 //! `graphsieve bench`
 
-use std::path::PathBuf;
-use std::sync::LazyLock;
+mod gad;
 
-use clap::builder::PossibleValue;
-use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
 use graphsieve_kernels::BoostBackend;
 
-use super::{Console, Format, check_new_file};
-use crate::backend::{self, with_backend};
+use super::{Compute, Console, Format, check_new_file};
+use crate::backend::with_backend;
 use crate::bench::accuracy::{self, AccuracyOptions};
 use crate::bench::import::{self, ImportBenchOptions};
 use crate::bench::loader::{self, LoadOptions};
@@ -19,146 +19,236 @@ use crate::error::{Error, Result};
 use crate::trees::{Booster, BoosterParams, Dataset, Fit};
 
 /// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
-/// the accuracy of a node classification over many seeds; the training of histogram trees; or the import of a table
+/// the accuracy or quality of models; the training of histogram trees; or the import of a table
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// What to measure
-    #[arg(value_enum, value_name = "WHAT")]
-    work: What,
+    #[command(subcommand)]
+    what: What,
+}
 
-    /// Data directory with the graph to measure on; `accuracy` takes that of its --config, `parallel-gat`,
-    /// `trees` and `import` do without
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The sparse and dense operators of the detector, one by one, on one relation
+    Kernels(Operators),
+    /// General message passing on one relation: reductions, values of edges, softmax
+    Messages(Operators),
+    /// A graph attention layer with its projection: 2,048 wide on dense graphs of 2,048 nodes, and with four heads on --data
+    ParallelGat(OnGraph),
+    /// A training epoch of the auto-encoder, on reachable rows and on all
+    Stage1(OnGraph),
+    /// A training epoch of the attention network, on reachable rows and on all
+    Stage2(OnGraph),
+    /// Scores of all nodes with the attention network
+    Inference(OnGraph),
+    Accuracy(Accuracy),
+    Trees(Trees),
+    Loader(Loader),
+    Import(Import),
+    Gad(gad::Arguments),
+}
+
+/// The former name of `bench gad`
+#[derive(Debug, Args)]
+pub(super) struct Benchmark {
+    #[command(subcommand)]
+    what: OnlyGad,
+}
+
+#[derive(Debug, Subcommand)]
+enum OnlyGad {
+    Gad(gad::Arguments),
+}
+
+impl From<Benchmark> for Arguments {
+    fn from(Benchmark { what: OnlyGad::Gad(arguments) }: Benchmark) -> Self {
+        Self { what: What::Gad(arguments) }
+    }
+}
+
+#[derive(Debug, Args)]
+struct Data {
+    /// Data directory with the graph to measure on
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+}
 
-    /// Configuration of a node classification, for `accuracy`
-    #[arg(long, value_name = "CONFIG", required_if_eq("work", "accuracy"), conflicts_with = "data")]
-    config: Option<PathBuf>,
+impl Data {
+    fn required(self) -> Result<PathBuf> {
+        self.data.ok_or_else(|| Error::Usage {
+            argument: "--data".into(),
+            expected: "a data directory with the graph to measure on".into(),
+            found: "none".into(),
+            help: "`graphsieve synth` makes one".into(),
+        })
+    }
+}
 
-    /// Trainings of `accuracy`: the first with the seed of the configuration, each further one with the next
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    seeds: usize,
-
-    /// Replace a key of --config, e.g. data.path=GRAPH.npz; the last one wins
-    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
-    set: Vec<String>,
-
-    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
-
-    /// Storage of features and activations; all sums are f32
-    #[arg(long, value_enum, default_value_t = Dtype::F32)]
-    dtype: Dtype,
-
-    /// Timed runs, after three (of `import` none) that are not; their median is shown
+#[derive(Debug, Args)]
+struct Repeated {
+    /// Timed runs, after three that are not (of `import` none); their median is shown
     #[arg(long, value_name = "N", default_value_t = 10)]
     runs: usize,
 
-    /// Relation of the operators [default: the one with most edges]
-    #[arg(long, value_name = "NAME")]
-    relation: Option<String>,
-
-    /// Width of the features of the operators, a multiple of 4
-    #[arg(long, value_name = "N", default_value_t = 128)]
-    channels: usize,
-
-    /// Seed of random features, weights and DropEdge, and of the rows of `trees` and `import`
+    /// Seed of all that is random
     #[arg(long, default_value_t = 42)]
     seed: u64,
+}
 
-    /// Training rows of `trees`; edges of the table of `import`
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    rows: usize,
-
-    /// Features of `trees`, at least 5
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    features: usize,
-
-    /// Rounds of boosting of `trees`
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    trees: usize,
-
-    /// Most leaves of one of the `trees`
-    #[arg(long, value_name = "N", default_value_t = 31)]
-    leaves: u32,
-
-    /// Most bins of a feature of `trees`
-    #[arg(long, value_name = "N", default_value_t = 255)]
-    bins: usize,
-
-    /// Write the rows of `trees` to this NPZ file, for other programs: x, y, x_test, y_test
-    #[arg(long, value_name = "FILE")]
-    export: Option<PathBuf>,
-
-    /// Neighbours per node and relation of `loader`, for the layer next to the seeds first; 0 takes all
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "15,10")]
-    fanouts: Vec<u32>,
-
-    /// Seeds of a mini-batch of `loader`
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
-    batch_size: u32,
-
-    /// Mini-batches of `loader`
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
-    batches: u32,
-
-    /// Mini-batches in a row that draw alike, in the last rows of `loader`
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    kappa: u32,
-
-    /// Share of the nodes that `loader` keeps on the device
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
-    hot: f64,
-
-    /// Mini-batches that `loader` prepares at once
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    prefetch: u32,
-
+#[derive(Debug, Args)]
+struct Shown {
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
-/// What to measure: a [`Work`] on a data directory, the accuracy of a configuration, mini-batches, or work on rows that
-/// are made up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    On(Work),
-    Accuracy,
-    Trees,
-    Loader,
-    Import,
+#[derive(Debug, Args)]
+struct OnGraph {
+    #[command(flatten)]
+    data: Data,
+
+    #[command(flatten)]
+    compute: Compute,
+
+    /// Storage of features and activations; all sums are f32
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    dtype: Dtype,
+
+    #[command(flatten)]
+    repeated: Repeated,
+
+    #[command(flatten)]
+    shown: Shown,
 }
 
-impl ValueEnum for What {
-    fn value_variants<'a>() -> &'a [Self] {
-        static ALL: LazyLock<Vec<What>> = LazyLock::new(|| {
-            Work::value_variants()
-                .iter()
-                .copied()
-                .map(What::On)
-                .chain([What::Accuracy, What::Trees, What::Loader, What::Import])
-                .collect()
-        });
-        &ALL
-    }
+#[derive(Debug, Args)]
+struct Operators {
+    #[command(flatten)]
+    on: OnGraph,
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            What::On(work) => work.to_possible_value(),
-            What::Accuracy => {
-                Some(PossibleValue::new("accuracy").help("Test accuracy of a node classification over many seeds"))
-            }
-            What::Trees => {
-                Some(PossibleValue::new("trees").help("Training of histogram trees on rows that are made up"))
-            }
-            What::Import => Some(PossibleValue::new("import").help("Import of a table of edges that is made up")),
-            What::Loader => Some(
-                PossibleValue::new("loader").help("Sampled mini-batches: sampling, what moves, how busy the device is"),
-            ),
-        }
-    }
+    /// Relation to measure on [default: the one with most edges]
+    #[arg(long, value_name = "NAME")]
+    relation: Option<String>,
+
+    /// Width of the features, a multiple of 4
+    #[arg(long, value_name = "N", default_value_t = CHANNELS)]
+    channels: usize,
+}
+
+/// Width of features without `--channels`.
+const CHANNELS: usize = 128;
+
+/// Test accuracy of a node classification over many seeds
+#[derive(Debug, Args)]
+struct Accuracy {
+    /// Configuration of a node classification
+    #[arg(long, value_name = "CONFIG")]
+    config: PathBuf,
+
+    /// Trainings: the first with the seed of the configuration, each further one with the next
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    seeds: usize,
+
+    /// Replace a key of --config, e.g. data.path=GRAPH.npz; the last one wins
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    #[command(flatten)]
+    compute: Compute,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// Training of histogram trees on rows that are made up
+#[derive(Debug, Args)]
+struct Trees {
+    /// Training rows
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    rows: usize,
+
+    /// Features, at least 5
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    features: usize,
+
+    /// Rounds of boosting
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    trees: usize,
+
+    /// Most leaves of a tree
+    #[arg(long, value_name = "N", default_value_t = 31)]
+    leaves: u32,
+
+    /// Most bins of a feature
+    #[arg(long, value_name = "N", default_value_t = 255)]
+    bins: usize,
+
+    /// Seed of the rows
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+
+    /// Write the rows to this NPZ file, for other programs: x, y, x_test, y_test
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+
+    #[command(flatten)]
+    compute: Compute,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// Sampled mini-batches: sampling, what moves, how busy the device is
+#[derive(Debug, Args)]
+struct Loader {
+    #[command(flatten)]
+    data: Data,
+
+    /// Neighbours per node and relation, for the layer next to the seeds first; 0 takes all
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "15,10")]
+    fanouts: Vec<u32>,
+
+    /// Seeds of a mini-batch
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+
+    /// Mini-batches
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    batches: u32,
+
+    /// Mini-batches in a row that draw alike, in the last rows
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    kappa: u32,
+
+    /// Share of the nodes that stay on the device
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    hot: f64,
+
+    /// Mini-batches that are prepared at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    prefetch: u32,
+
+    #[command(flatten)]
+    compute: Compute,
+
+    #[command(flatten)]
+    repeated: Repeated,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// Import of a table of edges that is made up
+#[derive(Debug, Args)]
+struct Import {
+    /// Edges of the table
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    rows: usize,
+
+    #[command(flatten)]
+    repeated: Repeated,
+
+    #[command(flatten)]
+    shown: Shown,
 }
 
 /// [`Precision`] as an argument.
@@ -173,119 +263,124 @@ enum Dtype {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    let work = match arguments.work {
-        What::Trees => return train_trees(arguments, console),
-        What::Loader => return load(arguments, console),
-        What::Import => return import_table(arguments, console),
-        What::Accuracy => None,
-        What::On(work) => Some(work),
-    };
-    let choice = backend::choose(&arguments.device)?;
-    let description = backend::description(&choice.device);
-    console.note(format_args!("device: {description}; {}", choice.reason));
-    let note = |text: &str| console.note(format_args!("{text} ..."));
-    let Some(work) = work else {
-        let options = AccuracyOptions {
-            config: arguments.config.unwrap_or_default(),
-            overrides: arguments.set,
-            seeds: arguments.seeds,
+    match arguments.what {
+        What::Kernels(operators) => operators.run(Work::Kernels, console),
+        What::Messages(operators) => operators.run(Work::Messages, console),
+        What::ParallelGat(on) => on.run(Work::ParallelGat, None, CHANNELS, console),
+        What::Stage1(on) => on.run(Work::Stage1, None, CHANNELS, console),
+        What::Stage2(on) => on.run(Work::Stage2, None, CHANNELS, console),
+        What::Inference(on) => on.run(Work::Inference, None, CHANNELS, console),
+        What::Accuracy(accuracy) => accuracy.run(console),
+        What::Trees(trees) => trees.run(console),
+        What::Loader(loader) => loader.run(console),
+        What::Import(import) => import.run(console),
+        What::Gad(arguments) => gad::run(arguments, console),
+    }
+}
+
+impl Operators {
+    fn run(self, work: Work, console: Console) -> Result<()> {
+        self.on.run(work, self.relation, self.channels, console)
+    }
+}
+
+impl OnGraph {
+    fn run(self, work: Work, relation: Option<String>, channels: usize, console: Console) -> Result<()> {
+        let data = match work {
+            Work::ParallelGat => self.data.data.unwrap_or_default(),
+            _ => self.data.required()?,
+        };
+        let (device, description) = self.compute.choose(console)?;
+        let options = BenchOptions {
+            data,
+            relation,
+            precision: match self.dtype {
+                Dtype::F32 => Precision::F32,
+                Dtype::F16 => Precision::F16,
+                Dtype::Bf16 => Precision::BF16,
+            },
+            channels,
+            runs: self.repeated.runs,
+            seed: self.repeated.seed,
+            device: device.to_string(),
             description,
         };
-        let report = with_backend!(choice.device, |B, d| accuracy::run::<B>(&options, &d, &note))?;
-        return arguments.format.print(&report);
-    };
-    let data =
-        arguments.data.or_else(|| (work == Work::ParallelGat).then(PathBuf::new)).ok_or_else(|| Error::Usage {
-            argument: "--data".into(),
-            expected: "a data directory with the graph to measure on".into(),
-            found: "none".into(),
-            help: "`graphsieve synth` makes one; --config belongs to `bench accuracy`".into(),
-        })?;
-    let options = BenchOptions {
-        data,
-        relation: arguments.relation,
-        precision: match arguments.dtype {
-            Dtype::F32 => Precision::F32,
-            Dtype::F16 => Precision::F16,
-            Dtype::Bf16 => Precision::BF16,
-        },
-        channels: arguments.channels,
-        runs: arguments.runs,
-        seed: arguments.seed,
-        device: choice.device.to_string(),
-        description,
-    };
-    let report = with_backend!(choice.device, |B, d| bench::run::<B>(work, &options, &d, &note))?;
-    arguments.format.print(&report)?;
-    // After the report: it shows what is wrong.
-    report.verdict()
-}
-
-fn load(arguments: Arguments, console: Console) -> Result<()> {
-    let data = arguments.data.ok_or_else(|| Error::Usage {
-        argument: "--data".into(),
-        expected: "a data directory with graph and features".into(),
-        found: "none".into(),
-        help: "`graphsieve synth` makes one".into(),
-    })?;
-    if !(0.0..=1.0).contains(&arguments.hot) {
-        return Err(Error::Usage {
-            argument: "--hot".into(),
-            expected: "a share from 0 to 1".into(),
-            found: arguments.hot.to_string(),
-            help: "0.2 keeps a fifth of the nodes".into(),
-        });
+        let report = with_backend!(device, |B, d| bench::run::<B>(work, &options, &d, &|text| console.step(text)))?;
+        self.shown.format.print(&report)?;
+        // After the report: it shows what is wrong.
+        report.verdict()
     }
-    let choice = backend::choose(&arguments.device)?;
-    let description = backend::description(&choice.device);
-    console.note(format_args!("device: {description}; {}", choice.reason));
-    let options = LoadOptions {
-        data,
-        fanouts: arguments.fanouts,
-        batch_size: arguments.batch_size as usize,
-        batches: arguments.batches as usize,
-        kappa: arguments.kappa,
-        hot: arguments.hot,
-        prefetch: arguments.prefetch as usize,
-        runs: arguments.runs,
-        seed: arguments.seed,
-        description,
-    };
-    let note = |text: &str| console.note(format_args!("{text} ..."));
-    let report = with_backend!(choice.device, |B, d| loader::run::<B>(&options, &d, &note))?;
-    arguments.format.print(&report)
 }
 
-fn import_table(arguments: Arguments, console: Console) -> Result<()> {
-    let options = ImportBenchOptions { edges: arguments.rows, runs: arguments.runs, seed: arguments.seed };
-    let report = import::run(&options, &|text| console.note(format_args!("{text} ...")))?;
-    arguments.format.print(&report)
-}
-
-fn train_trees(arguments: Arguments, console: Console) -> Result<()> {
-    if let Some(path) = &arguments.export {
-        check_new_file(path, false)?;
+impl Accuracy {
+    fn run(self, console: Console) -> Result<()> {
+        let (device, description) = self.compute.choose(console)?;
+        let options = AccuracyOptions { config: self.config, overrides: self.set, seeds: self.seeds, description };
+        let report = with_backend!(device, |B, d| accuracy::run::<B>(&options, &d, &|text| console.step(text)))?;
+        self.shown.format.print(&report)
     }
-    let choice = backend::choose(&arguments.device)?;
-    let description = backend::description(&choice.device);
-    console.note(format_args!("device: {description}; {}", choice.reason));
-    let options = TreesOptions {
-        rows: arguments.rows,
-        features: arguments.features,
-        trees: arguments.trees,
-        leaves: arguments.leaves,
-        bins: arguments.bins,
-        seed: arguments.seed,
-        description,
-        export: arguments.export,
-    };
-    let note = |text: &str| console.note(format_args!("{text} ..."));
-    let report = with_backend!(choice.device, |B, d| {
-        let fit = |data: &Dataset, fit: Fit, params: &BoosterParams| match B::PAYS_FROM_ROWS {
-            None => Booster::fit(data, fit, params),
-            Some(_) => Booster::fit_on::<B>(data, fit, params, &d),
+}
+
+impl Loader {
+    fn run(self, console: Console) -> Result<()> {
+        let data = self.data.required()?;
+        if !(0.0..=1.0).contains(&self.hot) {
+            return Err(Error::Usage {
+                argument: "--hot".into(),
+                expected: "a share from 0 to 1".into(),
+                found: self.hot.to_string(),
+                help: "0.2 keeps a fifth of the nodes".into(),
+            });
+        }
+        let (device, description) = self.compute.choose(console)?;
+        let options = LoadOptions {
+            data,
+            fanouts: self.fanouts,
+            batch_size: self.batch_size as usize,
+            batches: self.batches as usize,
+            kappa: self.kappa,
+            hot: self.hot,
+            prefetch: self.prefetch as usize,
+            runs: self.repeated.runs,
+            seed: self.repeated.seed,
+            description,
         };
-        trees::run(&options, &fit, &note)
-    })?;
-    arguments.format.print(&report)
+        let report = with_backend!(device, |B, d| loader::run::<B>(&options, &d, &|text| console.step(text)))?;
+        self.shown.format.print(&report)
+    }
+}
+
+impl Import {
+    fn run(self, console: Console) -> Result<()> {
+        let Repeated { runs, seed } = self.repeated;
+        let report = import::run(&ImportBenchOptions { edges: self.rows, runs, seed }, &|text| console.step(text))?;
+        self.shown.format.print(&report)
+    }
+}
+
+impl Trees {
+    fn run(self, console: Console) -> Result<()> {
+        if let Some(path) = &self.export {
+            check_new_file(path, false)?;
+        }
+        let (device, description) = self.compute.choose(console)?;
+        let options = TreesOptions {
+            rows: self.rows,
+            features: self.features,
+            trees: self.trees,
+            leaves: self.leaves,
+            bins: self.bins,
+            seed: self.seed,
+            description,
+            export: self.export,
+        };
+        let report = with_backend!(device, |B, d| {
+            let fit = |data: &Dataset, fit: Fit, params: &BoosterParams| match B::MIN_ROWS_FOR_DEVICE {
+                None => Booster::fit(data, fit, params),
+                Some(_) => Booster::fit_on::<B>(data, fit, params, &d),
+            };
+            trees::run(&options, &fit, &|text| console.step(text))
+        })?;
+        self.shown.format.print(&report)
+    }
 }

@@ -1,12 +1,15 @@
 //! `graphsieve config`
 
+mod init;
+
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use self::init::InitTask;
 use super::{Console, check_new_file, print, report_error};
-use crate::config::{self, InitTask, RunConfig};
+use crate::config::RunConfig;
 use crate::error::Result;
 use crate::graph::{Dataset, atomic_write};
 
@@ -99,7 +102,7 @@ fn init(arguments: &Init, console: Console) -> Result<()> {
     });
     let dataset = Dataset::open(&arguments.data)?;
     dataset.notes.iter().for_each(|note| console.note(note));
-    let text = config::init(&dataset, &arguments.data, task)?;
+    let text = init::init(&dataset, &arguments.data, task)?;
     let Some(out) = &arguments.out else { return print(&text) };
     atomic_write(out, |file| file.write_all(text.as_bytes()))?;
     console.note(format_args!("wrote {0}; next: graphsieve train {0}", out.display()));

@@ -13,10 +13,10 @@ use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Labels};
 use crate::metrics::{ClassReport, Report};
+use crate::run::RunDir;
+use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};
+use crate::run::splits::class_split_of;
 use crate::score::classes::{holds_probabilities, read_probabilities};
-use crate::score::evaluate::{read_scores, report, validation_threshold};
-use crate::train::classify::{self, split_of};
-use crate::train::run_dir::RunDir;
 
 /// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
 /// probabilities accuracy, macro F1 and confusion counts
@@ -30,9 +30,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// Part of the labels that the figures are about [default: test, or all with --include-train]
+    /// SplitPart of the labels that the figures are about [default: test, or all with --include-train]
     #[arg(long, value_enum)]
-    split: Option<Part>,
+    split: Option<SplitPart>,
 
     /// Let labels that the model was fitted to into the figures, which flatters them
     #[arg(long)]
@@ -62,7 +62,7 @@ pub(super) struct Arguments {
 /// Labels that the figures are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Part {
+enum SplitPart {
     /// Labels that nothing was chosen on
     Test,
     /// Labels on which checkpoint and threshold were chosen
@@ -73,13 +73,13 @@ enum Part {
     All,
 }
 
-impl Part {
+impl SplitPart {
     fn in_words(self) -> &'static str {
         match self {
-            Part::Test => "test labels",
-            Part::Validation => "validation labels, on which the threshold or the epoch was chosen",
-            Part::Train => "training labels: these figures flatter the model",
-            Part::All => "all labels, those of the training included: these figures flatter the model",
+            SplitPart::Test => "test labels",
+            SplitPart::Validation => "validation labels, on which the threshold or the epoch was chosen",
+            SplitPart::Train => "training labels: these figures flatter the model",
+            SplitPart::All => "all labels, those of the training included: these figures flatter the model",
         }
     }
 }
@@ -125,10 +125,10 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let split = Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?;
     let threshold = validation_threshold(&scores, graph, &split)?;
     let entries = match part {
-        Part::Test => &split.test,
-        Part::Validation => &split.validation,
-        Part::Train => &split.train,
-        Part::All => &labels.entries,
+        SplitPart::Test => &split.test,
+        SplitPart::Validation => &split.validation,
+        SplitPart::Train => &split.train,
+        SplitPart::All => &labels.entries,
     };
     let report = report(&scores, graph, entries, threshold)?;
     let labels = entries.len();
@@ -136,7 +136,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// Evaluates class probabilities.
-fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, part: Part) -> Result<()> {
+fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, part: SplitPart) -> Result<()> {
     if let Some(path) = &arguments.labels {
         return Err(Error::Usage {
             argument: format!("--labels {}", path.display()),
@@ -147,7 +147,7 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
     }
     let classes = dataset.node_classes(&arguments.data)?;
     let split = match source {
-        SplitSource::Classes(split) => split_of(&classes, &split)?,
+        SplitSource::Classes(split) => class_split_of(&classes, &split)?,
         // Of a wrong guess the training nodes would count as held out.
         SplitSource::Labels(..) if arguments.seed.is_none() && arguments.fractions.is_none() => {
             return Err(Error::Usage {
@@ -162,22 +162,22 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
     let values = read_probabilities(&arguments.scores, dataset.graph.num_nodes(), classes.count())?;
     let all: Vec<(u32, u32)>;
     let entries = match part {
-        Part::Test => &split.test,
-        Part::Validation => &split.validation,
-        Part::Train => &split.train,
-        Part::All => {
+        SplitPart::Test => &split.test,
+        SplitPart::Validation => &split.validation,
+        SplitPart::Train => &split.train,
+        SplitPart::All => {
             all = classes.labelled().collect();
             &all
         }
     };
-    let report = classify::report(&values, classes.count(), entries)?;
+    let report = class_report(&values, classes.count(), entries)?;
     arguments.format.print(&Classified { part, report })
 }
 
 /// What is printed about class probabilities.
 #[derive(Serialize)]
 struct Classified {
-    part: Part,
+    part: SplitPart,
     #[serde(flatten)]
     report: ClassReport,
 }
@@ -192,7 +192,7 @@ impl fmt::Display for Classified {
 /// What is printed.
 #[derive(Serialize)]
 struct Outcome {
-    part: Part,
+    part: SplitPart,
     /// Labelled nodes of the part.
     labels: usize,
     /// Labelled nodes on which the threshold was chosen.
@@ -212,17 +212,16 @@ impl fmt::Display for Outcome {
 }
 
 /// Training labels are shown only to those who say that they know.
-fn part(split: Option<Part>, include_train: bool) -> Result<Part> {
+fn part(split: Option<SplitPart>, include_train: bool) -> Result<SplitPart> {
     let refuse = |argument: &str, expected: &str, found: &str, help: &str| {
         let [argument, expected, found, help] = [argument, expected, found, help].map(String::from);
         Err(Error::Usage { argument, expected, found, help })
     };
     match (split, include_train) {
-        (None, true) => Ok(Part::All),
-        (None, false) => Ok(Part::Test),
-        (Some(part @ (Part::Train | Part::All)), true) | (Some(part @ (Part::Test | Part::Validation)), false) => {
-            Ok(part)
-        }
+        (None, true) => Ok(SplitPart::All),
+        (None, false) => Ok(SplitPart::Test),
+        (Some(part @ (SplitPart::Train | SplitPart::All)), true)
+        | (Some(part @ (SplitPart::Test | SplitPart::Validation)), false) => Ok(part),
         (Some(_), false) => {
             let help = "the model was fitted to the training labels; to see these figures anyway, add --include-train";
             refuse("--split", "test or validation", "a part with training labels, without --include-train", help)
@@ -253,7 +252,7 @@ fn fractions(given: &[f64]) -> Result<SplitFractions> {
 /// The split that a run of stage 2 or 3, of a pipeline or of a node classification used.
 fn split_of_run(path: &Path) -> Result<SplitSource> {
     let run = RunDir::open(path)?;
-    let SplitConfig { train, validation, test, seed } = match RunConfig::load(&run.config(), &[])? {
+    let SplitConfig { train, validation, test, seed } = match RunConfig::load_kept(&run.config(), &[])? {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
         RunConfig::Stage3(config) => config.split,
@@ -281,10 +280,10 @@ mod tests {
 
     #[test]
     fn training_labels_need_a_word_of_their_own() {
-        assert_eq!(part(None, false).unwrap(), Part::Test);
-        assert_eq!(part(None, true).unwrap(), Part::All);
-        assert_eq!(part(Some(Part::Train), true).unwrap(), Part::Train);
-        for (split, include_train) in [(Part::Train, false), (Part::All, false), (Part::Test, true)] {
+        assert_eq!(part(None, false).unwrap(), SplitPart::Test);
+        assert_eq!(part(None, true).unwrap(), SplitPart::All);
+        assert_eq!(part(Some(SplitPart::Train), true).unwrap(), SplitPart::Train);
+        for (split, include_train) in [(SplitPart::Train, false), (SplitPart::All, false), (SplitPart::Test, true)] {
             assert_eq!(part(Some(split), include_train).unwrap_err().exit_code(), 2);
         }
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Console, check_new_file, print};
-use crate::backend::{self, with_backend};
+use super::{Compute, Console, check_new_file, print};
+use crate::backend::with_backend;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::score::explain::{Explanation, drawing, explain_run, node_of, open_run};
@@ -42,9 +42,8 @@ pub(super) struct Arguments {
     #[arg(long, requires = "out")]
     force: bool,
 
-    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 }
 
 /// How an explanation is written.
@@ -92,9 +91,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             help: "train one: graphsieve train configs/quickstart.toml".into(),
         });
     }
-    let choice = backend::choose(&arguments.device)?;
-    console.note(format_args!("device: {}; {}", backend::description(&choice.device), choice.reason));
-    let explanation = with_backend!(choice.device, |B, d| {
+    let (device, _) = arguments.compute.choose(console)?;
+    let explanation = with_backend!(device, |B, d| {
         open_run::<B>(path, arguments.data.as_deref(), arguments.input.as_deref(), &d).and_then(|run| {
             let node = node_of(&run.dataset, &arguments.node)?;
             explain_run::<B>(&run, &[node], &d)

@@ -1,15 +1,18 @@
 //! `graphsieve export`
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Console, check_new_directory, print};
+use super::{Console, check_new_directory, check_new_file, print};
 use crate::data::tables::{self, TableFormat};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Dataset;
+use crate::graph::formats::atomic_write;
+use crate::models::tree_ensemble::TreeCheckpoint;
 
-/// Turn a data directory into tables
+/// Turn a data directory into tables, or trees into LightGBM's text
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -19,6 +22,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Target {
     Tables(Tables),
+    Lightgbm(Lightgbm),
 }
 
 /// One table of nodes per type, one of edges per relation, and the description that imports them again
@@ -37,6 +41,22 @@ struct Tables {
     format: Written,
 }
 
+/// The trees of a Stage-3 run in LightGBM's text format, which LightGBM and its bindings load
+#[derive(Debug, Args)]
+struct Lightgbm {
+    /// Directory of a run of Stage 3, or its checkpoint
+    #[arg(value_name = "RUN|FILE")]
+    checkpoint: PathBuf,
+
+    /// File to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Replace the file where it exists
+    #[arg(long)]
+    force: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Written {
     /// Text
@@ -46,7 +66,13 @@ enum Written {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    let Target::Tables(Tables { data, out, format }) = arguments.target;
+    match arguments.target {
+        Target::Tables(arguments) => tables(arguments, console),
+        Target::Lightgbm(arguments) => lightgbm(&arguments, console),
+    }
+}
+
+fn tables(Tables { data, out, format }: Tables, console: Console) -> Result<()> {
     check_new_directory(&out)?;
     let format = match format {
         Written::Csv => TableFormat::Csv,
@@ -55,4 +81,17 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let summary = tables::export(&Dataset::open(&data)?, &out, format)?;
     console.note(format_args!("wrote {} files to {}", summary.files.len(), out.display()));
     print(&summary)
+}
+
+fn lightgbm(Lightgbm { checkpoint, out, force }: &Lightgbm, console: Console) -> Result<()> {
+    check_new_file(out, *force)?;
+    let file = TreeCheckpoint::file_of(checkpoint).ok_or_else(|| {
+        let help = "give a finished run of Stage 3, or its checkpoint/best.trees";
+        Error::format(checkpoint, "checkpoint", "the trees of a run of Stage 3", "none", help)
+    })?;
+    let ensemble = TreeCheckpoint::read(&file)?.ensemble;
+    let text = ensemble.to_lightgbm_text();
+    atomic_write(out, |file| file.write_all(text.as_bytes()))?;
+    console.note(format_args!("{} trees: {}", ensemble.num_trees(), out.display()));
+    Ok(())
 }

@@ -14,11 +14,11 @@ use crate::error::Result;
 #[command(alias = "prepare")]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    source: Source,
+    source: Format,
 }
 
 #[derive(Debug, Subcommand)]
-enum Source {
+enum Format {
     Tables(tables::Arguments),
     Npz(files::Npz),
     Mat(files::Mat),
@@ -27,9 +27,9 @@ enum Source {
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     match arguments.source {
-        Source::Tables(arguments) => tables::run(arguments, console),
-        Source::Npz(arguments) => arguments.run(console),
-        Source::Mat(arguments) => arguments.run(console),
-        Source::Amazon(arguments) => amazon::run(arguments, console),
+        Format::Tables(arguments) => tables::run(arguments, console),
+        Format::Npz(arguments) => arguments.run(console),
+        Format::Mat(arguments) => arguments.run(console),
+        Format::Amazon(arguments) => amazon::run(arguments, console),
     }
 }

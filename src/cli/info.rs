@@ -52,7 +52,7 @@ enum Probe {
 #[derive(Serialize)]
 struct Found {
     name: String,
-    /// False for a driver that computes on the processor, which `auto` never takes.
+    /// False for a driver that computes on the CPU, which `auto` never takes.
     hardware: bool,
 }
 

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use log::{LevelFilter, Log, Metadata, Record};
 
 use super::Cli;
-use crate::train::log_line::{Level, LogLine};
+use crate::run::log_line::{Level, LogLine};
 
 /// How lines on stderr look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,7 +4,6 @@
 //! as the user wants.
 
 mod bench;
-mod benchmark;
 mod completions;
 mod config;
 mod eval;
@@ -25,11 +24,12 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use crate::backend::{self, Device};
 use crate::error::{Error, Result};
-use crate::train::progress::Mode;
+use crate::run::progress::Mode;
 
 use self::logging::LogFormat;
 pub use self::logging::{refuse, report_error};
@@ -66,7 +66,8 @@ enum Command {
     Export(export::Arguments),
     Info(info::Arguments),
     Bench(bench::Arguments),
-    Benchmark(benchmark::Arguments),
+    #[command(hide = true)]
+    Benchmark(bench::Benchmark),
     Config(config::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
@@ -97,7 +98,7 @@ fn run_command(command: Command, console: Console) -> Result<()> {
         Command::Export(arguments) => export::run(arguments, console),
         Command::Info(arguments) => info::run(arguments),
         Command::Bench(arguments) => bench::run(arguments, console),
-        Command::Benchmark(arguments) => benchmark::run(arguments, console),
+        Command::Benchmark(renamed) => bench::run(renamed.into(), console),
         Command::Config(arguments) => config::run(arguments, console),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => man::run(&arguments, console),
@@ -138,6 +139,24 @@ fn print(result: &impl Display) -> Result<()> {
     }
 }
 
+/// Where a command computes.
+#[derive(Debug, Args)]
+struct Compute {
+    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
+    #[arg(long, default_value = "auto")]
+    device: String,
+}
+
+impl Compute {
+    /// The device and its description; says which it is and why.
+    fn choose(&self, console: Console) -> Result<(Device, String)> {
+        let choice = backend::choose(&self.device)?;
+        let description = backend::description(&choice.device);
+        console.note(format_args!("device: {description}; {}", choice.reason));
+        Ok((choice.device, description))
+    }
+}
+
 /// What is said besides results.
 #[derive(Debug, Clone, Copy)]
 struct Console {
@@ -157,6 +176,11 @@ impl Console {
     /// A line on stderr that the user may miss.
     fn note(self, text: impl Display) {
         log::info!("{text}");
+    }
+
+    /// Says what is being done.
+    fn step(self, text: &str) {
+        self.note(format_args!("{text} ..."));
     }
 }
 

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use super::{Console, check_new_file};
-use crate::backend::{self, with_backend};
+use super::{Compute, Console, check_new_file};
+use crate::backend::with_backend;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
@@ -25,17 +25,20 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE.html")]
     out: Option<PathBuf>,
 
-    /// Number of the highest scores that are listed
+    /// Number of the highest scores that are listed, of nodes without a label
     #[arg(long, value_name = "N", default_value_t = 25)]
     top: usize,
+
+    /// List labelled nodes too, among the others
+    #[arg(long)]
+    all: bool,
 
     /// Leave out the drawings and the reasons of the list
     #[arg(long)]
     no_explanations: bool,
 
-    /// Where to compute the explanations: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 
     /// Show it in the browser
     #[arg(long)]
@@ -50,12 +53,11 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let out = arguments.out.unwrap_or_else(|| arguments.run.join("report.html"));
     let scored = ScoredRun::open(&arguments.run)?;
     check_new_file(&out, arguments.force)?;
-    let mut data = report::of_run(&scored, arguments.top)?;
+    let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
     if !arguments.no_explanations && !data.anomalies.is_empty() {
-        let choice = backend::choose(&arguments.device)?;
-        console.note(format_args!("device: {}; {}", backend::description(&choice.device), choice.reason));
+        let (device, _) = arguments.compute.choose(console)?;
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
-        let explanations = with_backend!(choice.device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
+        let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
         data.explain(explanations.iter().map(report::explained));
     }
     let page = report::render(&data);

@@ -5,16 +5,18 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Console, check_new_file};
-use crate::backend::{self, with_backend};
+use super::{Compute, Console, check_new_file};
+use crate::backend::with_backend;
 use crate::config::RunConfig;
+use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy_f32};
 use crate::metrics::Calibration;
+use crate::run::RunDir;
+use crate::run::calibration::read_calibration;
 use crate::score::ranking::{RankedNode, RankingFilter, rank, write_csv, write_json, write_parquet};
-use crate::score::{self, Computed, ScoreOptions, ScoredRun, Scores, read_calibration};
-use crate::train::run_dir::RunDir;
+use crate::score::{self, Computed, ScoreOptions, ScoredRun, Scores, divided};
 
 /// Score every node with a trained model and list the most suspicious first, by original id
 #[derive(Debug, Args)]
@@ -35,6 +37,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TYPE")]
     node_type: Option<String>,
 
+    /// List only nodes that have no label in the data: those that nobody has judged yet. Without it the column `known` says
+    /// which labels training used: `training`, `validation` or `test` (not used)
+    #[arg(long)]
+    unlabelled: bool,
+
     /// csv, parquet or json list nodes by descending score, with original id and calibrated probability; npy has a float32 per
     /// node in the order of the data [default: by the extension of --out, else csv]
     #[arg(long, value_enum)]
@@ -53,9 +60,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "Z.npy")]
     embeddings: Option<PathBuf>,
 
-    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 
     /// Replace outputs that exist
     #[arg(long)]
@@ -87,7 +93,7 @@ impl OutputFormat {
 
     /// What the arguments ask for.
     fn of(arguments: &Arguments) -> Result<Self> {
-        let Arguments { format, out, top, node_type, .. } = arguments;
+        let Arguments { format, out, top, node_type, unlabelled, .. } = arguments;
         let by_name = |path: &PathBuf| {
             let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
             Self::value_variants().iter().copied().find(|format| format.name() == extension)
@@ -114,8 +120,12 @@ impl OutputFormat {
             OutputFormat::Npy | OutputFormat::Parquet if out.is_none() => {
                 refuse("--out", "a file for a binary format", "give --out FILE, or --format csv or json for stdout")
             }
-            OutputFormat::Npy if top.is_some() || node_type.is_some() => {
-                let argument = if top.is_some() { "--top" } else { "--node-type" };
+            OutputFormat::Npy if top.is_some() || node_type.is_some() || *unlabelled => {
+                let argument = match (top, node_type) {
+                    (Some(_), _) => "--top",
+                    (_, Some(_)) => "--node-type",
+                    _ => "--unlabelled",
+                };
                 refuse(argument, "csv, parquet or json", "an .npy array holds one score per node, of all nodes")
             }
             format => Ok(format),
@@ -146,7 +156,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         console.note(format_args!("{nodes} scores: {}", path.display()));
         return Ok(());
     }
-    let filter = RankingFilter { top: arguments.top, node_type: arguments.node_type.clone() };
+    let Arguments { top, node_type, unlabelled, .. } = arguments;
+    let filter = RankingFilter { top, node_type, unlabelled };
     let ranking = scored.ranking(&filter)?;
     match &scored.calibration {
         Some(calibration) => console.note(format_args!("probabilities: {calibration}")),
@@ -179,13 +190,15 @@ fn write(format: OutputFormat, ranking: &[RankedNode], mut out: impl Write + Sen
 struct ScoredData {
     computed: Computed,
     calibration: Option<Calibration>,
+    /// How the run divided the labels that it learned from, if these are its data.
+    split: Option<Split>,
 }
 
 impl ScoredData {
     fn ranking(&self, filter: &RankingFilter) -> Result<Vec<RankedNode<'_>>> {
         let dataset: &Dataset = &self.computed.dataset;
         match &self.computed.scores {
-            Scores::Anomaly(scores) => rank(dataset, scores, self.calibration.as_ref(), filter),
+            Scores::Anomaly(scores) => rank(dataset, scores, self.calibration.as_ref(), self.split.as_ref(), filter),
             Scores::Classes(_) => Err(Error::Usage {
                 argument: "--format".into(),
                 expected: "npy with a node classifier".into(),
@@ -200,34 +213,32 @@ impl ScoredData {
 fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     let is_run = arguments.checkpoint.join("config.toml").is_file();
     let run = is_run.then(|| RunDir::open(&arguments.checkpoint)).transpose()?;
+    let config = run.as_ref().map(|run| RunConfig::load_kept(&run.config(), &[])).transpose()?;
     let as_trained = arguments.data.is_none() && arguments.input.is_none() && arguments.embeddings.is_none();
-    let mut data = arguments.data.clone();
-    if let Some(run) = &run
-        && data.is_none()
-    {
-        let config = RunConfig::load(&run.config(), &[])?;
-        if as_trained && !matches!(config, RunConfig::Classify(_)) {
-            let ScoredRun { dataset, scores, calibration, .. } = ScoredRun::open(&arguments.checkpoint)?;
-            let computed = Computed { dataset, scores: Scores::Anomaly(scores), embeddings: None };
-            return Ok(ScoredData { computed, calibration });
-        }
-        data = Some(config.data_path().to_path_buf());
+    if as_trained && config.as_ref().is_some_and(|config| !matches!(config, RunConfig::Classify(_))) {
+        let ScoredRun { dataset, scores, calibration, config, .. } = ScoredRun::open(&arguments.checkpoint)?;
+        let split = divided(&config, &dataset)?;
+        let computed = Computed { dataset, scores: Scores::Anomaly(scores), embeddings: None };
+        return Ok(ScoredData { computed, calibration, split });
     }
-    let data = data.ok_or_else(|| Error::Usage {
+    let own = config.as_ref().map(|config| config.data_path().to_path_buf());
+    let data = arguments.data.clone().or(own).ok_or_else(|| Error::Usage {
         argument: "--data".into(),
         expected: "the data to score: a checkpoint file does not know them".into(),
         found: "none".into(),
         help: "give --data DIR, or the directory of a run instead of a file".into(),
     })?;
-    let choice = backend::choose(&arguments.device)?;
-    console.note(format_args!("device: {}; {}", backend::description(&choice.device), choice.reason));
+    let (device, _) = arguments.compute.choose(console)?;
     let options = ScoreOptions {
         checkpoint: arguments.checkpoint.clone(),
         data,
         input: arguments.input.clone(),
         embeddings: arguments.embeddings.is_some(),
     };
-    let computed = with_backend!(choice.device, |B, d| score::compute::<B>(&options, &d))?;
+    let computed = with_backend!(device, |B, d| score::compute::<B>(&options, &d))?;
     let calibration = run.as_ref().map(read_calibration).transpose()?.flatten();
-    Ok(ScoredData { computed, calibration })
+    // Of other data the run knows no label.
+    let config = config.filter(|config| config.data_path() == options.data);
+    let split = config.and_then(|config| divided(&config, &computed.dataset).ok().flatten());
+    Ok(ScoredData { computed, calibration, split })
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Console, check_new_directory, print};
-use crate::data::synth::{Preset, SynthConfig, generate};
+use crate::data::synth::{DEFAULT_SEED, Preset, SynthConfig, generate};
 use crate::error::{Error, Result};
 use crate::graph::Statistics;
-use crate::train::progress::{StageProgress, Unit};
+use crate::run::progress::{StageProgress, Unit};
 
 /// Make a synthetic marketplace with planted review fraud
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     scale: f64,
 
     /// Seed of everything random
-    #[arg(long, default_value_t = 42)]
+    #[arg(long, default_value_t = DEFAULT_SEED)]
     seed: u64,
 
     /// Data directory to make; absent or empty

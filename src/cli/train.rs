@@ -1,15 +1,20 @@
 //! `graphsieve train`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::Console;
-use crate::backend::{self, with_backend};
+use super::{Compute, Console};
+use crate::backend::with_backend;
 use crate::config::RunConfig;
+use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::Result;
-use crate::train::run_dir::RunDir;
+use crate::run::RunDir;
+use crate::run::progress::{StageProgress, Unit};
 use crate::train::{self, RunOptions};
+
+/// `data.path` of the shipped configurations. Where it is missing a first training makes it.
+const SHIPPED_DATA: &str = "artifacts/data/quickstart";
 
 /// Train what a configuration file describes, or go on with a run
 #[derive(Debug, Args)]
@@ -22,9 +27,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Where to compute: auto, cpu, cuda, cuda:N or vulkan; `graphsieve info` shows what there is
-    #[arg(long, default_value = "auto")]
-    device: String,
+    #[command(flatten)]
+    compute: Compute,
 
     /// Name of the run, part of its directory's name [default: the key `name` of the file]
     #[arg(long, conflicts_with = "resume")]
@@ -36,20 +40,32 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    let file = match (&arguments.config, &arguments.resume) {
-        (None, Some(run)) => RunDir::open(run)?.config(),
-        (file, _) => file.clone().unwrap_or_default(),
+    let mut config = match (&arguments.config, &arguments.resume) {
+        (None, Some(run)) => RunConfig::load_kept(&RunDir::open(run)?.config(), &arguments.set)?,
+        (file, _) => RunConfig::load(&file.clone().unwrap_or_default(), &arguments.set)?,
     };
-    let mut config = RunConfig::load(&file, &arguments.set)?;
     if let Some(name) = arguments.name {
         config.set_name(name);
     }
-    let choice = backend::choose(&arguments.device)?;
-    let device = backend::description(&choice.device);
-    console.note(format_args!("device: {device}; {}", choice.reason));
-    let options = RunOptions { device, resume: arguments.resume, progress: console.progress() };
-    let outcome = with_backend!(choice.device, |B, d| train::run::<B>(config, &options, &d))?;
+    let (device, description) = arguments.compute.choose(console)?;
+    if arguments.resume.is_none() {
+        provide_data(&config, console)?;
+    }
+    let (resume, progress) = (arguments.resume, console.progress());
+    let options = RunOptions { device: description, resume, pipeline: None, progress };
+    let outcome = with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?;
     super::print(&outcome)?;
     console.note(outcome.files()?);
     Ok(())
+}
+
+/// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has nothing
+/// there yet. A pipeline makes its own; any other path has to be there.
+fn provide_data(config: &RunConfig, console: Console) -> Result<()> {
+    if matches!(config, RunConfig::Pipeline(_)) || config.data_path() != Path::new(SHIPPED_DATA) {
+        return Ok(());
+    }
+    let marketplace = SynthConfig { seed: DEFAULT_SEED, ..SynthConfig::preset(Preset::Quickstart) };
+    let progress = StageProgress::with_mode(Unit::Items, console.progress());
+    synth::provide(config.data_path(), &marketplace, &progress.callback())
 }

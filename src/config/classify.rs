@@ -3,24 +3,27 @@
 //! Defaults are those of the two papers: graph convolution (Kipf and Welling, ICLR 2017) and graph attention (Velickovic
 //! and others, ICLR 2018).
 
-use std::ops::Bound::{Excluded, Included};
 use std::path::PathBuf;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::document::Table;
-use super::load::{LONGEST_NAME, Task, data_path, output, split};
-use super::loader::{LoaderConfig, LoaderMode, loader};
-use super::reader::{Choice, Reader};
-use super::sections::{OutputConfig, Schedule, SplitConfig, TrainConfig, zero_for_none};
+use super::load::MAX_NAME;
+use super::loader::LoaderConfig;
+use super::ranges::*;
+use super::reader::{Document, Unread, Variant};
+use super::sections::{OutputConfig, Schedule, SplitConfig, TrainConfig};
 use crate::error::Result;
 
+/// Most layers of a model: each has a fanout.
+const MAX_LAYERS: usize = 1_000;
+
 /// Settings of a node classifier.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassifyConfig {
     /// Part of the run directory's name. Default `classify`.
     pub name: String,
     /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`
     pub data: ClassifyData,
@@ -29,7 +32,6 @@ pub struct ClassifyConfig {
     /// `[train]`
     pub train: ClassifyTrain,
     /// `[loader]`, with a fanout for every layer.
-    #[serde(serialize_with = "in_effect")]
     pub loader: LoaderConfig,
     /// `[split]`
     pub split: ClassifySplit,
@@ -38,7 +40,7 @@ pub struct ClassifyConfig {
 }
 
 /// `[data]`
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassifyData {
     /// `.npz` file or data directory. Required.
     pub path: PathBuf,
@@ -49,36 +51,67 @@ pub struct ClassifyData {
 }
 
 /// `[model]`; the width of the input is that of the features, that of the output the number of classes.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassifyModel {
     /// Kind of all layers. Default `gcn`.
     pub layer: LayerKind,
-    /// Number of layers, at least 1. Default 2.
+    /// Number of layers, 1 to 1,000. Default 2.
+    #[serde(deserialize_with = "between::<1, MAX_LAYERS, _>")]
     pub layers: usize,
     /// Channels between layers, all heads together. Default 16 (gcn), 64 (gat).
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub hidden: usize,
     /// Probability that training drops an input value of a layer, in [0, 1). Default 0.5 (gcn), 0.6 (gat).
+    #[serde(deserialize_with = "rate")]
     pub dropout: f64,
     /// Settings of attention, of `gat` alone.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "attention")]
     pub attention: Option<ClassifyAttention>,
 }
 
 /// Keys of `[model]` for `layer = "gat"`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ClassifyAttention {
     /// Heads of every layer but the last, concatenated; divides `hidden`. Default 8.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub heads: usize,
     /// Heads of the last layer, averaged. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub out_heads: usize,
     /// Probability that training drops an attention coefficient, in [0, 1). Default 0.6.
+    #[serde(deserialize_with = "rate")]
     pub attention_dropout: f64,
     /// Slope of LeakyReLU below zero in the attention logit, in [0, 1). Default 0.2.
+    #[serde(deserialize_with = "rate")]
     pub negative_slope: f64,
 }
 
+impl Default for ClassifyAttention {
+    fn default() -> Self {
+        Self { heads: 8, out_heads: 1, attention_dropout: 0.6, negative_slope: 0.2 }
+    }
+}
+
+/// The keys of `gat`; whether they apply is decided when `layer` is known.
+fn attention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ClassifyAttention>, D::Error> {
+    ClassifyAttention::deserialize(deserializer).map(Some)
+}
+
+impl ClassifyModel {
+    fn check(&self, document: &Document) -> Result<()> {
+        let Some(heads) = self.attention.as_ref().map(|attention| attention.heads) else { return Ok(()) };
+        if self.hidden.is_multiple_of(heads) {
+            return Ok(());
+        }
+        let key = if document.has("model.heads") { "model.heads" } else { "model.hidden" };
+        let expected = format!("model.hidden = {} to be a multiple of model.heads = {heads}", self.hidden);
+        Err(document.error(key, expected, "every head computes an equal share of the channels"))
+    }
+}
+
 /// The layers of a classifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LayerKind {
     /// Graph convolution with symmetric normalisation; ReLU between layers.
@@ -87,38 +120,31 @@ pub enum LayerKind {
     Gat,
 }
 
-impl Choice for LayerKind {
-    const NAMES: &'static [(&'static str, Self)] = &[("gcn", LayerKind::Gcn), ("gat", LayerKind::Gat)];
-}
-
-/// Writes what has an effect: a graph that is computed at once is sampled by no rule.
-fn in_effect<S: Serializer>(loader: &LoaderConfig, serializer: S) -> Result<S::Ok, S::Error> {
-    match loader.mode {
-        LoaderMode::Full => serializer.collect_map([("mode", loader.mode)]),
-        LoaderMode::Sampled | LoaderMode::Auto => loader.serialize(serializer),
-    }
-}
-
 /// `[train]`: Adam with an L2 penalty, a step for the whole graph or for every mini-batch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassifyTrain {
     /// Most passes over the training nodes, at least 1. Default 200 (gcn), 1,000 (gat).
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub epochs: usize,
     /// Adam's step size, in (0, 1]. Default 0.01 (gcn), 0.005 (gat).
+    #[serde(deserialize_with = "share")]
     pub learning_rate: f64,
     /// The penalty is half of this times the squared norm of the weights, at least 0. Default 5e-4.
+    #[serde(deserialize_with = "not_negative")]
     pub weight_decay: f64,
     /// Whose weights are penalised; biases never are. Default `first` (gcn), `all` (gat).
     pub decayed_layers: DecayedLayers,
     /// Validations without improvement after which training stops; `None` (0 in TOML) goes on to the last epoch.
     /// Default none (gcn), 100 (gat).
-    #[serde(serialize_with = "zero_for_none")]
+    #[serde(with = "zero_is_none")]
     pub patience: Option<usize>,
     /// What counts as an improvement and decides the epoch that is kept. Default `loss` (gcn), `both` (gat).
     pub best: Best,
     /// Epochs between validations, at least 1; the last epoch is always validated. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub validate_every: usize,
     /// Epochs between checkpoints, at least 1; the last epoch is always saved. Default 100.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub checkpoint_every: usize,
 }
 
@@ -139,7 +165,7 @@ impl ClassifyTrain {
 }
 
 /// Layers whose weights are penalised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DecayedLayers {
     /// The first one: the last layer of a small network does not overfit.
@@ -148,12 +174,8 @@ pub enum DecayedLayers {
     All,
 }
 
-impl Choice for DecayedLayers {
-    const NAMES: &'static [(&'static str, Self)] = &[("first", DecayedLayers::First), ("all", DecayedLayers::All)];
-}
-
 /// The validation metric that chooses the epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Best {
     /// The lowest loss.
@@ -164,25 +186,21 @@ pub enum Best {
     Both,
 }
 
-impl Choice for Best {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("loss", Best::Loss), ("accuracy", Best::Accuracy), ("both", Best::Both)];
-}
-
 /// `[split]`: which labelled nodes are for training, validation and test.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "use", rename_all = "lowercase")]
 pub enum ClassifySplit {
     /// The masks of the data.
     Masks {
         /// Column of masks that hold several splits. Default 0.
+        #[serde(deserialize_with = "at_least::<0, _>")]
         index: usize,
     },
     /// A stratified random split.
     Random {
         /// Training nodes of every class; then `validation` and `test` are shares that may leave nodes over. `None`
         /// (0 in TOML) takes the share `train`. Default none.
-        #[serde(serialize_with = "zero_for_none")]
+        #[serde(with = "zero_is_none")]
         per_class: Option<usize>,
         /// Shares of the labelled nodes, and the seed of the split alone.
         #[serde(flatten)]
@@ -190,20 +208,16 @@ pub enum ClassifySplit {
     },
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum SplitUse {
     Masks,
     Random,
 }
 
-impl Choice for SplitUse {
-    const NAMES: &'static [(&'static str, Self)] = &[("masks", SplitUse::Masks), ("random", SplitUse::Random)];
-}
-
 impl ClassifyConfig {
     /// The published settings for layers of one kind, on the data at `data`.
     pub fn new(layer: LayerKind, data: impl Into<PathBuf>) -> Self {
-        let attention = ClassifyAttention { heads: 8, out_heads: 1, attention_dropout: 0.6, negative_slope: 0.2 };
         let gcn = ClassifyTrain {
             epochs: 200,
             learning_rate: 0.01,
@@ -225,7 +239,7 @@ impl ClassifyConfig {
                     best: Best::Both,
                     ..gcn
                 };
-                (64, 0.6, Some(attention), train)
+                (64, 0.6, Some(ClassifyAttention::default()), train)
             }
         };
         Self {
@@ -241,121 +255,82 @@ impl ClassifyConfig {
     }
 }
 
-/// Reads a document of this task.
-pub(super) fn read(table: &Table, file: &str) -> Result<ClassifyConfig> {
-    let reader = Reader::new(table, file);
-    reader.optional_choice::<Task>("task")?;
-    let default = ClassifyConfig::new(reader.choice("model.layer", LayerKind::Gcn)?, "");
-    let seed = reader.seed("seed", default.seed)?;
-    let model = model(&reader, default.model)?;
-    let config = ClassifyConfig {
-        name: reader.name("name", &default.name, LONGEST_NAME)?,
-        seed,
-        data: ClassifyData {
-            path: data_path(&reader, &default.data.path)?,
-            row_normalise: reader.flag("data.row_normalise", default.data.row_normalise)?,
-            directed: reader.flag("data.directed", default.data.directed)?,
-        },
-        train: train(&reader, default.train)?,
-        loader: node_loader(&reader, model.layers)?,
-        model,
-        split: node_split(&reader, seed)?,
-        output: output(&reader, default.output)?,
-    };
-    reader.finish()?;
-    Ok(config)
-}
-
-fn model(reader: &Reader, default: ClassifyModel) -> Result<ClassifyModel> {
-    let hidden = reader.integer("model.hidden", default.hidden, 1)?;
-    let attention = match default.attention {
-        Some(default) => Some(attention(reader, default, hidden)?),
-        None => {
-            let keys = ["heads", "out_heads", "attention_dropout", "negative_slope"];
-            no_effect(reader, &keys.map(|key| format!("model.{key}")), "model.layer = \"gcn\" has no attention")?;
-            None
-        }
-    };
-    Ok(ClassifyModel {
-        layer: default.layer,
-        layers: reader.integer("model.layers", default.layers, 1)?,
-        hidden,
-        dropout: reader.number("model.dropout", default.dropout, 0.0..1.0)?,
-        attention,
-    })
-}
-
-fn attention(reader: &Reader, default: ClassifyAttention, hidden: usize) -> Result<ClassifyAttention> {
-    let attention = ClassifyAttention {
-        heads: reader.integer("model.heads", default.heads, 1)?,
-        out_heads: reader.integer("model.out_heads", default.out_heads, 1)?,
-        attention_dropout: reader.number("model.attention_dropout", default.attention_dropout, 0.0..1.0)?,
-        negative_slope: reader.number("model.negative_slope", default.negative_slope, 0.0..1.0)?,
-    };
-    if !hidden.is_multiple_of(attention.heads) {
-        let key = if reader.has("model.heads") { "model.heads" } else { "model.hidden" };
-        let expected = format!("model.hidden = {hidden} to be a multiple of model.heads = {}", attention.heads);
-        return Err(reader.error(key, expected, "every head computes an equal share of the channels"));
+impl ClassifySplit {
+    /// A random split without anything said of it; with `per_class` the shares may leave nodes over.
+    fn random(counted: bool, seed: u64) -> Self {
+        let shares = SplitConfig::new(seed);
+        let test = if counted { 0.4 } else { shares.test };
+        ClassifySplit::Random { per_class: None, shares: SplitConfig { test, ..shares } }
     }
-    Ok(attention)
-}
 
-fn train(reader: &Reader, default: ClassifyTrain) -> Result<ClassifyTrain> {
-    Ok(ClassifyTrain {
-        epochs: reader.integer("train.epochs", default.epochs, 1)?,
-        learning_rate: reader.number("train.learning_rate", default.learning_rate, (Excluded(0.0), Included(1.0)))?,
-        weight_decay: reader.number("train.weight_decay", default.weight_decay, 0.0..)?,
-        decayed_layers: reader.choice("train.decayed_layers", default.decayed_layers)?,
-        patience: reader.integer_or_zero("train.patience", default.patience)?,
-        best: reader.choice("train.best", default.best)?,
-        validate_every: reader.integer("train.validate_every", default.validate_every, 1)?,
-        checkpoint_every: reader.integer("train.checkpoint_every", default.checkpoint_every, 1)?,
-    })
-}
-
-/// Reads `[loader]` for a model of so many layers.
-fn node_loader(reader: &Reader, layers: usize) -> Result<LoaderConfig> {
-    const SAMPLING: [&str; 9] =
-        ["fanouts", "batch_size", "kappa", "window", "hot", "hot_by", "transfer", "prefetch", "memory"];
-    let default = LoaderConfig::classify(layers);
-    if reader.choice("loader.mode", default.mode)? == LoaderMode::Full {
-        let why = "loader.mode = \"full\" samples nothing (\"sampled\" and \"auto\" do)";
-        no_effect(reader, &SAMPLING.map(|key| format!("loader.{key}")), why)?;
-    }
-    loader(reader, default)
-}
-
-fn node_split(reader: &Reader, seed: u64) -> Result<ClassifySplit> {
-    const RANDOM: [&str; 5] = ["per_class", "train", "validation", "test", "seed"];
-    let random = RANDOM.map(|key| format!("split.{key}"));
-    if reader.choice("split.use", SplitUse::Masks)? == SplitUse::Masks {
-        no_effect(reader, &random, "split.use = \"masks\" takes the parts from the data")?;
-        return Ok(ClassifySplit::Masks { index: reader.integer("split.index", 0, 0)? });
-    }
-    no_effect(reader, &["split.index".to_string()], "split.use = \"random\" has no masks to choose from")?;
-    let per_class = reader.integer_or_zero("split.per_class", None)?;
-    let shares = match per_class {
-        None => split(reader, SplitConfig { train: 0.6, validation: 0.2, test: 0.2, seed })?,
-        Some(_) => {
-            let share = |key, default| reader.number(key, default, (Excluded(0.0), Excluded(1.0)));
-            // Written back by a run, where it has no effect.
-            share("split.train", 0.6)?;
-            let (validation, test) = (share("split.validation", 0.2)?, share("split.test", 0.4)?);
-            if validation + test >= 1.0 {
-                let key = if reader.has("split.test") { "split.test" } else { "split.validation" };
+    fn check(&self, document: &Document) -> Result<()> {
+        match self {
+            ClassifySplit::Masks { .. } => Ok(()),
+            ClassifySplit::Random { per_class: None, shares } => shares.check(document),
+            ClassifySplit::Random { per_class: Some(_), shares } if shares.validation + shares.test < 1.0 => Ok(()),
+            ClassifySplit::Random { .. } => {
+                let key = if document.has("split.test") { "split.test" } else { "split.validation" };
                 let expected = "split.validation + split.test below 1, so that nodes are left for training";
-                return Err(reader.error(key, expected, "lower one of them"));
+                Err(document.error(key, expected, "lower one of them"))
             }
-            SplitConfig { train: 0.6, validation, test, seed: reader.seed("split.seed", seed)? }
         }
-    };
-    Ok(ClassifySplit::Random { per_class, shares })
+    }
 }
 
-/// Refuses keys that would be ignored.
-fn no_effect(reader: &Reader, keys: &[String], why: &str) -> Result<()> {
-    match keys.iter().find(|key| reader.has(key)) {
-        None => Ok(()),
-        Some(key) => Err(reader.error(key, format!("no such key, since {why}"), "remove it")),
+/// Reads a document of this task.
+pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
+    let layer = document.choice("model.layer")?.unwrap_or(LayerKind::Gcn);
+    let split_use = document.choice("split.use")?.unwrap_or(SplitUse::Masks);
+    let mut default = ClassifyConfig::new(layer, "");
+    let layers =
+        document.integer("model.layers").map_or(default.model.layers, |layers| layers.min(MAX_LAYERS as u64) as usize);
+    default.loader = LoaderConfig::classify(layers);
+    let seed = document.integer("seed").unwrap_or(default.seed);
+    let random = ClassifySplit::random(document.integer("split.per_class").is_some_and(|count| count > 0), seed);
+    if split_use == SplitUse::Random {
+        default.split = random.clone();
     }
+    let variants = [
+        Variant {
+            defaults: ClassifyConfig { model: ClassifyConfig::new(LayerKind::Gat, "").model, ..default.clone() },
+            since: "model.layer = \"gcn\" has no attention",
+            help: "set model.layer = \"gat\"",
+        },
+        Variant {
+            defaults: ClassifyConfig { split: random, ..default.clone() },
+            since: "split.use = \"masks\" takes the parts from the data",
+            help: "set split.use = \"random\"",
+        },
+        Variant {
+            defaults: ClassifyConfig { split: ClassifySplit::Masks { index: 0 }, ..default.clone() },
+            since: "split.use = \"random\" has no masks to choose from",
+            help: "set split.use = \"masks\"",
+        },
+    ];
+    let mut config = document.read(&default, &[], &variants)?;
+    if layer == LayerKind::Gcn {
+        config.model.attention = None;
+    }
+    document.check_name(&config.name, MAX_NAME)?;
+    document.check_path(&config.data.path)?;
+    config.model.check(document)?;
+    config.loader.check(document, config.model.layers)?;
+    config.split.check(document)?;
+    let unread = [
+        Unread {
+            when: config.train.weight_decay == 0.0,
+            keys: &[("train.decayed_layers", "whose weights the penalty counts")],
+            since: "train.weight_decay = 0 penalises none",
+            help: "set train.weight_decay above 0, or remove the key",
+        },
+        Unread {
+            when: matches!(config.split, ClassifySplit::Random { per_class: Some(_), .. }),
+            keys: &[("split.train", "the share of the labelled nodes for training")],
+            since: "split.per_class counts the training nodes of every class",
+            help: "set split.per_class = 0, or remove the key",
+        },
+    ];
+    let unread = config.loader.unread().into_iter().chain(unread).collect::<Vec<_>>();
+    document.check_read(&config, &default, &unread)?;
+    Ok(config)
 }

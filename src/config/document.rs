@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{Error, Place, Result, Snippet, line_number};
@@ -39,17 +40,26 @@ impl Entry {
     }
 }
 
-/// The TOML types that the configuration uses.
+/// A section, or what a key says.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
-    String(String),
-    Integer(i64),
-    Float(f64),
-    Bool(bool),
     Table(Table),
-    Integers(Vec<i64>),
-    /// A date, another array or an integer beyond 64 bits: no key takes one.
-    Other,
+    Leaf(toml::Value),
+}
+
+impl Value {
+    /// The same without places.
+    pub fn plain(&self) -> toml::Value {
+        match self {
+            Value::Leaf(value) => value.clone(),
+            Value::Table(table) => table
+                .entries
+                .iter()
+                .map(|(name, entry)| (name.clone(), entry.value.plain()))
+                .collect::<toml::Table>()
+                .into(),
+        }
+    }
 }
 
 /// Entries in the order of the file.
@@ -61,9 +71,9 @@ pub(super) struct Table {
 impl Table {
     /// Parses `text`; `origin` is the file name that errors show.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        let source = Source { text, origin, numbered: true };
-        let document = DeTable::parse(text).map_err(|error| source.syntax_error(&error))?;
-        Ok(source.table(document.get_ref(), ""))
+        let parser = Parser { text, origin, numbered: true };
+        let document = DeTable::parse(text).map_err(|error| parser.syntax_error(&error))?;
+        Ok(parser.table(document.get_ref(), ""))
     }
 
     /// The table that one `--set key=value` stands for. The value is TOML where it parses as such, else plain text.
@@ -79,7 +89,7 @@ impl Table {
         let quoted = format!("{key}={}", toml::Value::from(value));
         for text in [argument, &quoted] {
             if let Ok(document) = DeTable::parse(text) {
-                return Ok(Source { text, origin: COMMAND_LINE, numbered: false }.table(document.get_ref(), ""));
+                return Ok(Parser { text, origin: COMMAND_LINE, numbered: false }.table(document.get_ref(), ""));
             }
         }
         Err(Error::Usage {
@@ -127,21 +137,24 @@ impl Table {
 }
 
 /// Text being turned into a [`Table`].
-struct Source<'a> {
+struct Parser<'a> {
     text: &'a str,
     origin: &'a str,
     /// Whether line numbers mean anything to the user.
     numbered: bool,
 }
 
-impl Source<'_> {
+impl Parser<'_> {
     fn table(&self, table: &DeTable<'_>, prefix: &str) -> Table {
         let entries = table.iter().map(|(name, written)| {
             let key =
                 if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
             let (text, value) = match written.get_ref() {
                 DeValue::Table(inner) => ("a section".to_string(), Value::Table(self.table(inner, &key))),
-                scalar => (self.text.get(written.span()).unwrap_or_default().to_string(), scalar_value(scalar)),
+                _ => {
+                    let text = self.text.get(written.span()).unwrap_or_default();
+                    (text.to_string(), Value::Leaf(leaf(text)))
+                }
             };
             let line = line_number(self.text, name.span().start);
             let place = |span| self.place(line, Snippet::of(self.text, span));
@@ -173,22 +186,10 @@ impl Source<'_> {
     }
 }
 
-fn scalar_value(value: &DeValue<'_>) -> Value {
-    match value {
-        DeValue::String(text) => Value::String(text.to_string()),
-        DeValue::Integer(integer) => {
-            i64::from_str_radix(integer.as_str(), integer.radix()).map_or(Value::Other, Value::Integer)
-        }
-        DeValue::Float(float) => float.as_str().parse().map_or(Value::Other, Value::Float),
-        DeValue::Boolean(flag) => Value::Bool(*flag),
-        DeValue::Array(array) => {
-            let integer = |element: Value| if let Value::Integer(integer) = element { Some(integer) } else { None };
-            let integers: Option<Vec<i64>> =
-                array.iter().map(|element| integer(scalar_value(element.get_ref()))).collect();
-            integers.map_or(Value::Other, Value::Integers)
-        }
-        DeValue::Datetime(_) | DeValue::Table(_) => Value::Other,
-    }
+/// The value that is written as `text`. An integer beyond 64 bits is a number that no integer key takes.
+fn leaf(text: &str) -> toml::Value {
+    let value = toml::de::ValueDeserializer::parse(text).and_then(toml::Value::deserialize);
+    value.unwrap_or_else(|_| text.replace('_', "").parse().map_or(toml::Value::Array(Vec::new()), toml::Value::Float))
 }
 
 /// Reads a configuration file.
@@ -216,20 +217,21 @@ mod tests {
         let table = Table::parse("name = \"a\"\n\n[train]\n# why\nepochs = 1_000\n", "x.toml").unwrap();
         let entry = table.get("train.epochs").unwrap();
         assert_eq!([&*entry.key, &*entry.origin, &*entry.text], ["train.epochs", "x.toml:5", "1_000"]);
-        assert!(matches!(entry.value, Value::Integer(1000)));
+        assert!(matches!(entry.value, Value::Leaf(toml::Value::Integer(1000))));
         assert!(table.get("name.epochs").is_none(), "a string has no keys");
     }
 
     #[test]
     fn an_override_is_toml_where_it_parses_and_text_elsewhere() {
         let value =
-            |argument: &str, key: &str| Table::parse_override(argument).unwrap().get(key).unwrap().value.clone();
-        assert!(matches!(value("a.b=3", "a.b"), Value::Integer(3)));
-        assert!(matches!(value("a.b = 0.5", "a.b"), Value::Float(x) if x == 0.5));
-        assert!(matches!(value("a={b=true}", "a.b"), Value::Bool(true)));
-        assert!(matches!(value("a=some/dir", "a"), Value::String(s) if s == "some/dir"));
-        assert!(matches!(value("a=x=\"y\"", "a"), Value::String(s) if s == "x=\"y\""));
-        assert!(matches!(value("a=", "a"), Value::String(s) if s.is_empty()));
+            |argument: &str, key: &str| Table::parse_override(argument).unwrap().get(key).unwrap().value.plain();
+        assert_eq!(value("a.b=3", "a.b"), toml::Value::Integer(3));
+        assert_eq!(value("a.b = 0.5", "a.b"), toml::Value::Float(0.5));
+        assert_eq!(value("a={b=true}", "a.b"), toml::Value::Boolean(true));
+        assert_eq!(value("a=some/dir", "a"), "some/dir".into());
+        assert_eq!(value("a=x=\"y\"", "a"), "x=\"y\"".into());
+        assert_eq!(value("a=", "a"), "".into());
+        assert_eq!(value("a=99999999999999999999", "a"), toml::Value::Float(1e20), "beyond 64 bits");
     }
 
     #[test]
@@ -246,7 +248,7 @@ mod tests {
         assert_eq!(table.get("a.x").unwrap().origin, "x.toml:2");
         assert_eq!((&*table.get("a.y").unwrap().origin, &*table.get("a.y").unwrap().text), ("--set", "3"));
         table.overlay(Table::parse_override("a=4").unwrap());
-        assert!(matches!(table.get("a").unwrap().value, Value::Integer(4)));
+        assert!(matches!(table.get("a").unwrap().value, Value::Leaf(toml::Value::Integer(4))));
         assert!(table.remove("a").is_some() && table.get("a").is_none());
     }
 

@@ -1,37 +1,42 @@
 //! `[loader]`: training in sampled mini-batches.
 
-use std::ops::Bound::{Excluded, Included};
+use serde::{Deserialize, Serialize};
 
-use serde::Serialize;
-
-use super::reader::{Choice, Reader};
+use super::ranges::*;
+use super::reader::{Document, Unread};
 use crate::error::Result;
 
 /// `[loader]` of Stage 2 and of node classification.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoaderConfig {
     /// Whether an epoch computes the graph at once or in sampled mini-batches. Default `full`.
     pub mode: LoaderMode,
     /// In-neighbours that are sampled per node and relation, one number per layer and that next to the seeds first; 0 takes
     /// all. In Stage 2 DropEdge thins those out, which a fanout stands in for. Default `[15, 10]`; 10 for each layer of a
     /// classification.
+    #[serde(deserialize_with = "integers")]
     pub fanouts: Vec<usize>,
     /// Seeds of a mini-batch, at least 1: in Stage 2 labelled nodes and ends of the edges of the loss, in a classification
     /// training nodes. Default 4096; 1024 of a classification.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub batch_size: usize,
     /// Batches in a row that draw alike, so that fewer rows move; 0 lets every node draw on its own. Default 0.
+    #[serde(deserialize_with = "at_least::<0, _>")]
     pub kappa: usize,
     /// Whether rows of the batch before stay on the device. Default true.
     pub window: bool,
     /// Share of all nodes whose features stay on the device for good, in [0, 1]. Default 0.2.
+    #[serde(deserialize_with = "share_or_none")]
     pub hot: f64,
     /// How these nodes are chosen. Default `presample`.
     pub hot_by: HotBy,
     /// How fetched rows reach the device. Default `auto`.
     pub transfer: Transfer,
     /// Batches that are prepared ahead, at least 1. Default 2.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub prefetch: usize,
     /// Device memory in GB (10^9 bytes) that `auto` counts on; 0 takes what the device has. Default 0.
+    #[serde(deserialize_with = "not_negative")]
     pub memory: f64,
 }
 
@@ -57,10 +62,57 @@ impl LoaderConfig {
     pub fn classify(layers: usize) -> Self {
         Self { fanouts: vec![10; layers], batch_size: 1024, ..Self::default() }
     }
+
+    /// Checks the section for a model of so many layers.
+    pub(super) fn check(&self, document: &Document, layers: usize) -> Result<()> {
+        if self.fanouts.len() == layers {
+            return Ok(());
+        }
+        let help = "one for each layer, the one next to the seeds first; 0 takes all neighbours";
+        let expected = if layers == 1 { "1 fanout".to_string() } else { format!("{layers} fanouts") };
+        Err(document.error("loader.fanouts", expected, help))
+    }
+
+    /// The keys that nothing reads.
+    pub(super) fn unread(&self) -> [Unread; 3] {
+        [
+            Unread {
+                when: self.mode == LoaderMode::Full,
+                keys: &[
+                    ("loader.fanouts", "how many neighbours of a node are sampled in each layer"),
+                    ("loader.batch_size", "how many seeds a mini-batch has"),
+                    ("loader.kappa", "how many mini-batches in a row draw alike"),
+                    ("loader.window", "whether rows of the mini-batch before stay on the device"),
+                    ("loader.hot", "the share of the nodes whose features stay on the device"),
+                    ("loader.hot_by", "how the nodes are chosen whose features stay on the device"),
+                    ("loader.transfer", "where the features of sampled nodes lie"),
+                    ("loader.prefetch", "how many mini-batches are prepared ahead"),
+                    ("loader.memory", "the device memory that loader.mode = \"auto\" and mini-batches count on"),
+                ],
+                since: "loader.mode = \"full\" samples nothing",
+                help: "set loader.mode = \"sampled\" or \"auto\", or remove the key",
+            },
+            Unread {
+                when: self.transfer == Transfer::Resident,
+                keys: &[
+                    ("loader.hot", "the share of the nodes whose features stay on the device"),
+                    ("loader.hot_by", "how the nodes are chosen whose features stay on the device"),
+                ],
+                since: "loader.transfer = \"resident\" keeps all features on the device",
+                help: "set loader.transfer = \"zero_copy\" or \"gathered\", or remove the key",
+            },
+            Unread {
+                when: self.hot == 0.0,
+                keys: &[("loader.hot_by", "how the nodes are chosen whose features stay on the device")],
+                since: "loader.hot = 0 chooses none",
+                help: "set loader.hot above 0, or remove the key",
+            },
+        ]
+    }
 }
 
 /// How much of a graph one step of training sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoaderMode {
     /// All of it.
@@ -71,27 +123,18 @@ pub enum LoaderMode {
     Auto,
 }
 
-impl Choice for LoaderMode {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("full", LoaderMode::Full), ("sampled", LoaderMode::Sampled), ("auto", LoaderMode::Auto)];
-}
-
 /// How the nodes are chosen whose features stay on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HotBy {
-    /// Those that a rehearsed epoch reads most often.
+    /// Those that a presampled epoch reads most often.
     Presample,
     /// Those that most edges lead from.
     Degree,
 }
 
-impl Choice for HotBy {
-    const NAMES: &'static [(&'static str, Self)] = &[("presample", HotBy::Presample), ("degree", HotBy::Degree)];
-}
-
 /// How fetched rows reach the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
     /// Resident where the device samples and they take no more than a quarter of its memory; else read by the device where it
@@ -101,38 +144,6 @@ pub enum Transfer {
     Resident,
     /// Read by kernels of the device from page-locked memory, which holds the features once more.
     ZeroCopy,
-    /// Gathered by the processor.
+    /// Gathered by the CPU.
     Gathered,
-}
-
-impl Choice for Transfer {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("auto", Transfer::Auto),
-        ("resident", Transfer::Resident),
-        ("zero_copy", Transfer::ZeroCopy),
-        ("gathered", Transfer::Gathered),
-    ];
-}
-
-/// Reads the section; keys that it lacks take their value from `default`, which has a fanout for every layer.
-pub(super) fn loader(reader: &Reader, default: LoaderConfig) -> Result<LoaderConfig> {
-    let fanouts = reader.integers("loader.fanouts", &default.fanouts)?;
-    let layers = default.fanouts.len();
-    if fanouts.len() != layers {
-        let help = "one for each layer, the one next to the seeds first; 0 takes all neighbours";
-        let expected = if layers == 1 { "1 fanout".to_string() } else { format!("{layers} fanouts") };
-        return Err(reader.error("loader.fanouts", expected, help));
-    }
-    Ok(LoaderConfig {
-        mode: reader.choice("loader.mode", default.mode)?,
-        fanouts,
-        batch_size: reader.integer("loader.batch_size", default.batch_size, 1)?,
-        kappa: reader.integer("loader.kappa", default.kappa, 0)?,
-        window: reader.flag("loader.window", default.window)?,
-        hot: reader.number("loader.hot", default.hot, (Included(0.0), Included(1.0)))?,
-        hot_by: reader.choice("loader.hot_by", default.hot_by)?,
-        transfer: reader.choice("loader.transfer", default.transfer)?,
-        prefetch: reader.integer("loader.prefetch", default.prefetch, 1)?,
-        memory: reader.number("loader.memory", default.memory, (Included(0.0), Excluded(f64::INFINITY)))?,
-    })
 }

@@ -1,8 +1,8 @@
 //! Typed configuration of a run: TOML in two levels, overrides from the command line, errors with line and key.
 //!
 //! [`RunConfig::load`] reads a file, [`RunConfig::to_toml`] writes the resolved settings back. A document is parsed once
-//! into a tree that knows the line of every entry; reading a key states its type, range and default in one place; keys
-//! that nobody read are unknown and rejected with the nearest known one.
+//! into a tree that knows the line of every entry and laid over the defaults of its task, which know every key; a field
+//! states its range. Unknown keys are refused with the nearest known one, keys that nothing reads with what reads them.
 //!
 //! A pipeline stays at two levels: its `[stage1]` and `[stage2]` name a stage's file and take any key of such a file
 //! under its dotted name.
@@ -20,27 +20,30 @@
 
 mod classify;
 mod document;
-mod init;
 mod load;
 mod loader;
+mod neighbourhood;
+mod ranges;
 mod reader;
 mod schema;
 mod sections;
 mod stage3;
+mod synth;
 mod write;
 
 pub use classify::{
     Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
     LayerKind,
 };
-pub use init::{InitTask, init};
 pub use loader::{HotBy, LoaderConfig, LoaderMode, Transfer};
+pub use neighbourhood::{NeighbourhoodConfig, Over};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub use sections::*;
 pub use stage3::{
-    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,
+    BoosterConfig, ForestConfig, Metric, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,
     TreeModel, TreeObjective,
 };
+pub use synth::{PipelineSynth, Preset};
 
 #[cfg(test)]
 mod tests;

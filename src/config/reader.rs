@@ -1,51 +1,54 @@
-//! Takes typed values out of a [`Table`]: one call per key states its type, range and default.
+//! Reads a document over the defaults of its task.
+//!
+//! The defaults, written as TOML, say which keys there are and of which type; serde and the module `ranges` say what a
+//! value may be. The entries of the document are laid over the defaults one at a time, so that an error belongs to the
+//! entry that was laid last.
 
-use std::cell::RefCell;
-use std::fmt::Display;
-use std::ops::{Bound, RangeBounds};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::Value as Plain;
 
 use super::document::{COMMAND_LINE, Entry, Table, Value};
-use crate::error::{Error, Result, nearest_name};
+use super::write::unwritable;
+use crate::error::{Error, Result, UnknownName, nearest_name};
 
-/// A setting that is one of a few names.
-pub(super) trait Choice: Copy + PartialEq + 'static {
-    const NAMES: &'static [(&'static str, Self)];
+/// Tables whose keys are the user's own.
+const OPEN: [&str; 1] = ["sampling.edges"];
+/// Read before all others.
+const TASK: &str = "task";
 
-    fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
-    }
+/// A document and the file that errors name.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    pub table: Table,
+    pub file: String,
+    /// Whether keys of the file are refused that have no effect. A run that was made when they were not can still be read.
+    pub strict: bool,
 }
 
-/// The names of a choice as an error lists them.
-pub(super) fn quoted_names<T: Choice>() -> String {
-    quoted(T::NAMES.iter().map(|(name, _)| *name))
+/// Keys that another value of a setting has.
+pub(super) struct Variant<T> {
+    pub defaults: T,
+    /// Why they do not exist, and what makes them exist.
+    pub since: &'static str,
+    pub help: &'static str,
 }
 
-fn quoted<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    names.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ")
+/// Keys that nothing reads under a setting: there only their defaults may stand.
+pub(super) struct Unread {
+    pub when: bool,
+    /// Key, and what it is.
+    pub keys: &'static [(&'static str, &'static str)],
+    /// Why nothing reads them, and what makes them work.
+    pub since: &'static str,
+    pub help: &'static str,
 }
 
-/// Ends a known key that stands for every key of a section.
-const ANY_KEY: &str = ".*";
-
-/// Reads one document and remembers which keys exist, so that [`Reader::finish`] can reject the others.
-pub(super) struct Reader<'a> {
-    table: &'a Table,
-    file: &'a str,
-    known: RefCell<Vec<String>>,
-    /// The first required key that is absent. Reported last: a misspelt key is the likelier cause.
-    missing: RefCell<Option<Error>>,
-}
-
-impl<'a> Reader<'a> {
-    pub fn new(table: &'a Table, file: &'a str) -> Self {
-        Self { table, file, known: RefCell::default(), missing: RefCell::default() }
-    }
-
-    fn entry(&self, key: &str) -> Option<&'a Entry> {
-        self.known.borrow_mut().push(key.to_string());
-        self.table.get(key)
+impl Document {
+    pub fn has(&self, key: &str) -> bool {
+        self.table.get(key).is_some()
     }
 
     /// Says what is wrong with the value of `key`, at the place where it was written.
@@ -54,183 +57,147 @@ impl<'a> Reader<'a> {
         match self.table.get(key) {
             Some(entry) => entry.error(expected, help),
             None => {
-                Error::Config { origin: self.file.into(), key: key.into(), expected, found: "nothing".into(), help }
+                let origin = self.file.as_str().into();
+                Error::Config { origin, key: key.into(), expected, found: "nothing".into(), help }
             }
         }
     }
 
-    fn wrong(&self, key: &str, expected: impl Into<String>, default: impl Display) -> Error {
-        self.error(key, expected, format!("without the key it is {default}; configs/README.md describes every key"))
+    /// Whether a key is given that is refused where it has no effect.
+    pub fn refuses(&self, key: &str) -> bool {
+        self.table.get(key).is_some_and(|entry| self.strict || entry.origin == COMMAND_LINE)
     }
 
-    /// An integer of at least `low`.
-    pub fn integer(&self, key: &str, default: usize, low: usize) -> Result<usize> {
-        let Some(entry) = self.entry(key) else { return Ok(default) };
-        let value = if let Value::Integer(integer) = entry.value { usize::try_from(integer).ok() } else { None };
-        let in_range = value.filter(|&integer| integer >= low);
-        in_range.ok_or_else(|| self.wrong(key, format!("an integer of at least {low}"), default))
+    /// A name that defaults depend on, read before the other keys.
+    pub fn choice<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        let Some(entry) = self.table.get(key) else { return Ok(None) };
+        let name = typed(entry, Some(&Plain::String(String::new())), false)?;
+        T::deserialize(name).map(Some).map_err(|fault| fault_of(entry, None, fault.message()))
     }
 
-    /// A list of integers of at least 0.
-    pub fn integers(&self, key: &str, default: &[usize]) -> Result<Vec<usize>> {
-        let list = match self.entry(key).map(|entry| &entry.value) {
-            None => return Ok(default.to_vec()),
-            Some(Value::Integers(list)) => list.iter().map(|&integer| usize::try_from(integer).ok()).collect(),
-            Some(_) => None,
-        };
-        let text = default.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        list.ok_or_else(|| self.wrong(key, "a list of integers of at least 0, such as [15, 10]", format!("[{text}]")))
+    /// An integer that defaults depend on; what is wrong with it shows when it is read.
+    pub fn integer(&self, key: &str) -> Option<u64> {
+        self.table.get(key)?.value.plain().as_integer()?.try_into().ok()
     }
 
-    /// An integer in which 0 stands for "absent".
-    pub fn integer_or_zero(&self, key: &str, default: Option<usize>) -> Result<Option<usize>> {
-        let integer = self.integer(key, default.unwrap_or(0), 0)?;
-        Ok((integer > 0).then_some(integer))
-    }
-
-    /// A seed: TOML integers end at 2^63 - 1.
-    pub fn seed(&self, key: &str, default: u64) -> Result<u64> {
-        match self.entry(key).map(|entry| &entry.value) {
-            None => Ok(default),
-            Some(Value::Integer(seed)) if *seed >= 0 => Ok(seed.unsigned_abs()),
-            Some(_) => Err(self.wrong(key, "an integer from 0 to 2^63 - 1", default)),
+    /// A section that is read on its own; an empty one where there is none.
+    pub fn take_section(&mut self, key: &str) -> Result<Option<Table>> {
+        match self.table.remove(key) {
+            None => Ok(None),
+            Some(Entry { value: Value::Table(table), .. }) => Ok(Some(table)),
+            Some(entry) => Err(entry.error("a section", format!("write [{key}]"))),
         }
     }
 
-    /// A finite number in `range`; integers count as numbers.
-    pub fn number(&self, key: &str, default: f64, range: impl RangeBounds<f64>) -> Result<f64> {
-        let value = match self.entry(key).map(|entry| &entry.value) {
-            None => return Ok(default),
-            Some(Value::Float(number)) => Some(*number),
-            Some(Value::Integer(integer)) => Some(*integer as f64),
-            Some(_) => None,
-        };
-        let in_range = value.filter(|number| number.is_finite() && range.contains(number));
-        in_range.ok_or_else(|| self.wrong(key, describe(&range), default))
-    }
-
-    pub fn flag(&self, key: &str, default: bool) -> Result<bool> {
-        match self.entry(key).map(|entry| &entry.value) {
-            None => Ok(default),
-            Some(Value::Bool(flag)) => Ok(*flag),
-            Some(_) => Err(self.wrong(key, "true or false", default)),
+    /// `defaults` with what the document says. `optional` are keys of texts that no default stands for, `variants` other
+    /// defaults, whose keys are known but refused.
+    pub fn read<T>(&self, defaults: &T, optional: &[&str], variants: &[Variant<T>]) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let defaults = Plain::try_from(defaults).map_err(unwritable)?;
+        let mut known = vec![TASK.to_string()];
+        push_keys(&defaults, "", &mut known);
+        known.extend(optional.iter().map(|key| key.to_string()));
+        let mut others = Vec::new();
+        for variant in variants {
+            let mut keys = Vec::new();
+            push_keys(&Plain::try_from(&variant.defaults).map_err(unwritable)?, "", &mut keys);
+            others.push((keys, variant.since, variant.help));
         }
-    }
-
-    /// Text that is not empty. On the command line anything is text: `--set name=42` needs no quotes.
-    pub fn text(&self, key: &str) -> Result<Option<String>> {
-        let text = match self.entry(key) {
-            None => return Ok(None),
-            Some(Entry { value: Value::String(text), .. }) => text,
-            Some(entry) if entry.origin == COMMAND_LINE && !matches!(entry.value, Value::Table(_)) => &entry.text,
-            Some(_) => return Err(self.error(key, "text in quotes", "write it as \"...\"")),
-        };
-        if text.trim().is_empty() {
-            return Err(self.error(key, "text that is not empty", "leave the key out or give it a value"));
-        }
-        Ok(Some(text.clone()))
+        let mut reading = Reading { known, others, tree: defaults.clone(), defaults };
+        reading.lay::<T>(&self.table, "")?;
+        T::deserialize(reading.tree).map_err(|fault| self.error("", fault.message(), "this is a bug"))
     }
 
     /// A name of at most `longest` characters that becomes part of a directory name.
-    pub fn name(&self, key: &str, default: &str, longest: usize) -> Result<String> {
-        let Some(name) = self.text(key)? else { return Ok(default.to_string()) };
+    pub fn check_name(&self, name: &str, longest: usize) -> Result<()> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.len() <= longest && name.chars().all(plain) && !name.starts_with('.') {
-            return Ok(name);
+            return Ok(());
         }
         let expected = format!("at most {longest} of a-z, A-Z, 0-9, `-`, `_` and `.`, not starting with `.`");
-        Err(self.error(key, expected, "the name becomes part of the run directory's name"))
+        Err(self.error("name", expected, "the name becomes part of the run directory's name"))
     }
 
-    /// A path that has to be given unless `default` is one.
-    pub fn required_path(&self, key: &str, default: &Path, help: &str) -> Result<PathBuf> {
-        let path = self.text(key)?.map_or(default.to_path_buf(), PathBuf::from);
-        if path.as_os_str().is_empty() {
-            self.missing.borrow_mut().get_or_insert_with(|| self.error(key, "a path", help));
+    /// Refuses a task without data.
+    pub fn check_path(&self, path: &Path) -> Result<()> {
+        if !path.as_os_str().is_empty() {
+            return Ok(());
         }
-        Ok(path)
+        let help = "set `path` in [data], or --set data.path=DIR; `graphsieve synth` and `graphsieve import` make one";
+        Err(self.error("data.path", "a path", help))
     }
 
-    pub fn choice<T: Choice>(&self, key: &str, default: T) -> Result<T> {
-        Ok(self.optional_choice(key)?.unwrap_or(default))
-    }
-
-    pub fn optional_choice<T: Choice>(&self, key: &str) -> Result<Option<T>> {
-        let Some(text) = self.text(key)? else { return Ok(None) };
-        let names: Vec<_> = T::NAMES.iter().map(|(name, _)| *name).collect();
-        match T::NAMES.iter().find(|(name, _)| *name == text) {
-            Some((_, value)) => Ok(Some(*value)),
-            None => Err(self.not_one_of(key, &text, &names)),
+    /// Refuses keys that nothing reads, unless they say their default.
+    pub fn check_read<T: Serialize>(&self, config: &T, defaults: &T, unread: &[Unread]) -> Result<()> {
+        let [config, defaults] = [config, defaults].map(Plain::try_from);
+        let (config, defaults) = (config.map_err(unwritable)?, defaults.map_err(unwritable)?);
+        for Unread { keys, since, help, .. } in unread.iter().filter(|unread| unread.when) {
+            for (key, meaning) in *keys {
+                let default = at(&defaults, key);
+                if let (true, Some(value)) = (at(&config, key) != default && self.refuses(key), default) {
+                    let expected = format!("its default {value}, since {since}");
+                    return Err(self.error(key, expected, format!("`{key}` is {meaning}; {help}")));
+                }
+            }
         }
+        Ok(())
     }
+}
 
-    /// The error of a name that is none of `names`.
-    pub fn not_one_of(&self, key: &str, found: &str, names: &[&str]) -> Error {
-        let help = match nearest_name(found, names.iter().copied()) {
-            Some(name) => format!("did you mean \"{name}\"?"),
-            None => "configs/README.md says what each of them does".to_string(),
-        };
-        self.error(key, quoted(names.iter().copied()), help)
-    }
+/// A document that is being read.
+struct Reading {
+    defaults: Plain,
+    known: Vec<String>,
+    others: Vec<(Vec<String>, &'static str, &'static str)>,
+    /// The defaults with the entries so far.
+    tree: Plain,
+}
 
-    /// A section whose keys somebody else reads and checks.
-    pub fn section(&self, key: &str) -> Result<Option<&'a Table>> {
-        self.known.borrow_mut().push(format!("{key}{ANY_KEY}"));
-        match self.table.get(key).map(|entry| &entry.value) {
-            None => Ok(None),
-            Some(Value::Table(table)) => Ok(Some(table)),
-            Some(_) => Err(self.error(key, "a section", format!("write [{key}]"))),
-        }
-    }
-
-    /// The names in a table whose keys are the user's own.
-    pub fn names_in(&self, key: &str) -> Result<Vec<&'a str>> {
-        match self.entry(key).map(|entry| &entry.value) {
-            None => Ok(Vec::new()),
-            Some(Value::Table(table)) => Ok(table.entries.iter().map(|(name, _)| name.as_str()).collect()),
-            Some(_) => Err(self.error(key, "a table such as { pu = 30000 }", "write it as { name = value, ... }")),
-        }
-    }
-
-    /// Whether the document gives this key itself.
-    pub fn has(&self, key: &str) -> bool {
-        self.table.get(key).is_some()
-    }
-
-    /// Rejects keys that nobody asked for, then required ones that are absent.
-    pub fn finish(self) -> Result<()> {
-        self.reject_unknown(self.table, "")?;
-        self.missing.into_inner().map_or(Ok(()), Err)
-    }
-
-    fn reject_unknown(&self, table: &Table, section: &str) -> Result<()> {
-        let known = self.known.borrow();
+impl Reading {
+    fn lay<T: DeserializeOwned>(&mut self, table: &Table, section: &str) -> Result<()> {
         for (name, entry) in &table.entries {
             let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
-            let is_section = known.iter().any(|known| known.starts_with(&format!("{key}.")));
-            match &entry.value {
-                _ if known.contains(&format!("{key}{ANY_KEY}")) => {}
-                // A misspelt section is best shown by a key in it: the nearest key then shows the section's name.
-                Value::Table(inner) if is_section || !inner.entries.is_empty() => self.reject_unknown(inner, &key)?,
-                _ if known.contains(&key) => {}
-                _ if is_section => return Err(self.error(&key, "a section", format!("write [{}]", entry.key))),
-                _ => return Err(self.unknown(&key, section, entry)),
+            let default = at(&self.defaults, &key).cloned();
+            match (&entry.value, &default) {
+                (Value::Table(inner), Some(Plain::Table(_))) => self.lay::<T>(inner, &key)?,
+                (Value::Leaf(_), Some(Plain::Table(_))) => {
+                    return Err(entry.error("a section", format!("write [{}]", entry.key)));
+                }
+                _ if key == TASK => {}
+                (value, None) if !OPEN.contains(&section) && !self.known.contains(&key) => match value {
+                    // A misspelt section is best shown by a key in it: the nearest key then shows the section's name.
+                    Value::Table(inner) if !inner.entries.is_empty() => self.lay::<T>(inner, &key)?,
+                    _ => return Err(self.unknown(&key, section, entry)),
+                },
+                _ => {
+                    insert(&mut self.tree, &key, typed(entry, default.as_ref(), OPEN.contains(&section))?);
+                    let laid = T::deserialize(self.tree.clone());
+                    laid.map_err(|fault| fault_of(entry, default.as_ref(), fault.message()))?;
+                }
             }
         }
         Ok(())
     }
 
     fn unknown(&self, key: &str, section: &str, entry: &Entry) -> Error {
-        let known = self.known.borrow();
+        if let Some((_, since, help)) = self.others.iter().find(|(keys, ..)| keys.iter().any(|other| other == key)) {
+            return entry.error(format!("no such key, since {since}"), format!("remove it, or {help}"));
+        }
         let prefix = entry.key.strip_suffix(key).unwrap_or("");
-        let mut siblings: Vec<_> = known.iter().filter_map(|known| sibling(known, section)).collect();
-        siblings.dedup();
+        let mut siblings = Vec::new();
+        for name in self.known.iter().filter_map(|known| sibling(known, section)) {
+            if !siblings.contains(&name) {
+                siblings.push(name);
+            }
+        }
         let expected = match (siblings.is_empty(), section) {
             (true, _) => "a known section".to_string(),
             (false, "") => format!("a known key or section: {}", siblings.join(", ")),
             (false, _) => format!("a known key of [{prefix}{section}]: {}", siblings.join(", ")),
         };
-        let help = match nearest_name(key, known.iter()) {
+        let help = match nearest_name(key, self.known.iter().chain(self.others.iter().flat_map(|(keys, ..)| keys))) {
             Some(near) => format!("did you mean `{prefix}{near}`?"),
             None => "configs/README.md describes every key".to_string(),
         };
@@ -238,35 +205,76 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The value of an entry whose type the default decides. On the command line anything is text: `--set name=42` needs no
+/// quotes.
+fn typed(entry: &Entry, default: Option<&Plain>, open: bool) -> Result<Plain> {
+    let is_text = default.map_or(!open, Plain::is_str);
+    match &entry.value {
+        Value::Leaf(Plain::String(text)) if is_text && text.trim().is_empty() => {
+            Err(entry.error("text that is not empty", "leave the key out or give it a value"))
+        }
+        Value::Leaf(leaf) if is_text && !leaf.is_str() && entry.origin == COMMAND_LINE => Ok(entry.text.clone().into()),
+        value if is_text && !matches!(value, Value::Leaf(Plain::String(_))) => {
+            Err(entry.error("text in quotes", "write it as \"...\""))
+        }
+        value => match (value.plain(), default) {
+            (plain, Some(Plain::Boolean(_))) if !plain.is_bool() => Err(wrong(entry, default, "true or false")),
+            (plain, _) => Ok(plain),
+        },
+    }
+}
+
+/// What serde says of a value, as an error of the configuration.
+fn fault_of(entry: &Entry, default: Option<&Plain>, message: &str) -> Error {
+    match UnknownName::read(message) {
+        Some(unknown) => {
+            let names: Vec<_> = unknown.known.iter().map(|name| format!("\"{name}\"")).collect();
+            let help = match unknown.nearest() {
+                Some(name) => format!("did you mean \"{name}\"?"),
+                None => "configs/README.md says what each of them does".to_string(),
+            };
+            entry.error(names.join(" or "), help)
+        }
+        None => wrong(entry, default, message.rsplit_once("expected ").map_or(message, |(_, expected)| expected)),
+    }
+}
+
+fn wrong(entry: &Entry, default: Option<&Plain>, expected: &str) -> Error {
+    let reference = "configs/README.md describes every key";
+    entry.error(
+        expected,
+        default.map_or(reference.into(), |value| format!("without the key it is {value}; {reference}")),
+    )
+}
+
+/// The value at a dotted key.
+fn at<'t>(tree: &'t Plain, key: &str) -> Option<&'t Plain> {
+    key.split('.').try_fold(tree, |tree, name| tree.as_table()?.get(name))
+}
+
+/// Puts a value at a dotted key whose section exists.
+fn insert(tree: &mut Plain, key: &str, value: Plain) {
+    let (name, rest) = key.split_once('.').map_or((key, None), |(name, rest)| (name, Some(rest)));
+    let Plain::Table(table) = tree else { return };
+    match (rest, table.get_mut(name)) {
+        (Some(rest), Some(section)) => insert(section, rest, value),
+        _ => drop(table.insert(name.to_string(), value)),
+    }
+}
+
+/// The dotted keys of all values.
+fn push_keys(tree: &Plain, section: &str, keys: &mut Vec<String>) {
+    for (name, value) in tree.as_table().into_iter().flatten() {
+        let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
+        match value {
+            Plain::Table(_) => push_keys(value, &key, keys),
+            _ => keys.push(key),
+        }
+    }
+}
+
 /// The part of a known key that may stand in `section`.
 fn sibling<'k>(known: &'k str, section: &str) -> Option<&'k str> {
     let rest = if section.is_empty() { known } else { known.strip_prefix(section)?.strip_prefix('.')? };
     rest.split('.').next()
-}
-
-/// A range in words: `a number in [0, 1)`.
-fn describe(range: &impl RangeBounds<f64>) -> String {
-    let low = match range.start_bound() {
-        Bound::Included(low) => format!("[{low}"),
-        Bound::Excluded(low) => format!("({low}"),
-        Bound::Unbounded => "(-infinity".to_string(),
-    };
-    let high = match range.end_bound() {
-        Bound::Included(high) => format!("{high}]"),
-        Bound::Excluded(high) => format!("{high})"),
-        Bound::Unbounded => "infinity)".to_string(),
-    };
-    format!("a number in {low}, {high}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_is_described_with_its_open_ends() {
-        assert_eq!(describe(&(0.0..1.0)), "a number in [0, 1)");
-        assert_eq!(describe(&(Bound::Excluded(0.0), Bound::Included(1.0))), "a number in (0, 1]");
-        assert_eq!(describe(&(0.0..)), "a number in [0, infinity)");
-    }
 }

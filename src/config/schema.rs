@@ -5,12 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::classify::ClassifyConfig;
 use super::loader::LoaderConfig;
+use super::ranges::seed;
 use super::sections::*;
 use super::stage3::Stage3Config;
+use super::synth::{PipelineSynth, Preset};
 
 /// One run of `graphsieve train`, chosen by the top-level key `task`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,16 +30,23 @@ pub enum RunConfig {
     Classify(ClassifyConfig),
 }
 
+/// What the configurations of all tasks have alike.
+macro_rules! of_any {
+    ($run:expr, $config:ident => $value:expr) => {
+        match $run {
+            RunConfig::Stage1($config) => $value,
+            RunConfig::Stage2($config) => $value,
+            RunConfig::Pipeline($config) => $value,
+            RunConfig::Stage3($config) => $value,
+            RunConfig::Classify($config) => $value,
+        }
+    };
+}
+
 impl RunConfig {
     /// The name of the run, part of its directory's name.
     pub fn name(&self) -> &str {
-        match self {
-            RunConfig::Stage1(config) => &config.name,
-            RunConfig::Stage2(config) => &config.name,
-            RunConfig::Pipeline(config) => &config.name,
-            RunConfig::Stage3(config) => &config.name,
-            RunConfig::Classify(config) => &config.name,
-        }
+        of_any!(self, config => &config.name)
     }
 
     /// Renames the run.
@@ -62,44 +71,27 @@ impl RunConfig {
 
     /// The seed of the run.
     pub fn seed(&self) -> u64 {
-        match self {
-            RunConfig::Stage1(config) => config.seed,
-            RunConfig::Stage2(config) => config.seed,
-            RunConfig::Pipeline(config) => config.seed,
-            RunConfig::Stage3(config) => config.seed,
-            RunConfig::Classify(config) => config.seed,
-        }
+        of_any!(self, config => config.seed)
     }
 
     /// The data directory that the run reads.
     pub fn data_path(&self) -> &Path {
-        match self {
-            RunConfig::Stage1(config) => &config.data.path,
-            RunConfig::Stage2(config) => &config.data.path,
-            RunConfig::Pipeline(config) => &config.data.path,
-            RunConfig::Stage3(config) => &config.data.path,
-            RunConfig::Classify(config) => &config.data.path,
-        }
+        of_any!(self, config => &config.data.path)
     }
 
     /// Where and what the run writes.
     pub fn output(&self) -> &OutputConfig {
-        match self {
-            RunConfig::Stage1(config) => &config.output,
-            RunConfig::Stage2(config) => &config.output,
-            RunConfig::Pipeline(config) => &config.output,
-            RunConfig::Stage3(config) => &config.output,
-            RunConfig::Classify(config) => &config.output,
-        }
+        of_any!(self, config => &config.output)
     }
 }
 
 /// Settings of the triple-stream graph auto-encoder.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage1Config {
     /// Part of the run directory's name. Default `stage1`.
     pub name: String,
     /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`
     pub data: Stage1Data,
@@ -109,6 +101,8 @@ pub struct Stage1Config {
     pub train: TrainConfig,
     /// `[sampling]`
     pub sampling: SamplingConfig,
+    /// `[split]`
+    pub split: EdgeSplitConfig,
     /// `[temperature]`
     pub temperature: TemperatureConfig,
     /// `[output]`
@@ -125,6 +119,7 @@ impl Stage1Config {
             model: Stage1Model { hidden: 128, out: 128 },
             train: TrainConfig::stage1(),
             sampling: SamplingConfig::default(),
+            split: EdgeSplitConfig::new(42),
             temperature: TemperatureConfig::default(),
             output: OutputConfig::default(),
         }
@@ -132,11 +127,12 @@ impl Stage1Config {
 }
 
 /// Settings of the triple-stream graph attention network.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage2Config {
     /// Part of the run directory's name. Default `stage2`.
     pub name: String,
     /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`
     pub data: Stage2Data,
@@ -168,7 +164,7 @@ impl Stage2Config {
             drop_edge: DropEdgeConfig { rate: 0.85 },
             loss: LossConfig { lambda_unsup: 0.5, samples_per_relation: 5_000 },
             loader: LoaderConfig::default(),
-            split: SplitConfig { train: 0.6, validation: 0.2, test: 0.2, seed: 42 },
+            split: SplitConfig::new(42),
             output: OutputConfig::default(),
         }
     }
@@ -178,11 +174,12 @@ impl Stage2Config {
 ///
 /// The pipeline decides what has to agree between the stages: both take its seed, data directory and output, and
 /// Stage 2 starts from the embeddings of the pipeline's own Stage 1 ([`Stage2Data::embeddings`] is `None`).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipelineConfig {
     /// Part of the run directories' names; the stages are called `<name>-stage1` and `<name>-stage2`. Default `pipeline`.
     pub name: String,
     /// Seed of every random choice of all three steps, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`: where the synthetic marketplace is, or will be.
     pub data: Stage1Data,
@@ -194,4 +191,20 @@ pub struct PipelineConfig {
     pub stage2: Stage2Config,
     /// `[output]`
     pub output: OutputConfig,
+}
+
+impl PipelineConfig {
+    /// The quickstart marketplace in the data directory `data`, and the published settings of both stages.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        let path = data.into();
+        Self {
+            name: "pipeline".into(),
+            seed: 42,
+            synth: PipelineSynth { preset: Preset::Quickstart, scale: 1.0, seed: 42 },
+            stage1: Stage1Config::new(&path),
+            stage2: Stage2Config::new(&path),
+            data: Stage1Data { path },
+            output: OutputConfig::default(),
+        }
+    }
 }

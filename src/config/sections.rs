@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
 
-use super::reader::Choice;
-use crate::data::synth::{Preset, SynthConfig};
+use super::loader::LoaderMode;
+use super::ranges::*;
+use super::reader::{Document, Unread};
+use crate::error::Result;
 
 /// File that Stage 1 writes and Stage 2 reads when it is given a directory.
 pub const EMBEDDINGS_FILE: &str = "Z_embeddings_stage1.npy";
@@ -18,34 +19,15 @@ pub const STAGE2_EMBEDDINGS_FILE: &str = "Z_stage2.npy";
 /// Scores that Stage 3 writes: one float32 per node.
 pub const STAGE3_SCORES_FILE: &str = "anomaly_scores_stage3.npy";
 
-/// `[synth]`: the synthetic marketplace of a pipeline.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PipelineSynth {
-    /// Shape of the marketplace. Default `quickstart`.
-    #[serde(serialize_with = "preset_name")]
-    pub preset: Preset,
-    /// Factor on the number of nodes of the preset, above 0. Default 1.
-    pub scale: f64,
-    /// Seed of the generator. Default: the run's seed.
-    pub seed: u64,
-}
-
-impl PipelineSynth {
-    /// The generator's own configuration.
-    pub fn marketplace(&self) -> SynthConfig {
-        SynthConfig { seed: self.seed, ..SynthConfig::preset(self.preset).scaled(self.scale) }
-    }
-}
-
 /// `[data]` of Stage 1 and of a pipeline.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage1Data {
     /// Data directory (graph, features, labels), relative to the working directory. Required.
     pub path: PathBuf,
 }
 
 /// `[data]` of Stage 2.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage2Data {
     /// Data directory (graph, features, labels), relative to the working directory. Required.
     pub path: PathBuf,
@@ -56,17 +38,31 @@ pub struct Stage2Data {
     pub embeddings: Option<PathBuf>,
 }
 
+/// The file of embeddings at a place, which is that file or a directory that holds it.
+pub(super) fn embeddings_at(place: &Path) -> PathBuf {
+    let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
+    if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) }
+}
+
 impl Stage2Data {
     /// The file of input embeddings: `embeddings`, or the data directory, with the file's name added to a directory.
     pub fn embeddings_file(&self) -> PathBuf {
-        let place: &Path = self.embeddings.as_deref().unwrap_or(&self.path);
-        let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
-        if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) }
+        embeddings_at(self.embeddings.as_deref().unwrap_or(&self.path))
+    }
+}
+
+impl Stage2Data {
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        if self.input == Stage2Input::Features && self.embeddings.is_some() {
+            let help = "remove `embeddings`, or set `input = \"embeddings\"`";
+            return Err(document.error("data.embeddings", "no embeddings, since data.input = \"features\"", help));
+        }
+        document.check_path(&self.path)
     }
 }
 
 /// Input vectors of Stage 2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage2Input {
     /// The embeddings of Stage 1.
@@ -75,67 +71,86 @@ pub enum Stage2Input {
     Features,
 }
 
-impl Choice for Stage2Input {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("embeddings", Stage2Input::Embeddings), ("features", Stage2Input::Features)];
-}
-
 /// `[model]` of Stage 1; the width of the input is that of the features.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage1Model {
     /// Channels after layer 1, at least 1. Default 128.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub hidden: usize,
     /// Channels of an embedding, at least 1. Default 128.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub out: usize,
 }
 
 /// `[model]` of Stage 2; the width of the input is that of the embeddings or features.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage2Model {
     /// Channels after layer 1, all heads together; a multiple of `heads`. Default 128.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub hidden: usize,
     /// Channels after layer 2, all heads together; a multiple of `heads`. Default 128.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub out: usize,
     /// Slope of LeakyReLU below zero in the attention logit, in [0, 1). Default 0.2.
+    #[serde(deserialize_with = "rate")]
     pub negative_slope: f64,
     /// Attention heads per layer and stream, at least 1; their outputs are concatenated. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub heads: usize,
     /// Whether the backward pass repeats the attention instead of keeping its results: less memory, one more pass over
     /// the kept edges, the same gradient. Default false.
     pub recompute: bool,
 }
 
+impl Stage2Model {
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        if self.hidden.is_multiple_of(self.heads) && self.out.is_multiple_of(self.heads) {
+            return Ok(());
+        }
+        let expected = format!("a divisor of model.hidden = {} and model.out = {}", self.hidden, self.out);
+        Err(document.error("model.heads", expected, "every head computes an equal share of the channels"))
+    }
+}
+
 /// `[train]`: optimisation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainConfig {
     /// Passes over the whole graph, at least 1. Default 200 in Stage 1, 100 in Stage 2.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub epochs: usize,
     /// Adam's step size at the first epoch, in (0, 1]. Default 1e-3.
+    #[serde(deserialize_with = "share")]
     pub learning_rate: f64,
     /// Step size at the last epoch, in [0, `learning_rate`]. Default 1e-5. Equal to `learning_rate` when the schedule
     /// is constant, whatever the file says.
+    #[serde(deserialize_with = "not_negative")]
     pub learning_rate_min: f64,
     /// How the step size falls. Default `cosine` in Stage 1, `constant` in Stage 2.
     pub schedule: Schedule,
     /// Largest L2 norm of the gradient of all parameters together; `None` (0 in TOML) does not clip.
     /// Default 1 in Stage 1, none in Stage 2.
-    #[serde(serialize_with = "zero_for_none_f64")]
+    #[serde(with = "zero_is_no_number")]
     pub clip_norm: Option<f64>,
     /// Number format of the forward and backward pass. Default `f32`.
     pub precision: Precision,
-    /// Destination rows per launch: bounds transient memory, never changes the result. `None` (0 in TOML) takes the
-    /// whole graph, the default; the original system used 2,500.
-    #[serde(serialize_with = "zero_for_none")]
+    /// Destination rows that a layer computes at a time. Then whole are only the graph, the features, the result of each layer and
+    /// its gradient, and the scores of attention (two numbers per node, head and stream); all else is there for one chunk, and
+    /// the backward pass computes it again. Sums over rows are rounded by chunks, the rest is the same. For whole graphs: with
+    /// mini-batches it is refused. `None` (0 in TOML) takes all rows at once, the default; the original system used 2,500.
+    #[serde(with = "zero_is_none")]
     pub chunk_size: Option<usize>,
     /// Which rows an epoch computes: those that the loss can reach, or all. The loss and its gradient are the same.
     /// Default `reachable`.
     pub rows: Rows,
     /// Epochs between validations, at least 1; the last epoch is always validated. Default 10.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub validate_every: usize,
     /// Epochs between checkpoints, at least 1; the last epoch is always saved. Default 10.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub checkpoint_every: usize,
     /// First factor on the loss that keeps `f16` gradients from vanishing, at least 1; unused by other precisions.
     /// Default 65536, as in torch.amp.
+    #[serde(deserialize_with = "from_one")]
     pub loss_scale: f64,
 }
 
@@ -164,11 +179,60 @@ impl TrainConfig {
     }
 
     /// Where the cosine schedule ends unless `learning_rate_min` is given.
-    pub(super) const COSINE_MIN: f64 = 1e-5;
+    const COSINE_MIN: f64 = 1e-5;
+
+    /// Resolves `learning_rate_min`, whose default and range depend on the schedule and the first step size.
+    pub(super) fn resolve(&mut self, document: &Document) -> Result<()> {
+        const KEY: &str = "train.learning_rate_min";
+        let first = self.learning_rate;
+        let given = document.has(KEY).then_some(self.learning_rate_min);
+        self.learning_rate_min = match (self.schedule, given) {
+            (Schedule::Cosine, None) => Self::COSINE_MIN.min(first),
+            (Schedule::Cosine, Some(last)) if last <= first => last,
+            (Schedule::Cosine, Some(_)) => {
+                let help = "it is the step size at the last epoch, train.learning_rate that at the first";
+                return Err(document.error(KEY, format!("a number in [0, {first}]"), help));
+            }
+            // What files that list every key say, and what a run writes back.
+            (Schedule::Constant, Some(last)) if document.refuses(KEY) && last != Self::COSINE_MIN && last != first => {
+                let expected =
+                    format!("its default {}, since train.schedule = \"constant\" has one step size", Self::COSINE_MIN);
+                let help =
+                    "it is the step size at the last epoch; train.schedule = \"cosine\" reads it, or remove the key";
+                return Err(document.error(KEY, expected, help));
+            }
+            (Schedule::Constant, _) => first,
+        };
+        Ok(())
+    }
+
+    /// The keys that nothing reads when the graph is computed by `mode`.
+    pub(super) fn unread(&self, mode: LoaderMode) -> [Unread; 3] {
+        [
+            Unread {
+                when: self.precision != Precision::F16,
+                keys: &[("train.loss_scale", "the first factor on the loss, against gradients that vanish")],
+                since: "only train.precision = \"f16\" scales the loss",
+                help: "set train.precision = \"f16\", or remove the key",
+            },
+            Unread {
+                when: mode == LoaderMode::Sampled,
+                keys: &[("train.rows", "which rows of the whole graph an epoch computes")],
+                since: "loader.mode = \"sampled\" computes mini-batches, bounded by loader.batch_size",
+                help: "set loader.mode = \"full\" or \"auto\", or remove the key",
+            },
+            Unread {
+                when: mode != LoaderMode::Full,
+                keys: &[("train.chunk_size", "how many rows of the whole graph a layer computes at a time")],
+                since: "mini-batches have no chunks of rows, and loader.mode is not \"full\"",
+                help: "set loader.mode = \"full\", or remove the key",
+            },
+        ]
+    }
 }
 
 /// The rows that a training epoch computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rows {
     /// Those that the loss depends on.
@@ -177,12 +241,8 @@ pub enum Rows {
     All,
 }
 
-impl Choice for Rows {
-    const NAMES: &'static [(&'static str, Self)] = &[("reachable", Rows::Reachable), ("all", Rows::All)];
-}
-
 /// How the learning rate falls over the epochs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     /// Half a cosine from `learning_rate` to `learning_rate_min`.
@@ -191,12 +251,8 @@ pub enum Schedule {
     Constant,
 }
 
-impl Choice for Schedule {
-    const NAMES: &'static [(&'static str, Self)] = &[("cosine", Schedule::Cosine), ("constant", Schedule::Constant)];
-}
-
 /// Number format of activations and gradients; parameters and the optimiser's state stay f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// IEEE single precision.
@@ -210,24 +266,26 @@ pub enum Precision {
 impl Precision {
     /// The name in TOML: `f32`, `f16` or `bf16`.
     pub fn name(self) -> &'static str {
-        Choice::name(self)
+        match self {
+            Precision::F32 => "f32",
+            Precision::F16 => "f16",
+            Precision::BF16 => "bf16",
+        }
     }
 }
 
-impl Choice for Precision {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("f32", Precision::F32), ("f16", Precision::F16), ("bf16", Precision::BF16)];
-}
-
 /// `[sampling]` of Stage 1: the edges that the reconstruction loss sees in one epoch.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingConfig {
     /// Positive edges per primary relation, by stream, at least 1; a smaller relation gives all it has.
     /// Default 30,000 `pu`, 8,000 `ps`, 12,000 `uu`.
+    #[serde(deserialize_with = "counts")]
     pub edges: BTreeMap<String, usize>,
     /// The same for streams that `edges` does not name. Default 10,000 (our choice, for other graphs).
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub default_edges: usize,
     /// Non-edges drawn per positive edge, within the destination type, at least 1. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub negatives_per_positive: usize,
 }
 
@@ -249,16 +307,38 @@ impl Default for SamplingConfig {
     }
 }
 
+/// `[split]` of Stage 1: the edges that the training does not see.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeSplitConfig {
+    /// Share of the edges that are neither in the loss nor in the adjacency of the training, in [0, 1). Default 0.05.
+    #[serde(deserialize_with = "rate")]
+    pub held_out: f64,
+    /// Seed of the choice. Default: that of the run.
+    #[serde(deserialize_with = "seed")]
+    pub seed: u64,
+}
+
+impl EdgeSplitConfig {
+    /// The default share, chosen by `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { held_out: 0.05, seed }
+    }
+}
+
 /// `[temperature]` of Stage 1: the factor on dot products before the sigmoid. All factors are above 0.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TemperatureConfig {
     /// Epochs of the linear rise from `start` to `peak`; a cosine to `end` follows. Default 20.
+    #[serde(deserialize_with = "at_least::<0, _>")]
     pub warmup_epochs: usize,
     /// Factor at the first epoch. Default 2.
+    #[serde(deserialize_with = "positive")]
     pub start: f64,
     /// Factor after the rise. Default 10.
+    #[serde(deserialize_with = "positive")]
     pub peak: f64,
     /// Factor at the last epoch. Default 3.
+    #[serde(deserialize_with = "positive")]
     pub end: f64,
 }
 
@@ -269,36 +349,60 @@ impl Default for TemperatureConfig {
 }
 
 /// `[drop_edge]` of Stage 2.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DropEdgeConfig {
     /// Probability that training ignores an edge, per epoch, layer and direction, in [0, 1). Default 0.85.
+    #[serde(deserialize_with = "rate")]
     pub rate: f64,
 }
 
 /// `[loss]` of Stage 2: supervised term plus `lambda_unsup` times the smoothness of scores along edges.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossConfig {
     /// Weight of the unsupervised term, at least 0. Default 0.5.
+    #[serde(deserialize_with = "not_negative")]
     pub lambda_unsup: f64,
     /// Edges that the unsupervised term samples per primary relation and epoch, at least 1. Default 5,000.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub samples_per_relation: usize,
 }
 
 /// `[split]` of Stage 2: stratified shares of the labels, each in (0, 1), together 1.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SplitConfig {
     /// Share that the loss sees. Default 0.6.
+    #[serde(deserialize_with = "part")]
     pub train: f64,
     /// Share that selects the best checkpoint and the threshold. Default 0.2.
+    #[serde(deserialize_with = "part")]
     pub validation: f64,
     /// Share that is looked at once, at the end. Default 0.2.
+    #[serde(deserialize_with = "part")]
     pub test: f64,
     /// Seed of the split alone. Default: the run's seed.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
 }
 
+impl SplitConfig {
+    /// Shares of 0.6, 0.2 and 0.2.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { train: 0.6, validation: 0.2, test: 0.2, seed }
+    }
+
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        let sum = self.train + self.validation + self.test;
+        if (sum - 1.0).abs() <= 1e-6 {
+            return Ok(());
+        }
+        let given = ["split.test", "split.validation", "split.train"].into_iter().find(|key| document.has(key));
+        let expected = format!("split.train + split.validation + split.test = 1 (it is {sum:.4})");
+        Err(document.error(given.unwrap_or("split"), expected, "change the three shares together"))
+    }
+}
+
 /// `[output]`
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OutputConfig {
     /// Directory in which every run makes its own, relative to the working directory. Default `artifacts/runs`.
     pub dir: PathBuf,
@@ -310,16 +414,4 @@ impl Default for OutputConfig {
     fn default() -> Self {
         Self { dir: "artifacts/runs".into(), plots: true }
     }
-}
-
-pub(super) fn zero_for_none<S: Serializer>(value: &Option<usize>, serializer: S) -> Result<S::Ok, S::Error> {
-    value.unwrap_or(0).serialize(serializer)
-}
-
-fn zero_for_none_f64<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
-    value.unwrap_or(0.0).serialize(serializer)
-}
-
-fn preset_name<S: Serializer>(preset: &Preset, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(preset.name())
 }

@@ -1,25 +1,25 @@
 //! `task = "stage3"`: trees on features of a node, of its surroundings and of the two stages before.
 
-use std::ops::Bound::{Excluded, Included};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::document::Table;
-use super::load::{LONGEST_NAME, STAGE2, StageTable, Task, data_path, output, split, stage2};
-use super::reader::{Choice, Reader};
+use super::load::{MAX_NAME, STAGE2, stage_document, stage2};
+use super::neighbourhood::NeighbourhoodConfig;
+use super::ranges::*;
+use super::reader::{Document, Unread, Variant};
 use super::schema::Stage2Config;
-use super::sections::{EMBEDDINGS_FILE, OutputConfig, SplitConfig, Stage2Input, zero_for_none};
+use super::sections::{OutputConfig, SplitConfig, Stage2Input, embeddings_at};
 use crate::error::Result;
-use crate::features::{NeighbourhoodConfig, Over};
-use crate::trees::Metric;
 
 /// Settings of a booster or a forest on graph features.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage3Config {
     /// Part of the run directory's name. Default `stage3`.
     pub name: String,
     /// Seed of every random choice of the run, 0 to 2^63 - 1. Default 42.
+    #[serde(deserialize_with = "seed")]
     pub seed: u64,
     /// `[data]`
     pub data: Stage3Data,
@@ -37,7 +37,7 @@ pub struct Stage3Config {
 }
 
 /// `[data]`
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage3Data {
     /// Data directory or `.npz` file: graph, features, labels. Required.
     pub path: PathBuf,
@@ -50,14 +50,12 @@ pub struct Stage3Data {
 impl Stage3Data {
     /// The file of Stage-1 embeddings, if there is one.
     pub fn embeddings_file(&self) -> Option<PathBuf> {
-        let place = self.embeddings.as_deref()?;
-        let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
-        Some(if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) })
+        self.embeddings.as_deref().map(embeddings_at)
     }
 }
 
 /// `[features]`: the blocks of columns, each of which can be left out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage3Features {
     /// Features of a node and of its surroundings.
     #[serde(flatten)]
@@ -71,6 +69,7 @@ pub struct Stage3Features {
     /// Refined embedding of the same Stage 2. Default false.
     pub stage2_embedding: bool,
     /// Parts of the training labels, at least 2: each is scored by a Stage 2 that was trained on the others. Default 5.
+    #[serde(deserialize_with = "at_least::<2, _>")]
     pub stage2_folds: usize,
 }
 
@@ -88,7 +87,7 @@ impl Default for Stage3Features {
 }
 
 /// `[model]`, by `model.kind`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum TreeModel {
     /// Gradient boosting; stops when the validation part no longer improves.
@@ -98,35 +97,45 @@ pub enum TreeModel {
 }
 
 /// Keys of `[model]` for `kind = "booster"`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoosterConfig {
     /// Most trees, at least 1. Default 1,000.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub trees: usize,
     /// Factor on every tree, in (0, 1]. Default 0.05.
+    #[serde(deserialize_with = "share")]
     pub learning_rate: f64,
     /// Trees without improvement on the validation part after which training stops; `None` (0 in TOML) builds all.
     /// Default 100.
-    #[serde(serialize_with = "zero_for_none")]
+    #[serde(with = "zero_is_none")]
     pub patience: Option<usize>,
     /// What has to improve. Default `average_precision`.
     pub metric: Metric,
     /// What is minimised. Default `logistic`.
     pub objective: TreeObjective,
     /// Exponent of the focal loss, at least 0. Default 2. No effect with `logistic`.
+    #[serde(deserialize_with = "not_negative")]
     pub focal_gamma: f64,
     /// Most leaves of a tree, at least 2. Default 31.
+    #[serde(deserialize_with = "at_least::<2, _>")]
     pub num_leaves: usize,
     /// Share of the rows that a tree sees, in (0, 1]. Default 1.
+    #[serde(deserialize_with = "share")]
     pub bagging: f64,
     /// Share of the columns that a tree sees, in (0, 1]. Default 1.
+    #[serde(deserialize_with = "share")]
     pub feature_fraction: f64,
     /// L1 penalty of leaf values, at least 0. Default 0.
+    #[serde(deserialize_with = "not_negative")]
     pub lambda_l1: f64,
     /// L2 penalty of leaf values, at least 0. Default 0.
+    #[serde(deserialize_with = "not_negative")]
     pub lambda_l2: f64,
     /// Pull of a leaf towards its parent, at least 0. Default 0.
+    #[serde(deserialize_with = "not_negative")]
     pub path_smooth: f64,
     /// Fewest rows of a leaf, at least 1. Default 20.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub min_data_in_leaf: usize,
     /// What both kinds have.
     #[serde(flatten)]
@@ -134,13 +143,15 @@ pub struct BoosterConfig {
 }
 
 /// Keys of `[model]` for `kind = "forest"`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForestConfig {
     /// Trees, at least 1. Default 500.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub trees: usize,
     /// Whether a tree sees rows drawn with replacement. Default true.
     pub bootstrap: bool,
     /// Fewest rows of a leaf, at least 1. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
     pub min_data_in_leaf: usize,
     /// What both kinds have.
     #[serde(flatten)]
@@ -148,15 +159,17 @@ pub struct ForestConfig {
 }
 
 /// Keys of `[model]` for either kind.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedTreeConfig {
     /// Most splits between the root and a leaf; `None` (0 in TOML) does not limit it. Default none.
-    #[serde(serialize_with = "zero_for_none")]
+    #[serde(with = "zero_is_none")]
     pub max_depth: Option<usize>,
     /// Most bins of a column, 2 to 65,535. Default 255.
+    #[serde(deserialize_with = "between::<2, 65_535, _>")]
     pub max_bin: usize,
     /// Share of a tree's columns that a node sees, in (0, 1]; 0 takes the square root of their number, as a share.
     /// Default 1 (booster), 0 (forest).
+    #[serde(deserialize_with = "share_or_none")]
     pub feature_fraction_bynode: f64,
     /// Whether a node tries one random threshold per column instead of all. Default false.
     pub extra_trees: bool,
@@ -164,13 +177,20 @@ pub struct SharedTreeConfig {
     pub class_weight: TreeClassWeight,
 }
 
-impl Choice for Metric {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("average_precision", Metric::AveragePrecision), ("auroc", Metric::Auroc), ("log_loss", Metric::LogLoss)];
+/// A metric of scores against labels 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// The area under the ROC curve of the scores as f32.
+    Auroc,
+    /// Average precision of the scores as f32.
+    AveragePrecision,
+    /// Mean of −ln of the probability that is given to the true class; a probability counts as at least 1e-15.
+    LogLoss,
 }
 
 /// Loss of a booster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TreeObjective {
     /// Cross-entropy.
@@ -179,24 +199,14 @@ pub enum TreeObjective {
     Focal,
 }
 
-impl Choice for TreeObjective {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("logistic", TreeObjective::Logistic), ("focal", TreeObjective::Focal)];
-}
-
 /// Weight of the classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TreeClassWeight {
     /// Every row counts once.
     None,
     /// Both classes count alike.
     Balanced,
-}
-
-impl Choice for TreeClassWeight {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("none", TreeClassWeight::None), ("balanced", TreeClassWeight::Balanced)];
 }
 
 /// Keys of Stage 2 that Stage 3 decides, and what the user should do instead.
@@ -210,19 +220,11 @@ const STAGE3_DECIDES: &[(&str, &str)] = &[
     ("output", "set it in [output] of this file"),
 ];
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Kind {
     Booster,
     Forest,
-}
-
-impl Choice for Kind {
-    const NAMES: &'static [(&'static str, Self)] = &[("booster", Kind::Booster), ("forest", Kind::Forest)];
-}
-
-impl Choice for Over {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("union", Over::Union), ("relations", Over::Relations), ("both", Over::Both)];
 }
 
 impl SharedTreeConfig {
@@ -274,147 +276,132 @@ impl Stage3Config {
             features: Stage3Features::default(),
             model: TreeModel::Forest(ForestConfig::default()),
             stage2: None,
-            split: SplitConfig { train: 0.6, validation: 0.2, test: 0.2, seed: 42 },
+            split: SplitConfig::new(42),
             output: OutputConfig::default(),
         }
     }
 }
 
 /// Reads a document of this task; `path` is its file, to which `stage2.config` is relative.
-pub(super) fn read(table: &Table, path: &Path) -> Result<Stage3Config> {
-    let file = path.display().to_string();
-    let reader = Reader::new(table, &file);
-    reader.optional_choice::<Task>("task")?;
-    let default = Stage3Config::new("");
-    let seed = reader.seed("seed", default.seed)?;
-    let name = reader.name("name", &default.name, LONGEST_NAME - "-stage2".len())?;
-    let data = Stage3Data {
-        path: data_path(&reader, &default.data.path)?,
-        embeddings: reader.text("data.embeddings")?.map(PathBuf::from),
-    };
-    let model = model(&reader)?;
-    let section = reader.section(STAGE2)?;
-    let features = features(&reader, &data, section.is_some())?;
-    let split = split(&reader, SplitConfig { seed, ..default.split })?;
-    let output = output(&reader, default.output)?;
-    reader.finish()?;
-
-    let stage2 = match section {
-        None => None,
-        Some(section) => {
-            let defaults = (format!("{name}-{STAGE2}"), seed, split.clone(), output.clone());
-            Some(folded(section, path, &data, defaults)?)
-        }
-    };
-    Ok(Stage3Config { name, seed, data, features, model, stage2, split, output })
-}
-
-fn features(reader: &Reader, data: &Stage3Data, has_stage2: bool) -> Result<Stage3Features> {
-    let default = NeighbourhoodConfig::default();
-    let flag = |key: &str, default: bool| reader.flag(&format!("features.{key}"), default);
-    let given = data.embeddings.is_some();
-    let neighbourhood = NeighbourhoodConfig {
-        raw: flag("raw", default.raw)?,
-        hops: reader.integer("features.hops", default.hops, 1)?,
-        mean: flag("mean", default.mean)?,
-        max: flag("max", default.max)?,
-        sum: flag("sum", default.sum)?,
-        difference: flag("difference", default.difference)?,
-        wavelets: flag("wavelets", default.wavelets)?,
-        wavelet_order: reader.integer("features.wavelet_order", default.wavelet_order, 1)?,
-        log_degree: flag("log_degree", default.log_degree)?,
-        over: reader.choice("features.over", default.over)?,
-        self_loops: flag("self_loops", default.self_loops)?,
-    };
-    let features = Stage3Features {
-        neighbourhood,
-        embedding: flag("embedding", given)?,
-        reconstruction: flag("reconstruction", given)?,
-        stage2_score: flag("stage2_score", has_stage2)?,
-        stage2_embedding: flag("stage2_embedding", false)?,
-        stage2_folds: reader.integer("features.stage2_folds", Stage3Features::default().stage2_folds, 2)?,
-    };
-    let of_stage1 = [("embedding", features.embedding), ("reconstruction", features.reconstruction)];
-    if let Some((key, _)) = of_stage1.iter().find(|(_, wanted)| *wanted && !given) {
-        let help = "set `embeddings` in [data] to a Stage-1 run or a .npy file";
-        return Err(reader.error(&format!("features.{key}"), "data.embeddings to be given", help));
-    }
-    let of_stage2 = [("stage2_score", features.stage2_score), ("stage2_embedding", features.stage2_embedding)];
-    if let Some((key, _)) = of_stage2.iter().find(|(_, wanted)| *wanted && !has_stage2) {
-        let help = "add the section, e.g. [stage2] with config = \"stage2.toml\"";
-        return Err(reader.error(&format!("features.{key}"), "a section [stage2]", help));
-    }
-    if has_stage2 && !of_stage2.iter().any(|(_, wanted)| *wanted) {
-        let help = "remove [stage2], or set stage2_score in [features]";
-        return Err(reader.error("stage2", "a feature that it is for", help));
-    }
-    Ok(features)
-}
-
-fn model(reader: &Reader) -> Result<TreeModel> {
-    let share = (Excluded(0.0), Included(1.0));
-    match reader.choice("model.kind", Kind::Forest)? {
+pub(super) fn read(mut document: Document, path: &Path) -> Result<Stage3Config> {
+    let section = document.take_section(STAGE2)?;
+    let mut default = Stage3Config::new("");
+    default.split.seed = document.integer("seed").unwrap_or(default.seed);
+    let embeddings = document.has("data.embeddings");
+    default.features.embedding = embeddings;
+    default.features.reconstruction = embeddings;
+    default.features.stage2_score = section.is_some();
+    let [booster, forest] = [TreeModel::Booster(BoosterConfig::default()), TreeModel::Forest(ForestConfig::default())];
+    let (model, other, since, help) = match document.choice("model.kind")?.unwrap_or(Kind::Forest) {
         Kind::Forest => {
-            let default = ForestConfig::default();
-            Ok(TreeModel::Forest(ForestConfig {
-                trees: reader.integer("model.trees", default.trees, 1)?,
-                bootstrap: reader.flag("model.bootstrap", default.bootstrap)?,
-                min_data_in_leaf: reader.integer("model.min_data_in_leaf", default.min_data_in_leaf, 1)?,
-                shared: shared(reader, default.shared)?,
-            }))
+            (forest, booster, "model.kind = \"forest\" builds no tree on another", "set model.kind = \"booster\"")
         }
         Kind::Booster => {
-            let default = BoosterConfig::default();
-            Ok(TreeModel::Booster(BoosterConfig {
-                trees: reader.integer("model.trees", default.trees, 1)?,
-                learning_rate: reader.number("model.learning_rate", default.learning_rate, share)?,
-                patience: reader.integer_or_zero("model.patience", default.patience)?,
-                metric: reader.choice("model.metric", default.metric)?,
-                objective: reader.choice("model.objective", default.objective)?,
-                focal_gamma: reader.number("model.focal_gamma", default.focal_gamma, 0.0..)?,
-                num_leaves: reader.integer("model.num_leaves", default.num_leaves, 2)?,
-                bagging: reader.number("model.bagging", default.bagging, share)?,
-                feature_fraction: reader.number("model.feature_fraction", default.feature_fraction, share)?,
-                lambda_l1: reader.number("model.lambda_l1", default.lambda_l1, 0.0..)?,
-                lambda_l2: reader.number("model.lambda_l2", default.lambda_l2, 0.0..)?,
-                path_smooth: reader.number("model.path_smooth", default.path_smooth, 0.0..)?,
-                min_data_in_leaf: reader.integer("model.min_data_in_leaf", default.min_data_in_leaf, 1)?,
-                shared: shared(reader, default.shared)?,
-            }))
+            (booster, forest, "model.kind = \"booster\" draws without replacement", "set model.kind = \"forest\"")
         }
+    };
+    default.model = model;
+    let variant = Variant { defaults: Stage3Config { model: other, ..default.clone() }, since, help };
+    let mut config = document.read(&default, &["data.embeddings"], &[variant])?;
+    document.check_name(&config.name, MAX_NAME - "-stage2".len())?;
+    document.check_path(&config.data.path)?;
+    config.features.check(&document, section.is_some())?;
+    config.split.check(&document)?;
+    let unread = config.features.unread(section.is_some()).into_iter().chain(config.model.unread());
+    document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
+    if let Some(section) = section {
+        config.stage2 = Some(folded(section, path, &config, document.strict)?);
+    }
+    Ok(config)
+}
+
+impl Stage3Features {
+    fn check(&self, document: &Document, has_stage2: bool) -> Result<()> {
+        let of_stage1 = [("embedding", self.embedding), ("reconstruction", self.reconstruction)];
+        if let Some((key, _)) = of_stage1.iter().find(|(_, wanted)| *wanted && !document.has("data.embeddings")) {
+            let help = "set `embeddings` in [data] to a Stage-1 run or a .npy file";
+            return Err(document.error(&format!("features.{key}"), "data.embeddings to be given", help));
+        }
+        let of_stage2 = [("stage2_score", self.stage2_score), ("stage2_embedding", self.stage2_embedding)];
+        if let Some((key, _)) = of_stage2.iter().find(|(_, wanted)| *wanted && !has_stage2) {
+            let help = "add the section, e.g. [stage2] with config = \"stage2.toml\"";
+            return Err(document.error(&format!("features.{key}"), "a section [stage2]", help));
+        }
+        if has_stage2 && !of_stage2.iter().any(|(_, wanted)| *wanted) {
+            let help = "remove [stage2], or set stage2_score in [features]";
+            return Err(document.error("stage2", "a feature that it is for", help));
+        }
+        Ok(())
+    }
+
+    fn unread(&self, has_stage2: bool) -> [Unread; 4] {
+        let NeighbourhoodConfig { mean, max, sum, difference, wavelets, .. } = self.neighbourhood;
+        [
+            Unread {
+                when: !(mean || max || sum),
+                keys: &[("features.hops", "how far means, maxima and sums look")],
+                since: "features.mean, features.max and features.sum are all false",
+                help: "set one of them, or remove the key",
+            },
+            Unread {
+                when: !wavelets,
+                keys: &[("features.wavelet_order", "the order of the wavelets")],
+                since: "features.wavelets = false",
+                help: "set features.wavelets = true, or remove the key",
+            },
+            Unread {
+                when: !(mean || max || sum || difference || wavelets || self.neighbourhood.log_degree),
+                keys: &[
+                    ("features.over", "which relations neighbourhoods are made of"),
+                    ("features.self_loops", "whether every node is its own neighbour"),
+                ],
+                since: "no feature looks at neighbours",
+                help: "set features.mean or another of them, or remove the key",
+            },
+            Unread {
+                when: !has_stage2,
+                keys: &[("features.stage2_folds", "how many parts the training labels have for Stage 2")],
+                since: "there is no section [stage2]",
+                help: "add the section, e.g. [stage2] with config = \"stage2.toml\", or remove the key",
+            },
+        ]
     }
 }
 
-fn shared(reader: &Reader, default: SharedTreeConfig) -> Result<SharedTreeConfig> {
-    let max_bin = reader.integer("model.max_bin", default.max_bin, 2)?;
-    if max_bin > 65_535 {
-        return Err(reader.error("model.max_bin", "an integer from 2 to 65,535", "255 is the usual choice"));
+impl TreeModel {
+    fn unread(&self) -> Vec<Unread> {
+        let TreeModel::Booster(booster) = self else { return Vec::new() };
+        let gamma = Unread {
+            when: booster.objective != TreeObjective::Focal,
+            keys: &[("model.focal_gamma", "the exponent of the focal loss")],
+            since: "model.objective = \"logistic\" has none",
+            help: "set model.objective = \"focal\", or remove the key",
+        };
+        let metric = Unread {
+            when: booster.patience.is_none(),
+            keys: &[("model.metric", "what has to improve on the validation part")],
+            since: "model.patience = 0 builds all trees",
+            help: "set model.patience above 0, or remove the key",
+        };
+        vec![gamma, metric]
     }
-    let fraction = default.feature_fraction_bynode;
-    Ok(SharedTreeConfig {
-        max_depth: reader.integer_or_zero("model.max_depth", default.max_depth)?,
-        max_bin,
-        feature_fraction_bynode: reader.number("model.feature_fraction_bynode", fraction, 0.0..=1.0)?,
-        extra_trees: reader.flag("model.extra_trees", default.extra_trees)?,
-        class_weight: reader.choice("model.class_weight", default.class_weight)?,
-    })
 }
 
 /// The Stage 2 of every fold.
-fn folded(
-    section: &Table,
-    path: &Path,
-    data: &Stage3Data,
-    defaults: (String, u64, SplitConfig, OutputConfig),
-) -> Result<Stage2Config> {
-    let stage = StageTable::resolve(STAGE2, Some(section), path, STAGE3_DECIDES)?;
-    let (name, seed, split, output) = defaults;
-    let mut default = Stage2Config { name, seed, output, ..Stage2Config::new(&data.path) };
-    default.data.input = if data.embeddings.is_some() { Stage2Input::Embeddings } else { Stage2Input::Features };
-    let mut config = stage2(&stage.table, &stage.file, default)?;
-    config.split = split;
-    if config.data.input == Stage2Input::Embeddings {
-        config.data.embeddings = data.embeddings.clone();
+fn folded(section: Table, path: &Path, config: &Stage3Config, strict: bool) -> Result<Stage2Config> {
+    let document = stage_document(STAGE2, Some(section), path, STAGE3_DECIDES, strict)?;
+    let mut default = Stage2Config {
+        name: format!("{}-{STAGE2}", config.name),
+        seed: config.seed,
+        output: config.output.clone(),
+        ..Stage2Config::new(&config.data.path)
+    };
+    let embeddings = &config.data.embeddings;
+    default.data.input = if embeddings.is_some() { Stage2Input::Embeddings } else { Stage2Input::Features };
+    let mut stage = stage2(&document, default)?;
+    stage.split = config.split.clone();
+    if stage.data.input == Stage2Input::Embeddings {
+        stage.data.embeddings = embeddings.clone();
     }
-    Ok(config)
+    Ok(stage)
 }

@@ -2,12 +2,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::data::synth::Preset;
 use crate::error::{Error, Result};
 
 const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n";
 const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\n";
 const CLASSIFY: &str = "task = \"classify\"\n[data]\npath = \"data\"\n";
+const STAGE3: &str = "task = \"stage3\"\n[data]\npath = \"data\"\n";
 const PIPELINE: &str = "task = \"pipeline\"\n[data]\npath = \"data\"\n";
 
 fn parse(text: &str, overrides: &[&str]) -> Result<RunConfig> {
@@ -91,7 +91,7 @@ fn unusual() -> [RunConfig; 3] {
         learning_rate_min: 3e-7,
         schedule: Schedule::Cosine,
         clip_norm: Some(2.5),
-        precision: Precision::BF16,
+        precision: Precision::F16,
         chunk_size: Some(2500),
         rows: Rows::All,
         validate_every: 3,
@@ -110,6 +110,7 @@ fn unusual() -> [RunConfig; 3] {
             default_edges: 5,
             negatives_per_positive: 6,
         },
+        split: EdgeSplitConfig { held_out: 0.125, seed: 21 },
         temperature: TemperatureConfig { warmup_epochs: 0, start: 1.5, peak: 2.5, end: 0.5 },
         output: output.clone(),
     };
@@ -118,11 +119,12 @@ fn unusual() -> [RunConfig; 3] {
         seed: 0,
         data: Stage2Data { path: "d".into(), input: Stage2Input::Embeddings, embeddings: Some("z.npy".into()) },
         model: Stage2Model { hidden: 6, out: 9, negative_slope: 0.1, heads: 3, recompute: true },
-        train,
+        // Mini-batches have no chunks of rows.
+        train: TrainConfig { chunk_size: None, ..train },
         drop_edge: DropEdgeConfig { rate: 0.1 },
         loss: LossConfig { lambda_unsup: 0.25, samples_per_relation: 11 },
         loader: LoaderConfig {
-            mode: LoaderMode::Sampled,
+            mode: LoaderMode::Auto,
             fanouts: vec![0, 7],
             batch_size: 3,
             kappa: 5,
@@ -305,6 +307,118 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\"");
 }
 
+/// Keys that nothing reads under the settings before them, in every task that has them.
+const UNREAD: &[(&str, &[&str], &str, &str)] = &[
+    (STAGE2, &["loader.fanouts=[5, 5]"], "samples nothing", "loader.mode = \"sampled\" or \"auto\""),
+    (STAGE2, &["loader.batch_size=7"], "samples nothing", "how many seeds"),
+    (STAGE2, &["loader.kappa=7"], "samples nothing", "draw alike"),
+    (STAGE2, &["loader.window=false"], "samples nothing", "mini-batch before"),
+    (STAGE2, &["loader.hot=0.5"], "samples nothing", "stay on the device"),
+    (STAGE2, &["loader.hot_by=degree"], "samples nothing", "are chosen"),
+    (STAGE2, &["loader.transfer=gathered"], "samples nothing", "features"),
+    (STAGE2, &["loader.mode=full", "loader.prefetch=7"], "samples nothing", "prepared ahead"),
+    (STAGE2, &["loader.memory=7"], "samples nothing", "device memory"),
+    (STAGE2, &["loader.mode=auto", "loader.transfer=resident", "loader.hot=0.5"], "keeps all", "\"zero_copy\""),
+    (STAGE2, &["loader.mode=sampled", "loader.hot=0", "loader.hot_by=degree"], "chooses none", "above 0"),
+    (STAGE2, &["loader.mode=sampled", "train.rows=all"], "computes mini-batches", "loader.mode = \"full\""),
+    (STAGE2, &["loader.mode=sampled", "train.chunk_size=9"], "no chunks of rows", "loader.mode = \"full\""),
+    (STAGE2, &["loader.mode=auto", "train.chunk_size=9"], "no chunks of rows", "rows of the whole graph"),
+    (STAGE2, &["loader.mode=sampled", "drop_edge.rate=0.5"], "fanouts above 0", "a number of loader.fanouts to 0"),
+    (STAGE2, &["train.loss_scale=8"], "only train.precision = \"f16\"", "train.precision = \"f16\""),
+    (STAGE2, &["train.learning_rate_min=1e-6"], "has one step size", "train.schedule = \"cosine\""),
+    (STAGE1, &["train.precision=bf16", "train.loss_scale=8"], "only train.precision = \"f16\"", "against gradients"),
+    (STAGE1, &["train.schedule=constant", "train.learning_rate_min=1e-6"], "has one step size", "\"cosine\""),
+    (CLASSIFY, &["loader.batch_size=7"], "samples nothing", "how many seeds"),
+    (CLASSIFY, &["model.layers=3", "loader.fanouts=[5, 5, 5]"], "[10, 10, 10], since", "neighbours of a node"),
+    (CLASSIFY, &["loader.mode=auto", "loader.transfer=resident", "loader.hot=0.5"], "keeps all", "\"zero_copy\""),
+    (CLASSIFY, &["train.weight_decay=0", "train.decayed_layers=all"], "penalises none", "weight_decay above 0"),
+    (CLASSIFY, &["split.use=random", "split.per_class=5", "split.train=0.5"], "counts the training", "per_class = 0"),
+    (CLASSIFY, &["model.layer=gcn", "model.heads=2"], "has no attention", "model.layer = \"gat\""),
+    (CLASSIFY, &["split.seed=2"], "takes the parts from the data", "split.use = \"random\""),
+    (STAGE3, &["model.bagging=0.5"], "model.kind = \"forest\"", "model.kind = \"booster\""),
+    (STAGE3, &["model.kind=booster", "model.bootstrap=true"], "model.kind = \"booster\"", "model.kind = \"forest\""),
+    (STAGE3, &["model.kind=booster", "model.focal_gamma=3"], "has none", "model.objective = \"focal\""),
+    (STAGE3, &["model.kind=booster", "model.patience=0", "model.metric=auroc"], "builds all", "patience above 0"),
+    (STAGE3, &["features.mean=false", "features.hops=3"], "are all false", "how far"),
+    (STAGE3, &["features.wavelets=false", "features.wavelet_order=3"], "wavelets = false", "features.wavelets = true"),
+    (STAGE3, &["features.stage2_folds=3"], "no section [stage2]", "add the section"),
+    (PIPELINE, &["stage2.loader.hot=0.5"], "samples nothing", "\"sampled\" or \"auto\""),
+    (PIPELINE, &["stage2.loader.mode=sampled", "stage2.train.rows=all"], "mini-batches", "\"full\" or \"auto\""),
+    (PIPELINE, &["stage1.train.loss_scale=8"], "only train.precision", "train.precision = \"f16\""),
+    (STAGE3, &["stage2.loader.mode=sampled", "stage2.train.chunk_size=9"], "mini-batches", "loader.mode = \"full\""),
+];
+
+#[test]
+fn a_key_that_nothing_reads_is_refused_in_every_task_with_what_makes_it_work() {
+    for (document, overrides, since, way_out) in UNREAD {
+        let [_, key, _, expected, help] = error(document, overrides);
+        assert_eq!(Some(&*key), overrides.last().unwrap().split('=').next(), "{overrides:?}: {expected}");
+        assert!(expected.contains(since) && help.contains(way_out), "{overrides:?}: {expected}\n{help}");
+    }
+    // The line of a file is marked like that of any other error.
+    let text = format!("{STAGE2}[loader]\nmode = \"full\"\nbatch_size = 7\n");
+    let [origin, key, found, expected, help] = error(&text, &[]);
+    assert_eq!([&*origin, &*key, &*found], ["run.toml:6", "loader.batch_size", "7"]);
+    assert_eq!(expected, "its default 4096, since loader.mode = \"full\" samples nothing");
+    assert!(help.starts_with("`loader.batch_size` is how many seeds a mini-batch has; set loader.mode"), "{help}");
+}
+
+#[test]
+fn a_key_that_nothing_reads_may_say_its_default_and_works_where_something_reads_it() {
+    let fine = |document: &str, overrides: &[&str]| {
+        let read = parse(document, overrides);
+        assert!(read.is_ok(), "{overrides:?}: {}", read.unwrap_err());
+    };
+    for (document, fanouts, batch) in [(STAGE2, "[15, 10]", 4096), (CLASSIFY, "[10, 10]", 1024)] {
+        let defaults =
+            ["fanouts=".to_string() + fanouts, format!("batch_size={batch}"), "kappa=0".into(), "window=true".into()];
+        let more = ["hot=0.2", "hot_by=presample", "transfer=auto", "prefetch=2", "memory=0"].map(String::from);
+        let defaults: Vec<String> = defaults.into_iter().chain(more).map(|set| format!("loader.{set}")).collect();
+        fine(document, &defaults.iter().map(String::as_str).collect::<Vec<_>>());
+        for mode in ["sampled", "auto"] {
+            let mode = format!("loader.mode={mode}");
+            fine(
+                document,
+                &[&mode, "loader.fanouts=[5, 5]", "loader.batch_size=7", "loader.hot=0.5", "loader.memory=3"],
+            );
+        }
+    }
+    fine(STAGE2, &["loader.mode=auto", "train.rows=all", "drop_edge.rate=0.5"]);
+    fine(STAGE2, &["loader.mode=full", "train.chunk_size=9"]);
+    fine(STAGE2, &["loader.mode=sampled", "loader.fanouts=[0, 5]", "drop_edge.rate=0.5"]);
+    fine(STAGE2, &["loader.mode=sampled", "train.rows=reachable", "train.chunk_size=0", "drop_edge.rate=0.85"]);
+    fine(STAGE1, &["train.precision=f16", "train.loss_scale=8", "train.rows=all", "train.chunk_size=9"]);
+    fine(STAGE1, &["train.schedule=constant", "train.learning_rate_min=1e-5"]);
+    fine(CLASSIFY, &["split.use=random", "split.per_class=5", "split.train=0.6", "split.test=0.3"]);
+    fine(STAGE3, &["model.kind=booster", "model.objective=focal", "model.focal_gamma=3"]);
+}
+
+#[test]
+fn what_a_run_has_kept_is_read_with_keys_that_nothing_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.toml");
+    for (document, overrides, since, _) in UNREAD.iter().filter(|row| !row.2.contains("model.kind")) {
+        let is_of_another = since.starts_with("takes the parts") || *since == "has no attention";
+        let section = |(key, value): (&str, &str)| match (key.rsplit_once('.').unwrap(), value.parse::<toml::Value>()) {
+            ((section, name), Ok(_)) => format!("{section}.{name} = {value}"),
+            ((section, name), Err(_)) => format!("{section}.{name} = \"{value}\""),
+        };
+        let settings = overrides.iter().map(|set| section(set.split_once('=').unwrap()));
+        let (task, data) = document.split_once('\n').unwrap();
+        let text = [task.to_string()].into_iter().chain(settings).chain([data.replace("[data]\npath", "data.path")]);
+        fs::write(&path, text.collect::<Vec<_>>().join("\n")).unwrap();
+        assert_eq!(
+            RunConfig::load_kept(&path, &[]).is_ok(),
+            !is_of_another,
+            "{overrides:?}: {:?}",
+            RunConfig::load_kept(&path, &[])
+        );
+        assert!(RunConfig::load(&path, &[]).is_err(), "{overrides:?}");
+        let last = [overrides.last().unwrap().to_string()];
+        assert!(RunConfig::load_kept(&path, &last).is_err(), "what is set now has to have an effect: {overrides:?}");
+    }
+}
+
 #[test]
 fn a_constant_schedule_ends_where_it_starts() {
     let train = stage1(STAGE1, &["train.schedule=constant", "train.learning_rate=0.01"]).train;
@@ -428,8 +542,7 @@ fn a_pipeline_describes_its_marketplace() {
     else {
         panic!()
     };
-    let marketplace = config.synth.marketplace();
-    assert_eq!((marketplace.users, marketplace.seed), (364_360, 3));
+    assert_eq!((config.synth.preset, config.synth.scale, config.synth.seed), (Preset::Electronics, 0.5, 3));
     let [_, key, _, _, help] = error(PIPELINE, &["synth.preset=electronic"]);
     assert_eq!([&*key, &*help], ["synth.preset", "did you mean \"electronics\"?"]);
 }

@@ -69,7 +69,7 @@ fn push_line(text: &mut String, key: &str, value: &Value) -> Result<()> {
     Ok(())
 }
 
-fn unwritable(error: toml::ser::Error) -> Error {
+pub(super) fn unwritable(error: toml::ser::Error) -> Error {
     Error::Config {
         origin: "resolved configuration".into(),
         key: "one of its values".into(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -55,7 +56,34 @@ pub struct Split {
     pub test: Vec<(u32, u8)>,
 }
 
+/// A part of the labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    Train,
+    Validation,
+    Test,
+}
+
+impl Part {
+    /// `training`, `validation` or `test`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Train => "training",
+            Part::Validation => "validation",
+            Part::Test => "test",
+        }
+    }
+}
+
 impl Split {
+    /// The part that holds the label of a node, if any does.
+    pub fn part_of(&self, node: u32) -> Option<Part> {
+        let parts = [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)];
+        let found = parts.into_iter().find(|(_, nodes)| nodes.binary_search_by_key(&node, |entry| entry.0).is_ok());
+        found.map(|(part, _)| part)
+    }
+
     /// Divides `labels` so that every class, and within a class every node type where its count allows, is spread over
     /// the parts by `fractions`.
     ///
@@ -106,28 +134,16 @@ impl Split {
         Ok(Self { train, validation, test })
     }
 
-    /// Draws `training` nodes of each class (`[normal, anomalous]`) for training and as many for validation; all others are
-    /// for the test, as benchmarks of few labels are split.
+    /// A division that was made elsewhere: training, validation and test.
     ///
     /// # Errors
-    /// [`Error::Data`] when a label is neither 0 nor 1, when a node is labelled twice, and when a class would be without
-    /// examples in one of the parts.
-    pub fn few_labels(labels: &[(u32, u8)], training: [usize; 2], seed: u64) -> Result<Self> {
-        let mut sorted = labels.to_vec();
-        sorted.sort_unstable();
-        check_entries(&sorted)?;
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
-        for (class, &taken) in [0, 1].into_iter().zip(&training) {
-            let mut of_class: Vec<(u32, u8)> = sorted.iter().copied().filter(|entry| entry.1 == class).collect();
-            of_class.shuffle(&mut rng);
-            let first = taken.min(of_class.len());
-            let second = (first + taken).min(of_class.len());
-            for (part, range) in parts.iter_mut().zip([0..first, first..second, second..of_class.len()]) {
-                part.extend(&of_class[range]);
-            }
-            check_class(class, &parts)?;
-        }
+    /// [`Error::Data`] when a label is neither 0 nor 1, when a node is in two parts, and when a class is without examples in
+    /// one of the parts.
+    pub fn of_parts(mut parts: [Vec<(u32, u8)>; 3]) -> Result<Self> {
+        let mut all = parts.concat();
+        all.sort_unstable();
+        check_entries(&all)?;
+        (0..2).try_for_each(|class| check_class(class, &parts))?;
         parts.iter_mut().for_each(|part| part.sort_unstable());
         let [train, validation, test] = parts;
         Ok(Self { train, validation, test })
@@ -215,9 +231,12 @@ mod tests {
             let of_type = part.iter().filter(|(id, label)| *label == 1 && type_of(*id) == 1).count();
             assert!((of_type as f64 - 60.0 * share).abs() <= 1.0, "{of_type} of type 1 for a share of {share}");
         }
-        let mut all: Vec<_> = [split.train, split.validation, split.test].concat();
+        let mut all: Vec<_> = [&split.train[..], &split.validation, &split.test].concat();
         all.sort_unstable();
         assert_eq!(all, labels, "parts are disjoint and complete");
+        assert!(split.train.iter().all(|entry| split.part_of(entry.0) == Some(Part::Train)));
+        assert!(split.test.iter().all(|entry| split.part_of(entry.0) == Some(Part::Test)));
+        assert_eq!(split.part_of(1), None, "a node without a label");
     }
 
     #[test]
@@ -243,23 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn few_labels_leave_the_rest_for_the_test() {
-        let labels = labels(200, 50);
-        let split = Split::few_labels(&labels, [80, 20], 1).unwrap();
-        for part in [&split.train, &split.validation] {
-            assert_eq!((count(part, 0), count(part, 1)), (80, 20));
-        }
-        assert_eq!((count(&split.test, 0), count(&split.test, 1)), (40, 10));
-        let mut all: Vec<_> = [&split.train[..], &split.validation, &split.test].concat();
-        all.sort_unstable();
-        assert_eq!(all, labels, "parts are disjoint and complete");
-        let backward: Vec<_> = labels.iter().rev().copied().collect();
-        assert_eq!(Split::few_labels(&backward, [80, 20], 1).unwrap(), split);
-        assert_ne!(Split::few_labels(&labels, [80, 20], 2).unwrap(), split);
-        let error = Split::few_labels(&labels, [80, 25], 1).unwrap_err().to_string();
+    fn a_division_made_elsewhere_has_both_classes_in_every_part_and_no_node_twice() {
+        let part = |nodes: [u32; 2]| vec![(nodes[0], 1), (nodes[1], 0)];
+        let split = Split::of_parts([part([9, 2]), part([4, 5]), part([7, 6])]).unwrap();
+        assert_eq!(split.train, [(2, 0), (9, 1)], "by node");
+        assert!(Split::of_parts([part([9, 2]), part([4, 5]), part([9, 6])]).is_err());
+        let error = Split::of_parts([part([9, 2]), part([4, 5]), vec![(7, 0)]]).unwrap_err().to_string();
         assert!(error.contains("class 1 (anomalous)") && error.contains("0 test"), "{error}");
-        assert!(Split::few_labels(&labels, [300, 300], 1).is_err());
-        assert!(Split::few_labels(&[(1, 0), (1, 1)], [1, 1], 1).is_err());
     }
 
     #[test]

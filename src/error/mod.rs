@@ -73,6 +73,14 @@ impl Error {
         Error::Io { path: path.as_ref().to_path_buf(), action, source }
     }
 
+    /// The same error about the file at `path`, where it is an [`Error::Format`] of content that was read from there.
+    pub fn in_file(self, path: &Path) -> Self {
+        match self {
+            Error::Format { place, expected, found, help, .. } => Error::format(path, place, expected, found, help),
+            other => other,
+        }
+    }
+
     /// An [`Error::Format`] for `path` at `place`.
     pub fn format(
         path: impl AsRef<Path>,
@@ -98,6 +106,19 @@ impl Error {
             _ => 1,
         }
     }
+}
+
+/// A number with thousands separated by commas: `1,540,475`.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn io_help(source: &io::Error) -> &'static str {

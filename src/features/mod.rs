@@ -50,7 +50,6 @@
 
 mod columns;
 mod compute;
-mod config;
 mod plan;
 mod table;
 #[cfg(test)]
@@ -58,9 +57,9 @@ mod tests;
 mod view;
 mod wavelets;
 
+pub use crate::config::{NeighbourhoodConfig, Over};
 pub use columns::{Block, Column};
 pub use compute::{Execution, Piece};
-pub use config::{NeighbourhoodConfig, Over};
 pub use plan::Neighbourhood;
 pub use table::FeatureTable;
 pub(crate) use wavelets::coefficients;

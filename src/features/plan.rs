@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::columns::{Block, Column};
-use super::config::NeighbourhoodConfig;
 use super::view::{View, views};
+use crate::config::NeighbourhoodConfig;
 use crate::error::{Error, Result};
 use crate::graph::{Features, HeteroGraph};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::config::{NeighbourhoodConfig, Over};
+use crate::config::{NeighbourhoodConfig, Over};
 use crate::graph::{Adjacency, HeteroGraph, Relation};
 
 /// A simple graph over all nodes in their global numbering.

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use rayon::prelude::*;
 
+use crate::splitmix::mix;
+
 /// Rows and entries below which one task does the work: large enough to hide the cost of handing it over.
 const GRAIN: usize = 1 << 14;
 
@@ -188,6 +190,18 @@ impl Adjacency {
         Adjacency { row_ptr, col_idx, num_cols: self.num_rows() }
     }
 
+    /// The entries `(row, column)` that `keep` wants, in the same order.
+    pub(crate) fn filtered(&self, keep: impl Fn(u32, u32) -> bool + Sync) -> Adjacency {
+        let kept = |row: usize| self.row(row).iter().copied().filter(|&col| keep(row as u32, col)).collect::<Vec<_>>();
+        let rows = || (0..self.num_rows()).into_par_iter().with_min_len(256);
+        let lengths: Vec<u64> = rows().map(|row| kept(row).len() as u64).collect();
+        let mut row_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
+        accumulate(&mut row_ptr);
+        let mut col_idx = vec![0; row_ptr[self.num_rows()] as usize];
+        for_each_row_mut(&row_ptr, &mut col_idx, &|row, entries| entries.copy_from_slice(&kept(row)));
+        Adjacency { row_ptr, col_idx, num_cols: self.num_cols }
+    }
+
     /// Whether `other` holds exactly the edges of `self` with rows and columns exchanged, in whatever order.
     ///
     /// Compares the counts and an order-independent 64-bit hash of the pairs.
@@ -244,14 +258,6 @@ pub(crate) fn for_each_row_mut(row_ptr: &[u64], entries: &mut [u32], f: &(impl F
         rayon::join(|| split(rows.start..middle, row_ptr, left, f), || split(middle..rows.end, row_ptr, right, f));
     }
     split(0..row_ptr.len() - 1, row_ptr, entries, f);
-}
-
-/// The finaliser of SplitMix64: every input bit changes about half of the output bits.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::npy::Npy;
 use crate::error::{Error, Result};
 
 /// Classes that a node classification takes at most: figures are kept for every pair of them.
-pub(super) const MOST_CLASSES: usize = 4096;
+pub(super) const MAX_CLASSES: usize = 4096;
 
 /// The class of every node, and the parts that the data come with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Classes {
         if npy.shape() != [num_nodes] {
             return Err(npy.error("shape", format!("[{num_nodes}]"), format!("{:?}", npy.shape()), HELP));
         }
-        let most = num_nodes.clamp(2, MOST_CLASSES);
+        let most = num_nodes.clamp(2, MAX_CLASSES);
         let class = |(node, class): (usize, i128)| match u32::try_from(class) {
             Ok(class) if (class as usize) < most => Ok(Some(class)),
             Err(_) if class == -1 => Ok(None),

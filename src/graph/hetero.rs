@@ -1,5 +1,7 @@
 //! Typed heterogeneous graphs: node types in one global id space, relations between them.
 
+mod pairs;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -177,6 +179,15 @@ impl HeteroGraph {
     pub fn streams(&self) -> Vec<&str> {
         let mut seen = HashSet::new();
         self.relations.iter().map(|relation| relation.stream.as_str()).filter(|stream| seen.insert(*stream)).collect()
+    }
+
+    /// For every node type the number of distinct streams into it.
+    pub fn streams_into(&self) -> Vec<usize> {
+        let mut into = vec![HashSet::new(); self.node_types.len()];
+        for relation in &self.relations {
+            into[relation.dst].insert(relation.stream.as_str());
+        }
+        into.iter().map(HashSet::len).collect()
     }
 
     /// Whether node types and relations are those of the marketplace preset.

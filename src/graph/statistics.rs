@@ -9,6 +9,7 @@ use super::adjacency::Adjacency;
 use super::classes::Classes;
 use super::dataset::Dataset;
 use super::hetero::LoopReport;
+use crate::error::grouped;
 
 /// Figures about a [`Dataset`]; `Display` is a table, `Serialize` the same for machines.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -180,19 +181,6 @@ fn table(f: &mut fmt::Formatter, header: &[&str], left: usize, rows: Vec<Vec<Str
         writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
     Ok(())
-}
-
-/// A number with thousands separated by commas.
-fn grouped(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! A mini-batch on a device.
 
 use std::ops::AddAssign;
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Csr, GraphBackend, NodeSet, PackedSample, SampleBackend, select_rows};
+use graphsieve_kernels::{Csr, PackedSample, SampleBackend};
 use serde::Serialize;
 
-use crate::nn::Nodes;
+use crate::graph::HeteroGraph;
+use crate::nn::{Block, KeptRows, RelationEdges};
 
 /// Where the feature rows of a batch came from, and what else there is to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,93 +44,34 @@ impl AddAssign for BatchStats {
     }
 }
 
-/// One layer of a batch: the edges between its sources and its destinations, which are some of the sources.
+/// What the blocks of all batches of a graph have in common.
 #[derive(Clone, Debug)]
-pub struct BatchLayer<B: Backend> {
-    /// `[relation]`: destinations by sources, in the order of the rows after and before the layer; `None` where either end has
-    /// no node.
-    pub csr: Vec<Option<Csr<B>>>,
-    /// `[type]`: which of the rows before the layer are rows after it, in the same order.
-    pub kept: Vec<Kept<B>>,
+pub(super) struct BlockShape {
+    /// `[relation]`: source type, destination type, stream.
+    relations: Vec<[usize; 3]>,
+    streams_into: Arc<[usize]>,
 }
 
-/// Which of the rows before a layer are rows after it.
-#[derive(Clone, Debug)]
-pub enum Kept<B: Backend> {
-    /// These.
-    Listed(NodeSet<B>),
-    /// The first ones.
-    First {
-        /// How many.
-        rows: usize,
-        /// Of so many.
-        of: usize,
-    },
-}
-
-impl<B: GraphBackend> Kept<B> {
-    /// Rows before the layer.
-    pub fn before(&self) -> usize {
-        match self {
-            Kept::Listed(set) => set.num_nodes(),
-            Kept::First { of, .. } => *of,
-        }
+impl BlockShape {
+    pub fn of(graph: &HeteroGraph) -> Self {
+        let names = graph.streams();
+        let stream = |name: &str| names.iter().position(|s| *s == name).unwrap_or_default();
+        let relations = graph.relations().iter().map(|r| [r.src, r.dst, stream(&r.stream)]).collect();
+        Self { relations, streams_into: graph.streams_into().into() }
     }
 
-    /// Rows after the layer.
-    pub fn after(&self) -> usize {
-        match self {
-            Kept::Listed(set) => set.len(),
-            Kept::First { rows, .. } => *rows,
-        }
-    }
-
-    /// The rows after the layer out of a matrix of those before.
-    ///
-    /// # Panics
-    /// For another number of rows.
-    pub fn select(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        match self {
-            Kept::Listed(set) => select_rows(x, None, Some(set)),
-            Kept::First { rows, of } => {
-                let [found, width] = x.dims();
-                assert!(found == *of, "Kept::select: rows of x: expected {of}, got {found}");
-                match *rows {
-                    // No device takes a launch over nothing.
-                    0 => Tensor::empty([0, width], (&x.device(), x.dtype())),
-                    rows if rows == found => x,
-                    rows => x.narrow(0, 0, rows),
-                }
-            }
-        }
-    }
-}
-
-impl<B: GraphBackend> BatchLayer<B> {
-    /// Rows of a type before the layer.
-    pub fn rows_before(&self, node_type: usize) -> usize {
-        self.kept[node_type].before()
-    }
-
-    /// Rows of a type after the layer.
-    pub fn rows_after(&self, node_type: usize) -> usize {
-        self.kept[node_type].after()
-    }
-
-    /// What a layer of [`nn`](crate::nn) reads of a graph with one node type, given the rows before it.
-    ///
-    /// # Panics
-    /// For another number of rows.
-    pub fn nodes(&self, x: Tensor<B, 2>) -> Nodes<B> {
-        self.nodes_between(x.clone(), x, 0)
-    }
-
-    /// The same for a relation: sources, and the rows before the layer of the destinations' type.
-    ///
-    /// # Panics
-    /// For another number of rows.
-    pub fn nodes_between(&self, src: Tensor<B, 2>, dst: Tensor<B, 2>, dst_type: usize) -> Nodes<B> {
-        Nodes::Between { src, dst: self.kept[dst_type].select(dst) }
+    /// Layer `layer`, counted from the features, with an adjacency of every relation that has nodes at both ends.
+    pub fn block<B: SampleBackend>(
+        &self,
+        layer: usize,
+        csr: impl IntoIterator<Item = Option<Csr<B>>>,
+        kept: Vec<KeptRows<B>>,
+    ) -> Block<B> {
+        let relations = self.relations.iter().enumerate().zip(csr);
+        let edges = relations.filter_map(|((relation, &[src, dst, stream]), csr)| {
+            Some(RelationEdges { relation, src, dst, stream, csr: csr?, drop_edge: None })
+        });
+        Block { edges: edges.collect(), kept, streams_into: self.streams_into.clone(), reads_data: layer == 0 }
     }
 }
 
@@ -141,7 +83,7 @@ pub struct Batch<B: SampleBackend, P = ()> {
     /// `[type]`: the features of the nodes, as they are stored.
     pub x: Vec<Tensor<B, 2>>,
     /// The layer that reads the features first.
-    pub layers: Vec<BatchLayer<B>>,
+    pub blocks: Vec<Block<B>>,
     /// `[type]`: for every seed, in the order given, its row after the last layer.
     pub seed_rows: Vec<Vec<u32>>,
     /// The node of every row of `x`.

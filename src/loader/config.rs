@@ -24,7 +24,7 @@ pub enum Hot {
 }
 
 impl Hot {
-    /// The nodes, by type and in descending order of use. `rehearsal` are seeds of batches to draw beforehand, with their numbers.
+    /// The nodes, by type and in descending order of use. `seeds` are those of batches to draw beforehand, with their numbers.
     ///
     /// # Errors
     /// Seeds that the sampler refuses.
@@ -32,7 +32,7 @@ impl Hot {
         self,
         graph: &HeteroGraph,
         sampler: &NeighbourSampler,
-        rehearsal: impl IntoIterator<Item = (u64, Vec<Vec<u32>>)>,
+        seeds: impl IntoIterator<Item = (u64, Vec<Vec<u32>>)>,
     ) -> Result<Vec<Vec<u32>>> {
         let types = graph.node_types();
         let (share, presampled) = match self {
@@ -49,7 +49,7 @@ impl Hot {
         }
         if presampled {
             let mut scratch = sampler.scratch();
-            for (number, seeds) in rehearsal {
+            for (number, seeds) in seeds {
                 let batch = sampler.sample(&mut scratch, number, &seeds)?;
                 for (uses, nodes) in uses.iter_mut().zip(&batch.nodes) {
                     nodes.iter().for_each(|&node| uses[node as usize].0 += 1);

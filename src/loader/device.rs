@@ -6,13 +6,14 @@ use graphsieve_kernels::{
     DeviceSampler, GraphBackend, MAX_FANOUT, NodeDraw, PackedSample, RowCollector, SampleBackend, SampleRelation,
 };
 
-use super::batch::{Batch, BatchLayer, BatchNodes, BatchStats, Kept, NodesAt};
+use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
 use super::config::{DropRule, LoaderOptions};
 use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use crate::error::{Error, Result};
 use crate::graph::Relation;
+use crate::nn::KeptRows;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler};
 
 /// Makes on a device what a [`NeighbourSampler`] draws on the host.
@@ -132,18 +133,18 @@ impl<B: GraphBackend> OnDevice<B> {
 
 impl<B: GraphBackend, P> Handed<B, P> {
     /// Copies the batch to memory of the calling thread.
-    pub fn take(self, store: &FeatureStore<B>) -> Batch<B, P> {
+    pub fn take(self, store: &FeatureStore<B>, shape: &BlockShape) -> Batch<B, P> {
         let Handed { number, sample, taken, payload } = self;
         let copy = sample.copied();
         drop(sample);
         // The thread may have ended for want of jobs.
         let _ = taken.send(copy.clone());
         let (depth, last) = (copy.relations.len(), copy.counts.len() - 1);
-        let layer = |k: usize| {
+        let block = |k: usize| {
             let (before, after) = (&copy.counts[last - k], &copy.counts[last - k - 1]);
-            let kept = before.iter().zip(after).map(|(&of, &rows)| Kept::First { rows, of });
+            let kept = before.iter().zip(after).map(|(&of, &rows)| KeptRows::First { rows, of }).collect();
             let relations = 0..copy.relations[depth - 1 - k].len();
-            BatchLayer { csr: relations.map(|at| copy.csr(depth - 1 - k, at)).collect(), kept: kept.collect() }
+            shape.block(k, relations.map(|at| copy.csr(depth - 1 - k, at)), kept)
         };
         let rows: usize = copy.counts[last].iter().sum();
         let [rows, shared, cached] = [rows, copy.shared, copy.cached].map(|count| count as u64);
@@ -156,7 +157,7 @@ impl<B: GraphBackend, P> Handed<B, P> {
         Batch {
             number,
             x: (0..copy.counts[0].len()).map(|t| copy.x(t)).collect(),
-            layers: (0..depth).map(layer).collect(),
+            blocks: (0..depth).map(block).collect(),
             seed_rows: copy.counts[0].iter().map(|&count| (0..count as u32).collect()).collect(),
             nodes: BatchNodes(NodesAt::Device(copy)),
             payload,

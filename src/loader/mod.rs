@@ -24,7 +24,7 @@ mod placement;
 mod store;
 mod window;
 
-pub use batch::{Batch, BatchLayer, BatchNodes, BatchStats, Kept};
+pub use batch::{Batch, BatchNodes, BatchStats};
 pub use config::{DropRule, Hot, LoaderOptions};
 pub use device::draws_on_device;
 pub(crate) use device::sampled;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use graphsieve_kernels::{GraphBackend, NodeSet, SampleBackend, upload_together};
 use rayon::prelude::*;
 
-use super::batch::{Batch, BatchLayer, BatchNodes, BatchStats, Kept, NodesAt};
+use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
 use super::config::{DropRule, LoaderOptions};
 use super::device::{Handed, OnDevice};
 use super::features::{Delivery, FeatureBuffers, Windows};
@@ -20,6 +20,7 @@ use super::store::FeatureStore;
 use super::window::Update;
 use crate::error::{Error, Result};
 use crate::graph::Relation;
+use crate::nn::KeptRows;
 use crate::sampler::{EdgePlace, MiniBatch, NeighbourSampler, SampleScratch};
 
 /// Seeds of a batch.
@@ -56,12 +57,13 @@ pub struct Job<P = ()> {
 /// for batch in Loader::new(seeds, sampler, store, LoaderOptions::default())? {
 ///     let batch = batch?;
 ///     // The seed and the node that points at it.
-///     assert_eq!((batch.x[0].dims(), batch.layers[0].rows_after(0)), ([2, 1], 1));
+///     assert_eq!((batch.x[0].dims(), batch.blocks[0].rows_after(0)), ([2, 1], 1));
 /// }
 /// # Ok::<(), graphsieve::Error>(())
 /// ```
 pub struct Loader<B: GraphBackend, P = ()> {
     store: FeatureStore<B>,
+    shape: BlockShape,
     /// Of batches that the processor makes.
     buffers: Option<FeatureBuffers<B>>,
     results: Option<Results<B, P>>,
@@ -110,6 +112,7 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
                 help: "a batch is prepared before it is used".into(),
             });
         }
+        let shape = BlockShape::of(sampler.graph());
         let counts: Vec<usize> = store.node_types().iter().map(|t| t.count).collect();
         let hot = if options.hot.is_empty() { vec![Vec::new(); counts.len()] } else { options.hot.clone() };
         if hot.len() != counts.len() {
@@ -137,7 +140,7 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
             (None, vec![thread::spawn(move || deal(&mut jobs, to_sample)), thread::spawn(work)], results)
         };
         let (stats, waited) = (BatchStats::default(), Duration::ZERO);
-        Ok(Loader { store, buffers, results: Some(results), threads, stats, waited })
+        Ok(Loader { store, shape, buffers, results: Some(results), threads, stats, waited })
     }
 
     /// Of all batches so far.
@@ -152,8 +155,8 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
 
     fn take(&mut self, prepared: Prepared<B, P>) -> Batch<B, P> {
         let batch = match (prepared, &mut self.buffers) {
-            (Prepared::Host(batch), Some(buffers)) => batch.upload(buffers, &self.store),
-            (Prepared::Device(handed), None) => handed.take(&self.store),
+            (Prepared::Host(batch), Some(buffers)) => batch.upload(buffers, &self.store, &self.shape),
+            (Prepared::Device(handed), None) => handed.take(&self.store, &self.shape),
             _ => unreachable!("there are buffers for batches that the processor makes"),
         };
         self.stats += batch.stats;
@@ -197,7 +200,12 @@ fn on_the_host<B: GraphBackend, P: Send + 'static>(
 }
 
 impl<P> HostBatch<P> {
-    fn upload<B: GraphBackend>(self, buffers: &mut FeatureBuffers<B>, store: &FeatureStore<B>) -> Batch<B, P> {
+    fn upload<B: GraphBackend>(
+        self,
+        buffers: &mut FeatureBuffers<B>,
+        store: &FeatureStore<B>,
+        shape: &BlockShape,
+    ) -> Batch<B, P> {
         let mut stats = BatchStats { batches: 1, edges: self.edges as u64, ..BatchStats::default() };
         for Delivery { rows, counts: [shared, moved, hot, fetched], .. } in &self.deliveries {
             stats.rows += *rows as u64;
@@ -221,18 +229,17 @@ impl<P> HostBatch<P> {
         lists.extend(deliveries.iter_mut().flat_map(Delivery::take_lists));
         let (csrs, ids) = upload_together::<B>(csrs, lists, store.device());
         let (mut csrs, mut ids) = (csrs.into_iter(), ids.into_iter());
-        let mut layer = |(there, sizes): (Vec<bool>, Vec<usize>)| {
-            let kept = sizes.into_iter().zip(ids.by_ref()).map(|(of, rows)| Kept::Listed(NodeSet::of_ids(rows, of)));
-            BatchLayer {
-                csr: there.into_iter().map(|there| if there { csrs.next() } else { None }).collect(),
-                kept: kept.collect(),
-            }
+        let mut block = |(at, (there, sizes)): (usize, (Vec<bool>, Vec<usize>))| {
+            let kept =
+                sizes.into_iter().zip(ids.by_ref()).map(|(of, rows)| KeptRows::Listed(NodeSet::of_ids(rows, of)));
+            let kept = kept.collect();
+            shape.block(at, there.into_iter().map(|there| if there { csrs.next() } else { None }), kept)
         };
-        let layers = layers.into_iter().map(&mut layer).collect();
+        let blocks = layers.into_iter().enumerate().map(&mut block).collect();
         Batch {
             number: self.number,
             x: buffers.update(deliveries, &mut ids),
-            layers,
+            blocks,
             seed_rows: self.seed_rows,
             nodes: BatchNodes(NodesAt::Host(self.slot_to_node)),
             payload: self.payload,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ranking, RankingStep, TopK, check_scores};
 use crate::error::Result;
+use crate::splitmix::nth;
 
 /// Members that a class needs before it is resampled: fewer say next to nothing about the class that they come from.
 pub const FEWEST: u64 = 5;
@@ -169,7 +170,7 @@ impl Bootstrap {
 
     /// Draws as many of the members of a class as it has, evenly and with replacement, in no order that means anything.
     fn draws(&self, resample: usize, class: usize, members: usize, mut drawn: impl FnMut(usize)) {
-        let stream = mix(mix(self.seed).wrapping_add(2 * resample as u64 + class as u64));
+        let stream = nth(nth(self.seed).wrapping_add(2 * resample as u64 + class as u64));
         let mut random = ChaCha8Rng::seed_from_u64(stream);
         let mut position = 0;
         for first in (0..members).step_by(BLOCK) {
@@ -179,7 +180,7 @@ impl Bootstrap {
             let share = size as f64 / rest as f64;
             let count = Binomial::new(left, share).map_or(left, |binomial| binomial.sample(&mut random)) as usize;
             for position in position..position + count {
-                let random = mix(stream.wrapping_add(position as u64));
+                let random = nth(stream.wrapping_add(position as u64));
                 drawn(first + ((u128::from(random) * size as u128) >> 64) as usize);
             }
             position += count;
@@ -214,14 +215,6 @@ fn descending(scores: &[f32]) -> Vec<u32> {
 
 fn picked<T: Copy>(values: &[T], order: &[u32]) -> Vec<T> {
     order.iter().map(|&at| values[at as usize]).collect()
-}
-
-/// SplitMix64 of one counter.
-fn mix(counter: u64) -> u64 {
-    let mut z = counter.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Normal and anomalous nodes of every step.
@@ -320,7 +313,7 @@ mod tests {
 
     /// A number in (0, 1) for every counter.
     fn uniform(counter: u64) -> f64 {
-        (mix(counter) >> 11) as f64 / (1u64 << 53) as f64 + 1e-17
+        (nth(counter) >> 11) as f64 / (1u64 << 53) as f64 + 1e-17
     }
 
     fn normal(counter: u64) -> f64 {

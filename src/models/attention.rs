@@ -1,5 +1,7 @@
 //! Stage 2: the triple-stream graph attention network.
 
+mod in_chunks;
+
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -10,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
-use super::reach::Reach;
-use super::walk::{self, Hop, LayerWalk};
+use super::receptive_field::ReceptiveField;
 use crate::error::Result;
+use crate::nn::{Block, RelationEdges};
 
 /// The shape of a [`TripleStreamGat`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,7 +38,8 @@ pub struct AttentionSpec {
 pub struct Pass {
     /// DropEdge of a training pass.
     pub drop_edge: Option<EpochDrop>,
-    /// Rows per kernel launch; the result does not depend on it.
+    /// Destination rows that a layer computes at a time: bounds the memory of everything that is not the result of a layer. The
+    /// result does not depend on it.
     pub chunk_rows: Option<usize>,
     /// Whether the backward pass repeats the attention instead of keeping it: less memory, more time, same gradient.
     pub recompute: bool,
@@ -159,20 +162,23 @@ pub(crate) fn projects_last(heads: usize, input: usize, width: usize) -> bool {
 
 /// What a layer reads.
 struct Source<'a, B: Backend> {
-    walk: &'a LayerWalk<B>,
+    block: &'a Block<B>,
     /// One matrix per node type, with the rows before the layer.
     h: &'a [Tensor<B, 2>],
     pass: Pass,
 }
 
 impl<B: GraphBackend> Source<'_, B> {
-    fn config(&self, hop: &Hop<B>, negative_slope: f32) -> GatConfig {
-        GatConfig {
-            negative_slope,
-            drop_edge: hop.drop_edge,
-            chunk_rows: self.pass.chunk_rows,
-            recompute: self.pass.recompute,
-            ..GatConfig::default()
+    fn config(&self, edges: &RelationEdges<B>, negative_slope: f32) -> GatConfig {
+        GatConfig { negative_slope, drop_edge: edges.drop_edge, recompute: self.pass.recompute, ..GatConfig::default() }
+    }
+
+    /// Rows of the destinations out of `rows` before the layer. Attention over data looks destinations up by their number in a
+    /// whole graph.
+    fn of_destinations(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        match self.block.reads_data && self.block.is_restricted() {
+            true => rows,
+            false => self.block.destinations(node_type, rows),
         }
     }
 }
@@ -186,43 +192,38 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         self.layers[layer].streams[0].projection.val().dims()[1]
     }
 
-    /// The refined embeddings of the rows that `reach` wants, one matrix per node type. `x` is data: it gets no gradient.
+    /// The refined embeddings of the rows that `field` wants, one matrix per node type. `x` is data: it gets no gradient.
     /// Storage follows `x`.
-    pub fn embed(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, x: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
-        let walks = walk::of_graph(graph, reach, |layer, relation| pass.drop_of(graph, layer, relation));
-        self.embed_along(&walks, &graph.streams_into, x, pass)
-    }
-
-    /// The same along given layers, of this graph or of a sampled batch; `streams_into` counts the streams into each type.
-    pub fn embed_along(
+    pub fn embed(
         &self,
-        walks: &[LayerWalk<B>],
-        streams_into: &[usize],
+        graph: &DeviceGraph<B>,
+        field: &ReceptiveField<B>,
         x: &[Tensor<B, 2>],
         pass: Pass,
     ) -> Vec<Tensor<B, 2>> {
-        let layers = walks.iter().enumerate();
-        layers.fold(x.to_vec(), |h, (at, walk)| self.embed_layer(at, walk, streams_into, &h, pass))
+        self.embed_blocks(&field.blocks(graph, |layer, relation| pass.drop_of(graph, layer, relation)), x, pass)
+    }
+
+    /// The same over given blocks, of this graph or of a sampled batch.
+    pub fn embed_blocks(&self, blocks: &[Block<B>], x: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
+        let layers = blocks.iter().enumerate();
+        layers.fold(x.to_vec(), |h, (at, block)| self.embed_layer(at, block, &h, pass))
     }
 
     /// One of the two layers, counted from 0: its result out of what comes before it, a matrix per type.
-    pub fn embed_layer(
-        &self,
-        layer: usize,
-        walk: &LayerWalk<B>,
-        streams_into: &[usize],
-        h: &[Tensor<B, 2>],
-        pass: Pass,
-    ) -> Vec<Tensor<B, 2>> {
+    pub fn embed_layer(&self, layer: usize, block: &Block<B>, h: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
         let layer = &self.layers[layer];
         let [input, width] = layer.streams[0].projection.val().dims();
         let project_last = projects_last(self.heads, input, width);
-        let source = Source { walk, h, pass };
+        let source = Source { block, h, pass };
+        if let Some(chunk_rows) = pass.chunk_rows {
+            return self.layer_in_chunks(layer, &source, chunk_rows);
+        }
         let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
         let finish = |(t, parts): (usize, Vec<Tensor<B, 2>>)| match parts.is_empty() {
-            false => combine(parts, None, 1.0 / streams_into[t].max(1) as f32, Activation::Elu),
+            false => combine(parts, None, 1.0 / block.streams_into[t].max(1) as f32, Activation::Elu),
             // Nothing points at this type.
-            true => blank([walk.rows[t], width], &h[t]),
+            true => blank([block.rows_after(t), width], &h[t]),
         };
         parts.into_iter().enumerate().map(finish).collect()
     }
@@ -240,7 +241,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let types = source.h.len();
         let mut parts = vec![Vec::new(); types];
         for (stream, parameters) in layer.streams.iter().enumerate() {
-            if !source.walk.walks(stream) {
+            if !source.block.has_stream(stream) {
                 continue;
             }
             let weight = parameters.projection.val();
@@ -250,14 +251,21 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             };
             let (attention_dst, attention_src) = (vector(0), vector(1));
             let mut projected: Vec<Option<Tensor<B, 2>>> = vec![None; types];
-            for hop in source.walk.hops.iter().filter(|hop| hop.stream == stream) {
+            for edges in source.block.edges.iter().filter(|edges| edges.stream == stream) {
                 let mut project = |t: usize| {
                     projected[t].get_or_insert_with(|| linear(source.h[t].clone(), weight.clone(), None)).clone()
                 };
-                let h_src = project(hop.src);
-                let h_dst = source.walk.destinations(hop.dst, project(hop.dst));
-                let config = source.config(hop, self.negative_slope);
-                parts[hop.dst].push(gat(&hop.csr, h_src, h_dst, attention_src.clone(), attention_dst.clone(), config));
+                let h_src = project(edges.src);
+                let h_dst = source.block.destinations(edges.dst, project(edges.dst));
+                let config = source.config(edges, self.negative_slope);
+                parts[edges.dst].push(gat(
+                    &edges.csr,
+                    h_src,
+                    h_dst,
+                    attention_src.clone(),
+                    attention_dst.clone(),
+                    config,
+                ));
             }
         }
         parts
@@ -265,10 +273,10 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 
     /// `(sum_j a_ij h_j) W` per destination type and relation, for one head.
     fn project_last(&self, layer: &AttentionLayer<B>, source: &Source<'_, B>) -> Vec<Vec<Tensor<B, 2>>> {
-        let walk = source.walk;
-        // `[2, in]` per stream that is walked: what the two halves of the attention vector mean for an input row.
+        let block = source.block;
+        // `[2, in]` per stream that has edges: what the two halves of the attention vector mean for an input row.
         let fold = |(stream, parameters): (usize, &StreamAttention<B>)| {
-            walk.walks(stream).then(|| {
+            block.has_stream(stream).then(|| {
                 let weight = parameters.projection.val();
                 let attention = parameters.attention.val().reshape([2, weight.dims()[1]]);
                 linear(attention, weight.transpose(), None)
@@ -277,29 +285,24 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let folded: Vec<Option<Tensor<B, 2>>> = layer.streams.iter().enumerate().map(fold).collect();
         let folded = |stream: usize| match &folded[stream] {
             Some(folded) => folded.clone(),
-            None => unreachable!("a relation that is walked walks its stream"),
+            None => unreachable!("a relation with edges has a stream with edges"),
         };
         // Both scores of all streams that touch a type come from one pass over its rows.
         let types = source.h.len();
         let mut columns: Vec<Vec<usize>> = vec![Vec::new(); types];
-        for hop in &walk.hops {
-            for t in [hop.src, hop.dst] {
-                if !columns[t].contains(&hop.stream) {
-                    columns[t].push(hop.stream);
+        for edges in &block.edges {
+            for t in [edges.src, edges.dst] {
+                if !columns[t].contains(&edges.stream) {
+                    columns[t].push(edges.stream);
                 }
             }
         }
-        // Attention over data looks destinations up by their number in a whole graph.
-        let of_destinations = |t: usize, rows: Tensor<B, 2>| match walk.reads_data && walk.whole {
-            true => rows,
-            false => walk.destinations(t, rows),
-        };
         let mut scores: Vec<Option<[Tensor<B, 2>; 2]>> = vec![None; types];
         for (t, streams) in columns.iter().enumerate().filter(|(_, streams)| !streams.is_empty()) {
             let vectors = Tensor::cat(streams.iter().map(|&s| folded(s)).collect(), 0);
-            let vectors = if walk.reads_data { vectors.detach() } else { vectors };
+            let vectors = if block.reads_data { vectors.detach() } else { vectors };
             let all = row_dots(source.h[t].clone(), vectors);
-            scores[t] = Some([of_destinations(t, all.clone()), all]);
+            scores[t] = Some([source.of_destinations(t, all.clone()), all]);
         }
         let score = |t: usize, role: usize, stream: usize| {
             let place = columns[t].iter().position(|&s| s == stream).unwrap_or_default();
@@ -307,18 +310,18 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             ScoreColumns { scores: [dst, src][role].clone(), first: 2 * place + role }
         };
         let mut parts = vec![Vec::new(); types];
-        for hop in &walk.hops {
-            let (dst, src) = (score(hop.dst, 0, hop.stream), score(hop.src, 1, hop.stream));
-            let config = source.config(hop, self.negative_slope);
-            let h_src = source.h[hop.src].clone();
-            let attended = if walk.reads_data {
-                let h_dst = of_destinations(hop.dst, source.h[hop.dst].clone());
-                attend_inputs(&hop.csr, h_src, h_dst, folded(hop.stream), [dst, src], config)
+        for edges in &block.edges {
+            let (dst, src) = (score(edges.dst, 0, edges.stream), score(edges.src, 1, edges.stream));
+            let config = source.config(edges, self.negative_slope);
+            let h_src = source.h[edges.src].clone();
+            let attended = if block.reads_data {
+                let h_dst = source.of_destinations(edges.dst, source.h[edges.dst].clone());
+                attend_inputs(&edges.csr, h_src, h_dst, folded(edges.stream), [dst, src], config)
             } else {
-                attend(&hop.csr, h_src, dst, src, 1, config)
+                attend(&edges.csr, h_src, dst, src, 1, config)
             };
-            let weight = layer.streams[hop.stream].projection.val();
-            parts[hop.dst].push(linear(attended, weight, None));
+            let weight = layer.streams[edges.stream].projection.val();
+            parts[edges.dst].push(linear(attended, weight, None));
         }
         parts
     }

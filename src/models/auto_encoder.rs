@@ -1,5 +1,7 @@
 //! Stage 1: the triple-stream graph auto-encoder.
 
+mod in_chunks;
+
 use burn::backend::Autodiff;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
@@ -12,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::attention::blank;
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
-use super::reach::Reach;
+use super::receptive_field::ReceptiveField;
 use crate::error::Result;
 use crate::graph::{HeteroGraph, Relation};
 
@@ -155,119 +157,133 @@ impl<B: Backend> Normalisation<Autodiff<B>> {
 }
 
 /// What the first layer projects, one matrix per node type: the aggregate of every relation into the type side by side,
-/// and behind them the features. It is constant, so a run makes it once and the layer is one product per type.
+/// and behind them the features. It is constant, so a run makes it once and the layer is one product per type. A run in
+/// chunks of rows keeps the features alone and aggregates them in every pass.
 #[derive(Clone, Debug)]
 pub struct Inputs<B: Backend> {
-    stacked: Vec<Tensor<B, 2>>,
+    rows: Vec<Tensor<B, 2>>,
+    chunk_rows: Option<usize>,
 }
 
 impl<B: GraphBackend> Inputs<B> {
-    /// Aggregates the features `x`.
+    /// Aggregates the features `x`, unless layers compute `chunk_rows` destination rows at a time.
     pub fn new(
         graph: &DeviceGraph<B>,
         normalisation: &[Normalisation<B>],
         x: Vec<Tensor<B, 2>>,
         chunk_rows: Option<usize>,
     ) -> Self {
-        let all = Reach::all(graph);
+        if chunk_rows.is_some() {
+            return Self { rows: x, chunk_rows };
+        }
+        let all = ReceptiveField::all(graph);
         let mut columns: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
         for relation in &graph.relations {
-            columns[relation.dst].push(aggregate(graph, &all, 0, relation, normalisation, &x, chunk_rows));
+            columns[relation.dst].push(aggregate(graph, &all, 0, relation, normalisation, &x));
         }
         let stack = |(mut columns, x): (Vec<Tensor<B, 2>>, Tensor<B, 2>)| {
             columns.push(x);
             if columns[0].dims()[0] == 0 { columns.remove(0) } else { Tensor::cat(columns, 1) }
         };
-        Self { stacked: columns.into_iter().zip(x).map(stack).collect() }
+        Self { rows: columns.into_iter().zip(x).map(stack).collect(), chunk_rows }
     }
 }
 
 impl<B: Backend> Inputs<Autodiff<B>> {
     /// The same for passes that record nothing.
     pub fn inner(self) -> Inputs<B> {
-        Inputs { stacked: self.stacked.into_iter().map(Tensor::inner).collect() }
+        Inputs { rows: self.rows.into_iter().map(Tensor::inner).collect(), chunk_rows: self.chunk_rows }
     }
 }
 
 /// `A~_r h` on the rows that layer `layer` wants.
 fn aggregate<B: GraphBackend>(
     graph: &DeviceGraph<B>,
-    reach: &Reach<B>,
+    field: &ReceptiveField<B>,
     layer: usize,
     relation: &DeviceRelation<B>,
     normalisation: &[Normalisation<B>],
     h: &[Tensor<B, 2>],
-    chunk_rows: Option<usize>,
 ) -> Tensor<B, 2> {
-    debug_assert!(reach.rows(graph, layer + 1, relation.dst) > 0, "a relation without wanted rows is skipped");
+    debug_assert!(field.rows(graph, layer + 1, relation.dst) > 0, "a relation without wanted rows is skipped");
+    let config = product_config(field, layer, relation, normalisation, h);
+    spmm(&field.csr(layer, relation), h[relation.src].clone(), None, config)
+}
+
+/// How the product with `A~_r` scales rows, and its self term.
+fn product_config<B: GraphBackend>(
+    field: &ReceptiveField<B>,
+    layer: usize,
+    relation: &DeviceRelation<B>,
+    normalisation: &[Normalisation<B>],
+    h: &[Tensor<B, 2>],
+) -> SpmmConfig<B> {
     let norm = &normalisation[relation.id];
     let own = norm.self_weight.as_ref().map(|scale| SelfTerm {
         h: h[relation.dst].clone(),
         scale: scale.clone(),
-        nodes: reach.levels[layer][relation.dst].clone(),
+        nodes: field.levels[layer][relation.dst].clone(),
     });
-    let config = SpmmConfig {
-        dst_scale: Some(norm.dst_scale.clone()),
-        src_scale: Some(norm.src_scale.clone()),
-        own,
-        drop_edge: None,
-        chunk_rows,
-    };
-    spmm(&reach.csr(layer, relation), h[relation.src].clone(), None, config)
+    let (dst_scale, src_scale) = (Some(norm.dst_scale.clone()), Some(norm.src_scale.clone()));
+    SpmmConfig { dst_scale, src_scale, own, ..SpmmConfig::default() }
 }
 
 impl<B: GraphBackend> TripleStreamGae<B> {
-    /// Embeddings of length one of the rows that `reach` wants, one matrix per node type, f32.
+    /// Embeddings of length one of the rows that `field` wants, one matrix per node type, f32.
     pub fn embed(
         &self,
         graph: &DeviceGraph<B>,
-        reach: &Reach<B>,
+        field: &ReceptiveField<B>,
         normalisation: &[Normalisation<B>],
         inputs: &Inputs<B>,
-        chunk_rows: Option<usize>,
     ) -> Vec<Tensor<B, 2>> {
-        let h = self.layers[0].first(graph, reach, inputs);
-        let h = self.layers[1].second(graph, reach, normalisation, &h, chunk_rows);
+        let [first, second] = &self.layers[..] else { unreachable!("two layers") };
+        let h = match inputs.chunk_rows {
+            None => second.second(graph, field, normalisation, &first.first(graph, field, inputs)),
+            Some(chunk_rows) => {
+                let h = first.in_chunks(0, graph, field, normalisation, &inputs.rows, chunk_rows);
+                second.in_chunks(1, graph, field, normalisation, &h, chunk_rows)
+            }
+        };
         h.into_iter().map(normalise_rows).collect()
     }
 }
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
     /// One product per type: the weights are stacked as the inputs are.
-    fn first(&self, graph: &DeviceGraph<B>, reach: &Reach<B>, inputs: &Inputs<B>) -> Vec<Tensor<B, 2>> {
+    fn first(&self, graph: &DeviceGraph<B>, field: &ReceptiveField<B>, inputs: &Inputs<B>) -> Vec<Tensor<B, 2>> {
         let one = |(t, stacked): (usize, &Tensor<B, 2>)| {
             let width = self.own[t].val().dims()[1];
-            if reach.rows(graph, 1, t) == 0 {
+            if field.rows(graph, 1, t) == 0 {
                 return blank([0, width], stacked);
             }
             let mut weights: Vec<Tensor<B, 2>> =
                 graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].weight.val()).collect();
             weights.push(self.own[t].val());
             let weight = Tensor::cat(weights, 0);
-            let rows = select_rows(stacked.clone(), None, reach.levels[1][t].as_ref());
+            let rows = select_rows(stacked.clone(), None, field.levels[1][t].as_ref());
             combine(vec![linear(rows, weight, None)], self.bias(graph, t), 1.0, Activation::Relu)
         };
-        inputs.stacked.iter().enumerate().map(one).collect()
+        inputs.rows.iter().enumerate().map(one).collect()
     }
 
     fn second(
         &self,
         graph: &DeviceGraph<B>,
-        reach: &Reach<B>,
+        field: &ReceptiveField<B>,
         normalisation: &[Normalisation<B>],
         h: &[Tensor<B, 2>],
-        chunk_rows: Option<usize>,
     ) -> Vec<Tensor<B, 2>> {
         let one = |t: usize| {
             let own = self.own[t].val();
-            if reach.rows(graph, 2, t) == 0 {
+            if field.rows(graph, 2, t) == 0 {
                 return blank([0, own.dims()[1]], &h[t]);
             }
             let project = |rows: Tensor<B, 2>, weight: Tensor<B, 2>| linear(rows, weight, None);
-            let rows = select_rows(h[t].clone(), reach.levels[1][t].as_ref(), reach.levels[2][t].as_ref());
+            let rows = select_rows(h[t].clone(), field.levels[1][t].as_ref(), field.levels[2][t].as_ref());
             let mut parts = vec![project(rows, own)];
             for relation in graph.relations.iter().filter(|r| r.dst == t) {
-                let sum = aggregate(graph, reach, 1, relation, normalisation, h, chunk_rows);
+                let sum = aggregate(graph, field, 1, relation, normalisation, h);
                 parts.push(project(sum, self.streams[relation.stream].weight.val()));
             }
             combine(parts, self.bias(graph, t), 1.0, Activation::Identity)

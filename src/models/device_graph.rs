@@ -1,6 +1,5 @@
 //! A typed graph on a device.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -20,7 +19,7 @@ pub struct DeviceGraph<B: Backend> {
     pub streams: Vec<String>,
     pub relations: Vec<DeviceRelation<B>>,
     /// For every node type the number of distinct streams into it, those without any node at the other end included.
-    pub streams_into: Vec<usize>,
+    pub streams_into: Arc<[usize]>,
 }
 
 /// One relation on the device.
@@ -73,7 +72,7 @@ impl<B: Backend> DeviceGraph<B> {
             let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
             relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id });
         }
-        let streams_into = (0..graph.node_types().len()).map(|t| streams_into(graph, t)).collect();
+        let streams_into = graph.streams_into().into();
         Ok(Self { node_types: graph.node_types().to_vec(), streams, relations, streams_into })
     }
 
@@ -100,13 +99,6 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             streams_into: self.streams_into.clone(),
         }
     }
-}
-
-/// Number of distinct streams into a type.
-pub(super) fn streams_into(graph: &HeteroGraph, node_type: usize) -> usize {
-    let into: HashSet<&str> =
-        graph.relations().iter().filter(|r| r.dst == node_type).map(|r| r.stream.as_str()).collect();
-    into.len()
 }
 
 /// Uploads one relation.

@@ -8,15 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::device_graph::upload;
 use super::named;
-use super::node_input::{NodeInput, dropped};
+use super::node_input::{BatchRows, NodeInput, dropped};
 use super::parameters::Parameters;
-use super::sampled_input::BatchRows;
 use crate::config::{ClassifyModel, LayerKind};
 use crate::error::{Error, Result};
 use crate::graph::{HeteroGraph, Relation};
-use crate::loader::BatchLayer;
 use crate::metrics::log_sum_exp;
-use crate::nn::{GatConv, GatConvConfig, GcnConv, GcnConvConfig, TrainingPass};
+use crate::nn::{Block, GatConv, GatConvConfig, GcnConv, GcnConvConfig, TrainingPass};
 
 /// The shape of a [`NodeClassifier`], and what its input is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -216,17 +214,17 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// neighbours that were drawn and the node itself.
     ///
     /// # Shapes
-    /// `layers` has one entry per layer, of a batch that [`SampledInput`](super::SampledInput) was sampled for; `rows` are
+    /// `blocks` has one entry per layer, of a batch that [`SampledInput`](crate::infer::sampled_input::SampledInput) was sampled for; `rows` are
     /// those before the first of them.
     ///
     /// # Panics
     /// For another number of layers or of rows, and for rows without degrees where layers convolve.
-    pub fn forward_batch(&self, layers: &[BatchLayer<B>], mut rows: BatchRows<B>, training: Training) -> Tensor<B, 2> {
-        let (want, got) = (self.layers.len(), layers.len());
-        assert_eq!(want, got, "NodeClassifier: layers: expected {want} layers of a batch, got {got}");
-        for (at, layer) in layers.iter().enumerate() {
+    pub fn forward_batch(&self, blocks: &[Block<B>], mut rows: BatchRows<B>, training: Training) -> Tensor<B, 2> {
+        let (want, got) = (self.layers.len(), blocks.len());
+        assert_eq!(want, got, "NodeClassifier: blocks: expected {want} layers of a batch, got {got}");
+        for (at, block) in blocks.iter().enumerate() {
             rows.x = self.project(at, rows.x, training);
-            rows = self.propagate(at, layer, rows, training);
+            rows = self.propagate(at, block, rows, training);
         }
         rows.x
     }
@@ -243,16 +241,16 @@ impl<B: GraphBackend> NodeClassifier<B> {
     pub fn propagate(
         &self,
         at: usize,
-        layer: &BatchLayer<B>,
+        block: &Block<B>,
         BatchRows { x, degree }: BatchRows<B>,
         training: Training,
     ) -> BatchRows<B> {
-        let Some(csr) = layer.csr.first().and_then(Option::as_ref) else {
+        let Some(csr) = block.csr(0) else {
             unreachable!("the nodes after a layer are among those before it, and there are some")
         };
-        let degree = degree.map(|degree| layer.nodes(degree));
+        let degree = degree.map(|degree| block.nodes(degree));
         let after = degree.as_ref().map(|degree| degree.dst().clone());
-        let h = layer.nodes(x);
+        let h = block.nodes(x);
         let y = match &self.layers[at] {
             NodeLayer::Gcn(conv) => {
                 let degree =

@@ -113,6 +113,22 @@ pub(super) fn dropped<B: GraphBackend>(x: Tensor<B, 2>, drop: Option<Dropout>) -
     }
 }
 
+/// Rows of a mini-batch on the device.
+#[derive(Clone, Debug)]
+pub struct BatchRows<B: Backend> {
+    /// `[rows, columns]`, f32.
+    pub x: Tensor<B, 2>,
+    /// `[rows, 1]`, f32, for graph convolution: in-neighbours in the whole graph and the node itself.
+    pub degree: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> BatchRows<B> {
+    /// The same rows for a training: data, without a gradient.
+    pub fn into_autodiff(self) -> BatchRows<Autodiff<B>> {
+        BatchRows { x: Tensor::from_inner(self.x), degree: self.degree.map(Tensor::from_inner) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn_flex::{Flex, FlexDevice};

@@ -19,6 +19,7 @@
 mod aggregation;
 mod appnp_conv;
 mod attention;
+mod block;
 mod bw_conv;
 mod check;
 mod conv;
@@ -36,6 +37,7 @@ mod sage_conv;
 
 pub use aggregation::Aggregation;
 pub use appnp_conv::{AppnpConv, AppnpConvConfig};
+pub use block::{Block, KeptRows, RelationEdges};
 pub use bw_conv::{BwConv, BwConvConfig};
 pub use conv::{Conv, ConvConfig};
 pub use gat_conv::{GatConv, GatConvConfig};

@@ -26,7 +26,12 @@ pub(super) fn table(data: &ReportData) -> Markup {
     let types: Vec<&str> = data.data.types.iter().map(|node_type| node_type.name.as_str()).collect();
     html! {
         p {
-            "The " (anomalies.len()) " highest of " (grouped(data.scored_nodes)) " scores. "
+            @if data.left_out > 0 {
+                "The " (anomalies.len()) " highest of the " (grouped(data.scored_nodes - data.left_out))
+                " scores of nodes without a label; " (grouped(data.left_out)) " labelled nodes are left out. "
+            } @else {
+                "The " (anomalies.len()) " highest of " (grouped(data.scored_nodes)) " scores. "
+            }
             @if anomalies.iter().any(|anomaly| anomaly.explanation.is_some()) {
                 "Open a line below a node to see its neighbourhood and what moved its score."
             }
@@ -40,13 +45,15 @@ pub(super) fn table(data: &ReportData) -> Markup {
                     @for name in types { option value=(name) { (name) } }
                 }
             }
-            label {
-                "Label "
-                select data-filter="label" {
-                    option value="" { "all" }
-                    option value="unlabelled" { "without" }
-                    option value="anomalous" { "anomalous" }
-                    option value="normal" { "normal" }
+            @if anomalies.iter().any(|anomaly| anomaly.label.is_some()) {
+                label {
+                    "Label "
+                    select data-filter="label" {
+                        option value="" { "all" }
+                        option value="unlabelled" { "without" }
+                        option value="anomalous" { "anomalous" }
+                        option value="normal" { "normal" }
+                    }
                 }
             }
             label {

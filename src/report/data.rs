@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::data::split::Part;
 use crate::metrics::{Confusion, Estimate, Estimates, Reliability};
 
 /// A report about one run.
@@ -28,6 +29,8 @@ pub struct ReportData {
     pub anomalies: Vec<Anomaly>,
     /// Nodes that have a score.
     pub scored_nodes: usize,
+    /// Nodes that have a score and a label, where the list leaves them out; 0 where it does not.
+    pub left_out: usize,
     pub warnings: Vec<Warning>,
 }
 
@@ -91,35 +94,6 @@ pub struct PartFacts {
     pub part: Part,
     pub anomalous: usize,
     pub normal: usize,
-}
-
-/// A part of the labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Part {
-    Train,
-    Validation,
-    Test,
-}
-
-impl Part {
-    /// `training`, `validation` or `test`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Train => "training",
-            Part::Validation => "validation",
-            Part::Test => "test",
-        }
-    }
-
-    /// What the labels of the part are for.
-    pub(super) fn purpose(self) -> &'static str {
-        match self {
-            Part::Train => "fitting",
-            Part::Validation => "choosing checkpoint and threshold, fitting the calibration",
-            Part::Test => "the figures of this report",
-        }
-    }
 }
 
 /// Figures of the test labels.

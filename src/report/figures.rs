@@ -2,9 +2,9 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::chart::{Axis, Chart, Corner, Ink, Mark};
 use super::data::{Curves, HeldOut, Histogram, Panel, ReportData};
 use super::page::grouped;
+use crate::chart::{Axis, Chart, Corner, Ink, Mark};
 use crate::metrics::Reliability;
 
 /// Rows of a table that stands for a curve.

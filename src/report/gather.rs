@@ -43,6 +43,9 @@ pub struct Parts<'a> {
     pub training: Vec<Panel>,
     /// Highest scores that are listed.
     pub top: usize,
+    /// Whether labelled nodes are listed among the others. Without it they are left out, as nobody has to look for them,
+    /// unless every node with a score is labelled.
+    pub all: bool,
 }
 
 /// What is known of the logistic regression beside a run.
@@ -92,9 +95,13 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
         fitted_to_labels: parts.fitted_to_labels,
     };
     let warnings = warnings(&grounds);
+    let labels = labels_by_node(&parts);
+    let labelled_nodes = labels.iter().zip(parts.scores).filter(|(label, score)| label.is_some() && score.is_finite());
+    let labelled_nodes = labelled_nodes.count();
+    let with_labelled = parts.all || labelled_nodes == scored_nodes;
     Ok(ReportData {
         histograms: histograms(&parts),
-        anomalies: anomalies(&parts),
+        anomalies: anomalies(&parts, &labels, with_labelled),
         name: parts.name,
         stage: parts.stage,
         score_meaning: parts.score_meaning,
@@ -105,6 +112,7 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
         training: parts.training,
         calibration,
         scored_nodes,
+        left_out: if with_labelled { 0 } else { labelled_nodes },
         warnings,
     })
 }
@@ -337,9 +345,10 @@ fn histograms(parts: &Parts) -> Vec<Histogram> {
 }
 
 /// The highest scores; of equal ones the lowest node first.
-fn anomalies(parts: &Parts) -> Vec<Anomaly> {
-    let mut order: Vec<u32> =
-        (0..parts.scores.len() as u32).filter(|&node| parts.scores[node as usize].is_finite()).collect();
+fn anomalies(parts: &Parts, labels: &[Option<u8>], with_labelled: bool) -> Vec<Anomaly> {
+    let listed =
+        |node: u32| parts.scores[node as usize].is_finite() && (with_labelled || labels[node as usize].is_none());
+    let mut order: Vec<u32> = (0..parts.scores.len() as u32).filter(|&node| listed(node)).collect();
     let compare = |a: &u32, b: &u32| parts.scores[*b as usize].total_cmp(&parts.scores[*a as usize]).then(a.cmp(b));
     if parts.top < order.len() {
         if parts.top > 0 {
@@ -350,13 +359,8 @@ fn anomalies(parts: &Parts) -> Vec<Anomaly> {
     order.sort_unstable_by(compare);
     let graph = &parts.dataset.graph;
     let label_of = |node: u32| {
-        let labels = parts.dataset.labels.as_ref()?;
-        let label = labels.entries.iter().find(|entry| entry.0 == node)?.1;
-        let part = parts.split.and_then(|split| {
-            let all = [(Part::Train, &split.train), (Part::Validation, &split.validation), (Part::Test, &split.test)];
-            all.into_iter().find(|(_, entries)| entries.binary_search_by_key(&node, |entry| entry.0).is_ok())
-        });
-        Some((label == 1, part.map(|(part, _)| part)))
+        let label = labels[node as usize]?;
+        Some((label == 1, parts.split.and_then(|split| split.part_of(node))))
     };
     let anomaly = |(at, &node): (usize, &u32)| {
         let node_type = &graph.node_types()[graph.type_of(node as usize)];
@@ -374,6 +378,15 @@ fn anomalies(parts: &Parts) -> Vec<Anomaly> {
         }
     };
     order.iter().enumerate().map(anomaly).collect()
+}
+
+/// The label of every node by global id.
+fn labels_by_node(parts: &Parts) -> Vec<Option<u8>> {
+    let mut labels = vec![None; parts.scores.len()];
+    for &(node, label) in parts.dataset.labels.iter().flat_map(|labels| &labels.entries) {
+        labels[node as usize] = Some(label);
+    }
+    labels
 }
 
 /// Whether an interval can be given for nodes of these counts.

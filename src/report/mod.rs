@@ -6,7 +6,6 @@
 //! hash, may run.
 
 mod anomalies;
-mod chart;
 mod data;
 mod evaluation;
 mod explained;

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::data::{HeldOut, ReportData, Warning};
 use super::{anomalies, evaluation, figures, provenance};
+pub(super) use crate::error::grouped;
 use crate::metrics::Estimate;
 
 const STYLE: &str = include_str!("style.css");
@@ -171,19 +172,6 @@ pub(super) fn percent(share: f64) -> String {
 
 fn plain_percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
-}
-
-/// `1,540,475`.
-pub(super) fn grouped(count: usize) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `0.958` with its interval below, or a dash.

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::data::{DataFacts, ReportData, SplitFacts};
+use super::data::{DataFacts, Part, ReportData, SplitFacts};
 use super::page::grouped;
 
 pub(super) fn run(data: &ReportData) -> Markup {
@@ -99,11 +99,20 @@ fn parts(split: &SplitFacts) -> Markup {
                         tr {
                             th scope="row" { (facts.part.name()) }
                             td.number { (grouped(facts.anomalous)) } td.number { (grouped(facts.normal)) }
-                            td { (facts.part.purpose()) }
+                            td { (purpose(facts.part)) }
                         }
                     }
                 }
             }
         }
+    }
+}
+
+/// What the labels of a part are for.
+fn purpose(part: Part) -> &'static str {
+    match part {
+        Part::Train => "fitting",
+        Part::Validation => "choosing checkpoint and threshold, fitting the calibration",
+        Part::Test => "the figures of this report",
     }
 }

@@ -3,15 +3,16 @@
 use super::data::{Panel, ReportData, RunFacts, Series};
 use super::gather::{BaselineScores, Parts, gather};
 use crate::error::{Error, Result};
+use crate::run::baseline::baseline_scores;
+use crate::run::{History, Meta};
 use crate::score::{ScoredRun, Stage};
-use crate::train::run_dir::{History, Meta};
-use crate::train::stage2::baseline_scores;
 
-/// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores.
+/// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores, of nodes without a
+/// label or of `all`.
 ///
 /// # Errors
 /// [`Error::Io`] for a run whose files cannot be read; [`Error::Data`] for labels that do not fit the graph.
-pub fn of_run(scored: &ScoredRun, top: usize) -> Result<ReportData> {
+pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
     let run = &scored.run;
     let config = run.config();
     let meta = run.meta();
@@ -42,14 +43,15 @@ pub fn of_run(scored: &ScoredRun, top: usize) -> Result<ReportData> {
         // Trees log no epochs.
         training: run.history().map(|history| panels(scored.stage, &history)).unwrap_or_default(),
         top,
+        all,
     })
 }
 
 fn meaning(stage: Stage) -> &'static str {
     match stage {
         Stage::Reconstruction => {
-            "a score is one minus the geometric mean of the probabilities that the embeddings give to a node's edges; \
-             no label was used"
+            "a score is one minus the geometric mean of the probabilities that the embeddings give to a node's edges, \
+             which they were made with; no label was used"
         }
         Stage::Attention => "a score is the sigmoid of the graph attention network's logit, higher is more anomalous",
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",
@@ -81,7 +83,7 @@ fn panels(stage: Stage, history: &History) -> Vec<Panel> {
     let panels = match stage {
         Stage::Reconstruction => [
             panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),
-            panel("Edges told from other pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),
+            panel("Edges trained on told from drawn pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),
         ],
         Stage::Attention | Stage::Trees => [
             panel("Loss by epoch", "loss", &[("supervised", "supervised"), ("unsupervised", "unsupervised")]),

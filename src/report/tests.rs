@@ -53,6 +53,7 @@ fn report(text: &str, ids: impl Fn(usize) -> String) -> ReportData {
         baseline: BaselineScores::Scores(baseline),
         training: vec![Panel { title: text.into(), unit: text.into(), series: vec![series] }],
         top: 12,
+        all: true,
     })
     .unwrap();
     let explained =
@@ -123,6 +124,7 @@ fn the_list_has_the_highest_scores_with_ties_by_number_and_says_what_is_known() 
         baseline: BaselineScores::Area(0.5),
         training: Vec::new(),
         top: 200,
+        all: true,
     })
     .unwrap();
     assert_eq!((data.anomalies.len(), data.scored_nodes), (129, 129), "a node without a score is not listed");
@@ -145,6 +147,44 @@ fn the_list_has_the_highest_scores_with_ties_by_number_and_says_what_is_known() 
 }
 
 #[test]
+fn labelled_nodes_are_left_out_of_the_list_unless_there_are_no_others_or_all_are_asked_for() {
+    let list = |labelled: u32, all: bool| {
+        let (mut dataset, scores, split) = dataset(|at| at.to_string());
+        dataset.labels = Some(Labels { entries: (0..labelled).map(|node| (node, u8::from(node % 4 == 0))).collect() });
+        gather(Parts {
+            name: "run".into(),
+            stage: "Stage 2".into(),
+            score_meaning: "a score".into(),
+            run: run_facts("x"),
+            data_path: "data".into(),
+            dataset: &dataset,
+            scores: &scores,
+            split: Some(&split),
+            calibration: None,
+            fitted_to_labels: true,
+            baseline: BaselineScores::Unknown,
+            training: Vec::new(),
+            top: 6,
+            all,
+        })
+        .unwrap()
+    };
+    let data = list(120, false);
+    assert_eq!((data.left_out, data.anomalies.len()), (120, 6));
+    assert!(data.anomalies.iter().all(|anomaly| anomaly.node >= 120 && anomaly.label.is_none()));
+    assert!(data.anomalies.windows(2).all(|pair| pair[0].score >= pair[1].score && pair[0].rank + 1 == pair[1].rank));
+    let page = render(&data);
+    assert!(page.contains("6 highest of the 10 scores of nodes without a label; 120 labelled nodes are left out"));
+    assert!(!page.contains("data-filter=\"label\""), "there is nothing to filter");
+    let data = list(120, true);
+    assert_eq!(data.left_out, 0);
+    assert!(data.anomalies.iter().any(|anomaly| anomaly.label.is_some()));
+    assert!(render(&data).contains("6 highest of 130 scores") && render(&data).contains("data-filter=\"label\""));
+    let data = list(130, false);
+    assert_eq!((data.left_out, data.anomalies.len()), (0, 6), "all are labelled");
+}
+
+#[test]
 fn a_run_without_labels_has_a_report_without_figures() {
     let (mut dataset, scores, _) = dataset(|at| at.to_string());
     dataset.labels = None;
@@ -162,6 +202,7 @@ fn a_run_without_labels_has_a_report_without_figures() {
         baseline: BaselineScores::Unknown,
         training: Vec::new(),
         top: 3,
+        all: false,
     })
     .unwrap();
     assert_eq!((data.held_out.is_none(), data.calibration.is_none(), data.anomalies.len()), (true, true, 3));

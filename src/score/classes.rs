@@ -6,19 +6,19 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 use ndarray_npy::ViewNpyExt;
 
-use super::layerwise_classes::class_logits;
 use super::{Computed, ScoreOptions, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
 use crate::graph::{Dataset, EdgeReading};
-use crate::models::SampledInput;
+use crate::infer::layerwise_classes::class_logits;
+use crate::infer::plan;
+use crate::infer::sampled_input::SampledInput;
 use crate::models::device_graph::check_device;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities, upload_graph};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
-use crate::train::classify::plan;
 
 /// Probabilities of the classes of all nodes.
 pub(super) fn compute<B: GraphBackend>(
@@ -45,7 +45,8 @@ pub(super) fn compute<B: GraphBackend>(
     })?;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
     let graph = &dataset.graph;
-    let sampled = trained_as(options)?.is_some_and(|config| plan::<B>(&config, spec, graph, features, device).sampled);
+    let sampled =
+        trained_as(options)?.is_some_and(|config| plan::classes::<B>(&config, spec, graph, features, device).sampled);
     let logits = if sampled {
         class_logits(&model, spec, &SampledInput::new(spec, graph, features)?, device)?
     } else {
@@ -66,7 +67,7 @@ fn trained_as(options: &ScoreOptions) -> Result<Option<ClassifyConfig>> {
     if !options.checkpoint.is_dir() {
         return Ok(None);
     }
-    Ok(match RunConfig::load(&options.checkpoint.join("config.toml"), &[])? {
+    Ok(match RunConfig::load_kept(&options.checkpoint.join("config.toml"), &[])? {
         RunConfig::Classify(config) => Some(config),
         _ => None,
     })

@@ -1,21 +1,21 @@
-//! From a checkpoint to scores: full-graph inference, lists of the highest scores in the terms of the data, explanations, and the
-//! evaluation of scores against labels.
+//! From a checkpoint to scores: lists of the highest scores in the terms of the data, and explanations.
 
 pub mod classes;
-pub mod evaluate;
+mod compute;
 pub mod explain;
-mod inference;
-pub mod layerwise;
-pub mod layerwise_classes;
 pub mod ranking;
 mod scored_run;
-pub mod trees;
+mod trees;
 
-pub use inference::{Computed, Scored, Scores, attention_scores, compute, input_features, stage2_input};
-pub use layerwise::{as_data, as_dtype};
-pub use scored_run::{ScoredRun, Stage, calibrate, read_calibration, write_calibration};
+pub use compute::compute;
+pub use scored_run::{ScoredRun, Stage, divided};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use ndarray::{Array2, ArrayView1};
+
+use crate::error::Result;
+use crate::graph::{Dataset, write_npy_f32};
 
 /// What is scored with what.
 #[derive(Clone, Debug)]
@@ -29,4 +29,35 @@ pub struct ScoreOptions {
     pub input: Option<PathBuf>,
     /// Whether the refined embeddings are wanted, too.
     pub embeddings: bool,
+}
+
+/// What a model says about every node, by global id.
+#[derive(Clone, Debug)]
+pub enum Scores {
+    /// In [0, 1]; higher is more anomalous.
+    Anomaly(Vec<f32>),
+    /// One row of class probabilities per node.
+    Classes(Array2<f32>),
+}
+
+/// Scores of a data directory.
+#[derive(Debug)]
+pub struct Computed {
+    pub dataset: Dataset,
+    pub scores: Scores,
+    /// The last hidden layer, `[nodes, width]`, where it was asked for.
+    pub embeddings: Option<Array2<f32>>,
+}
+
+impl Computed {
+    /// Writes the scores, or class probabilities, as a `.npy` array of f32.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_npy(&self, path: &Path) -> Result<()> {
+        match &self.scores {
+            Scores::Anomaly(scores) => write_npy_f32(path, &ArrayView1::from(scores)),
+            Scores::Classes(probabilities) => write_npy_f32(path, probabilities),
+        }
+    }
 }

@@ -2,15 +2,13 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, Float64Array, Int8Array, RecordBatch, StringArray, UInt64Array};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use parquet::data_type::ByteArray;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::data::parquet_file::{Cells, ParquetFile};
+use crate::data::split::{Part, Split};
 use crate::error::{Error, Result, nearest_name};
 use crate::graph::Dataset;
 use crate::metrics::Calibration;
@@ -31,6 +29,9 @@ pub struct RankedNode<'a> {
     pub probability: Option<f64>,
     /// 1 anomalous, 0 normal, none unknown.
     pub label: Option<u8>,
+    /// The part of its run's labels that the label was in: `training` and `validation` were used to make the model,
+    /// `test` was not. None without a label, and for labels that the run did not have.
+    pub known: Option<&'static str>,
     /// Global id.
     #[serde(skip)]
     pub node: u32,
@@ -43,9 +44,12 @@ pub struct RankingFilter {
     pub top: Option<usize>,
     /// Of one type only.
     pub node_type: Option<String>,
+    /// Only nodes that have no label in the data.
+    pub unlabelled: bool,
 }
 
-/// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else.
+/// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else. `split`
+/// is how the run that gave the scores divided the labels of these data.
 ///
 /// # Errors
 /// [`Error::Usage`] for a type that the graph does not have.
@@ -56,6 +60,7 @@ pub fn rank<'a>(
     dataset: &'a Dataset,
     scores: &[f32],
     calibration: Option<&Calibration>,
+    split: Option<&Split>,
     filter: &RankingFilter,
 ) -> Result<Vec<RankedNode<'a>>> {
     let graph = &dataset.graph;
@@ -81,7 +86,12 @@ pub fn rank<'a>(
         Some(ids) => Cow::Borrowed(ids.get(node as usize).unwrap_or_default()),
         None => Cow::Owned((node as usize - types[graph.type_of(node as usize)].offset).to_string()),
     };
-    let mut order: Vec<u32> = listed.collect();
+    let mut labels = vec![None; if dataset.labels.is_some() { scores.len() } else { 0 }];
+    for &(node, label) in dataset.labels.iter().flat_map(|labels| &labels.entries) {
+        labels[node as usize] = Some(label);
+    }
+    let label = |node: u32| labels.get(node as usize).copied().flatten();
+    let mut order: Vec<u32> = listed.filter(|&node| !filter.unlabelled || label(node).is_none()).collect();
     let descending = |&a: &u32, &b: &u32| {
         let [score_a, score_b] = [a, b].map(|node| scores[node as usize]);
         score_a
@@ -97,10 +107,6 @@ pub fn rank<'a>(
     }
     order.truncate(filter.top.unwrap_or(usize::MAX));
     order.par_sort_unstable_by(descending);
-    let mut labels = vec![None; if dataset.labels.is_some() { scores.len() } else { 0 }];
-    for &(node, label) in dataset.labels.iter().flat_map(|labels| &labels.entries) {
-        labels[node as usize] = Some(label);
-    }
     let line = |(at, node): (usize, u32)| {
         let score = scores[node as usize];
         RankedNode {
@@ -109,7 +115,8 @@ pub fn rank<'a>(
             id: id(node),
             score: Some(score).filter(|score| !score.is_nan()),
             probability: calibration.and_then(|calibration| calibration.probability(score)),
-            label: labels.get(node as usize).copied().flatten(),
+            label: label(node),
+            known: split.and_then(|split| split.part_of(node)).map(Part::name),
             node,
         }
     };
@@ -122,7 +129,7 @@ pub fn rank<'a>(
 /// What the writer refuses.
 pub fn write_csv(ranking: &[RankedNode], out: impl Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(["rank", "type", "id", "score", "probability", "label"])?;
+    csv.write_record(["rank", "type", "id", "score", "probability", "label", "known"])?;
     let text = |value: Option<String>| value.unwrap_or_default();
     for node in ranking {
         csv.write_record([
@@ -132,6 +139,7 @@ pub fn write_csv(ranking: &[RankedNode], out: impl Write) -> io::Result<()> {
             &text(node.score.map(|score| score.to_string())),
             &text(node.probability.map(|probability| format!("{probability:.6}"))),
             &text(node.label.map(|label| label.to_string())),
+            node.known.unwrap_or_default(),
         ])?;
     }
     csv.flush()
@@ -151,39 +159,38 @@ pub fn write_json(ranking: &[RankedNode], mut out: impl Write) -> io::Result<()>
 /// # Errors
 /// What the writer refuses.
 pub fn write_parquet(ranking: &[RankedNode], out: impl Write + Send) -> io::Result<()> {
-    /// Rows of one batch.
-    const BATCH: usize = 1 << 16;
-    let batch = |nodes: &[RankedNode]| {
-        let columns: [(&str, ArrayRef, bool); 6] = [
-            ("rank", Arc::new(nodes.iter().map(|node| Some(node.rank)).collect::<UInt64Array>()), false),
-            ("type", Arc::new(StringArray::from_iter_values(nodes.iter().map(|node| node.node_type))), false),
-            ("id", Arc::new(StringArray::from_iter_values(nodes.iter().map(|node| &node.id))), false),
-            ("score", Arc::new(nodes.iter().map(|node| node.score).collect::<Float32Array>()), true),
-            ("probability", Arc::new(nodes.iter().map(|node| node.probability).collect::<Float64Array>()), true),
-            (
-                "label",
-                Arc::new(nodes.iter().map(|node| node.label.map(|label| label as i8)).collect::<Int8Array>()),
-                true,
-            ),
+    /// Rows of one group.
+    const ROWS: usize = 1 << 17;
+    let columns = [
+        "required int64 rank (INTEGER(64,false))",
+        "required binary type (STRING)",
+        "required binary id (STRING)",
+        "optional float score",
+        "optional double probability",
+        "optional int32 label (INTEGER(8,true))",
+        "optional binary known (STRING)",
+    ];
+    let mut file = ParquetFile::new(out, &columns).map_err(io::Error::other)?;
+    for nodes in ranking.chunks(ROWS) {
+        let texts = |of: fn(&RankedNode) -> Option<ByteArray>| Cells::Text(nodes.iter().map(of).collect());
+        let cells = [
+            Cells::Int64(nodes.iter().map(|node| node.rank as i64).collect()),
+            texts(|node| Some(node.node_type.into())),
+            texts(|node| Some((&*node.id).into())),
+            Cells::Float(nodes.iter().map(|node| node.score).collect()),
+            Cells::Double(nodes.iter().map(|node| node.probability).collect()),
+            Cells::Int32(nodes.iter().map(|node| node.label.map(i32::from)).collect()),
+            texts(|node| node.known.map(ByteArray::from)),
         ];
-        RecordBatch::try_from_iter_with_nullable(columns).map_err(io::Error::other)
-    };
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(Default::default()))
-        .set_created_by(concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into())
-        .build();
-    let first = batch(&ranking[..ranking.len().min(BATCH)])?;
-    let mut writer = ArrowWriter::try_new(out, first.schema(), Some(properties)).map_err(io::Error::other)?;
-    writer.write(&first).map_err(io::Error::other)?;
-    for rest in ranking.get(BATCH..).unwrap_or_default().chunks(BATCH) {
-        writer.write(&batch(rest)?).map_err(io::Error::other)?;
+        file.write(&cells).map_err(io::Error::other)?;
     }
-    writer.close().map(|_| ()).map_err(io::Error::other)
+    file.finish().map(|_| ()).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
-    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::{Field, Row};
 
     use super::*;
     use crate::graph::{HeteroGraph, IdMaps, Labels};
@@ -204,14 +211,14 @@ mod tests {
     fn equal_scores_go_by_id_then_by_type_and_nodes_without_a_score_come_last() {
         let data = dataset(true);
         let scores = [0.5, 0.5, f32::NAN, 0.9, 0.5];
-        let ranking = rank(&data, &scores, None, &RankingFilter::default()).unwrap();
+        let ranking = rank(&data, &scores, None, None, &RankingFilter::default()).unwrap();
         let expected = [("product", "x"), ("user", "a"), ("user", "b"), ("product", "b"), ("user", "c, \"d\"")];
         assert_eq!(names(&ranking), expected);
         assert_eq!(ranking.iter().map(|node| node.label).collect::<Vec<_>>(), [None, None, Some(0), Some(1), None]);
         assert_eq!((ranking[4].score, ranking[4].rank), (None, 5));
         for top in 0..6 {
-            let filter = RankingFilter { top: Some(top), node_type: None };
-            let fewer = rank(&data, &scores, None, &filter).unwrap();
+            let filter = RankingFilter { top: Some(top), ..Default::default() };
+            let fewer = rank(&data, &scores, None, None, &filter).unwrap();
             assert_eq!(fewer, ranking[..top.min(5)], "the first {top}");
         }
     }
@@ -219,14 +226,28 @@ mod tests {
     #[test]
     fn one_type_is_ranked_among_itself() {
         let data = dataset(false);
-        let filter = RankingFilter { top: None, node_type: Some("product".into()) };
-        let ranking = rank(&data, &[0.1, 0.2, 0.3, 0.4, 0.5], None, &filter).unwrap();
+        let filter = RankingFilter { node_type: Some("product".into()), ..Default::default() };
+        let ranking = rank(&data, &[0.1, 0.2, 0.3, 0.4, 0.5], None, None, &filter).unwrap();
         assert_eq!(names(&ranking), [("product", "1"), ("product", "0")]);
         assert_eq!(ranking[0].rank, 1);
-        let filter = RankingFilter { top: None, node_type: Some("prodct".into()) };
-        let error = rank(&data, &[0.0; 5], None, &filter).unwrap_err();
+        let filter = RankingFilter { node_type: Some("prodct".into()), ..Default::default() };
+        let error = rank(&data, &[0.0; 5], None, None, &filter).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("did you mean product?"), "{error}");
+    }
+
+    #[test]
+    fn labelled_nodes_are_left_out_and_the_part_of_their_label_is_told() {
+        let data = dataset(true);
+        let split = Split { train: vec![(0, 0)], validation: Vec::new(), test: vec![(4, 1)] };
+        let scores = [0.5, 0.4, 0.3, 0.2, 0.1];
+        let ranking = rank(&data, &scores, None, Some(&split), &RankingFilter::default()).unwrap();
+        let known: Vec<_> = ranking.iter().map(|node| node.known).collect();
+        assert_eq!(known, [Some("training"), None, None, None, Some("test")]);
+        let filter = RankingFilter { unlabelled: true, top: Some(2), ..Default::default() };
+        let ranking = rank(&data, &scores, None, Some(&split), &filter).unwrap();
+        assert_eq!(names(&ranking), [("user", "a"), ("user", "c, \"d\"")]);
+        assert_eq!((ranking[0].rank, ranking[0].known), (1, None));
     }
 
     #[test]
@@ -234,23 +255,30 @@ mod tests {
         let data = dataset(true);
         let calibration = Calibration::fit(&[0.25, 0.75], &[0, 1]).unwrap();
         let scores = [0.25, 0.75, f32::NAN, 1.0, 0.0];
-        let ranking = rank(&data, &scores, Some(&calibration), &RankingFilter::default()).unwrap();
+        let split = Split { train: vec![(0, 0)], validation: Vec::new(), test: vec![(4, 1)] };
+        let ranking = rank(&data, &scores, Some(&calibration), Some(&split), &RankingFilter::default()).unwrap();
 
         let mut csv = Vec::new();
         write_csv(&ranking, &mut csv).unwrap();
         let text = String::from_utf8(csv.clone()).unwrap();
-        assert!(text.starts_with("rank,type,id,score,probability,label\n1,product,x,1,0."), "{text}");
-        assert!(text.ends_with("5,user,\"c, \"\"d\"\"\",,,\n"), "{text}");
+        assert!(text.starts_with("rank,type,id,score,probability,label,known\n1,product,x,1,0."), "{text}");
+        assert!(text.ends_with("5,user,\"c, \"\"d\"\"\",,,,\n") && text.contains(",0,training\n"), "{text}");
         let mut json = Vec::new();
         write_json(&ranking, &mut json).unwrap();
         let json: Vec<serde_json::Value> = serde_json::from_slice(&json).unwrap();
         let mut parquet = Vec::new();
         write_parquet(&ranking, &mut parquet).unwrap();
-        let reader = ParquetRecordBatchReaderBuilder::try_new(bytes(parquet)).unwrap().build().unwrap();
-        let batches: Vec<RecordBatch> = reader.map(Result::unwrap).collect();
-        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 5);
-        let column = |name: &str| batches[0].column_by_name(name).unwrap().clone();
-        let shown = |name: &str, row: usize| arrow_cast::display::array_value_to_string(&column(name), row).unwrap();
+        let reader = SerializedFileReader::new(bytes(parquet)).unwrap();
+        let rows: Vec<Row> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 5);
+        let shown = |name: &str, row: usize| {
+            let (_, field) = rows[row].get_column_iter().find(|(column, _)| *column == name).unwrap();
+            match field {
+                Field::Str(text) => text.clone(),
+                Field::Null => String::new(),
+                number => number.to_string(),
+            }
+        };
         for (row, line) in csv::Reader::from_reader(&csv[..]).records().enumerate() {
             let line = line.unwrap();
             let plain = |value: &serde_json::Value| match value {
@@ -258,7 +286,7 @@ mod tests {
                 serde_json::Value::String(text) => text.clone(),
                 number => number.to_string(),
             };
-            for (at, name) in ["rank", "type", "id", "score", "probability", "label"].into_iter().enumerate() {
+            for (at, name) in ["rank", "type", "id", "score", "probability", "label", "known"].into_iter().enumerate() {
                 let values = [line[at].to_owned(), plain(&json[row][name]), shown(name, row)];
                 match values[0].parse::<f64>() {
                     Ok(number) => values.iter().for_each(|value| {

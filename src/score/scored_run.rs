@@ -1,22 +1,17 @@
 //! A finished run with the scores of the data that it was trained on: what lists, explanations and reports start from.
 
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::evaluate::read_scores;
-use super::trees::reconstruction_errors;
 use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE, Stage2Config, Stage3Config};
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, read_embeddings};
+use crate::infer::tree_table::reconstruction_errors;
 use crate::metrics::Calibration;
-use crate::train::run_dir::RunDir;
-use crate::train::stage2::split_of;
-
-/// Probabilities of a run: what [`Calibration`] was fitted to its validation labels.
-const CALIBRATION: &str = "calibration.json";
+use crate::run::RunDir;
+use crate::run::calibration::{calibrate, read_calibration};
+use crate::run::evaluation::read_scores;
+use crate::run::splits::split_of;
 
 /// What a score is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +62,7 @@ impl ScoredRun {
     /// data or outputs that cannot be read or no longer belong together.
     pub fn open(path: &Path) -> Result<Self> {
         let run = RunDir::open(path)?;
-        let config = RunConfig::load(&run.config(), &[])?;
+        let config = RunConfig::load_kept(&run.config(), &[])?;
         let (stage, file) = match &config {
             RunConfig::Stage1(_) => (Stage::Reconstruction, EMBEDDINGS_FILE),
             RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
@@ -97,17 +92,13 @@ impl ScoredRun {
             }
             Stage::Attention | Stage::Trees => read_scores(&file, nodes)?,
         };
-        let split = match (&dataset.labels, &config) {
-            (None, _) => None,
-            (
-                Some(labels),
-                RunConfig::Stage2(Stage2Config { split, .. }) | RunConfig::Stage3(Stage3Config { split, .. }),
-            ) => Some(split_of(&dataset.graph, &labels.entries, split)?),
+        let split = match (divided(&config, &dataset)?, &dataset.labels) {
             // Labels that cannot be divided are no fault of a stage that does not ask for them.
-            (Some(labels), _) => {
+            (None, Some(labels)) => {
                 let type_of = |node: u32| dataset.graph.type_of(node as usize);
                 Split::stratified(&labels.entries, type_of, SplitFractions::default(), run.meta().seed).ok()
             }
+            (split, _) => split,
         };
         let calibration = match read_calibration(&run)? {
             None => split.as_ref().and_then(|split| calibrate(&scores, split).ok()),
@@ -122,41 +113,15 @@ impl ScoredRun {
     }
 }
 
-/// Fits a calibration to the validation part.
+/// How a run of Stage 2 or 3 divided the labels of its data. None for other tasks, and where there are no labels.
 ///
 /// # Errors
-/// As for [`Calibration::fit`]. Nodes without a score are left out.
-pub fn calibrate(scores: &[f32], split: &Split) -> Result<Calibration> {
-    let scored = split.validation.iter().map(|&(node, label)| (scores[node as usize], label));
-    let (scores, labels): (Vec<f32>, Vec<u8>) = scored.filter(|(score, _)| !score.is_nan()).unzip();
-    Calibration::fit(&scores, &labels)
-}
-
-/// Writes what [`calibrate`] finds into the run.
-///
-/// # Errors
-/// As for [`calibrate`]; [`Error::Io`].
-pub fn write_calibration(run: &RunDir, scores: &[f32], split: &Split) -> Result<()> {
-    let calibration = calibrate(scores, split)?;
-    atomic_write(run.output(CALIBRATION), |file| {
-        serde_json::to_writer_pretty(&mut *file, &calibration)?;
-        file.write_all(b"\n")
-    })
-}
-
-/// The calibration that a run has written; runs of Stage 1 write none.
-///
-/// # Errors
-/// [`Error::Io`]; [`Error::Format`] for a file that was changed.
-pub fn read_calibration(run: &RunDir) -> Result<Option<Calibration>> {
-    let file = run.output(CALIBRATION);
-    if !file.is_file() {
+/// As for [`Split::stratified`].
+pub fn divided(config: &RunConfig, dataset: &Dataset) -> Result<Option<Split>> {
+    let (Some(labels), RunConfig::Stage2(Stage2Config { split, .. }) | RunConfig::Stage3(Stage3Config { split, .. })) =
+        (&dataset.labels, config)
+    else {
         return Ok(None);
-    }
-    let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
-    serde_json::from_str(&text).map(Some).map_err(|fault| {
-        let place = format!("line {}, column {}", fault.line(), fault.column());
-        let help = "the file was changed after the run wrote it; remove it, then it is fitted anew";
-        Error::format(&file, place, "a calibration", fault.to_string(), help)
-    })
+    };
+    split_of(&dataset.graph, &labels.entries, split).map(Some)
 }

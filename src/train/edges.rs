@@ -1,10 +1,16 @@
 //! Edges drawn for loss terms: on the host and by counter, so that every device sees the same ones.
 
-use rand::seq::index;
+use std::collections::HashSet;
+
+use rand::seq::{IndexedRandom, SliceRandom, index};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::data::edge_split::{EdgeSplit, HeldOut};
 use crate::graph::{HeteroGraph, Relation};
+
+/// Draws before the free destinations of a source are listed instead.
+const MAX_DRAWS: usize = 32;
 
 /// What a draw is for; each purpose has random numbers of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +19,10 @@ pub enum Purpose {
     Reconstruction = 1,
     /// Neighbours whose scores should agree.
     Smoothness = 2,
-    /// Pairs on which a finished auto-encoder is judged.
+    /// Edges of the training and drawn pairs once more, for a figure of a finished auto-encoder.
     Evaluation = 3,
+    /// Held-out edges and pairs that are no edges.
+    HeldOut = 4,
 }
 
 /// The random numbers of one purpose, epoch and relation.
@@ -112,10 +120,68 @@ pub fn labelled_pairs(
         .collect()
 }
 
+/// The held-out edges of `graph` against pairs that no relation of it joins: of a primary relation at most `count` edges, each
+/// pair of nodes once, and for each of them a pair of the same source, where that is not joined to every destination.
+pub fn held_out_pairs(
+    graph: &HeteroGraph,
+    split: &EdgeSplit,
+    count: impl Fn(&Relation) -> usize,
+    seed: u64,
+) -> Vec<LabelledPairs> {
+    let of_relation = |HeldOut { relation: id, mut edges }: HeldOut| {
+        let relation = &graph.relations()[id];
+        let global = Global::of(graph, relation);
+        let mut rng = generator(seed, Purpose::HeldOut, 0, id);
+        edges.shuffle(&mut rng);
+        let mut seen = HashSet::new();
+        edges.retain(|&(dst, src)| {
+            let (a, b) = global.pair(dst, src);
+            seen.insert((a.min(b), a.max(b)))
+        });
+        edges.truncate(count(relation));
+        let positives = edges.len();
+        for p in 0..positives {
+            let src = edges[p].1;
+            edges.extend(unjoined(graph, &global, src, &mut rng).map(|dst| (dst, src)));
+        }
+        let (dst, src) = edges.into_iter().unzip();
+        LabelledPairs { relation: id, dst, src, positives }
+    };
+    split.held_out(graph).into_iter().map(of_relation).collect()
+}
+
+/// A destination that no edge joins to the source `src`, if there is one.
+fn unjoined(graph: &HeteroGraph, global: &Global, src: u32, rng: &mut ChaCha8Rng) -> Option<u32> {
+    let free = |dst: &u32| {
+        let (a, b) = global.pair(*dst, src);
+        a != b && !graph.are_joined(a, b)
+    };
+    let drawn = (0..MAX_DRAWS).map(|_| rng.random_range(0..global.destinations)).find(&free);
+    drawn.or_else(|| (0..global.destinations).filter(free).collect::<Vec<_>>().choose(rng).copied())
+}
+
+/// Turns the local ids of a relation into global ones.
+struct Global {
+    to: u32,
+    from: u32,
+    destinations: u32,
+}
+
+impl Global {
+    fn of(graph: &HeteroGraph, relation: &Relation) -> Self {
+        let [dst, src] = [relation.dst, relation.src].map(|t| &graph.node_types()[t]);
+        Self { to: dst.offset as u32, from: src.offset as u32, destinations: dst.count as u32 }
+    }
+
+    fn pair(&self, dst: u32, src: u32) -> (u32, u32) {
+        (self.to + dst, self.from + src)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Adjacency;
+    use crate::graph::{Adjacency, RelationSpec};
 
     fn graph() -> HeteroGraph {
         let epu = Adjacency::from_edges(3, 2, &[(0, 0), (0, 1), (1, 1), (2, 0)]);
@@ -157,5 +223,38 @@ mod tests {
             let relation = &graph.relations()[pairs.relation];
             assert!(pairs.dst.iter().all(|&d| (d as usize) < graph.node_types()[relation.dst].count));
         }
+    }
+    #[test]
+    fn held_out_pairs_are_held_out_edges_once_and_pairs_that_nothing_joins() {
+        let graph = graph();
+        let global = |pairs: &LabelledPairs, p: usize| {
+            Global::of(&graph, &graph.relations()[pairs.relation]).pair(pairs.dst[p], pairs.src[p])
+        };
+        let mut negatives = 0;
+        for seed in 0..50 {
+            let split = EdgeSplit::new(0.6, seed).unwrap();
+            for pairs in held_out_pairs(&graph, &split, |_| 2, seed) {
+                let n = pairs.positives;
+                assert!((1..=2).contains(&n) && pairs.dst.len() <= 2 * n);
+                let positives: HashSet<_> = (0..n).map(|p| global(&pairs, p)).collect();
+                assert!(positives.iter().all(|&(a, b)| split.holds_out(a, b) && graph.are_joined(a, b)));
+                assert!(positives.iter().all(|&(a, b)| !positives.contains(&(b, a))), "one pair in both directions");
+                assert!(
+                    (n..pairs.dst.len()).map(|p| global(&pairs, p)).all(|(a, b)| a != b && !graph.are_joined(a, b))
+                );
+                negatives += pairs.dst.len() - n;
+            }
+        }
+        assert!(negatives > 0);
+    }
+
+    #[test]
+    fn a_source_that_is_joined_to_all_but_one_finds_that_one() {
+        let all: Vec<(u32, u32)> = (0..500).filter(|&dst| dst != 77).map(|dst| (dst, 0)).collect();
+        let adjacency = Adjacency::from_edges(500, 1, &all);
+        let spec = RelationSpec { name: "r".into(), src: 1, dst: 0, stream: "r".into(), primary: true, adjacency };
+        let graph = HeteroGraph::new(vec![("a".into(), 500), ("b".into(), 1)], vec![spec]).unwrap();
+        let pairs = &held_out_pairs(&graph, &EdgeSplit::new(0.1, 1).unwrap(), |_| 9, 1)[0];
+        assert_eq!((pairs.positives, &pairs.dst[9..]), (9, &[77; 9][..]));
     }
 }

@@ -1,16 +1,15 @@
 //! What trainings on sampled mini-batches decide before they start, and what they say afterwards.
 
-use std::fmt;
-
 use graphsieve_kernels::GraphBackend;
 
-use crate::config::{HotBy, LoaderConfig, LoaderMode, Transfer};
+use crate::config::{HotBy, LoaderConfig, Transfer};
 use crate::error::{Error, Result};
+use crate::infer::plan::memory_of;
 use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, draws_on_device};
 use crate::sampler::NeighbourSampler;
 
-/// Batches of a rehearsed epoch that decide which features stay on the device.
-pub const REHEARSED: usize = 64;
+/// Batches of the presampled epoch that decide which features stay on the device.
+pub const PRESAMPLED: usize = 64;
 
 /// Features may take one part in so many of the memory: the rest is for adjacencies and batches.
 const RESIDENT_SHARE: u64 = 4;
@@ -18,73 +17,12 @@ const RESIDENT_SHARE: u64 = 4;
 /// Less than one part in so many of the memory is a small part: pages of the allocator are a sixteenth of it.
 const TIGHT_SHARE: u64 = 4;
 
-/// Whether a graph is trained at once or in mini-batches, and what that was decided from.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Whether mini-batches are sampled.
-    pub sampled: bool,
-    reason: Reason,
-}
-
-#[derive(Clone, Debug)]
-enum Reason {
-    /// The configuration says so.
-    Asked,
-    Memory {
-        /// Of a training at once.
-        needed: Footprint,
-        /// That may be used, and whether the configuration says so.
-        available: Option<u64>,
-        capped: bool,
-    },
-}
-
-impl Plan {
-    /// Decides; `needed` is what a training at once takes.
-    pub fn new<B: GraphBackend>(loader: &LoaderConfig, needed: impl FnOnce() -> Footprint, device: &B::Device) -> Self {
-        let asked = |sampled| Plan { sampled, reason: Reason::Asked };
-        match loader.mode {
-            LoaderMode::Full => asked(false),
-            LoaderMode::Sampled => asked(true),
-            LoaderMode::Auto => {
-                let (needed, capped) = (needed(), loader.memory > 0.0);
-                let available = memory_of::<B>(loader, device);
-                let sampled = available.is_some_and(|available| needed.total() > available);
-                Plan { sampled, reason: Reason::Memory { needed, available, capped } }
-            }
-        }
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.sampled { "sampled mini-batches" } else { "the whole graph at once" };
-        let Reason::Memory { needed, available, capped } = &self.reason else {
-            return write!(f, "{what}: as asked for");
-        };
-        write!(f, "{what}: at once it takes {needed}, ")?;
-        match available {
-            Some(available) if *capped => write!(f, "loader.memory allows {}", Footprint::bytes(*available)),
-            Some(available) => write!(f, "the device has {} free", Footprint::bytes(*available)),
-            None => write!(f, "and the device does not tell what it has"),
-        }
-    }
-}
-
 /// The nodes whose features stay on the device for good.
 pub fn hot(loader: &LoaderConfig) -> Hot {
     match (loader.hot, loader.hot_by) {
         (0.0, _) => Hot::None,
         (share, HotBy::Presample) => Hot::Presampled(share),
         (share, HotBy::Degree) => Hot::Degree(share),
-    }
-}
-
-/// Device memory that may be used, if that is known.
-fn memory_of<B: GraphBackend>(loader: &LoaderConfig, device: &B::Device) -> Option<u64> {
-    match loader.memory {
-        0.0 => B::available_memory(device),
-        memory => Some((memory * 1e9) as u64),
     }
 }
 

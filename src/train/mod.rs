@@ -1,38 +1,39 @@
-//! Training: the loops of the stages and of node classification, run directories, checkpoints, progress.
+//! Training: one loop for every task, over the whole graph or over mini-batches; trees; pipelines.
 
-pub mod classify;
 pub mod early_stopping;
 pub mod edges;
-pub mod interrupt;
+pub mod full;
 mod loading;
-pub mod log_line;
 pub mod loss_rows;
 pub mod optimiser;
+pub mod pipeline;
 pub mod plots;
+pub mod position;
 mod prefetch;
-pub mod progress;
-pub mod run_dir;
+pub mod reconstruction;
+pub mod record;
+pub mod runner;
+pub mod sampled;
 mod session;
-pub mod stage1;
-pub mod stage2;
 pub mod stage3;
+pub mod task;
+pub mod tasks;
+pub mod trainer;
 
 use std::fmt;
-use std::fs;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use crate::config::{PipelineConfig, RunConfig, Stage2Input};
-use crate::data::synth;
+use self::tasks::{attention, auto_encoder, classifier};
+use crate::config::RunConfig;
 use crate::error::Result;
-use crate::train::progress::{StageProgress, Unit};
-use crate::train::run_dir::RunDir;
+use crate::run::RunDir;
 
-pub use classify::ClassifyOutcome;
-pub use session::RunOptions;
-pub use stage1::Stage1Outcome;
-pub use stage2::Stage2Outcome;
-pub use stage3::Stage3Outcome;
+pub use self::session::RunOptions;
+pub use self::stage3::Stage3Outcome;
+pub use self::tasks::attention::Stage2Outcome;
+pub use self::tasks::auto_encoder::Stage1Outcome;
+pub use self::tasks::classifier::ClassifyOutcome;
 
 /// What a run leaves, for the closing message.
 #[derive(Clone, Debug, Default)]
@@ -59,13 +60,8 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(stage1) = &self.stage1 {
-            let m = &stage1.metrics;
-            writeln!(
-                f,
-                "Stage 1: loss {:.4}; on pairs not trained on: edge AUC {:.4}, P(edge) {:.4}, P(no edge) {:.4}",
-                stage1.loss, m.edge_auc, m.p_positive, m.p_negative
-            )?;
-            write_speed(f, stage1.seconds_per_epoch)?;
+            writeln!(f, "Stage 1: {stage1}")?;
+            session::write_speed(f, stage1.seconds_per_epoch)?;
         }
         if let Some(stage2) = &self.stage2 {
             write!(f, "Stage 2: {stage2}")?;
@@ -77,13 +73,6 @@ impl fmt::Display for Outcome {
             Some(classify) => write!(f, "classify: {classify}"),
             None => Ok(()),
         }
-    }
-}
-
-fn write_speed(f: &mut fmt::Formatter<'_>, seconds_per_epoch: Option<f64>) -> fmt::Result {
-    match seconds_per_epoch {
-        Some(seconds) => writeln!(f, "{:.1} ms per epoch after the first", seconds * 1e3),
-        None => Ok(()),
     }
 }
 
@@ -99,11 +88,11 @@ pub fn run<B: GraphBackend + TreeBackend>(
     graphsieve_kernels::device::watch();
     match config {
         RunConfig::Stage1(config) => {
-            let stage1 = stage1::run::<B>(&config, options, device)?;
+            let stage1 = auto_encoder::run::<B>(&config, options, device)?;
             Ok(Outcome { stage1: Some(stage1), ..Outcome::default() })
         }
         RunConfig::Stage2(config) => {
-            let stage2 = stage2::run::<B>(&config, options, device)?;
+            let stage2 = attention::run::<B>(&config, options, device)?;
             Ok(Outcome { stage2: Some(stage2), ..Outcome::default() })
         }
         RunConfig::Stage3(config) => {
@@ -111,29 +100,9 @@ pub fn run<B: GraphBackend + TreeBackend>(
             Ok(Outcome { stage3: Some(stage3), ..Outcome::default() })
         }
         RunConfig::Classify(config) => {
-            let classify = classify::run::<B>(&config, options, device)?;
+            let classify = classifier::run::<B>(&config, options, device)?;
             Ok(Outcome { classify: Some(classify), ..Outcome::default() })
         }
-        RunConfig::Pipeline(config) => {
-            marketplace(&config, options)?;
-            let stage1 = stage1::run::<B>(&config.stage1, options, device)?;
-            let mut second = config.stage2.clone();
-            if second.data.input == Stage2Input::Embeddings {
-                second.data.embeddings = Some(stage1.run.clone());
-            }
-            let stage2 = stage2::run::<B>(&second, options, device)?;
-            Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), ..Outcome::default() })
-        }
+        RunConfig::Pipeline(config) => pipeline::run::<B>(&config, options, device),
     }
-}
-
-/// Makes the synthetic marketplace of a pipeline, unless an earlier run made it.
-fn marketplace(config: &PipelineConfig, options: &RunOptions) -> Result<()> {
-    let path = &config.data.path;
-    if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Ok(());
-    }
-    let progress = StageProgress::with_mode(Unit::Items, options.progress);
-    let dataset = synth::generate(&config.synth.marketplace(), &progress.callback())?;
-    dataset.write(path).map(|_| ())
 }

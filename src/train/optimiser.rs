@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, sum_of_squares};
 use serde::{Deserialize, Serialize};
 
@@ -15,15 +15,6 @@ use crate::models::parameters::to_host;
 
 /// Good steps after which a loss scale that was halved is doubled again.
 const GROWTH_INTERVAL: u32 = 200;
-
-/// The storage type of features and activations.
-pub fn dtype(precision: Precision) -> DType {
-    match precision {
-        Precision::F32 => DType::F32,
-        Precision::F16 => DType::F16,
-        Precision::BF16 => DType::BF16,
-    }
-}
 
 /// The learning rate of `epoch`, counted from 1.
 pub fn learning_rate(config: &TrainConfig, epoch: usize) -> f64 {

@@ -1,26 +1,26 @@
-//! What both stages share around their loops: run directory, log, progress, checkpoints, interruption.
+//! What a training keeps on the disk and shows: run directory, log, checkpoints, progress, interruption.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::backend::Autodiff;
-use burn::module::AutodiffModule;
-use graphsieve_kernels::{DropEdge, GraphBackend, NodeSet};
-use serde::{Deserialize, Serialize};
+use burn::module::{AutodiffModule, Module};
+use graphsieve_kernels::GraphBackend;
+use serde::Serialize;
 
-use super::early_stopping::EarlyStopping;
-use super::interrupt;
-use super::optimiser::{LossScale, Optimiser};
-use super::progress::{Mode, Progress, Unit, rate};
-use super::run_dir::{Meta, MetricsLog, RunDir};
+use super::optimiser::Optimiser;
+use super::position::Position;
+use super::record::Pipeline;
+use super::task::Task;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
-use crate::models::device_graph::{DeviceGraph, DeviceRelation};
 use crate::models::parameters::{Export, Parameters};
-use crate::models::reach::Reach;
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
+use crate::run::progress::{Mode, Progress, Unit, rate};
+use crate::run::{Meta, MetricsLog, RunDir, interrupt};
 
 /// How a training is started, besides its configuration.
 #[derive(Clone, Debug)]
@@ -29,30 +29,15 @@ pub struct RunOptions {
     pub device: String,
     /// The run directory to go on with.
     pub resume: Option<PathBuf>,
+    /// The pipeline that this run is a stage of.
+    pub pipeline: Option<Pipeline>,
     /// How progress is shown.
     pub progress: Mode,
-}
-
-/// Position of a training, kept in its `last` checkpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Position {
-    /// Last finished epoch; epochs count from 1.
-    pub epoch: usize,
-    /// Epoch of the best checkpoint, 0 before the first validation.
-    pub best_epoch: usize,
-    /// Validation metric of the best checkpoint.
-    pub best_metric: f64,
-    /// Of an f16 run.
-    pub loss_scale: Option<LossScale>,
-    /// Of a training that stops when the validation no longer improves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub early_stopping: Option<EarlyStopping>,
 }
 
 /// One running training.
 pub struct Session {
     pub run: RunDir,
-    pub position: Position,
     log: MetricsLog,
     progress: Progress,
     started: Instant,
@@ -74,7 +59,10 @@ pub fn last_file(run: &RunDir) -> PathBuf {
     run.last_checkpoint().with_extension(NATIVE_EXTENSION)
 }
 
-/// Opens the run to resume, with its last checkpoint, or makes a new one.
+/// Opens the run to resume, with its last checkpoint, or makes a new one. A run that ended before its first checkpoint begins again.
+///
+/// # Errors
+/// A run that cannot be made or read, that has other settings, or whose last checkpoint is missing or damaged.
 pub fn open_or_create(
     options: &RunOptions,
     runs: &Path,
@@ -82,15 +70,20 @@ pub fn open_or_create(
     seed: u64,
     config_toml: &str,
 ) -> Result<(RunDir, Option<Weights>)> {
-    match &options.resume {
-        None => Ok((RunDir::create(runs, name, config_toml, Meta::now(options.device.clone(), seed))?, None)),
-        Some(path) => {
-            let run = RunDir::open(path)?;
-            check_same_settings(&run, config_toml, &["data", "split"])?;
-            let (weights, _) = Weights::read(&last_file(&run))?;
-            Ok((run, Some(weights)))
+    let Some(path) = &options.resume else {
+        let run = RunDir::create(runs, name, config_toml, Meta::now(options.device.clone(), seed))?;
+        if let Some(pipeline) = &options.pipeline {
+            pipeline.record(&run)?;
         }
+        return Ok((run, None));
+    };
+    let run = RunDir::open(path)?;
+    check_same_settings(&run, config_toml, &["data", "split"])?;
+    if !last_file(&run).exists() && !best_file(&run).exists() {
+        return Ok((run, None));
     }
+    let (weights, _) = Weights::read(&last_file(&run))?;
+    Ok((run, Some(weights)))
 }
 
 /// Refuses to go on with other settings in these sections, or of these names. Other labels, other nodes to learn from or another kind of input
@@ -104,7 +97,13 @@ pub(super) fn check_same_settings(run: &RunDir, config_toml: &str, sections: &[&
             Error::format(&file, "TOML", "the settings of a run", fault.message().to_owned(), help)
         })
     };
-    let (before, now) = (parse(&text)?, parse(config_toml)?);
+    let (mut before, now) = (parse(&text)?, parse(config_toml)?);
+    // Stage 1 held nothing out before it had the key.
+    if before.get("task").and_then(toml::Value::as_str) == Some("stage1") && !before.contains_key("split") {
+        let mut split = toml::Table::from_iter([("held_out".into(), toml::Value::Float(0.0))]);
+        split.extend(before.get("seed").map(|seed| ("seed".into(), seed.clone())));
+        before.insert("split".into(), split.into());
+    }
     let settings = |table: &toml::Table, name: &str| -> BTreeMap<String, toml::Value> {
         match table.get(name) {
             None => BTreeMap::new(),
@@ -137,28 +136,18 @@ impl Session {
     /// Starts the log and the progress bar.
     pub fn new(
         run: RunDir,
-        position: Position,
+        resumed_at: usize,
         title: &str,
         train: &TrainConfig,
         edges_per_epoch: usize,
         mode: Mode,
     ) -> Result<Self> {
-        let log = run.metrics_log(position.epoch as u64)?;
+        let log = run.metrics_log(resumed_at as u64)?;
         let progress = Progress::with_mode(title, train.epochs as u64, Unit::Items, mode);
-        progress.start_at(position.epoch as u64);
+        progress.start_at(resumed_at as u64);
         interrupt::install();
-        let (epochs, resumed_at) = (train.epochs, position.epoch);
-        Ok(Self {
-            run,
-            position,
-            log,
-            progress,
-            started: Instant::now(),
-            epochs,
-            edges_per_epoch,
-            resumed_at,
-            warm_since: None,
-        })
+        let epochs = train.epochs;
+        Ok(Self { run, log, progress, started: Instant::now(), epochs, edges_per_epoch, resumed_at, warm_since: None })
     }
 
     /// Records a finished epoch.
@@ -187,9 +176,9 @@ impl Session {
         Ok(())
     }
 
-    /// Mean wall time of the epochs after the first, validation and checkpoints included.
-    pub fn seconds_per_epoch(&self) -> Option<f64> {
-        let epochs = self.position.epoch.checked_sub(self.resumed_at + 1).filter(|&n| n > 0)?;
+    /// Mean wall time of the epochs after the first until `epoch`, validation and checkpoints included.
+    pub fn seconds_per_epoch(&self, epoch: usize) -> Option<f64> {
+        let epochs = epoch.checked_sub(self.resumed_at + 1).filter(|&n| n > 0)?;
         Some(self.warm_since?.elapsed().as_secs_f64() / epochs as f64)
     }
 
@@ -207,12 +196,13 @@ impl Session {
     pub fn save_last<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
         &mut self,
         spec: &ModelSpec,
+        position: &mut Position,
         tensors: Export,
         optimiser: &Optimiser<B, M>,
     ) -> Result<()> {
         self.log.sync()?;
-        self.position.loss_scale = optimiser.loss_scale();
-        let progress = serde_json::to_string(&self.position).unwrap_or_default();
+        position.loss_scale = optimiser.loss_scale();
+        let progress = serde_json::to_string(position).unwrap_or_default();
         let training = TrainingState { progress, optimiser: optimiser.save() };
         let weights = Weights { spec: spec.clone(), tensors: tensors.0, training: Some(training) };
         weights.write_native(&last_file(&self.run))
@@ -246,31 +236,28 @@ impl Session {
     }
 }
 
-/// A model with its optimiser and position: new from `seed`, or as the last checkpoint of the run left them.
-pub fn start<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
-    run: &RunDir,
-    checkpoint: Option<Weights>,
-    spec: &ModelSpec,
-    seed: u64,
-    train: &TrainConfig,
-    device: &B::Device,
-    build: impl FnOnce(&mut Parameters<Autodiff<B>>) -> Result<M>,
-) -> Result<(M, Optimiser<B, M>, Position)> {
-    start_with(run, checkpoint, spec, seed, Optimiser::new(train), device, build)
+/// Where a training begins.
+pub struct Start<B: GraphBackend, T: Task<B>> {
+    pub model: T::Model,
+    pub optimiser: Optimiser<B, T::Model>,
+    pub position: Position,
 }
 
-/// Like [`start`], with an optimiser that has settings of its own.
-pub fn start_with<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
+/// A model with its optimiser and position: new from `seed`, or as the last checkpoint of the run left them.
+///
+/// # Errors
+/// A checkpoint that is damaged or of another model.
+pub fn restored<B: GraphBackend, T: Task<B>>(
     run: &RunDir,
     checkpoint: Option<Weights>,
+    task: &T,
     spec: &ModelSpec,
     seed: u64,
-    optimiser: Optimiser<B, M>,
     device: &B::Device,
-    build: impl FnOnce(&mut Parameters<Autodiff<B>>) -> Result<M>,
-) -> Result<(M, Optimiser<B, M>, Position)> {
+) -> Result<Start<B, T>> {
     let Some(weights) = checkpoint else {
-        return Ok((build(&mut Parameters::from_seed(seed, device))?, optimiser, Position::default()));
+        let model = task.model(&mut Parameters::from_seed(seed, device))?;
+        return Ok(Start { model, optimiser: task.optimiser(), position: Position::default() });
     };
     let file = last_file(run);
     if weights.spec != *spec {
@@ -284,29 +271,18 @@ pub fn start_with<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(
     };
     let position: Position = serde_json::from_str(&training.progress)
         .map_err(|e| Error::format(&file, "progress", "the position of a training", e.to_string(), help))?;
-    let mut optimiser = optimiser
+    let mut optimiser = task
+        .optimiser()
         .load(&training.optimiser)
         .map_err(|e| Error::format(&file, "optimiser", "the state of an optimiser", e, help))?;
     optimiser.set_loss_scale(position.loss_scale);
-    let model = build(&mut Parameters::from_tensors(&weights.tensors, &file, device))?;
+    let model = task.model(&mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let values = model.num_params();
     if optimiser.num_values().is_some_and(|len| len != values) {
         let (expected, found) = (format!("moments of {values} values"), format!("{:?}", optimiser.num_values()));
         return Err(Error::format(file, "optimiser", expected, found, help));
     }
-    Ok((model, optimiser, position))
-}
-
-/// What the rows `nodes` of a result depend on; everything when there is no list.
-pub fn reach_of<B: GraphBackend>(
-    graph: &DeviceGraph<B>,
-    nodes: Option<Vec<Vec<u32>>>,
-    drop_edge: impl Fn(&DeviceRelation<B>) -> Option<DropEdge>,
-    device: &B::Device,
-) -> Reach<B> {
-    let Some(nodes) = nodes else { return Reach::all(graph) };
-    let wanted = nodes.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, device)).collect();
-    Reach::of(graph, wanted, drop_edge, device)
+    Ok(Start { model, optimiser, position })
 }
 
 /// Fails when a value of the loss is not finite.
@@ -320,4 +296,12 @@ pub fn check_finite(term: &str, value: f32, epoch: usize) -> Result<()> {
         epoch,
         help: "lower train.learning_rate, set train.clip_norm, or use precision f32".into(),
     })
+}
+
+/// How fast the epochs were, as a line of an outcome.
+pub fn write_speed(f: &mut fmt::Formatter<'_>, seconds_per_epoch: Option<f64>) -> fmt::Result {
+    match seconds_per_epoch {
+        Some(seconds) => writeln!(f, "{:.1} ms per epoch after the first", seconds * 1e3),
+        None => Ok(()),
+    }
 }

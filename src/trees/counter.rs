@@ -3,6 +3,8 @@
 //! No generator state is carried, so draws do not depend on the order or the thread in which they are made, and a
 //! kernel on a device makes the same ones.
 
+use crate::splitmix::mix;
+
 /// One 64-bit draw for the counter words `words` under `seed` (SplitMix64 finaliser, chained).
 #[inline]
 pub fn bits(seed: u64, words: &[u64]) -> u64 {
@@ -31,12 +33,4 @@ pub fn shuffled(seed: u64, words: &[u64], items: &[u32]) -> Vec<u32> {
     let mut keyed: Vec<(u64, u32)> = items.iter().map(|&item| (bits(base, &[item as u64]), item)).collect();
     keyed.sort_unstable();
     keyed.into_iter().map(|(_, item)| item).collect()
-}
-
-#[inline]
-fn mix(word: u64) -> u64 {
-    let mut z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

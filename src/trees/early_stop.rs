@@ -1,29 +1,17 @@
 //! When a booster stops: held-out rows and what is measured on them.
 
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::matrix::{Matrix, check_columns};
 use super::objective::{Objective, check_labels};
 use super::refuse;
 use super::tree::Tree;
+use crate::config::Metric;
 use crate::error::{Error, Result};
 use crate::metrics;
 
 /// Fewest rows that are worth a task of their own.
 const TASK_ROWS: usize = 512;
-
-/// A metric of scores against labels 0 and 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// [`metrics::roc_auc`] of the scores as f32.
-    Auroc,
-    /// [`metrics::average_precision`] of the scores as f32.
-    AveragePrecision,
-    /// Mean of −ln of the probability that is given to the true class; a probability counts as at least 1e-15.
-    LogLoss,
-}
 
 impl Metric {
     /// True when a larger value is better.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use graphsieve_kernels::{LeafTask, Look, TreeEngine};
+use graphsieve_kernels::{FeatureMask, LeafTask, TreeEngine};
 
 use super::binning::Missing;
 use super::counter;
@@ -121,7 +121,7 @@ struct Grower<'a> {
     /// How many of them a leaf sees.
     by_node: usize,
     /// What every leaf looks at, unless leaves differ.
-    looks: Option<Vec<(u32, Look)>>,
+    masks: Option<Vec<(u32, FeatureMask)>>,
 }
 
 impl<'a> Grower<'a> {
@@ -133,8 +133,8 @@ impl<'a> Grower<'a> {
         features.sort_unstable();
         let by_node = share(features.len(), rule.feature_fraction_bynode);
         let leaves_differ = by_node < features.len() || rule.extra_trees;
-        let looks = (!leaves_differ).then(|| features.iter().map(|&feature| (feature, Look::Any)).collect());
-        Grower { data, scale, rule, split: rule.split_rule(), seed, features, by_node, looks }
+        let masks = (!leaves_differ).then(|| features.iter().map(|&feature| (feature, FeatureMask::Any)).collect());
+        Grower { data, scale, rule, split: rule.split_rule(), seed, features, by_node, masks }
     }
 
     fn run(&self, engine: &mut dyn TreeEngine, sum: GradientSum) -> Growth {
@@ -229,13 +229,13 @@ impl<'a> Grower<'a> {
             at.iter().for_each(|&at| open[at].best = self.look_on(engine, at, &open[at]));
             return;
         }
-        let drawn: Vec<Vec<(u32, Look)>> = match self.looks {
+        let drawn: Vec<Vec<(u32, FeatureMask)>> = match self.masks {
             Some(_) => Vec::new(),
-            None => at.iter().map(|&at| self.looks_of(&self.share(&open[at])[..self.by_node], open[at].key)).collect(),
+            None => at.iter().map(|&at| self.masks_of(&self.share(&open[at])[..self.by_node], open[at].key)).collect(),
         };
         let task = |(number, &leaf): (usize, &usize)| {
-            let looks = self.looks.as_ref().unwrap_or_else(|| &drawn[number]);
-            LeafTask { leaf, about: open[leaf].leaf, looks: Some(looks) }
+            let masks = self.masks.as_ref().unwrap_or_else(|| &drawn[number]);
+            LeafTask { leaf, about: open[leaf].leaf, masks: Some(masks) }
         };
         let tasks: Vec<LeafTask> = at.iter().enumerate().map(task).collect();
         let found = engine.best_splits(&tasks);
@@ -249,8 +249,8 @@ impl<'a> Grower<'a> {
             return None;
         }
         self.share(open).chunks(self.by_node).find_map(|share| {
-            let looks = self.looks_of(share, open.key);
-            engine.best_splits(&[LeafTask { leaf, about: open.leaf, looks: Some(&looks) }]).pop().flatten()
+            let masks = self.masks_of(share, open.key);
+            engine.best_splits(&[LeafTask { leaf, about: open.leaf, masks: Some(&masks) }]).pop().flatten()
         })
     }
 
@@ -262,12 +262,12 @@ impl<'a> Grower<'a> {
         }
     }
 
-    fn looks_of(&self, features: &[u32], key: u64) -> Vec<(u32, Look)> {
-        let look = |feature: u32| match self.rule.extra_trees {
-            true => Look::Drawn(counter::bits(self.seed, &[2, key, feature as u64])),
-            false => Look::Any,
+    fn masks_of(&self, features: &[u32], key: u64) -> Vec<(u32, FeatureMask)> {
+        let mask = |feature: u32| match self.rule.extra_trees {
+            true => FeatureMask::Drawn(counter::bits(self.seed, &[2, key, feature as u64])),
+            false => FeatureMask::Any,
         };
-        features.iter().map(|&feature| (feature, look(feature))).collect()
+        features.iter().map(|&feature| (feature, mask(feature))).collect()
     }
 
     /// For every bin of `feature` whether `split` sends it left.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use graphsieve_kernels::{LeafTask, Look, TreeEngine, better_split, gradients_agree};
+use graphsieve_kernels::{FeatureMask, LeafTask, TreeEngine, better_split, gradients_agree};
 use rayon::prelude::*;
 
 use super::dataset::Dataset;
@@ -24,7 +24,7 @@ pub(super) struct HostTrees<'a> {
     rule: &'a SplitRule,
     features: &'a [SplitFeature],
     /// What a leaf looks at unless it is told.
-    all: Vec<(u32, Look)>,
+    all: Vec<(u32, FeatureMask)>,
     layout: Layout,
     /// Leaves look at few of the features: read those columns instead of keeping histograms of all.
     direct: bool,
@@ -51,7 +51,7 @@ impl<'a> HostTrees<'a> {
         rows: Vec<u32>,
     ) -> Self {
         let layout = Layout::new(data, seen);
-        let all = seen.iter().map(|&feature| (feature, Look::Any)).collect();
+        let all = seen.iter().map(|&feature| (feature, FeatureMask::Any)).collect();
         let scratch = vec![0; rows.len()];
         HostTrees { data, gradients, rule, features, all, layout, direct, rows, scratch, leaves: Vec::new() }
     }
@@ -70,18 +70,18 @@ impl<'a> HostTrees<'a> {
     fn best(&self, task: &LeafTask) -> Option<(u32, Split)> {
         let Leaf { span, histogram } = &self.leaves[task.leaf];
         let rows = &self.rows[span.clone()];
-        let looks = task.looks.unwrap_or(&self.all);
+        let masks = task.masks.unwrap_or(&self.all);
         let together = match histogram {
             Some(_) => TASK_FEATURES,
-            None if rows.len() < FEW_ROWS => looks.len(),
+            None if rows.len() < FEW_ROWS => masks.len(),
             None => 1,
         };
-        let by_feature = |&(number, look): &(u32, Look)| {
+        let by_feature = |&(number, mask): &(u32, FeatureMask)| {
             let feature = &self.features[number as usize];
-            let draw = match look {
-                Look::Any => None,
-                Look::Drawn(bits) => Some(bits),
-                Look::Skip => return None,
+            let draw = match mask {
+                FeatureMask::Any => None,
+                FeatureMask::Drawn(bits) => Some(bits),
+                FeatureMask::Skip => return None,
             };
             let search = |sums: &[GradientSum]| {
                 let stored = &sums[feature.mfb_offset as usize..];
@@ -96,7 +96,7 @@ impl<'a> HostTrees<'a> {
             };
             split.map(|split| (number, split))
         };
-        looks.par_iter().with_min_len(together.max(1)).filter_map(by_feature).reduce_with(better_split)
+        masks.par_iter().with_min_len(together.max(1)).filter_map(by_feature).reduce_with(better_split)
     }
 }
 

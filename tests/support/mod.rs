@@ -1,7 +1,8 @@
 //! Runs the program in a directory of its own and looks at what it says and leaves behind.
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeMap;
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -144,10 +145,18 @@ pub fn labels_npy(entries: &[(i64, i64)]) -> Vec<u8> {
     npy("<i8", &format!("({}, 2)", entries.len()), &data)
 }
 
-/// Whether the program finds a CUDA device on this machine.
-pub fn has_cuda(sandbox: &Sandbox) -> bool {
-    let info: serde_json::Value = serde_json::from_str(&sandbox.succeeds(["info", "--format", "json"]).stdout).unwrap();
-    info["cuda"]["devices"].is_array()
+/// Whether this process runs the test `name` alone. If not, runs it in such a process: for tests that count what the whole
+/// process holds.
+pub fn runs_alone(name: &str) -> bool {
+    const ALONE: &str = "GRAPHSIEVE_TEST_ALONE";
+    if env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut alone = Command::new(env::current_exe().unwrap());
+    let said = Said::from(alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap());
+    assert_eq!(said.code, Some(0), "{}{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains(" 1 passed"), "{}", said.stdout);
+    false
 }
 
 /// Path of a file of this repository.

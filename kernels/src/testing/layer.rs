@@ -11,7 +11,7 @@ use burn_flex::Flex;
 use super::fixtures::{Fixture, Rng, small_fixtures, values};
 use super::gradient::{probe, weighted_sum};
 use super::tolerance::{Dtype, relative_error, tolerance};
-use crate::csr::Csr;
+use crate::graph::csr::Csr;
 
 /// The backend that laws are checked on.
 pub type Checked = Autodiff<Flex>;

@@ -9,7 +9,35 @@ use graphsieve_kernels::{
     segment_reduce,
 };
 
-use super::*;
+use burn::tensor::Tensor;
+use graphsieve_kernels::testing::gradient::{edge_softmax_grad, edge_softmax_grad_magnitude};
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::testing::{
+    Dtype, Fixture, assert_close, assert_close_at_scale, fixtures, oracle, probe, values_in,
+};
+use graphsieve_kernels::{Csr, GraphBackend, NodeSet, edge_softmax, on_every_backend};
+
+use crate::support::*;
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "messages";
+        gspmm_matches_the_oracle_for_every_message_and_reduction,
+        gspmm_matches_the_oracle_on_every_fixture,
+        gspmm_matches_the_oracle_for_every_width,
+        gspmm_is_the_same_by_rows_and_by_edges,
+        gspmm_of_sources_takes_restricted_adjacencies,
+        gspmm_without_selected_sources_is_zero,
+        gsddmm_matches_the_oracle_for_every_operation_and_target,
+        gsddmm_matches_the_oracle_on_every_fixture,
+        gsddmm_matches_the_oracle_for_every_width,
+        segments_reduce_like_the_oracle,
+        edge_softmax_by_source_is_that_of_the_reverse,
+        edges_keep_an_order_of_their_own,
+        symmetric_rows_in_any_order_have_right_gradients,
+    )
+}
 
 const REDUCTIONS: [(Reduce, Reduction); 4] = [
     (Reduce::Sum, Reduction::Sum),
@@ -126,7 +154,7 @@ fn check_gspmm<B: GraphBackend>(case: GspmmCase<'_>, device: &B::Device) {
     Check { name, f, dtype }.gradients::<B>(&operands, &messages, &through, &grads);
 }
 
-pub fn gspmm_matches_the_oracle_for_every_message_and_reduction<B: GraphBackend>(device: &B::Device) {
+fn gspmm_matches_the_oracle_for_every_message_and_reduction<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::random(12, 40, 90, 500);
     for reduction in REDUCTIONS {
         let case =
@@ -138,17 +166,17 @@ pub fn gspmm_matches_the_oracle_for_every_message_and_reduction<B: GraphBackend>
                 check_gspmm::<B>(GspmmCase { op, columns, ..case }, device);
             }
         }
-        for dtype in half_types::<B>(device) {
-            check_gspmm::<B>(GspmmCase { op: MUL, columns: [12, 3], dtype, ..case }, device);
-            check_gspmm::<B>(GspmmCase { op: DIV, columns: [4, 12], dtype, ..case }, device);
-        }
     }
 }
 
-/// The half types that a device stores.
-fn half_types<B: GraphBackend>(device: &B::Device) -> Vec<Dtype> {
-    let stores = |dtype: &Dtype| B::supports_dtype(device, burn_dtype(*dtype));
-    [Dtype::F16, Dtype::Bf16].into_iter().filter(stores).collect()
+pub fn check_half_gspmm<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    let f = Fixture::random(12, 40, 90, 500);
+    for reduction in REDUCTIONS {
+        for (op, columns) in [(COPY, [12, 0]), (COPY, [0, 12]), (ADD, [6, 6]), (MUL, [12, 3]), (DIV, [4, 12])] {
+            let strategy = Strategy::Auto;
+            check_gspmm::<B>(GspmmCase { f: &f, op, columns, reduction, dtype, strategy }, device);
+        }
+    }
 }
 
 pub fn gspmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::Device) {
@@ -168,7 +196,7 @@ pub fn gspmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::De
     }
 }
 
-pub fn gspmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
+fn gspmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(5, 60);
     for width in [1, 3, 31, 32, 128, 500] {
         for (op, columns, reduction) in [(SUB, [width, width], 2), (DIV, [width, 1], 0), (COPY, [0, width], 0)] {
@@ -227,7 +255,7 @@ pub fn gspmm_of_sources_takes_restricted_adjacencies<B: GraphBackend>(device: &B
     }
 }
 
-pub fn gspmm_without_selected_sources_is_zero<B: GraphBackend>(device: &B::Device) {
+fn gspmm_without_selected_sources_is_zero<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::random(21, 30, 20, 100);
     let none = NodeSet::<B>::new(&[], 20, device);
     let csr = csr_of::<B>(&f, device).restrict(None, Some(&none));
@@ -289,7 +317,7 @@ fn check_gsddmm<B: GraphBackend>(case: GsddmmCase<'_>, device: &B::Device) {
     Check { name, f, dtype }.gradients::<B>(&operands, &messages, &through, &grads);
 }
 
-pub fn gsddmm_matches_the_oracle_for_every_operation_and_target<B: GraphBackend>(device: &B::Device) {
+fn gsddmm_matches_the_oracle_for_every_operation_and_target<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::random(18, 30, 50, 300);
     let all = [End::Source, End::Edge, End::Destination];
     let (dtype, strategy) = (Dtype::F32, Strategy::Auto);
@@ -315,11 +343,18 @@ pub fn gsddmm_matches_the_oracle_for_every_operation_and_target<B: GraphBackend>
             check_gsddmm::<B>(case, device);
         }
     }
-    for dtype in half_types::<B>(device) {
+}
+
+pub fn check_half_gsddmm<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    let f = Fixture::random(18, 30, 50, 300);
+    for strategy in [Strategy::Rows, Strategy::Edges] {
         let ends = [End::Source, End::Destination];
         let case = GsddmmCase { f: &f, op: MUL, ends, columns: [12; 2], heads: Some(3), dtype, strategy };
         check_gsddmm::<B>(case, device);
         check_gsddmm::<B>(GsddmmCase { op: SUB, heads: None, ..case }, device);
+        let ends = [End::Edge, End::Source];
+        check_gsddmm::<B>(GsddmmCase { op: DIV, ends, columns: [12, 3], heads: None, ..case }, device);
+        check_gsddmm::<B>(GsddmmCase { op: COPY, ends: [End::Destination; 2], heads: None, ..case }, device);
     }
 }
 
@@ -336,7 +371,7 @@ pub fn gsddmm_matches_the_oracle_on_every_fixture<B: GraphBackend>(device: &B::D
     }
 }
 
-pub fn gsddmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
+fn gsddmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::Device) {
     let f = Fixture::power_law(5, 60);
     for width in [1, 3, 31, 32, 33, 128, 500] {
         let ends = [End::Source, End::Destination];
@@ -347,29 +382,37 @@ pub fn gsddmm_matches_the_oracle_for_every_width<B: GraphBackend>(device: &B::De
     }
 }
 
-pub fn segments_reduce_like_the_oracle<B: GraphBackend>(device: &B::Device) {
+fn segments_reduce_like_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_segments::<B>(Dtype::F32, device);
+}
+
+pub fn check_segments<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     for f in fixtures().iter().filter(|f| f.num_rows > 0) {
         for (reduce_by, reduction) in REDUCTIONS {
             let (width, n) = (5, f.num_edges());
             let values = coarse(1, n * width);
-            let x = up::<Ad<B>, 2>(&values, [n, width], Dtype::F32, device).require_grad();
+            let x = up::<Ad<B>, 2>(&values, [n, width], dtype, device).require_grad();
             let offsets = SegmentOffsets::from_host(&f.row_ptr, device).expect("fixtures are valid");
             assert_eq!((offsets.num_segments(), offsets.num_rows()), (f.num_rows, n));
             let out = segment_reduce(x.clone(), &offsets, reduce_by, Strategy::Auto);
-            let name = format!("segment_reduce {reduction:?} on {}", f.name);
+            let name = format!("segment_reduce {reduction:?} {dtype:?} on {}", f.name);
             let want = reduce(f, &values, width, reduction);
-            assert_close(&name, &down(out.clone().inner()), &want, Dtype::F32, f.max_degree());
-            let grads = backward::<B, 2>(out, Dtype::F32);
-            let want = reduce_grad(f, &values, width, reduction, &probe(f.num_rows * width));
-            assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want, Dtype::F32, 1);
+            assert_close(&name, &down(out.clone().inner()), &want, dtype, f.max_degree());
+            let grads = backward::<B, 2>(out, dtype);
+            let g: Vec<f64> = probe(f.num_rows * width).iter().map(|&p| dtype.round(p)).collect();
+            let want = reduce_grad(f, &values, width, reduction, &g);
+            assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want, dtype, 1);
         }
     }
 }
 
-pub fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B::Device) {
-    let heads = 3;
+fn edge_softmax_by_source_is_that_of_the_reverse<B: GraphBackend>(device: &B::Device) {
+    check_by_source::<B>(&[3], Dtype::F32, device);
+}
+
+pub fn check_by_source<B: GraphBackend>(heads: &[usize], dtype: Dtype, device: &B::Device) {
     for f in fixtures().iter().filter(|f| f.num_edges() > 0) {
-        for dtype in [Dtype::F32, Dtype::F16] {
+        for &heads in heads {
             let name = format!("edge_softmax_by_source {} {dtype:?}", f.name);
             let values = values_in(dtype, 11, f.num_edges() * heads);
             let logits = up::<Ad<B>, 2>(&values, [f.num_edges(), heads], dtype, device).require_grad();

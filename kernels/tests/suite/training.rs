@@ -1,13 +1,27 @@
 //! What a training step does besides the model.
 
 use burn::tensor::{Shape, Tensor};
+use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::testing::{Dtype, assert_close, values_in};
 use graphsieve_kernels::{
-    AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, bce_with_logits_sum, linear, smoothness_sum,
-    sum_of_squares,
+    AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, bce_with_logits_sum, linear, on_every_backend,
+    smoothness_sum, sum_of_squares,
 };
 
-use super::{Ad, down, gradient, up};
+use crate::support::*;
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "training";
+        cross_entropy_matches_the_oracle,
+        smoothness_matches_the_oracle,
+        losses_survive_huge_logits,
+        sums_of_squares_match_the_oracle,
+        adam_matches_the_oracle,
+        segments_join_and_part_without_mixing,
+    )
+}
 
 /// Around a plane, around what one cube adds up, and more than one launch.
 const SIZES: [usize; 9] = [0, 1, 31, 33, 1000, 4096, 4097, 8193, 100_003];
@@ -31,7 +45,7 @@ fn logits(seed: u64, n: usize) -> Vec<f64> {
     values_in(Dtype::F32, seed, n).into_iter().map(|x| (3.0 * x) as f32 as f64).collect()
 }
 
-pub fn cross_entropy_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+fn cross_entropy_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     for n in SIZES {
         let name = format!("bce_with_logits_sum {n}");
         let scale = 1.0 / n.max(1) as f64;
@@ -53,7 +67,7 @@ pub fn cross_entropy_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     }
 }
 
-pub fn smoothness_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+fn smoothness_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     for n in SIZES {
         let name = format!("smoothness_sum {n}");
         let (a, b) = (logits(123, n), logits(124, n));
@@ -79,7 +93,7 @@ pub fn smoothness_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     }
 }
 
-pub fn losses_survive_huge_logits<B: GraphBackend>(device: &B::Device) {
+fn losses_survive_huge_logits<B: GraphBackend>(device: &B::Device) {
     let vector = |x: &[f64]| vector::<Ad<B>>(x, device);
     let bce = |x: f64, y: f64| {
         let x = vector(&[x]).require_grad();
@@ -94,7 +108,7 @@ pub fn losses_survive_huge_logits<B: GraphBackend>(device: &B::Device) {
     assert_eq!(gradient::<B, 2>(&ends, &loss.backward()), [0.0; 6]);
 }
 
-pub fn sums_of_squares_match_the_oracle<B: GraphBackend>(device: &B::Device) {
+fn sums_of_squares_match_the_oracle<B: GraphBackend>(device: &B::Device) {
     for n in SIZES {
         let x = values_in(Dtype::F32, 101, n);
         let want: f64 = x.iter().map(|x| x * x).sum();
@@ -122,7 +136,7 @@ fn adam_oracle(x: &[f64], gradients: &[Vec<f64>], config: AdamConfig, clip: Opti
     [x, m, v]
 }
 
-pub fn adam_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+fn adam_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     let config = AdamConfig { learning_rate: 0.1, beta: [0.9, 0.999], epsilon: 1e-8, step: 1, gradient_scale: 1.0 };
     for n in SIZES {
         for (clip, gradient_scale) in
@@ -154,7 +168,7 @@ pub fn adam_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     }
 }
 
-pub fn segments_join_and_part_without_mixing<B: GraphBackend>(device: &B::Device) {
+fn segments_join_and_part_without_mixing<B: GraphBackend>(device: &B::Device) {
     // More tensors than one launch takes, of all kinds: whole, padded rows, transposed, one row, empty, missing.
     let shapes: Vec<[usize; 2]> =
         (0..75).map(|k| [[3, 40], [33, 7], [1, 64], [1, 65], [0, 5], [128, 9]][k % 6]).collect();

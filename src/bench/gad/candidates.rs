@@ -1,7 +1,9 @@
 //! The settings that validation nodes choose from.
 
+use serde_json::{Value, json};
+
 use super::model::Learner;
-use crate::trees::{Bagging, BoosterParams, ForestParams, GrowRule, SplitRule};
+use crate::trees::{Bagging, BoosterParams, ClassWeight, ForestParams, GrowRule, Objective, SplitRule};
 
 /// One setting of a learner.
 #[derive(Clone, Debug)]
@@ -21,19 +23,67 @@ pub enum Settings {
     Booster(BoosterParams),
 }
 
+impl Candidate {
+    /// The setting in words that other libraries have too, for `--export`.
+    pub(super) fn describe(&self) -> Value {
+        match &self.settings {
+            Settings::Forest(params) => json!({
+                "name": self.name,
+                "trees": params.trees,
+                "min_data_in_leaf": params.grow.split.min_data_in_leaf,
+                "columns_per_node": params.grow.feature_fraction_bynode,
+                "balanced": params.class_weight != ClassWeight::None,
+            }),
+            Settings::Booster(params) => json!({
+                "name": self.name,
+                "rounds": params.rounds,
+                "learning_rate": params.learning_rate,
+                "num_leaves": params.grow.num_leaves,
+                "max_depth": params.grow.max_depth,
+                "min_data_in_leaf": params.grow.split.min_data_in_leaf,
+                "min_sum_hessian": params.grow.split.min_sum_hessian,
+                "lambda_l2": params.grow.split.lambda_l2,
+                "columns_per_node": params.grow.feature_fraction_bynode,
+                "rows_per_tree": params.bagging.negative,
+                "random_thresholds": params.grow.extra_trees,
+                "balanced": params.objective != Objective::Binary { weight: ClassWeight::None },
+            }),
+        }
+    }
+}
+
 /// Trees of a forest: the average precision of fewer still depends on the seed.
 const TREES: usize = 300;
 
 /// Trees of a booster. Validation nodes do not choose it: among twenty anomalies the best of a hundred rounds is chance.
 const ROUNDS: usize = 100;
 
-/// The grid of `learner` for `columns` features: the smallest leaf, and for a booster whether thresholds are random.
+/// The settings of `learner` for `columns` features and so many normal nodes per anomalous one in training.
 ///
+/// Those of GADBench are one each: the defaults of scikit-learn's forest and of XGBoost, with both classes of equal weight.
+/// Ours are a grid of the smallest leaf, and for a booster of whether thresholds are random.
 /// Labels of anomalies are noisy, and few features matter at a time: leaves of a single node, the default for a forest,
 /// are seldom the best, and neither are boosted trees that look at every feature.
-pub fn candidates(learner: Learner, columns: usize, seed: u64) -> Vec<Candidate> {
+pub fn candidates(learner: Learner, columns: usize, normal_per_anomalous: f64, seed: u64) -> Vec<Candidate> {
     let root = ForestParams::sklearn_like(columns).grow.feature_fraction_bynode;
+    let weight = ClassWeight::Positive(normal_per_anomalous);
+    let only = |settings| vec![Candidate { name: "as in GADBench".into(), settings }];
     match learner {
+        Learner::GadbenchForest => {
+            only(Settings::Forest(ForestParams { class_weight: weight, seed, ..ForestParams::sklearn_like(columns) }))
+        }
+        Learner::GadbenchBooster => {
+            let split = SplitRule { min_data_in_leaf: 1, min_sum_hessian: 1.0, lambda_l2: 1.0, ..SplitRule::default() };
+            let grow = GrowRule { num_leaves: Some(64), max_depth: Some(6), split, ..GrowRule::default() };
+            let objective = Objective::Binary { weight };
+            only(Settings::Booster(BoosterParams {
+                objective,
+                learning_rate: 0.3,
+                grow,
+                seed,
+                ..BoosterParams::default()
+            }))
+        }
         Learner::Forest => [1, 5, 10, 20]
             .into_iter()
             .map(|smallest| {

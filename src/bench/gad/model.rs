@@ -13,9 +13,13 @@ use crate::trees::{BinRule, Booster, Dataset, Fit, Forest, Matrix};
 /// What is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learner {
-    /// A random forest.
+    /// A random forest with the settings that GADBench measures scikit-learn's with.
+    GadbenchForest,
+    /// Gradient-boosted trees with the settings that GADBench measures XGBoost with.
+    GadbenchBooster,
+    /// A random forest with settings that validation nodes choose.
     Forest,
-    /// Gradient-boosted trees.
+    /// Gradient-boosted trees with settings that validation nodes choose.
     Booster,
     /// The mean of the ranks that the chosen forest and the chosen booster give.
     Ensemble,
@@ -45,6 +49,15 @@ impl Inputs {
         }
     }
 
+    /// The name in an export.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Inputs::Raw => "raw",
+            Inputs::Means => "means",
+            Inputs::All => "all",
+        }
+    }
+
     pub(super) fn has(self, block: &Block) -> bool {
         match self {
             Inputs::Raw => *block == Block::Raw,
@@ -63,9 +76,10 @@ pub struct Model {
 
 impl Model {
     /// Every model, learner by learner.
-    pub const ALL: [Model; 9] = {
-        let mut all = [Model { learner: Learner::Forest, inputs: Inputs::Raw }; 9];
-        let learners = [Learner::Forest, Learner::Booster, Learner::Ensemble];
+    pub const ALL: [Model; 15] = {
+        let mut all = [Model { learner: Learner::Forest, inputs: Inputs::Raw }; 15];
+        use Learner::*;
+        let learners = [GadbenchForest, GadbenchBooster, Forest, Booster, Ensemble];
         let mut at = 0;
         while at < all.len() {
             all[at] = Model { learner: learners[at / 3], inputs: Inputs::ALL[at % 3] };
@@ -87,6 +101,12 @@ impl Model {
     /// The name on the command line: of the learner, with the blocks unless it has all of them.
     pub fn name(self) -> &'static str {
         match (self.learner, self.inputs) {
+            (Learner::GadbenchForest, Inputs::Raw) => "gadbench-forest-raw",
+            (Learner::GadbenchForest, Inputs::Means) => "gadbench-forest-means",
+            (Learner::GadbenchForest, Inputs::All) => "gadbench-forest",
+            (Learner::GadbenchBooster, Inputs::Raw) => "gadbench-booster-raw",
+            (Learner::GadbenchBooster, Inputs::Means) => "gadbench-booster-means",
+            (Learner::GadbenchBooster, Inputs::All) => "gadbench-booster",
             (Learner::Forest, Inputs::Raw) => "forest-raw",
             (Learner::Forest, Inputs::Means) => "forest-means",
             (Learner::Forest, Inputs::All) => "forest",
@@ -171,6 +191,7 @@ impl Fitting {
         let known = match learner {
             Learner::Forest => self.forest.clone(),
             Learner::Booster => self.booster.clone(),
+            Learner::GadbenchForest | Learner::GadbenchBooster => None,
             Learner::Ensemble => {
                 let (forest, booster) = (self.scored(Learner::Forest)?, self.scored(Learner::Booster)?);
                 return Ok(Scored {
@@ -187,7 +208,8 @@ impl Fitting {
         let scored = self.chosen(learner)?;
         match learner {
             Learner::Forest => self.forest = Some(scored.clone()),
-            _ => self.booster = Some(scored.clone()),
+            Learner::Booster => self.booster = Some(scored.clone()),
+            _ => {}
         }
         Ok(scored)
     }
@@ -196,7 +218,9 @@ impl Fitting {
     fn chosen(&self, learner: Learner) -> Result<Scored> {
         let started = Instant::now();
         let mut best: Option<(f64, String, Vec<f32>, Fitted)> = None;
-        for candidate in candidates(learner, self.validation.columns, self.seed) {
+        let anomalous = self.targets.iter().filter(|&&target| target > 0.5).count() as f64;
+        let normal_per_anomalous = (self.targets.len() as f64 - anomalous) / anomalous;
+        for candidate in candidates(learner, self.validation.columns, normal_per_anomalous, self.seed) {
             let fitted = self.fit(&candidate.settings)?;
             let scores = fitted.predict(&self.validation)?;
             let value = average_precision(&scores, &self.validation.labels)?;

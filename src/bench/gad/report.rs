@@ -98,6 +98,8 @@ impl ModelReport {
 pub struct GadReport {
     pub data: PathBuf,
     pub protocol: Protocol,
+    /// Where the splits come from.
+    pub splits: &'static str,
     pub nodes: usize,
     /// Of all relations, as they were read: without added self-loops.
     pub edges: usize,
@@ -114,10 +116,14 @@ impl fmt::Display for GadReport {
         let Self { nodes, edges, labelled, anomalous, .. } = self;
         let splits = self.models.first().map_or(0, |model| model.splits.len());
         writeln!(f, "{}, protocol {}, {splits} splits, {}", self.data.display(), self.protocol.name(), self.device)?;
-        writeln!(f, "{nodes} nodes, {edges} edges; {anomalous} of {labelled} labelled nodes anomalous")?;
         writeln!(
             f,
-            "\n{:<15} {:>8}  {:>14} {:>14} {:>14}  {:>14}  {:>8}",
+            "{nodes} nodes, {edges} edges; {anomalous} of {labelled} labelled nodes anomalous; splits: {}",
+            self.splits
+        )?;
+        writeln!(
+            f,
+            "\n{:<22} {:>8}  {:>14} {:>14} {:>14}  {:>14}  {:>8}",
             "test, in %", "features", "AUROC", "AUPRC", "Rec@K", "validation", "seconds"
         )?;
         for model in &self.models {
@@ -125,14 +131,17 @@ impl fmt::Display for GadReport {
                 [model.test.auroc, model.test.auprc, model.test.recall_at_k].map(|spread| percent(&spread));
             writeln!(
                 f,
-                "{:<15} {:>8}  {auroc:>14} {auprc:>14} {recall:>14}  {:>14}  {:>8.1}",
+                "{:<22} {:>8}  {auroc:>14} {auprc:>14} {recall:>14}  {:>14}  {:>8.1}",
                 model.model,
                 model.columns,
                 percent(&model.validation.auprc),
                 model.seconds
             )?;
         }
-        writeln!(f, "\nmean +- standard deviation over splits; settings chosen by the AUPRC of validation nodes")?;
+        writeln!(
+            f,
+            "\nmean +- standard deviation over splits; gadbench-*: its settings; others: chosen by the AUPRC of validation nodes"
+        )?;
         writeln!(f, "{:.1} s in all", self.total_seconds)
     }
 }

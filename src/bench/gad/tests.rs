@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::data::split::Split;
-use crate::graph::{Adjacency, Features, HeteroGraph, Labels, RelationSpec};
+use crate::graph::{Adjacency, Classes, Features, HeteroGraph, Labels, Masks, RelationSpec};
 
 const NODES: usize = 600;
 
@@ -40,12 +40,23 @@ fn planted() -> Dataset {
 }
 
 fn options(models: Vec<Model>) -> GadOptions {
-    let protocol = Protocol::Full;
-    GadOptions { data: "planted".into(), protocol, models, splits: 1, description: "cpu".into() }
+    GadOptions {
+        data: "planted".into(),
+        protocol: Protocol::Full,
+        models,
+        splits: 1,
+        shares: [0.4, 0.2],
+        export: None,
+        description: "cpu".into(),
+    }
 }
 
 fn split(dataset: &Dataset, at: usize) -> Split {
-    Protocol::Full.split(dataset.labels.as_ref().unwrap(), at).unwrap()
+    divided(dataset, Protocol::Full, at).unwrap()
+}
+
+fn divided(dataset: &Dataset, protocol: Protocol, at: usize) -> Result<Split> {
+    Splits::new(dataset, &dataset.labels.as_ref().unwrap().entries, protocol, [0.4, 0.2])?.split(at)
 }
 
 fn table(dataset: &Dataset, inputs: Inputs) -> FeatureTable {
@@ -60,7 +71,8 @@ fn what_shows_in_neighbours_is_found_with_their_means_only() {
         let mut fitting = Fitting::new(&table(&dataset, inputs), &split(&dataset, 0), 1).unwrap();
         fitting.model(learner).unwrap().test.auroc
     };
-    for learner in [Learner::Forest, Learner::Booster, Learner::Ensemble] {
+    use Learner::*;
+    for learner in [GadbenchForest, GadbenchBooster, Forest, Booster, Ensemble] {
         let (raw, means) = (auroc(Inputs::Raw, learner), auroc(Inputs::Means, learner));
         assert!(raw < 0.7 && means > 0.95, "{learner:?}: {raw} without, {means} with neighbours");
     }
@@ -70,7 +82,7 @@ fn what_shows_in_neighbours_is_found_with_their_means_only() {
 fn shuffled_training_labels_leave_nothing_to_find() {
     let dataset = planted();
     let table = table(&dataset, Inputs::Means);
-    for learner in [Learner::Forest, Learner::Booster] {
+    for learner in [Learner::GadbenchForest, Learner::GadbenchBooster, Learner::Forest, Learner::Booster] {
         let auroc = |at: usize| {
             let mut split = split(&dataset, at);
             let mut labels: Vec<u8> = split.train.iter().map(|entry| entry.1).collect();
@@ -97,7 +109,7 @@ fn a_run_says_what_it_did_and_says_it_again() {
         let options = GadOptions { data: path.clone(), splits, ..options(models.to_vec()) };
         super::run::<Flex>(&options, &FlexDevice, Mode::Quiet, &|_| {})
     };
-    let models = [Model::ALL[1], Model::ALL[0]];
+    let models = [Model::ALL[7], Model::ALL[6]];
     let report = run(&models, 2).unwrap();
     assert_eq!((report.nodes, report.labelled, report.anomalous), (NODES, NODES / 2, NODES / 10));
     assert_eq!(report.models.iter().map(|model| model.model).collect::<Vec<_>>(), ["forest-means", "forest-raw"]);
@@ -116,8 +128,118 @@ fn a_run_says_what_it_did_and_says_it_again() {
 
 #[test]
 fn too_few_labels_are_refused() {
-    let labels = planted().labels.unwrap();
-    let error = Protocol::Semi.split(&Labels { entries: labels.entries[..90].to_vec() }, 0).unwrap_err().to_string();
+    let mut dataset = planted();
+    assert_eq!(divided(&dataset, Protocol::Semi, 0).unwrap().train.len(), 100);
+    dataset.labels.as_mut().unwrap().entries.truncate(90);
+    let error = divided(&dataset, Protocol::Semi, 0).unwrap_err().to_string();
     assert!(error.contains("labels of class"), "{error}");
-    assert_eq!(Protocol::Semi.split(&labels, 0).unwrap().train.len(), 100);
+    let shares = |shares| Splits::new(&planted(), &[], Protocol::Full, shares).err().map(|error| error.exit_code());
+    assert_eq!([shares([0.7, 0.3]), shares([0.0, 0.2]), shares([0.5, f64::NAN])], [Some(2); 3]);
+}
+
+/// What numpy and scikit-learn made of it: `tests/golden/make_gad_splits.py`.
+#[test]
+fn splits_are_those_of_scikit_learn_and_numpy() {
+    let golden: serde_json::Value =
+        serde_json::from_str(include_str!("../../../tests/golden/gad_splits.json")).unwrap();
+    let numbers = |value: &serde_json::Value| -> Vec<u32> {
+        value.as_array().unwrap().iter().map(|number| number.as_u64().unwrap() as u32).collect()
+    };
+    for case in golden["permutations"].as_array().unwrap() {
+        let mut random = numpy_random::RandomState::new(case["seed"].as_u64().unwrap() as u32);
+        for wanted in case["drawn"].as_array().unwrap() {
+            let wanted = numbers(wanted);
+            let drawn: Vec<u32> = random.permutation(wanted.len()).into_iter().map(|place| place as u32).collect();
+            assert_eq!(drawn, wanted);
+        }
+    }
+    for case in golden["cases"].as_array().unwrap() {
+        let [nodes, anomalous] = ["nodes", "anomalous"].map(|key| case[key].as_u64().unwrap() as u32);
+        let entries: Vec<(u32, u8)> = (0..nodes).map(|node| (node, u8::from(node * 7 % nodes < anomalous))).collect();
+        let mut dataset = planted();
+        dataset.labels = Some(Labels { entries });
+        for protocol in [Protocol::Full, Protocol::Semi] {
+            let Some(splits) = case[protocol.name()].as_object() else { continue };
+            let shares = [0, 1].map(|at| case["shares"][at].as_f64().unwrap());
+            let labels = &dataset.labels.as_ref().unwrap().entries;
+            let division = Splits::new(&dataset, labels, protocol, shares).unwrap();
+            for (at, wanted) in splits {
+                let split = division.split(at.parse().unwrap()).unwrap();
+                for (part, wanted) in
+                    [(&split.train, &wanted[0]), (&split.validation, &wanted[1]), (&split.test, &wanted[2])]
+                {
+                    // Count, sum, and a sum that tells one set of nodes from another.
+                    let sums = part.iter().fold([0u64; 3], |[count, sum, square], entry| {
+                        let node = u64::from(entry.0);
+                        [count + 1, sum + node, square + node * node * u64::from(entry.1 + 1)]
+                    });
+                    assert_eq!(
+                        sums.map(|sum| sum as u32),
+                        numbers(wanted)[..],
+                        "{nodes} nodes, {protocol:?}, split {at}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn masks_of_the_data_are_its_splits() {
+    let mut dataset = planted();
+    let labels = dataset.labels.clone().unwrap();
+    let masks = |count: u32| -> Vec<Masks> {
+        let part = |from: u32| (from..300).step_by(3).collect();
+        (0..count)
+            .map(|at| Masks { train: part(at % 3), validation: part((at + 1) % 3), test: part((at + 2) % 3) })
+            .collect()
+    };
+    let mut with = |count| {
+        let classes = Classes::of_labels(&labels, NODES).with_masks(masks(count));
+        dataset.classes = Some(classes);
+        let first = |protocol, at| divided(&dataset, protocol, at).unwrap().train[0].0;
+        [first(Protocol::Full, 0), first(Protocol::Full, 1), first(Protocol::Full, 2), first(Protocol::Semi, 1)]
+    };
+    let drawn = with(0);
+    assert_eq!(with(1)[..3], [0, 0, 0], "one mask is every split");
+    assert_eq!(with(10)[..3], [0, 1, 2]);
+    assert_eq!(with(10)[3], drawn[3], "masks of full are none of semi");
+    assert_eq!(with(20)[3], 11 % 3, "ten of full, then ten of semi");
+    let division = Splits::new(&dataset, &labels.entries, Protocol::Full, [0.4, 0.2]).unwrap();
+    assert_eq!(division.source(), "masks of the data");
+}
+
+#[test]
+fn an_export_holds_columns_splits_and_settings() {
+    let dataset = planted();
+    let dir = tempfile::tempdir().unwrap();
+    let (path, export) = (dir.path().join("data"), dir.path().join("export"));
+    dataset.write(&path).unwrap();
+    let models = vec![Model::ALL[0], Model::ALL[10]];
+    let options = GadOptions { data: path, splits: 2, export: Some(export.clone()), ..options(models) };
+    super::run::<Flex>(&options, &FlexDevice, Mode::Quiet, &|_| {}).unwrap();
+    let read = |name: &str| std::fs::File::open(export.join(name)).unwrap();
+    let features: ndarray::Array2<f32> = ndarray_npy::ReadNpyExt::read_npy(read("features.npy")).unwrap();
+    let splits: ndarray::Array2<i8> = ndarray_npy::ReadNpyExt::read_npy(read("splits.npy")).unwrap();
+    let labels: ndarray::Array1<i8> = ndarray_npy::ReadNpyExt::read_npy(read("labels.npy")).unwrap();
+    let settings: serde_json::Value = serde_json::from_reader(read("settings.json")).unwrap();
+    assert_eq!((features.nrows(), splits.dim(), labels.len()), (NODES, (NODES, 2), NODES));
+    let columns = settings["columns"].as_array().unwrap();
+    assert_eq!((columns.len(), settings["inputs"]["raw"].as_array().unwrap().len()), (features.ncols(), 2));
+    let raw = dataset.features.as_ref().unwrap();
+    assert_eq!(features.row(7).to_vec()[..2], raw.row(7).collect::<Vec<f32>>());
+    let split = split(&dataset, 1);
+    for (code, part) in [(1, &split.train), (2, &split.validation), (3, &split.test)] {
+        assert_eq!(splits.column(1).iter().filter(|&&found| found == code).count(), part.len());
+        assert!(
+            part.iter()
+                .all(|&(node, label)| splits[[node as usize, 1]] == code && labels[node as usize] == label as i8)
+        );
+    }
+    let forest = &settings["models"][0];
+    assert_eq!(
+        (&forest["name"], forest["candidates"][0]["trees"].as_u64()),
+        (&"gadbench-forest-raw".into(), Some(100))
+    );
+    assert!(super::run::<Flex>(&options, &FlexDevice, Mode::Quiet, &|_| {}).is_err(), "never over another export");
 }

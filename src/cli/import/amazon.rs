@@ -8,7 +8,7 @@ use clap::Args;
 use crate::cli::{Console, check_new_directory, print};
 use crate::data::amazon::{self, PrepareOptions, WeakLabelConfig};
 use crate::error::{Error, Place, Result, Snippet, line_number, nearest_name};
-use crate::train::progress::{StageProgress, Unit};
+use crate::run::progress::{StageProgress, Unit};
 
 /// Amazon reviews and product metadata of 2014 or 2018
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use clap::Args;
 use crate::cli::{Console, Format, check_new_directory};
 use crate::data::tables::{self, ImportOptions};
 use crate::error::Result;
-use crate::train::progress::{StageProgress, Unit};
+use crate::run::progress::{StageProgress, Unit};
 
 const EXAMPLE: &str = "\
 The description of one table of transactions:

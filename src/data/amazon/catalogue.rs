@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::Progress;
 use super::fields;
-use super::json_lines::{self, LineReport, Malformed, Source};
+use super::json_lines::{self, JsonLines, LineReport, Malformed};
 use super::loose::Loose;
 use super::python_literal;
+use crate::data::Progress;
 use crate::data::text::ragged::Ragged;
 use crate::data::text::terms::{Term, TermCounter};
 use crate::error::Result;
@@ -53,7 +53,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// Those of [`json_lines::read`].
-    pub fn read(source: &Source, with_terms: bool, progress: &dyn Fn(Progress)) -> Result<Self> {
+    pub fn read(source: &JsonLines, with_terms: bool, progress: &dyn Fn(Progress)) -> Result<Self> {
         let mut builder = Builder::default();
         let report = json_lines::read(source, progress, |line| parse(line, with_terms), |record| builder.add(record))?;
         Ok(builder.finish(with_terms, report))

@@ -11,7 +11,7 @@ use flate2::read::MultiGzDecoder;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::Progress;
+use crate::data::Progress;
 use crate::data::counted::Counted;
 use crate::error::{Error, Result};
 
@@ -41,7 +41,7 @@ pub(super) struct Malformed {
 }
 
 /// Which file is read, and what the progress display calls it.
-pub(super) struct Source<'a> {
+pub(super) struct JsonLines<'a> {
     pub path: &'a Path,
     pub stage: &'static str,
     /// A malformed line is an error instead of being skipped.
@@ -54,7 +54,7 @@ pub(super) struct Source<'a> {
 /// [`Error::Io`] when the file cannot be read; [`Error::Format`] for damaged gzip data, for a line beyond 256 MiB and,
 /// when `source.strict`, for the first malformed line.
 pub(super) fn read<T: Send>(
-    source: &Source,
+    source: &JsonLines,
     progress: &dyn Fn(Progress),
     parse: impl Fn(&str) -> Result<T, Malformed> + Sync,
     mut consume: impl FnMut(T),
@@ -197,7 +197,7 @@ mod tests {
         text += "bad\nlast";
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &text).unwrap();
-        let source = Source { path: file.path(), stage: "test", strict: false };
+        let source = JsonLines { path: file.path(), stage: "test", strict: false };
         let parse = |line: &str| match line {
             "bad" => Err(Malformed { expected: "good", found: line.into() }),
             _ => Ok(line.len()),

@@ -26,10 +26,11 @@ mod tests;
 
 use std::path::PathBuf;
 
+use crate::data::Progress;
 use crate::data::text::{Embeddings, RowSpace, TextColumns, TfIdf};
 use catalogue::Catalogue;
 use core_numbers::core_numbers;
-use json_lines::Source;
+use json_lines::JsonLines;
 use reviews::Reviews;
 use weak_labels::{CoreNumbers, weak_labels};
 
@@ -78,16 +79,6 @@ impl PrepareOptions {
     }
 }
 
-/// How far a stage of the preparation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// `"metadata"`, `"reviews"`, `"edges"`, `"text"`, `"features"` or `"labels"`.
-    pub stage: &'static str,
-    /// Bytes of the file as it lies on disk for the first two stages, steps for the others.
-    pub done: u64,
-    pub total: u64,
-}
-
 /// Reads reviews and metadata and builds graph, features, ids and labels. The result depends on the files, the options
 /// and the seed only, not on the number of threads. `progress` is called on the calling thread.
 ///
@@ -100,7 +91,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Fn(Progress)) -> Result<
     let seed = options.seed;
     let step = |stage, done, total| progress(Progress { stage, done, total });
 
-    let source = Source { path: &options.metadata, stage: "metadata", strict: options.strict };
+    let source = JsonLines { path: &options.metadata, stage: "metadata", strict: options.strict };
     let mut catalogue = Catalogue::read(&source, options.text_embeddings.is_none(), progress)?;
     if catalogue.ids.is_empty() {
         return Err(Error::Data {
@@ -113,7 +104,7 @@ pub fn prepare(options: &PrepareOptions, progress: &dyn Fn(Progress)) -> Result<
     // Before the long part, so that a wrong file is reported at once.
     let embeddings = options.text_embeddings.as_deref();
     let embeddings = embeddings.map(|path| Embeddings::read(path, catalogue.ids.len())).transpose()?;
-    let source = Source { path: &options.reviews, stage: "reviews", strict: options.strict };
+    let source = JsonLines { path: &options.reviews, stage: "reviews", strict: options.strict };
     let reviews = Reviews::read(&source, &catalogue, progress)?;
 
     step("edges", 0, 3);

@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::Progress;
 use super::catalogue::{Catalogue, Interner, inverse, sorted_order, take_in_order};
 use super::fields;
-use super::json_lines::{self, LineReport, Malformed, Source};
+use super::json_lines::{self, JsonLines, LineReport, Malformed};
 use super::loose::Loose;
 use super::sentiment;
+use crate::data::Progress;
 use crate::data::text::hashing::hash_text;
 use crate::data::text::ragged::Ragged;
 use crate::data::text::words::{WordSketch, for_each_word};
@@ -57,7 +57,7 @@ impl Reviews {
     ///
     /// # Errors
     /// Those of [`json_lines::read`]; [`Error::Data`] when no review is of a known product.
-    pub fn read(source: &Source, catalogue: &Catalogue, progress: &dyn Fn(Progress)) -> Result<Self> {
+    pub fn read(source: &JsonLines, catalogue: &Catalogue, progress: &dyn Fn(Progress)) -> Result<Self> {
         let mut users = Interner::default();
         let mut vocabularies: Vec<WordSketch> = Vec::new();
         let mut reviews = Vec::new();

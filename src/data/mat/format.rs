@@ -22,7 +22,7 @@ const HEADER: usize = 128;
 /// Bytes of a variable in which its name and shape are found.
 const HEAD: u64 = 1 << 12;
 /// Deflate does not pack tighter, so that nothing larger is an honest size.
-const MOST_PACKED: u64 = 1032;
+const MAX_COMPRESSION: u64 = 1032;
 const DAMAGED: &str = "the file is truncated or damaged; save it again";
 
 /// The class of a variable.
@@ -252,7 +252,7 @@ impl MatFile {
         if kind != MI_MATRIX {
             return Err(self.error(place, "a variable", format!("an element of type {kind}"), DAMAGED));
         }
-        if u64::from(length) > (stored.len() as u64).saturating_mul(MOST_PACKED) {
+        if u64::from(length) > (stored.len() as u64).saturating_mul(MAX_COMPRESSION) {
             let found = format!("{length} bytes in {}", stored.len());
             return Err(self.error(place, "a size that the packed bytes can hold", found, DAMAGED));
         }

@@ -27,10 +27,10 @@ const LABELS: [&str; 4] = ["label", "Label", "gnd", "y"];
 const UNION: &str = "homo";
 /// Values of a sparse feature matrix for each that is not zero, and as many as one of 2^16 may have. Bags of words have
 /// a few hundred; a damaged shape must not take all memory.
-const MOST_SPREAD: usize = 4096;
-const FEWEST_ENTRIES: usize = 1 << 16;
+const MAX_SPREAD: usize = 4096;
+const MIN_ENTRIES: usize = 1 << 16;
 /// As the class arrays of other formats.
-const MOST_CLASSES: f64 = 4096.0;
+const MAX_CLASSES: f64 = 4096.0;
 
 /// Which variables of a file are what; see [the module](self).
 #[derive(Debug, Clone, Default)]
@@ -181,7 +181,7 @@ fn read_features(file: &MatFile, variable: &Variable, nodes: usize) -> Result<Fe
     let values = match variable.class {
         Class::Sparse => {
             let matrix = file.sparse(variable)?;
-            let most = matrix.values.len().max(FEWEST_ENTRIES).saturating_mul(MOST_SPREAD);
+            let most = matrix.values.len().max(MIN_ENTRIES).saturating_mul(MAX_SPREAD);
             let mut values: Vec<f32> = Vec::new();
             let count = nodes.checked_mul(cols).filter(|&count| count <= most);
             let count = count.filter(|&count| values.try_reserve_exact(count).is_ok()).ok_or_else(|| {
@@ -220,8 +220,8 @@ fn read_classes(file: &MatFile, variable: &Variable, nodes: usize, notes: &mut V
     let known = |value: f64| !value.is_nan() && value != -1.0;
     let (mut smallest, mut largest) = (f64::INFINITY, f64::NEG_INFINITY);
     for (node, &value) in values.iter().enumerate().filter(|(_, value)| known(**value)) {
-        if value.fract() != 0.0 || !(0.0..MOST_CLASSES).contains(&value) {
-            let expected = format!("an integer from 0 to {}, or -1 or NaN for no label", MOST_CLASSES - 1.0);
+        if value.fract() != 0.0 || !(0.0..MAX_CLASSES).contains(&value) {
+            let expected = format!("an integer from 0 to {}, or -1 or NaN for no label", MAX_CLASSES - 1.0);
             let help = "labels are 1 for anomalous and 0 for normal nodes, or classes counted from 0";
             return Err(file.error(format!("{name}, node {node}"), expected, value.to_string(), help));
         }

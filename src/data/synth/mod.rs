@@ -17,76 +17,33 @@
 mod catalogue;
 mod features;
 mod labels;
+mod provide;
 mod reviews;
 mod rng;
 mod scheme;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::str::FromStr;
 
-use crate::error::{Error, Result, nearest_name};
+use crate::config::PipelineSynth;
+use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels};
 use catalogue::Catalogue;
 use features::{FEATURE_DIM, Marketplace};
+pub use provide::provide;
 use rng::{Domain, item_rng};
 use scheme::{Scheme, Trace};
+
+pub use crate::config::Preset;
 
 /// Callback `(stage, done, total)` of long operations.
 type Progress<'a> = &'a dyn Fn(&'static str, u64, u64);
 
+/// Seed of `graphsieve synth` and of the marketplace that a first training makes.
+pub const DEFAULT_SEED: u64 = 42;
+
 /// Share of labelled normal users and products that come from fan clubs.
 const HARD_SHARE: f64 = 0.3;
-
-/// Marketplaces of known sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preset {
-    /// 5,000 nodes: seconds on a laptop.
-    Quickstart,
-    /// 15,937 nodes, the size of Amazon Luxury Beauty.
-    LuxuryBeauty,
-    /// 1,540,475 nodes, the size of Amazon Electronics.
-    Electronics,
-}
-
-impl Preset {
-    /// All presets, smallest first.
-    pub const ALL: [Preset; 3] = [Preset::Quickstart, Preset::LuxuryBeauty, Preset::Electronics];
-
-    /// Name on the command line, e.g. `luxury-beauty`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Preset::Quickstart => "quickstart",
-            Preset::LuxuryBeauty => "luxury-beauty",
-            Preset::Electronics => "electronics",
-        }
-    }
-}
-
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Preset {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        if let Some(preset) = Self::ALL.into_iter().find(|preset| preset.name() == text) {
-            return Ok(preset);
-        }
-        Err(Error::Usage {
-            argument: "preset".into(),
-            expected: Self::ALL.map(Preset::name).join(", "),
-            found: format!("{text:?}"),
-            help: match nearest_name(text, Self::ALL.map(Preset::name)) {
-                Some(nearest) => format!("did you mean {nearest}?"),
-                None => "`graphsieve synth --help` says what each of them is".into(),
-            },
-        })
-    }
-}
 
 /// Size and shape of a synthetic marketplace.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +68,12 @@ pub struct SynthConfig {
     pub co_review_cap: usize,
     /// Seed of everything random.
     pub seed: u64,
+}
+
+impl From<&PipelineSynth> for SynthConfig {
+    fn from(section: &PipelineSynth) -> Self {
+        Self { seed: section.seed, ..Self::preset(section.preset).scaled(section.scale) }
+    }
 }
 
 impl Default for SynthConfig {

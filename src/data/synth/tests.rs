@@ -173,3 +173,10 @@ fn impossible_configurations_are_usage_errors_and_odd_ones_run() {
         assert!(!refused(config));
     }
 }
+
+#[test]
+fn a_pipeline_describes_its_marketplace() {
+    let section = PipelineSynth { preset: Preset::Electronics, scale: 0.5, seed: 3 };
+    let marketplace = SynthConfig::from(&section);
+    assert_eq!((marketplace.users, marketplace.seed), (364_360, 3));
+}

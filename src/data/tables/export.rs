@@ -6,11 +6,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, Int8Array, Int64Array, RecordBatch, StringArray};
-use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use serde::Serialize;
 
+use crate::data::parquet_file::{self, ParquetFile};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Relation, write_directory};
 
@@ -185,8 +184,7 @@ impl Exporter<'_> {
         let path = self.dir.join(name);
         let failed = |source| Error::io(&path, "write", source);
         let file = BufWriter::with_capacity(1 << 20, File::create_new(&path).map_err(failed)?);
-        // One batch at least: it carries the types of the columns.
-        let starts = (0..num_rows.max(1)).step_by(ROWS);
+        let starts = (0..num_rows).step_by(ROWS);
         let batches = starts.map(|start| cells(start..(start + ROWS).min(num_rows)));
         match self.format {
             TableFormat::Csv => write_csv(file, columns, batches).map_err(failed),
@@ -227,27 +225,25 @@ fn write_parquet(
     columns: &[&str],
     batches: impl Iterator<Item = Vec<Cells>>,
 ) -> std::result::Result<(), ParquetError> {
-    let mut writer = None;
-    let mut file = Some(file);
+    let types = columns.iter().map(|name| match *name {
+        "label" => "optional int32 label (INTEGER(8,true))".to_owned(),
+        "weight" => "required float weight".to_owned(),
+        "time" => "required int64 time".to_owned(),
+        id => format!("required binary {id} (STRING)"),
+    });
+    let types: Vec<String> = types.collect();
+    let mut writer = ParquetFile::new(file, &types.iter().map(String::as_str).collect::<Vec<_>>())?;
     for batch in batches {
-        let arrays = batch.into_iter().map(|cells| match cells {
-            Cells::Text(cells) => Arc::new(StringArray::from(cells)) as ArrayRef,
-            Cells::Label(cells) => Arc::new(Int8Array::from(cells)),
-            Cells::Weight(cells) => Arc::new(Float32Array::from(cells)),
-            Cells::Time(cells) => Arc::new(Int64Array::from(cells)),
+        let cells = batch.into_iter().map(|cells| match cells {
+            Cells::Text(cells) => {
+                parquet_file::Cells::Text(cells.iter().map(|cell| Some(cell.as_str().into())).collect())
+            }
+            Cells::Label(cells) => parquet_file::Cells::Int32(cells.iter().map(|cell| cell.map(i32::from)).collect()),
+            Cells::Weight(cells) => parquet_file::Cells::Float(cells.into_iter().map(Some).collect()),
+            Cells::Time(cells) => parquet_file::Cells::Int64(cells),
         });
-        let named = columns.iter().zip(arrays).map(|(name, array)| (*name, array, *name == "label"));
-        let batch = RecordBatch::try_from_iter_with_nullable(named)?;
-        if let Some(file) = file.take() {
-            writer = Some(ArrowWriter::try_new(file, batch.schema(), None)?);
-        }
-        if let Some(writer) = &mut writer {
-            writer.write(&batch)?;
-        }
+        writer.write(&cells.collect::<Vec<_>>())?;
     }
-    if let Some(writer) = writer {
-        let file = writer.into_inner()?;
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    }
+    writer.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
     Ok(())
 }

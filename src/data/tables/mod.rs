@@ -124,6 +124,7 @@ use self::input::Limits;
 use self::nodes::NodeType;
 use self::plan::Plan;
 use self::reading::{Reading, file_size};
+use crate::data::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, EdgeValues, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values};
@@ -147,16 +148,6 @@ impl ImportOptions {
     pub fn new(description: impl Into<PathBuf>) -> Self {
         Self { description: description.into(), strict: false, max_bytes: MAX_BYTES }
     }
-}
-
-/// How far a stage of an import is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// `"nodes"`, `"edges"`, `"shared"` or `"features"`.
-    pub stage: &'static str,
-    /// Bytes of the files as they lie on disk for the first three stages, steps for the last.
-    pub done: u64,
-    pub total: u64,
 }
 
 /// What an import made.

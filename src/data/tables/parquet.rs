@@ -1,18 +1,18 @@
 //! Rows of Parquet files, as the text that a CSV file of the same content would hold.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef};
-use arrow_cast::cast::{CastOptions, cast_with_options};
-use arrow_schema::{ArrowError, DataType, TimeUnit};
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use chrono::NaiveTime;
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::DataType;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::types::{ColumnDescriptor, Type};
 
-use super::cells::{Batch, BatchBuilder, ColumnBuilder, find_columns};
+use super::cells::{Batch, BatchBuilder, find_columns};
 use super::input::{Limits, open};
 use crate::error::{Error, Result};
 
@@ -22,7 +22,7 @@ const ROWS: usize = 1 << 12;
 /// Sends the rows of `path` in batches until the end or until `send` is no longer interested.
 ///
 /// Numbers and booleans become text, whole numbers without a point; times and dates become seconds since 1970; what is
-/// null becomes an empty cell.
+/// null becomes an empty cell. Types are those of Parquet: what Arrow's own schema in the metadata adds is not read.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Format`] with the rows of what cannot be read and the column of a type that is no cell.
@@ -33,150 +33,302 @@ pub(super) fn read(
     send: &mut dyn FnMut(Batch) -> bool,
 ) -> Result<()> {
     let (file, size) = open(path)?;
-    let damaged = |place: String, fault: String| {
+    let damaged = |place: String, fault: ParquetError| {
         let help = "the file is damaged or no Parquet file, or its text is not UTF-8; write it again";
-        Error::format(&**path, place, "Parquet data", fault, help)
+        Error::format(&**path, place, "Parquet data", fault.to_string(), help)
     };
-    let builder =
-        ParquetRecordBatchReaderBuilder::try_new(file).map_err(|fault| damaged("footer".into(), fault.to_string()))?;
-    let header: Vec<String> = builder.schema().fields().iter().map(|field| field.name().clone()).collect();
-    let positions = find_columns(path, &header, names)?;
-    for (name, &position) in names.iter().zip(&positions) {
-        let data_type = builder.schema().field(position).data_type();
-        if data_type.is_nested() && !matches!(data_type, DataType::Dictionary(..)) {
+    let file = SerializedFileReader::new(file).map_err(|fault| damaged("footer".into(), fault))?;
+    let schema = file.metadata().file_metadata().schema_descr();
+    let fields = schema.root_schema().get_fields();
+    let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
+    let mut columns = Vec::with_capacity(names.len());
+    for (name, position) in names.iter().zip(find_columns(path, &header, names)?) {
+        let leaf = (0..schema.num_columns()).find(|&leaf| schema.get_column_root_idx(leaf) == position);
+        let meaning = leaf.filter(|_| is_flat(&fields[position])).and_then(|leaf| Meaning::of(&schema.column(leaf)));
+        let (Some(leaf), Some(meaning)) = (leaf, meaning) else {
             let help = "a column holds text, numbers, booleans or times; flatten the table first";
             let place = format!("column `{name}`");
-            return Err(Error::format(&**path, place, "one value per row", data_type.to_string(), help));
-        }
+            return Err(Error::format(&**path, place, "one value per row", shown(&fields[position]), help));
+        };
+        columns.push((leaf, meaning));
     }
-    let metadata = builder.metadata();
     // As far as the file says; what it really holds is counted below.
-    let promised: i64 = metadata.row_groups().iter().map(|group| group.total_byte_size().max(0)).sum();
+    let promised: i64 = file.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0)).sum();
     limits.refuse_beyond(path, promised as u64, size)?;
-    let total_rows = metadata.file_metadata().num_rows().max(1) as u64;
-    let mask = ProjectionMask::roots(builder.parquet_schema(), positions.iter().copied());
-    let reader = builder
-        .with_projection(mask)
-        .with_batch_size(ROWS)
-        .build()
-        .map_err(|fault| damaged("footer".into(), fault.to_string()))?;
+    let total_rows = file.metadata().file_metadata().num_rows().max(1) as u64;
 
     let mut rows = BatchBuilder::new(path, "row", names);
     let (mut row, mut produced) = (0u64, 0u64);
-    for batch in reader {
-        let place = || format!("rows {} to {}", row + 1, row + ROWS as u64);
-        let batch = batch.map_err(|fault| damaged(place(), fault.to_string()))?;
-        for (at, name) in names.iter().enumerate() {
-            let Some(array) = batch.column_by_name(name) else { continue };
-            let before = rows.columns[at].num_bytes();
-            let mut too_long = None;
-            let mut cells = 0;
-            push_cells(array, &mut rows.columns[at], &mut |cell| {
-                cells += 1;
-                if cell.len() > super::input::MAX_CELL_BYTES && too_long.is_none() {
-                    too_long = Some((row + cells, cell.to_vec()));
-                }
-                too_long.is_none()
-            })
-            .map_err(|fault| damaged(format!("{}, column `{name}`", place()), fault.to_string()))?;
-            if let Some((row, cell)) = too_long {
-                rows.check_cell(at, row, &cell)?;
-            }
-            produced += (rows.columns[at].num_bytes() - before) as u64;
+    for group in 0..file.num_row_groups() {
+        let place = |row: u64, name: &str| format!("rows {} to {}, column `{name}`", row + 1, row + ROWS as u64);
+        let group = file.get_row_group(group).map_err(|fault| damaged(format!("row group {}", group + 1), fault))?;
+        let mut readers = Vec::with_capacity(columns.len());
+        for ((leaf, _), name) in columns.iter().zip(names) {
+            readers.push(group.get_column_reader(*leaf).map_err(|fault| damaged(place(row, name), fault))?);
         }
-        limits.refuse_beyond(path, produced, size)?;
-        rows.places.extend((row..).take(batch.num_rows()).map(|row| row + 1));
-        row += batch.num_rows() as u64;
-        let consumed = (u128::from(size) * u128::from(row) / u128::from(total_rows)) as u64;
-        if rows.is_full() && !send(rows.take(consumed)?) {
-            return Ok(());
+        let mut left = group.metadata().num_rows().max(0) as usize;
+        while left > 0 {
+            let wanted = left.min(ROWS);
+            for (at, (reader, (_, meaning))) in readers.iter_mut().zip(&columns).enumerate() {
+                let before = rows.columns[at].num_bytes();
+                rows.columns[at].seconds |= meaning.is_time();
+                let mut number = row;
+                let read = push_cells(reader, *meaning, wanted, &mut |cell| {
+                    number += 1;
+                    rows.check_cell(at, number, cell)?;
+                    rows.columns[at].push(cell);
+                    Ok(())
+                })?;
+                read.and_then(|read| match read == wanted {
+                    true => Ok(()),
+                    false => Err(ParquetError::EOF(format!("the column ends behind row {}", row + read as u64))),
+                })
+                .map_err(|fault| damaged(place(row, &names[at]), fault))?;
+                produced += (rows.columns[at].num_bytes() - before) as u64;
+            }
+            limits.refuse_beyond(path, produced, size)?;
+            rows.places.extend((row + 1..).take(wanted));
+            row += wanted as u64;
+            left -= wanted;
+            let consumed = (u128::from(size) * u128::from(row) / u128::from(total_rows)) as u64;
+            if rows.is_full() && !send(rows.take(consumed)?) {
+                return Ok(());
+            }
         }
     }
     send(rows.take(size)?);
     Ok(())
 }
 
-/// Appends the cells of an array as text; `keep` sees each and stops by `false`.
-fn push_cells(
-    array: &ArrayRef,
-    out: &mut ColumnBuilder,
-    keep: &mut dyn FnMut(&[u8]) -> bool,
-) -> std::result::Result<(), ArrowError> {
-    let mut text = String::new();
-    let mut push = |cell: &[u8]| {
-        let kept = keep(cell);
-        if kept {
-            out.push(cell);
-        }
-        kept
-    };
-    let exact = CastOptions { safe: false, ..CastOptions::default() };
-    let cast = |to: &DataType| cast_with_options(array, to, &exact);
-    let divisor = match array.data_type() {
-        DataType::Float32 | DataType::Float64 => {
-            let single = matches!(array.data_type(), DataType::Float32);
-            for row in 0..array.len() {
-                text.clear();
-                if !array.is_null(row) {
-                    let (value, shortest) = match single {
-                        true => {
-                            let value = array.as_primitive::<Float32Type>().value(row);
-                            (f64::from(value), format!("{value}"))
-                        }
-                        false => {
-                            let value = array.as_primitive::<Float64Type>().value(row);
-                            (value, format!("{value}"))
-                        }
-                    };
-                    if !value.is_nan() {
-                        text.push_str(&shortest);
-                    }
-                }
-                if !push(text.as_bytes()) {
-                    return Ok(());
-                }
-            }
-            return Ok(());
-        }
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-            let binary = cast(&DataType::LargeBinary)?;
-            for cell in binary.as_binary::<i64>() {
-                if !push(cell.unwrap_or_default()) {
-                    return Ok(());
-                }
-            }
-            return Ok(());
-        }
-        DataType::Timestamp(TimeUnit::Second, _) => 1,
-        DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Date64 => 1_000,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1_000_000_000,
-        DataType::Date32 => 0,
-        _ => {
-            let texts = cast(&DataType::LargeUtf8)?;
-            for cell in texts.as_string::<i64>() {
-                if !push(cell.unwrap_or_default().as_bytes()) {
-                    return Ok(());
-                }
-            }
-            return Ok(());
-        }
-    };
-    let whole = match divisor {
-        0 => cast_with_options(&cast(&DataType::Int32)?, &DataType::Int64, &exact)?,
-        _ => cast(&DataType::Int64)?,
-    };
-    for value in whole.as_primitive::<Int64Type>() {
-        text.clear();
-        if let Some(value) = value {
-            let seconds = if divisor == 0 { value * 86_400 } else { value.div_euclid(divisor) };
-            // Writing to a string does not fail.
-            let _ = write!(text, "{seconds}");
-        }
-        if !push(text.as_bytes()) {
-            return Ok(());
+/// Whether a column has at most one value per row.
+fn is_flat(field: &Type) -> bool {
+    let info = field.get_basic_info();
+    field.is_primitive() && (!info.has_repetition() || info.repetition() != parquet::basic::Repetition::REPEATED)
+}
+
+/// A type as an error shows it.
+fn shown(field: &Type) -> String {
+    match (is_flat(field), field.get_basic_info().converted_type()) {
+        (true, _) => format!("values of the type {}", field.get_physical_type()),
+        (_, ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE) => "a map".into(),
+        (_, ConvertedType::LIST) => "a list".into(),
+        _ if field.is_primitive() => "a list".into(),
+        _ => format!("a structure of {} columns", field.get_fields().len()),
+    }
+}
+
+/// What the values of a column stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// As the physical type says: booleans, signed and floating point numbers, bytes of text, Impala's 96 bits of a time.
+    Plain,
+    Impala,
+    Unsigned,
+    /// A number with so many digits behind the point.
+    Decimal(usize),
+    Half,
+    /// Days since 1970.
+    Date,
+    /// So many per second since 1970.
+    Instant(i64),
+    /// So many per second since midnight.
+    TimeOfDay(i64),
+}
+
+impl Meaning {
+    /// `None` for what is no cell.
+    fn of(column: &ColumnDescriptor) -> Option<Self> {
+        let per_second = |unit: &TimeUnit| match unit {
+            TimeUnit::MILLIS => 1_000,
+            TimeUnit::MICROS => 1_000_000,
+            TimeUnit::NANOS => 1_000_000_000,
+        };
+        let decimal = || usize::try_from(column.type_scale()).ok().map(Self::Decimal);
+        // Old files have converted types only.
+        let named = match (column.logical_type_ref(), column.converted_type()) {
+            (Some(LogicalType::Decimal(_)), _) | (None, ConvertedType::DECIMAL) => decimal()?,
+            (Some(LogicalType::Integer(kind)), _) if !kind.is_signed => Self::Unsigned,
+            (
+                None,
+                ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64,
+            ) => Self::Unsigned,
+            (Some(LogicalType::Date), _) | (None, ConvertedType::DATE) => Self::Date,
+            (Some(LogicalType::Timestamp(time)), _) => Self::Instant(per_second(&time.unit)),
+            (None, ConvertedType::TIMESTAMP_MILLIS) => Self::Instant(1_000),
+            (None, ConvertedType::TIMESTAMP_MICROS) => Self::Instant(1_000_000),
+            (Some(LogicalType::Time(time)), _) => Self::TimeOfDay(per_second(&time.unit)),
+            (None, ConvertedType::TIME_MILLIS) => Self::TimeOfDay(1_000),
+            (None, ConvertedType::TIME_MICROS) => Self::TimeOfDay(1_000_000),
+            (Some(LogicalType::Float16), _) => Self::Half,
+            _ => Self::Plain,
+        };
+        match (column.physical_type(), named) {
+            (Physical::INT32 | Physical::INT64, Self::Half) => None,
+            (Physical::INT32 | Physical::INT64, _) => Some(named),
+            (Physical::INT96, _) => Some(Self::Impala),
+            (Physical::BYTE_ARRAY, Self::Plain | Self::Decimal(_)) => Some(named),
+            (Physical::FIXED_LEN_BYTE_ARRAY, Self::Half) if column.type_length() == 2 => Some(named),
+            (Physical::FIXED_LEN_BYTE_ARRAY, Self::Decimal(_)) => Some(named),
+            (Physical::BOOLEAN | Physical::FLOAT | Physical::DOUBLE, _) => Some(Self::Plain),
+            _ => None,
         }
     }
-    out.seconds = true;
-    Ok(())
+
+    /// Whether the cells are seconds since 1970.
+    fn is_time(self) -> bool {
+        matches!(self, Self::Date | Self::Instant(_) | Self::Impala)
+    }
+
+    /// Writes a whole number of the physical type, extended to 64 bits by its sign or by zeros.
+    fn write_whole(self, text: &mut String, signed: i64, unsigned: u64) {
+        match self {
+            Self::Unsigned => write(text, unsigned),
+            Self::Decimal(scale) => write_decimal(text, &signed.to_be_bytes(), scale),
+            // A date that leaves the range is one of the wrong unit, and refused as such.
+            Self::Date => write(text, signed.saturating_mul(86_400)),
+            Self::Instant(per_second) => write(text, signed.div_euclid(per_second)),
+            Self::TimeOfDay(per_second) => {
+                let nanoseconds = signed.rem_euclid(per_second) * (1_000_000_000 / per_second);
+                let seconds = u32::try_from(signed.div_euclid(per_second)).unwrap_or(u32::MAX);
+                match NaiveTime::from_num_seconds_from_midnight_opt(seconds, nanoseconds as u32) {
+                    Some(time) => write(text, time),
+                    // No time of a day: the number says why.
+                    None => write(text, signed),
+                }
+            }
+            Self::Plain | Self::Half | Self::Impala => write(text, signed),
+        }
+    }
+
+    /// Writes the bytes of a decimal number or of a half.
+    fn write_bytes(self, text: &mut String, bytes: &[u8]) {
+        match (self, bytes) {
+            (Self::Half, &[low, high]) => write_float(text, half::f16::from_le_bytes([low, high]).to_f32()),
+            (Self::Decimal(scale), _) => write_decimal(text, bytes, scale),
+            _ => {}
+        }
+    }
 }
+
+/// Writing to a string does not fail.
+fn write(text: &mut String, value: impl Display) {
+    let _ = write!(text, "{value}");
+}
+
+/// What is no number is an empty cell.
+fn write_float<T: Display + Copy + Into<f64>>(text: &mut String, value: T) {
+    if !value.into().is_nan() {
+        write(text, value);
+    }
+}
+
+/// A number in two's complement, the highest byte first, with `scale` digits behind the point.
+fn write_decimal(text: &mut String, bytes: &[u8], scale: usize) {
+    let is_negative = bytes.first().is_some_and(|&high| high >= 0x80);
+    // The size: the bytes of a negative number are inverted, and one is added.
+    let mut size = bytes.to_vec();
+    if is_negative {
+        size.iter_mut().for_each(|byte| *byte = !*byte);
+        for byte in size.iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                break;
+            }
+        }
+    }
+    let mut digits = Vec::new();
+    while size.iter().any(|&byte| byte != 0) || digits.len() <= scale {
+        let mut rest = 0u32;
+        for byte in &mut size {
+            let value = rest * 256 + u32::from(*byte);
+            (*byte, rest) = ((value / 10) as u8, value % 10);
+        }
+        digits.push(char::from(b'0' + rest as u8));
+    }
+    if is_negative {
+        text.push('-');
+    }
+    let (fraction, whole) = digits.split_at(scale);
+    text.extend(whole.iter().rev());
+    if scale > 0 {
+        text.push('.');
+        text.extend(fraction.iter().rev());
+    }
+}
+
+/// What reading gave, or why it stopped, beside an error of whoever looked at the cells.
+type Read = Result<std::result::Result<usize, ParquetError>>;
+
+/// Hands the next `rows` cells to `push` as text, and returns how many there were.
+fn push_cells(
+    reader: &mut ColumnReader,
+    meaning: Meaning,
+    rows: usize,
+    push: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Read {
+    use ColumnReader as R;
+    match reader {
+        R::BoolColumnReader(reader) => texts(reader, rows, push, |text, value| write(text, value)),
+        R::Int32ColumnReader(reader) => texts(reader, rows, push, |text, &value| {
+            meaning.write_whole(text, i64::from(value), u64::from(value as u32));
+        }),
+        R::Int64ColumnReader(reader) => {
+            texts(reader, rows, push, |text, &value| meaning.write_whole(text, value, value as u64))
+        }
+        R::Int96ColumnReader(reader) => texts(reader, rows, push, |text, value| write(text, value.to_seconds())),
+        R::FloatColumnReader(reader) => texts(reader, rows, push, |text, &value| write_float(text, value)),
+        R::DoubleColumnReader(reader) => texts(reader, rows, push, |text, &value| write_float(text, value)),
+        R::ByteArrayColumnReader(reader) if meaning == Meaning::Plain => {
+            for_each(reader, rows, |bytes| push(bytes.map_or(&[], |bytes| bytes.data())))
+        }
+        R::ByteArrayColumnReader(reader) => {
+            texts(reader, rows, push, |text, bytes| meaning.write_bytes(text, bytes.data()))
+        }
+        R::FixedLenByteArrayColumnReader(reader) => {
+            texts(reader, rows, push, |text, bytes| meaning.write_bytes(text, bytes.data()))
+        }
+    }
+}
+
+/// [`for_each`] with the text that `write` makes of values; of a null it is empty.
+fn texts<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    push: &mut dyn FnMut(&[u8]) -> Result<()>,
+    write: impl Fn(&mut String, &T::T),
+) -> Read {
+    let mut text = String::new();
+    for_each(reader, rows, |value| {
+        text.clear();
+        if let Some(value) = value {
+            write(&mut text, value);
+        }
+        push(text.as_bytes())
+    })
+}
+
+/// Calls `see` on the next values, at most `rows`, and returns how many there were.
+fn for_each<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    mut see: impl FnMut(Option<&T::T>) -> Result<()>,
+) -> Read {
+    let (mut values, mut levels) = (Vec::with_capacity(rows), Vec::new());
+    let records = match reader.read_records(rows, Some(&mut levels), None, &mut values) {
+        Ok((records, ..)) => records,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    if levels.is_empty() {
+        // A column without nulls has no levels.
+        values.iter().take(records).try_for_each(|value| see(Some(value)))?;
+        return Ok(Ok(values.len().min(records)));
+    }
+    let mut present = values.iter();
+    for &level in levels.iter().take(records) {
+        see(if level > 0 { present.next() } else { None })?;
+    }
+    Ok(Ok(levels.len().min(records)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,8 @@ use std::sync::mpsc::sync_channel;
 
 use super::cells::Batch;
 use super::input::{Layout, Limits, layout_of};
-use super::{Progress, parquet, separated};
+use super::{parquet, separated};
+use crate::data::Progress;
 use crate::error::{Error, Result};
 
 /// Reads tables and tells how far it is.

@@ -1,8 +1,9 @@
 //! What cells mean: numbers, booleans, labels, times. An error is what was expected and a way out.
 
-use arrow_cast::parse::string_to_datetime;
+use std::ops::Range;
+
 use chrono::format::{Item, Parsed, StrftimeItems};
-use chrono::{NaiveTime, Utc};
+use chrono::{NaiveDate, NaiveTime};
 use rayon::prelude::*;
 
 use super::cells::{Batch, Column};
@@ -120,12 +121,61 @@ impl<'a> TimeReader<'a> {
     }
 }
 
+/// `2024-01-31`; behind `T` or a space a time, `09:26`, `09:26:56`, `09:26:56.5` or `092656`; and behind a time with seconds
+/// an offset, `Z`, `+01`, `+0100` or `+01:00`.
 fn of_iso(cell: &str) -> Option<i64> {
-    let has_date = cell.len() >= 10 && cell.as_bytes()[4] == b'-';
-    // Minutes are as far as many tables go.
-    let with_seconds = (cell.len() == 16).then(|| format!("{cell}:00"));
-    let time = string_to_datetime(&Utc, with_seconds.as_deref().unwrap_or(cell)).ok()?;
-    has_date.then(|| time.timestamp())
+    let cell = cell.as_bytes();
+    let number = |range: Range<usize>| {
+        let digits = cell.get(range)?;
+        digits.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u32::from(byte - b'0')))
+    };
+    let two = |start: usize| number(start..start + 2);
+    let is = |at: usize, marks: &[u8]| cell.get(at).is_some_and(|byte| marks.contains(byte));
+    if !is(4, b"-") || !is(7, b"-") {
+        return None;
+    }
+    let date = NaiveDate::from_ymd_opt(number(0..4)? as i32, two(5)?, two(8)?)?;
+    if cell.len() == 10 {
+        return Some(date.and_time(NaiveTime::MIN).and_utc().timestamp());
+    }
+    let (minute, second, mut end) = match is(13, b":") {
+        // Minutes are as far as many tables go.
+        true if cell.len() == 16 => (two(14)?, 0, 16),
+        true if is(16, b":") => (two(14)?, two(17)?, 19),
+        true => return None,
+        false => (two(13)?, two(15)?, 17),
+    };
+    // A leap second counts as the one before it.
+    let time = NaiveTime::from_hms_opt(two(11)?, minute, if second == 60 { 59 } else { second })?;
+    if end == 19 && is(end, b".") {
+        let digits = cell[end + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        end += 1 + digits;
+        if digits == 0 {
+            return None;
+        }
+    }
+    let offset = match &cell[end..] {
+        [] | [b'Z' | b'z'] => 0,
+        rest => offset_of(rest.trim_ascii_start())?,
+    };
+    is(10, b"Tt ").then(|| date.and_time(time).and_utc().timestamp() - offset)
+}
+
+/// Seconds east of Greenwich.
+fn offset_of(text: &[u8]) -> Option<i64> {
+    let (sign, digits) = match text {
+        [sign, h0, h1] => (sign, [h0, h1, &b'0', &b'0']),
+        [sign, h0, h1, m0, m1] | [sign, h0, h1, b':', m0, m1] => (sign, [h0, h1, m0, m1]),
+        _ => return None,
+    };
+    let [h0, h1, m0, m1] = digits.map(|digit| i64::from(*digit) - i64::from(b'0'));
+    let seconds = (10 * h0 + h1) * 3600 + (10 * m0 + m1) * 60;
+    let is_offset = digits.iter().all(|digit| digit.is_ascii_digit()) && seconds < 86_400;
+    match sign {
+        b'+' if is_offset => Some(seconds),
+        b'-' if is_offset => Some(-seconds),
+        _ => None,
+    }
 }
 
 fn of_pattern(cell: &str, items: &[Item]) -> Option<i64> {
@@ -227,7 +277,16 @@ mod tests {
         assert_eq!(read(Some("%d/%m/%y"), TimeUnit::S, "13/02/09"), Some(known - known % 86_400));
         assert_eq!(read(Some("%Y-%m-%d %H:%M %z"), TimeUnit::S, "2009-02-14 00:31 +0100"), Some(known - 30));
         assert_eq!(read(Some("%s"), TimeUnit::S, "1234567890"), Some(known));
-        for bad in ["2009-02-30", "13.02.2009", "yesterday", "2009-13-01T00:00:00Z"] {
+        let offsets = ["2009-02-14 003130+01", "2009-02-14t00:31:30.123456789012 +0100", "2009-02-13 18:01:30-05:30"];
+        for cell in offsets {
+            assert_eq!(read(None, TimeUnit::S, cell), Some(known), "{cell}");
+        }
+        assert_eq!(read(None, TimeUnit::S, "2009-02-13T23:31:60z"), Some(known + 29));
+        let bad = ["2009-02-30", "13.02.2009", "yesterday", "2009-13-01T00:00:00Z", "2009-02-13T24:00:00"];
+        let signs = ["2009-02-13T23:31:30.", "2009-02-13T23:31:30 Z", "2009-02-13T23:31:30+1", "2009-02-13_23:31:30"];
+        let digits = ["2009-02-1 23:31:30", "2009-02-13 2:31:30", "2009-02-13 23:31:61", "2009-02-13 23:31:30+24:00"];
+        for bad in [&bad[..], &signs, &digits, &["+009-02-13", "2009-02-13T", "2009-02-13T23", "é2009-02-13"]].concat()
+        {
             assert_eq!(read(None, TimeUnit::S, bad), None, "{bad}");
         }
         assert_eq!(read(Some("%d.%m.%Y"), TimeUnit::S, "31.02.2009"), None);

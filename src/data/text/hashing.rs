@@ -1,18 +1,12 @@
 //! Stable 64-bit hashes: the same text gives the same number on every machine and in every version.
 
+use crate::splitmix::mix;
+
 /// FNV-1a over the bytes, then one avalanche so that every bit of the result is usable.
 pub(in crate::data) fn hash_text(text: &str) -> u64 {
     let fnv =
         text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
     mix(fnv)
-}
-
-/// The SplitMix64 finaliser: a bijection on 64 bits whose output bits look independent.
-pub(in crate::data) fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Adds `weight * r` to `out`, where `r` is the fixed random direction of `key`: entries ±1/sqrt(out.len()), so that

@@ -6,9 +6,7 @@
 //! array of one dense row per row of `A` is ever held. Work is split by vectors, never by rows: every sum runs in one
 //! order, whatever the number of threads.
 
-use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::evd::{ComputeEigenvectors, self_adjoint_evd, self_adjoint_evd_scratch};
-use faer::{Mat, Par};
+use ndarray::Array2;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -80,13 +78,13 @@ fn orthonormalised(v: &[Block]) -> Vec<Block> {
     let floor = values[0].max(0.0) * NOISE;
     for (j, &value) in values.iter().enumerate() {
         let scale = if value > floor { value.sqrt().recip() } else { 0.0 };
-        vectors.col_mut(j).iter_mut().for_each(|w| *w *= scale);
+        vectors.column_mut(j).iter_mut().for_each(|w| *w *= scale);
     }
     rotated(v, &vectors, v.len())
 }
 
 /// `UᵀV` in double precision.
-fn inner_products(u: &[Block], v: &[Block]) -> Mat<f64> {
+fn inner_products(u: &[Block], v: &[Block]) -> Array2<f64> {
     let pairs: Vec<(usize, usize)> = (0..u.len()).flat_map(|i| (0..v.len()).map(move |j| (i, j))).collect();
     let tiles: Vec<[[f64; LANES]; LANES]> = pairs
         .par_iter()
@@ -102,13 +100,13 @@ fn inner_products(u: &[Block], v: &[Block]) -> Mat<f64> {
             tile
         })
         .collect();
-    Mat::from_fn(u.len() * LANES, v.len() * LANES, |row, col| {
+    Array2::from_shape_fn((u.len() * LANES, v.len() * LANES), |(row, col)| {
         tiles[row / LANES * v.len() + col / LANES][row % LANES][col % LANES]
     })
 }
 
 /// The first `num_blocks` blocks of `V W`.
-fn rotated(v: &[Block], w: &Mat<f64>, num_blocks: usize) -> Vec<Block> {
+fn rotated(v: &[Block], w: &Array2<f64>, num_blocks: usize) -> Vec<Block> {
     (0..num_blocks)
         .into_par_iter()
         .map(|out| {
@@ -127,27 +125,53 @@ fn rotated(v: &[Block], w: &Mat<f64>, num_blocks: usize) -> Vec<Block> {
         .collect()
 }
 
-/// Eigenvalues of a symmetric matrix, largest first, and the eigenvectors in the columns.
-fn eigen(matrix: &Mat<f64>) -> (Vec<f64>, Mat<f64>) {
+/// Eigenvalues of a symmetric matrix, largest first, and the eigenvectors in the columns: cyclic Jacobi rotations, in one
+/// order whatever the number of threads.
+fn eigen(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
+    /// Convergence is quadratic; ten are rarely needed.
+    const MAX_SWEEPS: usize = 50;
     let n = matrix.nrows();
-    let symmetric = Mat::from_fn(n, n, |i, j| (matrix[(i, j)] + matrix[(j, i)]) / 2.0);
-    let mut values = faer::Col::zeros(n);
-    let mut vectors = Mat::zeros(n, n);
-    // Sequential on purpose: a matrix of about a hundred rows, and no dependence on the number of threads.
-    let par = Par::Seq;
-    let scratch = self_adjoint_evd_scratch::<f64>(n, ComputeEigenvectors::Yes, par, Default::default());
-    let outcome = self_adjoint_evd(
-        symmetric.as_ref(),
-        values.as_diagonal_mut(),
-        Some(vectors.as_mut()),
-        par,
-        MemStack::new(&mut MemBuffer::new(scratch)),
-        Default::default(),
-    );
-    // Only non-finite input keeps the iteration from converging, and callers pass finite matrices.
-    debug_assert!(outcome.is_ok());
-    let descending: Vec<f64> = values.iter().rev().copied().collect();
-    (descending, Mat::from_fn(n, n, |i, j| vectors[(i, n - 1 - j)]))
+    let mut a: Vec<Vec<f64>> =
+        (0..n).map(|i| (0..n).map(|j| (matrix[(i, j)] + matrix[(j, i)]) / 2.0).collect()).collect();
+    // Row i is the eigenvector of a[i][i]: rows lie in one piece.
+    let mut vectors: Vec<Vec<f64>> = (0..n).map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect()).collect();
+    let norm = a.iter().flatten().map(|x| x * x).sum::<f64>().sqrt();
+    let negligible = f64::EPSILON * norm / n as f64;
+    for _ in 0..MAX_SWEEPS {
+        let mut is_diagonal = true;
+        for p in 0..n {
+            for q in p + 1..n {
+                let off = a[p][q];
+                // Only input that is not finite gets past every sweep: it compares as neither.
+                if off.abs() <= negligible {
+                    continue;
+                }
+                is_diagonal = false;
+                let theta = (a[q][q] - a[p][p]) / (2.0 * off);
+                let tangent = theta.signum() / (theta.abs() + theta.hypot(1.0));
+                let cosine = tangent.hypot(1.0).recip();
+                let sine = tangent * cosine;
+                let [diagonal_p, diagonal_q] = [a[p][p] - tangent * off, a[q][q] + tangent * off];
+                for rows in [&mut a, &mut vectors] {
+                    let (above, below) = rows.split_at_mut(q);
+                    for (x, y) in above[p].iter_mut().zip(&mut below[0]) {
+                        (*x, *y) = (cosine * *x - sine * *y, sine * *x + cosine * *y);
+                    }
+                }
+                for row in &mut a {
+                    (row[p], row[q]) = (cosine * row[p] - sine * row[q], sine * row[p] + cosine * row[q]);
+                }
+                (a[p][p], a[q][q], a[p][q], a[q][p]) = (diagonal_p, diagonal_q, 0.0, 0.0);
+            }
+        }
+        if is_diagonal {
+            break;
+        }
+    }
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&i, &j| a[j][j].total_cmp(&a[i][i]));
+    let values = order.iter().map(|&i| a[i][i]).collect();
+    (values, Array2::from_shape_fn((n, n), |(row, column)| vectors[order[column]][row]))
 }
 
 /// Makes the largest component of every vector positive: a singular vector's sign is arbitrary.
@@ -163,6 +187,46 @@ fn fix_signs(block: &mut Block) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `Q diag(values) Qᵀ` with an orthogonal `Q` that mixes all coordinates: a product of reflections.
+    fn with_spectrum(values: &[f64]) -> Array2<f64> {
+        let n = values.len();
+        let mut q = Array2::<f64>::eye(n);
+        for seed in 1..4 {
+            let w: Vec<f64> = (0..n).map(|i| ((i * i * seed + seed) as f64).sin() + 0.1).collect();
+            let square: f64 = w.iter().map(|x| x * x).sum();
+            let reflection =
+                Array2::from_shape_fn((n, n), |(i, j)| f64::from(u8::from(i == j)) - 2.0 * w[i] * w[j] / square);
+            q = q.dot(&reflection);
+        }
+        q.dot(&Array2::from_diag(&ndarray::arr1(values))).dot(&q.t())
+    }
+
+    #[test]
+    fn symmetric_matrices_have_their_known_eigenvalues_and_orthonormal_eigenvectors() {
+        let spectra: [Vec<f64>; 7] = [
+            vec![3.0],
+            vec![2.0, -1.0],
+            (0..104).map(|i| 1e3 * 0.8f64.powi(i)).collect(),
+            (0..40).map(|i| f64::from(20 - i)).collect(),
+            // Eigenvalues that repeat, and a matrix of low rank.
+            [vec![5.0; 9], vec![1.0; 7], vec![-2.0; 8]].concat(),
+            [vec![1e6, 1e3, 1.0], vec![0.0; 29]].concat(),
+            vec![0.0; 16],
+        ];
+        for spectrum in spectra {
+            let n = spectrum.len();
+            let matrix = with_spectrum(&spectrum);
+            let (values, vectors) = eigen(&matrix);
+            let size = spectrum.iter().fold(1e-300_f64, |size, x| size.max(x.abs()));
+            let near = |found: f64, wanted: f64| (found - wanted).abs() <= 1e-13 * size * n as f64;
+            assert!(values.iter().zip(&spectrum).all(|(found, wanted)| near(*found, *wanted)), "{values:?}");
+            let again = vectors.dot(&Array2::from_diag(&ndarray::arr1(&values))).dot(&vectors.t());
+            assert!(again.iter().zip(&matrix).all(|(found, wanted)| near(*found, *wanted)), "{spectrum:?}");
+            let products = vectors.t().dot(&vectors);
+            assert!((products - Array2::<f64>::eye(n)).iter().all(|x| x.abs() < 1e-13 * n as f64), "{spectrum:?}");
+        }
+    }
 
     struct Dense(Vec<Vec<f32>>);
 

@@ -72,7 +72,7 @@ impl Arrays {
     fn bytes(&mut self, name: &str) -> Result<(Header, Vec<u8>)> {
         const DAMAGED: &str = "the file is damaged; write it again with np.savez";
         // Deflate does not pack tighter, so that nothing larger is an honest size.
-        const MOST_PACKED: u64 = 1032;
+        const MAX_COMPRESSION: u64 = 1032;
         let path = self.path.clone();
         let error = |expected: &str, found: String| Error::format(&path, name, expected, found, DAMAGED);
         let unreadable = |fault: &dyn std::fmt::Display| error("a readable array", fault.to_string());
@@ -82,7 +82,7 @@ impl Arrays {
         };
         let mut entry: ZipFile<'_, _> = entry.map_err(|fault| unreadable(&fault))?;
         let (size, packed) = (entry.size(), entry.compressed_size());
-        if size > packed.saturating_mul(MOST_PACKED).saturating_add(64) {
+        if size > packed.saturating_mul(MAX_COMPRESSION).saturating_add(64) {
             return Err(error("a size that the packed bytes can hold", format!("{size} bytes in {packed}")));
         }
         let mut bytes = Vec::new();

@@ -18,7 +18,7 @@ use ndarray::ArrayD;
 
 use self::arrays::Arrays;
 use super::adjacency::Adjacency;
-use super::classes::{Classes, MOST_CLASSES, Masks};
+use super::classes::{Classes, MAX_CLASSES, Masks};
 use super::dataset::Dataset;
 use super::features::Features;
 use super::hetero::{HeteroGraph, RelationSpec};
@@ -79,7 +79,7 @@ fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {
         return Err(arrays.error(format!("{LABELS}, shape"), expected, format!("{:?}", labels.shape()), HELP));
     }
     // More classes than nodes are none.
-    let most = nodes.clamp(2, MOST_CLASSES);
+    let most = nodes.clamp(2, MAX_CLASSES);
     let class = |(node, &label): (usize, &i64)| match u32::try_from(label) {
         Ok(class) if (class as usize) < most => Ok(Some(class)),
         Err(_) if label == -1 => Ok(None),

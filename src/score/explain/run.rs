@@ -17,14 +17,15 @@ use super::stage3::{self, Forest};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::graph::read_embeddings;
+use crate::infer::attention::{for_graph, input_features};
+use crate::infer::tree_table::{TableOptions, table};
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::parameters::{HostTensor, Parameters};
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
-use crate::score::inference::for_graph;
-use crate::score::trees::{TableOptions, table};
-use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute, input_features, read_calibration};
-use crate::train::run_dir::RunDir;
+use crate::run::RunDir;
+use crate::run::calibration::read_calibration;
+use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute};
 
 /// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to
 /// other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). Of other data there is no split
@@ -43,7 +44,7 @@ pub fn open_run<B: GraphBackend>(
         return ScoredRun::open(path);
     }
     let run = RunDir::open(path)?;
-    let mut config = RunConfig::load(&run.config(), &[])?;
+    let mut config = RunConfig::load_kept(&run.config(), &[])?;
     let stage = match &mut config {
         RunConfig::Stage2(Stage2Config { data: trained, .. }) => {
             if let Some(input) = input {
@@ -180,7 +181,7 @@ fn trees<B: GraphBackend>(
     let path = run.run.path();
     let file = TreeCheckpoint::file_of(path).ok_or_else(|| {
         let help = "the run is not finished, or was changed; train it again";
-        Error::format(path, "checkpoint/best.json", "the checkpoint of a run", "no such file", help)
+        Error::format(path, "checkpoint/best.trees", "the checkpoint of a run", "no such file", help)
     })?;
     let checkpoint = TreeCheckpoint::read(&file)?;
     let input = config.data.embeddings.as_deref();

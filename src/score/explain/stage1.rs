@@ -11,7 +11,7 @@ use crate::metrics::softplus;
 
 const TEXT: &str = "\
     Score = 1 - exp(-mean loss), where the loss of an edge is -ln of the probability that the embeddings of its \
-    two ends give it. A neighbour adds its edges' loss divided by the number of edges; these numbers add up \
+    two ends give it; the embeddings were made with every edge. A neighbour adds its edges' loss divided by the number of edges; these numbers add up \
     exactly. `removal` is the mean loss less that without the neighbour, with the embeddings as they are; \
     removals do not add up.";
 

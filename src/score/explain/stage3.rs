@@ -12,8 +12,8 @@ use super::{MOST_NEIGHBOURS, by_magnitude};
 use crate::error::Result;
 use crate::features::{Execution, FeatureTable, Neighbourhood};
 use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use crate::infer::tree_table::{EMBEDDING, STAGE2_EMBEDDING};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble};
-use crate::score::trees::{EMBEDDING, STAGE2_EMBEDDING};
 use crate::trees::Matrix;
 
 const TEXT: &str = "\

@@ -11,16 +11,16 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::progress::{Mode, Progress};
-use super::super::run_dir::RunDir;
 use super::super::session::{RunOptions, last_file};
-use super::super::stage2;
+use super::super::tasks::attention;
 use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, read_embeddings};
-use crate::score::evaluate::read_scores;
-use crate::score::trees::Stage2Output;
+use crate::infer::tree_table::Stage2Output;
+use crate::run::RunDir;
+use crate::run::evaluation::read_scores;
+use crate::run::progress::{Mode, Progress};
 
 /// What the models of all folds leave.
 pub(super) struct OutOfFoldOutput {
@@ -54,7 +54,7 @@ pub(super) fn run<B: GraphBackend>(
             begun => {
                 let resume = begun.filter(|run| RunDir::open(run).is_ok_and(|run| last_file(&run).is_file()));
                 let options = RunOptions { resume, ..options.clone() };
-                let outcome = stage2::run_on::<B>(&config, dataset, &fold, &options, device);
+                let outcome = attention::run_on::<B>(&config, dataset, &fold, &options, device);
                 outcome.map_err(|error| interrupted(error, run))?.run
             }
         };

@@ -10,10 +10,7 @@ use ndarray::Array1;
 use serde::Serialize;
 
 use super::plots;
-use super::progress::{Progress, Unit};
-use super::run_dir::{Meta, RunDir};
 use super::session::{RunOptions, check_same_settings};
-use super::stage2::{baseline, split_of};
 use crate::config::{
     BoosterConfig, ForestConfig, RunConfig, STAGE3_SCORES_FILE, SharedTreeConfig, Stage3Config, TreeClassWeight,
     TreeModel, TreeObjective,
@@ -23,10 +20,14 @@ use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy_f32};
+use crate::infer::tree_table::{append_stage1, append_stage2, neighbourhood_table};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
-use crate::score::evaluate::{Evaluation, evaluate_split};
-use crate::score::trees::{append_stage1, append_stage2, neighbourhood_table};
-use crate::score::write_calibration;
+use crate::run::baseline::baseline_auc;
+use crate::run::calibration::write_calibration;
+use crate::run::evaluation::{Evaluation, evaluate_split};
+use crate::run::progress::{Progress, Unit};
+use crate::run::splits::split_of;
+use crate::run::{Meta, RunDir};
 use crate::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
     Importance, Matrix, Measure, Objective, SplitRule, Validation,
@@ -130,8 +131,6 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let scores = ensemble.predict(&matrix(&table)?)?;
     let checkpoint = TreeCheckpoint { inputs, ensemble };
     checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
-    let text = checkpoint.ensemble.to_lightgbm_text();
-    atomic_write(run.output("lightgbm.txt"), |file| std::io::Write::write_all(file, text.as_bytes()))?;
     write_npy_f32(run.output(STAGE3_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     let gain = checkpoint.ensemble.importance(Importance::Gain);
     write_importance(&run, &table, &gain, &checkpoint.ensemble.importance(Importance::Split))?;
@@ -140,7 +139,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         trees: checkpoint.ensemble.num_trees(),
         columns: table.columns().len(),
         evaluation: evaluate_split(&scores, &dataset.graph, &split)?,
-        baseline_auc: baseline(&dataset, &split)?,
+        baseline_auc: baseline_auc(&dataset, &split)?,
         blocks: block_shares(&table, &gain),
     };
     if config.output.plots {
@@ -207,7 +206,7 @@ pub fn fit<B: TreeBackend>(
             });
             let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
             let params = booster_params(booster, width, config.seed);
-            let pays = B::PAYS_FROM_ROWS.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
+            let pays = B::MIN_ROWS_FOR_DEVICE.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
             let booster = match pays {
                 true => Booster::fit_on::<B>(&data, fit, &params, device)?,
                 false => Booster::fit(&data, fit, &params)?,

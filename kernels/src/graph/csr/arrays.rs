@@ -1,0 +1,198 @@
+//! An adjacency in the form that a device takes, still on the host.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::IntTensor;
+use rayon::prelude::*;
+
+use super::error::CsrError;
+use super::topology::{LONG_ROW, Topology, is_wide};
+use crate::runtime::host::{index_tensor, int_tensor};
+
+/// The checked arrays of an adjacency and of its reverse, for a thread to make while the device is busy: what is left to do is
+/// to upload them.
+///
+/// # Example
+/// ```
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::CsrArrays;
+/// let arrays = CsrArrays::new(&[0, 2, 2], &[0, 2], 3).unwrap();
+/// let csr = std::thread::spawn(|| arrays).join().unwrap().upload::<Flex>(&Default::default());
+/// assert_eq!((csr.num_rows(), csr.num_cols(), csr.num_edges()), (2, 3, 2));
+/// ```
+#[derive(Clone, Debug)]
+pub struct CsrArrays {
+    pub(super) forward: Direction,
+    pub(super) reverse: Option<Direction>,
+}
+
+impl CsrArrays {
+    /// Checks a CSR and builds its reverse; entries of a row of the reverse ascend.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn new(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
+        let arrays = Self::one_way(row_ptr, col_idx, num_cols)?;
+        let (reverse_ptr, reverse_idx) = reverse_host(row_ptr, col_idx, num_cols);
+        Ok(Self { reverse: Some(Direction::new(&reverse_ptr, &reverse_idx, row_ptr.len() - 1)), ..arrays })
+    }
+
+    /// Checks a CSR and leaves the reverse to whoever first needs it.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn one_way(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
+        check(row_ptr, col_idx, num_cols)?;
+        Ok(Self { forward: Direction::new(row_ptr, col_idx, num_cols), reverse: None })
+    }
+}
+
+/// What is left of an adjacency whose lists are being uploaded.
+pub(crate) struct CsrShape {
+    pub(super) forward: DirectionShape,
+    pub(super) reverse: Option<DirectionShape>,
+}
+
+pub(super) struct DirectionShape {
+    num_rows: usize,
+    num_cols: usize,
+    num_edges: usize,
+    num_long: usize,
+    /// Row pointers that no list of i32 holds.
+    wide: Option<Vec<i64>>,
+}
+
+impl CsrArrays {
+    /// Moves the lists of both directions behind `lists`.
+    pub(crate) fn take_lists(self, lists: &mut Vec<Vec<i32>>) -> CsrShape {
+        let forward = self.forward.take_lists(lists);
+        CsrShape { forward, reverse: self.reverse.map(|reverse| reverse.take_lists(lists)) }
+    }
+}
+
+impl DirectionShape {
+    pub fn topology<B: Backend>(
+        self,
+        lists: &mut impl Iterator<Item = IntTensor<B>>,
+        device: &B::Device,
+    ) -> Topology<IntTensor<B>> {
+        let mut next = || lists.next().unwrap_or_else(|| unreachable!("a list comes back for each that was given"));
+        let (row_ptr, col_idx, long_rows) = (next(), next(), next());
+        let DirectionShape { num_rows, num_cols, num_edges, num_long, wide } = self;
+        let row_ptr = wide.map_or(row_ptr, |values| int_tensor::<B>(values, true, device));
+        Topology { row_ptr, col_idx, num_rows, num_cols, num_edges, long_rows, num_long }
+    }
+}
+
+/// One direction.
+#[derive(Clone, Debug)]
+pub(super) struct Direction {
+    row_ptr: RowPtr,
+    col_idx: Vec<i32>,
+    long_rows: Vec<i32>,
+    num_cols: usize,
+}
+
+#[derive(Clone, Debug)]
+enum RowPtr {
+    Narrow(Vec<i32>),
+    /// From 2^31 entries on.
+    Wide(Vec<i64>),
+}
+
+impl Direction {
+    pub fn new(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Self {
+        let is_long = |w: &[u64]| (w[1] - w[0]) as usize > LONG_ROW;
+        Self {
+            row_ptr: match is_wide(col_idx.len()) {
+                true => RowPtr::Wide(row_ptr.par_iter().map(|&p| p as i64).collect()),
+                false => RowPtr::Narrow(row_ptr.par_iter().map(|&p| p as i32).collect()),
+            },
+            col_idx: col_idx.par_iter().map(|&c| c as i32).collect(),
+            long_rows: row_ptr.par_windows(2).enumerate().filter(|(_, w)| is_long(w)).map(|(i, _)| i as i32).collect(),
+            num_cols,
+        }
+    }
+
+    fn take_lists(self, lists: &mut Vec<Vec<i32>>) -> DirectionShape {
+        let (num_edges, num_long, num_cols) = (self.col_idx.len(), self.long_rows.len(), self.num_cols);
+        let (num_rows, narrow, wide) = match self.row_ptr {
+            RowPtr::Narrow(values) => (values.len() - 1, values, None),
+            RowPtr::Wide(values) => (values.len() - 1, Vec::new(), Some(values)),
+        };
+        lists.extend([narrow, self.col_idx, self.long_rows]);
+        DirectionShape { num_rows, num_cols, num_edges, num_long, wide }
+    }
+
+    pub fn upload<B: Backend>(self, device: &B::Device) -> Topology<IntTensor<B>> {
+        let mut lists = Vec::new();
+        let shape = self.take_lists(&mut lists);
+        shape.topology::<B>(&mut lists.into_iter().map(|list| index_tensor::<B>(list, device)), device)
+    }
+}
+
+/// Positions of `keys` grouped by key, each group in ascending order, and where groups start.
+pub(super) fn group_by(keys: &[u32], num_keys: usize) -> (Vec<u64>, Vec<u64>) {
+    let mut starts = vec![0u64; num_keys + 1];
+    for &key in keys {
+        starts[key as usize + 1] += 1;
+    }
+    for key in 0..num_keys {
+        starts[key + 1] += starts[key];
+    }
+    let mut next = starts.clone();
+    let mut positions = vec![0u64; keys.len()];
+    for (position, &key) in keys.iter().enumerate() {
+        positions[next[key as usize] as usize] = position as u64;
+        next[key as usize] += 1;
+    }
+    (starts, positions)
+}
+
+pub(super) fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
+    let Some((&last, _)) = row_ptr.split_last() else { return Err(CsrError::NoRowPtr) };
+    if row_ptr[0] != 0 {
+        return Err(CsrError::FirstNotZero { found: row_ptr[0] });
+    }
+    if let Some(row) = row_ptr.par_windows(2).position_first(|w| w[1] < w[0]) {
+        return Err(CsrError::Decreasing { row, from: row_ptr[row], to: row_ptr[row + 1] });
+    }
+    if last != col_idx.len() as u64 {
+        return Err(CsrError::EdgeCount { row_ptr: last, col_idx: col_idx.len() });
+    }
+    if let Some(edge) = col_idx.par_iter().position_first(|&c| c as usize >= num_cols) {
+        return Err(CsrError::ColumnOutOfRange { edge, found: col_idx[edge], num_cols });
+    }
+    match num_cols.max(row_ptr.len() - 1) {
+        n if n > i32::MAX as usize => Err(CsrError::TooManyNodes { found: n }),
+        _ => Ok(()),
+    }
+}
+
+/// Rows and columns exchanged; entries of each new row ascend.
+pub(super) fn reverse_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> (Vec<u64>, Vec<u32>) {
+    let mut reverse_ptr = vec![0u64; num_cols + 1];
+    for &c in col_idx {
+        reverse_ptr[c as usize + 1] += 1;
+    }
+    for c in 0..num_cols {
+        reverse_ptr[c + 1] += reverse_ptr[c];
+    }
+    let mut next = reverse_ptr.clone();
+    let mut reverse_idx = vec![0u32; col_idx.len()];
+    for (row, w) in row_ptr.windows(2).enumerate() {
+        for &c in &col_idx[w[0] as usize..w[1] as usize] {
+            reverse_idx[next[c as usize] as usize] = row as u32;
+            next[c as usize] += 1;
+        }
+    }
+    (reverse_ptr, reverse_idx)
+}
+
+pub(super) fn upload<B: Backend>(
+    row_ptr: &[u64],
+    col_idx: &[u32],
+    num_cols: usize,
+    device: &B::Device,
+) -> Topology<IntTensor<B>> {
+    Direction::new(row_ptr, col_idx, num_cols).upload::<B>(device)
+}

@@ -1,0 +1,369 @@
+//! Sparse adjacency on the device: rows are destinations, entries are sources, with the reverse beside it.
+
+mod arrays;
+mod error;
+mod parts;
+pub(crate) mod self_loops;
+mod topology;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::IntTensor;
+use burn::tensor::{Int, Tensor};
+use burn_autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use rayon::prelude::*;
+
+use crate::graph::node_set::NodeSet;
+use crate::runtime::host::{int_tensor, to_host};
+
+pub use arrays::CsrArrays;
+use arrays::{CsrShape, check, group_by, upload};
+pub use error::CsrError;
+use parts::CsrParts;
+use topology::is_wide;
+pub use topology::{LONG_ROW, Topology, View};
+
+/// A sparse adjacency on a device, checked once at construction.
+///
+/// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources). The reverse
+/// direction, which backward passes walk, is built on the host or given, or built when it is first needed. Clones, [`Csr::reverse`] and
+/// [`Csr::restrict`] share the arrays.
+///
+/// # Example
+/// ```
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::Csr;
+/// let csr = Csr::<Flex>::from_host(&[0, 2, 2], &[0, 2], 3, &Default::default()).unwrap();
+/// assert_eq!((csr.num_rows(), csr.num_cols(), csr.num_edges()), (2, 3, 2));
+/// assert_eq!(csr.reverse().num_rows(), 3);
+/// ```
+pub struct Csr<B: Backend> {
+    parts: Arc<CsrParts<IntTensor<B>>>,
+    reversed: bool,
+    rows: Option<NodeSet<B>>,
+    cols: Option<NodeSet<B>>,
+}
+
+impl<B: Backend> Clone for Csr<B> {
+    fn clone(&self) -> Self {
+        Self { parts: self.parts.clone(), reversed: self.reversed, rows: self.rows.clone(), cols: self.cols.clone() }
+    }
+}
+
+impl<B: Backend> fmt::Debug for Csr<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Csr({} x {}, {} edges)", self.num_rows(), self.num_cols(), self.num_edges())
+    }
+}
+
+impl<B: Backend> Csr<B> {
+    /// Uploads a CSR and its reverse, which is built here (parallel counting sort; entries keep their row order).
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn from_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize, device: &B::Device) -> Result<Self, CsrError> {
+        Ok(CsrArrays::new(row_ptr, col_idx, num_cols)?.upload(device))
+    }
+
+    /// Uploads a CSR and the reverse that the caller has already; rows of the reverse list destinations in ascending
+    /// order. That one is the reverse of the other is the caller's promise: only the sizes are compared.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn from_host_with_reverse(
+        (row_ptr, col_idx): (&[u64], &[u32]),
+        (reverse_ptr, reverse_idx): (&[u64], &[u32]),
+        device: &B::Device,
+    ) -> Result<Self, CsrError> {
+        check(row_ptr, col_idx, reverse_ptr.len().saturating_sub(1))?;
+        check(reverse_ptr, reverse_idx, row_ptr.len() - 1)?;
+        if col_idx.len() != reverse_idx.len() {
+            return Err(CsrError::ReverseMismatch {
+                what: "entries",
+                forward: col_idx.len(),
+                reverse: reverse_idx.len(),
+            });
+        }
+        let forward = upload::<B>(row_ptr, col_idx, reverse_ptr.len() - 1, device);
+        let reverse = upload::<B>(reverse_ptr, reverse_idx, row_ptr.len() - 1, device);
+        Ok(Self::from_parts(forward, reverse))
+    }
+
+    /// Uploads a CSR that is its own reverse (an undirected relation): the arrays are stored once, if the entries of every
+    /// row ascend. The symmetry is the caller's promise: only the sizes are compared.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn from_host_symmetric(row_ptr: &[u64], col_idx: &[u32], device: &B::Device) -> Result<Self, CsrError> {
+        check(row_ptr, col_idx, row_ptr.len().saturating_sub(1))?;
+        let ascends = |w: &[u64]| col_idx[w[0] as usize..w[1] as usize].is_sorted();
+        if !row_ptr.par_windows(2).all(ascends) {
+            // Entries of a reverse ascend; where an edge stands in it is found by that.
+            return Self::from_host(row_ptr, col_idx, row_ptr.len() - 1, device);
+        }
+        let forward = upload::<B>(row_ptr, col_idx, row_ptr.len() - 1, device);
+        Ok(Self::from_parts(forward.clone(), forward))
+    }
+
+    /// Uploads a list of edges `destinations[k] <- sources[k]` as an adjacency of `num_rows` destinations and `num_cols`
+    /// sources. Matrices with a row per edge keep the order of the list, also for [`Csr::reverse`]: operators find the
+    /// edge of an entry in a map, and nothing is sorted but ids.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first edge that is wrong.
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve_kernels::{Csr, Message, Reduce, Strategy, gspmm};
+    /// let device = Default::default();
+    /// // 1 <- 0, 0 <- 1, 1 <- 2
+    /// let csr = Csr::<Flex>::from_edges(&[1, 0, 1], &[0, 1, 2], [2, 3], &device).unwrap();
+    /// let e = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
+    /// let y = gspmm(&csr, Message::CopyE(e), Reduce::Sum, Strategy::Auto);
+    /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [10.0, 101.0]);
+    /// ```
+    pub fn from_edges(
+        destinations: &[u32],
+        sources: &[u32],
+        [num_rows, num_cols]: [usize; 2],
+        device: &B::Device,
+    ) -> Result<Self, CsrError> {
+        if num_rows.max(num_cols) > i32::MAX as usize {
+            return Err(CsrError::TooManyNodes { found: num_rows.max(num_cols) });
+        }
+        if destinations.len() != sources.len() {
+            return Err(CsrError::EdgeEnds { destinations: destinations.len(), sources: sources.len() });
+        }
+        if let Some(edge) = destinations.par_iter().position_first(|&row| row as usize >= num_rows) {
+            return Err(CsrError::RowOutOfRange { edge, found: destinations[edge], num_rows });
+        }
+        if let Some(edge) = sources.par_iter().position_first(|&col| col as usize >= num_cols) {
+            return Err(CsrError::SourceOutOfRange { edge, found: sources[edge], num_cols });
+        }
+        let (row_ptr, edges) = group_by(destinations, num_rows);
+        let col_idx: Vec<u32> = edges.par_iter().map(|&edge| sources[edge as usize]).collect();
+        let csr = Self::from_host(&row_ptr, &col_idx, num_cols, device)?;
+        let edges = edges.into_iter().map(|edge| edge as i64).collect();
+        let edge_ids = Some(int_tensor::<B>(edges, is_wide(col_idx.len()), device));
+        let CsrParts { forward, reverse, .. } = Arc::into_inner(csr.parts).expect("nobody else holds a new adjacency");
+        Ok(Self::with_ids(forward, reverse.into_inner(), edge_ids))
+    }
+
+    /// Contiguous segments `row_ptr[i]..row_ptr[i + 1]` of a list: row `i` has those entries, and each is its own column.
+    /// There is no reverse; nothing may ask for it.
+    pub(crate) fn of_segments(row_ptr: &[u64], device: &B::Device) -> Result<Self, CsrError> {
+        let len = row_ptr.last().map_or(0, |&last| last as usize);
+        if len > i32::MAX as usize {
+            return Err(CsrError::TooManyNodes { found: len });
+        }
+        let col_idx: Vec<u32> = (0..len as u32).collect();
+        check(row_ptr, &col_idx, len)?;
+        let forward = upload::<B>(row_ptr, &col_idx, len, device);
+        Ok(Self::from_parts(forward.clone(), forward))
+    }
+
+    fn from_parts(forward: Topology<IntTensor<B>>, reverse: Topology<IntTensor<B>>) -> Self {
+        Self::with_ids(forward, Some(reverse), None)
+    }
+
+    /// Of arrays that are known to fit each other.
+    pub(crate) fn of_topologies(forward: Topology<IntTensor<B>>, reverse: Option<Topology<IntTensor<B>>>) -> Self {
+        Self::with_ids(forward, reverse, None)
+    }
+
+    fn with_ids(
+        forward: Topology<IntTensor<B>>,
+        reverse: Option<Topology<IntTensor<B>>>,
+        edge_ids: Option<IntTensor<B>>,
+    ) -> Self {
+        let reverse = reverse.map_or_else(OnceLock::new, OnceLock::from);
+        let (reverse_edge, forward_edge, loops) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let parts = CsrParts { forward, reverse, reverse_edge, forward_edge, edge_ids, loops };
+        Self { parts: Arc::new(parts), reversed: false, rows: None, cols: None }
+    }
+
+    /// The same adjacency with rows and columns exchanged: rows are sources, entries are destinations. No copy.
+    pub fn reverse(&self) -> Self {
+        Self { parts: self.parts.clone(), reversed: !self.reversed, rows: self.cols.clone(), cols: self.rows.clone() }
+    }
+
+    /// The part of the adjacency between some destinations and some sources; `None` takes all of a side. Matrices of a
+    /// selected side have one row per selected node. An entry whose source is not selected is passed over, so a result
+    /// is that of the whole graph only if every source that counts is selected ([`NodeMarks::add_sources`]). No copy.
+    ///
+    /// # Panics
+    /// If a set is of another number of nodes than its side.
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve_kernels::{Csr, NodeSet, SpmmConfig, spmm};
+    /// let device = Default::default();
+    /// let csr = Csr::<Flex>::from_host(&[0, 1, 2, 4], &[0, 1, 1, 2], 3, &device).unwrap();
+    /// let last = NodeSet::new(&[2], 3, &device);
+    /// let x = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
+    /// let y = spmm(&csr.restrict(Some(&last), None), x, None, SpmmConfig::default());
+    /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [110.0]);
+    /// ```
+    pub fn restrict(&self, rows: Option<&NodeSet<B>>, cols: Option<&NodeSet<B>>) -> Self {
+        let side = |name: &str, set: Option<&NodeSet<B>>, nodes: usize| {
+            if let Some(set) = set {
+                assert!(set.num_nodes() == nodes, "Csr: {name}: expected a set of {nodes} nodes, got {set:?}");
+            }
+            set.cloned()
+        };
+        let topology = self.topology();
+        Self {
+            parts: self.parts.clone(),
+            reversed: self.reversed,
+            rows: side("rows", rows, topology.num_rows),
+            cols: side("cols", cols, topology.num_cols),
+        }
+    }
+
+    /// Destinations, the selected ones of a restricted adjacency.
+    pub fn num_rows(&self) -> usize {
+        self.rows.as_ref().map_or(self.topology().num_rows, NodeSet::len)
+    }
+
+    /// Sources, the selected ones of a restricted adjacency.
+    pub fn num_cols(&self) -> usize {
+        self.cols.as_ref().map_or(self.topology().num_cols, NodeSet::len)
+    }
+
+    /// Entries, whether selected or not.
+    pub fn num_edges(&self) -> usize {
+        self.topology().num_edges
+    }
+
+    /// Entries of every row of the whole graph, f32.
+    pub fn degrees(&self) -> Tensor<B, 1> {
+        let topology = self.topology();
+        let rows = topology.num_rows;
+        let row_ptr = Tensor::<B, 1, Int>::from_primitive(topology.row_ptr.clone());
+        if rows == 0 {
+            // Some devices do not take a launch over nothing.
+            return Tensor::empty([0], &row_ptr.device());
+        }
+        (row_ptr.clone().narrow(0, 1, rows) - row_ptr.narrow(0, 0, rows)).float()
+    }
+
+    /// Whether some nodes are left out.
+    pub fn is_restricted(&self) -> bool {
+        self.rows.is_some() || self.cols.is_some()
+    }
+
+    pub(crate) fn view(&self) -> View<IntTensor<B>> {
+        let set = |s: &Option<NodeSet<B>>| s.as_ref().map(|s| s.parts.clone());
+        View { topology: self.topology().clone(), rows: set(&self.rows), cols: set(&self.cols) }
+    }
+
+    /// The view with other rows: those of `nodes`.
+    pub(crate) fn view_of(&self, nodes: &NodeSet<B>) -> View<IntTensor<B>> {
+        View { rows: Some(nodes.parts.clone()), ..self.view() }
+    }
+
+    /// The selected destinations and sources.
+    pub(crate) fn sides(&self) -> [Option<&NodeSet<B>>; 2] {
+        [self.rows.as_ref(), self.cols.as_ref()]
+    }
+
+    pub(crate) fn reverse_view(&self) -> View<IntTensor<B>> {
+        self.reverse().view()
+    }
+
+    pub(crate) fn topology(&self) -> &Topology<IntTensor<B>> {
+        if self.reversed { self.parts.reversed::<B>() } else { &self.parts.forward }
+    }
+
+    /// For every entry of this direction its edge; `None` where edges have the order of the entries.
+    pub(crate) fn edge_ids(&self) -> Option<IntTensor<B>> {
+        let ids = self.parts.edge_ids.as_ref()?;
+        Some(if self.reversed { self.reverse().reverse_edge() } else { ids.clone() })
+    }
+
+    /// For every entry of the reverse its edge: its position in this direction where edges have no order of their own. The
+    /// first call reads the structure back and sorts on the host; only what edges carry needs it.
+    pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
+        let (slot, from) = match (&self.parts.edge_ids, self.reversed) {
+            (Some(ids), true) => return ids.clone(),
+            (None, true) => (&self.parts.forward_edge, self.parts.reversed::<B>()),
+            (_, false) => (&self.parts.reverse_edge, &self.parts.forward),
+        };
+        slot.get_or_init(|| {
+            // Without entries the array has an element that stands for none.
+            let cols: Vec<u32> =
+                to_host::<B>(&from.col_idx).into_iter().take(from.num_edges).map(|col| col as u32).collect();
+            let (_, entries) = group_by(&cols, from.num_cols);
+            let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
+            let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
+            let edges = entries.into_iter().map(edge).collect();
+            int_tensor::<B>(edges, is_wide(from.num_edges), &B::int_device(&from.col_idx))
+        })
+        .clone()
+    }
+}
+
+impl<B: Backend, C: CheckpointStrategy> Csr<Autodiff<B, C>> {
+    /// The same arrays for the inner backend: integer tensors are not differentiated, so nothing is copied.
+    pub fn inner(self) -> Csr<B> {
+        Csr {
+            parts: self.parts,
+            reversed: self.reversed,
+            rows: self.rows.map(NodeSet::inner),
+            cols: self.cols.map(NodeSet::inner),
+        }
+    }
+}
+
+impl CsrArrays {
+    /// The adjacency on a device.
+    pub fn upload<B: Backend>(self, device: &B::Device) -> Csr<B> {
+        Csr::of_topologies(self.forward.upload::<B>(device), self.reverse.map(|reverse| reverse.upload::<B>(device)))
+    }
+}
+
+impl<B: Backend> Csr<B> {
+    /// The adjacency of lists that [`CsrArrays::take_lists`] gave.
+    pub(crate) fn of_lists(
+        shape: CsrShape,
+        lists: &mut impl Iterator<Item = IntTensor<B>>,
+        device: &B::Device,
+    ) -> Self {
+        let forward = shape.forward.topology::<B>(lists, device);
+        Csr::of_topologies(forward, shape.reverse.map(|reverse| reverse.topology::<B>(lists, device)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::DType;
+    use burn_flex::Flex;
+
+    use super::*;
+    use crate::runtime::switches::with_wide_positions;
+
+    #[test]
+    fn all_positions_are_wide_where_that_is_asked_for() {
+        let device = Default::default();
+        let types = || {
+            let csr = Csr::<Flex>::from_edges(&[1, 0, 1], &[0, 1, 2], [2, 3], &device).unwrap();
+            [
+                csr.topology().row_ptr.dtype(),
+                csr.reverse().topology().row_ptr.dtype(),
+                csr.edge_ids().unwrap().dtype(),
+                csr.reverse_edge().dtype(),
+                csr.topology().col_idx.dtype(),
+            ]
+        };
+        assert_eq!(with_wide_positions(types), [DType::I64, DType::I64, DType::I64, DType::I64, DType::I32]);
+        let failed = std::panic::catch_unwind(|| with_wide_positions(|| panic!("a failed test")));
+        assert!(failed.is_err());
+        assert_eq!(types(), [DType::I32; 5], "the switch is back");
+    }
+}

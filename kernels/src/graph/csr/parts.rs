@@ -1,0 +1,77 @@
+//! What an adjacency holds of both directions and of its self-loops.
+
+use std::sync::{Arc, OnceLock};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::IntTensor;
+
+use super::arrays::{reverse_host, upload};
+use super::topology::Topology;
+use crate::graph::row_index::RowIndexParts;
+use crate::runtime::host::to_host;
+
+/// Both directions of an adjacency, shared by clones and by the autodiff wrapper of a backend.
+#[derive(Debug)]
+pub struct CsrParts<I> {
+    pub forward: Topology<I>,
+    /// Given, or made when first needed.
+    pub reverse: OnceLock<Topology<I>>,
+    /// For every entry of `reverse` its position in `forward`, and the other way round; made when first needed.
+    pub reverse_edge: OnceLock<I>,
+    pub forward_edge: OnceLock<I>,
+    /// For every entry of `forward` its edge, where edges have an order of their own; `reverse_edge` leads there, too.
+    pub edge_ids: Option<I>,
+    /// What `Csr::with_self_loops` and `Csr::self_loops` made.
+    pub loops: OnceLock<Arc<LoopParts<I>>>,
+}
+
+impl<I> CsrParts<I> {
+    /// The reverse; where there is none yet, the structure is read back and turned round on the host.
+    pub fn reversed<B: Backend<IntTensorPrimitive = I>>(&self) -> &Topology<I> {
+        self.reverse.get_or_init(|| {
+            let from = &self.forward;
+            let Host { row_ptr, col_idx } = Host::of::<B>(from);
+            let (row_ptr, col_idx) = reverse_host(&row_ptr, &col_idx, from.num_cols);
+            upload::<B>(&row_ptr, &col_idx, from.num_rows, &B::int_device(&from.col_idx))
+        })
+    }
+}
+
+/// What is known of the self-loops of an adjacency, and the adjacency with one per node; each made when first needed.
+#[derive(Debug)]
+pub struct LoopParts<I> {
+    /// `[num_rows]`, i32: entries of a node for itself.
+    pub counts: I,
+    pub looped: OnceLock<Arc<CsrParts<I>>>,
+    /// By direction, then by `LoopValue`.
+    pub edge_maps: [[OnceLock<Arc<EdgeMap<I>>>; 2]; 2],
+}
+
+/// Where the entries of the adjacency with loops have their values from.
+#[derive(Debug)]
+pub struct EdgeMap<I> {
+    /// Rows of the values with one row per node behind them.
+    pub index: Arc<RowIndexParts<I>>,
+    /// Rows are nodes, columns entries of the adjacency that there was: what a mean is taken over. `None` for nothing.
+    pub averaged: Option<Arc<CsrParts<I>>>,
+}
+
+/// One direction on the host.
+pub(crate) struct Host {
+    pub row_ptr: Vec<u64>,
+    pub col_idx: Vec<u32>,
+}
+
+impl Host {
+    /// Reads a direction back.
+    pub fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
+        let mut col_idx: Vec<u32> = to_host::<B>(&topology.col_idx).into_iter().map(|c| c as u32).collect();
+        // Without entries the array has an element that stands for none.
+        col_idx.truncate(topology.num_edges);
+        Self { row_ptr: to_host::<B>(&topology.row_ptr).into_iter().map(|p| p as u64).collect(), col_idx }
+    }
+
+    pub fn rows(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> + '_ {
+        self.row_ptr.windows(2).enumerate().map(|(row, w)| (row as u32, w[0] as usize..w[1] as usize))
+    }
+}

@@ -1,0 +1,162 @@
+//! Marks and compaction: a plane per stretch of nodes, or per row of an adjacency.
+
+use cubecl::prelude::*;
+
+use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{
+    Edges, RowList, first_work, in_reach, result_of, row_of, team_rank, work_step,
+};
+use crate::runtime::args::launch_args;
+
+#[cube(launch_unchecked)]
+pub(crate) fn fill_kernel(out: &mut Array<i32>, value: i32, len: usize) {
+    let mut k = ABSOLUTE_POS;
+    while k < len {
+        out[k] = value;
+        k += CUBE_COUNT * CUBE_DIM as usize;
+    }
+}
+
+/// `out[rows[k]]` becomes `k`, or one.
+#[cube(launch_unchecked)]
+pub(crate) fn scatter_kernel(rows: &Array<i32>, out: &mut Array<i32>, len: usize, #[comptime] place: bool) {
+    let mut k = ABSOLUTE_POS;
+    while k < len {
+        let node = usize::cast_from(rows[k]);
+        if place {
+            out[node] = i32::cast_from(k);
+        } else {
+            out[node] = 1i32;
+        }
+        k += CUBE_COUNT * CUBE_DIM as usize;
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn mark_sources_kernel<P: Int>(
+    edges: &Edges<P>,
+    rows: &RowList,
+    marks: &mut Array<i32>,
+    drop: &DropEdgeKey,
+    #[comptime] mode: DropMode,
+    #[comptime] schedule: RowSchedule,
+    #[define(P)] _type: StorageType,
+) {
+    let mut work = first_work(rows, schedule);
+    while work < rows.end {
+        let row = row_of(work, rows, schedule);
+        let first = usize::cast_from(edges.row_ptr[row]);
+        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        if result_of(work, row, rows, schedule) >= 0i32 && in_reach(last - first, schedule) {
+            let mut e = first + team_rank(schedule) * schedule.plane + UNIT_POS_X as usize;
+            while e < last {
+                let col = u32::cast_from(edges.col_idx[e]);
+                if keeps(drop, row as u32, col, mode) {
+                    // Every writer writes the same.
+                    marks[col as usize] = 1i32;
+                }
+                e += comptime!(schedule.plane * schedule.team);
+            }
+        }
+        work += work_step(schedule);
+    }
+}
+
+launch_args! {
+    /// How many nodes there are, and how many stretches of them.
+    MarkSizes, MarkSizesArgs {
+        nodes: usize,
+        stretches: usize,
+    }
+}
+
+launch_args! {
+    /// Marks of nodes, and how many are marked before each stretch.
+    Marked, MarkedArgs {
+        marks: Array<i32>,
+        firsts: Array<i32>,
+    }
+}
+
+launch_args! {
+    /// The marked nodes, and where each stands among them.
+    NodeList, NodeListArgs {
+        rows: Array<i32>,
+        position: Array<i32>,
+    }
+}
+
+/// The number of marked nodes of every stretch.
+#[cube(launch_unchecked)]
+pub(crate) fn count_kernel(
+    marks: &Array<i32>,
+    counts: &mut Array<i32>,
+    sizes: &MarkSizes,
+    #[comptime] stretch_len: usize,
+) {
+    let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while stretch < sizes.stretches {
+        let mut count = 0i32;
+        let mut k = stretch * stretch_len + UNIT_POS_X as usize;
+        let end = (stretch + 1) * stretch_len;
+        while k < end {
+            if k < sizes.nodes {
+                count += marks[k];
+            }
+            k += CUBE_DIM_X as usize;
+        }
+        let total = plane_sum(count);
+        if UNIT_POS_X == 0 {
+            counts[stretch] = total;
+        }
+        stretch += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}
+
+/// Counts become the sums of the counts before them; one plane.
+#[cube(launch_unchecked)]
+pub(crate) fn scan_kernel(counts: &mut Array<i32>, total: &mut Array<i32>, num_stretches: usize) {
+    let mut before = 0i32;
+    let mut tile = 0usize;
+    while tile < num_stretches {
+        let k = tile + UNIT_POS_X as usize;
+        let valid = k < num_stretches;
+        let count = if valid { counts[k] } else { 0i32.runtime() };
+        let first = before + plane_exclusive_sum(count);
+        if valid {
+            counts[k] = first;
+        }
+        before += plane_sum(count);
+        tile += CUBE_DIM_X as usize;
+    }
+    if UNIT_POS_X == 0 {
+        total[0] = before;
+    }
+}
+
+/// Writes every node's position and the list of marked nodes.
+#[cube(launch_unchecked)]
+pub(crate) fn list_kernel(inputs: &Marked, out: &mut NodeList, sizes: &MarkSizes, #[comptime] stretch_len: usize) {
+    let mut stretch = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while stretch < sizes.stretches {
+        let mut before = inputs.firsts[stretch];
+        let mut tile = stretch * stretch_len;
+        let end = (stretch + 1) * stretch_len;
+        while tile < end {
+            let k = tile + UNIT_POS_X as usize;
+            let valid = k < sizes.nodes;
+            let mark = if valid { inputs.marks[k] } else { 0i32.runtime() };
+            let at = before + plane_exclusive_sum(mark);
+            if valid {
+                out.position[k] = select(mark != 0i32, at, -1i32);
+                if mark != 0i32 {
+                    out.rows[usize::cast_from(at)] = i32::cast_from(k);
+                }
+            }
+            before += plane_sum(mark);
+            tile += CUBE_DIM_X as usize;
+        }
+        stretch += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}

@@ -1,0 +1,155 @@
+//! Which rows the launches of a row-parallel kernel cover, and how planes share a long row.
+
+pub(crate) mod kernel;
+pub(crate) mod sums;
+
+use cubecl::prelude::*;
+
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+
+use crate::graph::csr::{LONG_ROW, View};
+use crate::runtime::launch::{PlanePerRow, chunks};
+
+/// Threads that share a long row.
+const TEAM_THREADS: u32 = 512;
+/// Shared memory that every device has.
+const TEAM_BYTES: usize = 32 << 10;
+
+/// Which rows a launch walks, and where their results go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RowMode {
+    /// Row and result `k`.
+    Each,
+    /// Row `list[k]`, result `k`.
+    Listed,
+    /// Row `k`, result `list[k]`.
+    Scattered,
+    /// Row and result `list[k]`.
+    Long,
+    /// Row `list[k]`, result `position[list[k]]`; none when that is negative.
+    LongSelected,
+}
+
+/// How a kernel walks the rows: fixed when it is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowSchedule {
+    pub mode: RowMode,
+    /// Planes that share a row.
+    pub team: usize,
+    /// Lanes of a plane.
+    pub plane: usize,
+    /// Rows with more entries are left to another launch.
+    pub longest: Option<usize>,
+    /// Columns are looked up in a selection, and passed over when they are not in it.
+    pub select_cols: bool,
+    /// Words of a ballot that can have bits: a plane of 64 lanes has two.
+    pub ballot_words: usize,
+    /// Rows that are loaded at a time: several hide the latency of memory, but few edges want few registers.
+    pub in_flight: usize,
+}
+
+/// One launch over the rows of a view.
+pub(crate) struct RowLaunch<R: CubeRuntime> {
+    pub schedule: RowSchedule,
+    pub dim: CubeDim,
+    pub count: CubeCount,
+    pub start: usize,
+    pub end: usize,
+    /// The list of [`RowMode`]; unread when rows are walked one by one.
+    pub list: CubeTensor<R>,
+    pub position: CubeTensor<R>,
+    /// Column positions; unread unless columns are selected.
+    pub col_position: CubeTensor<R>,
+}
+
+/// The launches that walk every row of `view` once: short rows in chunks with a plane each, then long ones with a team
+/// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up and hands over; `drops` tells whether most edges may
+/// be passed over.
+pub(crate) fn row_launches<R: CubeRuntime>(
+    view: &View<CubeTensor<R>>,
+    chunk_rows: Option<usize>,
+    lane_bytes: usize,
+    drops: bool,
+) -> Vec<RowLaunch<R>> {
+    let topology = &view.topology;
+    let client = &topology.row_ptr.client;
+    let geometry = PlanePerRow::of(client);
+    let plane = geometry.plane as usize;
+    let unread = topology.col_idx.clone();
+    let (rows, cols) = (&view.rows, &view.cols);
+    let largest = client.properties().hardware.max_units_per_cube.min(TEAM_THREADS) as usize;
+    let mut team = (largest / plane).max(1);
+    while team > 1 && team * plane * lane_bytes > TEAM_BYTES {
+        team /= 2;
+    }
+    let has_long = topology.num_long > 0 && team > 1;
+    let col_position = cols.as_ref().map_or_else(|| unread.clone(), |c| c.position.clone());
+    let schedule = RowSchedule {
+        mode: if rows.is_some() { RowMode::Listed } else { RowMode::Each },
+        team: 1,
+        plane,
+        longest: has_long.then_some(LONG_ROW),
+        select_cols: cols.is_some(),
+        ballot_words: plane.div_ceil(32),
+        in_flight: if drops { 2 } else { 4 },
+    };
+    let mut all: Vec<RowLaunch<R>> = chunks(view.num_rows(), chunk_rows)
+        .map(|(start, end)| RowLaunch {
+            schedule,
+            dim: geometry.dim,
+            count: geometry.count(end - start),
+            start,
+            end,
+            list: rows.as_ref().map_or_else(|| unread.clone(), |r| r.rows.clone()),
+            position: unread.clone(),
+            col_position: col_position.clone(),
+        })
+        .collect();
+    if has_long {
+        let mode = if rows.is_some() { RowMode::LongSelected } else { RowMode::Long };
+        all.push(RowLaunch {
+            // A long row has kept edges enough.
+            schedule: RowSchedule { mode, team, longest: None, in_flight: 4, ..schedule },
+            dim: CubeDim { x: plane as u32, y: team as u32, z: 1 },
+            count: CubeCount::Static(topology.num_long.min(1 << 15) as u32, 1, 1),
+            start: 0,
+            end: topology.num_long,
+            list: topology.long_rows.clone(),
+            position: rows.as_ref().map_or_else(|| unread.clone(), |r| r.position.clone()),
+            col_position,
+        });
+    }
+    all
+}
+
+/// The launch that adds up groups: row `k` of a small CSR goes to row `list[k]` of the result.
+pub(crate) fn scattered_launch<R: CubeRuntime>(list: &CubeTensor<R>, rows: usize) -> RowLaunch<R> {
+    let geometry = PlanePerRow::of(&list.client);
+    let plane = geometry.plane as usize;
+    RowLaunch {
+        schedule: RowSchedule {
+            mode: RowMode::Scattered,
+            team: 1,
+            plane,
+            longest: None,
+            select_cols: false,
+            ballot_words: plane.div_ceil(32),
+            in_flight: 4,
+        },
+        dim: geometry.dim,
+        count: geometry.count(rows),
+        start: 0,
+        end: rows,
+        list: list.clone(),
+        position: list.clone(),
+        col_position: list.clone(),
+    }
+}
+
+/// Shared memory per thread that holds a row of `width` f32 sums across a plane.
+pub(crate) fn padded_bytes<R: CubeRuntime>(width: usize, like: &CubeTensor<R>) -> usize {
+    // The widest vectors leave the most lanes without any: eight channels a lane.
+    let plane = PlanePerRow::of(&like.client).plane as usize;
+    width.div_ceil(plane * 8) * 8 * size_of::<f32>()
+}

@@ -1,0 +1,410 @@
+//! Graph attention on the CPU: rayon over rows, weights of a row in L1, one gather per edge and direction.
+
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn_backend::TensorMetadata;
+use burn_flex::{Flex, FlexTensor};
+use rayon::prelude::*;
+
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
+use crate::graph::csr::View;
+use crate::graph::drop_edge::DropEdge;
+use crate::graph::row_entries::RowEntries;
+use crate::ops::dropout::Dropout;
+use crate::ops::head::HeadBackend;
+use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
+use crate::runtime::rows::{EDGES_PER_BLOCK, exp_all, exp_weights, zeroed};
+
+impl GatBackend for Flex {
+    fn gat_forward(
+        view: &View<IntTensor<Self>>,
+        h_src: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
+        args: GatArgs,
+        positive: bool,
+    ) -> GatForward<FloatTensor<Self>> {
+        let (h_src, s, t) = (h_src.to_contiguous(), contiguous(dst_score), contiguous(src_score));
+        with_storage!(h_src.dtype(), E => forward::<E>(view, &h_src, &s, &t, args, positive))
+    }
+
+    fn gat_delta(
+        g: FloatTensor<Self>,
+        forward: &GatForward<FloatTensor<Self>>,
+        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let delta = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
+        let ds = dst_score.map(|(score, accumulate_into)| {
+            let (out, mass) = forward.positive.as_ref().expect("the recorded forward pass saves the positive share");
+            let positive = Self::head_dot(g, out.clone(), args.heads);
+            score_gradient(&delta, &positive, mass, &score, args, accumulate_into)
+        });
+        (delta, ds)
+    }
+
+    fn gat_backward(
+        reverse: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        h_src: FloatTensor<Self>,
+        attention_src: Option<FloatTensor<Self>>,
+        scalars: GatScalars<FloatTensor<Self>>,
+        args: GatArgs,
+        targets: GatTargets<FloatTensor<Self>>,
+    ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
+        let (g, h_src, attention_src) =
+            (g.to_contiguous(), h_src.to_contiguous(), attention_src.map(|a| a.to_contiguous()));
+        let scalars = GatScalars {
+            dst_score: contiguous(scalars.dst_score),
+            src_score: contiguous(scalars.src_score),
+            ..scalars
+        };
+        with_storage!(h_src.dtype(), E => {
+            backward::<E>(reverse, &g, &h_src, attention_src.as_ref(), &scalars, args, targets)
+        })
+    }
+
+    fn attention_vector_gradient(
+        view: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        forward: GatForward<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let (g, inputs) = (g.to_contiguous(), inputs.map(|f| f.to_contiguous()));
+        with_storage!(g.dtype(), E => vector_gradient::<E>(view, &g, &inputs, &forward, args))
+    }
+}
+
+/// Stretches of a list of edges whose rows fit in L1 together.
+fn runs(edges: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..edges).step_by(EDGES_PER_BLOCK).map(move |start| start..edges.min(start + EDGES_PER_BLOCK))
+}
+
+fn contiguous(scores: Scores<FlexTensor>) -> Scores<FlexTensor> {
+    scores.map(|matrix| matrix.to_contiguous())
+}
+
+/// The scores of nodes by head.
+struct ScoreTable<'a> {
+    values: &'a [f32],
+    columns: usize,
+    first: usize,
+}
+
+impl<'a> ScoreTable<'a> {
+    fn of(scores: &'a Scores<FlexTensor>) -> Self {
+        let columns = scores.matrix.shape()[1];
+        Self { values: flex::slice::<f32>(&scores.matrix), columns, first: scores.first }
+    }
+
+    fn get(&self, node: usize, head: usize) -> f32 {
+        self.values[node * self.columns + self.first + head]
+    }
+}
+
+fn leaky_relu(z: f32, slope: f32) -> f32 {
+    if z > 0.0 { z } else { slope * z }
+}
+
+/// `a` where the score is positive, 0 elsewhere.
+fn positive_share(weights: &[f32], scores: &[f32], share: &mut Vec<f32>) {
+    share.clear();
+    share.extend(weights.iter().zip(scores).map(|(&w, &z)| if z > 0.0 { w } else { 0.0 }));
+}
+
+/// The factors of dropout on the weights of the entries of a row, or nothing where none is dropped.
+struct Factors {
+    dropout: Option<Dropout>,
+    /// By head.
+    factors: Vec<Vec<f32>>,
+}
+
+impl Factors {
+    fn new(dropout: Option<Dropout>, heads: usize) -> Self {
+        Self { dropout, factors: vec![Vec::new(); heads] }
+    }
+
+    /// Those of the entries of `row` in the columns `cols`, both by node.
+    fn of_row(&mut self, row: usize, cols: &[u32]) {
+        let Some(dropout) = self.dropout else { return };
+        for (head, factors) in self.factors.iter_mut().enumerate() {
+            factors.clear();
+            factors.extend(cols.iter().map(|&col| dropout.edge_factor(row as u32, col, head)));
+        }
+    }
+
+    fn of(&self, head: usize, entry: usize) -> f32 {
+        self.factors[head].get(entry).map_or(1.0, |&factor| factor)
+    }
+
+    fn apply(&self, head: usize, weights: &mut [f32]) {
+        if self.dropout.is_some() {
+            weights.iter_mut().zip(&self.factors[head]).for_each(|(weight, factor)| *weight *= factor);
+        }
+    }
+}
+
+fn forward<E: Storage>(
+    view: &View<FlexTensor>,
+    h_src: &FlexTensor,
+    dst_score: &Scores<FlexTensor>,
+    src_score: &Scores<FlexTensor>,
+    args: GatArgs,
+    positive: bool,
+) -> GatForward<FlexTensor> {
+    let (rows, width, heads) = (view.num_rows(), h_src.shape()[1], args.heads);
+    let channels = width / heads;
+    let hs = flex::slice::<E>(h_src);
+    let (s, t) = (ScoreTable::of(dst_score), ScoreTable::of(src_score));
+    let row_entries = RowEntries::new(view, args.drop_edge);
+
+    let mut out = zeroed::<E>(rows * width);
+    let mut log_sum_exp = zeroed::<f32>(rows * heads);
+    // Empty slices stand in for what is not asked for.
+    let mut out_positive = zeroed::<E>(if positive { rows * width } else { 0 });
+    let mut mass_positive = zeroed::<f32>(if positive { rows * heads } else { 0 });
+    let block = ROWS_PER_TASK;
+    let tasks = rows.div_ceil(block);
+    let mut positive_blocks: Vec<_> = if positive {
+        out_positive.chunks_mut(block * width).zip(mass_positive.chunks_mut(block * heads)).map(Some).collect()
+    } else {
+        (0..tasks).map(|_| None).collect()
+    };
+    out.par_chunks_mut(block * width)
+        .zip(log_sum_exp.par_chunks_mut(block * heads))
+        .zip(positive_blocks.par_iter_mut())
+        .enumerate()
+        .for_each(|(task, ((out, lse), mut positive))| {
+            let (mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width]);
+            let (mut sources, mut scores) = (Vec::new(), Vec::new());
+            let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
+            let mut factors = Factors::new(args.attention_dropout, heads);
+            for (r, out_row) in out.chunks_mut(width).enumerate() {
+                let i = task * block + r;
+                row_entries.sources(row_entries.node(i), &mut sources);
+                factors.of_row(row_entries.node(i), &sources);
+                row_entries.locate(&mut sources);
+                acc.fill(0.0);
+                acc_positive.fill(0.0);
+                let scored = if dst_score.whole { row_entries.node(i) } else { i };
+                for h in 0..heads {
+                    let own = s.get(scored, h);
+                    scores.clear();
+                    scores.extend(sources.iter().map(|&j| own + t.get(j as usize, h)));
+                    weights[h].clear();
+                    weights[h].extend(scores.iter().map(|&z| leaky_relu(z, args.negative_slope)));
+                    let (max, sum) = exp_weights(&mut weights[h]);
+                    lse[r * heads + h] = if sources.is_empty() { f32::MAX } else { max + sum.ln() };
+                    let scale = 1.0 / sum;
+                    weights[h].iter_mut().for_each(|w| *w *= scale);
+                    if let Some((_, mass)) = &mut positive {
+                        positive_share(&weights[h], &scores, &mut share[h]);
+                        mass[r * heads + h] = share[h].iter().sum();
+                        factors.apply(h, &mut share[h]);
+                    }
+                    factors.apply(h, &mut weights[h]);
+                }
+                // All heads of a run of edges before the next run: the rows are in L1 then.
+                for run in runs(sources.len()) {
+                    for h in 0..heads {
+                        let (from, head) = (h * channels, h * channels..(h + 1) * channels);
+                        let (ids, weights) = (&sources[run.clone()], &weights[h][run.clone()]);
+                        if positive.is_some() {
+                            let both = [&mut acc[head.clone()], &mut acc_positive[head]];
+                            E::add_rows_twice(both, hs, width, from, ids, [weights, &share[h][run.clone()]]);
+                        } else {
+                            E::add_rows(&mut acc[head], hs, width, from, ids, weights);
+                        }
+                    }
+                }
+                E::narrow(&acc, out_row);
+                if let Some((out_positive, _)) = &mut positive {
+                    E::narrow(&acc_positive, &mut out_positive[r * width..(r + 1) * width]);
+                }
+            }
+        });
+    GatForward {
+        out: flex::tensor(out, [rows, width]),
+        log_sum_exp: flex::tensor(log_sum_exp, [rows, heads]),
+        positive: positive
+            .then(|| (flex::tensor(out_positive, [rows, width]), flex::tensor(mass_positive, [rows, heads]))),
+    }
+}
+
+/// Adds `ds_i = (1 - slope) (<g_i, y+_i> - c_i A+_i)` to the columns of `score`.
+fn score_gradient(
+    delta: &FlexTensor,
+    positive: &FlexTensor,
+    mass: &FlexTensor,
+    score: &Scores<FlexTensor>,
+    args: GatArgs,
+    accumulate_into: Option<FlexTensor>,
+) -> FlexTensor {
+    let (rows, columns) = (score.matrix.shape()[0], score.matrix.shape()[1]);
+    let parts = [delta, positive, mass].map(flex::slice::<f32>);
+    let mut ds = flex::target::<f32>(accumulate_into, [rows, columns]);
+    flex::slice_mut::<f32>(&mut ds).par_chunks_mut(columns).enumerate().with_min_len(ROWS_PER_TASK).for_each(
+        |(i, row)| {
+            let [delta, positive, mass] = parts.map(|part| &part[i * args.heads..(i + 1) * args.heads]);
+            for (h, ds) in row[score.first..score.first + args.heads].iter_mut().enumerate() {
+                *ds += (1.0 - args.negative_slope) * (positive[h] - delta[h] * mass[h]);
+            }
+        },
+    );
+    ds
+}
+
+/// `dt_j = <sum_i f_ij a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i` with `l_ij` the slope of the leaky ReLU and `f_ij` the
+/// factor of dropout: two sums of rows
+/// instead of a product per edge.
+fn backward<E: Storage>(
+    reverse: &View<FlexTensor>,
+    g: &FlexTensor,
+    h_src: &FlexTensor,
+    attention_src: Option<&FlexTensor>,
+    scalars: &GatScalars<FlexTensor>,
+    args: GatArgs,
+    targets: GatTargets<FlexTensor>,
+) -> (Option<FlexTensor>, FlexTensor) {
+    let (rows, width, heads) = (reverse.num_rows(), h_src.shape()[1], args.heads);
+    let channels = width / heads;
+    let (gs, hs) = (flex::slice::<E>(g), flex::slice::<E>(h_src));
+    let attention = attention_src.map(flex::slice::<f32>);
+    let (s, t) = (ScoreTable::of(&scalars.dst_score), ScoreTable::of(&scalars.src_score));
+    let (lse, delta) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.delta));
+    let row_entries = RowEntries::new(reverse, args.drop_edge.map(DropEdge::reverse));
+
+    let block = ROWS_PER_TASK;
+    let columns = t.columns;
+    let adds = targets.accumulate_features.is_some();
+    let mut dh = targets.features.then(|| flex::target::<E>(targets.accumulate_features, [rows, width]));
+    let mut dt = flex::target::<f32>(targets.accumulate_score, [rows, columns]);
+    let mut dh_blocks: Vec<Option<&mut [E]>> = match &mut dh {
+        Some(dh) => flex::slice_mut::<E>(dh).chunks_mut(block * width).map(Some).collect(),
+        None => (0..rows.div_ceil(block)).map(|_| None).collect(),
+    };
+    let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * columns);
+    dt_blocks.zip(dh_blocks.par_iter_mut()).enumerate().for_each(|(task, (dt, dh))| {
+        let (mut own, mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
+        let (mut targets, mut scores, mut score_gradient) = (Vec::new(), Vec::new(), vec![0f32; heads]);
+        let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
+        let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
+        for (r, row) in dt.chunks_mut(columns).enumerate() {
+            let j = task * block + r;
+            row_entries.sources(row_entries.node(j), &mut targets);
+            if targets.is_empty() {
+                continue;
+            }
+            factors.of_row(row_entries.node(j), &targets);
+            row_entries.locate(&mut targets);
+            E::widen(&hs[j * width..(j + 1) * width], &mut own);
+            acc.fill(0.0);
+            acc_positive.fill(0.0);
+            let slope = |w: f32, positive: f32| positive + args.negative_slope * (w - positive);
+            for h in 0..heads {
+                let at = |i: u32| i as usize * heads + h;
+                scores.clear();
+                scores.extend(targets.iter().map(|&i| s.get(i as usize, h) + t.get(j, h)));
+                let logits =
+                    scores.iter().zip(&targets).map(|(&z, &i)| leaky_relu(z, args.negative_slope) - lse[at(i)]);
+                weights[h].clear();
+                weights[h].extend(logits);
+                exp_all(&mut weights[h]);
+                positive_share(&weights[h], &scores, &mut share[h]);
+                let terms = targets.iter().zip(weights[h].iter().zip(&share[h]));
+                score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * delta[at(i)]).sum::<f32>();
+                factors.apply(h, &mut weights[h]);
+                factors.apply(h, &mut share[h]);
+            }
+            for run in runs(targets.len()) {
+                for h in 0..heads {
+                    let (from, head) = (h * channels, h * channels..(h + 1) * channels);
+                    let both = [&mut acc[head.clone()], &mut acc_positive[head]];
+                    let weights = [&weights[h][run.clone()], &share[h][run.clone()]];
+                    E::add_rows_twice(both, gs, width, from, &targets[run.clone()], weights);
+                }
+            }
+            for (h, (dt, sum)) in row[t.first..].iter_mut().zip(&mut score_gradient).enumerate() {
+                let head = h * channels..(h + 1) * channels;
+                let own = &own[head.clone()];
+                *sum += slope(dot(&acc[head.clone()], own), dot(&acc_positive[head.clone()], own));
+                *dt += *sum;
+                if let Some(attention) = attention {
+                    axpy(&mut acc[head.clone()], *sum, &attention[head]);
+                }
+            }
+            if let Some(dh) = dh {
+                let row = &mut dh[r * width..(r + 1) * width];
+                if adds {
+                    axpy(&mut acc, 1.0, E::row(row, &mut own));
+                }
+                E::narrow(&acc, row);
+            }
+        }
+    });
+    (dh, dt)
+}
+
+/// Rows whose contributions are added up before those of all tasks are: enough that the sums of tasks cost nothing.
+const ROWS_PER_SUM: usize = 256;
+
+/// `dv_0 = sum_i (sum_j dz_ij) x_i`, `dv_1 = sum_ij dz_ij x_j` with `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)`.
+fn vector_gradient<E: Storage>(
+    view: &View<FlexTensor>,
+    g: &FlexTensor,
+    inputs: &Inputs<FlexTensor>,
+    forward: &GatForward<FlexTensor>,
+    args: GatArgs,
+) -> FlexTensor {
+    let (rows, width) = (view.num_rows(), g.shape()[1]);
+    let (gs, ys) = (flex::slice::<E>(g), flex::slice::<E>(&forward.out));
+    let (x_src, x_dst) = (flex::slice::<E>(&inputs.x_src), flex::slice::<E>(&inputs.x_dst));
+    let (s, t) = (ScoreTable::of(&inputs.dst_score), ScoreTable::of(&inputs.src_score));
+    let lse = flex::slice::<f32>(&forward.log_sum_exp);
+    let row_entries = RowEntries::new(view, args.drop_edge);
+    let task = |first: usize| {
+        let mut sums = vec![0f32; 2 * width];
+        let (to_dst, to_src) = sums.split_at_mut(width);
+        let (mut own, mut wide) = (vec![0f32; width], vec![0f32; width]);
+        let (mut sources, mut weights, mut products) = (Vec::new(), Vec::new(), Vec::new());
+        let mut factors = Factors::new(args.attention_dropout, 1);
+        for (i, &own_log) in lse.iter().enumerate().skip(first).take(ROWS_PER_SUM) {
+            let node = row_entries.node(i);
+            row_entries.sources(node, &mut sources);
+            factors.of_row(node, &sources);
+            row_entries.locate(&mut sources);
+            if sources.is_empty() {
+                continue;
+            }
+            let row = i * width..(i + 1) * width;
+            E::widen(&gs[row.clone()], &mut own);
+            let delta = dot(&own, E::row(&ys[row], &mut wide));
+            let scored = if inputs.dst_score.whole { node } else { i };
+            let score = |j: u32| s.get(scored, 0) + t.get(j as usize, 0);
+            weights.clear();
+            weights.extend(sources.iter().map(|&j| leaky_relu(score(j), args.negative_slope) - own_log));
+            exp_all(&mut weights);
+            products.resize(sources.len(), 0.0);
+            let mut ds = 0.0;
+            for run in runs(sources.len()) {
+                let ids = &sources[run.clone()];
+                E::dot_rows(&mut products[run.clone()], &own, x_src, width, 0, ids);
+                for (k, &j) in run.clone().zip(ids) {
+                    let slope = if score(j) > 0.0 { 1.0 } else { args.negative_slope };
+                    weights[k] *= slope * (factors.of(0, k) * products[k] - delta);
+                    ds += weights[k];
+                }
+                E::add_rows(to_src, x_src, width, 0, ids, &weights[run]);
+            }
+            axpy(to_dst, ds, E::row(&x_dst[node * width..(node + 1) * width], &mut wide));
+        }
+        sums
+    };
+    let starts: Vec<usize> = (0..rows).step_by(ROWS_PER_SUM).collect();
+    let parts: Vec<Vec<f32>> = starts.into_par_iter().map(task).collect();
+    let mut sums = vec![0f32; 2 * width];
+    for part in &parts {
+        axpy(&mut sums, 1.0, part);
+    }
+    flex::tensor(sums, [2, width])
+}

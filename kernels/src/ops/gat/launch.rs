@@ -1,0 +1,341 @@
+//! Graph attention on CubeCL devices.
+
+use burn::tensor::{DType, Shape};
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::backward_kernel::{
+    BackwardInputsArgs, DeltaInputsArgs, GradientsArgs, ScoreColumnsArgs, gat_backward_kernel, gat_delta_kernel,
+};
+use super::inputs_kernel::{PartialSumsArgs, VectorInputsArgs, attention_vector_kernel};
+use super::kernel::{
+    AttendedArgs, AttendedLaunch, AttentionArgs, AttentionLaunch, GatShape, HeadLayout, PositiveShareArgs, ScoreArgs,
+    gat_forward_kernel,
+};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
+use crate::graph::csr::View;
+use crate::graph::drop_edge::{DropEdge, DropEdgeKey, DropMode};
+use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
+use crate::ops::dropout::Dropout;
+use crate::ops::dropout::kernel::DropoutKey;
+use crate::ops::head::column_sums;
+use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
+use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
+
+/// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
+const MAX_PARTIAL_CUBES: u32 = 1024;
+
+impl_for_devices! { GatBackend =>
+    fn gat_forward(
+        view: &View<IntTensor<Self>>,
+        h_src: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
+        args: GatArgs,
+        positive: bool,
+    ) -> GatForward<FloatTensor<Self>> {
+        let (width, dtype) = (h_src.meta.shape()[1], h_src.dtype);
+        let (topology, rows) = (&view.topology, view.num_rows());
+        let out = empty(&h_src, [rows, width], dtype);
+        let log_sum_exp = empty(&h_src, [rows, args.heads], DType::F32);
+        let positive = positive.then(|| {
+            let mass = empty(&h_src, [rows, args.heads], DType::F32);
+            (empty(&h_src, [rows, width], dtype), mass)
+        });
+        let result = GatForward { out, log_sum_exp, positive };
+        if rows == 0 {
+            return result;
+        }
+        let h_src = Rows::of(h_src);
+        let geometry = PlanePerRow::of(&result.out.client);
+        let v = geometry.vector_width(width / args.heads, &[&h_src]);
+        // What the kernel does not write still needs a buffer.
+        let (out_positive, mass_positive) =
+            result.positive.clone().unwrap_or_else(|| (result.out.clone(), result.log_sum_exp.clone()));
+        let (dst, src) = (dst_score.map(f32_vector), src_score.map(f32_vector));
+        let shape = GatShape {
+            second: result.positive.is_some(),
+            whole: dst.whole,
+            ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
+        };
+        let handed = handed_bytes(args.heads);
+        for row_launch in
+            row_launches(view, args.chunk_rows, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
+        {
+            // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+            unsafe {
+                gat_forward_kernel::launch_unchecked::<R>(
+                    &result.out.client,
+                    row_launch.count.clone(),
+                    row_launch.dim,
+                    address(&[&topology.row_ptr, &topology.col_idx, &h_src.tensor, &result.out]),
+                    v,
+                    topology.edges(),
+                    h_src.matrix(v),
+                    attention(&dst, &src, &args, &args.drop_edge, &args.attention_dropout),
+                    attended(&result),
+                    PositiveShareArgs { out: array(&out_positive), mass: array(&mass_positive) }.launch(),
+                    row_launch.rows(),
+                    row_launch.columns(),
+                    HeadLayout::of(width, args.heads, v),
+                    shape,
+                    row_launch.schedule,
+                    [dtype.into(), topology.row_ptr.dtype.into()],
+                );
+            }
+        }
+        result
+    }
+
+    fn gat_delta(
+        g: FloatTensor<Self>,
+        forward: &GatForward<FloatTensor<Self>>,
+        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let (rows, width) = (g.meta.shape()[0], g.meta.shape()[1]);
+        let delta = empty(&g, [rows, args.heads], DType::F32);
+        let first = dst_score.as_ref().map_or(0, |(score, _)| score.first);
+        let ds = dst_score.map(|(score, accumulate_into)| score_target(&score, accumulate_into));
+        if rows == 0 {
+            return (delta, ds.map(|ds| ds.rows.tensor));
+        }
+        let g = Rows::of(g);
+        let geometry = PlanePerRow::of(&delta.client);
+        let v = geometry.vector_width(width / args.heads, &[&g]);
+        // What the kernel does not read or write still needs a buffer.
+        let (out_positive, mass_positive) = match (&ds, &forward.positive) {
+            (Some(_), Some((out, mass))) => (out.clone(), mass.clone()),
+            _ => (forward.out.clone(), delta.clone()),
+        };
+        let accumulate_into = ds.as_ref().is_some_and(|ds| ds.accumulate_into);
+        let positive = ds.is_some();
+        let written = ds.map_or_else(|| Rows::of(delta.clone()), |ds| ds.rows);
+        // SAFETY: the loop ends at the number of rows.
+        unsafe {
+            gat_delta_kernel::launch_unchecked::<R>(
+                &delta.client,
+                geometry.count(rows),
+                geometry.dim,
+                address(&[&g.tensor, &forward.out, &written.tensor]),
+                v,
+                g.matrix(v),
+                DeltaInputsArgs {
+                    out: array(&forward.out),
+                    positive: PositiveShareArgs { out: array(&out_positive), mass: array(&mass_positive) }.launch(),
+                }
+                .launch(),
+                array(&delta),
+                written.table(),
+                args.negative_slope,
+                ScoreColumnsArgs { count: written.width, first }.launch(),
+                HeadLayout::of(width, args.heads, v),
+                rows,
+                args.heads,
+                geometry.slots(width / v),
+                positive,
+                accumulate_into,
+                g.tensor.dtype.into(),
+            );
+        }
+        (delta, positive.then_some(written.tensor))
+    }
+
+    fn gat_backward(
+        reverse: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        h_src: FloatTensor<Self>,
+        attention_src: Option<FloatTensor<Self>>,
+        scalars: GatScalars<FloatTensor<Self>>,
+        args: GatArgs,
+        targets: GatTargets<FloatTensor<Self>>,
+    ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
+        let (width, dtype) = (h_src.meta.shape()[1], h_src.dtype);
+        let (topology, rows) = (&reverse.topology, reverse.num_rows());
+        let dh = targets.features.then(|| Target::of(targets.accumulate_features, &h_src, [rows, width], dtype));
+        let (dst, src) = (scalars.dst_score.map(f32_vector), scalars.src_score.map(f32_vector));
+        // Those of chunks that were put together may have gaps between their rows.
+        let [log_sum_exp, delta] = [scalars.log_sum_exp, scalars.delta].map(f32_vector);
+        let Target { rows: dt, accumulate_into: accumulate_score } = score_target(&src, targets.accumulate_score);
+        if rows == 0 {
+            return (dh.map(|dh| dh.rows.tensor), dt.tensor);
+        }
+        let (g, h_src) = (Rows::of(g), Rows::of(h_src));
+        let accumulate_features = dh.as_ref().is_some_and(|dh| dh.accumulate_into);
+        // What the kernel does not read or write still needs a buffer.
+        let dh = dh.map_or_else(|| Rows::of(h_src.tensor.clone()), |dh| dh.rows);
+        let geometry = PlanePerRow::of(&dt.tensor.client);
+        let v = geometry.vector_width(width / args.heads, &[&h_src, &g, &dh]);
+        let through_score = attention_src.is_some();
+        let attention_src = attention_src.map_or_else(|| dt.tensor.clone(), f32_vector);
+        let drop = args.drop_edge.map(DropEdge::reverse);
+        let dropout = args.attention_dropout.map(Dropout::reverse);
+        let shape = GatShape {
+            second: targets.features,
+            through_score,
+            accumulate_features,
+            accumulate_score,
+            ..shape(&geometry, &args, width / v, &drop, &dropout)
+        };
+        let handed = handed_bytes(args.heads);
+        for row_launch in
+            row_launches(reverse, args.chunk_rows, padded_bytes(width, &dt.tensor) + handed, args.drop_edge.is_some())
+        {
+            // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+            unsafe {
+                gat_backward_kernel::launch_unchecked::<R>(
+                    &dt.tensor.client,
+                    row_launch.count.clone(),
+                    row_launch.dim,
+                    address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &dh.tensor, &dt.tensor]),
+                    v,
+                    topology.edges(),
+                    BackwardInputsArgs {
+                        g: g.matrix(v),
+                        h_src: h_src.matrix(v),
+                        attention_src: array(&attention_src),
+                        log_sum_exp: array(&log_sum_exp),
+                        delta: array(&delta),
+                    }
+                    .launch(),
+                    attention(&dst, &src, &args, &drop, &dropout),
+                    GradientsArgs { dh: dh.matrix(v), dt: dt.table() }.launch(),
+                    row_launch.rows(),
+                    row_launch.columns(),
+                    HeadLayout::of(width, args.heads, v),
+                    shape,
+                    row_launch.schedule,
+                    [dtype.into(), topology.row_ptr.dtype.into()],
+                );
+            }
+        }
+        (targets.features.then_some(dh.tensor), dt.tensor)
+    }
+
+    fn attention_vector_gradient(
+        view: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        forward: GatForward<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let (width, dtype) = (g.meta.shape()[1], g.dtype);
+        let topology = &view.topology;
+        if view.num_rows() == 0 {
+            return zeros(&g, [2, width], DType::F32);
+        }
+        let (g, x_src, x_dst) = (Rows::of(g), Rows::of(inputs.x_src), Rows::of(inputs.x_dst));
+        let (dst, src) = (inputs.dst_score.map(f32_vector), inputs.src_score.map(f32_vector));
+        let geometry = PlanePerRow::of(&forward.out.client);
+        let v = geometry.vector_width(width, &[&g, &x_src, &x_dst]);
+        let shape = GatShape {
+            whole: dst.whole,
+            ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
+        };
+        let row_launches: Vec<_> =
+            (row_launches(view, None, padded_bytes(width, &forward.out), args.drop_edge.is_some()).into_iter())
+                .map(|row_launch| {
+                    // A plane leaves one partial sum, however many rows it walks.
+                    let CubeCount::Static(cubes, ..) = row_launch.count else {
+                        unreachable!("row launches count their cubes")
+                    };
+                    (cubes.min(MAX_PARTIAL_CUBES), row_launch)
+                })
+                .collect();
+        let planes = |(cubes, row_launch): &(u32, RowLaunch<R>)| (*cubes * row_launch.dim.y) as usize;
+        let partial = empty(&forward.out, [row_launches.iter().map(planes).sum(), 2 * width], DType::F32);
+        let mut first_partial = 0;
+        for work in row_launches {
+            let own_planes = planes(&work);
+            let (cubes, row_launch) = work;
+            // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
+            unsafe {
+                attention_vector_kernel::launch_unchecked::<R>(
+                    &partial.client,
+                    CubeCount::Static(cubes, 1, 1),
+                    row_launch.dim,
+                    address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &x_src.tensor, &x_dst.tensor]),
+                    v,
+                    topology.edges(),
+                    VectorInputsArgs {
+                        g: g.matrix(v),
+                        results: attended(&forward),
+                        x_src: x_src.matrix(v),
+                        x_dst: x_dst.matrix(v),
+                    }
+                    .launch(),
+                    attention(&dst, &src, &args, &args.drop_edge, &args.attention_dropout),
+                    array(&partial),
+                    row_launch.rows(),
+                    row_launch.columns(),
+                    PartialSumsArgs { first: first_partial, vectors: width / v }.launch(),
+                    shape,
+                    row_launch.schedule,
+                    [dtype.into(), topology.row_ptr.dtype.into()],
+                );
+            }
+            first_partial += own_planes;
+        }
+        Self::float_reshape(column_sums(partial), Shape::new([2, width]))
+    }
+}
+
+fn attention<R: CubeRuntime>(
+    dst: &Scores<CubeTensor<R>>,
+    src: &Scores<CubeTensor<R>>,
+    args: &GatArgs,
+    drop_edge: &Option<DropEdge>,
+    dropout: &Option<Dropout>,
+) -> AttentionLaunch<R> {
+    let part = |score: &Scores<CubeTensor<R>>| {
+        let (values, columns) = (array(&score.matrix), score.matrix.meta.shape()[1]);
+        ScoreArgs { values, columns, first: score.first }.launch()
+    };
+    AttentionArgs {
+        dst: part(dst),
+        src: part(src),
+        slope: args.negative_slope,
+        drop: DropEdgeKey::launch(drop_edge),
+        dropout: DropoutKey::launch(dropout),
+    }
+    .launch()
+}
+
+fn attended<F: Float, N: Size, R: CubeRuntime>(result: &GatForward<CubeTensor<R>>) -> AttendedLaunch<F, N, R> {
+    AttendedArgs { out: array(&result.out), log_sum_exp: array(&result.log_sum_exp) }.launch()
+}
+
+/// Where the gradient of `scores` goes.
+fn score_target<R: CubeRuntime>(scores: &Scores<CubeTensor<R>>, accumulate_into: Option<CubeTensor<R>>) -> Target<R> {
+    let shape = scores.matrix.meta.shape();
+    Target::of(accumulate_into, &scores.matrix, [shape[0], shape[1]], DType::F32)
+}
+
+/// Shared memory per thread that hands over the weights of several heads; twice the weights covers the gaps between heads.
+fn handed_bytes(heads: usize) -> usize {
+    if heads == 1 { 0 } else { 2 * heads * size_of::<f32>() }
+}
+
+fn shape(
+    geometry: &PlanePerRow,
+    args: &GatArgs,
+    vectors: usize,
+    drop_edge: &Option<DropEdge>,
+    attention_dropout: &Option<Dropout>,
+) -> GatShape {
+    GatShape {
+        heads: args.heads,
+        slots: geometry.slots(vectors),
+        second: false,
+        through_score: false,
+        whole: false,
+        accumulate_features: false,
+        accumulate_score: false,
+        drop: DropMode::of(drop_edge),
+        attention_dropout: DropMode::of(&attention_dropout.map(|dropout| dropout.key)),
+    }
+}

@@ -1,0 +1,430 @@
+//! Fused graph attention: scores, softmax over in-neighbours and aggregation in one pass over the edges.
+
+mod autodiff;
+#[cfg(feature = "cube")]
+mod backward_kernel;
+mod cpu;
+mod inputs;
+#[cfg(feature = "cube")]
+mod inputs_kernel;
+#[cfg(feature = "cube")]
+mod kernel;
+#[cfg(feature = "cube")]
+mod launch;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
+
+use crate::graph::csr::{Csr, View};
+use crate::ops::head::HeadBackend;
+use crate::ops::row_dots::{RowDotsBackend, row_dots};
+use crate::runtime::check;
+use crate::{DropEdge, Dropout};
+
+pub use inputs::{Inputs, attend_inputs};
+
+/// Settings of [`gat`].
+#[derive(Clone, Debug)]
+pub struct GatConfig {
+    /// Slope of the leaky ReLU on negative scores, in [0, 1]. Default 0.2 (Velickovic et al.).
+    pub negative_slope: f32,
+    /// Edges left out before the softmax. Default: none.
+    pub drop_edge: Option<DropEdge>,
+    /// Attention weights `a_ij` left out of the sum after the softmax, for every head on its own; the others are scaled.
+    /// Default: none.
+    pub attention_dropout: Option<Dropout>,
+    /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
+    pub chunk_rows: Option<usize>,
+    /// Whether the backward pass repeats the forward pass instead of keeping its results: two matrices of the size of
+    /// the result less in memory for one gather per edge more. The gradient is the same. Default: false.
+    pub recompute: bool,
+}
+
+impl Default for GatConfig {
+    fn default() -> Self {
+        Self { negative_slope: 0.2, drop_edge: None, attention_dropout: None, chunk_rows: None, recompute: false }
+    }
+}
+
+/// [`GatConfig`] with the number of heads, as the kernels want it.
+#[derive(Clone, Copy, Debug)]
+pub struct GatArgs {
+    pub heads: usize,
+    pub negative_slope: f32,
+    pub drop_edge: Option<DropEdge>,
+    pub attention_dropout: Option<Dropout>,
+    pub chunk_rows: Option<usize>,
+    pub recompute: bool,
+}
+
+impl GatArgs {
+    pub(crate) fn new(heads: usize, config: &GatConfig) -> Self {
+        let GatConfig { negative_slope, drop_edge, attention_dropout, chunk_rows, recompute } = *config;
+        let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(heads, 0));
+        Self { heads, negative_slope, drop_edge, attention_dropout, chunk_rows, recompute }
+    }
+}
+
+/// What the forward pass leaves for the backward pass; nothing has a value per edge.
+#[derive(Clone, Debug)]
+pub struct GatForward<F> {
+    /// `[num_rows, heads * channels]`.
+    pub out: F,
+    /// `[num_rows, heads]`, f32: logarithm of the softmax denominator, maximum included.
+    pub log_sum_exp: F,
+    /// The share of `out` and of the attention mass that edges with a positive score contributed; made on request.
+    pub positive: Option<(F, F)>,
+}
+
+impl<F> GatForward<F> {
+    pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> GatForward<G> {
+        GatForward {
+            out: f(self.out),
+            log_sum_exp: f(self.log_sum_exp),
+            positive: self.positive.map(|(out, mass)| (f(out), f(mass))),
+        }
+    }
+}
+
+/// One part of the score: `heads` columns of a matrix from column `first` on, f32.
+#[derive(Clone, Debug)]
+pub struct Scores<F> {
+    pub matrix: F,
+    pub first: usize,
+    /// Whether a row stands for a node of the whole graph, also where the adjacency is restricted.
+    pub whole: bool,
+}
+
+impl<F> Scores<F> {
+    pub(crate) fn of(matrix: F) -> Self {
+        Self { matrix, first: 0, whole: false }
+    }
+
+    pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> Scores<G> {
+        Scores { matrix: f(self.matrix), first: self.first, whole: self.whole }
+    }
+}
+
+/// Scores whose gradient is asked for, and the gradient of their matrix so far.
+pub type ScoresSoFar<F> = (Scores<F>, Option<F>);
+
+/// Per-row scalars that the backward pass reads for every edge.
+#[derive(Clone, Debug)]
+pub struct GatScalars<F> {
+    /// A row per destination.
+    pub dst_score: Scores<F>,
+    /// A row per source.
+    pub src_score: Scores<F>,
+    /// `[num_rows, heads]`.
+    pub log_sum_exp: F,
+    /// `[num_rows, heads]`: `<g_i, out_i>` per head.
+    pub delta: F,
+}
+
+/// What the reverse pass leaves its gradients in.
+#[derive(Clone, Debug)]
+pub struct GatTargets<F> {
+    /// Whether the gradient of the source features is asked for.
+    pub features: bool,
+    /// The gradient of the source features so far.
+    pub accumulate_features: Option<F>,
+    /// The gradient of the matrix of `src_score` so far.
+    pub accumulate_score: Option<F>,
+}
+
+/// Backends with [`gat`].
+pub trait GatBackend: HeadBackend + RowDotsBackend {
+    /// Softmax and aggregation from the two parts of the score.
+    #[doc(hidden)]
+    fn gat_forward(
+        view: &View<IntTensor<Self>>,
+        h_src: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
+        args: GatArgs,
+        positive: bool,
+    ) -> GatForward<FloatTensor<Self>>;
+
+    /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` where that is given: a matrix of its
+    /// shape, added to the gradient so far beside it, or zero in other columns.
+    #[doc(hidden)]
+    fn gat_delta(
+        g: FloatTensor<Self>,
+        forward: &GatForward<FloatTensor<Self>>,
+        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        args: GatArgs,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
+
+    /// The reverse pass: the gradients of the source features (where asked for) and of `src_score` (a matrix of its shape),
+    /// added to those so far; without one that of the score is zero in other columns. With `attention_src` the first
+    /// includes the path through `src_score`. `args` are those of the forward pass.
+    #[doc(hidden)]
+    fn gat_backward(
+        reverse: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        h_src: FloatTensor<Self>,
+        attention_src: Option<FloatTensor<Self>>,
+        scalars: GatScalars<FloatTensor<Self>>,
+        args: GatArgs,
+        targets: GatTargets<FloatTensor<Self>>,
+    ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>);
+
+    /// The gradient of both attention vectors, `[2, d]`, f32, from that of the result of [`attend_inputs`].
+    #[doc(hidden)]
+    fn attention_vector_gradient(
+        view: &View<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        forward: GatForward<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self>;
+
+    /// [`attend_inputs`], recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn attend_inputs(
+        csr: Csr<Self>,
+        inputs: Inputs<FloatTensor<Self>>,
+        _vectors: FloatTensor<Self>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        inputs::inputs_forward::<Self>(&csr.view(), &inputs, args).out
+    }
+
+    /// Softmax and aggregation, recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn attend(
+        csr: Csr<Self>,
+        h_src: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
+    }
+
+    /// The layer, recorded for the backward pass where the backend differentiates. Attention vectors are `[1, heads *
+    /// channels]`, f32.
+    #[doc(hidden)]
+    fn gat(
+        csr: Csr<Self>,
+        h_src: FloatTensor<Self>,
+        h_dst: FloatTensor<Self>,
+        attention_src: FloatTensor<Self>,
+        attention_dst: FloatTensor<Self>,
+        args: GatArgs,
+    ) -> FloatTensor<Self> {
+        let dst_score = Scores::of(Self::head_dot(h_dst, attention_dst, args.heads));
+        let src_score = Scores::of(Self::head_dot(h_src.clone(), attention_src, args.heads));
+        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
+    }
+}
+
+/// Graph attention over the kept in-edges `i <- j` of every row, for each head:
+///
+/// ```text
+/// e_ij = leaky_relu(<attention_dst, h_dst_i> + <attention_src, h_src_j>)
+/// a_ij = exp(e_ij) / sum_k exp(e_ik)
+/// y_i  = sum_j f_ij a_ij h_src_j
+/// ```
+///
+/// with `f_ij` the factor of [`GatConfig::attention_dropout`], 1 without it.
+///
+/// One pass over the edges computes scores, a running softmax and the weighted sum: no logit, weight or message is ever
+/// stored per edge. A row without kept edges gives zeros.
+///
+/// # Shapes
+/// `h_src` `[num_cols, heads * channels]` and `h_dst` `[num_rows, heads * channels]` of one dtype (f32, f16 or bf16; for
+/// a relation of a type with itself they may be the same tensor); attention vectors `[heads, channels]` in f32; result
+/// `[num_rows, heads * channels]` in the dtype of `h_src`. Scores and sums are f32.
+///
+/// # Gradient
+/// With `c_i = <g_i, y_i>`, `p_ij = <g_i, h_src_j>`: `dz_ij = a_ij (f_ij p_ij - c_i) leaky_relu'(z_ij)`,
+/// `dh_src_j = sum_i f_ij a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One reverse pass
+/// gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (f_ij p_ij - c_i) = 0`, it equals
+/// `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward pass saves;
+/// and `sum_i dz_ij` needs no product per edge: it is that of `h_src_j` with two weighted sums of `g_i`.
+/// Saved: both feature matrices, the result, `y+`, and four values per row and head ([`GatConfig::recompute`] saves the
+/// result and `y+` no longer). Deterministic: no atomics.
+///
+/// # Panics
+/// If a shape or dtype does not fit.
+///
+/// # Source
+/// Velickovic et al., Graph attention networks (ICLR 2018), equations 1 to 4; the centring by `<g_i, y_i>` is that of
+/// Dao et al., FlashAttention (2022).
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Csr, GatConfig, gat};
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 2, 2], &[0, 1], 2, &device).unwrap();
+/// let h = Tensor::<Flex, 2>::from_data([[1.0, 0.0], [3.0, 4.0]], &device);
+/// let zero = Tensor::<Flex, 2>::zeros([1, 2], &device); // equal scores: the mean of the in-neighbours
+/// let y = gat(&csr, h.clone(), h, zero.clone(), zero, GatConfig::default());
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [2.0, 2.0, 0.0, 0.0]);
+/// ```
+pub fn gat<B: GatBackend>(
+    csr: &Csr<B>,
+    h_src: Tensor<B, 2>,
+    h_dst: Tensor<B, 2>,
+    attention_src: Tensor<B, 2>,
+    attention_dst: Tensor<B, 2>,
+    config: GatConfig,
+) -> Tensor<B, 2> {
+    const OP: &str = "gat";
+    let [heads, channels] = attention_src.dims();
+    let [dst_heads, dst_channels] = attention_dst.dims();
+    check::size(OP, "heads of attention_dst", heads, dst_heads);
+    check::size(OP, "channels of attention_dst", channels, dst_channels);
+    assert!(heads > 0 && channels > 0, "gat: attention_src: expected heads and channels, got [{heads}, {channels}]");
+    let flat = |t: Tensor<B, 2>| t.reshape([1, heads * channels]).into_primitive().tensor();
+    let (attention_src, attention_dst) = (flat(attention_src), flat(attention_dst));
+    check::dtype(OP, "attention_src", &attention_src, DType::F32);
+    check::dtype(OP, "attention_dst", &attention_dst, DType::F32);
+    let (h_src, h_dst) = (h_src.into_primitive().tensor(), h_dst.into_primitive().tensor());
+    check::storage(OP, "h_src", &h_src);
+    check::same_dtype(OP, "h_dst", &h_dst, &h_src);
+    let [src_rows, src_width] = check::matrix(OP, "h_src", &h_src);
+    let [dst_rows, dst_width] = check::matrix(OP, "h_dst", &h_dst);
+    check::size(OP, "rows of h_src", csr.num_cols(), src_rows);
+    check::size(OP, "rows of h_dst", csr.num_rows(), dst_rows);
+    check::size(OP, "columns of h_src", heads * channels, src_width);
+    check::size(OP, "columns of h_dst", heads * channels, dst_width);
+    if heads * channels > widest(channels) {
+        let tensor = |values| Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(values));
+        let (h_src, h_dst) = (tensor(h_src), tensor(h_dst));
+        let scores = |h: &Tensor<B, 2>, attention: FloatTensor<B>| {
+            let attention = tensor(attention).reshape([heads, channels]);
+            let of_head = |head: usize| {
+                let own = h.clone().narrow(1, head * channels, channels);
+                row_dots(own, attention.clone().narrow(0, head, 1))
+            };
+            ScoreColumns { scores: Tensor::cat((0..heads).map(of_head).collect(), 1), first: 0 }
+        };
+        let (dst, src) = (scores(&h_dst, attention_dst), scores(&h_src, attention_src));
+        return attend(csr, h_src, dst, src, heads, config);
+    }
+    let args = GatArgs::new(heads, &config);
+    Tensor::from_primitive(TensorPrimitive::Float(B::gat(
+        csr.clone(),
+        h_src,
+        h_dst,
+        attention_src,
+        attention_dst,
+        args,
+    )))
+}
+
+/// Columns of a matrix that hold one part of the score of [`attend`], one per head.
+#[derive(Clone, Debug)]
+pub struct ScoreColumns<B: Backend> {
+    /// A row per node, f32. It may hold scores of other relations, too.
+    pub scores: Tensor<B, 2>,
+    /// The column of the first head.
+    pub first: usize,
+}
+
+/// [`gat`] with the two parts of the score given: `e_ij = leaky_relu(dst_i + src_j)`, softmax over the kept in-edges,
+/// `y_i = sum_j a_ij h_src_j`.
+///
+/// Where features are wide and the output is narrow, or few destinations are wanted, attention comes before projection:
+/// `sum_j a_ij (x_j w) = (sum_j a_ij x_j) w`, and the score `<a, x_j w>` is `<w a, x_j>` ([`row_dots`](crate::row_dots)).
+///
+/// # Shapes
+/// `h_src` `[num_cols, heads * channels]`, f32, f16 or bf16; `dst` `[num_rows, any]` and `src` `[num_cols, any]`, of which
+/// `heads` columns are read; result `[num_rows, heads * channels]` in the dtype of `h_src`.
+///
+/// # Gradient
+/// Of all three, as for [`gat`]: `dh_src_j = sum_i a_ij g_i`, `ddst_i = sum_j dz_ij`, `dsrc_j = sum_i dz_ij`.
+/// Deterministic: no atomics.
+///
+/// # Panics
+/// If a shape or dtype does not fit.
+///
+/// # Source
+/// As [`gat`].
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Csr, GatConfig, ScoreColumns, attend};
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 2], &[0, 1], 2, &device).unwrap();
+/// let h = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
+/// let dst = ScoreColumns { scores: Tensor::<Flex, 2>::from_data([[0.0]], &device), first: 0 };
+/// // The second source counts three times.
+/// let src = ScoreColumns { scores: Tensor::<Flex, 2>::from_data([[0.0], [3.0f32.ln()]], &device), first: 0 };
+/// let y = attend(&csr, h, dst, src, 1, GatConfig::default());
+/// assert!((y.into_scalar() - 2.5).abs() < 1e-6);
+/// ```
+pub fn attend<B: GatBackend>(
+    csr: &Csr<B>,
+    h_src: Tensor<B, 2>,
+    dst: ScoreColumns<B>,
+    src: ScoreColumns<B>,
+    heads: usize,
+    config: GatConfig,
+) -> Tensor<B, 2> {
+    const OP: &str = "attend";
+    let h_src = h_src.into_primitive().tensor();
+    check::storage(OP, "h_src", &h_src);
+    let [rows, width] = check::matrix(OP, "h_src", &h_src);
+    check::size(OP, "rows of h_src", csr.num_cols(), rows);
+    assert!(heads > 0 && width % heads == 0, "{OP}: h_src: expected columns in {heads} equal heads, got {width}");
+    let (dst, src) = (scores(OP, "dst", dst, csr.num_rows(), heads), scores(OP, "src", src, csr.num_cols(), heads));
+    let args = GatArgs::new(heads, &config);
+    let channels = width / heads;
+    let widest = widest(channels);
+    if width <= widest {
+        return Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst, src, args)));
+    }
+    // Heads do not know of each other, and the channels of a head have nothing but the scores in common.
+    let h_src = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(h_src));
+    let pieces = (0..heads).flat_map(|head| {
+        let starts = (0..channels).step_by(widest);
+        starts.map(move |start| (head, head * channels + start, widest.min(channels - start)))
+    });
+    let attended = pieces.map(|(head, start, len)| {
+        let piece = h_src.clone().narrow(1, start, len).into_primitive().tensor();
+        let of_head = |part: &Scores<FloatTensor<B>>| Scores { first: part.first + head, ..part.clone() };
+        let attention_dropout = args.attention_dropout.map(|dropout| dropout.of_heads(heads, head));
+        let args = GatArgs { heads: 1, attention_dropout, ..args };
+        let out = B::attend(csr.clone(), piece, of_head(&dst), of_head(&src), args);
+        Tensor::from_primitive(TensorPrimitive::Float(out))
+    });
+    Tensor::cat(attended.collect(), 1)
+}
+
+/// Channels that are attended to at a time: sums of a row stay in the registers of a plane, and a kernel whose loops over them
+/// are laid out is compiled within a second. Channels that no vector divides take a register each.
+fn widest(channels: usize) -> usize {
+    match channels {
+        _ if channels.is_multiple_of(4) => 2048,
+        _ if channels.is_multiple_of(2) => 1024,
+        _ => 512,
+    }
+}
+
+/// Checks one part of the score: a row for each of `rows` nodes, a column per head.
+pub(crate) fn scores<B: GatBackend>(
+    op: &str,
+    name: &str,
+    part: ScoreColumns<B>,
+    rows: usize,
+    heads: usize,
+) -> Scores<FloatTensor<B>> {
+    let matrix = part.scores.into_primitive().tensor();
+    check::dtype(op, name, &matrix, DType::F32);
+    let [score_rows, columns] = check::matrix(op, name, &matrix);
+    check::size(op, &format!("rows of {name}"), rows, score_rows);
+    assert!(
+        part.first + heads <= columns,
+        "{op}: {name}: expected {heads} columns from {} on, got {columns} columns",
+        part.first
+    );
+    Scores { matrix, first: part.first, whole: false }
+}

@@ -1,0 +1,32 @@
+//! One plane per gathered row.
+
+use cubecl::prelude::*;
+
+use crate::runtime::args::{Extent, Matrix, launch_args};
+
+launch_args! {
+    /// A matrix and rows of it.
+    Listed, ListedArgs<F: Float, N: Size> {
+        x: Matrix<F, N>,
+        index: Array<i32>,
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn gather_kernel<F: Float, N: Size>(
+    listed: &Listed<F, N>,
+    out: &mut Array<Vector<F, N>>,
+    extent: &Extent,
+    #[define(F)] _type: StorageType,
+) {
+    let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    while row < extent.rows {
+        let from = usize::cast_from(listed.index[row]) * listed.x.stride;
+        let mut c = UNIT_POS_X as usize;
+        while c < extent.vectors {
+            out[row * extent.vectors + c] = listed.x.values[from + c];
+            c += CUBE_DIM_X as usize;
+        }
+        row += CUBE_COUNT * CUBE_DIM_Y as usize;
+    }
+}

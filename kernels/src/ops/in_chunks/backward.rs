@@ -1,0 +1,336 @@
+//! The gradients of a layer from that of its result, chunk by chunk.
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
+use burn_autodiff::NodeId;
+use burn_autodiff::grads::Gradients;
+
+use super::term::{Attention, Source, Sum, Term, own_rows};
+use super::{ChunkBackend, Destinations, Layer, add_to, as_dtype, beside, chunks, columns_of, put_rows, rows_of};
+use crate::graph::node_set::NodeSet;
+use crate::ops::combine::Activation;
+use crate::ops::gat::{GatScalars, GatTargets, Scores};
+use crate::ops::head::column_sum;
+use crate::runtime::accumulate::take;
+
+/// The nodes that want a gradient, of what a term is made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TermNodes {
+    pub x: Option<NodeId>,
+    pub weight: Option<NodeId>,
+    /// Of a self term.
+    pub own: Option<NodeId>,
+    pub dst: Option<NodeId>,
+    pub src: Option<NodeId>,
+    /// Behind the scores, where `x` is data.
+    pub vectors: Option<NodeId>,
+}
+
+impl<B: ChunkBackend> Layer<B> {
+    /// Registers the gradients of all terms and of the bias; `g` is that of the result `out`.
+    pub(super) fn backward(
+        &self,
+        mut g: FloatTensor<B>,
+        out: Option<FloatTensor<B>>,
+        bias: Option<NodeId>,
+        nodes: &[TermNodes],
+        grads: &mut Gradients,
+    ) {
+        let rows = self.to.len();
+        if let Some(out) = out {
+            let mut sums = None;
+            for range in chunks(rows, self.chunk_rows) {
+                let (part, result) = (rows_of::<B>(&g, &range), rows_of::<B>(&out, &range));
+                let (part, sum) = B::combine_backward(part, result, self.scale, self.activation, bias.is_some());
+                sum.into_iter().for_each(|sum| add_to::<B>(&mut sums, sum));
+                g = put_rows::<B>(Some(g), rows, &range, part, false);
+            }
+            register::<B>(grads, bias, sums);
+        } else {
+            debug_assert_eq!(self.activation, Activation::Identity);
+            if self.scale != 1.0 {
+                for range in chunks(rows, self.chunk_rows) {
+                    let part = B::float_mul_scalar(rows_of::<B>(&g, &range), self.scale.into());
+                    g = put_rows::<B>(Some(g), rows, &range, part, false);
+                }
+            }
+            register::<B>(grads, bias, bias.map(|_| column_sum::<B>(g.clone())));
+        }
+        for (term, nodes) in self.terms.iter().zip(nodes) {
+            let pass = Pass { layer: self, term, nodes: *nodes, g: &g };
+            match &term.source {
+                Source::Rows { x, from } => pass.rows(x, from.as_ref(), grads),
+                Source::Sum(sum) => pass.sum(sum, grads),
+                Source::Attention(attention) => pass.attention(attention, grads),
+            }
+        }
+    }
+}
+
+fn register<B: ChunkBackend>(grads: &mut Gradients, node: Option<NodeId>, g: Option<FloatTensor<B>>) {
+    if let (Some(node), Some(g)) = (node, g) {
+        grads.register::<B>(node, g);
+    }
+}
+
+/// The gradient of a matrix by its rows: what there is so far is added to in place.
+struct ByRows<B: ChunkBackend> {
+    node: NodeId,
+    rows: usize,
+    before: bool,
+    /// Whether these are all nodes of a type.
+    all: bool,
+    sum: Option<FloatTensor<B>>,
+}
+
+impl<B: ChunkBackend> ByRows<B> {
+    fn of(
+        node: Option<NodeId>,
+        (rows, all): (usize, bool),
+        any: &FloatTensor<B>,
+        grads: &mut Gradients,
+    ) -> Option<Self> {
+        let node = node?;
+        let sum = take::<B>(grads, node, any);
+        Some(Self { node, rows, before: sum.is_some(), all, sum })
+    }
+
+    /// Adds to some rows, each of which comes once.
+    fn add(&mut self, range: &std::ops::Range<usize>, mut part: FloatTensor<B>) {
+        if self.before {
+            let so_far = self.sum.as_ref().map(|sum| rows_of::<B>(sum, range));
+            part = so_far.into_iter().fold(part, |part, so_far| B::float_add(part, so_far));
+        }
+        self.sum = Some(put_rows::<B>(self.sum.take(), self.rows, range, part, self.all));
+    }
+
+    fn register(self, grads: &mut Gradients) {
+        register::<B>(grads, Some(self.node), self.sum);
+    }
+}
+
+/// The backward pass of one term.
+struct Pass<'a, B: ChunkBackend> {
+    layer: &'a Layer<B>,
+    term: &'a Term<B>,
+    nodes: TermNodes,
+    /// The gradient before the activation.
+    g: &'a FloatTensor<B>,
+}
+
+impl<B: ChunkBackend> Pass<'_, B> {
+    fn part(&self, range: &std::ops::Range<usize>) -> NodeSet<B> {
+        self.layer.to.part(range, &B::float_device(self.g))
+    }
+
+    fn transposed(&self) -> FloatTensor<B> {
+        B::float_transpose(self.term.weight.clone())
+    }
+
+    fn register_weight(&self, dw: Option<FloatTensor<B>>, grads: &mut Gradients) {
+        let Some(node) = self.nodes.weight else { return };
+        let weight = &self.term.weight;
+        // Without any row it is zero.
+        let zeros = || B::float_zeros(weight.shape(), &B::float_device(weight), weight.dtype().into());
+        let dw = dw.map_or_else(zeros, |dw| as_dtype::<B>(dw, weight.dtype()));
+        grads.register::<B>(node, dw);
+    }
+
+    /// Adds `part`, with a row for each of `nodes`, to the gradient of a matrix with rows for those of `of`.
+    fn add_own(
+        &self,
+        onto: &mut Option<ByRows<B>>,
+        of: Option<&NodeSet<B>>,
+        nodes: &NodeSet<B>,
+        range: &std::ops::Range<usize>,
+        part: impl FnOnce() -> FloatTensor<B>,
+    ) {
+        let Some(onto) = onto else { return };
+        if of.is_none() && self.layer.to.set.is_none() {
+            return onto.add(range, part());
+        }
+        let part = part();
+        let side = |set: &NodeSet<B>| Some(set.parts.clone());
+        let columns = part.shape()[1];
+        let sum = onto.sum.take().unwrap_or_else(|| {
+            B::float_zeros([onto.rows, columns].into(), &B::float_device(&part), part.dtype().into())
+        });
+        onto.sum = Some(B::select_forward(part, &side(nodes), &of.and_then(side), None, Some(sum)));
+    }
+
+    fn rows(&self, x: &FloatTensor<B>, from: Option<&NodeSet<B>>, grads: &mut Gradients) {
+        let (mut dw, transposed) = (None, self.transposed());
+        let mut dx = ByRows::<B>::of(self.nodes.x, (x.shape()[0], from.is_none()), self.g, grads);
+        for range in chunks(self.layer.to.len(), self.layer.chunk_rows) {
+            let (nodes, g) = (self.part(&range), rows_of::<B>(self.g, &range));
+            if self.nodes.weight.is_some() {
+                let own = own_rows::<B>(x, from, &nodes);
+                add_to::<B>(&mut dw, B::weight_gradient(own, g.clone(), DType::F32));
+            }
+            self.add_own(&mut dx, from, &nodes, &range, || B::product(g, transposed.clone()));
+        }
+        self.register_weight(dw, grads);
+        dx.into_iter().for_each(|dx| dx.register(grads));
+    }
+
+    /// `dx = A^T (dy W^T) = (A^T dy) W^T` and `dW = (A x)^T dy = x^T (A^T dy)`: one pass over the sources, which gathers `dy`.
+    fn sum(&self, sum: &Sum<B>, grads: &mut Gradients) {
+        let Sum { csr, x, own, args } = sum;
+        let (mut dw, transposed) = (None, self.transposed());
+        if self.nodes.x.is_some() || self.nodes.weight.is_some() {
+            let mut dx = ByRows::<B>::of(self.nodes.x, (x.shape()[0], csr.sides()[1].is_none()), self.g, grads);
+            let (reverse, args) = (csr.reverse(), args.clone().reverse());
+            let sources = Destinations { nodes: csr.topology().num_cols, set: csr.sides()[1].cloned() };
+            for range in chunks(sources.len(), self.layer.chunk_rows) {
+                let view = reverse.view_of(&sources.part(&range, &B::float_device(self.g)));
+                let arrived = B::spmm_forward(&view, self.g.clone(), None, None, &args, None);
+                if self.nodes.weight.is_some() {
+                    let x = rows_of::<B>(x, &range);
+                    add_to::<B>(&mut dw, B::weight_gradient(x, arrived.clone(), DType::F32));
+                }
+                if let Some(dx) = &mut dx {
+                    dx.add(&range, B::product(arrived, transposed.clone()));
+                }
+            }
+            dx.into_iter().for_each(|dx| dx.register(grads));
+        }
+        if let Some(own) = own {
+            let from = own.nodes.clone().map(|parts| NodeSet { parts });
+            let mut dh = ByRows::<B>::of(self.nodes.own, (own.h.shape()[0], from.is_none()), self.g, grads);
+            for range in chunks(self.layer.to.len(), self.layer.chunk_rows) {
+                let nodes = self.part(&range);
+                let side = Some(nodes.parts.clone());
+                let scale = Some(own.scale.clone());
+                let scaled = B::select_forward(rows_of::<B>(self.g, &range), &side, &side, scale, None);
+                if self.nodes.weight.is_some() {
+                    let rows = own_rows::<B>(&own.h, from.as_ref(), &nodes);
+                    add_to::<B>(&mut dw, B::weight_gradient(rows, scaled.clone(), DType::F32));
+                }
+                let back = || B::product(scaled, transposed.clone());
+                self.add_own(&mut dh, from.as_ref(), &nodes, &range, back);
+            }
+            dh.into_iter().for_each(|dh| dh.register(grads));
+        }
+        self.register_weight(dw, grads);
+    }
+
+    fn attention(&self, attention: &Attention<B>, grads: &mut Gradients) {
+        match &attention.data {
+            Some([x_dst, _]) => self.attention_to_data(attention, x_dst, grads),
+            None => self.attention_to_rows(attention, grads),
+        }
+    }
+
+    fn attention_to_data(&self, attention: &Attention<B>, x_dst: &FloatTensor<B>, grads: &mut Gradients) {
+        let heads = attention.args.heads;
+        let mut dw = None;
+        let mut dv = vec![None; heads];
+        for range in chunks(self.layer.to.len(), self.layer.chunk_rows) {
+            let (view, g) = (attention.csr.view_of(&self.part(&range)), rows_of::<B>(self.g, &range));
+            let mut of_heads = Vec::new();
+            for (at, dv) in dv.iter_mut().enumerate() {
+                let head = attention.head(at, &range);
+                let (dst, src) = (head.dst.clone(), head.src.clone());
+                let forward = B::gat_forward(&view, attention.x.clone(), dst, src, head.args, false);
+                let g = columns_of::<B>(&g, at, heads);
+                if self.nodes.weight.is_some() {
+                    of_heads.push(B::weight_gradient(forward.out.clone(), g.clone(), DType::F32));
+                }
+                if self.nodes.vectors.is_some() {
+                    let inputs = attention.inputs(x_dst, &head);
+                    let back = self.back(g, at, heads);
+                    add_to::<B>(dv, B::attention_vector_gradient(&view, back, inputs, forward, head.args));
+                }
+            }
+            if self.nodes.weight.is_some() {
+                add_to::<B>(&mut dw, beside::<B>(of_heads));
+            }
+        }
+        self.register_weight(dw, grads);
+        let dv: Option<Vec<FloatTensor<B>>> = dv.into_iter().collect();
+        let dv = dv.map(|dv| match &dv[..] {
+            [one] => one.clone(),
+            // `[2, in]` per head: those of the destinations of all heads first.
+            several => {
+                let role = |role: usize| several.iter().map(move |dv| rows_of::<B>(dv, &(role..role + 1)));
+                B::float_cat(role(0).chain(role(1)).collect(), 0)
+            }
+        });
+        register::<B>(grads, self.nodes.vectors, dv);
+    }
+
+    /// `g W^T` of a head: what its attended rows get.
+    fn back(&self, g: FloatTensor<B>, head: usize, heads: usize) -> FloatTensor<B> {
+        B::product(g, B::float_transpose(columns_of::<B>(&self.term.weight, head, heads)))
+    }
+
+    /// By destinations: the weight, the destinations' scores, and what the sources want to know of a destination. By sources:
+    /// `dx = (sum_i a_ij dy_i) W^T`, and `dt_j` from the product of that sum with `x_j W`.
+    fn attention_to_rows(&self, attention: &Attention<B>, grads: &mut Gradients) {
+        let Attention { csr, x, dst, src, args, .. } = attention;
+        let (heads, nodes) = (args.heads, self.nodes);
+        let mut dw = None;
+        let (mut log_sums, mut deltas, mut ds) = (Vec::new(), Vec::new(), Vec::new());
+        for range in chunks(self.layer.to.len(), self.layer.chunk_rows) {
+            let (view, g) = (csr.view_of(&self.part(&range)), rows_of::<B>(self.g, &range));
+            let (mut of_weight, mut of_log, mut of_delta, mut of_score) = (Vec::new(), Vec::new(), Vec::new(), None);
+            for at in 0..heads {
+                let head = attention.head(at, &range);
+                let (dst, src) = (head.dst.clone(), head.src);
+                let forward = B::gat_forward(&view, x.clone(), dst, src, head.args, true);
+                let g = columns_of::<B>(&g, at, heads);
+                if nodes.weight.is_some() {
+                    of_weight.push(B::weight_gradient(forward.out.clone(), g.clone(), DType::F32));
+                }
+                let score = nodes.dst.map(|_| (head.dst, of_score.take()));
+                let (delta, score) = B::gat_delta(self.back(g, at, heads), &forward, score, head.args);
+                of_score = score;
+                of_delta.push(delta);
+                of_log.push(forward.log_sum_exp);
+            }
+            if nodes.weight.is_some() {
+                add_to::<B>(&mut dw, beside::<B>(of_weight));
+            }
+            log_sums.push(beside::<B>(of_log));
+            deltas.push(beside::<B>(of_delta));
+            ds.extend(of_score);
+        }
+        self.register_weight(dw, grads);
+        register::<B>(grads, nodes.dst, stacked::<B>(ds));
+        let (Some(log_sum_exp), Some(delta)) = (stacked::<B>(log_sums), stacked::<B>(deltas)) else { return };
+        if nodes.x.is_none() && nodes.src.is_none() {
+            return;
+        }
+        let mut dx = ByRows::<B>::of(nodes.x, (x.shape()[0], csr.sides()[1].is_none()), self.g, grads);
+        let (reverse, transposed) = (csr.reverse(), self.transposed());
+        let sources = Destinations { nodes: csr.topology().num_cols, set: csr.sides()[1].cloned() };
+        let mut dt = Vec::new();
+        for range in chunks(sources.len(), self.layer.chunk_rows) {
+            let view = reverse.view_of(&sources.part(&range, &B::float_device(self.g)));
+            let projected = B::product(rows_of::<B>(x, &range), self.term.weight.clone());
+            let scalars = GatScalars {
+                dst_score: dst.clone(),
+                src_score: Scores { matrix: rows_of::<B>(&src.matrix, &range), ..src.clone() },
+                log_sum_exp: log_sum_exp.clone(),
+                delta: delta.clone(),
+            };
+            let targets = GatTargets { features: dx.is_some(), accumulate_features: None, accumulate_score: None };
+            let (arrived, score) = B::gat_backward(&view, self.g.clone(), projected, None, scalars, *args, targets);
+            dt.push(score);
+            if let (Some(dx), Some(arrived)) = (&mut dx, arrived) {
+                dx.add(&range, B::product(arrived, transposed.clone()));
+            }
+        }
+        dx.into_iter().for_each(|dx| dx.register(grads));
+        register::<B>(grads, nodes.src, stacked::<B>(dt));
+    }
+}
+
+/// Matrices one behind the other.
+fn stacked<B: ChunkBackend>(mut parts: Vec<FloatTensor<B>>) -> Option<FloatTensor<B>> {
+    match parts.len() {
+        0 => None,
+        1 => parts.pop(),
+        _ => Some(B::float_cat(parts, 0)),
+    }
+}

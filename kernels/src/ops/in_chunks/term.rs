@@ -1,0 +1,233 @@
+//! What a layer adds up, and its share of some rows of the result.
+
+use std::ops::Range;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor, TensorMetadata};
+
+use super::{ChunkBackend, Destinations, beside, columns_of, rows_of};
+use crate::graph::csr::Csr;
+use crate::graph::node_set::NodeSet;
+use crate::ops::gat::{self, GatArgs, GatConfig, Inputs, ScoreColumns, Scores};
+use crate::ops::spmm::{self, OwnRows, SpmmArgs, SpmmConfig};
+use crate::runtime::check;
+
+/// One term of [`sum_in_chunks`](super::sum_in_chunks): rows, or a sum over neighbours, and the weight behind it.
+#[derive(Clone, Debug)]
+pub struct Term<B: Backend> {
+    pub(super) source: Source<B>,
+    /// `[in, width]`; with several heads a block of columns for each.
+    pub(super) weight: FloatTensor<B>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Source<B: Backend> {
+    /// The destinations' own rows out of those of `from`.
+    Rows {
+        x: FloatTensor<B>,
+        from: Option<NodeSet<B>>,
+    },
+    Sum(Sum<B>),
+    Attention(Attention<B>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Sum<B: Backend> {
+    pub csr: Csr<B>,
+    pub x: FloatTensor<B>,
+    pub own: Option<OwnRows<FloatTensor<B>, IntTensor<B>>>,
+    pub args: SpmmArgs<FloatTensor<B>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Attention<B: Backend> {
+    pub csr: Csr<B>,
+    pub x: FloatTensor<B>,
+    pub dst: Scores<FloatTensor<B>>,
+    pub src: Scores<FloatTensor<B>>,
+    pub args: GatArgs,
+    /// Where `x` is data: the rows of the destinations, and the vectors behind the scores.
+    pub data: Option<[FloatTensor<B>; 2]>,
+}
+
+impl<B: ChunkBackend> Term<B> {
+    /// The rows of the destinations, out of a matrix with a row per node of `from` (`None`: of every node).
+    ///
+    /// # Panics
+    /// If a shape or dtype does not fit.
+    pub fn rows(x: Tensor<B, 2>, from: Option<&NodeSet<B>>, weight: Tensor<B, 2>) -> Self {
+        let x = x.into_primitive().tensor();
+        if let Some(from) = from {
+            check::size("Term::rows", "rows of x", from.len(), x.shape()[0]);
+        }
+        Self::new("Term::rows", Source::Rows { x, from: from.cloned() }, weight)
+    }
+
+    /// The result of [`spmm`](crate::spmm).
+    ///
+    /// # Panics
+    /// If a shape or dtype does not fit.
+    pub fn spmm(csr: &Csr<B>, x: Tensor<B, 2>, config: SpmmConfig<B>, weight: Tensor<B, 2>) -> Self {
+        let (x, own, args) = spmm::arguments("Term::spmm", csr, x, config);
+        Self::new("Term::spmm", Source::Sum(Sum { csr: csr.clone(), x, own, args }), weight)
+    }
+
+    /// What [`attend`](crate::attend) gives for each of `heads` heads, all of which read every column of `x`, times the head's block
+    /// of columns of `weight`, side by side. That is attention among projected rows, `sum_j a_ij (x_j W)`, by linearity.
+    ///
+    /// # Panics
+    /// If a shape or dtype does not fit.
+    pub fn attend(
+        csr: &Csr<B>,
+        x: Tensor<B, 2>,
+        [dst, src]: [ScoreColumns<B>; 2],
+        heads: usize,
+        weight: Tensor<B, 2>,
+        config: &GatConfig,
+    ) -> Self {
+        const OP: &str = "Term::attend";
+        let x = x.into_primitive().tensor();
+        check::size(OP, "rows of x", csr.num_cols(), x.shape()[0]);
+        let dst = gat::scores(OP, "dst", dst, csr.num_rows(), heads);
+        let src = gat::scores(OP, "src", src, csr.num_cols(), heads);
+        let attention = Attention { csr: csr.clone(), x, dst, src, args: GatArgs::new(heads, config), data: None };
+        Self::new(OP, Source::Attention(attention), weight)
+    }
+
+    /// The same over features that are data, as [`attend_inputs`](crate::attend_inputs): only `vectors` and `weight` get a gradient.
+    /// `vectors` `[2 heads, in]` has those of the destinations first; `x_dst` and `dst` have a row for every destination of the
+    /// whole graph.
+    ///
+    /// # Panics
+    /// If a shape or dtype does not fit.
+    pub fn attend_inputs(
+        csr: &Csr<B>,
+        [x, x_dst]: [Tensor<B, 2>; 2],
+        vectors: Tensor<B, 2>,
+        [dst, src]: [ScoreColumns<B>; 2],
+        heads: usize,
+        weight: Tensor<B, 2>,
+        config: &GatConfig,
+    ) -> Self {
+        const OP: &str = "Term::attend_inputs";
+        let (x, x_dst) = (x.into_primitive().tensor(), x_dst.into_primitive().tensor());
+        let vectors = vectors.into_primitive().tensor();
+        let destinations = csr.topology().num_rows;
+        check::size(OP, "rows of x", csr.num_cols(), x.shape()[0]);
+        check::size(OP, "rows of x_dst", destinations, x_dst.shape()[0]);
+        check::same_dtype(OP, "x_dst", &x_dst, &x);
+        check::dtype(OP, "vectors", &vectors, DType::F32);
+        check::size(OP, "rows of vectors", 2 * heads, vectors.shape()[0]);
+        check::size(OP, "columns of vectors", x.shape()[1], vectors.shape()[1]);
+        let dst = Scores { whole: true, ..gat::scores(OP, "dst", dst, destinations, heads) };
+        let src = gat::scores(OP, "src", src, csr.num_cols(), heads);
+        let (args, data) = (GatArgs::new(heads, config), Some([x_dst, vectors]));
+        Self::new(OP, Source::Attention(Attention { csr: csr.clone(), x, dst, src, args, data }), weight)
+    }
+
+    fn new(op: &str, source: Source<B>, weight: Tensor<B, 2>) -> Self {
+        let term = Self { source, weight: weight.into_primitive().tensor() };
+        check::storage(op, "x", term.x());
+        if term.weight.dtype() != DType::F32 {
+            check::same_dtype(op, "weight", &term.weight, term.x());
+        }
+        check::size(op, "rows of weight", check::matrix(op, "x", term.x())[1], term.weight.shape()[0]);
+        let heads = term.heads();
+        assert!(
+            heads > 0 && term.width().is_multiple_of(heads),
+            "{op}: weight: expected columns for {heads} heads, got {}",
+            term.width()
+        );
+        term
+    }
+
+    fn heads(&self) -> usize {
+        if let Source::Attention(attention) = &self.source { attention.args.heads } else { 1 }
+    }
+
+    pub(super) fn check_destinations(&self, op: &str, to: &Destinations<B>) {
+        let (nodes, rows) = match &self.source {
+            Source::Rows { x, from } => (from.as_ref().map_or(x.shape()[0], NodeSet::num_nodes), to.len()),
+            Source::Sum(Sum { csr, .. }) | Source::Attention(Attention { csr, .. }) => {
+                (csr.topology().num_rows, csr.num_rows())
+            }
+        };
+        check::size(op, "nodes of a term", to.nodes, nodes);
+        check::size(op, "rows of a term", to.len(), rows);
+    }
+
+    /// Its share of the rows `range` of the sum, which are those of `nodes`.
+    pub(super) fn part(&self, nodes: &NodeSet<B>, range: &Range<usize>) -> FloatTensor<B> {
+        match &self.source {
+            Source::Rows { x, from } => B::product(own_rows::<B>(x, from.as_ref(), nodes), self.weight.clone()),
+            Source::Sum(Sum { csr, x, own, args }) => {
+                let sum = B::spmm_forward(&csr.view_of(nodes), x.clone(), None, own.clone(), args, None);
+                B::product(sum, self.weight.clone())
+            }
+            Source::Attention(attention) => {
+                let (view, heads) = (attention.csr.view_of(nodes), attention.args.heads);
+                let of_head = |head: usize| {
+                    let Head { dst, src, args } = attention.head(head, range);
+                    let attended = B::gat_forward(&view, attention.x.clone(), dst, src, args, false).out;
+                    B::product(attended, columns_of::<B>(&self.weight, head, heads))
+                };
+                beside::<B>((0..heads).map(of_head).collect())
+            }
+        }
+    }
+}
+
+impl<B: Backend> Term<B> {
+    /// Columns of the result.
+    pub(super) fn width(&self) -> usize {
+        self.weight.shape()[1]
+    }
+
+    /// What is summed.
+    pub(super) fn x(&self) -> &FloatTensor<B> {
+        match &self.source {
+            Source::Rows { x, .. } => x,
+            Source::Sum(sum) => &sum.x,
+            Source::Attention(attention) => &attention.x,
+        }
+    }
+}
+
+/// The rows of `nodes`.
+pub(super) fn own_rows<B: ChunkBackend>(
+    x: &FloatTensor<B>,
+    from: Option<&NodeSet<B>>,
+    nodes: &NodeSet<B>,
+) -> FloatTensor<B> {
+    B::select_forward(x.clone(), &from.map(|from| from.parts.clone()), &Some(nodes.parts.clone()), None, None)
+}
+
+/// What one head of a chunk of destinations reads.
+pub(super) struct Head<B: Backend> {
+    pub dst: Scores<FloatTensor<B>>,
+    pub src: Scores<FloatTensor<B>>,
+    pub args: GatArgs,
+}
+
+impl<B: Backend> Attention<B> {
+    /// Head `head` for the rows `range` of the result.
+    pub fn head(&self, head: usize, range: &Range<usize>) -> Head<B> {
+        let dst = match self.dst.whole {
+            true => self.dst.matrix.clone(),
+            false => rows_of::<B>(&self.dst.matrix, range),
+        };
+        let dropout = self.args.attention_dropout.map(|dropout| dropout.of_heads(self.args.heads, head));
+        Head {
+            dst: Scores { matrix: dst, first: self.dst.first + head, whole: self.dst.whole },
+            src: Scores { first: self.src.first + head, ..self.src.clone() },
+            args: GatArgs { heads: 1, attention_dropout: dropout, ..self.args },
+        }
+    }
+
+    /// What [`GatBackend::attention_vector_gradient`](crate::GatBackend) reads for a head; `x_dst` has the destinations' rows.
+    pub fn inputs(&self, x_dst: &FloatTensor<B>, head: &Head<B>) -> Inputs<FloatTensor<B>> {
+        let (dst_score, src_score) = (head.dst.clone(), head.src.clone());
+        Inputs { x_src: self.x.clone(), x_dst: x_dst.clone(), dst_score, src_score }
+    }
+}

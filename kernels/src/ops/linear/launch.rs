@@ -1,0 +1,216 @@
+//! Matrix products on CubeCL devices with a kernel that is fixed before the launch: nothing is benchmarked.
+
+use burn::tensor::{DType, Shape, Slice};
+use burn_backend::ops::FloatTensorOps;
+use burn_backend::tensor::FloatTensor;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::features::MmaConfig;
+use cubecl::ir::{ElemType, FloatKind};
+use cubecl::prelude::*;
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
+use cubek::matmul::launch::{Strategy, launch_ref};
+use cubek::std::InputBinding;
+
+use super::LinearBackend;
+use super::kernel::{
+    GramFactorsArgs, GramSizesArgs, ProductSizesArgs, SIDE, TILE, VECTOR, WeightArgs, partial_gram_kernel,
+    tall_product_kernel,
+};
+use super::mma::{self, partial_gram_mma_kernel, tall_product_mma_kernel};
+use crate::ops::head::column_sums;
+use crate::runtime::args::array;
+use crate::runtime::backends::impl_for_devices;
+use crate::runtime::launch::{Rows, address, empty, zeros};
+
+/// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
+const MAX_STRETCHES: usize = 512;
+/// Rows of a stretch, at least.
+const MIN_ROWS: usize = 256;
+
+const CUBE: CubeDim = CubeDim { x: SIDE as u32, y: SIDE as u32, z: 1 };
+
+impl_for_devices! { LinearBackend =>
+    fn product(x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (rows, columns, dtype) = (x.meta.shape()[0], w.meta.shape()[1], x.dtype);
+        let out = empty(&x, [rows, columns], dtype);
+        if out.meta.shape().num_elements() == 0 {
+            return out;
+        }
+        let tensor_cores = has_tensor_cores(&out.client);
+        // A weight that was only transposed in name is read as it lies.
+        let turned = !(tensor_cores && w.meta.strides()[0] == 1 && w.meta.strides()[1] >= w.meta.shape()[0]);
+        let (x, w) = (Rows::of(x), Rows::of(if turned { into_contiguous(w) } else { Self::float_transpose(w) }));
+        if !fits(&x) || !fits(&w) || !columns.is_multiple_of(VECTOR) {
+            let w = if turned { w.tensor } else { Self::float_transpose(w.tensor) };
+            launch_units(&x.tensor, &as_dtype(w, dtype), &out);
+            return out;
+        }
+        let tiles = rows.div_ceil(TILE).min(1 << 15) as u32;
+        let column_tiles = columns.div_ceil(TILE) as u32;
+        if tensor_cores {
+            let room = out.client.properties().hardware.max_shared_memory_size / (mma::TILE * size_of::<f32>());
+            let chunk = x.width.next_multiple_of(mma::BLOCK).min(room / mma::BLOCK * mma::BLOCK);
+            let cubes = out.client.properties().hardware.num_streaming_multiprocessors.unwrap_or(128) as usize;
+            let cubes = rows.div_ceil(mma::ROWS).clamp(1, cubes) as u32;
+            // SAFETY: every load and store is guarded by the sizes of its matrix.
+            unsafe {
+                tall_product_mma_kernel::launch_unchecked::<R>(
+                    &out.client,
+                    CubeCount::Static(cubes, column_tiles, 1),
+                    CubeDim { x: 32, y: mma::PRODUCT_PLANES, z: 1 },
+                    address(&[&x.tensor, &w.tensor, &out]),
+                    VECTOR,
+                    words(dtype),
+                    x.matrix(VECTOR),
+                    WeightArgs { matrix: w.matrix(VECTOR) }.launch(),
+                    array(&out),
+                    ProductSizesArgs { rows, depth: x.width, columns }.launch(),
+                    chunk,
+                    turned,
+                    dtype == DType::F32,
+                    [dtype.into(), w.tensor.dtype.into()],
+                );
+            }
+            return out;
+        }
+        let count = CubeCount::Static(tiles, column_tiles, 1);
+        // SAFETY: every load and store is guarded by the sizes of its matrix.
+        unsafe {
+            tall_product_kernel::launch_unchecked::<R>(
+                &out.client,
+                count,
+                CUBE,
+                address(&[&x.tensor, &w.tensor, &out]),
+                VECTOR,
+                x.matrix(VECTOR),
+                WeightArgs { matrix: w.matrix(VECTOR) }.launch(),
+                array(&out),
+                ProductSizesArgs { rows, depth: x.width / VECTOR, columns: columns / VECTOR }.launch(),
+                [dtype.into(), w.tensor.dtype.into()],
+            );
+        }
+        out
+    }
+
+    fn weight_gradient(x: FloatTensor<Self>, g: FloatTensor<Self>, dtype: DType) -> FloatTensor<Self> {
+        let storage = x.dtype;
+        let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
+        if rows == 0 {
+            return zeros(&x, [height, width], dtype);
+        }
+        let (x, g) = (Rows::of(x), Rows::of(g));
+        let sum = if fits(&x) && fits(&g) {
+            let per_stretch = rows.div_ceil(MAX_STRETCHES).max(MIN_ROWS);
+            let stretches = rows.div_ceil(per_stretch);
+            let partial = empty(&x.tensor, [stretches, height * width], DType::F32);
+            let tiles = [height, width].map(|side| side.div_ceil(TILE) as u32);
+            let count = CubeCount::Static(stretches as u32, tiles[0], tiles[1]);
+            let reached = address(&[&x.tensor, &g.tensor, &partial]);
+            let (tall, wide) = (height / VECTOR, width / VECTOR);
+            let sizes = GramSizesArgs { rows, rows_per_stretch: per_stretch, height: tall, width: wide };
+            // SAFETY: every load and store is guarded by the sizes of its matrix.
+            unsafe {
+                if has_tensor_cores(&partial.client) {
+                    partial_gram_mma_kernel::launch_unchecked::<R>(
+                        &partial.client,
+                        count,
+                        CubeDim { x: 32, y: mma::GRAM_PLANES, z: 1 },
+                        reached,
+                        VECTOR,
+                        words(storage),
+                        GramFactorsArgs { x: x.matrix(VECTOR), g: g.matrix(VECTOR) }.launch(),
+                        array(&partial),
+                        sizes.launch(),
+                        storage == DType::F32,
+                        storage.into(),
+                    );
+                } else {
+                    partial_gram_kernel::launch_unchecked::<R>(
+                        &partial.client,
+                        count,
+                        CUBE,
+                        reached,
+                        VECTOR,
+                        GramFactorsArgs { x: x.matrix(VECTOR), g: g.matrix(VECTOR) }.launch(),
+                        array(&partial),
+                        sizes.launch(),
+                        storage.into(),
+                    );
+                }
+            }
+            Self::float_reshape(column_sums(partial), Shape::new([height, width]))
+        } else {
+            in_stretches::<Self, R>(&as_dtype(x.tensor, DType::F32), &as_dtype(g.tensor, DType::F32))
+        };
+        as_dtype(sum, dtype)
+    }
+}
+
+/// `x^T g` of f32 matrices as a batch of products over stretches of rows, whose results are added up.
+fn in_stretches<B: LinearBackend<FloatTensorPrimitive = CubeTensor<R>>, R: CubeRuntime>(
+    x: &CubeTensor<R>,
+    g: &CubeTensor<R>,
+) -> CubeTensor<R> {
+    let (rows, height, width) = (x.meta.shape()[0], x.meta.shape()[1], g.meta.shape()[1]);
+    let stretches = if rows >= MAX_STRETCHES * MIN_ROWS { MAX_STRETCHES } else { 1 };
+    let per_stretch = rows / stretches;
+    let main = per_stretch * stretches;
+    let part = |t: &CubeTensor<R>, from: usize, to: usize, width: usize| {
+        B::float_slice(t.clone(), &[Slice::from(from..to), Slice::from(0..width)])
+    };
+    let batch = |t: &CubeTensor<R>, width: usize| {
+        B::float_reshape(part(t, 0, main, width), Shape::new([stretches, per_stretch, width]))
+    };
+    let partial = empty(x, [stretches, height, width], x.dtype);
+    let turned = B::float_swap_dims(batch(x, height), 1, 2);
+    launch_units(&turned, &batch(g, width), &partial);
+    let partial = B::float_reshape(partial, Shape::new([stretches, height * width]));
+    let sum = B::float_reshape(column_sums(into_contiguous(partial)), Shape::new([height, width]));
+    if main == rows {
+        return sum;
+    }
+    let rest = B::weight_gradient(part(x, main, rows, height), part(g, main, rows, width), DType::F32);
+    B::float_add(sum, rest)
+}
+
+/// Whether the device has the tensor-core product that [`mma`] is written for.
+fn has_tensor_cores<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    let tf32 = ElemType::Float(FloatKind::TF32).into();
+    let sums = ElemType::Float(FloatKind::F32).into();
+    let properties = client.properties();
+    let product = MmaConfig { a_type: tf32, b_type: tf32, cd_type: sums, m: 16, n: 8, k: 8 };
+    properties.hardware.plane_size_max == 32
+        && properties.hardware.plane_size_min == 32
+        && properties.features.matmul.mma.contains(&product)
+}
+
+/// Words of a vector of four.
+fn words(dtype: DType) -> usize {
+    VECTOR * dtype.size() / size_of::<u32>()
+}
+
+/// Whether the rows can be read by vectors of four.
+fn fits<R: CubeRuntime>(rows: &Rows<R>) -> bool {
+    rows.width.is_multiple_of(VECTOR) && rows.is_aligned_to(VECTOR)
+}
+
+fn as_dtype<R: CubeRuntime>(tensor: CubeTensor<R>, dtype: DType) -> CubeTensor<R> {
+    if tensor.dtype == dtype { tensor } else { cast(tensor, dtype) }
+}
+
+/// A product without tensor cores, which takes any widths and runs on every device.
+fn launch_units<R: CubeRuntime>(lhs: &CubeTensor<R>, rhs: &CubeTensor<R>, out: &CubeTensor<R>) {
+    let dtype = out.dtype.into();
+    let mut elems = MatmulElems::from_globals(&MatmulGlobalElems { lhs: dtype, rhs: dtype, out: dtype });
+    launch_ref(
+        &Strategy::SimpleUnit(Default::default()),
+        &out.client,
+        InputBinding::new(lhs.clone().binding(), dtype),
+        InputBinding::new(rhs.clone().binding(), dtype),
+        out.clone().binding(),
+        &mut elems,
+    )
+    .expect("a product without tensor cores runs on every device");
+}

@@ -1,0 +1,459 @@
+//! The products of [`super::kernel`] on tensor cores, to the accuracy of f32.
+//!
+//! Tensor cores multiply tf32: the exponent of f32, ten bits of fraction. f16 and bf16 fit exactly. An f32 is the sum of
+//! two of them, its leading bits and what they leave, and three products out of four give the product of two f32 but for
+//! a part in 2^21 (infinities give NaN). Sums are f32 in the hardware, but cut off instead of rounded, so long ones are taken in stretches.
+//!
+//! Planes do not wait for each other: the operands of millions of rows go from memory straight to the registers of the
+//! plane that multiplies them, the next ones while these are multiplied. The hardware wants values of a fragment in certain
+//! lanes, but which index of the depth, or which result, a place of the fragment stands for is free. It is chosen so that a
+//! lane loads vectors of four. Places are those of PTX `mma.m16n8k8`: with `g = lane / 4` and `t = lane % 4`, the left
+//! operand has rows `g`, `g + 8` and depths `t`, `t + 4`, the right one column `g`, the result columns `2 t`, `2 t + 1`.
+//!
+//! Source: the splitting is that of Markidis et al., NVIDIA tensor core programmability, performance and precision (2018).
+
+use cubecl::prelude::*;
+use cubecl::{cmma::MmaDefinition, tf32};
+
+use super::kernel::{GramFactors, GramSizes, ProductSizes, Weight};
+use crate::runtime::args::Matrix;
+
+/// Columns of a result that a cube computes.
+pub(crate) const TILE: usize = 128;
+/// Elements of a vector.
+pub(crate) const VECTOR: usize = 4;
+/// Depth that the loads of a plane cover: four lanes, two vectors each, which fill a sector of memory.
+pub(crate) const BLOCK: usize = 32;
+/// Planes of a cube of the tall product: as many as the registers allow, 168 a lane.
+pub(crate) const PRODUCT_PLANES: u32 = 12;
+/// Rows of a tall product that a cube computes at a time: 16 a plane.
+pub(crate) const ROWS: usize = 16 * PRODUCT_PLANES as usize;
+/// Planes of a cube of the gram product: two by four, 64 x 32 results each.
+pub(crate) const GRAM_PLANES: u32 = 8;
+
+/// Fragments of a plane: one of 16 rows by sixteen of 8 columns, or four by four.
+const FRAGMENTS: usize = 16;
+/// Fragments that are multiplied round robin: a sum is ready for the next product when the others have had theirs.
+const ROUND_ROBIN: usize = 4;
+/// Rows after which the sums of the hardware are added to those in shared memory.
+const FLUSH: usize = 256;
+
+/// Leading bits of values, and what they leave; without `split` they fit in a tf32 as they are.
+#[cube]
+fn take_apart<S: Size>(
+    values: &Array<f32>,
+    lead: &mut Array<Vector<tf32, S>>,
+    rest: &mut Array<Vector<tf32, S>>,
+    #[comptime] len: usize,
+    #[comptime] split: bool,
+) {
+    #[unroll]
+    for k in 0..len {
+        if split {
+            let bits = f32::reinterpret(u32::reinterpret(values[k]) & 0xFFFF_E000u32);
+            lead[k] = Vector::<tf32, S>::reinterpret(bits);
+            rest[k] = Vector::<tf32, S>::reinterpret(values[k] - bits);
+        } else {
+            lead[k] = Vector::<tf32, S>::reinterpret(values[k]);
+        }
+    }
+}
+
+/// Adds the product of a fragment and fragment `r` of the right operand to that fragment of the sums.
+#[cube]
+fn multiply<S: Size, P: Size>(
+    left: &Array<Vector<tf32, S>>,
+    right: &Array<Vector<tf32, S>>,
+    sums: &mut Array<Vector<f32, P>>,
+    #[comptime] r: usize,
+    #[comptime] fragment: usize,
+) {
+    let product = MmaDefinition::<tf32, tf32, f32>::new(16usize, 8usize, 8usize);
+    let mut a = Array::<Vector<tf32, S>>::new(4usize);
+    let mut b = Array::<Vector<tf32, S>>::new(2usize);
+    let mut own = Array::<Vector<f32, P>>::new(2usize);
+    #[unroll]
+    for k in 0..4usize {
+        a[k] = left[k];
+    }
+    #[unroll]
+    for k in 0..2usize {
+        b[k] = right[r * 2 + k];
+        own[k] = sums[2 * fragment + k];
+    }
+    product.execute_inplace(&a, &b, &mut own);
+    #[unroll]
+    for k in 0..2usize {
+        sums[2 * fragment + k] = own[k];
+    }
+}
+
+#[cube]
+fn clear<P: Size>(sums: &mut Array<Vector<f32, P>>) {
+    #[unroll]
+    for s in 0..2 * FRAGMENTS {
+        sums[s] = Vector::<f32, P>::empty().fill(0.0f32);
+    }
+}
+
+/// Where vector `k` of column `column` of the weight lies in shared memory: odd columns have neighbours exchanged, so that
+/// eight lanes which read every other of eight vectors of two columns meet no bank twice.
+#[cube]
+fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
+    column * comptime!(chunk / VECTOR) + (k ^ (column & 1))
+}
+
+/// Brings `chunk` of the depth of 128 columns of `w` into shared memory, the depth along a row, zeros beyond the limits.
+/// `turned`: `w` is `[depth, columns]`, else `[columns, depth]`. It is rounded to the dtype of `x`, `F`.
+#[cube]
+fn load_weight<F: Float, G: Float, N: Size>(
+    w: &Matrix<G, N>,
+    stage: &mut SharedMemory<Vector<f32, N>>,
+    first_depth: usize,
+    first_column: usize,
+    sizes: &ProductSizes,
+    #[comptime] chunk: usize,
+    #[comptime] turned: bool,
+) {
+    let row = comptime!(chunk / VECTOR);
+    let mut piece = (UNIT_POS_Y * CUBE_DIM_X + UNIT_POS_X) as usize;
+    // A piece is four vectors: of four columns, so that they can be turned round.
+    while piece < row * (TILE / VECTOR) {
+        let k = piece % row;
+        let group = piece / row;
+        let mut loaded = Array::<Vector<f32, N>>::new(4usize);
+        #[unroll]
+        for r in 0..4usize {
+            loaded[r] = Vector::<f32, N>::empty().fill(0.0f32);
+            let along = first_depth + k * VECTOR;
+            let across = first_column + group * VECTOR;
+            if turned {
+                if along + r < sizes.depth && across < sizes.columns {
+                    let value = w.values[(along + r) * w.stride + across / VECTOR];
+                    loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
+                }
+            } else if across + r < sizes.columns && along < sizes.depth {
+                let value = w.values[(across + r) * w.stride + along / VECTOR];
+                loaded[r] = Vector::<f32, N>::cast_from(Vector::<F, N>::cast_from(value));
+            }
+        }
+        #[unroll]
+        for j in 0..4usize {
+            let mut value = loaded[j];
+            if turned {
+                #[unroll]
+                for r in 0..4usize {
+                    value[r] = loaded[r][j];
+                }
+            }
+            stage[place(group * VECTOR + j, k, chunk)] = value;
+        }
+        piece += (CUBE_DIM_X * CUBE_DIM_Y) as usize;
+    }
+}
+
+/// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and every
+/// load be waited for.
+#[cube]
+fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vector<f32, N> {
+    Vector::<f32, N>::cast_from(Vector::<F, N>::reinterpret(words))
+}
+
+/// A lane's vectors `k` and `k + 1` of rows `row + g` and `row + g + 8`; zeros beyond the depth, rows beyond the last repeat
+/// it.
+#[cube]
+fn load_rows<Words: Size>(
+    x: &Matrix<u32, Words>,
+    loaded: &mut Array<Vector<u32, Words>>,
+    row: usize,
+    rows: usize,
+    k: usize,
+    depth: usize,
+) {
+    #[unroll]
+    for half in 0..2usize {
+        let at = row + half * 8 + UNIT_POS_X as usize / 4;
+        let at = select(at < rows, at, rows - 1);
+        #[unroll]
+        for v in 0..2usize {
+            loaded[2 * half + v] = Vector::<u32, Words>::empty().fill(0u32);
+            if (k + v) * VECTOR < depth {
+                loaded[2 * half + v] = x.values[at * x.stride + k + v];
+            }
+        }
+    }
+}
+
+/// `out = x w`: `x` `[rows, depth]`; `w` `[depth, columns]`, or `[columns, depth]` where not `turned`. Cubes stride over
+/// tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
+    x: &Matrix<u32, Words>,
+    w: &Weight<G, N>,
+    out: &mut Array<Vector<F, N>>,
+    sizes: &ProductSizes,
+    #[comptime] chunk: usize,
+    #[comptime] turned: bool,
+    #[comptime] split: bool,
+    #[define(F, G)] _types: [StorageType; 2],
+) {
+    let size!(S) = 1usize;
+    let size!(P) = 2usize;
+    let mut weight = SharedMemory::<Vector<f32, N>>::new(comptime!(TILE * chunk / VECTOR));
+    let lane = UNIT_POS_X as usize;
+    let odd = lane % 2 == 1;
+    let first_column = CUBE_POS_Y as usize * TILE;
+    let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
+    let mut next = Array::<Vector<u32, Words>>::new(4usize);
+    let mut tile = CUBE_POS_X as usize;
+    if sizes.depth <= chunk {
+        load_weight::<F, G, N>(&w.matrix, &mut weight, 0usize.runtime(), first_column, sizes, chunk, turned);
+        sync_cube();
+    }
+    while tile * ROWS < sizes.rows {
+        let row = tile * ROWS + UNIT_POS_Y as usize * 16;
+        clear::<P>(&mut sums);
+        let mut start = 0usize;
+        while start < sizes.depth {
+            if sizes.depth > chunk {
+                sync_cube();
+                load_weight::<F, G, N>(&w.matrix, &mut weight, start, first_column, sizes, chunk, turned);
+                sync_cube();
+            }
+            let end = select(start + chunk < sizes.depth, start + chunk, sizes.depth);
+            let mut k = start / VECTOR + lane % 4 * 2;
+            load_rows::<Words>(x, &mut next, row, sizes.rows, k, sizes.depth);
+            let mut block = start;
+            while block < end {
+                let mut values = Array::<Vector<f32, N>>::new(4usize);
+                #[unroll]
+                for r in 0..4usize {
+                    values[r] = values_of::<F, N, Words>(next[r]);
+                }
+                block += BLOCK;
+                if block < end {
+                    load_rows::<Words>(x, &mut next, row, sizes.rows, k + BLOCK / VECTOR, sizes.depth);
+                }
+                let at = k - start / VECTOR;
+                // Two vectors of four values, two values to a step.
+                #[unroll]
+                for step in 0..4usize {
+                    let mut own = Array::<f32>::new(4usize);
+                    #[unroll]
+                    for part in 0..4usize {
+                        own[part] = values[part % 2 * 2 + step / 2][2 * (step % 2) + part / 2];
+                    }
+                    let mut left = Array::<Vector<tf32, S>>::new(4usize);
+                    let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);
+                    take_apart::<S>(&own, &mut left, &mut left_rest, 4usize, split);
+                    #[unroll]
+                    for group in 0..FRAGMENTS / ROUND_ROBIN {
+                        let mut column = Array::<f32>::new(2 * ROUND_ROBIN);
+                        #[unroll]
+                        for slot in 0..ROUND_ROBIN {
+                            let n = (group * ROUND_ROBIN + slot) * 8 + lane / 4;
+                            let four = weight[place(n, at + step / 2, chunk)];
+                            column[2 * slot] = four[2 * (step % 2)];
+                            column[2 * slot + 1] = four[2 * (step % 2) + 1];
+                        }
+                        let mut right = Array::<Vector<tf32, S>>::new(2 * ROUND_ROBIN);
+                        let mut right_rest = Array::<Vector<tf32, S>>::new(2 * ROUND_ROBIN);
+                        take_apart::<S>(&column, &mut right, &mut right_rest, 2 * ROUND_ROBIN, split);
+                        if split {
+                            #[unroll]
+                            for slot in 0..ROUND_ROBIN {
+                                multiply::<S, P>(&left_rest, &right, &mut sums, slot, group * ROUND_ROBIN + slot);
+                            }
+                            #[unroll]
+                            for slot in 0..ROUND_ROBIN {
+                                multiply::<S, P>(&left, &right_rest, &mut sums, slot, group * ROUND_ROBIN + slot);
+                            }
+                        }
+                        #[unroll]
+                        for slot in 0..ROUND_ROBIN {
+                            multiply::<S, P>(&left, &right, &mut sums, slot, group * ROUND_ROBIN + slot);
+                        }
+                    }
+                }
+                k += BLOCK / VECTOR;
+            }
+            start += chunk;
+        }
+        // Neighbouring lanes hold two columns each of two rows; they exchange them, so that each has four columns of one.
+        #[unroll]
+        for fragment in 0..FRAGMENTS {
+            let upper = sums[2 * fragment];
+            let lower = sums[2 * fragment + 1];
+            let mut four = Vector::<f32, N>::empty().fill(0.0f32);
+            #[unroll]
+            for j in 0..2usize {
+                let other = plane_shuffle_xor(select(odd, upper[j], lower[j]), 1u32);
+                four[j] = select(odd, other, upper[j]);
+                four[2 + j] = select(odd, lower[j], other);
+            }
+            let at = row + lane / 4 + select(odd, 8usize, 0usize.runtime());
+            let column = first_column + fragment * 8 + lane % 4 / 2 * 4;
+            if at < sizes.rows && column < sizes.columns {
+                out[(at * sizes.columns + column) / VECTOR] = Vector::<F, N>::cast_from(four);
+            }
+        }
+        tile += CUBE_COUNT_X as usize;
+    }
+}
+
+/// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows from
+/// `end` on and vectors from `vectors` on are zeros.
+#[cube]
+fn load_columns<Words: Size>(
+    x: &Matrix<u32, Words>,
+    loaded: &mut Array<Vector<u32, Words>>,
+    row: usize,
+    end: usize,
+    first: usize,
+    vectors: usize,
+    #[comptime] groups: usize,
+    #[comptime] parts: usize,
+) {
+    #[unroll]
+    for group in 0..groups {
+        let vector = first + group * 8 + UNIT_POS_X as usize / 4;
+        #[unroll]
+        for r in 0..parts {
+            let at = row + r * 4 + UNIT_POS_X as usize % 4;
+            loaded[group * parts + r] = Vector::<u32, Words>::empty().fill(0u32);
+            if at < end && vector < vectors {
+                loaded[group * parts + r] = x.values[at * x.stride + vector];
+            }
+        }
+    }
+}
+
+/// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches, height,
+/// width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
+    factors: &GramFactors<u32, Words>,
+    partial: &mut Array<Vector<f32, N>>,
+    sizes: &GramSizes,
+    #[comptime] split: bool,
+    #[define(F)] _type: StorageType,
+) {
+    let size!(S) = 1usize;
+    let size!(P) = 2usize;
+    let threads = comptime!(GRAM_PLANES as usize * 32);
+    let thread = (UNIT_POS_Y * 32 + UNIT_POS_X) as usize;
+    let mut totals = SharedMemory::<Vector<f32, P>>::new(comptime!(2 * FRAGMENTS * threads));
+    let stretch = CUBE_POS_X as usize;
+    let top = CUBE_POS_Y as usize * (TILE / VECTOR) + UNIT_POS_Y as usize / 4 * 16;
+    let left = CUBE_POS_Z as usize * (TILE / VECTOR) + UNIT_POS_Y as usize % 4 * 8;
+    let mut sums = Array::<Vector<f32, P>>::new(2 * FRAGMENTS);
+    clear::<P>(&mut sums);
+    #[unroll]
+    for s in 0..2 * FRAGMENTS {
+        totals[s * threads + thread] = sums[s];
+    }
+    let mut row = stretch * sizes.rows_per_stretch;
+    let end = select(row + sizes.rows_per_stretch < sizes.rows, row + sizes.rows_per_stretch, sizes.rows);
+    let mut since_flush = 0usize;
+    // Rows at a time: as many as the registers take, since they are what is on its way from memory.
+    let parts = comptime!(if split { 4usize } else { 8 });
+    let mut xs = Array::<Vector<u32, Words>>::new(comptime!(2 * parts));
+    let mut gs = Array::<Vector<u32, Words>>::new(parts);
+    let mut next_x = Array::<Vector<u32, Words>>::new(comptime!(2 * parts));
+    let mut next_g = Array::<Vector<u32, Words>>::new(parts);
+    load_columns::<Words>(&factors.x, &mut next_x, row, end, top, sizes.height, 2usize, parts);
+    load_columns::<Words>(&factors.g, &mut next_g, row, end, left, sizes.width, 1usize, parts);
+    while row < end {
+        #[unroll]
+        for k in 0..2 * parts {
+            xs[k] = next_x[k];
+        }
+        #[unroll]
+        for k in 0..parts {
+            gs[k] = next_g[k];
+        }
+        row += comptime!(4 * parts);
+        if row < end {
+            load_columns::<Words>(&factors.x, &mut next_x, row, end, top, sizes.height, 2usize, parts);
+            load_columns::<Words>(&factors.g, &mut next_g, row, end, left, sizes.width, 1usize, parts);
+        }
+        // A fragment of rows takes two of a vector's four, one of columns takes one of them.
+        #[unroll]
+        for step in 0..parts / 2 {
+            let upper = values_of::<F, N, Words>(gs[2 * step]);
+            let lower = values_of::<F, N, Words>(gs[2 * step + 1]);
+            let mut columns_of = Array::<f32>::new(8usize);
+            #[unroll]
+            for n in 0..4usize {
+                columns_of[2 * n] = upper[n];
+                columns_of[2 * n + 1] = lower[n];
+            }
+            let mut right = Array::<Vector<tf32, S>>::new(8usize);
+            let mut right_rest = Array::<Vector<tf32, S>>::new(8usize);
+            take_apart::<S>(&columns_of, &mut right, &mut right_rest, 8usize, split);
+            #[unroll]
+            for m in 0..4usize {
+                let mut rows_of = Array::<f32>::new(4usize);
+                #[unroll]
+                for half in 0..2usize {
+                    let four = values_of::<F, N, Words>(xs[m / 2 * parts + 2 * step + half]);
+                    rows_of[2 * half] = four[m % 2 * 2];
+                    rows_of[2 * half + 1] = four[m % 2 * 2 + 1];
+                }
+                let mut left_lead = Array::<Vector<tf32, S>>::new(4usize);
+                let mut left_rest = Array::<Vector<tf32, S>>::new(4usize);
+                take_apart::<S>(&rows_of, &mut left_lead, &mut left_rest, 4usize, split);
+                if split {
+                    #[unroll]
+                    for n in 0..4usize {
+                        multiply::<S, P>(&left_rest, &right, &mut sums, n, m * 4 + n);
+                    }
+                    #[unroll]
+                    for n in 0..4usize {
+                        multiply::<S, P>(&left_lead, &right_rest, &mut sums, n, m * 4 + n);
+                    }
+                }
+                #[unroll]
+                for n in 0..4usize {
+                    multiply::<S, P>(&left_lead, &right, &mut sums, n, m * 4 + n);
+                }
+            }
+        }
+        since_flush += comptime!(4 * parts);
+        if since_flush == FLUSH || row >= end {
+            since_flush = 0usize;
+            #[unroll]
+            for s in 0..2 * FRAGMENTS {
+                totals[s * threads + thread] += sums[s];
+            }
+            clear::<P>(&mut sums);
+        }
+    }
+    #[unroll]
+    for s in 0..2 * FRAGMENTS {
+        sums[s] = totals[s * threads + thread];
+    }
+    // Row `8 half + g` of fragment `m` is result row `4 g + 2 (m % 2) + half` of its group; column `2 t + pair` of the four
+    // fragments `n` are the results `8 t + 4 pair + n`.
+    let g_lane = UNIT_POS_X as usize / 4;
+    let t_lane = UNIT_POS_X as usize % 4;
+    #[unroll]
+    for m in 0..4usize {
+        #[unroll]
+        for half in 0..2usize {
+            let result = (top + m / 2 * 8 + g_lane) * VECTOR + m % 2 * 2 + half;
+            #[unroll]
+            for pair in 0..2usize {
+                let mut four = Vector::<f32, N>::empty().fill(0.0f32);
+                #[unroll]
+                for n in 0..4usize {
+                    four[n] = sums[2 * (m * 4 + n) + half][pair];
+                }
+                let column = left + 2 * t_lane + pair;
+                if result < sizes.height * VECTOR && column < sizes.width {
+                    partial[(stretch * sizes.height * VECTOR + result) * sizes.width + column] = four;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Losses on the CPU.
+
+use burn::tensor::ops::FloatTensor;
+use burn_backend::TensorMetadata;
+use burn_flex::Flex;
+use rayon::prelude::*;
+
+use super::{Loss, LossBackend};
+use crate::ops::sum::sum_of_terms;
+use crate::runtime::flex;
+
+/// Elements of one task.
+const ELEMENTS_PER_TASK: usize = 4096;
+
+impl LossBackend for Flex {
+    fn loss_forward(logits: FloatTensor<Self>, other: FloatTensor<Self>, loss: Loss, scale: f32) -> FloatTensor<Self> {
+        let (logits, other) = (logits.to_contiguous(), other.to_contiguous());
+        let (x, other) = (flex::slice::<f32>(&logits), flex::slice::<f32>(&other));
+        let len = other.len();
+        sum_of_terms(len, scale, |part| {
+            let term = |k: usize| match loss {
+                Loss::CrossEntropy => x[k].max(0.0) - x[k] * other[k] + (-x[k].abs()).exp().ln_1p(),
+                Loss::Smoothness => other[k] * (sigmoid(x[k]) - sigmoid(x[len + k])).powi(2),
+            };
+            part.map(|k| f64::from(term(k))).sum()
+        })
+    }
+
+    fn loss_backward(
+        g: FloatTensor<Self>,
+        logits: FloatTensor<Self>,
+        other: FloatTensor<Self>,
+        loss: Loss,
+        scale: f32,
+    ) -> FloatTensor<Self> {
+        let factor = flex::slice::<f32>(&g)[0] * scale;
+        let shape = logits.shape();
+        let (logits, other) = (logits.to_contiguous(), other.to_contiguous());
+        let (x, other) = (flex::slice::<f32>(&logits), flex::slice::<f32>(&other));
+        let slope = |k: usize| match loss {
+            Loss::CrossEntropy => sigmoid(x[k]) - other[k],
+            Loss::Smoothness => {
+                let len = other.len();
+                let opposite = if k < len { k + len } else { k - len };
+                2.0 * other[k % len] * (sigmoid(x[k]) - sigmoid(x[opposite])) * sigmoid_slope(x[k])
+            }
+        };
+        let dx: Vec<f32> =
+            (0..x.len()).into_par_iter().with_min_len(ELEMENTS_PER_TASK).map(|k| factor * slope(k)).collect();
+        flex::tensor(dx, shape)
+    }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    let e = (-x.abs()).exp();
+    (if x >= 0.0 { 1.0 } else { e }) / (1.0 + e)
+}
+
+/// `s (1 - s)` of `s = sigmoid(x)`, without the cancellation of `1 - s`.
+fn sigmoid_slope(x: f32) -> f32 {
+    let e = (-x.abs()).exp();
+    e / ((1.0 + e) * (1.0 + e))
+}

@@ -1,0 +1,97 @@
+//! Dot products with every row on the CPU.
+
+use burn::tensor::DType;
+use burn::tensor::ops::FloatTensor;
+use burn_backend::TensorMetadata;
+use burn_flex::{Flex, FlexTensor};
+use rayon::prelude::*;
+
+use super::RowDotsBackend;
+use crate::runtime::flex::{self, ROWS_PER_TASK, Storage, axpy, dot, with_storage};
+use crate::runtime::rows::zeroed;
+
+/// Rows of one partial column sum: fixed, so that the order of the sum does not depend on the number of threads.
+const ROWS_PER_PARTIAL: usize = 1024;
+
+impl RowDotsBackend for Flex {
+    fn row_dots_forward(x: FloatTensor<Self>, vectors: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (x, vectors) = (x.to_contiguous(), vectors.to_contiguous());
+        with_storage!(x.dtype(), E => forward::<E>(&x, &vectors))
+    }
+
+    fn row_dots_gradient(
+        g: FloatTensor<Self>,
+        vectors: FloatTensor<Self>,
+        dtype: DType,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (g, vectors) = (g.to_contiguous(), vectors.to_contiguous());
+        with_storage!(dtype, E => gradient::<E>(&g, &vectors, accumulate_into))
+    }
+
+    fn weighted_column_sums(x: FloatTensor<Self>, g: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (x, g) = (x.to_contiguous(), g.to_contiguous());
+        with_storage!(x.dtype(), E => column_sums::<E>(&x, &g))
+    }
+}
+
+fn forward<E: Storage>(x: &FlexTensor, vectors: &FlexTensor) -> FlexTensor {
+    let (rows, d, count) = (x.shape()[0], x.shape()[1], vectors.shape()[0]);
+    let (xs, vs) = (flex::slice::<E>(x), flex::slice::<f32>(vectors));
+    let mut out = zeroed::<f32>(rows * count);
+    out.par_chunks_mut((ROWS_PER_TASK * count).max(1)).enumerate().for_each(|(task, block)| {
+        let mut scratch = vec![0f32; d];
+        for (r, dots) in block.chunks_mut(count).enumerate() {
+            let i = task * ROWS_PER_TASK + r;
+            let row = E::row(&xs[i * d..(i + 1) * d], &mut scratch);
+            for (k, out) in dots.iter_mut().enumerate() {
+                *out = dot(row, &vs[k * d..(k + 1) * d]);
+            }
+        }
+    });
+    flex::tensor(out, [rows, count])
+}
+
+fn gradient<E: Storage>(g: &FlexTensor, vectors: &FlexTensor, accumulate_into: Option<FlexTensor>) -> FlexTensor {
+    let (rows, count, d) = (g.shape()[0], g.shape()[1], vectors.shape()[1]);
+    let (gs, vs) = (flex::slice::<f32>(g), flex::slice::<f32>(vectors));
+    let mut out = flex::target::<E>(accumulate_into, [rows, d]);
+    let values = flex::slice_mut::<E>(&mut out);
+    values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+        let mut sum = vec![0f32; d];
+        for (r, row) in block.chunks_mut(d.max(1)).enumerate() {
+            let i = task * ROWS_PER_TASK + r;
+            E::widen(row, &mut sum);
+            for k in 0..count {
+                axpy(&mut sum, gs[i * count + k], &vs[k * d..(k + 1) * d]);
+            }
+            E::narrow(&sum, row);
+        }
+    });
+    out
+}
+
+fn column_sums<E: Storage>(x: &FlexTensor, g: &FlexTensor) -> FlexTensor {
+    let (rows, d, count) = (x.shape()[0], x.shape()[1], g.shape()[1]);
+    let (xs, gs) = (flex::slice::<E>(x), flex::slice::<f32>(g));
+    let partial: Vec<Vec<f32>> = (0..rows.div_ceil(ROWS_PER_PARTIAL))
+        .into_par_iter()
+        .map(|chunk| {
+            let (mut sum, mut scratch) = (vec![0f32; count * d], vec![0f32; d]);
+            for i in chunk * ROWS_PER_PARTIAL..((chunk + 1) * ROWS_PER_PARTIAL).min(rows) {
+                let weights = &gs[i * count..(i + 1) * count];
+                if weights.iter().all(|&w| w == 0.0) {
+                    continue;
+                }
+                let row = E::row(&xs[i * d..(i + 1) * d], &mut scratch);
+                for (k, &w) in weights.iter().enumerate() {
+                    axpy(&mut sum[k * d..(k + 1) * d], w, row);
+                }
+            }
+            sum
+        })
+        .collect();
+    let mut total = vec![0f32; count * d];
+    partial.iter().for_each(|p| axpy(&mut total, 1.0, p));
+    flex::tensor(total, [count, d])
+}

@@ -1,0 +1,204 @@
+//! SpMM on the CPU: rayon over blocks of rows, f32 sums in registers and L1.
+
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{Shape, TensorMetadata};
+use burn_flex::{Flex, FlexTensor};
+use rayon::prelude::*;
+
+use super::{EdgeWeight, OwnRows, SpmmArgs, SpmmBackend};
+use crate::graph::csr::{Topology, View};
+use crate::graph::row_entries::RowEntries;
+use crate::graph::row_index::Groups;
+use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, in_edges, with_storage};
+
+impl SpmmBackend for Flex {
+    fn spmm_forward(
+        view: &View<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let x = x.to_contiguous();
+        let own = own.map(|o| OwnRows { h: o.h.to_contiguous(), scale: o.scale.to_contiguous(), nodes: o.nodes });
+        with_storage!(x.dtype(), E => forward::<E>(view, &x, weight, own.as_ref(), args, accumulate_into))
+    }
+
+    fn spmm_groups(
+        groups: &Groups<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        num_rows: usize,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let x = x.to_contiguous();
+        with_storage!(x.dtype(), E => group_sums::<E>(groups, &x, weight, num_rows, accumulate_into))
+    }
+
+    fn spmm_weight_gradient(
+        topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let (g, x) = (g.to_contiguous(), x.to_contiguous());
+        let gradient = with_storage!(x.dtype(), E => weight_gradient::<E>(topology, &g, &x, args));
+        in_edges::<f32>(edge_map.as_ref(), gradient).reshape(Shape::new([topology.num_edges]))
+    }
+}
+
+fn forward<E: Storage>(
+    view: &View<FlexTensor>,
+    x: &FlexTensor,
+    weight: Option<EdgeWeight<FlexTensor, FlexTensor>>,
+    own: Option<&OwnRows<FlexTensor, FlexTensor>>,
+    args: &SpmmArgs<FlexTensor>,
+    accumulate_into: Option<FlexTensor>,
+) -> FlexTensor {
+    let (rows, d) = (view.num_rows(), x.shape()[1]);
+    let xs = flex::slice::<E>(x);
+    let row_entries = RowEntries::new(view, args.drop_edge);
+    let weights = weight.as_ref().map(|w| w.weight.to_contiguous());
+    let weights = weights.as_ref().map(flex::slice::<f32>);
+    let edges = weight.as_ref().and_then(|w| w.edge.as_ref()).map(Offsets::of);
+    let scale = |s: &Option<FlexTensor>| s.as_ref().map(FlexTensor::to_contiguous);
+    let (dst_scale, src_scale) = (scale(&args.dst_scale), scale(&args.src_scale));
+    let (dst_scale, src_scale) =
+        (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
+
+    let own = own.map(|o| {
+        (flex::slice::<E>(&o.h), flex::slice::<f32>(&o.scale), o.nodes.as_ref().map(|set| flex::ids(&set.position)))
+    });
+
+    let adds = accumulate_into.is_some();
+    let mut out = flex::target::<E>(accumulate_into, [rows, d]);
+    let values = flex::slice_mut::<E>(&mut out);
+    // What follows the sum over the entries of node `i`.
+    let finish = |i: usize, is_empty: bool, acc: &mut [f32], out_row: &mut [E], scratch: &mut [f32]| {
+        if adds && is_empty && own.is_none() {
+            return;
+        }
+        if let Some(u) = dst_scale {
+            acc.iter_mut().for_each(|a| *a *= u[i]);
+        }
+        if let Some((h, scale, position)) = own {
+            let at = position.map_or(i as i32, |p| p[i]);
+            if at >= 0 && scale[i] != 0.0 {
+                E::add_rows(acc, h, d, 0, &[at as u32], &[scale[i]]);
+            }
+        }
+        if adds {
+            axpy(acc, 1.0, E::row(out_row, scratch));
+        }
+        E::narrow(acc, out_row);
+    };
+    values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
+        let (mut acc, mut sources, mut factors) = (vec![0f32; d], Vec::new(), Vec::new());
+        let mut scratch = vec![0f32; d];
+        for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
+            let i = row_entries.node(task * ROWS_PER_TASK + r);
+            acc.fill(0.0);
+            let plain = if weights.is_none() && src_scale.is_none() { row_entries.plain(i) } else { None };
+            if let Some(ids) = plain {
+                E::sum_rows(&mut acc, xs, d, ids);
+                finish(i, ids.is_empty(), &mut acc, out_row, &mut scratch);
+                continue;
+            }
+            factors.clear();
+            match weights {
+                // Weights belong to positions among the entries, which a list of sources does not tell.
+                Some(weights) => {
+                    sources.clear();
+                    let (range, cols) = row_entries.entries(i);
+                    for (e, &col) in range.zip(cols).filter(|(_, col)| row_entries.keeps(i, **col as u32)) {
+                        sources.push(col as u32);
+                        factors.push(weights[edges.map_or(e, |map| map.get(e))]);
+                    }
+                }
+                None => {
+                    row_entries.sources(i, &mut sources);
+                    factors.resize(sources.len(), 1.0);
+                }
+            }
+            if let Some(v) = src_scale {
+                factors.iter_mut().zip(&sources).for_each(|(f, &j)| *f *= v[j as usize]);
+            }
+            row_entries.locate(&mut sources);
+            E::add_rows(&mut acc, xs, d, 0, &sources, &factors);
+            finish(i, sources.is_empty(), &mut acc, out_row, &mut scratch);
+        }
+    });
+    out
+}
+
+fn group_sums<E: Storage>(
+    groups: &Groups<FlexTensor>,
+    x: &FlexTensor,
+    weight: Option<FlexTensor>,
+    num_rows: usize,
+    accumulate_into: Option<FlexTensor>,
+) -> FlexTensor {
+    let d = x.shape()[1];
+    let xs = flex::slice::<E>(x);
+    let weight = weight.map(|w| w.to_contiguous());
+    let weight = weight.as_ref().map(flex::slice::<f32>);
+    let (rows, row_ptr) = (flex::ids(&groups.rows), Offsets::of(&groups.row_ptr));
+    let (entry, position) = (flex::ids(&groups.entry), flex::ids(&groups.position));
+    let mut out = flex::target::<E>(accumulate_into, [num_rows, d]);
+    let values = flex::slice_mut::<E>(&mut out);
+    let sums: Vec<(usize, Vec<E>)> = (0..groups.num_groups)
+        .into_par_iter()
+        .with_min_len(ROWS_PER_TASK)
+        .map(|g| {
+            let (mut acc, mut scratch, mut sum) = (vec![0f32; d], vec![0f32; d], vec![E::default(); d]);
+            for k in row_ptr.row(g) {
+                let j = entry[k] as usize;
+                let w = weight.map_or(1.0, |w| w[position[k] as usize]);
+                axpy(&mut acc, w, E::row(&xs[j * d..(j + 1) * d], &mut scratch));
+            }
+            let row = rows[g] as usize;
+            axpy(&mut acc, 1.0, E::row(&values[row * d..(row + 1) * d], &mut scratch));
+            E::narrow(&acc, &mut sum);
+            (row, sum)
+        })
+        .collect();
+    for (row, sum) in sums {
+        values[row * d..(row + 1) * d].copy_from_slice(&sum);
+    }
+    out
+}
+
+fn weight_gradient<E: Storage>(
+    topology: &Topology<FlexTensor>,
+    g: &FlexTensor,
+    x: &FlexTensor,
+    args: &SpmmArgs<FlexTensor>,
+) -> FlexTensor {
+    let d = x.shape()[1];
+    let (gs, xs) = (flex::slice::<E>(g), flex::slice::<E>(x));
+    let (row_ptr, col_idx) = (Offsets::of(&topology.row_ptr), flex::ids(&topology.col_idx));
+    let scale = |s: &Option<FlexTensor>| s.as_ref().map(FlexTensor::to_contiguous);
+    let (dst_scale, src_scale) = (scale(&args.dst_scale), scale(&args.src_scale));
+    let (dst_scale, src_scale) =
+        (dst_scale.as_ref().map(flex::slice::<f32>), src_scale.as_ref().map(flex::slice::<f32>));
+    let rows: Vec<Vec<f32>> = (0..topology.num_rows)
+        .into_par_iter()
+        .with_min_len(ROWS_PER_TASK)
+        .map(|i| {
+            let mut own = vec![0f32; d];
+            E::widen(&gs[i * d..(i + 1) * d], &mut own);
+            let sources: Vec<u32> = col_idx[row_ptr.row(i)].iter().map(|&j| j as u32).collect();
+            let mut products = vec![0f32; sources.len()];
+            E::dot_rows(&mut products, &own, xs, d, 0, &sources);
+            for (product, &j) in products.iter_mut().zip(&sources) {
+                let kept = args.drop_edge.is_none_or(|drop| drop.keeps(i as u32, j));
+                let uv = dst_scale.map_or(1.0, |u| u[i]) * src_scale.map_or(1.0, |v| v[j as usize]);
+                *product = if kept { uv * *product } else { 0.0 };
+            }
+            products
+        })
+        .collect();
+    flex::tensor(rows.concat(), [topology.num_edges, 1])
+}

@@ -1,0 +1,237 @@
+//! Sparse-dense matrix product with separable normalisation.
+
+mod autodiff;
+mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod kernel;
+#[cfg(feature = "cube")]
+mod launch;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor, TensorPrimitive};
+
+use crate::DropEdge;
+use crate::graph::csr::{Csr, Topology, View};
+use crate::graph::node_set::NodeSet;
+use crate::graph::row_index::Groups;
+use crate::ops::select::{SelectBackend, Side};
+use crate::runtime::check;
+
+pub(crate) use autodiff::inner;
+
+/// Settings of [`spmm`]; the default is a plain sum over in-neighbours.
+#[derive(Clone, Debug)]
+pub struct SpmmConfig<B: Backend> {
+    /// `u`, f32, one value per destination (of the whole graph, also where `csr` is restricted). Not differentiated.
+    /// Default: ones.
+    pub dst_scale: Option<Tensor<B, 1>>,
+    /// `v`, f32, one value per source (of the whole graph). Not differentiated. Default: ones.
+    pub src_scale: Option<Tensor<B, 1>>,
+    /// A self term beside the sum. Default: none.
+    pub own: Option<SelfTerm<B>>,
+    /// Edges left out of the sum. Default: none.
+    pub drop_edge: Option<DropEdge>,
+    /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
+    pub chunk_rows: Option<usize>,
+}
+
+/// The self term of a convolution, `s_i h_i` for every destination `i`: self-loops that the adjacency does not hold.
+#[derive(Clone, Debug)]
+pub struct SelfTerm<B: Backend> {
+    /// `h`: a row per node of `nodes`, of the width and dtype of the sources. Differentiated.
+    pub h: Tensor<B, 2>,
+    /// `s`, f32, one value per destination (of the whole graph). Not differentiated.
+    pub scale: Tensor<B, 1>,
+    /// The nodes that `h` has rows for; `None` stands for every destination, also where the adjacency is restricted.
+    pub nodes: Option<NodeSet<B>>,
+}
+
+/// [`SelfTerm`] as primitives.
+#[derive(Clone, Debug)]
+pub struct OwnRows<F, I> {
+    pub h: F,
+    pub scale: F,
+    pub nodes: Side<I>,
+}
+
+impl<B: Backend> Default for SpmmConfig<B> {
+    fn default() -> Self {
+        Self { dst_scale: None, src_scale: None, own: None, drop_edge: None, chunk_rows: None }
+    }
+}
+
+/// [`SpmmConfig`] as primitives.
+#[derive(Clone, Debug)]
+pub struct SpmmArgs<F> {
+    pub dst_scale: Option<F>,
+    pub src_scale: Option<F>,
+    pub drop_edge: Option<DropEdge>,
+    pub chunk_rows: Option<usize>,
+}
+
+impl<F> SpmmArgs<F> {
+    /// The arguments of the product with the reverse adjacency.
+    pub(crate) fn reverse(self) -> Self {
+        Self {
+            dst_scale: self.src_scale,
+            src_scale: self.dst_scale,
+            drop_edge: self.drop_edge.map(DropEdge::reverse),
+            chunk_rows: self.chunk_rows,
+        }
+    }
+}
+
+/// A weight per edge, read through an edge map where edges are not in the order of the entries at hand.
+#[derive(Clone, Debug)]
+pub struct EdgeWeight<F, I> {
+    pub weight: F,
+    pub edge: Option<I>,
+}
+
+/// Backends with [`spmm`].
+pub trait SpmmBackend: SelectBackend {
+    /// The product, without gradient. `own` adds the self term, and all of it is added to `accumulate_into` where that is given.
+    #[doc(hidden)]
+    fn spmm_forward(
+        view: &View<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<EdgeWeight<FloatTensor<Self>, IntTensor<Self>>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
+
+    /// `out[rows[g]] = sum over the group of weight[position] x[entry]`, added to `accumulate_into`, which stands for zeros where it
+    /// is not given.
+    #[doc(hidden)]
+    fn spmm_groups(
+        groups: &Groups<IntTensor<Self>>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        num_rows: usize,
+        accumulate_into: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
+
+    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight. The
+    /// edge of an entry is found through `edge_map`.
+    #[doc(hidden)]
+    fn spmm_weight_gradient(
+        topology: &Topology<IntTensor<Self>>,
+        edge_map: Option<IntTensor<Self>>,
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        args: &SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
+
+    /// The product, recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn spmm(
+        csr: Csr<Self>,
+        x: FloatTensor<Self>,
+        weight: Option<FloatTensor<Self>>,
+        own: Option<OwnRows<FloatTensor<Self>, IntTensor<Self>>>,
+        args: SpmmArgs<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        Self::spmm_forward(
+            &csr.view(),
+            x,
+            weight.map(|weight| EdgeWeight { weight, edge: csr.edge_ids() }),
+            own,
+            &args,
+            None,
+        )
+    }
+}
+
+/// Sums the rows of a node's in-neighbours: `y_i = u_i sum_j v_j w_ij x_j + s_i h_i` over the kept entries `j` of row `i`.
+///
+/// The separable weights `u`, `v` express GCN normalisation without a value per edge: with
+/// `u_i = 1/sqrt(deg_i)` and `v_j = 1/sqrt(deg_j)` this is `D^-1/2 A D^-1/2 x`.
+///
+/// # Shapes
+/// `x` `[num_cols, d]` in f32, f16 or bf16; `edge_weight` `[num_edges]` in f32, in the order of `csr`; result
+/// `[num_rows, d]` in the dtype of `x`. Sums are taken in f32 whatever the storage.
+///
+/// # Gradient
+/// `dx_j = v_j sum_i u_i w_ij dy_i` (the product with the reverse), `dw_ij = u_i v_j <dy_i, x_j>`, `dh_i = s_i dy_i`.
+/// Saved: `x` only when the edge weights need a gradient. Deterministic: no atomics.
+///
+/// # Panics
+/// If a shape or dtype does not fit; the message names the argument, what was expected and what was got.
+///
+/// # Source
+/// Kipf and Welling, Semi-supervised classification with graph convolutional networks (ICLR 2017), equation 2.
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Csr, SpmmConfig, spmm};
+/// let device = Default::default();
+/// let csr = Csr::<Flex>::from_host(&[0, 2, 3], &[0, 1, 1], 2, &device).unwrap();
+/// let x = Tensor::<Flex, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+/// let w = Tensor::<Flex, 1>::from_data([0.5, 1.0, 2.0], &device);
+/// let y = spmm(&csr, x, Some(w), SpmmConfig::default());
+/// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [3.5, 5.0, 6.0, 8.0]);
+/// ```
+pub fn spmm<B: SpmmBackend>(
+    csr: &Csr<B>,
+    x: Tensor<B, 2>,
+    edge_weight: Option<Tensor<B, 1>>,
+    config: SpmmConfig<B>,
+) -> Tensor<B, 2> {
+    const OP: &str = "spmm";
+    let weight = edge_weight.map(|weight| {
+        let weight = weight.into_primitive().tensor();
+        check::vector(OP, "edge_weight", &weight, csr.num_edges());
+        check::dtype(OP, "edge_weight", &weight, DType::F32);
+        assert!(!csr.is_restricted(), "{OP}: edge_weight: expected a whole adjacency, got {csr:?}");
+        weight
+    });
+    let (x, own, args) = arguments(OP, csr, x, config);
+    Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, own, args)))
+}
+
+/// The arguments of a product as primitives: the sources, the self term, the rest.
+type Arguments<B> = (FloatTensor<B>, Option<OwnRows<FloatTensor<B>, IntTensor<B>>>, SpmmArgs<FloatTensor<B>>);
+
+/// Checks the arguments of a product without edge weights.
+pub(crate) fn arguments<B: SpmmBackend>(
+    op: &str,
+    csr: &Csr<B>,
+    x: Tensor<B, 2>,
+    config: SpmmConfig<B>,
+) -> Arguments<B> {
+    let float = |t: Tensor<B, 1>| t.into_primitive().tensor();
+    let x = x.into_primitive().tensor();
+    check::storage(op, "x", &x);
+    check::size(op, "rows of x", csr.num_cols(), check::matrix(op, "x", &x)[0]);
+    let vector = |name: &str, tensor: Option<Tensor<B, 1>>, len: usize| {
+        let tensor = tensor.map(float);
+        if let Some(t) = &tensor {
+            check::vector(op, name, t, len);
+            check::dtype(op, name, t, DType::F32);
+        }
+        tensor
+    };
+    let whole = csr.topology();
+    let args = SpmmArgs {
+        dst_scale: vector("dst_scale", config.dst_scale, whole.num_rows),
+        src_scale: vector("src_scale", config.src_scale, whole.num_cols),
+        drop_edge: config.drop_edge,
+        chunk_rows: config.chunk_rows,
+    };
+    let own = config.own.map(|own| {
+        let (h, scale) = (own.h.into_primitive().tensor(), float(own.scale));
+        let [rows, width] = check::matrix(op, "own.h", &h);
+        check::same_dtype(op, "own.h", &h, &x);
+        check::size(op, "columns of own.h", check::matrix(op, "x", &x)[1], width);
+        check::vector(op, "own.scale", &scale, whole.num_rows);
+        check::dtype(op, "own.scale", &scale, DType::F32);
+        let nodes = own.nodes.map(|set| set.parts);
+        check::size(op, "rows of own.h", nodes.as_ref().map_or(whole.num_rows, |set| set.len), rows);
+        OwnRows { h, scale, nodes }
+    });
+    (x, own, args)
+}

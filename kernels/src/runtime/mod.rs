@@ -1,0 +1,20 @@
+//! What stands below the operators: devices and their memory, launches, rows on the CPU, primitives over vectors.
+
+pub(crate) mod accumulate;
+#[cfg(feature = "cube")]
+pub(crate) mod args;
+#[cfg(feature = "cube")]
+pub(crate) mod backends;
+pub(crate) mod check;
+pub mod device;
+pub(crate) mod flex;
+pub(crate) mod hash;
+pub(crate) mod host;
+#[cfg(feature = "cube")]
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod prims;
+pub(crate) mod rows;
+pub(crate) mod start_gradient;
+#[cfg(feature = "testing")]
+pub(crate) mod switches;

@@ -1,0 +1,267 @@
+//! A sampled batch as one array of integers and one matrix, so that it changes hands by two copies.
+
+use std::fmt;
+use std::ops::Range;
+
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{Tensor, TensorMetadata, TensorPrimitive};
+
+use super::{DeviceSample, SampledLayer, SampledShape, advance, index_room, read};
+use crate::graph::csr::{Csr, Topology};
+use crate::graph::upload::ALIGNMENT;
+use crate::runtime::host::index_tensor;
+use crate::sampling::backend::{SampleBackend, long_room};
+use crate::sampling::collect::RowCollector;
+
+/// How a stretch is copied: from which of four arrays, and whether its first word is taken off all of them.
+#[derive(Clone, Copy)]
+enum From {
+    Starts = 0,
+    Cols = 1,
+    ColumnStarts = 2,
+    Destinations = 3,
+}
+
+/// Words that are copied.
+#[derive(Clone, Copy)]
+struct Stretch {
+    to: usize,
+    len: usize,
+    from: usize,
+    of: From,
+}
+
+/// Where the arrays of one direction of an adjacency stand.
+#[derive(Clone, Copy, Debug)]
+struct Direction {
+    rows: usize,
+    cols: usize,
+    row_ptr: usize,
+    col_idx: usize,
+    long_rows: usize,
+    num_long: usize,
+}
+
+/// One relation of a layer of a [`PackedSample`].
+#[derive(Clone, Copy, Debug)]
+pub struct SampledCsr {
+    /// Node type of the sources.
+    pub src: usize,
+    /// Node type of the destinations.
+    pub dst: usize,
+    edges: usize,
+    forward: Direction,
+    reverse: Option<Direction>,
+}
+
+/// A sampled batch with its features on a device, to be handed from the thread that made it to another one.
+///
+/// Memory belongs to the thread that took it, and CubeCL does not keep it for kernels of another one. So the other thread makes a
+/// copy ([`PackedSample::copied`]), and the first one waits for that copy before it takes memory again
+/// ([`PackedSample::wait_for`]).
+#[derive(Clone)]
+pub struct PackedSample<B: SampleBackend> {
+    words: IntTensor<B>,
+    rows: FloatTensor<B>,
+    /// `[type]`: where its rows begin, and how many there are.
+    of_type: Vec<(usize, usize)>,
+    /// `[type]`: where its nodes are listed.
+    lists: Vec<usize>,
+    /// `[layer][relation]`, the layer next to the seeds first.
+    pub relations: Vec<Vec<SampledCsr>>,
+    /// `[layer + 1][type]`: nodes before the layer and, last, after all of them.
+    pub counts: Vec<Vec<usize>>,
+    /// Rows that the batch before had, too.
+    pub shared: usize,
+    /// Rows of the cache.
+    pub cached: usize,
+}
+
+impl<B: SampleBackend> fmt::Debug for PackedSample<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PackedSample({:?} nodes, {} layers)", self.counts.last(), self.relations.len())
+    }
+}
+
+/// The next free part of the array.
+fn part(end: &mut usize, len: usize) -> usize {
+    advance(end, len.max(1).next_multiple_of(ALIGNMENT))
+}
+
+impl<B: SampleBackend> DeviceSample<B> {
+    /// Collects the features of the nodes and puts everything together; waits for the device.
+    pub fn pack(self, collector: &mut RowCollector<B>) -> PackedSample<B> {
+        let relations = self.layers.first().map_or(0, |layer| layer.shapes.len());
+        // Shared and cached rows, then the long rows of every relation in both directions.
+        let tallied = 2 + 2 * relations * self.layers.len();
+        let tally = index_tensor::<B>(vec![0; tallied], &self.device);
+        let rows = collector.collect(&self, &tally);
+        let mut end = 0;
+        let mut plans = Vec::with_capacity(self.layers.len());
+        for (at, layer) in self.layers.iter().enumerate() {
+            let first = end;
+            let (of_layer, stretches) = layer.plan(&mut end, &tally, 2 + 2 * at * relations);
+            plans.push((of_layer, stretches, first..end));
+        }
+        let counts = self.counts.last().cloned().unwrap_or_default();
+        let first = end;
+        let lists: Vec<usize> = counts.iter().map(|&count| part(&mut end, count)).collect();
+        let words = index_room::<B>(end, &self.device);
+        for (layer, (_, stretches, range)) in self.layers.iter().zip(&plans) {
+            layer.copy(stretches, &words, range.clone());
+        }
+        let of_lists = lists.iter().zip(&self.lists).zip(&counts);
+        let of_lists = of_lists.map(|((&to, &from), &len)| Stretch { to, len, from, of: From::Cols });
+        copy::<B>([&self.nodes; 4], &of_lists.collect::<Vec<_>>(), &words, first..end);
+        // What is read last was launched last: all of the batch is done then.
+        let tally = read::<B>(&tally, tallied);
+        let mut long = tally[2..].chunks(2);
+        let mut with_long = |(mut of_layer, ..): (Vec<SampledCsr>, Vec<Stretch>, Range<usize>)| {
+            for (of, long) in of_layer.iter_mut().zip(long.by_ref()) {
+                of.forward.num_long = long[0] as usize;
+                of.reverse.iter_mut().for_each(|reverse| reverse.num_long = long[1] as usize);
+            }
+            of_layer
+        };
+        PackedSample {
+            words,
+            rows,
+            of_type: self.first.iter().copied().zip(counts).collect(),
+            lists,
+            relations: plans.into_iter().map(&mut with_long).collect(),
+            counts: self.counts,
+            shared: tally[0] as usize,
+            cached: tally[1] as usize,
+        }
+    }
+}
+
+impl<B: SampleBackend> SampledLayer<B> {
+    /// Where the arrays of every relation go, and what is copied there. Long rows are listed behind the entries, and counted from
+    /// `tally[first]` on.
+    fn plan(&self, end: &mut usize, tally: &IntTensor<B>, first: usize) -> (Vec<SampledCsr>, Vec<Stretch>) {
+        let edges: usize = self.shapes.iter().map(|shape| shape.edges).sum();
+        let mut stretches = Vec::new();
+        let mut listed = 0;
+        let of = |(at, shape): (usize, &SampledShape)| {
+            let room = long_room(shape.edges);
+            let behind = advance(&mut listed, room);
+            let mut direction = |rows: usize, cols: usize, of: [From; 2], from: [usize; 3], room: usize| {
+                let [row_ptr, col_idx, long_rows] = [rows + 1, shape.edges, room].map(|len| part(end, len));
+                stretches.push(Stretch { to: row_ptr, len: rows + 1, from: from[0], of: of[0] });
+                stretches.push(Stretch { to: col_idx, len: shape.edges, from: from[1], of: of[1] });
+                stretches.push(Stretch { to: long_rows, len: room, from: from[2], of: of[1] });
+                Direction { rows, cols, row_ptr, col_idx, long_rows, num_long: 0 }
+            };
+            let list = |starts: &IntTensor<B>, rows: Range<usize>, list: &IntTensor<B>, behind: usize, way: usize| {
+                if room > 0 {
+                    B::list_long_rows(starts, rows, list, behind, tally, first + 2 * at + way);
+                }
+            };
+            let len = self.parts.as_ref().map_or(0, |parts| parts.len);
+            let from = [shape.first_row, shape.first_edge, len + behind];
+            if let Some(parts) = self.parts.as_ref().filter(|_| self.long_rows) {
+                list(&parts.starts, shape.first_row..shape.first_row + shape.rows, &parts.cols, from[2], 0);
+            }
+            let may_be_long = if self.long_rows { room } else { 0 };
+            let forward = direction(shape.rows, shape.cols, [From::Starts, From::Cols], from, may_be_long);
+            let reverse = self.reverse.as_ref().map(|[starts, destinations]| {
+                let from = [shape.first_col, shape.first_edge, edges + behind];
+                list(starts, shape.first_col..shape.first_col + shape.cols, destinations, from[2], 1);
+                direction(shape.cols, shape.rows, [From::ColumnStarts, From::Destinations], from, room)
+            });
+            SampledCsr { src: shape.src, dst: shape.dst, edges: shape.edges, forward, reverse }
+        };
+        (self.shapes.iter().enumerate().map(of).collect(), stretches)
+    }
+
+    fn copy(&self, stretches: &[Stretch], words: &IntTensor<B>, range: Range<usize>) {
+        let device = B::int_device(words);
+        match &self.parts {
+            Some(parts) => {
+                let [col_starts, destinations] =
+                    self.reverse.as_ref().unwrap_or(&[parts.starts.clone(), parts.cols.clone()]).clone();
+                copy::<B>([&parts.starts, &parts.cols, &col_starts, &destinations], stretches, words, range);
+            }
+            None => {
+                // Rows without entries.
+                let longest = stretches.iter().map(|stretch| stretch.len).max().unwrap_or(0);
+                let zeros = index_tensor::<B>(vec![0; longest], &device);
+                let from_zero: Vec<Stretch> = stretches.iter().map(|&stretch| Stretch { from: 0, ..stretch }).collect();
+                copy::<B>([&zeros; 4], &from_zero, words, range);
+            }
+        }
+    }
+}
+
+fn copy<B: SampleBackend>(from: [&IntTensor<B>; 4], stretches: &[Stretch], to: &IntTensor<B>, range: Range<usize>) {
+    if range.is_empty() {
+        return;
+    }
+    let words = stretches.iter().flat_map(|s| [s.to, s.len, s.from, s.of as usize].map(|word| word as i32)).collect();
+    B::pack_words(from, index_tensor::<B>(words, &B::int_device(to)), stretches.len(), to, range);
+}
+
+impl<B: SampleBackend> PackedSample<B> {
+    /// A copy that belongs to the calling thread.
+    pub fn copied(&self) -> Self {
+        let words = B::copy_words(&self.words);
+        let rows = match self.rows.shape()[0] {
+            // No device takes a launch over nothing.
+            0 => self.rows.clone(),
+            _ => B::copy_rows(&self.rows),
+        };
+        Self { words, rows, ..self.clone() }
+    }
+
+    /// Whatever the calling thread launches from now on happens after what another thread launched so far: the one that `copy`
+    /// belongs to.
+    pub fn wait_for(copy: &Self) {
+        drop(B::copy_words(&B::words_at(&copy.words, 0, 1)));
+    }
+
+    /// The features of the nodes of a type, in the order of the batch.
+    pub fn x(&self, node_type: usize) -> Tensor<B, 2> {
+        let (first, rows) = self.of_type[node_type];
+        let x = match rows {
+            0 => {
+                B::float_empty([0, self.rows.shape()[1]].into(), &B::float_device(&self.rows), self.rows.dtype().into())
+            }
+            _ => B::rows_at(&self.rows, first, rows),
+        };
+        Tensor::from_primitive(TensorPrimitive::Float(x))
+    }
+
+    /// The nodes of a type, in the order of the batch, read back.
+    pub fn nodes_to_host(&self, node_type: usize) -> Vec<u32> {
+        let count = self.of_type[node_type].1;
+        read::<B>(&B::words_at(&self.words, self.lists[node_type], count.max(1)), count)
+    }
+
+    /// The adjacency of a relation of a layer: destinations by sources, in the order of the batch; `None` where either end has no
+    /// node.
+    pub fn csr(&self, layer: usize, relation: usize) -> Option<Csr<B>> {
+        let of = &self.relations[layer][relation];
+        if of.forward.rows == 0 || of.forward.cols == 0 {
+            return None;
+        }
+        let topology = |direction: &Direction| {
+            let words = |start: usize, len: usize| B::words_at(&self.words, start, len.max(1));
+            Topology {
+                row_ptr: words(direction.row_ptr, direction.rows + 1),
+                col_idx: words(direction.col_idx, of.edges),
+                num_rows: direction.rows,
+                num_cols: direction.cols,
+                num_edges: of.edges,
+                long_rows: words(direction.long_rows, direction.num_long),
+                num_long: direction.num_long,
+            }
+        };
+        Some(Csr::of_topologies(topology(&of.forward), of.reverse.as_ref().map(topology)))
+    }
+
+    /// Number of sampled edges.
+    pub fn num_edges(&self) -> usize {
+        self.relations.iter().flatten().map(|of| of.edges).sum()
+    }
+}

@@ -1,0 +1,182 @@
+//! A test program that asks at run time what the machine has.
+//!
+//! To the built-in harness a test that finds no device and returns has passed. Here a trial names what it needs; where that is
+//! missing the trial counts as ignored, the reason is printed once at the end, and an environment variable demands it: set,
+//! it makes the trial fail. Programs use this module with `harness = false` in their manifest, so that one binary decides
+//! anew on every machine that it is carried to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+pub use libtest_mimic::Trial;
+use libtest_mimic::{Arguments, Completion, Failed};
+
+/// Where an operator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Device {
+    /// The CPU, which every machine has.
+    Cpu,
+    /// The default Vulkan adapter.
+    Vulkan,
+    /// The first CUDA device.
+    Cuda,
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Device::Cpu => "cpu",
+            Device::Vulkan => "vulkan",
+            Device::Cuda => "cuda",
+        })
+    }
+}
+
+/// Something that a machine or a device may lack.
+#[derive(Clone, Copy, Debug)]
+pub struct Requirement {
+    /// What it is; requirements of the same name on the same device are probed once.
+    pub name: &'static str,
+    /// The environment variable that makes trials fail where it is missing; unset and empty are the same.
+    pub demand: &'static str,
+    /// Says why it is missing.
+    pub probe: fn() -> Result<(), String>,
+}
+
+impl Device {
+    /// That the device is there; the CPU always is.
+    pub fn requirement(self) -> Option<Requirement> {
+        match self {
+            Device::Cpu => None,
+            #[cfg(feature = "vulkan")]
+            Device::Vulkan => Some(Requirement {
+                name: "a Vulkan device",
+                demand: "GRAPHSIEVE_REQUIRE_VULKAN",
+                probe: || crate::device::probe_vulkan().map(drop),
+            }),
+            #[cfg(feature = "cuda")]
+            Device::Cuda => Some(Requirement {
+                name: "a CUDA device",
+                demand: "GRAPHSIEVE_REQUIRE_CUDA",
+                probe: || crate::device::probe_cuda().map(drop),
+            }),
+            #[cfg(not(all(feature = "vulkan", feature = "cuda")))]
+            other => unreachable!("{other} is not part of this build"),
+        }
+    }
+}
+
+/// What is missing where, why, what demands it, and how many trials wanted it.
+static MISSING: Mutex<BTreeMap<Lack, Option<(String, usize)>>> = Mutex::new(BTreeMap::new());
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lack {
+    device: Option<Device>,
+    name: &'static str,
+    demand: &'static str,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is missing", self.name)?;
+        match self.device {
+            Some(device) if device.requirement().is_none_or(|of| of.name != self.name) => write!(f, " on {device}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A trial `name`, on `device` if it has one; a panic of `body` is its failure.
+pub fn trial(device: Option<Device>, name: &str, needs: &[Requirement], body: impl FnOnce() + Send + 'static) -> Trial {
+    let name = device.map_or(name.to_string(), |device| format!("{device}::{name}"));
+    let needs: Vec<Requirement> =
+        device.and_then(Device::requirement).into_iter().chain(needs.iter().copied()).collect();
+    Trial::ignorable_test(name, move || {
+        for need in needs {
+            let lack = Lack { device, name: need.name, demand: need.demand };
+            // Probed under the lock: two threads that set a device up at once would disturb each other.
+            let mut missing = MISSING.lock().map_err(|_| Failed::from("a probe panicked"))?;
+            let found = missing.entry(lack).or_insert_with(|| (need.probe)().err().map(|reason| (reason, 0)));
+            let Some((reason, count)) = found else { continue };
+            if std::env::var_os(need.demand).is_some_and(|value| !value.is_empty()) {
+                return Err(format!("{} is set but {lack}: {reason}", need.demand).into());
+            }
+            *count += 1;
+            return Ok(Completion::ignored());
+        }
+        body();
+        Ok(Completion::Completed)
+    })
+}
+
+/// Runs the trials that the arguments of the process select, and says which were ignored for what.
+pub fn run(trials: Vec<Trial>) -> ExitCode {
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    for (lack, found) in MISSING.lock().expect("no probe panicked").iter() {
+        if let Some((reason, count @ 1..)) = found {
+            println!("ignored {count}: {lack}: {reason} ({}=1 demands it)", lack.demand);
+        }
+    }
+    conclusion.exit_code()
+}
+
+/// Trials of functions that are generic in the backend and take its device, one for each backend of the build; in brackets
+/// after a function, others that are generic in the backend and give a [`Requirement`].
+///
+/// `on_every_backend!("splits"; by_rows, by_bins(double_precision))` is a `Vec<Trial>` of `cpu::splits::by_rows` and so on.
+/// The crate that uses it depends on `burn_flex`.
+#[macro_export]
+macro_rules! on_every_backend {
+    ($subject:literal; $($name:ident $(($($need:ident),+))?),+ $(,)?) => {{
+        let mut trials = Vec::new();
+        trials.extend([$($crate::on_backend!(Cpu, burn_flex::Flex, $subject, $name $(, $($need),+)?)),+]);
+        $crate::on_vulkan!(trials.extend([
+            $($crate::on_backend!(Vulkan, $crate::Vulkan, $subject, $name $(, $($need),+)?)),+
+        ]););
+        $crate::on_cuda!(trials.extend([
+            $($crate::on_backend!(Cuda, $crate::Cuda, $subject, $name $(, $($need),+)?)),+
+        ]););
+        trials
+    }};
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! on_backend {
+    ($device:ident, $backend:ty, $subject:literal, $name:ident $(, $need:ident)*) => {
+        $crate::testing::harness::trial(
+            Some($crate::testing::harness::Device::$device),
+            concat!($subject, "::", stringify!($name)),
+            &[$($need::<$backend>()),*],
+            || $name::<$backend>(&Default::default()),
+        )
+    };
+}
+
+// What a program sees depends on the features of this crate, not on its own.
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "vulkan")]
+macro_rules! on_vulkan {
+    ($($code:tt)*) => { $($code)* };
+}
+#[doc(hidden)]
+#[macro_export]
+#[cfg(not(feature = "vulkan"))]
+macro_rules! on_vulkan {
+    ($($code:tt)*) => {};
+}
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "cuda")]
+macro_rules! on_cuda {
+    ($($code:tt)*) => { $($code)* };
+}
+#[doc(hidden)]
+#[macro_export]
+#[cfg(not(feature = "cuda"))]
+macro_rules! on_cuda {
+    ($($code:tt)*) => {};
+}

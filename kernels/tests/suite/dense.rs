@@ -1,0 +1,277 @@
+//! Operators of the rows of a matrix.
+
+use graphsieve_kernels::testing::gradient::{gather_grad, linear_grad, pair_dot_grad};
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::testing::{Dtype, assert_close, assert_close_at_scale, oracle, probe, values_in};
+use graphsieve_kernels::{
+    Activation, GraphBackend, PairIndex, RowIndex, combine, dropout, gather_rows, linear, normalise_rows,
+    on_every_backend, pair_dot, row_dots,
+};
+
+use crate::support::*;
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "dense";
+        dropout_matches_the_oracle,
+        pair_dot_matches_the_oracle,
+        gather_matches_the_oracle,
+        linear_matches_the_oracle_for_every_shape,
+        combine_matches_its_definition,
+        normalised_rows_match_their_definition,
+        row_dots_match_the_oracle,
+    )
+}
+
+fn dropout_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_dropout::<B>(Dtype::F32, device);
+}
+
+pub fn check_dropout<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    let (drop, oracle_drop) = half_weightless();
+    let scale = 32f64.exp2() / f64::from(oracle_drop.threshold);
+    for (rows, width) in [(0, 4), (1, 1), (70, 3), (33, 31), (40, 128), (3, 500)] {
+        let name = format!("dropout [{rows}, {width}] {dtype:?}");
+        let values = values_in(dtype, 51, rows * width);
+        let x = up::<Ad<B>, 2>(&values, [rows, width], dtype, device).require_grad();
+        let out = dropout(x.clone(), &drop);
+        let factor = |k: usize| {
+            let kept = oracle_drop.keep((k / width) as u32, (k % width) as u32);
+            if kept { scale } else { 0.0 }
+        };
+        let times_factors = |of: &[f64]| -> Vec<f64> { of.iter().enumerate().map(|(k, v)| v * factor(k)).collect() };
+        assert_close(&name, &down(out.clone().inner()), &times_factors(&values), dtype, 1);
+        if rows == 0 {
+            continue; // Burn's own product and sum of the loss do not take a matrix without rows.
+        }
+        let grads = backward::<B, 2>(out, dtype);
+        let g: Vec<f64> = probe(rows * width).iter().map(|&p| dtype.round(p)).collect();
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &times_factors(&g), dtype, 1);
+    }
+}
+
+fn pair_dot_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_pair_dot::<B>(&[1, 31, 128, 200], Dtype::F32, device);
+}
+
+pub fn check_pair_dot<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B::Device) {
+    let (num_left, num_right) = (40, 25);
+    for &width in widths {
+        for pairs in [0usize, 1, 700] {
+            let name = format!("pair_dot width {width} pairs {pairs} {dtype:?}");
+            let mut rng = graphsieve_kernels::testing::Rng::new(3);
+            let (ia, ib) = (rng.indices(pairs, num_left), rng.indices(pairs, num_right));
+            let (a, b) = (values_in(dtype, 41, num_left * width), values_in(dtype, 42, num_right * width));
+            let left = up::<Ad<B>, 2>(&a, [num_left, width], dtype, device).require_grad();
+            let right = up::<Ad<B>, 2>(&b, [num_right, width], dtype, device).require_grad();
+            let index = PairIndex::new(&ia, &ib, num_left, num_right, device);
+            let out = pair_dot(left.clone(), right.clone(), &index);
+            let want = oracle::pair_dot(&a, &b, width, &ia, &ib);
+            assert_close(&name, &down(out.clone().inner()), &want, Dtype::F32, width);
+            if pairs == 0 {
+                continue;
+            }
+            let grads = backward::<B, 1>(out, Dtype::F32);
+            let (da, db) = pair_dot_grad(&a, &b, width, &ia, &ib, &probe(pairs));
+            assert_close(&format!("{name}: dleft"), &gradient::<B, 2>(&left, &grads), &da, dtype, pairs);
+            assert_close(&format!("{name}: dright"), &gradient::<B, 2>(&right, &grads), &db, dtype, pairs);
+        }
+    }
+}
+
+fn gather_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    check_gather::<B>(&[1, 33], Dtype::F32, device);
+}
+
+pub fn check_gather<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B::Device) {
+    let rows = 30;
+    for &width in widths {
+        let xs = values_in(dtype, 51, rows * width);
+        let index = graphsieve_kernels::testing::Rng::new(4).indices(500, rows);
+        let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
+        let out = gather_rows(x.clone(), &RowIndex::new(&index, rows, device));
+        let got: Vec<f64> = down(out.clone().inner()).into_iter().map(f64::from).collect();
+        assert_eq!(got, oracle::gather(&xs, width, &index), "a gather copies");
+        let grads = backward::<B, 2>(out, dtype);
+        let rounded_probe: Vec<f64> = probe(500 * width).iter().map(|&p| dtype.round(p)).collect();
+        let want = gather_grad(rows, width, &index, &rounded_probe);
+        assert_close("gather: dx", &gradient::<B, 2>(&x, &grads), &want, dtype, 500);
+    }
+}
+
+fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device) {
+    // Rows: tiles of 128, stretches of 256 and more; on the CPU 512 stretches of at least 64, so that 32,768 is the first
+    // size that is split and 33,000 leaves a remainder.
+    for rows in [1, 100, 257, 32_767, 32_768, 33_000] {
+        check_linear::<B>(rows, 12, 9, [Dtype::F32; 2], device);
+    }
+    // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and a depth that does not fit in shared
+    // memory at once.
+    for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1), (900, 132)] {
+        check_linear::<B>(700, k, m, [Dtype::F32; 2], device);
+    }
+}
+
+pub fn check_half_linear<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    for weights in [dtype, Dtype::F32] {
+        for (rows, k, m) in [(300, 128, 128), (2_000, 128, 128), (2_000, 384, 128), (33_000, 12, 9), (100, 31, 7)] {
+            check_linear::<B>(rows, k, m, [dtype, weights], device);
+        }
+    }
+}
+
+fn check_linear<B: GraphBackend>(rows: usize, k: usize, m: usize, [dtype, weights]: [Dtype; 2], device: &B::Device) {
+    let (xs, ws, bs) = (values_in(dtype, 61, rows * k), values_in(weights, 62, k * m), values_in(dtype, 63, m));
+    let x = up::<Ad<B>, 2>(&xs, [rows, k], dtype, device).require_grad();
+    let w = up::<Ad<B>, 2>(&ws, [k, m], weights, device).require_grad();
+    // What the product sees of them.
+    let ws: Vec<f64> = ws.into_iter().map(|w| dtype.round(w)).collect();
+    let b = up::<Ad<B>, 1>(&bs, [m], dtype, device).require_grad();
+    let out = linear(x.clone(), w.clone(), Some(b.clone()));
+    let name = format!("linear {rows} rows, {k} to {m}, {dtype:?}, weights {weights:?}");
+    assert_close(&name, &down(out.clone().inner()), &oracle::linear(&xs, &ws, &bs, k), dtype, k);
+    let grads = backward::<B, 2>(out, dtype);
+    let rounded_probe: Vec<f64> = probe(rows * m).iter().map(|&p| dtype.round(p)).collect();
+    let (dx, dw, db) = linear_grad(&xs, &ws, k, m, &rounded_probe);
+    assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, dtype, m);
+    assert_close(&format!("{name}: dw"), &gradient::<B, 2>(&w, &grads), &dw, dtype, rows);
+    assert_close(&format!("{name}: db"), &gradient::<B, 1>(&b, &grads), &db, dtype, rows);
+}
+
+fn combine_matches_its_definition<B: GraphBackend>(device: &B::Device) {
+    for (parts, with_bias, activation) in [
+        (1, false, Activation::Elu),
+        (2, true, Activation::Relu),
+        (3, true, Activation::Identity),
+        (4, true, Activation::Elu),
+        (7, true, Activation::Elu),
+    ] {
+        check_combine::<B>(parts, with_bias, activation, Dtype::F32, device);
+    }
+}
+
+pub fn check_half_combine<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    for (parts, activation) in [(2, Activation::Elu), (3, Activation::Relu), (7, Activation::Identity)] {
+        check_combine::<B>(parts, true, activation, dtype, device);
+    }
+}
+
+fn check_combine<B: GraphBackend>(
+    parts: u64,
+    with_bias: bool,
+    activation: Activation,
+    dtype: Dtype,
+    device: &B::Device,
+) {
+    let (rows, width) = (20, 25);
+    let name = format!("combine {parts} parts {dtype:?} {activation:?}");
+    let inputs: Vec<Vec<f64>> = (0..parts).map(|p| values_in(dtype, 75 + p, rows * width)).collect();
+    let bias = values_in(Dtype::F32, 90, width);
+    let scale = 0.5;
+    let tracked: Vec<_> =
+        inputs.iter().map(|x| up::<Ad<B>, 2>(x, [rows, width], dtype, device).require_grad()).collect();
+    let tracked_bias = with_bias.then(|| up::<Ad<B>, 1>(&bias, [width], Dtype::F32, device).require_grad());
+    let out = combine(tracked.clone(), tracked_bias.clone(), scale as f32, activation);
+    let sum = |k: usize| {
+        let bias = if with_bias { bias[k % width] } else { 0.0 };
+        scale * (inputs.iter().map(|x| x[k]).sum::<f64>() + bias)
+    };
+    let value = |y: f64| match activation {
+        Activation::Identity => y,
+        Activation::Relu => y.max(0.0),
+        Activation::Elu => {
+            if y > 0.0 {
+                y
+            } else {
+                y.exp_m1()
+            }
+        }
+    };
+    let slope = |y: f64| match activation {
+        Activation::Identity => 1.0,
+        Activation::Relu => f64::from(u8::from(y > 0.0)),
+        Activation::Elu => {
+            if y > 0.0 {
+                1.0
+            } else {
+                y.exp()
+            }
+        }
+    };
+    let want: Vec<f64> = (0..rows * width).map(|k| value(sum(k))).collect();
+    assert_close(&name, &down(out.clone().inner()), &want, dtype, parts as usize);
+    let grads = backward::<B, 2>(out, dtype);
+    let dx: Vec<f64> =
+        probe(rows * width).iter().enumerate().map(|(k, &p)| scale * dtype.round(p) * slope(sum(k))).collect();
+    for x in &tracked {
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(x, &grads), &dx, dtype, 2);
+    }
+    if let Some(bias) = tracked_bias {
+        let want: Vec<f64> = (0..width).map(|c| (0..rows).map(|r| dx[r * width + c]).sum()).collect();
+        assert_close(&format!("{name}: dbias"), &gradient::<B, 1>(&bias, &grads), &want, dtype, rows);
+    }
+}
+
+fn normalised_rows_match_their_definition<B: GraphBackend>(device: &B::Device) {
+    check_normalised::<B>(&[1, 31, 128, 200], Dtype::F32, device);
+}
+
+pub fn check_normalised<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B::Device) {
+    for &width in widths {
+        let rows = 40;
+        let mut xs = values_in(dtype, 77, rows * width);
+        xs[..width].fill(0.0);
+        let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
+        let out = normalise_rows(x.clone());
+        let name = format!("normalise_rows width {width} {dtype:?}");
+        // A row of one element has no gradient: two equal terms cancel.
+        let (mut z, mut dx, mut terms) = (Vec::new(), Vec::new(), Vec::new());
+        let weights = probe(rows * width);
+        for (row, g) in xs.chunks(width).zip(weights.chunks(width)) {
+            let length = (row.iter().map(|v| v * v).sum::<f64>() + 1e-12).sqrt();
+            let unit: Vec<f64> = row.iter().map(|v| v / length).collect();
+            let along: f64 = unit.iter().zip(g).map(|(u, g)| u * g).sum();
+            dx.extend(unit.iter().zip(g).map(|(u, g)| (g - u * along) / length));
+            terms.extend(unit.iter().zip(g).map(|(u, g)| (g.abs() + (u * along).abs()) / length));
+            z.extend(unit);
+        }
+        assert_close(&name, &down(out.clone().inner()), &z, Dtype::F32, width);
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        // The row of zeros has a gradient of 1e6: its own scale would hide every other row.
+        let got = gradient::<B, 2>(&x, &grads);
+        let check = |what: &str, part: std::ops::Range<usize>| {
+            let (got, want, terms) = (&got[part.clone()], &dx[part.clone()], &terms[part]);
+            assert_close_at_scale(&format!("{name}: {what}"), got, want, terms, dtype, width);
+        };
+        if dtype == Dtype::F32 {
+            check("dx of zeros", 0..width);
+        }
+        check("dx", width..rows * width);
+    }
+}
+
+fn row_dots_match_the_oracle<B: GraphBackend>(device: &B::Device) {
+    // 192 rows to a partial sum on GPUs, 1024 on the CPU; four vectors to a launch.
+    let shapes = [(1, 1, 1), (193, 31, 3), (2_100, 128, 4), (300, 200, 9)];
+    check_row_dots::<B>(&shapes, Dtype::F32, device);
+}
+
+/// Shapes are rows, their width and vectors.
+pub fn check_row_dots<B: GraphBackend>(shapes: &[(usize, usize, usize)], dtype: Dtype, device: &B::Device) {
+    for &(rows, width, count) in shapes {
+        let name = format!("row_dots {rows} x {width}, {count} vectors, {dtype:?}");
+        let (xs, vs) = (values_in(dtype, 78, rows * width), values_in(Dtype::F32, 79, count * width));
+        let x = up::<Ad<B>, 2>(&xs, [rows, width], dtype, device).require_grad();
+        let v = up::<Ad<B>, 2>(&vs, [count, width], Dtype::F32, device).require_grad();
+        let out = row_dots(x.clone(), v.clone());
+        let transposed: Vec<f64> = (0..width * count).map(|k| vs[k % count * width + k / count]).collect();
+        let want = oracle::linear(&xs, &transposed, &vec![0.0; count], width);
+        assert_close(&name, &down(out.clone().inner()), &want, Dtype::F32, width);
+        let grads = backward::<B, 2>(out, Dtype::F32);
+        let (dx, dv, _) = linear_grad(&xs, &transposed, width, count, &probe(rows * count));
+        let dv: Vec<f64> = (0..width * count).map(|k| dv[k % width * count + k / width]).collect();
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &dx, dtype, count);
+        assert_close(&format!("{name}: dv"), &gradient::<B, 2>(&v, &grads), &dv, Dtype::F32, rows);
+    }
+}

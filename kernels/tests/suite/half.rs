@@ -1,0 +1,72 @@
+//! Every operator with matrices in f16 and in bf16, forward and all gradients, by the bound that holds for f32.
+
+use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::testing::Dtype;
+use graphsieve_kernels::testing::harness::{Requirement, Trial};
+
+use crate::{attention, dense, messages, passes, selection, self_loops, spmm, sums, support};
+
+/// A module of trials per type.
+macro_rules! in_both_types {
+    ($($name:ident: $check:expr;)+) => {
+        mod f16 {
+            use super::*;
+            fn stored<B: GraphBackend>() -> Requirement {
+                let probe = || super::stored::<B>(Dtype::F16);
+                Requirement { name: "storage in f16", demand: "GRAPHSIEVE_REQUIRE_F16", probe }
+            }
+            $(fn $name<B: GraphBackend>(device: &B::Device) { ($check)(Dtype::F16, device) })+
+            pub fn trials() -> Vec<Trial> {
+                graphsieve_kernels::on_every_backend!("f16"; $($name(stored)),+)
+            }
+        }
+        mod bf16 {
+            use super::*;
+            fn stored<B: GraphBackend>() -> Requirement {
+                let probe = || super::stored::<B>(Dtype::Bf16);
+                Requirement { name: "storage in bf16", demand: "GRAPHSIEVE_REQUIRE_BF16", probe }
+            }
+            $(fn $name<B: GraphBackend>(device: &B::Device) { ($check)(Dtype::Bf16, device) })+
+            pub fn trials() -> Vec<Trial> {
+                graphsieve_kernels::on_every_backend!("bf16"; $($name(stored)),+)
+            }
+        }
+    };
+}
+
+/// Whether the device stores matrices in a type.
+fn stored<B: GraphBackend>(dtype: Dtype) -> Result<(), String> {
+    match B::supports_dtype(&Default::default(), support::burn_dtype(dtype)) {
+        true => Ok(()),
+        false => Err("the device has no such type".into()),
+    }
+}
+
+in_both_types! {
+    spmm: spmm::check_half::<B>;
+    gspmm: messages::check_half_gspmm::<B>;
+    gsddmm: messages::check_half_gsddmm::<B>;
+    segment_reduce: messages::check_segments::<B>;
+    edge_softmax: |dtype, device| attention::check_edge_softmax::<B>(&[1, 8], dtype, device);
+    edge_softmax_by_source: |dtype, device| messages::check_by_source::<B>(&[1, 3], dtype, device);
+    gat: attention::check_half_gat::<B>;
+    attend_inputs: attention::check_half_inputs::<B>;
+    dropout: dense::check_dropout::<B>;
+    pair_dot: |dtype, device| dense::check_pair_dot::<B>(&[31, 128], dtype, device);
+    gather_rows: |dtype, device| dense::check_gather::<B>(&[33, 128], dtype, device);
+    linear: dense::check_half_linear::<B>;
+    combine: dense::check_half_combine::<B>;
+    gradient_of_a_bias: sums::check_half_bias::<B>;
+    normalise_rows: |dtype, device| dense::check_normalised::<B>(&[31, 128], dtype, device);
+    row_dots: |dtype, device| dense::check_row_dots::<B>(&[(500, 128, 2), (193, 31, 5)], dtype, device);
+    select_rows: |dtype, device| selection::check_selected::<B>(&[128, 5], dtype, device);
+    restricted_spmm_and_attend: |dtype, device| selection::check_restrictions::<B>(&[(1, 1), (3, 3)], dtype, device);
+    values_of_self_loops: self_loops::check_values::<B>;
+    sums_over_several_operators: |dtype, device| passes::check_sums::<B>(33, dtype, device);
+    sums_over_several_attentions: |dtype, device| sums::check_sums::<B>(34, dtype, device);
+}
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    f16::trials().into_iter().chain(bf16::trials()).collect()
+}

@@ -1,0 +1,47 @@
+//! Everything that a backend computes, on every backend of the build: operators against the f64 oracle, forward and all
+//! gradients, and integers, samples and trees against plain loops on the host.
+//!
+//! One program, so that code that is generic in the backend is made once. A body is a function of a backend; the `trials` of
+//! a file name its bodies.
+
+use std::process::ExitCode;
+
+use graphsieve_kernels::testing::harness;
+
+mod attention;
+mod dense;
+mod half;
+mod in_chunks;
+mod messages;
+mod passes;
+mod prims;
+mod sampling;
+mod selection;
+mod self_loops;
+mod spmm;
+mod sums;
+mod support;
+mod training;
+mod trees;
+mod wide;
+
+fn main() -> ExitCode {
+    let subjects = [
+        spmm::trials(),
+        messages::trials(),
+        attention::trials(),
+        dense::trials(),
+        selection::trials(),
+        self_loops::trials(),
+        sums::trials(),
+        in_chunks::trials(),
+        passes::trials(),
+        training::trials(),
+        prims::trials(),
+        sampling::trials(),
+        trees::trials(),
+        half::trials(),
+        wide::trials(),
+    ];
+    harness::run(subjects.into_iter().flatten().collect())
+}

@@ -1,0 +1,259 @@
+//! What a device samples is what the rule says, on every backend of the build that samples.
+
+use std::collections::BTreeSet;
+
+use burn::tensor::{DType, Tensor, TensorData};
+use graphsieve_kernels::testing::harness::{Requirement, Trial};
+use graphsieve_kernels::{
+    Csr, DeviceSampler, DropEdge, GraphBackend, MAX_FANOUT, Message, NodeDraw, PackedSample, PinnedRows, Reduce,
+    RowCollector, RowSource, SampleBackend, SampleRelation, SampledRelation, Strategy, distinct, gspmm, hash,
+    on_every_backend, repeated,
+};
+
+/// The trials of this file.
+pub fn trials() -> Vec<Trial> {
+    on_every_backend!(
+        "sampling";
+        rows_are_drawn_by_the_rule(kernels),
+        rows_are_drawn_from_page_locked_memory(kernels, page_locked),
+        new_nodes_are_listed_in_the_order_of_their_first_edge(kernels),
+        a_packed_sample_is_the_sample_with_its_reverse_and_its_rows(kernels),
+        a_packed_sample_has_rows_of_page_locked_memory(kernels, page_locked),
+    )
+}
+
+/// Rows of so many entries; sources are `7 k % sources`.
+fn graph(degrees: &[usize], sources: usize) -> (Vec<u64>, Vec<u32>) {
+    let mut row_ptr = vec![0];
+    for degree in degrees {
+        row_ptr.push(row_ptr[row_ptr.len() - 1] + *degree as u64);
+    }
+    let entries = row_ptr[degrees.len()] as usize;
+    (row_ptr, (0..entries).map(|k| (k * 7 % sources) as u32).collect())
+}
+
+/// A device that samples.
+fn kernels<B: SampleBackend>() -> Requirement {
+    Requirement {
+        name: "a sampler of the device",
+        demand: "GRAPHSIEVE_REQUIRE_SAMPLER",
+        probe: || if B::SAMPLES { Ok(()) } else { Err("samples are drawn on the host".into()) },
+    }
+}
+
+/// Host memory that the device reads.
+fn page_locked<B: SampleBackend>() -> Requirement {
+    Requirement {
+        name: "page-locked memory",
+        demand: "GRAPHSIEVE_REQUIRE_PAGE_LOCKED",
+        probe: || PinnedRows::<B>::new([1, 1], DType::F32, &Default::default(), |bytes| bytes.fill(0)).map(drop),
+    }
+}
+
+/// A sampler of one relation between two types.
+fn sampler<B: SampleBackend>(degrees: &[usize], sources: usize, pinned: bool, device: &B::Device) -> DeviceSampler<B> {
+    let (row_ptr, col_idx) = graph(degrees, sources);
+    let relation = SampleRelation { src: 1, dst: 0, row_ptr: &row_ptr, col_idx: &col_idx };
+    DeviceSampler::new(&[relation], &[degrees.len(), sources], pinned, device).expect("a device that samples")
+}
+
+fn rows_are_drawn_by_the_rule<B: SampleBackend>(device: &B::Device) {
+    check_rows::<B>(false, device);
+}
+
+fn rows_are_drawn_from_page_locked_memory<B: SampleBackend>(device: &B::Device) {
+    check_rows::<B>(true, device);
+}
+
+fn check_rows<B: SampleBackend>(pinned: bool, device: &B::Device) {
+    let degrees: Vec<usize> = (0..300).map(|row| [0, 1, 2, 5, 40, 63, 64, 65, 1000][row % 9] + row % 4).collect();
+    let (row_ptr, col_idx) = graph(&degrees, 5000);
+    let mut sampler = sampler::<B>(&degrees, 5000, pinned, device);
+    for (fanout, replace) in
+        [(Some(1), false), (Some(5), false), (Some(MAX_FANOUT), false), (None, false), (Some(7), true), (None, true)]
+    {
+        for (rate, key) in [(0.0, 3u64), (0.5, u64::MAX - 4)] {
+            let drop_edge = DropEdge::new(rate, 2, 1, 0, 0);
+            let rows: Vec<u32> = (0..300).rev().collect();
+            let seeds = [rows.clone(), vec![]];
+            let draw = NodeDraw { fanout, replace, key, drop_edge };
+            let sample = sampler.sample(&seeds, 1, |_, _| draw, |_| false);
+            let SampledRelation { row_ptr: starts, cols, edges } = sample.blocks_to_host().remove(0).remove(0);
+            let nodes = &sample.nodes_to_host()[1];
+            assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), nodes.len(), "distinct");
+            let name = format!("fanout {fanout:?}, replace {replace}, rate {rate}, pinned {pinned}");
+            let mut at = 0;
+            for (k, &row) in rows.iter().enumerate() {
+                let degree = degrees[row as usize];
+                let count = match fanout {
+                    None => degree,
+                    Some(fanout) if replace => fanout as usize * usize::from(degree > 0),
+                    Some(fanout) => degree.min(fanout as usize),
+                };
+                let mut taken = vec![0; count];
+                match replace && fanout.is_some() {
+                    true => repeated(&mut taken, degree, hash(key, row.into())),
+                    false => distinct(&mut taken, degree, hash(key, row.into())),
+                }
+                let first = row_ptr[row as usize] as u32;
+                let kept = |edge: &u32| drop_edge.is_none_or(|drop| drop.keeps(row, col_idx[*edge as usize]));
+                let want: Vec<u32> = taken.into_iter().map(|place| first + place).filter(kept).collect();
+                assert_eq!(starts[k] as usize, at, "{name}: start of row {row}");
+                assert_eq!(edges[at..at + want.len()], want, "{name}: row {row} of {degree} entries");
+                for entry in at..at + want.len() {
+                    assert_eq!(nodes[cols[entry] as usize], col_idx[edges[entry] as usize], "{name}");
+                }
+                at += want.len();
+            }
+            assert_eq!((starts[300] as usize, edges.len()), (at, at), "{name}");
+        }
+    }
+}
+
+fn new_nodes_are_listed_in_the_order_of_their_first_edge<B: SampleBackend>(device: &B::Device) {
+    let degrees = vec![40; 5000];
+    let mut sampler = sampler::<B>(&degrees, 900, false, device);
+    let draw = NodeDraw { fanout: Some(6), replace: false, key: 9, drop_edge: None };
+    // Again and again: nothing is left of the batch before.
+    for seeds in [4000u32, 3, 5000, 0, 900] {
+        let known = vec![17, 899, 0];
+        let sample = sampler.sample(&[(0..seeds).collect(), known.clone()], 1, |_, _| draw, |_| false);
+        let SampledRelation { cols, edges, .. } = sample.blocks_to_host().remove(0).remove(0);
+        let mut nodes = known;
+        for (&col, &edge) in cols.iter().zip(&edges) {
+            let source = edge * 7 % 900;
+            let place = nodes.iter().position(|&node| node == source).unwrap_or_else(|| {
+                nodes.push(source);
+                nodes.len() - 1
+            });
+            assert_eq!(col as usize, place);
+        }
+        assert_eq!(sample.nodes_to_host()[1], nodes);
+        assert_eq!(sample.counts, [[seeds as usize, 3], [seeds as usize, nodes.len()]]);
+    }
+}
+
+/// Two types and three relations, one of them without entries and one with a source that all rows have.
+struct Typed {
+    counts: [usize; 2],
+    relations: Vec<(usize, usize, Vec<u64>, Vec<u32>)>,
+}
+
+impl Typed {
+    fn new() -> Self {
+        let counts = [700, 900];
+        let (ptr, idx) = graph(&vec![9; 700], 900);
+        let star = (
+            (0..=900).map(|row| 3 * row as u64).collect(),
+            (0..2700).map(|k| if k % 3 == 0 { 5 } else { k * 11 % 700 }).collect(),
+        );
+        let relations = vec![(1, 0, ptr, idx), (0, 0, vec![0; 701], Vec::new()), (0, 1, star.0, star.1)];
+        Typed { counts, relations }
+    }
+
+    fn sampler<B: SampleBackend>(&self, device: &B::Device) -> DeviceSampler<B> {
+        let of = |(src, dst, row_ptr, col_idx): &'_ (usize, usize, Vec<u64>, Vec<u32>)| {
+            (*src, *dst, row_ptr.clone(), col_idx.clone())
+        };
+        let owned: Vec<_> = self.relations.iter().map(of).collect();
+        let relations: Vec<SampleRelation<'_>> = owned
+            .iter()
+            .map(|(src, dst, row_ptr, col_idx)| SampleRelation { src: *src, dst: *dst, row_ptr, col_idx })
+            .collect();
+        DeviceSampler::new(&relations, &self.counts, false, device).expect("a device that samples")
+    }
+}
+
+/// Destination and source of every entry, read by sums over ids.
+fn entries<B: GraphBackend>(csr: &Csr<B>) -> Vec<Vec<f32>> {
+    // Powers of two would overflow: each row adds up a number that its sources alone make.
+    let numbers: Vec<f32> = (0..csr.num_cols()).map(|col| (col * col % 4093) as f32).collect();
+    let x = Tensor::<B, 2>::from_data(TensorData::new(numbers, [csr.num_cols(), 1]), &B::Device::default());
+    let of =
+        |reduce| gspmm(csr, Message::CopyU(x.clone()), reduce, Strategy::Auto).into_data().to_vec::<f32>().unwrap();
+    [of(Reduce::Sum), of(Reduce::Max), of(Reduce::Min), csr.degrees().into_data().to_vec::<f32>().unwrap()].to_vec()
+}
+
+fn a_packed_sample_is_the_sample_with_its_reverse_and_its_rows<B: GraphBackend>(device: &B::Device) {
+    check_packed::<B>(false, device);
+}
+
+fn a_packed_sample_has_rows_of_page_locked_memory<B: GraphBackend>(device: &B::Device) {
+    check_packed::<B>(true, device);
+}
+
+fn check_packed<B: GraphBackend>(pinned: bool, device: &B::Device) {
+    let typed = Typed::new();
+    for width in [1usize, 6, 32] {
+        let mut sampler = typed.sampler::<B>(device);
+        let value = |node: usize, column: usize| (node * 7 + column) as f32;
+        let values: Vec<f32> = (0..1600 * width).map(|k| value(k / width, k % width)).collect();
+        let all = Tensor::<B, 2>::from_data(TensorData::new(values.clone(), [1600, width]), device);
+        let listed: Vec<u32> = (0..400).map(|k| k * 4).collect();
+        let cache = Tensor::cat(listed.iter().map(|&node| all.clone().narrow(0, node as usize, 1)).collect(), 0);
+        let source = match pinned {
+            false => RowSource::Device(all.clone()),
+            true => {
+                let fill = |bytes: &mut [u8]| bytes.copy_from_slice(bytemuck::cast_slice(&values));
+                let rows = PinnedRows::<B>::new([1600, width], DType::F32, device, fill);
+                RowSource::Pinned(std::sync::Arc::new(rows.expect("page-locked memory")))
+            }
+        };
+        for (cached, window) in [(false, false), (false, true), (true, true)] {
+            let cache = cached.then(|| (&listed[..], cache.clone()));
+            let mut collector = RowCollector::<B>::new(source.clone(), cache, window, device);
+            let mut before: BTreeSet<(usize, u32)> = BTreeSet::new();
+            // Growing, shrinking, alike, nothing in common, empty.
+            for (number, seeds) in [0..40u32, 0..600, 0..600, 300..310, 0..0, 0..0, 650..700].into_iter().enumerate() {
+                let fanouts = [Some(3), if number % 2 == 0 { None } else { Some(64) }];
+                let rate = if number == 2 { 0.4 } else { 0.0 };
+                let draw = |layer: usize, relation: usize| NodeDraw {
+                    fanout: fanouts[layer],
+                    replace: false,
+                    key: number as u64 * 100 + layer as u64 * 10 + relation as u64,
+                    drop_edge: DropEdge::new(rate, 5, layer as u32, relation as u32, 0),
+                };
+                let seeds = [seeds.collect(), vec![]];
+                let sample = sampler.sample(&seeds, 2, draw, |_| true);
+                let (nodes, blocks) = (sample.nodes_to_host(), sample.blocks_to_host());
+                let made = sample.pack(&mut collector);
+                let got = made.copied();
+                PackedSample::wait_for(&got);
+                drop(made);
+                let name = format!("width {width}, {source:?}, cached {cached}, window {window}, batch {number}");
+                for (layer, blocks) in blocks.iter().enumerate() {
+                    for (at, block) in blocks.iter().enumerate() {
+                        let (src, dst, ..) = typed.relations[at];
+                        let (rows, cols) = (got.counts[layer][dst], got.counts[layer + 1][src]);
+                        let Some(csr) = got.csr(layer, at) else {
+                            assert!(rows == 0 || cols == 0, "{name}");
+                            continue;
+                        };
+                        let row_ptr: Vec<u64> = block.row_ptr.iter().map(|&at| at.into()).collect();
+                        let want = Csr::<B>::from_host(&row_ptr, &block.cols, cols, device).unwrap();
+                        assert_eq!((csr.num_rows(), csr.num_cols(), csr.num_edges()), (rows, cols, block.cols.len()));
+                        assert_eq!(entries(&csr), entries(&want), "{name}, layer {layer}, relation {at}");
+                        let (csr, want) = (csr.reverse(), want.reverse());
+                        assert_eq!(entries(&csr), entries(&want), "{name}, layer {layer}, relation {at}, reverse");
+                    }
+                }
+                let mut listed_now = BTreeSet::new();
+                for (t, nodes) in nodes.iter().enumerate() {
+                    assert_eq!(&got.nodes_to_host(t), nodes, "{name}");
+                    let x = got.x(t);
+                    assert_eq!(x.dims(), [nodes.len(), width]);
+                    let x = if nodes.is_empty() { Vec::new() } else { x.into_data().to_vec::<f32>().unwrap() };
+                    let base = [0, 700][t];
+                    let of = |&node: &u32| (0..width).map(move |column| value(base + node as usize, column));
+                    assert_eq!(x, nodes.iter().flat_map(of).collect::<Vec<f32>>(), "{name}, rows of type {t}");
+                    listed_now.extend(nodes.iter().map(|&node| (t, node)));
+                }
+                let is_hot = |&&(t, node): &&(usize, u32)| cached && ([0, 700][t] + node) % 4 == 0;
+                let shared = if window { listed_now.intersection(&before).count() } else { 0 };
+                let fresh = listed_now.iter().filter(|node| !window || !before.contains(node));
+                assert_eq!((got.shared, got.cached), (shared, fresh.filter(is_hot).count()), "{name}");
+                before = listed_now;
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A Stage-2 model over a whole graph, and what it starts from.
+
+use std::path::Path;
+
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::GraphBackend;
+use ndarray::Array2;
+use rayon::prelude::*;
+
+use crate::config::{EMBEDDINGS_FILE, Stage2Data, Stage2Input};
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
+use crate::metrics::sigmoid;
+use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
+use crate::models::device_graph::{DeviceGraph, upload_features};
+use crate::models::parameters::{rows_to_host, to_host};
+use crate::models::receptive_field::ReceptiveField;
+
+/// Scores of every node, by global id, and the refined embeddings on the device.
+pub struct Scored<B: GraphBackend> {
+    /// In [0, 1]; higher is more anomalous.
+    pub scores: Vec<f32>,
+    /// One matrix per node type.
+    pub embeddings: Vec<Tensor<B, 2>>,
+}
+
+impl<B: GraphBackend> Scored<B> {
+    /// The refined embeddings of all nodes as one matrix on the host.
+    pub fn embedding_matrix(self) -> Array2<f32> {
+        let width = self.embeddings.first().map_or(0, |h| h.dims()[1]);
+        let values = rows_to_host(self.embeddings);
+        Array2::from_shape_vec((self.scores.len(), width), values)
+            .unwrap_or_else(|e| unreachable!("one row per score: {e}"))
+    }
+}
+
+/// Scores of every node with a Stage-2 model.
+pub fn attention_scores<B: GraphBackend>(
+    model: &TripleStreamGat<B>,
+    graph: &DeviceGraph<B>,
+    x: &[Tensor<B, 2>],
+    chunk_rows: Option<usize>,
+) -> Scored<B> {
+    let embeddings = model.embed(graph, &ReceptiveField::all(graph), x, Pass { chunk_rows, ..Default::default() });
+    let scores = to_host(model.logits(embeddings.iter().cloned())).into_par_iter().map(sigmoid).collect();
+    Scored { scores, embeddings }
+}
+
+/// The model's shape with the streams in the graph's order; `file` is the checkpoint, for errors.
+///
+/// # Errors
+/// A graph with other streams.
+pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Result<AttentionSpec> {
+    let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
+    let same = streams.len() == spec.streams.len() && streams.iter().all(|s| spec.streams.contains(s));
+    if !same {
+        let help = "score a graph with the relations that the model was trained on";
+        let (expected, found) = (format!("streams {}", streams.join(", ")), spec.streams.join(", "));
+        return Err(Error::format(file, "streams", expected, found, help));
+    }
+    Ok(AttentionSpec { streams, ..spec.clone() })
+}
+
+/// What a Stage-2 model starts from: one tensor per node type, and its width.
+///
+/// # Errors
+/// When the embeddings or features are missing, or have another width than `expected_width`.
+pub fn stage2_input<B: GraphBackend>(
+    data: &Stage2Data,
+    dataset: &Dataset,
+    expected_width: Option<usize>,
+    dtype: DType,
+    device: &B::Device,
+) -> Result<(Vec<Tensor<B, 2>>, usize)> {
+    let features = input_features(data, dataset, expected_width)?;
+    let x = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
+    Ok((x, features.dim()))
+}
+
+/// The same in host memory.
+///
+/// # Errors
+/// When the embeddings or features are missing, or have another width than `expected_width`.
+pub fn input_features(data: &Stage2Data, dataset: &Dataset, expected_width: Option<usize>) -> Result<Features> {
+    let check = |what: std::path::PathBuf, width: usize| match expected_width {
+        Some(expected) if expected != width => Err(Error::format(
+            what,
+            "width",
+            format!("{expected} columns, as the model was trained on"),
+            width.to_string(),
+            "give the embeddings or features that belong to this model",
+        )),
+        _ => Ok(()),
+    };
+    match data.input {
+        Stage2Input::Features => {
+            let features = dataset.features.clone().ok_or_else(|| {
+                let help = format!("use data.input = \"embeddings\" with a {EMBEDDINGS_FILE}");
+                Error::format(&data.path, "features", "a feature file", "none", help)
+            })?;
+            check(data.path.clone(), features.dim())?;
+            Ok(features)
+        }
+        Stage2Input::Embeddings => {
+            let file = data.embeddings_file();
+            let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
+            let (rows, width) = z.dim();
+            check(file, width)?;
+            let (values, _) = z.into_raw_vec_and_offset();
+            Ok(Features::from_f32(values, rows, width))
+        }
+    }
+}

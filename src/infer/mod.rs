@@ -1,0 +1,9 @@
+//! A model over a graph, without gradients: the whole graph at once, or layer by layer where it does not fit the device. Training
+//! validates with it, scoring is made of it.
+
+pub mod attention;
+pub mod layerwise;
+pub mod layerwise_classes;
+pub mod plan;
+pub mod sampled_input;
+pub mod tree_table;

@@ -1,0 +1,147 @@
+//! Whether a graph is gone through at once or in mini-batches: what that takes on a device, and what the device has.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use graphsieve_kernels::GraphBackend;
+
+use crate::config::{ClassifyConfig, LoaderConfig, LoaderMode, Rows, Stage2Config};
+use crate::graph::{Features, HeteroGraph, Relation};
+use crate::loader::Footprint;
+use crate::models::node_classifier::ClassifierSpec;
+use crate::models::node_input::device_bytes;
+use crate::models::precision::dtype;
+
+/// Whether a graph is trained at once or in mini-batches, and what that was decided from.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Whether mini-batches are sampled.
+    pub sampled: bool,
+    reason: Reason,
+}
+
+#[derive(Clone, Debug)]
+enum Reason {
+    /// The configuration says so.
+    Asked,
+    Memory {
+        /// Of a training at once.
+        needed: Footprint,
+        /// That may be used, and whether the configuration says so.
+        available: Option<u64>,
+        capped: bool,
+    },
+}
+
+impl Plan {
+    /// Decides; `needed` is what a training at once takes.
+    pub fn new<B: GraphBackend>(loader: &LoaderConfig, needed: impl FnOnce() -> Footprint, device: &B::Device) -> Self {
+        let asked = |sampled| Plan { sampled, reason: Reason::Asked };
+        match loader.mode {
+            LoaderMode::Full => asked(false),
+            LoaderMode::Sampled => asked(true),
+            LoaderMode::Auto => {
+                let (needed, capped) = (needed(), loader.memory > 0.0);
+                let available = memory_of::<B>(loader, device);
+                let sampled = available.is_some_and(|available| needed.total() > available);
+                Plan { sampled, reason: Reason::Memory { needed, available, capped } }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.sampled { "sampled mini-batches" } else { "the whole graph at once" };
+        let Reason::Memory { needed, available, capped } = &self.reason else {
+            return write!(f, "{what}: as asked for");
+        };
+        write!(f, "{what}: at once it takes {needed}, ")?;
+        match available {
+            Some(available) if *capped => write!(f, "loader.memory allows {}", Footprint::bytes(*available)),
+            Some(available) => write!(f, "the device has {} free", Footprint::bytes(*available)),
+            None => write!(f, "and the device does not tell what it has"),
+        }
+    }
+}
+
+/// Device memory that may be used, if that is known.
+pub fn memory_of<B: GraphBackend>(loader: &LoaderConfig, device: &B::Device) -> Option<u64> {
+    match loader.memory {
+        0.0 => B::available_memory(device),
+        memory => Some((memory * 1e9) as u64),
+    }
+}
+
+/// Whether a graph with features of `width` columns is trained at once.
+pub fn attention<B: GraphBackend>(
+    config: &Stage2Config,
+    graph: &HeteroGraph,
+    width: usize,
+    device: &B::Device,
+) -> Plan {
+    Plan::new::<B>(&config.loader, || attention_footprint(config, graph, width), device)
+}
+
+/// What a training takes that computes the whole graph at once.
+fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize) -> Footprint {
+    let element = dtype(config.train.precision).size() as u64;
+    // Adjacencies that relations share are there once.
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for adjacency in graph.relations().iter().flat_map(|r| [&r.forward, &r.reverse]) {
+        if seen.insert(Arc::as_ptr(adjacency)) {
+            bytes += 4 * (adjacency.num_edges() + adjacency.num_rows() + 1) as u64;
+        }
+    }
+    let nodes = graph.num_nodes() as u64;
+    // Inference holds a layer's input, what each relation makes of it and the result; training of all rows holds the same of
+    // both layers and gradients of it. In chunks of rows there are whole results and their gradients alone.
+    let results = config.model.hidden + config.model.out;
+    let channels = if config.train.chunk_size.is_some() { results } else { width + 2 * results } as u64;
+    let passes = match config.train.rows {
+        Rows::Reachable => 1,
+        Rows::All => 2,
+    };
+    Footprint {
+        graph: bytes,
+        features: nodes * width as u64 * element,
+        activations: passes * nodes * channels * element,
+    }
+}
+
+/// Whether a graph is trained at once.
+pub fn classes<B: GraphBackend>(
+    config: &ClassifyConfig,
+    spec: &ClassifierSpec,
+    graph: &HeteroGraph,
+    features: &Features,
+    device: &B::Device,
+) -> Plan {
+    Plan::new::<B>(&config.loader, || classes_footprint(spec, config.model.dropout > 0.0, graph, features), device)
+}
+
+/// What a training takes that computes the whole graph at once.
+fn classes_footprint(spec: &ClassifierSpec, drops: bool, graph: &HeteroGraph, features: &Features) -> Footprint {
+    let nodes = graph.num_nodes() as u64;
+    let ints = |edges: usize| 4 * (edges as u64 + nodes + 1);
+    let of_relation = |relation: &Relation| {
+        let edges = relation.forward.num_edges();
+        let once = if relation.is_symmetric() { ints(edges) } else { 2 * ints(edges) };
+        // Attention walks a copy that has every node among its own neighbours.
+        once + if spec.attention.is_some() { 2 * ints(edges + nodes as usize) } else { 0 }
+    };
+    let [features, dropped] = device_bytes(features);
+    // The backward pass of a layer has its projection, its result and gradients of both, that of attention also the part of
+    // the result with positive scores; all but the first layer keep their input with what was dropped.
+    let kept = if spec.attention.is_some() { 5 } else { 4 };
+    let heads = spec.attention.map_or(1, |shape| shape.out_heads);
+    let inner = (spec.layers - 1) * spec.hidden;
+    let channels = kept * (inner + heads * spec.classes) + if drops { inner } else { 0 };
+    Footprint {
+        graph: graph.relations().iter().map(of_relation).sum(),
+        features,
+        activations: 4 * nodes * channels as u64 + if drops { dropped } else { 0 },
+    }
+}

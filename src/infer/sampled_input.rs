@@ -1,0 +1,267 @@
+//! What mini-batches of a node classifier are made of: the graph that is sampled, and features that say how many
+//! neighbours a node has in all of it.
+
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
+use half::f16;
+use rayon::prelude::*;
+
+use crate::config::LayerKind;
+use crate::error::Result;
+use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops};
+use crate::models::node_classifier::{ClassifierSpec, only_relation};
+use crate::models::node_input::BatchRows;
+use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+
+/// Bytes that reads of rows are aligned to: the width of a load.
+const ALIGNED: usize = 16;
+
+/// Whole numbers below this are exact in f16, and in f32.
+const HALF_BASE: u32 = 1 << 11;
+const SINGLE_BASE: u32 = 1 << 24;
+
+/// Rows of one task.
+const TASK_ROWS: usize = 64;
+
+/// Weight of a self-loop among entries of weight 1. Entries are drawn in the order of variates over weights, variates are
+/// above `2^-54` and below 37: one so much smaller always comes first.
+const FIRST: f32 = 1e30;
+
+/// Graph and rows in host memory, as the layers of a classifier want them.
+///
+/// Graph convolution adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and it
+/// divides by degrees in the whole graph, which columns behind the features carry into the batch. Attention has every
+/// node among its own neighbours, exactly once and whatever else is drawn.
+#[derive(Clone, Debug)]
+pub struct SampledInput {
+    layer: LayerKind,
+    graph: Arc<HeteroGraph>,
+    features: Features,
+    columns: Columns,
+}
+
+/// How a row is divided.
+#[derive(Clone, Copy, Debug)]
+struct Columns {
+    /// Columns of features, divided by the sum of their absolute values where that is asked for.
+    width: usize,
+    row_normalise: bool,
+    /// The degree, in so many digits of this base, the last ones first.
+    digits: usize,
+    base: u32,
+}
+
+impl SampledInput {
+    /// The nodes of `graph` with their features.
+    ///
+    /// # Errors
+    /// [`Error::Data`](crate::error::Error::Data) for a graph with several node types or relations.
+    pub fn new(spec: &ClassifierSpec, graph: &HeteroGraph, features: &Features) -> Result<Self> {
+        let relation = only_relation(graph)?;
+        let loops = match spec.layer {
+            LayerKind::Gcn => SelfLoops::None,
+            LayerKind::Gat => SelfLoops::One,
+        };
+        let graph = match loops {
+            SelfLoops::None if relation.loops.in_range == 0 => graph.clone(),
+            _ => {
+                let adjacency = relation.forward.with_loops(loops);
+                let (name, stream) = (relation.name.clone(), relation.stream.clone());
+                let primary = relation.primary;
+                let types = graph.node_types().iter().map(|t| (t.name.clone(), t.count)).collect();
+                HeteroGraph::new(types, vec![RelationSpec { name, src: 0, dst: 0, stream, primary, adjacency }])?
+            }
+        };
+        let (layer, graph) = (spec.layer, Arc::new(graph));
+        let (features, columns) = attached(layer, &graph, features, spec.row_normalise);
+        Ok(Self { layer, graph, features, columns })
+    }
+
+    /// The same nodes with other vectors, which are as they are.
+    pub fn with_vectors(&self, vectors: &Features) -> Self {
+        let (features, columns) = attached(self.layer, &self.graph, vectors, false);
+        Self { features, columns, ..self.clone() }
+    }
+
+    /// What is sampled.
+    pub fn graph(&self) -> &Arc<HeteroGraph> {
+        &self.graph
+    }
+
+    /// The rows to load.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// A sampler of so many neighbours per node, for the layer next to the seeds first; 0 takes all. Batches draw alike so
+    /// many in a row, 0 none.
+    ///
+    /// # Errors
+    /// Settings that it refuses.
+    pub fn sampler(&self, fanouts: &[usize], kappa: usize, seed: u64) -> Result<NeighbourSampler> {
+        let own = u32::from(self.layer == LayerKind::Gat);
+        let fanout = |&fanout: &usize| match Fanout::from(fanout) {
+            Fanout::All => Fanout::All,
+            Fanout::Most(most) => Fanout::Most(most.saturating_add(own)),
+        };
+        let fanouts: Vec<Fanout> = fanouts.iter().map(fanout).collect();
+        let all = fanouts.iter().all(|fanout| *fanout == Fanout::All);
+        let weights = if own == 0 || all { Vec::new() } else { vec![Some(self.weights())] };
+        let dependency = u32::try_from(kappa).ok().filter(|&kappa| kappa > 0);
+        let config = SamplerConfig::new(&fanouts, self.graph.relations().len());
+        NeighbourSampler::new(self.graph.clone(), SamplerConfig { dependency, weights, seed, ..config })
+    }
+
+    /// Weights of the entries that have every node draw itself.
+    fn weights(&self) -> Arc<[f32]> {
+        let adjacency = &self.graph.relations()[0].forward;
+        let mut weights = vec![1.0; adjacency.num_edges()];
+        for node in 0..adjacency.num_rows() {
+            let own = adjacency.row(node).iter().position(|&col| col as usize == node);
+            own.into_iter().for_each(|at| weights[adjacency.entries(node).start + at] = FIRST);
+        }
+        weights.into()
+    }
+
+    /// What a classifier reads of loaded rows.
+    ///
+    /// # Shapes
+    /// `rows` `[rows, features().dim()]` as they are stored, f16 or f32.
+    pub fn read<B: Backend>(&self, rows: Tensor<B, 2>) -> BatchRows<B> {
+        let Columns { width, row_normalise, digits, base } = self.columns;
+        let rows = if rows.dtype() == DType::F32 { rows } else { rows.cast(DType::F32) };
+        let digit = |k: usize| rows.clone().narrow(1, width + k, 1) * f64::from(base).powi(k as i32);
+        let degree = (0..digits).map(digit).reduce(|sum, digit| sum + digit);
+        let x = if rows.dims()[1] == width { rows } else { rows.narrow(1, 0, width) };
+        if !row_normalise {
+            return BatchRows { x, degree };
+        }
+        // A node without features stays without.
+        let sum = x.clone().abs().sum_dim(1).clamp_min(f32::MIN_POSITIVE);
+        BatchRows { x: x / sum, degree }
+    }
+}
+
+/// The features with a column for the degree where the layers want one, in rows that a device reads fast.
+fn attached(layer: LayerKind, graph: &HeteroGraph, features: &Features, row_normalise: bool) -> (Features, Columns) {
+    let width = features.dim();
+    if layer == LayerKind::Gat {
+        return (features.clone(), Columns { width, row_normalise, digits: 0, base: 1 });
+    }
+    let adjacency = &graph.relations()[0].forward;
+    let nodes = features.num_rows();
+    match features.values() {
+        FeatureValues::Half(values) => {
+            let (values, dim, digits) =
+                widened(values, width, adjacency, HALF_BASE, |digit| f16::from_f32(digit as f32));
+            (Features::from_vec(values, nodes, dim), Columns { width, row_normalise, digits, base: HALF_BASE })
+        }
+        FeatureValues::Single(values) => {
+            let (values, dim, digits) = widened(values, width, adjacency, SINGLE_BASE, |digit| digit as f32);
+            (Features::from_f32(values, nodes, dim), Columns { width, row_normalise, digits, base: SINGLE_BASE })
+        }
+    }
+}
+
+/// Rows of `width` values with the digits of the degrees behind them; also their new width and the number of digits.
+fn widened<T: Copy + Default + Send + Sync>(
+    values: &[T],
+    width: usize,
+    adjacency: &Adjacency,
+    base: u32,
+    digit: impl Fn(u32) -> T + Sync,
+) -> (Vec<T>, usize, usize) {
+    let nodes = adjacency.num_rows();
+    let degree = |node: usize| adjacency.degree(node) as u32 + 1;
+    let most = (0..nodes).map(degree).max().unwrap_or(1);
+    let digits = most.ilog(base) as usize + 1;
+    let dim = (width + digits).next_multiple_of(ALIGNED / size_of::<T>());
+    let mut wide = vec![T::default(); nodes * dim];
+    wide.par_chunks_exact_mut(dim).enumerate().with_min_len(TASK_ROWS).for_each(|(node, row)| {
+        row[..width].copy_from_slice(&values[node * width..(node + 1) * width]);
+        let mut rest = degree(node);
+        for to in &mut row[width..width + digits] {
+            *to = digit(rest % base);
+            rest /= base;
+        }
+    });
+    (wide, dim, digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+    use burn_flex::{Flex, FlexDevice};
+
+    use super::*;
+    use crate::models::node_classifier::AttentionShape;
+    use crate::models::parameters::to_host;
+
+    const NODES: usize = 5000;
+
+    /// A hub with an edge from every node, and a ring; a few loops.
+    fn graph() -> HeteroGraph {
+        let ring = (0..NODES as u32).map(|node| (node, (node + 1) % NODES as u32));
+        let hub = (1..NODES as u32).map(|node| (0, node));
+        let loops = [0, 7, 9].map(|node| (node, node));
+        let edges: Vec<(u32, u32)> = ring.chain(hub).chain(loops).collect();
+        let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
+        let spec =
+            RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+        HeteroGraph::new(vec![("node".into(), NODES)], vec![spec]).unwrap()
+    }
+
+    fn spec(layer: LayerKind, row_normalise: bool) -> ClassifierSpec {
+        let attention = AttentionShape { heads: 1, out_heads: 1, negative_slope: 0.2, dropout: 0.0 };
+        ClassifierSpec {
+            layer,
+            input: 3,
+            hidden: 4,
+            classes: 2,
+            layers: 1,
+            attention: (layer == LayerKind::Gat).then_some(attention),
+            row_normalise,
+            directed: true,
+        }
+    }
+
+    #[test]
+    fn rows_bring_degrees_of_any_size_and_are_normalised() {
+        let values: Vec<f32> = (0..NODES * 3).map(|k| (k % 7) as f32 - 3.0).collect();
+        let halves = Features::from_vec(values.iter().map(|&v| f16::from_f32(v)).collect(), NODES, 3);
+        for features in [Features::from_f32(values.clone(), NODES, 3), halves] {
+            let input = SampledInput::new(&spec(LayerKind::Gcn, true), &graph(), &features).unwrap();
+            let stored = input.features();
+            let all: Vec<f32> = (0..NODES).flat_map(|node| stored.row(node)).collect();
+            let data = TensorData::new(all, [NODES, stored.dim()]);
+            let BatchRows { x, degree } = input.read(Tensor::<Flex, 2>::from_data(data, &FlexDevice));
+            let degree = to_host(degree.unwrap());
+            // More than f16 counts to; the loop that was there is not counted, one is.
+            assert_eq!((degree[0], degree[7], degree[8]), (NODES as f32, 2.0, 2.0));
+            let want =
+                [values[3], values[4], values[5]].map(|v| v / (values[3].abs() + values[4].abs() + values[5].abs()));
+            assert_eq!((x.dims(), &to_host(x)[3..6]), ([NODES, 3], &want[..]));
+        }
+    }
+
+    #[test]
+    fn attention_draws_every_node_for_itself_and_so_many_others() {
+        let features = Features::from_f32(vec![1.0; NODES], NODES, 1);
+        let input = SampledInput::new(&spec(LayerKind::Gat, false), &graph(), &features).unwrap();
+        for kappa in [0, 3] {
+            let sampler = input.sampler(&[4], kappa, 1).unwrap();
+            let mut scratch = sampler.scratch();
+            for number in 0..20 {
+                let seeds: Vec<u32> = (0..200).map(|k| k * 7 % NODES as u32).collect();
+                let batch = sampler.sample(&mut scratch, number, std::slice::from_ref(&seeds)).unwrap();
+                for (row, &seed) in seeds.iter().enumerate() {
+                    let drawn = &batch.blocks[0][0].cols[batch.blocks[0][0].row(row)];
+                    let own = drawn.iter().filter(|&&place| batch.nodes[0][place as usize] == seed).count();
+                    assert_eq!((own, drawn.len()), (1, if seed == 0 { 5 } else { 2 }), "node {seed}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The feature table that a tree ensemble reads.
+
+use std::path::{Path, PathBuf};
+
+use graphsieve_kernels::GraphBackend;
+use ndarray::Array2;
+use rayon::prelude::*;
+
+use super::attention::{attention_scores, for_graph, stage2_input};
+use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage3Config};
+use crate::error::{Error, Result};
+use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
+use crate::graph::{Dataset, HeteroGraph, read_embeddings};
+use crate::metrics::softplus;
+use crate::models::attention::TripleStreamGat;
+use crate::models::device_graph::{DeviceGraph, check_device};
+use crate::models::parameters::Parameters;
+use crate::models::precision::dtype_on;
+use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
+use crate::models::weights::{ModelSpec, Weights};
+
+/// Names of the blocks that stages before leave.
+pub const EMBEDDING: &str = "embedding";
+/// Reconstruction error of Stage 1.
+pub const RECONSTRUCTION: &str = "reconstruction";
+/// Score of Stage 2.
+pub const STAGE2_SCORE: &str = "stage2_score";
+/// Refined embedding of Stage 2.
+pub const STAGE2_EMBEDDING: &str = "stage2_embedding";
+
+/// Scores and refined embeddings of all nodes by some Stage 2.
+pub struct Stage2Output {
+    /// One per node.
+    pub scores: Vec<f32>,
+    /// One row per node.
+    pub embeddings: Array2<f32>,
+}
+
+impl Stage2Output {
+    /// The mean over several of them, which are not none.
+    pub fn mean(outputs: &[Self]) -> Self {
+        let share = 1.0 / outputs.len() as f32;
+        let mut mean = Self { scores: vec![0.0; outputs[0].scores.len()], embeddings: &outputs[0].embeddings * 0.0 };
+        for output in outputs {
+            mean.scores.iter_mut().zip(&output.scores).for_each(|(mean, score)| *mean += share * score);
+            mean.embeddings.scaled_add(share, &output.embeddings);
+        }
+        mean
+    }
+}
+
+/// The neighbourhood blocks of a dataset, which was read from `path`.
+///
+/// # Errors
+/// Data without features, or as for [`Neighbourhood::table`].
+pub fn neighbourhood_table<B: GraphBackend>(
+    dataset: &Dataset,
+    path: &Path,
+    config: &NeighbourhoodConfig,
+    device: &B::Device,
+) -> Result<FeatureTable> {
+    let features = dataset.features.as_ref().ok_or_else(|| {
+        let help = "trees read the features of nodes; add them to the data directory";
+        Error::format(path, "features", "a feature file", "none", help)
+    })?;
+    let table = Neighbourhood::new(&dataset.graph, features, config)?.table::<B>(device, Execution::default())?;
+    check_device()?;
+    Ok(table)
+}
+
+/// Appends the blocks of Stage 1 from the embeddings of all nodes in `file`.
+///
+/// # Errors
+/// Embeddings that cannot be read or are not one per node.
+pub fn append_stage1(table: &mut FeatureTable, graph: &HeteroGraph, inputs: &TreeInputs, file: &Path) -> Result<()> {
+    let z = read_embeddings(file, Some(graph.num_nodes()))?;
+    if inputs.embedding {
+        table.append(EMBEDDING, z.as_slice().unwrap_or_default(), z.ncols())?;
+    }
+    if inputs.reconstruction {
+        table.append(RECONSTRUCTION, &reconstruction_errors(graph, &z), 1)?;
+    }
+    Ok(())
+}
+
+/// Appends the blocks of Stage 2.
+///
+/// # Errors
+/// [`Error::Data`] when it is not one row per node.
+pub fn append_stage2(table: &mut FeatureTable, inputs: &TreeInputs, output: &Stage2Output) -> Result<()> {
+    if inputs.stage2_score {
+        table.append(STAGE2_SCORE, &output.scores, 1)?;
+    }
+    if inputs.stage2_embedding {
+        let values: Vec<f32> = output.embeddings.iter().copied().collect();
+        table.append(STAGE2_EMBEDDING, &values, output.embeddings.ncols())?;
+    }
+    Ok(())
+}
+
+/// How badly embeddings explain the edges that lead to a node: the mean of `-ln sigmoid(<z_i, z_j>)` over all relations;
+/// NaN without edges.
+pub fn reconstruction_errors(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
+    let types = graph.node_types();
+    let (dim, values) = (z.ncols(), z.as_slice().unwrap_or_default());
+    let row = |node: usize| &values[node * dim..(node + 1) * dim];
+    let error = |node: usize| {
+        let of_type = graph.type_of(node);
+        let (mut sum, mut edges) = (0f64, 0usize);
+        for relation in graph.relations().iter().filter(|relation| relation.dst == of_type) {
+            let first = types[relation.src].offset;
+            for &neighbour in relation.forward.row(node - types[of_type].offset) {
+                let pair = row(node).iter().zip(row(first + neighbour as usize));
+                let logit = f64::from(pair.map(|(a, b)| a * b).sum::<f32>());
+                sum += softplus(-logit);
+                edges += 1;
+            }
+        }
+        if edges == 0 { f32::NAN } else { (sum / edges as f64) as f32 }
+    };
+    (0..graph.num_nodes()).into_par_iter().with_min_len(256).map(error).collect()
+}
+
+/// The table that the trees of a checkpoint read, for the data of `options`.
+///
+/// # Errors
+/// Data, embeddings or models of Stage 2 that cannot be read or do not fit the checkpoint.
+pub fn table<B: GraphBackend>(
+    options: &TableOptions,
+    checkpoint: &TreeCheckpoint,
+    dataset: &Dataset,
+    device: &B::Device,
+) -> Result<FeatureTable> {
+    let inputs = &checkpoint.inputs;
+    let mut table = neighbourhood_table::<B>(dataset, options.data, &inputs.neighbourhood, device)?;
+    let trained = match options.run {
+        Some(run) => match RunConfig::load_kept(&run.join("config.toml"), &[])? {
+            RunConfig::Stage3(config) => Some(config),
+            _ => None,
+        },
+        None => None,
+    };
+    let embeddings = options.input.map(in_directory).or_else(|| trained.as_ref()?.data.embeddings_file());
+    if inputs.embedding || inputs.reconstruction {
+        let file = embeddings.clone().unwrap_or_else(|| options.data.join(EMBEDDINGS_FILE));
+        append_stage1(&mut table, &dataset.graph, inputs, &file)?;
+    }
+    if inputs.stage2_score || inputs.stage2_embedding {
+        let (Some(run), Some(trained)) = (options.run, &trained) else {
+            let help = "give the directory of the run: its folds hold the models of Stage 2";
+            let found = "a checkpoint file alone";
+            return Err(Error::format(options.checkpoint, "checkpoint", "the directory of a run", found, help));
+        };
+        let outputs = inputs
+            .folds
+            .iter()
+            .map(|fold| stage2_output::<B>(&run.join(fold), trained, options, embeddings.as_deref(), dataset, device));
+        append_stage2(&mut table, inputs, &Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?))?;
+    }
+    checkpoint.check_columns(table.columns(), options.data)?;
+    Ok(table)
+}
+
+/// What [`table`] is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct TableOptions<'a> {
+    /// A checkpoint file or a run directory.
+    pub checkpoint: &'a Path,
+    /// The run directory, if `checkpoint` is one.
+    pub run: Option<&'a Path>,
+    /// The data that were read.
+    pub data: &'a Path,
+    /// Embeddings of Stage 1 instead of those that the run was trained on.
+    pub input: Option<&'a Path>,
+}
+
+fn in_directory(place: &Path) -> PathBuf {
+    if place.is_dir() { place.join(EMBEDDINGS_FILE) } else { place.to_path_buf() }
+}
+
+/// What one model of Stage 2 makes of the data.
+fn stage2_output<B: GraphBackend>(
+    fold: &Path,
+    trained: &Stage3Config,
+    options: &TableOptions,
+    embeddings: Option<&Path>,
+    dataset: &Dataset,
+    device: &B::Device,
+) -> Result<Stage2Output> {
+    let (weights, file) = Weights::read(fold)?;
+    let (ModelSpec::Attention(spec), Some(stage2)) = (&weights.spec, &trained.stage2) else {
+        let help = "the run directory was changed; train it again";
+        return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
+    };
+    let mut data = stage2.data.clone();
+    data.path = options.data.to_path_buf();
+    data.embeddings = embeddings.map(Path::to_path_buf).or(data.embeddings);
+    let spec = for_graph(spec, &dataset.graph, &file)?;
+    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
+    let (x, _) =
+        stage2_input::<B>(&data, dataset, Some(spec.input), dtype_on::<B>(stage2.train.precision, device)?, device)?;
+    let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
+    let scored = attention_scores(&model, &graph, &x, stage2.train.chunk_size);
+    let scores = scored.scores.clone();
+    let embeddings = scored.embedding_matrix();
+    check_device()?;
+    Ok(Stage2Output { scores, embeddings })
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+
+    use super::*;
+    use crate::graph::{Adjacency, RelationSpec};
+
+    #[test]
+    fn the_reconstruction_error_is_the_mean_loss_of_a_nodes_edges() {
+        let adjacency = Adjacency::from_edges(3, 3, &[(0, 1), (1, 0), (0, 0)]);
+        let relation = RelationSpec {
+            name: "edge".into(),
+            src: 0,
+            dst: 0,
+            stream: "edge".into(),
+            primary: true,
+            adjacency: adjacency.clone(),
+        };
+        let graph = HeteroGraph::new(vec![("node".into(), 3)], vec![relation]).unwrap();
+        let z = array![[2.0f32, 0.0], [-1.0, 5.0], [3.0, 3.0]];
+        let found = reconstruction_errors(&graph, &z);
+        let loss = |logit: f64| (1.0 + (-logit).exp()).ln();
+        let of_zero: Vec<f64> =
+            graph.relations()[0].forward.row(0).iter().map(|&j| loss([4.0, -2.0][j as usize])).collect();
+        assert!((f64::from(found[0]) - of_zero.iter().sum::<f64>() / of_zero.len() as f64).abs() < 1e-6);
+        assert!((f64::from(found[1]) - loss(-2.0)).abs() < 1e-6);
+        assert!(found[2].is_nan(), "a node without edges has no error");
+        let huge = reconstruction_errors(&graph, &array![[1e4f32, 0.0], [-1e4, 0.0], [0.0, 0.0]]);
+        assert_eq!(huge[1], 1e8, "no overflow");
+    }
+
+    #[test]
+    fn the_mean_of_several_stages_is_that_of_each_number() {
+        let output = |score: f32| Stage2Output { scores: vec![score, 1.0], embeddings: array![[score], [2.0 * score]] };
+        let mean = Stage2Output::mean(&[output(0.0), output(1.0)]);
+        assert_eq!((mean.scores, mean.embeddings), (vec![0.5, 1.0], array![[0.5], [1.0]]));
+    }
+}

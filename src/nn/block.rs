@@ -1,0 +1,153 @@
+//! A message-flow block: what one layer reads and computes of a graph or of a mini-batch.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeSet, select_rows};
+
+use super::graph_conv::Nodes;
+
+/// The edges of one relation between the rows before a layer and the rows after it.
+#[derive(Clone, Debug)]
+pub struct RelationEdges<B: Backend> {
+    /// Index of the relation in its graph.
+    pub relation: usize,
+    /// Node type of the sources.
+    pub src: usize,
+    /// Node type of the destinations.
+    pub dst: usize,
+    /// Weight-sharing group.
+    pub stream: usize,
+    /// Destinations by sources.
+    pub csr: Csr<B>,
+    /// Edges that the layer leaves out.
+    pub drop_edge: Option<DropEdge>,
+}
+
+/// Which of the rows of a type before a layer are rows after it.
+#[derive(Clone, Debug)]
+pub enum KeptRows<B: Backend> {
+    /// Between two selections of a whole graph.
+    Selected {
+        /// The nodes before the layer; all without a set.
+        before: Option<NodeSet<B>>,
+        /// The nodes after it.
+        after: Option<NodeSet<B>>,
+        /// Nodes of the type.
+        of: usize,
+    },
+    /// These, of a batch in a buffer.
+    Listed(NodeSet<B>),
+    /// The first ones, of a batch in the order of its sample.
+    First {
+        /// How many.
+        rows: usize,
+        /// Of so many.
+        of: usize,
+    },
+}
+
+/// One layer of a pass, after DGL's message-flow block. Relations without a node at either end are left out.
+#[derive(Clone, Debug)]
+pub struct Block<B: Backend> {
+    /// The edges, by relation.
+    pub edges: Vec<RelationEdges<B>>,
+    /// `[type]`: which rows before the layer those after it are.
+    pub kept: Vec<KeptRows<B>>,
+    /// `[type]`: distinct streams of the whole graph into it.
+    pub streams_into: Arc<[usize]>,
+    /// Whether the layer reads features: they are data, and no gradient reaches them.
+    pub reads_data: bool,
+}
+
+impl<B: GraphBackend> KeptRows<B> {
+    /// Rows before the layer.
+    pub fn before(&self) -> usize {
+        match self {
+            KeptRows::Selected { before, of, .. } => before.as_ref().map_or(*of, NodeSet::len),
+            KeptRows::Listed(set) => set.num_nodes(),
+            KeptRows::First { of, .. } => *of,
+        }
+    }
+
+    /// Rows after the layer.
+    pub fn after(&self) -> usize {
+        match self {
+            KeptRows::Selected { after, of, .. } => after.as_ref().map_or(*of, NodeSet::len),
+            KeptRows::Listed(set) => set.len(),
+            KeptRows::First { rows, .. } => *rows,
+        }
+    }
+
+    /// The rows after the layer out of a matrix of those before.
+    ///
+    /// # Panics
+    /// For another number of rows.
+    pub fn select(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        match self {
+            KeptRows::Selected { before, after, .. } => select_rows(x, before.as_ref(), after.as_ref()),
+            KeptRows::Listed(set) => select_rows(x, None, Some(set)),
+            KeptRows::First { rows, of } => {
+                let [found, width] = x.dims();
+                assert!(found == *of, "KeptRows::select: rows of x: expected {of}, got {found}");
+                match *rows {
+                    // No device takes a launch over nothing.
+                    0 => Tensor::empty([0, width], (&x.device(), x.dtype())),
+                    rows if rows == found => x,
+                    rows => x.narrow(0, 0, rows),
+                }
+            }
+        }
+    }
+}
+
+impl<B: GraphBackend> Block<B> {
+    /// Rows of a type before the layer.
+    pub fn rows_before(&self, node_type: usize) -> usize {
+        self.kept[node_type].before()
+    }
+
+    /// Rows of a type after the layer.
+    pub fn rows_after(&self, node_type: usize) -> usize {
+        self.kept[node_type].after()
+    }
+
+    /// The edges of the relation with this index; `None` where either end has no node.
+    pub fn csr(&self, relation: usize) -> Option<&Csr<B>> {
+        self.edges.iter().find(|edges| edges.relation == relation).map(|edges| &edges.csr)
+    }
+
+    /// Whether a relation of a stream has edges here. Autodiff keeps nodes of parameters that a loss does not reach, so nothing is
+    /// computed of the others.
+    pub fn has_stream(&self, stream: usize) -> bool {
+        self.edges.iter().any(|edges| edges.stream == stream)
+    }
+
+    /// Whether the adjacencies are those of a whole graph, restricted: then attention over data looks destinations up by their
+    /// number before the layer.
+    pub fn is_restricted(&self) -> bool {
+        self.kept.iter().any(|kept| matches!(kept, KeptRows::Selected { .. }))
+    }
+
+    /// The rows of the destinations of a type out of a matrix over the rows before the layer.
+    pub fn destinations(&self, node_type: usize, before: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.kept[node_type].select(before)
+    }
+
+    /// What a layer of [`nn`](crate::nn) reads of a graph with one node type, given the rows before it.
+    ///
+    /// # Panics
+    /// For another number of rows.
+    pub fn nodes(&self, x: Tensor<B, 2>) -> Nodes<B> {
+        self.nodes_between(x.clone(), x, 0)
+    }
+
+    /// The same for a relation: sources, and the rows before the layer of the destinations' type.
+    ///
+    /// # Panics
+    /// For another number of rows.
+    pub fn nodes_between(&self, src: Tensor<B, 2>, dst: Tensor<B, 2>, dst_type: usize) -> Nodes<B> {
+        Nodes::Between { src, dst: self.kept[dst_type].select(dst) }
+    }
+}

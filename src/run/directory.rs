@@ -1,0 +1,266 @@
+//! The directory of a run: configuration, provenance, metrics by epoch, checkpoints and outputs.
+//!
+//! ```text
+//! artifacts/runs/20260131-093000-stage2/
+//!   config.toml       the resolved configuration, runs as it is
+//!   meta.json         version, git commit, device, seed, command line, start
+//!   metrics.jsonl     one object per epoch
+//!   checkpoint/best   checkpoint/last
+//! ```
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use indicatif::DecimalBytes;
+
+use super::metrics_log::{History, MetricsLog};
+use super::provenance::{Meta, UtcTime};
+use crate::error::{Error, Result};
+use crate::graph::formats::atomic_write;
+
+const CONFIG: &str = "config.toml";
+const META: &str = "meta.json";
+const METRICS: &str = "metrics.jsonl";
+
+/// A run directory that exists.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    path: PathBuf,
+    meta: Meta,
+}
+
+impl RunDir {
+    /// Creates `<runs>/<time>-<name>/` with `config.toml` (`config`, the resolved configuration) and `meta.json`.
+    ///
+    /// A directory that exists is never touched: of two runs in the same second the second gets `-2` behind its name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a name that is not letters, digits, `.`, `-` and `_`; [`Error::Io`] when the directory or
+    /// a file cannot be written.
+    pub fn create(runs: &Path, name: &str, config: &str, meta: Meta) -> Result<Self> {
+        check_name(name)?;
+        fs::create_dir_all(runs).map_err(|source| Error::io(runs, "create", source))?;
+        let path = create_unique(runs, &format!("{}-{name}", UtcTime::now().compact()))?;
+        atomic_write(path.join(CONFIG), |file| file.write_all(config.as_bytes()))?;
+        // Last, so a directory with a `meta.json` is complete.
+        atomic_write(path.join(META), |file| {
+            serde_json::to_writer_pretty(&mut *file, &meta)?;
+            file.write_all(b"\n")
+        })?;
+        Ok(Self { path, meta })
+    }
+
+    /// Opens the directory of an earlier run.
+    ///
+    /// # Errors
+    /// [`Error::Format`] when `path` is no run directory or its `meta.json` is damaged, [`Error::Io`] when it cannot
+    /// be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        const HELP: &str = "give the directory of a run, e.g. artifacts/runs/<time>-<name>";
+        if !path.is_dir() {
+            let found = if path.exists() { "a file" } else { "nothing" };
+            return Err(Error::format(path, "path", "the directory of a run", found, HELP));
+        }
+        for name in [CONFIG, META] {
+            if !path.join(name).is_file() {
+                return Err(Error::format(path, name, "a file that every run has", "no such file", HELP));
+            }
+        }
+        let file = path.join(META);
+        let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
+        let meta = serde_json::from_str(&text).map_err(|error| {
+            let place = format!("line {}, column {}", error.line(), error.column());
+            let help = "the file was changed after the run wrote it; restore it or start a new run";
+            Error::format(&file, place, "the provenance of a run", error.to_string(), help)
+        })?;
+        Ok(Self { path: path.to_owned(), meta })
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the run comes from.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Path of the resolved configuration.
+    pub fn config(&self) -> PathBuf {
+        self.path.join(CONFIG)
+    }
+
+    /// Path of an output of the run, e.g. a plot.
+    pub fn output(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Path of the checkpoint with the best validation metric.
+    pub fn best_checkpoint(&self) -> PathBuf {
+        self.path.join("checkpoint").join("best")
+    }
+
+    /// Path of the checkpoint from which the run can go on.
+    pub fn last_checkpoint(&self) -> PathBuf {
+        self.path.join("checkpoint").join("last")
+    }
+
+    /// What has been logged so far.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the log cannot be read.
+    pub fn history(&self) -> Result<History> {
+        History::read(&self.path.join(METRICS))
+    }
+
+    /// The log of metrics of a run that starts, or that goes on after epoch `resumed` (epochs count from 1; 0 for a new
+    /// run): what was logged for later epochs, and a line that was cut short, are removed, so the file becomes that of
+    /// an uninterrupted run.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be opened, read or shortened; [`Error::Format`] for a line of an earlier
+    /// epoch that is not an object with an `epoch`.
+    pub fn metrics_log(&self, resumed: u64) -> Result<MetricsLog> {
+        MetricsLog::open(self.path.join(METRICS), resumed)
+    }
+
+    /// Every file of the run with its size in bytes, by path; temporary files of other processes are left out.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a directory cannot be read.
+    pub fn files(&self) -> Result<Vec<(PathBuf, u64)>> {
+        let mut files = Vec::new();
+        let mut open = vec![self.path.clone()];
+        while let Some(directory) = open.pop() {
+            let failed = |source| Error::io(&directory, "read", source);
+            for entry in fs::read_dir(&directory).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let kind = entry.file_type().map_err(failed)?;
+                if kind.is_dir() {
+                    open.push(entry.path());
+                } else if kind.is_file() && !entry.file_name().as_encoded_bytes().starts_with(b".") {
+                    files.push((entry.path(), entry.metadata().map_err(failed)?.len()));
+                }
+            }
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// What was written where: the directory, then every file with its size, as a text for people.
+    ///
+    /// # Errors
+    /// See [`RunDir::files`].
+    pub fn summary(&self) -> Result<String> {
+        let files = self.files()?;
+        let rows: Vec<(String, String)> = files
+            .iter()
+            .map(|(path, bytes)| {
+                let name = path.strip_prefix(&self.path).unwrap_or(path);
+                (name.display().to_string(), DecimalBytes(*bytes).to_string())
+            })
+            .collect();
+        let name_width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
+        let size_width = rows.iter().map(|row| row.1.len()).max().unwrap_or(0);
+        let mut text = format!("{}\n", self.path.display());
+        for (name, size) in rows {
+            text += &format!("  {name:<name_width$}  {size:>size_width$}\n");
+        }
+        Ok(text)
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if !name.is_empty() && name.len() <= 100 && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        argument: "name of the run".into(),
+        expected: "1 to 100 letters, digits, '.', '-' or '_'".into(),
+        found: format!("{name:?}"),
+        help: "the name becomes a part of the name of the run directory".into(),
+    })
+}
+
+/// Creates `<runs>/<stem>`, or `<stem>-2`, `<stem>-3`, … where that exists.
+fn create_unique(runs: &Path, stem: &str) -> Result<PathBuf> {
+    let mut path = runs.join(stem);
+    for copy in 2u64.. {
+        match fs::create_dir(&path) {
+            Ok(()) => break,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => path = runs.join(format!("{stem}-{copy}")),
+            Err(error) => return Err(Error::io(path, "create", error)),
+        }
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_run(runs: &Path) -> RunDir {
+        RunDir::create(runs, "stage2", "seed = 42\n", Meta::now("cpu", 42)).unwrap()
+    }
+
+    #[test]
+    fn a_new_run_can_be_opened_again() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = new_run(&runs.path().join("artifacts/runs"));
+        assert_eq!(fs::read_to_string(run.config()).unwrap(), "seed = 42\n");
+        let opened = RunDir::open(run.path()).unwrap();
+        assert_eq!((opened.path(), opened.meta()), (run.path(), run.meta()));
+        assert_eq!((opened.meta().seed, opened.meta().version.as_str()), (42, env!("CARGO_PKG_VERSION")));
+    }
+
+    #[test]
+    fn runs_of_one_second_get_directories_of_their_own() {
+        let runs = tempfile::tempdir().unwrap();
+        let names: Vec<PathBuf> =
+            (0..3).map(|_| create_unique(runs.path(), "20260131-093000-stage2").unwrap()).collect();
+        let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["20260131-093000-stage2", "20260131-093000-stage2-2", "20260131-093000-stage2-3"]);
+    }
+
+    #[test]
+    fn names_that_leave_the_directory_are_usage_errors() {
+        let runs = tempfile::tempdir().unwrap();
+        for name in ["", "../up", "a b", "stage/2", "ü"] {
+            let refused = RunDir::create(runs.path(), name, "", Meta::now("cpu", 42));
+            assert!(matches!(refused, Err(Error::Usage { .. })), "{name}");
+        }
+        assert_eq!(fs::read_dir(runs.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_no_run_directory_is_a_typed_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let found = |path: &Path| match RunDir::open(path) {
+            Err(Error::Format { place, found, .. }) => (place, found),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found(&directory.path().join("missing")), ("path".into(), "nothing".into()));
+        assert_eq!(found(directory.path()), ("config.toml".into(), "no such file".into()));
+        fs::write(directory.path().join(CONFIG), "").unwrap();
+        assert_eq!(found(directory.path()).0, "meta.json");
+        fs::write(directory.path().join(META), "{\n  \"seed\": -1}").unwrap();
+        assert!(found(directory.path()).0.starts_with("line 2"));
+    }
+
+    #[test]
+    fn the_summary_lists_every_file_with_its_size() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = new_run(runs.path());
+        fs::create_dir_all(run.best_checkpoint()).unwrap();
+        fs::write(run.best_checkpoint().join("model"), vec![0; 1500]).unwrap();
+        let summary = run.summary().unwrap();
+        let lines: Vec<&str> = summary.lines().collect();
+        assert_eq!(lines[0], run.path().display().to_string());
+        assert_eq!(lines[1], "  checkpoint/best/model  1.50 kB");
+        assert_eq!(lines[2], "  config.toml               10 B");
+        assert!(lines[3].starts_with("  meta.json") && lines.len() == 4, "{summary}");
+    }
+}

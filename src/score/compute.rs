@@ -1,0 +1,89 @@
+//! Scores of a data directory with a checkpoint.
+
+use std::sync::Arc;
+
+use burn::tensor::DType;
+use graphsieve_kernels::GraphBackend;
+
+use super::{Computed, ScoreOptions, Scores, classes, trees};
+use crate::config::{RunConfig, Stage2Config, Stage2Data, Stage2Input};
+use crate::error::{Error, Result};
+use crate::graph::Dataset;
+use crate::infer::attention::{attention_scores, for_graph, input_features};
+use crate::infer::{layerwise, plan};
+use crate::models::attention::TripleStreamGat;
+use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
+use crate::models::parameters::Parameters;
+use crate::models::precision::dtype_on;
+use crate::models::tree_ensemble::TreeCheckpoint;
+use crate::models::weights::{ModelSpec, Weights};
+
+/// Scores the graph of a data directory with a checkpoint.
+///
+/// # Errors
+/// A checkpoint, data or input that cannot be read or do not fit each other.
+pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Computed> {
+    graphsieve_kernels::device::watch();
+    if let Some(file) = TreeCheckpoint::file_of(&options.checkpoint) {
+        return trees::compute::<B>(options, &file, device);
+    }
+    let (weights, file) = Weights::read(&options.checkpoint)?;
+    let spec = match &weights.spec {
+        ModelSpec::Attention(spec) => spec,
+        ModelSpec::NodeClassifier(spec) => return classes::compute::<B>(options, spec, &weights, &file, device),
+        ModelSpec::AutoEncoder(_) => {
+            let help =
+                "score with a Stage-2 checkpoint; a run of Stage 1 has scores of its own graph alone: leave --data out";
+            return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
+        }
+    };
+    let dataset = Dataset::open(&options.data)?;
+    let spec = for_graph(spec, &dataset.graph, &file)?;
+    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
+    let trained = trained_as(options)?;
+    let features = input_features(&input_of(options, trained.as_ref()), &dataset, Some(spec.input))?;
+    let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
+    // A bare checkpoint does not tell how it was trained.
+    let storage = match &trained {
+        Some(config) => dtype_on::<B>(config.train.precision, device)?,
+        None => DType::F32,
+    };
+    let sampled =
+        trained.is_some_and(|config| plan::attention::<B>(&config, &dataset.graph, features.dim(), device).sampled);
+    let (scores, embeddings) = if sampled {
+        let graph = Arc::new(dataset.graph.clone());
+        let scored = layerwise::scores(&model, &graph, &features, storage, device)?;
+        (scored.scores, options.embeddings.then_some(scored.embeddings))
+    } else {
+        let x = upload_features(dataset.graph.node_types(), &features, storage, device)?;
+        let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
+        let scored = attention_scores(&model, &graph, &x, chunk_rows);
+        let scores = scored.scores.clone();
+        (scores, options.embeddings.then(|| scored.embedding_matrix()))
+    };
+    check_device()?;
+    Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
+}
+
+/// The settings of the run that a checkpoint is of, where it is in its directory.
+fn trained_as(options: &ScoreOptions) -> Result<Option<Stage2Config>> {
+    if !options.checkpoint.is_dir() {
+        return Ok(None);
+    }
+    Ok(match RunConfig::load_kept(&options.checkpoint.join("config.toml"), &[])? {
+        RunConfig::Stage2(config) => Some(config),
+        _ => None,
+    })
+}
+
+/// Where the input of the model comes from.
+fn input_of(options: &ScoreOptions, trained: Option<&Stage2Config>) -> Stage2Data {
+    let trained_on = trained.map(|config| &config.data);
+    let place = options.input.clone().or_else(|| trained_on.and_then(|data| data.embeddings.clone()));
+    let from_features = options.input.is_none() && trained_on.is_some_and(|d| d.input == Stage2Input::Features);
+    Stage2Data {
+        path: options.data.clone(),
+        input: if from_features { Stage2Input::Features } else { Stage2Input::Embeddings },
+        embeddings: place,
+    }
+}

@@ -1,0 +1,60 @@
+//! A synthetic marketplace, then both stages on it. The pipeline has a run of its own, from which it goes on to its end.
+
+use graphsieve_kernels::GraphBackend;
+
+use super::record::Pipeline;
+use super::session::{RunOptions, check_same_settings};
+use super::tasks::{attention, auto_encoder};
+use super::{Outcome, tasks::attention::Stage2Outcome, tasks::auto_encoder::Stage1Outcome};
+use crate::config::{PipelineConfig, RunConfig, Stage2Input};
+use crate::data::synth;
+use crate::error::{Error, Result};
+use crate::run::progress::{StageProgress, Unit};
+use crate::run::{Meta, RunDir};
+
+/// Runs what is left of a pipeline: all of it, or what comes behind the point where the run that `options` name ended.
+///
+/// # Errors
+/// What a stage runs into; an interruption names the run of the pipeline.
+pub fn run<B: GraphBackend>(config: &PipelineConfig, options: &RunOptions, device: &B::Device) -> Result<Outcome> {
+    let toml = RunConfig::Pipeline(config.clone()).to_toml()?;
+    let run = match &options.resume {
+        Some(path) => {
+            let run = RunDir::open(path)?;
+            check_same_settings(&run, &toml, &["seed", "data", "synth"])?;
+            run
+        }
+        None => {
+            let meta = Meta::now(options.device.clone(), config.seed);
+            RunDir::create(&config.output.dir, &config.name, &toml, meta)?
+        }
+    };
+    let progress = StageProgress::with_mode(Unit::Items, options.progress);
+    synth::provide(&config.data.path, &(&config.synth).into(), &progress.callback())?;
+    let stage1: Stage1Outcome =
+        stage(&run, "stage1", options, |options| auto_encoder::run::<B>(&config.stage1, options, device))?;
+    let mut second = config.stage2.clone();
+    if second.data.input == Stage2Input::Embeddings {
+        second.data.embeddings = Some(stage1.run.clone());
+    }
+    let stage2: Stage2Outcome =
+        stage(&run, "stage2", options, |options| attention::run::<B>(&second, options, device))?;
+    Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), ..Outcome::default() })
+}
+
+/// Runs a stage from where it ended; an interruption of it is one of the pipeline.
+fn stage<T>(
+    run: &RunDir,
+    name: &'static str,
+    options: &RunOptions,
+    work: impl FnOnce(&RunOptions) -> Result<T>,
+) -> Result<T> {
+    let pipeline = Pipeline::stage(run, name);
+    let options = RunOptions { resume: pipeline.begun()?, pipeline: Some(pipeline), ..options.clone() };
+    work(&options).map_err(|error| match error {
+        Error::Interrupted { epoch, .. } => {
+            Error::Interrupted { epoch, resume: format!("graphsieve train --resume {}", run.path().display()) }
+        }
+        other => other,
+    })
+}

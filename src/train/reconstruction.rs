@@ -1,0 +1,119 @@
+//! Pairs of nodes of Stage 1: the loss on them, and how well embeddings tell edges from other pairs.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
+use serde::{Deserialize, Serialize};
+
+use super::edges::LabelledPairs;
+use super::loss_rows::LossRows;
+use crate::config::Rows;
+use crate::error::Result;
+use crate::graph::HeteroGraph;
+use crate::metrics::{roc_auc, sigmoid};
+use crate::models::parameters::to_host;
+
+/// How well scores of pairs tell edges from non-edges.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EdgeMetrics {
+    /// Mean probability of positive pairs.
+    pub p_positive: f64,
+    /// Mean probability of negative pairs.
+    pub p_negative: f64,
+    /// Difference of the two.
+    pub margin: f64,
+    /// ROC-AUC of positive against negative pairs.
+    pub edge_auc: f64,
+}
+
+/// Pairs of nodes as numbers of rows.
+#[derive(Clone, Debug)]
+pub struct Pairs {
+    /// The rows that are computed, by type; all when there is no list.
+    pub nodes: Option<Vec<Vec<u32>>>,
+    /// Types of both ends and the pairs, for every relation that has some.
+    pub lists: Vec<(usize, usize, PairList)>,
+    /// 1 for edges, 0 for other pairs.
+    pub targets: Vec<u8>,
+}
+
+/// The loss of some pairs, and what is behind it.
+pub struct Scored<B: Backend> {
+    pub loss: Tensor<B, 1>,
+    pub logits: Tensor<B, 1>,
+    /// 1 for edges, 0 for other pairs.
+    pub targets: Vec<u8>,
+}
+
+impl Pairs {
+    /// Of pairs of the relations of `host`; `rows` says whether rows without any are computed, too.
+    pub fn new(host: &HeteroGraph, drawn: &[LabelledPairs], rows: Rows) -> Self {
+        let counts: Vec<usize> = host.node_types().iter().map(|t| t.count).collect();
+        let types =
+            |pairs: &LabelledPairs| (host.relations()[pairs.relation].dst, host.relations()[pairs.relation].src);
+        let rows = match rows {
+            Rows::All => LossRows::all(&counts),
+            Rows::Reachable => LossRows::of(
+                &counts,
+                drawn.iter().flat_map(|p| [(types(p).0, p.dst.as_slice()), (types(p).1, p.src.as_slice())]),
+            ),
+        };
+        let list = |pairs: &LabelledPairs| {
+            let (dst, src) = types(pairs);
+            let (left, right) = (rows.numbers(dst, &pairs.dst), rows.numbers(src, &pairs.src));
+            (dst, src, PairList::new(&left, &right, rows.len(dst), rows.len(src)))
+        };
+        let target = |pairs: &LabelledPairs| {
+            let positives = pairs.positives;
+            (0..pairs.dst.len()).map(move |p| u8::from(p < positives))
+        };
+        Self {
+            nodes: rows.nodes(),
+            lists: drawn.iter().map(list).collect(),
+            targets: drawn.iter().flat_map(target).collect(),
+        }
+    }
+
+    /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`. There is at least one pair; `z` has the rows `nodes`.
+    pub fn score<B: GraphBackend>(self, z: &[Tensor<B, 2>], tau: f64, device: &B::Device) -> Scored<B> {
+        let logits = dots(self.lists, z, device) * tau;
+        let values: Vec<f32> = self.targets.iter().map(|&t| f32::from(t)).collect();
+        let total = values.len();
+        let values = Tensor::from_data(TensorData::new(values, [total]), device);
+        let loss = bce_with_logits_sum(logits.clone(), values, 1.0 / total as f64);
+        Scored { loss, logits, targets: self.targets }
+    }
+
+    /// How well the embeddings `z` of all nodes tell these pairs apart; `None` unless both kinds are there.
+    ///
+    /// # Errors
+    /// Embeddings that are not finite.
+    pub fn metrics<B: GraphBackend>(self, z: &[Tensor<B, 2>], device: &B::Device) -> Result<Option<EdgeMetrics>> {
+        if !self.targets.contains(&0) || !self.targets.contains(&1) {
+            return Ok(None);
+        }
+        edge_metrics(dots(self.lists, z, device), &self.targets).map(Some)
+    }
+}
+
+/// `<z_dst, z_src>` of every pair.
+fn dots<B: GraphBackend>(lists: Vec<(usize, usize, PairList)>, z: &[Tensor<B, 2>], device: &B::Device) -> Tensor<B, 1> {
+    let one =
+        |(dst, src, pairs): (usize, usize, PairList)| pair_dot(z[dst].clone(), z[src].clone(), &pairs.upload(device));
+    Tensor::cat(lists.into_iter().map(one).collect(), 0)
+}
+
+/// Of logits of pairs; both kinds are there.
+///
+/// # Errors
+/// Logits that are not finite.
+pub fn edge_metrics<B: GraphBackend>(logits: Tensor<B, 1>, targets: &[u8]) -> Result<EdgeMetrics> {
+    let scores: Vec<f32> = to_host(logits).into_iter().map(sigmoid).collect();
+    let mean = |class: u8| {
+        let own = scores.iter().zip(targets).filter(|(_, t)| **t == class).map(|(s, _)| f64::from(*s));
+        own.clone().sum::<f64>() / own.count().max(1) as f64
+    };
+    let (p_positive, p_negative) = (mean(1), mean(0));
+    let edge_auc = roc_auc(&scores, targets)?;
+    Ok(EdgeMetrics { p_positive, p_negative, margin: p_positive - p_negative, edge_auc })
+}

@@ -1,0 +1,62 @@
+//! The record of a pipeline: its configuration, and the runs of its stages as soon as they are there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::graph::formats::atomic_write;
+use crate::run::RunDir;
+
+/// The runs of the stages by the names of the stages, relative to the directory of all runs.
+const STAGES: &str = "stages.json";
+
+/// A stage of a pipeline that has a run of its own.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// The run of the pipeline.
+    directory: PathBuf,
+    /// Name of the stage.
+    stage: &'static str,
+}
+
+impl Pipeline {
+    /// The stage `stage` of the pipeline whose run is `run`.
+    pub fn stage(run: &RunDir, stage: &'static str) -> Self {
+        Self { directory: run.path().to_path_buf(), stage }
+    }
+
+    /// The run of the stage, if an earlier process began one.
+    ///
+    /// # Errors
+    /// A record that cannot be read.
+    pub fn begun(&self) -> Result<Option<PathBuf>> {
+        let Some(name) = self.read()?.remove(self.stage) else { return Ok(None) };
+        let runs = self.directory.parent().unwrap_or(Path::new("."));
+        Ok(Some(runs.join(name)))
+    }
+
+    /// Writes down that the stage has a run now.
+    ///
+    /// # Errors
+    /// A record that cannot be read or written.
+    pub(super) fn record(&self, run: &RunDir) -> Result<()> {
+        let mut stages = self.read()?;
+        let name = run.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        stages.insert(self.stage.into(), name);
+        atomic_write(self.directory.join(STAGES), |file| Ok(serde_json::to_writer_pretty(file, &stages)?))
+    }
+
+    fn read(&self) -> Result<BTreeMap<String, String>> {
+        let file = self.directory.join(STAGES);
+        if !file.exists() {
+            return Ok(BTreeMap::new());
+        }
+        let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
+        serde_json::from_str(&text).map_err(|fault| {
+            let place = format!("line {}, column {}", fault.line(), fault.column());
+            let help = "the file was changed after the run wrote it; start a new run";
+            Error::format(&file, place, "the runs of a pipeline by stage", fault.to_string(), help)
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! How a task goes through its graph: at once ([`full`](super::full)) or in mini-batches ([`sampled`](super::sampled)).
+
+use burn::tensor::Tensor;
+use graphsieve_kernels::GraphBackend;
+
+use super::full::Full;
+use super::optimiser::Optimiser;
+use super::sampled::Sampled;
+use super::task::{Losses, Task};
+use crate::error::Result;
+
+/// The passes of a training, one epoch after the other.
+pub enum Runner<B: GraphBackend, T: Task<B>> {
+    /// The whole graph at once.
+    Full(Full<T::Input>),
+    /// Mini-batches.
+    Sampled(Box<Sampled<B, T::Part>>),
+}
+
+/// One step of the optimiser.
+pub struct Step<B: GraphBackend, D> {
+    pub losses: Losses<B, D>,
+    /// Share of the epoch.
+    pub share: f64,
+    /// Whether it ends the epoch.
+    pub last: bool,
+}
+
+/// An epoch that was taken.
+pub struct Epoch<B: GraphBackend, T: Task<B>> {
+    /// The model after it.
+    pub model: T::Model,
+    /// Its loss and the terms, which nobody has read yet.
+    pub values: Vec<Tensor<B, 1>>,
+    pub detail: T::Detail,
+}
+
+impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
+    /// The loss of the next step.
+    ///
+    /// # Errors
+    /// What a thread of the loader ran into; a graph that has nothing to learn from.
+    pub fn next(&mut self, task: &T, model: &T::Model) -> Result<Step<B, T::Detail>> {
+        match self {
+            Runner::Full(full) => Ok(Step { losses: task.epoch(model, full.next_input())?, share: 1.0, last: true }),
+            Runner::Sampled(sampled) => {
+                let (batch, share, last) = sampled.next_batch()?;
+                Ok(Step { losses: task.batch(model, batch), share, last })
+            }
+        }
+    }
+
+    /// Takes the steps of an epoch. Values of mini-batches count by their shares.
+    ///
+    /// # Errors
+    /// As for [`Runner::next`].
+    pub fn epoch(
+        &mut self,
+        task: &T,
+        mut model: T::Model,
+        optimiser: &mut Optimiser<B, T::Model>,
+        rate: f64,
+    ) -> Result<Epoch<B, T>> {
+        let mut sums: Vec<Tensor<B, 1>> = Vec::new();
+        loop {
+            let Step { losses: Losses { loss, terms, detail }, share, last } = self.next(task, &model)?;
+            let values = std::iter::once(loss.clone().inner()).chain(terms);
+            let values = values.map(|value| if share == 1.0 { value } else { value * share });
+            sums = match sums.is_empty() {
+                true => values.collect(),
+                false => sums.into_iter().zip(values).map(|(sum, value)| sum + value).collect(),
+            };
+            model = optimiser.step(model, loss, rate);
+            if last {
+                return Ok(Epoch { model, values: sums, detail });
+            }
+        }
+    }
+
+    /// What was decided about mini-batches, for the user.
+    pub fn note(&self) -> Option<String> {
+        match self {
+            Runner::Full(_) => None,
+            Runner::Sampled(sampled) => Some(sampled.placement.to_string()),
+        }
+    }
+
+    /// What the mini-batches were made of.
+    pub fn loaded(&self) -> Option<String> {
+        match self {
+            Runner::Full(_) => None,
+            Runner::Sampled(sampled) => Some(sampled.loaded()),
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! Stage 2: graph attention that turns a few labels into a score for every node.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::{DropEdge, GraphBackend};
+use ndarray::Array1;
+use serde::Serialize;
+
+use super::attention_loss::{GroupedLoss, LossInput, edges_of_epoch};
+use crate::config::{
+    LoaderConfig, LoaderMode, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, TrainConfig,
+};
+use crate::data::split::Split;
+use crate::error::Result;
+use crate::graph::formats::atomic_write;
+use crate::graph::{Dataset, Features, HeteroGraph, write_npy_f32};
+use crate::infer::attention::{attention_scores, input_features};
+use crate::infer::layerwise::{self, HostScored};
+use crate::infer::plan;
+use crate::loader::{Batch, FeatureStore, Job};
+use crate::metrics::roc_auc;
+use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat, projects_last};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
+use crate::models::parameters::{Export, Parameters};
+use crate::models::precision::{as_data, dtype, dtype_on};
+use crate::models::receptive_field::ReceptiveField;
+use crate::models::weights::ModelSpec;
+use crate::run::baseline::baseline_auc;
+use crate::run::calibration::write_calibration;
+use crate::run::evaluation::{Evaluation, evaluate_split};
+use crate::run::splits::split_of;
+use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
+use crate::train::edges::EdgeSample;
+use crate::train::full::Full;
+use crate::train::loading::transferred;
+use crate::train::plots::{self, Series};
+use crate::train::position::Position;
+use crate::train::runner::Runner;
+use crate::train::sampled::{Part, Sampled, Sampling, epoch_of, number_of, order_of};
+use crate::train::session::{RunOptions, Session, check_finite};
+use crate::train::task::{Judgement, Losses, Task};
+use crate::train::trainer::{self, Place, Trained};
+
+/// One line of `metrics.jsonl`.
+#[derive(Serialize)]
+pub struct EpochLine {
+    loss: f32,
+    supervised: f32,
+    unsupervised: f32,
+    learning_rate: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_auc: Option<f64>,
+}
+
+/// What a finished Stage 2 leaves.
+#[derive(Clone, Debug, Serialize)]
+pub struct Stage2Outcome {
+    pub run: PathBuf,
+    pub best_epoch: usize,
+    /// Of the best checkpoint, on the validation and the test part.
+    pub evaluation: Evaluation,
+    /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
+    pub baseline_auc: Option<f64>,
+    /// Mean wall time of the epochs after the first.
+    #[serde(skip)]
+    pub seconds_per_epoch: Option<f64>,
+}
+
+impl fmt::Display for Stage2Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "best epoch {}, held-out test labels:\n{}", self.best_epoch, self.evaluation.test)?;
+        if let Some(auc) = self.baseline_auc {
+            writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
+        }
+        crate::train::session::write_speed(f, self.seconds_per_epoch)
+    }
+}
+
+/// The attention network with its labels, and its graph where the passes find it.
+pub struct Attention<B: GraphBackend> {
+    config: Stage2Config,
+    spec: AttentionSpec,
+    host: Arc<HeteroGraph>,
+    placement: Placement<B>,
+    /// Labels that are learnt, and those that choose the epoch.
+    train: Vec<(u32, u8)>,
+    validation: Vec<(u32, u8)>,
+    device: B::Device,
+}
+
+/// Where graph and input are.
+enum Placement<B: GraphBackend> {
+    /// On the device; the second pair is for passes without gradients.
+    Device {
+        graph: DeviceGraph<Autodiff<B>>,
+        x: Vec<Tensor<Autodiff<B>, 2>>,
+        inner_graph: DeviceGraph<B>,
+        inner_x: Vec<Tensor<B, 2>>,
+    },
+    /// On the host, from where mini-batches are loaded.
+    Host { store: FeatureStore<Autodiff<B>>, features: Features },
+}
+
+/// What the host prepares for an epoch over the whole graph.
+pub struct EpochInput {
+    epoch: usize,
+    nodes: Option<Vec<Vec<u32>>>,
+    loss: GroupedLoss,
+}
+
+/// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels.
+///
+/// # Errors
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
+/// interruption (everything is saved then).
+pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
+    let dataset = Dataset::open(&config.data.path)?;
+    let labels = dataset.binary_labels(&config.data.path)?;
+    let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
+    run_on::<B>(config, &dataset, &split, options, device)
+}
+
+/// [`run`] on data that are read and labels that are divided already.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_on<B: GraphBackend>(
+    config: &Stage2Config,
+    dataset: &Dataset,
+    split: &Split,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Stage2Outcome> {
+    let host = &dataset.graph;
+    let features = input_features(&config.data, dataset, None)?;
+    // Before there is a run: what does not fit leaves none.
+    let (task, decisions) = Attention::<B>::open(config, host, features, split, device)?;
+    let notes = [&dataset.notes[..], &decisions].concat();
+    let toml = RunConfig::Stage2(config.clone()).to_toml()?;
+    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
+    let Trained { session, model, position, seconds_per_epoch, .. } =
+        trainer::train(&task, &place, options, &notes, device)?;
+
+    let HostScored { scores, embeddings } = task.scored(&model)?;
+    write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
+    write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
+    let outcome = Stage2Outcome {
+        run: session.run.path().to_path_buf(),
+        best_epoch: position.best_epoch,
+        evaluation: evaluate_split(&scores, host, split)?,
+        baseline_auc: baseline_auc(dataset, split)?,
+        seconds_per_epoch,
+    };
+    write_calibration(&session.run, &scores, split)?;
+    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    if config.output.plots {
+        plot(&session, &scores, split, outcome.evaluation.threshold)?;
+    }
+    session.finish(&format!("best validation AUC {:.4}", position.best_metric));
+    Ok(outcome)
+}
+
+impl<B: GraphBackend> Attention<B> {
+    /// Uploads graph and input, or prepares to load them in mini-batches, with what was decided about that.
+    ///
+    /// # Errors
+    /// A precision or a transfer that the device does not have, features or relations that do not fit its types.
+    pub fn open(
+        config: &Stage2Config,
+        host: &HeteroGraph,
+        features: Features,
+        split: &Split,
+        device: &B::Device,
+    ) -> Result<(Self, Vec<String>)> {
+        let storage = dtype_on::<B>(config.train.precision, device)?;
+        let plan = plan::attention::<B>(config, host, features.dim(), device);
+        let mut notes = Vec::new();
+        if config.loader.mode != LoaderMode::Full {
+            notes.push(plan.to_string());
+        }
+        let width = features.dim();
+        let placement = if plan.sampled {
+            let store = FeatureStore::new(features.clone(), host, device)?;
+            let (store, how) = transferred(store, &config.loader)?;
+            notes.push(how);
+            Placement::Host { store, features }
+        } else {
+            let x = upload_features(host.node_types(), &features, storage, device)?;
+            Placement::on_device(DeviceGraph::upload(host, device)?, x)
+        };
+        let labels = [split.train.clone(), split.validation.clone()];
+        Ok((Self::of(config, host, placement, width, labels, device), notes))
+    }
+
+    /// On a graph on the device with the input `x`, one matrix per node type.
+    pub fn on_device(
+        config: &Stage2Config,
+        host: &HeteroGraph,
+        graph: DeviceGraph<Autodiff<B>>,
+        x: Vec<Tensor<Autodiff<B>, 2>>,
+        train: &[(u32, u8)],
+        device: &B::Device,
+    ) -> Self {
+        let width = x.first().map_or(0, |x| x.dims()[1]);
+        Self::of(config, host, Placement::on_device(graph, x), width, [train.to_vec(), Vec::new()], device)
+    }
+
+    /// In mini-batches of the rows of `store`.
+    pub fn on_host(
+        config: &Stage2Config,
+        host: &HeteroGraph,
+        features: Features,
+        store: FeatureStore<Autodiff<B>>,
+        train: &[(u32, u8)],
+        device: &B::Device,
+    ) -> Self {
+        let width = features.dim();
+        Self::of(config, host, Placement::Host { store, features }, width, [train.to_vec(), Vec::new()], device)
+    }
+
+    fn of(
+        config: &Stage2Config,
+        host: &HeteroGraph,
+        placement: Placement<B>,
+        input: usize,
+        [train, validation]: [Vec<(u32, u8)>; 2],
+        device: &B::Device,
+    ) -> Self {
+        let spec = AttentionSpec {
+            streams: host.streams().into_iter().map(String::from).collect(),
+            input,
+            hidden: config.model.hidden,
+            output: config.model.out,
+            heads: config.model.heads,
+            negative_slope: config.model.negative_slope as f32,
+        };
+        let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());
+        Self { config, spec, host, placement, train, validation, device }
+    }
+
+    /// The data type of features and hidden vectors.
+    fn dtype(&self) -> DType {
+        dtype(self.config.train.precision)
+    }
+
+    /// Scores of all nodes.
+    fn scores(&self, model: &TripleStreamGat<B>) -> Result<Vec<f32>> {
+        match &self.placement {
+            Placement::Device { inner_graph, inner_x, .. } => {
+                Ok(attention_scores(model, inner_graph, inner_x, self.config.train.chunk_size).scores)
+            }
+            Placement::Host { .. } => self.scored(model).map(|scored| scored.scores),
+        }
+    }
+
+    /// Scores and embeddings of all nodes.
+    ///
+    /// # Errors
+    /// A device that failed.
+    pub fn scored(&self, model: &TripleStreamGat<B>) -> Result<HostScored> {
+        match &self.placement {
+            Placement::Device { inner_graph, inner_x, .. } => {
+                let scored = attention_scores(model, inner_graph, inner_x, self.config.train.chunk_size);
+                let scores = scored.scores.clone();
+                let scored = HostScored { scores, embeddings: scored.embedding_matrix() };
+                check_device()?;
+                Ok(scored)
+            }
+            Placement::Host { features, .. } => {
+                layerwise::scores(model, &self.host, features, self.dtype(), &self.device)
+            }
+        }
+    }
+
+    fn sampled(&self, store: &FeatureStore<Autodiff<B>>, seed: u64, first: usize) -> Result<Sampled<B, LossInput>> {
+        let config = Stage2Config { seed, ..self.config.clone() };
+        let sampling = Sampling {
+            config: &self.config.loader,
+            graph: &self.host,
+            sampler: sampler(&config.loader, seed, self.host.clone())?,
+            store: store.clone(),
+            first_reverse: !projects_last(config.model.heads, store.width(), config.model.hidden),
+            drop_edge: (config.drop_edge.rate > 0.0).then(|| {
+                let (rate, fanouts) = (config.drop_edge.rate, config.loader.fanouts.clone());
+                let layers = fanouts.len();
+                let rule = move |number: u64, place: EdgePlace| {
+                    // A fanout thins a layer out already.
+                    if fanouts[place.layer] > 0 {
+                        return None;
+                    }
+                    let layer = (layers - 1 - place.layer) as u32;
+                    DropEdge::new(rate, seed, epoch_of(number) as u32, layer, place.relation as u32)
+                };
+                Arc::new(rule) as _
+            }),
+        };
+        let (host, labels) = (self.host.clone(), self.train.clone());
+        Sampled::new(sampling, first, self.config.train.epochs, move |epoch| parts(&config, &host, &labels, epoch))
+    }
+}
+
+impl<B: GraphBackend> Placement<B> {
+    fn on_device(graph: DeviceGraph<Autodiff<B>>, x: Vec<Tensor<Autodiff<B>, 2>>) -> Self {
+        let (inner_graph, inner_x) = (graph.inner(), x.iter().map(|x| x.clone().inner()).collect());
+        Placement::Device { graph, x, inner_graph, inner_x }
+    }
+}
+
+impl<B: GraphBackend> Task<B> for Attention<B> {
+    type Model = TripleStreamGat<Autodiff<B>>;
+    type Inner = TripleStreamGat<B>;
+    type Input = EpochInput;
+    type Part = LossInput;
+    type Detail = ();
+    /// ROC-AUC on the validation labels.
+    type Figures = f64;
+    type Line = EpochLine;
+
+    const NAME: &'static str = "stage 2";
+    const TERMS: &'static [&'static str] = &["the loss", "the supervised loss", "the unsupervised loss"];
+
+    fn train(&self) -> &TrainConfig {
+        &self.config.train
+    }
+
+    fn spec(&self) -> ModelSpec {
+        ModelSpec::Attention(self.spec.clone())
+    }
+
+    fn model(&self, parameters: &mut Parameters<Autodiff<B>>) -> Result<Self::Model> {
+        TripleStreamGat::new(&self.spec, parameters)
+    }
+
+    fn inner_model(&self, parameters: &mut Parameters<B>) -> Result<Self::Inner> {
+        TripleStreamGat::new(&self.spec, parameters)
+    }
+
+    fn export(&self, model: &Self::Inner) -> Export {
+        model.export(&self.spec)
+    }
+
+    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+        if let Placement::Host { store, .. } = &self.placement {
+            return Ok(Runner::Sampled(Box::new(self.sampled(store, seed, first)?)));
+        }
+        let config = Stage2Config { seed, ..self.config.clone() };
+        let (host, labels) = (self.host.clone(), self.train.clone());
+        Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
+            let edges = edges_of_epoch(&config, &host, epoch);
+            let mut input = LossInput::new(&host, &labels, &edges, config.train.rows);
+            EpochInput { epoch, nodes: input.nodes.take(), loss: input.grouped() }
+        })))
+    }
+
+    fn edges_per_epoch(&self) -> usize {
+        match &self.placement {
+            Placement::Device { graph, .. } => 2 * graph.num_edges(),
+            Placement::Host { .. } => 0,
+        }
+    }
+
+    fn epoch(&self, model: &Self::Model, EpochInput { epoch, nodes, loss }: EpochInput) -> Result<Losses<B>> {
+        let Placement::Device { graph, x, .. } = &self.placement else {
+            unreachable!("epochs over the whole graph have it on the device")
+        };
+        let (config, device) = (&self.config, &self.device);
+        let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
+        let pass =
+            Pass { drop_edge: Some(drop_edge), chunk_rows: config.train.chunk_size, recompute: config.model.recompute };
+        let field = ReceptiveField::of_rows(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
+        let h = model.embed(graph, &field, x, pass);
+        Ok(loss.of(model.logits(h), config.loss.lambda_unsup, device))
+    }
+
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, LossInput>) -> Losses<B> {
+        let Batch { x, blocks, seed_rows, payload, .. } = batch;
+        let x: Vec<Tensor<Autodiff<B>, 2>> = x.into_iter().map(|x| as_data(x, self.dtype())).collect();
+        let pass = Pass { recompute: self.config.model.recompute, ..Pass::default() };
+        let h = model.embed_blocks(&blocks, &x, pass);
+        let loss = payload.reordered(&seed_rows).grouped();
+        loss.of(model.logits(h), self.config.loss.lambda_unsup, &self.device)
+    }
+
+    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<f64> {
+        let scores = self.scores(model)?;
+        if let Some(&score) = scores.iter().find(|score| !score.is_finite()) {
+            check_finite("a validation score", score, epoch)?;
+        }
+        part_auc(&scores, &self.validation)
+    }
+
+    fn judge(&self, auc: &f64, position: &mut Position) -> Judgement {
+        let keep = position.best_epoch == 0 || *auc > position.best_metric;
+        Judgement { keep, stop: false, metric: *auc }
+    }
+
+    fn line(&self, _: usize, rate: f64, values: &[f32], validation_auc: Option<f64>) -> EpochLine {
+        let [loss, supervised, unsupervised] = [values[0], values[1], values[2]];
+        EpochLine { loss, supervised, unsupervised, learning_rate: rate, validation_auc }
+    }
+
+    fn progress(&self, _: Option<f64>, position: &Position) -> String {
+        format!("  best validation AUC {:.4}", position.best_metric)
+    }
+}
+
+/// The sampler that a configuration asks for.
+///
+/// # Errors
+/// Settings that it refuses.
+fn sampler(config: &LoaderConfig, seed: u64, graph: Arc<HeteroGraph>) -> Result<NeighbourSampler> {
+    let fanouts: Vec<Fanout> = config.fanouts.iter().map(|&fanout| Fanout::from(fanout)).collect();
+    let dependency = u32::try_from(config.kappa).ok().filter(|&kappa| kappa > 0);
+    let relations = graph.relations().len();
+    NeighbourSampler::new(graph, SamplerConfig { dependency, seed, ..SamplerConfig::new(&fanouts, relations) })
+}
+
+/// The mini-batches of an epoch: each has its share of the labels and of the edges of every relation, in an order that the
+/// epoch decides.
+fn parts(config: &Stage2Config, host: &HeteroGraph, labels: &[(u32, u8)], epoch: usize) -> Vec<Job<Part<LossInput>>> {
+    let edges = edges_of_epoch(config, host, epoch);
+    let seeds = labels.len() + edges.iter().map(|(_, edges)| 2 * edges.len()).sum::<usize>();
+    let of = seeds.div_ceil(config.loader.batch_size).max(1);
+    let order = order_of(labels.len(), of, config.seed, epoch);
+    let job = |part: usize| {
+        let share = |len: usize| (part..len).step_by(of);
+        let labels: Vec<(u32, u8)> = share(labels.len()).map(|k| labels[order[k]]).collect();
+        let edges = edges
+            .iter()
+            .map(|(relation, edges)| {
+                let of = |ends: &[u32]| share(ends.len()).map(|k| ends[k]).collect();
+                (*relation, EdgeSample { dst: of(&edges.dst), src: of(&edges.src) })
+            })
+            .filter(|(_, edges)| !edges.is_empty())
+            .collect();
+        let mut input = LossInput::new(host, &labels, &edges, Rows::Reachable);
+        let seeds = input.nodes.take().unwrap_or_else(|| unreachable!("reachable rows are listed"));
+        Job {
+            number: number_of(epoch, part),
+            seeds,
+            payload: Part { payload: input, share: 1.0 / of as f64, last: part + 1 == of },
+        }
+    };
+    (0..of).map(job).collect()
+}
+
+fn part_auc(scores: &[f32], part: &[(u32, u8)]) -> Result<f64> {
+    let (values, labels): (Vec<f32>, Vec<u8>) =
+        part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+    roc_auc(&values, &labels)
+}
+
+fn plot(session: &Session, scores: &[f32], split: &Split, threshold: f64) -> Result<()> {
+    let history = session.run.history()?;
+    let series = |key: &str| history.series(key);
+    let (supervised, unsupervised, auc) = (series("supervised"), series("unsupervised"), series("validation_auc"));
+    let losses = [
+        Series { name: "supervised loss", points: &supervised },
+        Series { name: "unsupervised loss", points: &unsupervised },
+    ];
+    let metrics = [Series { name: "validation ROC-AUC", points: &auc }];
+    let file = |name: &str| session.run.output(name);
+    plots::training_curves(&file("training.svg"), "Stage 2: graph attention", &losses, &metrics)?;
+
+    plots::held_out(file, "Stage 2: test labels", scores, &split.test, threshold)
+}

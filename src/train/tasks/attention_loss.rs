@@ -1,0 +1,140 @@
+//! The loss of Stage 2: what it reads, and its terms.
+
+use burn::backend::Autodiff;
+use burn::tensor::{Tensor, TensorData};
+use graphsieve_kernels::{GraphBackend, RowList, bce_with_logits_sum, gather_rows, smoothness_sum};
+
+use crate::config::{Rows, Stage2Config};
+use crate::graph::{HeteroGraph, Relation};
+use crate::train::edges::{EdgeSample, Purpose, sample_edges};
+use crate::train::loss_rows::LossRows;
+use crate::train::task::Losses;
+
+/// Sampled edges of the primary relations that have any.
+pub type LossEdges<'g> = Vec<(&'g Relation, EdgeSample)>;
+
+/// The edges that the smoothness term of an epoch sees.
+pub fn edges_of_epoch<'g>(config: &Stage2Config, host: &'g HeteroGraph, epoch: usize) -> LossEdges<'g> {
+    let (samples, seed) = (config.loss.samples_per_relation, config.seed);
+    let primary = host.relations().iter().enumerate().filter(|(_, relation)| relation.primary);
+    primary
+        .map(|(id, r)| (r, sample_edges(r, id, samples, seed, Purpose::Smoothness, epoch as u64).0))
+        .filter(|(_, edges)| !edges.is_empty())
+        .collect()
+}
+
+/// What a loss reads, by the numbers of its rows: those of all types one behind the other.
+#[derive(Clone, Debug)]
+pub struct LossInput {
+    /// The rows that are computed, by type; all when there is no list.
+    pub nodes: Option<Vec<Vec<u32>>>,
+    labelled: Vec<u32>,
+    targets: Vec<f32>,
+    /// The destinations of the edges of all relations, then their sources.
+    ends: Vec<u32>,
+    /// What a squared difference counts: the mean over relations of the mean over a relation's edges.
+    weights: Vec<f32>,
+    total: usize,
+}
+
+impl LossInput {
+    /// Of these labels and edges; `rows` says whether other rows are computed, too.
+    pub fn new(host: &HeteroGraph, labels: &[(u32, u8)], edges: &LossEdges<'_>, rows: Rows) -> Self {
+        let types = host.node_types();
+        let counts: Vec<usize> = types.iter().map(|t| t.count).collect();
+        let mut labelled: Vec<Vec<u32>> = vec![Vec::new(); types.len()];
+        for (node, _) in labels {
+            let t = host.type_of(*node as usize);
+            labelled[t].push(node - types[t].offset as u32);
+        }
+        let lists = edges.iter().flat_map(|(r, e)| [(r.dst, e.dst.as_slice()), (r.src, e.src.as_slice())]);
+        let rows = match rows {
+            Rows::All => LossRows::all(&counts),
+            Rows::Reachable => LossRows::of(&counts, lists.chain(labelled.iter().map(Vec::as_slice).enumerate())),
+        };
+        let mut base = vec![0u32; types.len() + 1];
+        for t in 0..types.len() {
+            base[t + 1] = base[t] + rows.len(t) as u32;
+        }
+        let number = |t: usize, node: u32| base[t] + rows.number(t, node);
+        let of_label = |(node, _): &(u32, u8)| {
+            let t = host.type_of(*node as usize);
+            number(t, node - types[t].offset as u32)
+        };
+        let numbers = |end: fn(&Relation) -> usize, nodes: fn(&EdgeSample) -> &[u32]| {
+            edges.iter().flat_map(move |(r, e)| nodes(e).iter().map(move |&n| (end(r), n)))
+        };
+        let ends = numbers(|r| r.dst, |e| &e.dst).chain(numbers(|r| r.src, |e| &e.src));
+        let weight = |edges_of_relation: &EdgeSample| 1.0 / (edges_of_relation.len() * edges.len()) as f32;
+        Self {
+            labelled: labels.iter().map(of_label).collect(),
+            targets: labels.iter().map(|(_, label)| f32::from(*label)).collect(),
+            ends: ends.map(|(t, node)| number(t, node)).collect(),
+            weights: edges.iter().flat_map(|(_, e)| vec![weight(e); e.len()]).collect(),
+            total: base[types.len()] as usize,
+            nodes: rows.nodes(),
+        }
+    }
+
+    /// The same where the rows of a type stand in another order: `rows[type][k]` is the place of its `k`-th row.
+    pub fn reordered(mut self, rows: &[Vec<u32>]) -> Self {
+        let mut place = Vec::with_capacity(self.total);
+        for rows in rows {
+            let base = place.len() as u32;
+            place.extend(rows.iter().map(|&row| base + row));
+        }
+        for row in self.labelled.iter_mut().chain(&mut self.ends) {
+            *row = place[*row as usize];
+        }
+        self
+    }
+
+    /// Groups the rows for the backward pass.
+    pub fn grouped(self) -> GroupedLoss {
+        GroupedLoss {
+            labelled: RowList::new(&self.labelled, self.total),
+            targets: self.targets,
+            ends: RowList::new(&self.ends, self.total),
+            weights: self.weights,
+        }
+    }
+}
+
+/// What a loss reads, ready to be uploaded.
+#[derive(Clone, Debug)]
+pub struct GroupedLoss {
+    labelled: RowList,
+    targets: Vec<f32>,
+    ends: RowList,
+    weights: Vec<f32>,
+}
+
+impl GroupedLoss {
+    /// The loss of `logits` `[rows, 1]`, with its supervised and its unsupervised term.
+    pub fn of<B: GraphBackend>(
+        self,
+        logits: Tensor<Autodiff<B>, 2>,
+        lambda_unsup: f64,
+        device: &B::Device,
+    ) -> Losses<B> {
+        let vector = |values: Vec<f32>| {
+            let len = values.len();
+            Tensor::<Autodiff<B>, 1>::from_data(TensorData::new(values, [len]), device)
+        };
+        let at = |rows: RowList| gather_rows(logits.clone(), &rows.upload(device));
+        let (labels, edges) = (self.targets.len(), self.weights.len());
+        let supervised = match labels {
+            0 => Tensor::zeros([1], device),
+            _ => {
+                let labelled = at(self.labelled).reshape([labels]);
+                bce_with_logits_sum(labelled, vector(self.targets), 1.0 / labels as f64)
+            }
+        };
+        let unsupervised = match edges {
+            0 => Tensor::zeros([1], device),
+            _ => smoothness_sum(at(self.ends).reshape([2, edges]), vector(self.weights), 1.0),
+        };
+        let loss = supervised.clone() + unsupervised.clone() * lambda_unsup;
+        Losses { loss, terms: vec![supervised.inner(), unsupervised.inner()], detail: () }
+    }
+}

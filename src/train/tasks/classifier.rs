@@ -1,0 +1,523 @@
+//! Node classification: one class for every node of a graph.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use burn::backend::Autodiff;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+use graphsieve_kernels::{Csr, GraphBackend, RowIndex, gather_rows};
+use ndarray::{Array1, Array2};
+use serde::Serialize;
+
+use crate::config::{ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, RunConfig, TrainConfig};
+use crate::data::class_split::ClassSplit;
+use crate::error::{Error, Result};
+use crate::graph::formats::atomic_write;
+use crate::graph::{Dataset, EdgeReading, Features, HeteroGraph, write_npy};
+use crate::infer::layerwise_classes::class_logits;
+use crate::infer::plan;
+use crate::infer::sampled_input::SampledInput;
+use crate::loader::{Batch, FeatureStore, Job};
+use crate::metrics::{ClassReport, log_sum_exp, predicted_class};
+use crate::models::device_graph::check_device;
+use crate::models::named;
+use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities, upload_graph};
+use crate::models::node_input::NodeInput;
+use crate::models::parameters::{Export, Parameters, to_host};
+use crate::models::weights::ModelSpec;
+use crate::nn::TrainingPass;
+use crate::run::evaluation::class_report;
+use crate::run::splits::class_split_of;
+use crate::train::early_stopping::Verdict;
+use crate::train::full::Full;
+use crate::train::loading::transferred;
+use crate::train::optimiser::{Decay, Optimiser};
+use crate::train::plots::{self, Series};
+use crate::train::position::Position;
+use crate::train::runner::Runner;
+use crate::train::sampled::{Part, Sampled, Sampling, number_of, order_of};
+use crate::train::session::{RunOptions, Session, check_finite};
+use crate::train::task::{Judgement, Losses, Task};
+use crate::train::trainer::{self, Place, Trained};
+
+/// What a finished classification leaves.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassifyOutcome {
+    pub run: PathBuf,
+    /// The epoch whose model is kept.
+    pub best_epoch: usize,
+    /// Epochs that were trained.
+    pub epochs: usize,
+    /// What reading did to the data.
+    pub notes: Vec<String>,
+    /// Of the kept model, on the nodes that it was fitted to.
+    pub train: ClassReport,
+    /// On the nodes that chose the epoch.
+    pub validation: ClassReport,
+    /// On the nodes that nothing was chosen on.
+    pub test: ClassReport,
+    /// Mean wall time of the epochs after the first.
+    #[serde(skip)]
+    pub seconds_per_epoch: Option<f64>,
+}
+
+impl fmt::Display for ClassifyOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "best epoch {} of {}, test nodes:\n{}", self.best_epoch, self.epochs, self.test)?;
+        let Self { train, validation, test, .. } = self;
+        for (name, part) in [("training", train), ("validation", validation), ("test", test)] {
+            writeln!(f, "{name} accuracy {:.4}, macro F1 {:.4}", part.accuracy, part.macro_f1)?;
+        }
+        crate::train::session::write_speed(f, self.seconds_per_epoch)
+    }
+}
+
+/// One line of `metrics.jsonl`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EpochLine {
+    pub loss: f32,
+    #[serde(flatten)]
+    pub validation: Option<Validation>,
+}
+
+/// Figures of the validation nodes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Validation {
+    pub validation_loss: f64,
+    pub validation_accuracy: f64,
+}
+
+/// Graph, features and labels of a classification, where the passes find them; models of all seeds share them.
+pub struct Classifier<B: GraphBackend> {
+    pub spec: ClassifierSpec,
+    pub split: ClassSplit,
+    /// What reading did to the data.
+    pub notes: Vec<String>,
+    /// What was decided about mini-batches, where the configuration leaves that to the program.
+    pub decisions: Vec<String>,
+    config: ClassifyConfig,
+    train: TrainConfig,
+    placement: Placement<B>,
+    device: B::Device,
+}
+
+/// Where graph and features are.
+enum Placement<B: GraphBackend> {
+    /// On the device.
+    Device(Box<OnDevice<B>>),
+    /// On the host, from where mini-batches are loaded.
+    Host { input: SampledInput, store: FeatureStore<Autodiff<B>> },
+}
+
+/// What a mini-batch brings along.
+pub struct Targets {
+    /// Of the seeds, in their order.
+    classes: Vec<u32>,
+    /// Counts mini-batches from 1, over all epochs.
+    step: u32,
+    seed: u64,
+}
+
+/// A graph that is trained at once.
+struct OnDevice<B: GraphBackend> {
+    csr: Csr<Autodiff<B>>,
+    x: NodeInput<Autodiff<B>>,
+    inner_csr: Csr<B>,
+    inner_x: NodeInput<B>,
+    train_rows: RowIndex<Autodiff<B>>,
+    targets: Tensor<Autodiff<B>, 2, Int>,
+}
+
+impl<B: GraphBackend> OnDevice<B> {
+    fn upload(
+        spec: &ClassifierSpec,
+        graph: &HeteroGraph,
+        features: &Features,
+        train: &[(u32, u32)],
+        device: &B::Device,
+    ) -> Result<Self> {
+        let csr = upload_graph::<Autodiff<B>>(graph, device)?;
+        let x = NodeInput::<Autodiff<B>>::upload(features, spec.row_normalise, device)?;
+        let (nodes, labels): (Vec<u32>, Vec<i32>) = train.iter().map(|&(n, class)| (n, class as i32)).unzip();
+        let len = labels.len();
+        Ok(Self {
+            inner_csr: csr.clone().inner(),
+            inner_x: x.inner(),
+            csr,
+            x,
+            train_rows: RowIndex::new(&nodes, graph.num_nodes(), device),
+            targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device),
+        })
+    }
+}
+
+/// Trains a classifier, predicts the class of every node with the best epoch's model and evaluates it once on the test
+/// nodes.
+///
+/// # Errors
+/// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
+/// interruption (everything is saved then).
+pub fn run<B: GraphBackend>(
+    config: &ClassifyConfig,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<ClassifyOutcome> {
+    let task = Classifier::<B>::open(config, device)?;
+    let toml = RunConfig::Classify(config.clone()).to_toml()?;
+    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
+    let notes = [&task.notes[..], &task.decisions].concat();
+    let Trained { session, model, position, seconds_per_epoch, .. } =
+        trainer::train(&task, &place, options, &notes, device)?;
+
+    let logits = task.logits(&model)?;
+    let classes = task.spec.classes;
+    let predictions: Array1<i64> = logits.chunks_exact(classes).map(|row| i64::from(predicted_class(row))).collect();
+    let probabilities = Array2::from_shape_vec((predictions.len(), classes), probabilities(&logits, classes))
+        .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
+    write_npy(session.run.output("probabilities.npy"), &probabilities)?;
+    write_npy(session.run.output("predictions.npy"), &predictions)?;
+    let outcome = ClassifyOutcome {
+        run: session.run.path().to_path_buf(),
+        best_epoch: position.best_epoch,
+        epochs: position.epoch,
+        notes: task.notes.clone(),
+        train: task.report(&logits, &task.split.train)?,
+        validation: task.report(&logits, &task.split.validation)?,
+        test: task.report(&logits, &task.split.test)?,
+        seconds_per_epoch,
+    };
+    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    if config.output.plots {
+        plot(&session)?;
+    }
+    session.finish(&format!("test accuracy {:.4}", outcome.test.accuracy));
+    Ok(outcome)
+}
+
+impl<B: GraphBackend> Classifier<B> {
+    /// Reads what a configuration names, and uploads it or prepares to load it.
+    ///
+    /// # Errors
+    /// Data that cannot be read, that lack features or labels, or that do not fit the split.
+    pub fn open(config: &ClassifyConfig, device: &B::Device) -> Result<Self> {
+        let path = &config.data.path;
+        let dataset = Dataset::open_with(path, EdgeReading { directed: config.data.directed })?;
+        let classes = dataset.node_classes(path)?;
+        let features = dataset.features.as_ref().ok_or_else(|| {
+            let help = "node classification learns from features; add them to the data";
+            Error::format(path, "features", "a feature file", "none", help)
+        })?;
+        if classes.count() < 2 {
+            let help = "there is nothing to tell apart; look at the labels";
+            return Err(Error::format(path, "labels", "at least two classes", classes.count().to_string(), help));
+        }
+        let spec = ClassifierSpec {
+            layer: config.model.layer,
+            input: features.dim(),
+            hidden: config.model.hidden,
+            classes: classes.count(),
+            layers: config.model.layers,
+            attention: AttentionShape::of(&config.model),
+            row_normalise: config.data.row_normalise,
+            directed: config.data.directed,
+        };
+        let split = class_split_of(&classes, &config.split)?;
+        let graph = &dataset.graph;
+        let plan = plan::classes::<B>(config, &spec, graph, features, device);
+        let mut decisions = Vec::new();
+        if config.loader.mode != LoaderMode::Full {
+            decisions.push(plan.to_string());
+        }
+        let placement = if plan.sampled {
+            let input = SampledInput::new(&spec, graph, features)?;
+            let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
+            let (store, how) = transferred(store, &config.loader)?;
+            decisions.push(how);
+            Placement::Host { input, store }
+        } else {
+            Placement::Device(Box::new(OnDevice::upload(&spec, graph, features, &split.train, device)?))
+        };
+        Ok(Self { notes: dataset.notes.clone(), decisions, ..Self::of(config, spec, split, placement, device) })
+    }
+
+    /// In mini-batches of the rows of `input`, which `store` holds.
+    pub fn on_host(
+        config: &ClassifyConfig,
+        spec: ClassifierSpec,
+        split: ClassSplit,
+        input: SampledInput,
+        store: FeatureStore<Autodiff<B>>,
+    ) -> Self {
+        let device = store.device().clone();
+        Self::of(config, spec, split, Placement::Host { input, store }, &device)
+    }
+
+    fn of(
+        config: &ClassifyConfig,
+        spec: ClassifierSpec,
+        split: ClassSplit,
+        placement: Placement<B>,
+        device: &B::Device,
+    ) -> Self {
+        let (train, config, device) = (config.train.shared(), config.clone(), device.clone());
+        Self { spec, split, notes: Vec::new(), decisions: Vec::new(), config, train, placement, device }
+    }
+
+    fn sampled(
+        &self,
+        input: &SampledInput,
+        store: &FeatureStore<Autodiff<B>>,
+        seed: u64,
+        first: usize,
+    ) -> Result<Sampled<B, Targets>> {
+        let config = ClassifyConfig { seed, ..self.config.clone() };
+        let settings = &self.config.loader;
+        let layers = config.model.layers;
+        if settings.fanouts.len() != layers {
+            return Err(Error::Config {
+                origin: config.name.clone().into(),
+                key: "loader.fanouts".into(),
+                expected: format!("{layers} fanouts, as model.layers"),
+                found: format!("{:?}", settings.fanouts),
+                help: "one for each layer, the one next to the seeds first; 0 takes all neighbours".into(),
+            });
+        }
+        if self.split.train.is_empty() {
+            return Err(Error::Data {
+                what: "split of the labels".into(),
+                expected: "at least one training node".into(),
+                found: "none".into(),
+                help: "label more nodes, or choose another split".into(),
+            });
+        }
+        let sampling = Sampling {
+            config: settings,
+            graph: input.graph(),
+            sampler: input.sampler(&settings.fanouts, settings.kappa, seed)?,
+            store: store.clone(),
+            first_reverse: true,
+            drop_edge: None,
+        };
+        let train = self.split.train.clone();
+        Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &train, epoch))
+    }
+
+    /// Logits of all nodes, row by row.
+    ///
+    /// # Errors
+    /// A device that failed, or what a thread of the loader ran into.
+    pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
+        match &self.placement {
+            Placement::Device(whole) => {
+                let logits = to_host(model.forward(&whole.inner_csr, &whole.inner_x, None));
+                check_device()?;
+                Ok(logits)
+            }
+            Placement::Host { input, .. } => class_logits(model, &self.spec, input, &self.device),
+        }
+    }
+
+    /// Figures of logits on some labelled nodes.
+    ///
+    /// # Errors
+    /// Never for the labels of this task.
+    pub fn report(&self, logits: &[f32], part: &[(u32, u32)]) -> Result<ClassReport> {
+        class_report(logits, self.spec.classes, part)
+    }
+}
+
+impl<B: GraphBackend> Task<B> for Classifier<B> {
+    type Model = NodeClassifier<Autodiff<B>>;
+    type Inner = NodeClassifier<B>;
+    type Input = TrainingPass;
+    type Part = Targets;
+    type Detail = ();
+    type Figures = Validation;
+    type Line = EpochLine;
+
+    const NAME: &'static str = "classify";
+    const TERMS: &'static [&'static str] = &["the cross-entropy of the training nodes"];
+
+    fn train(&self) -> &TrainConfig {
+        &self.train
+    }
+
+    fn spec(&self) -> ModelSpec {
+        ModelSpec::NodeClassifier(self.spec.clone())
+    }
+
+    fn model(&self, parameters: &mut Parameters<Autodiff<B>>) -> Result<Self::Model> {
+        NodeClassifier::new(&self.spec, parameters, &self.device)
+    }
+
+    fn inner_model(&self, parameters: &mut Parameters<B>) -> Result<Self::Inner> {
+        NodeClassifier::new(&self.spec, parameters, &self.device)
+    }
+
+    fn export(&self, model: &Self::Inner) -> Export {
+        named::export(model)
+    }
+
+    fn optimiser(&self) -> Optimiser<B, Self::Model> {
+        let ClassifyTrain { weight_decay, decayed_layers, .. } = self.config.train;
+        let applies: fn(&str) -> bool = match decayed_layers {
+            DecayedLayers::First => |name| name.starts_with("layers.0.") && !name.ends_with(".bias"),
+            DecayedLayers::All => |name| !name.ends_with(".bias"),
+        };
+        let optimiser = Optimiser::new(&self.train);
+        if weight_decay == 0.0 {
+            return optimiser;
+        }
+        optimiser.with_decay(Decay { coefficient: weight_decay, applies })
+    }
+
+    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+        match &self.placement {
+            Placement::Device(_) => {
+                let pass = move |epoch: usize| TrainingPass { seed, step: epoch as u32, layer: 0 };
+                Ok(Runner::Full(Full::direct(first, pass)))
+            }
+            Placement::Host { input, store } => Ok(Runner::Sampled(Box::new(self.sampled(input, store, seed, first)?))),
+        }
+    }
+
+    /// All layers together.
+    fn edges_per_epoch(&self) -> usize {
+        match &self.placement {
+            Placement::Device(whole) => self.spec.layers * whole.csr.num_edges(),
+            Placement::Host { .. } => 0,
+        }
+    }
+
+    fn epoch(&self, model: &Self::Model, pass: TrainingPass) -> Result<Losses<B>> {
+        let Placement::Device(whole) = &self.placement else {
+            unreachable!("epochs over the whole graph have it on the device")
+        };
+        let logits = model.forward(&whole.csr, &whole.x, Some((pass, self.config.model.dropout)));
+        let loss = cross_entropy(gather_rows(logits, &whole.train_rows), whole.targets.clone());
+        Ok(Losses { loss, terms: Vec::new(), detail: () })
+    }
+
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, Targets>) -> Losses<B> {
+        let Placement::Host { input, .. } = &self.placement else {
+            unreachable!("mini-batches are loaded from the host")
+        };
+        let Batch { mut x, blocks, seed_rows, payload: Targets { classes, step, seed }, .. } = batch;
+        let pass = TrainingPass { seed, step, layer: 0 };
+        // Without a gradient, see `as_data`.
+        let rows = input.read(x.swap_remove(0).inner()).into_autodiff();
+        let logits = model.forward_batch(&blocks, rows, Some((pass, self.config.model.dropout)));
+        // The rows that are left are the seeds.
+        let mut targets = vec![0i32; classes.len()];
+        seed_rows[0].iter().zip(&classes).for_each(|(&row, &class)| targets[row as usize] = class as i32);
+        let targets = Tensor::from_data(TensorData::new(targets, [classes.len(), 1]), &self.device);
+        Losses { loss: cross_entropy(logits, targets), terms: Vec::new(), detail: () }
+    }
+
+    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {
+        let validation = validate(&self.logits(model)?, self.spec.classes, &self.split.validation);
+        check_finite("the validation loss", validation.validation_loss as f32, epoch)?;
+        Ok(validation)
+    }
+
+    fn judge(&self, figures: &Validation, position: &mut Position) -> Judgement {
+        let ClassifyTrain { best, patience, .. } = self.config.train;
+        let stopping = position.early_stopping.get_or_insert_default();
+        let (loss, accuracy) = (figures.validation_loss, figures.validation_accuracy);
+        let Verdict { keep, stop } = stopping.observe(best, patience, loss, accuracy);
+        Judgement { keep, stop, metric: accuracy }
+    }
+
+    fn is_over(&self, position: &Position) -> bool {
+        position.early_stopping.is_some_and(|stopping| stopping.is_over(self.config.train.patience))
+    }
+
+    fn line(&self, _: usize, _: f64, values: &[f32], validation: Option<Validation>) -> EpochLine {
+        EpochLine { loss: values[0], validation }
+    }
+
+    fn progress(&self, _: Option<Validation>, position: &Position) -> String {
+        format!("  best validation accuracy {:.4}", position.best_metric)
+    }
+}
+
+/// The mini-batches of an epoch: the training nodes in an order that the epoch decides, in equal shares of at most
+/// `loader.batch_size`.
+fn parts(config: &ClassifyConfig, train: &[(u32, u32)], epoch: usize) -> Vec<Job<Part<Targets>>> {
+    let of = train.len().div_ceil(config.loader.batch_size);
+    let order = order_of(train.len(), of, config.seed, epoch);
+    let job = |part: usize| {
+        let (seeds, classes): (Vec<u32>, Vec<u32>) = order.iter().skip(part).step_by(of).map(|&at| train[at]).unzip();
+        let share = seeds.len() as f64 / train.len() as f64;
+        let step = ((epoch - 1) * of + part + 1) as u32;
+        let payload = Part { payload: Targets { classes, step, seed: config.seed }, share, last: part + 1 == of };
+        Job { number: number_of(epoch, part), seeds: vec![seeds], payload }
+    };
+    (0..of).map(job).collect()
+}
+
+fn plot(session: &Session) -> Result<()> {
+    let history = session.run.history()?;
+    let [loss, validation, accuracy] =
+        ["loss", "validation_loss", "validation_accuracy"].map(|key| history.series(key));
+    let losses =
+        [Series { name: "training loss", points: &loss }, Series { name: "validation loss", points: &validation }];
+    let metrics = [Series { name: "validation accuracy", points: &accuracy }];
+    plots::training_curves(&session.run.output("training.svg"), "Node classification", &losses, &metrics)
+}
+
+/// Mean cross-entropy of rows of logits against classes `[rows, 1]`: `mean_i (ln sum_c exp(z_ic) - z_i,y_i)`, with the
+/// largest logit of a row subtracted first.
+pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, classes: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    log_softmax(logits, 1).gather(1, classes).mean().neg()
+}
+
+/// The same on the host in f64, with the share of right predictions.
+fn validate(logits: &[f32], classes: usize, part: &[(u32, u32)]) -> Validation {
+    let (mut loss, mut right) = (0.0, 0usize);
+    for &(node, class) in part {
+        let row = &logits[node as usize * classes..][..classes];
+        loss += log_sum_exp(row) - f64::from(row[class as usize]);
+        right += usize::from(predicted_class(row) == class);
+    }
+    let nodes = part.len() as f64;
+    Validation { validation_loss: loss / nodes, validation_accuracy: right as f64 / nodes }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_flex::{Flex, FlexDevice};
+
+    use super::*;
+
+    #[test]
+    fn the_cross_entropy_and_its_gradient_are_those_of_f64() {
+        // Large logits, whose exponentials f32 cannot hold.
+        let logits = [[0.5f32, -1.25, 3.0], [200.0, 199.0, -200.0], [-1e4, -1e4, -1e4 + 1.0], [7.0, 7.0, 7.0]];
+        let labels = [2u32, 1, 0, 1];
+        let x = Tensor::<Autodiff<Flex>, 2>::from_data(logits, &FlexDevice).require_grad();
+        let classes = Tensor::<Autodiff<Flex>, 2, Int>::from_data([[2], [1], [0], [1]], &FlexDevice);
+        let loss = cross_entropy(x.clone(), classes);
+        let flat: Vec<f32> = logits.iter().flatten().copied().collect();
+        let part: Vec<(u32, u32)> = (0..4).zip(labels).collect();
+        let want = validate(&flat, 3, &part);
+        assert!((f64::from(to_host(loss.clone())[0]) - want.validation_loss).abs() < 1e-5);
+        let gradient = to_host(x.grad(&loss.backward()).unwrap());
+        for (row, (logits, label)) in logits.iter().zip(labels).enumerate() {
+            for class in 0..3 {
+                let probability = (f64::from(logits[class]) - log_sum_exp(logits)).exp();
+                let want = (probability - f64::from(u8::from(class as u32 == label))) / 4.0;
+                let got = f64::from(gradient[row * 3 + class]);
+                assert!((got - want).abs() < 1e-6, "{row}, {class}: {got} {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn accuracy_counts_the_largest_logit() {
+        let validation = validate(&[1.0, 2.0, 3.0, 0.0], 2, &[(0, 1), (1, 1)]);
+        assert_eq!(validation.validation_accuracy, 0.5);
+    }
+}

@@ -1,0 +1,6 @@
+//! What can be trained: one file per model.
+
+pub mod attention;
+pub mod attention_loss;
+pub mod auto_encoder;
+pub mod classifier;

@@ -1,0 +1,229 @@
+//! The training loop: steps, validation, early stop, log, checkpoints, interruption and resume of any [`Task`].
+
+use std::path::Path;
+
+use burn::backend::Autodiff;
+use burn::module::AutodiffModule;
+use burn::tensor::Tensor;
+use graphsieve_kernels::GraphBackend;
+
+use super::optimiser::{Optimiser, learning_rate};
+use super::position::Position;
+use super::runner::{Epoch, Runner};
+use super::session::{RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
+use super::task::{Judgement, Task};
+use crate::error::Result;
+use crate::models::device_graph::check_device;
+use crate::models::parameters::{Parameters, to_host};
+use crate::models::weights::Weights;
+
+/// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it makes.
+const MAX_UNREAD: usize = 32;
+
+/// A training in progress, without files.
+pub struct Trainer<'t, B: GraphBackend, T: Task<B>> {
+    task: &'t T,
+    /// Taken while a step is in progress.
+    model: Option<T::Model>,
+    optimiser: Optimiser<B, T::Model>,
+    runner: Runner<B, T>,
+    pub position: Position,
+    /// The best model so far; see [`Position::best_epoch`].
+    pub best: Option<T::Inner>,
+    /// Losses that nobody has read yet.
+    pending: Vec<Pending<B>>,
+    /// Figures of the last validation.
+    figures: Option<T::Figures>,
+}
+
+struct Pending<B: GraphBackend> {
+    epoch: usize,
+    rate: f64,
+    values: Vec<Tensor<B, 1>>,
+}
+
+/// What an epoch showed.
+pub struct EpochEnd<L> {
+    /// Of this epoch and of those before that were not shown yet; empty when nobody asked.
+    pub lines: Vec<(usize, L)>,
+    /// The loss of the last of them.
+    pub loss: Option<f32>,
+    /// Training is over.
+    pub stop: bool,
+}
+
+/// What a training leaves.
+pub struct Trained<M> {
+    pub session: Session,
+    /// The best model, or the last one where nothing was chosen.
+    pub model: M,
+    pub position: Position,
+    /// The last loss; NaN where no epoch was left.
+    pub loss: f32,
+    /// Mean wall time of the epochs after the first.
+    pub seconds_per_epoch: Option<f64>,
+}
+
+impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
+    /// A training that goes on with `model` behind `position`.
+    ///
+    /// # Errors
+    /// Settings that the sampler refuses.
+    pub fn new(
+        task: &'t T,
+        model: T::Model,
+        optimiser: Optimiser<B, T::Model>,
+        position: Position,
+        seed: u64,
+    ) -> Result<Self> {
+        let runner = task.runner(seed, position.epoch + 1)?;
+        let (model, pending) = (Some(model), Vec::new());
+        Ok(Self { task, model, optimiser, runner, position, best: None, pending, figures: None })
+    }
+
+    /// A training that starts from `seed`.
+    ///
+    /// # Errors
+    /// Settings that the sampler refuses.
+    pub fn from_seed(task: &'t T, seed: u64, device: &B::Device) -> Result<Self> {
+        let model = task.model(&mut Parameters::<Autodiff<B>>::from_seed(seed, device))?;
+        Self::new(task, model, task.optimiser(), Position::default(), seed)
+    }
+
+    /// The model as it is, without gradients.
+    fn current(&self) -> T::Inner {
+        self.model.as_ref().unwrap_or_else(|| unreachable!("a step gives the model back")).valid()
+    }
+
+    /// Trains one epoch, counted from 1, and validates when that is due; `read` asks for the losses in any case.
+    ///
+    /// # Errors
+    /// A loss that is not finite, a device that failed, or what a thread of the loader ran into.
+    pub fn epoch(&mut self, epoch: usize, read: bool) -> Result<EpochEnd<T::Line>> {
+        let (task, train) = (self.task, self.task.train());
+        let rate = learning_rate(train, epoch);
+        let due = epoch == train.epochs || epoch.is_multiple_of(train.validate_every);
+        let model = self.model.take().unwrap_or_else(|| unreachable!("a step gives the model back"));
+        let Epoch { model, values, detail } = self.runner.epoch(task, model, &mut self.optimiser, rate)?;
+        self.model = Some(model);
+        self.position.epoch = epoch;
+        self.pending.push(Pending { epoch, rate, values });
+        let mut end = EpochEnd { lines: Vec::new(), loss: None, stop: false };
+        if !due && !read && self.pending.len() < MAX_UNREAD {
+            return Ok(end);
+        }
+        let mut shown = Vec::with_capacity(self.pending.len());
+        for Pending { epoch, rate, values } in self.pending.drain(..) {
+            let values: Vec<f32> = values.into_iter().map(|value| to_host(value)[0]).collect();
+            check_device()?;
+            // The terms before their sum: the message names what diverged.
+            for (term, &value) in T::TERMS.iter().zip(&values).rev() {
+                check_finite(term, value, epoch)?;
+            }
+            shown.push((epoch, rate, values));
+        }
+        if due {
+            let model = self.current();
+            let figures = task.validate(&model, detail, epoch)?;
+            let Judgement { keep, stop, metric } = task.judge(&figures, &mut self.position);
+            if keep {
+                (self.position.best_epoch, self.position.best_metric) = (epoch, metric);
+                self.best = Some(model);
+            }
+            (end.stop, self.figures) = (stop, Some(figures));
+        }
+        end.loss = shown.last().map(|(_, _, values)| values[0]);
+        let line = |(at, rate, values): (usize, f64, Vec<f32>)| {
+            (at, task.line(at, rate, &values, self.figures.filter(|_| due && at == epoch)))
+        };
+        end.lines = shown.into_iter().map(line).collect();
+        Ok(end)
+    }
+}
+
+/// Trains `task` in a run of its own, or goes on with the run that `options` name. `notes` are told when the run begins.
+///
+/// # Errors
+/// A run or a checkpoint that cannot be used, files that cannot be written, a loss that is not finite, or an interruption
+/// (everything is saved then).
+pub fn train<B: GraphBackend, T: Task<B>>(
+    task: &T,
+    place: &Place<'_>,
+    options: &RunOptions,
+    notes: &[String],
+    device: &B::Device,
+) -> Result<Trained<T::Inner>> {
+    let Place { runs, name, seed, config } = *place;
+    let (run, checkpoint) = open_or_create(options, runs, name, seed, config)?;
+    let (spec, settings) = (task.spec(), task.train());
+    let Start { model, optimiser, position } = restored(&run, checkpoint, task, &spec, seed, device)?;
+    let mut trainer = Trainer::new(task, model, optimiser, position, seed)?;
+    if position.best_epoch > 0 {
+        let file = best_file(&run);
+        let (best, _) = Weights::read(&file)?;
+        trainer.best = Some(task.inner_model(&mut Parameters::from_tensors(&best.tensors, &file, device))?);
+    }
+    let mut session = Session::new(run, position.epoch, T::NAME, settings, task.edges_per_epoch(), options.progress)?;
+    notes.iter().cloned().chain(trainer.runner.note()).for_each(|note| session.note(&note));
+
+    // A run that had stopped when it was saved has nothing left to do.
+    let mut over = task.is_over(&position);
+    let (mut saved_best, mut epoch, mut loss) = (position.best_epoch, position.epoch, f32::NAN);
+    while epoch < settings.epochs && !over {
+        epoch += 1;
+        let save = session.checkpoint_due(epoch, settings);
+        let end = trainer.epoch(epoch, save)?;
+        session.epoch_done::<B>(device)?;
+        over = end.stop;
+        if over {
+            session.end_at(epoch);
+        }
+        for (at, line) in &end.lines {
+            session.log(*at, line)?;
+        }
+        if let Some(shown) = end.loss {
+            loss = shown;
+            let progress = task.progress(trainer.figures, &trainer.position);
+            session.show(epoch, &format!("loss {loss:.4}{progress}"));
+        }
+        if save || over {
+            // The best model first: a checkpoint to go on from refers to it.
+            if let Some(best) = trainer.best.as_ref().filter(|_| trainer.position.best_epoch != saved_best) {
+                session.save_best(&spec, task.export(best))?;
+                saved_best = trainer.position.best_epoch;
+            }
+            let tensors = task.export(&trainer.current());
+            session.save_last(&spec, &mut trainer.position, tensors, &trainer.optimiser)?;
+            session.stop_if_asked(epoch)?;
+        }
+    }
+    if let Some(loaded) = trainer.runner.loaded() {
+        session.note(&loaded);
+    }
+    if loss.is_nan() {
+        // Nothing was left to train.
+        loss = session.run.history()?.series("loss").last().map_or(f32::NAN, |&(_, loss)| loss as f32);
+    }
+    let seconds_per_epoch = session.seconds_per_epoch(epoch);
+    let model = match trainer.best.take() {
+        Some(best) => best,
+        // A run that an earlier version ended without choosing.
+        None => {
+            let last = trainer.current();
+            session.save_best(&spec, task.export(&last))?;
+            last
+        }
+    };
+    Ok(Trained { session, model, position: trainer.position, loss, seconds_per_epoch })
+}
+
+/// Where a run is made, and from what.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The directory of all runs.
+    pub runs: &'a Path,
+    pub name: &'a str,
+    pub seed: u64,
+    /// The resolved configuration.
+    pub config: &'a str,
+}

@@ -1,0 +1,178 @@
+//! Models in few bytes; numbers come back bit for bit.
+//!
+//! # The file
+//! All integers are little-endian.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 0 to 7 | `GSTREES` and a zero byte |
+//! | 8 to 11 | version of the layout, 1 |
+//! | from 12 on | one zstd frame with a checksum of what is in it |
+//!
+//! In the frame there are the length of the header (u64), the header (JSON: the model without its trees) and the columns
+//! below. A column holds one number of every node, or leaf, of all trees in a row. It begins with the number of bytes per
+//! value (u8: 1, 2, 4 or 8) and the number of values (u64); then come the lowest bytes of all values, the second lowest, and
+//! so on. Where there are few different values of more than two bytes, the first byte is 16, and two columns follow:
+//! the different values in ascending order, and the place of each value among them.
+//!
+//! 1. Nodes of every tree; it has one leaf more. Shrinkage of every tree, as the bits of the f64.
+//! 2. Of leaves: value, weight, count.
+//! 3. Of nodes: feature; 1 where missing values go left, plus 2 times what is missing (0 nothing, 1 zero, 2 NaN), plus 8
+//!    for a set of categories; left child; right child. A child is twice a node less its parent, or twice the zigzag of
+//!    a leaf less the parent, plus 1.
+//! 4. Thresholds: how many edges each feature has, all edges by feature in ascending order of their bits, and per node the
+//!    place of its threshold among those of its feature. Sets: words of every set, and the words.
+//! 5. Of nodes: value, weight, count and gain, each as the zigzag of what it has more than its children tell:
+//!    `(v_l w_l + v_r w_r) / w`, `w_l + w_r`, `n_l + n_r` and `v_l^2 w_l + v_r^2 w_r - v^2 w`, of f64 the bits as integers, 0 for those of NaN.
+//!    Where that is exact or nearly so the highest bytes are 0, which takes no space.
+
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use self::read::Reader;
+use self::write::columns;
+use super::refuse;
+use super::tree::{Child, Node, Tree};
+use crate::error::Result;
+
+/// What such a file begins with.
+pub(crate) const MAGIC: &[u8; 8] = b"GSTREES\0";
+/// Counted up when the layout changes.
+const VERSION: u32 = 1;
+/// First byte of a column of few different values.
+const FEW: u8 = 16;
+/// More takes longer and gains little.
+const LEVEL: i32 = 6;
+
+const HELP: &str = "the file is damaged or incomplete; copy it again, or train again";
+
+/// A model with its trees apart.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Packed {
+    /// `booster` or `forest`.
+    pub kind: String,
+    /// The model without its trees.
+    pub model: Value,
+    /// What else belongs to it.
+    pub more: Value,
+    #[serde(skip)]
+    pub trees: Vec<Tree>,
+}
+
+/// The bytes of a file; the trees are those of `trees`, not of `packed`.
+pub(crate) fn pack(packed: &Packed, trees: &[Tree]) -> Vec<u8> {
+    let mut out = MAGIC.to_vec();
+    out.extend(VERSION.to_le_bytes());
+    let write = || -> std::io::Result<Vec<u8>> {
+        let mut encoder = zstd::Encoder::new(out, LEVEL)?;
+        encoder.include_checksum(true)?;
+        let header = serde_json::to_vec(packed)?;
+        encoder.write_all(&(header.len() as u64).to_le_bytes())?;
+        encoder.write_all(&header)?;
+        encoder.write_all(&columns(trees))?;
+        encoder.finish()
+    };
+    write().expect("a vector takes every byte, and a header has only string keys and finite numbers")
+}
+
+/// Reads what [`pack`] wrote.
+///
+/// # Errors
+/// [`Error::Format`] for bytes of another kind or version, and for damaged ones.
+pub(crate) fn unpack(bytes: &[u8]) -> Result<Packed> {
+    let bad = |place: &str, expected: &str, found: String| refuse::model_text(place, expected, found, HELP);
+    let Some(rest) = bytes.strip_prefix(MAGIC) else {
+        return Err(bad(
+            "first bytes",
+            "GSTREES",
+            format!("{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(8)])),
+        ));
+    };
+    let Some((version, frame)) = rest.split_first_chunk() else {
+        return Err(bad("version", "four bytes", format!("{} bytes", rest.len())));
+    };
+    let version = u32::from_le_bytes(*version);
+    if version != VERSION {
+        let help = "read it with the version that wrote it, or train again";
+        return Err(refuse::model_text("version", VERSION, version, help));
+    }
+    let content = zstd::decode_all(frame).map_err(|fault| bad("content", "a whole zstd frame", fault.to_string()))?;
+    let mut reader = Reader { rest: &content };
+    let length = reader.u64("header")?;
+    let header = reader.bytes(length, "header")?;
+    let mut packed: Packed =
+        serde_json::from_slice(header).map_err(|fault| bad("header", "the header of a model", fault.to_string()))?;
+    packed.trees = reader.trees()?;
+    match reader.rest.len() {
+        0 => Ok(packed),
+        more => Err(bad("end", "nothing after the trees", format!("{more} bytes"))),
+    }
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// What `value` has more than `told`.
+fn more(value: u64, told: u64) -> u64 {
+    zigzag(value.wrapping_sub(told) as i64)
+}
+
+fn undo_more(more: u64, told: u64) -> u64 {
+    told.wrapping_add(unzigzag(more) as u64)
+}
+
+/// Those of a NaN differ from one kind of CPU to another.
+fn bits(value: f64) -> u64 {
+    if value.is_nan() { 0 } else { value.to_bits() }
+}
+
+/// What the children of a node tell of it, by the numbers of both: value, weight and count.
+struct Told {
+    sides: [(f64, f64, u64); 2],
+}
+
+impl Told {
+    fn of(tree: &Tree, node: &Node) -> Self {
+        let side = |child: Child| match child {
+            Child::Node(at) => {
+                let node = &tree.nodes[at as usize];
+                (node.value, node.weight, node.count)
+            }
+            Child::Leaf(at) => {
+                let leaf = &tree.leaves[at as usize];
+                (leaf.value, leaf.weight, leaf.count)
+            }
+        };
+        Self { sides: [side(node.left), side(node.right)] }
+    }
+
+    fn weight(&self) -> u64 {
+        bits(self.sides[0].1 + self.sides[1].1)
+    }
+
+    fn count(&self) -> u64 {
+        self.sides[0].2.wrapping_add(self.sides[1].2)
+    }
+
+    fn value(&self, weight: f64) -> u64 {
+        let [left, right] = self.sides.map(|(value, weight, _)| value * weight);
+        bits((left + right) / weight)
+    }
+
+    fn gain(&self, value: f64, weight: f64) -> u64 {
+        let [left, right] = self.sides.map(|(value, weight, _)| value * value * weight);
+        bits(left + right - value * value * weight)
+    }
+}

@@ -1,0 +1,297 @@
+//! Both networks, their losses and all gradients equal those of a dense float64 implementation
+//! (`golden/make_models.py`), on a graph with three types, loops, a repeated edge, a one-way relation and nodes without edges.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use burn::backend::Autodiff;
+use burn::module::{AutodiffModule, ModuleMapper, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{DType, Tensor};
+use graphsieve::config::{Rows, TemperatureConfig};
+use graphsieve::graph::{Adjacency, HeteroGraph, RelationSpec};
+use graphsieve::models::attention::{AttentionSpec, EpochDrop, Pass};
+use graphsieve::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
+use graphsieve::models::device_graph::upload_by_type;
+use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_host};
+use graphsieve::models::{DeviceGraph, ReceptiveField, TripleStreamGae, TripleStreamGat};
+use graphsieve::train::edges::{EdgeSample, LabelledPairs};
+use graphsieve::train::reconstruction::Pairs;
+use graphsieve::train::tasks::attention_loss::LossInput;
+use graphsieve::train::tasks::auto_encoder::temperature;
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::{GraphBackend, on_every_backend};
+use serde::Deserialize;
+
+use crate::support::repository;
+
+pub fn trials() -> Vec<Trial> {
+    use bodies::*;
+    let mut trials = on_every_backend!(
+        "golden_models";
+        stage_1_and_its_gradients_equal_the_dense_oracle,
+        stage_2_and_its_gradients_equal_the_dense_oracle,
+    );
+    trials.extend(on_cpu!("golden_models"; the_temperature_follows_the_published_schedule));
+    trials
+}
+
+/// Largest error of a value, as a share of the largest value beside it.
+const TOLERANCE: f64 = 3e-6;
+
+type Tensors = BTreeMap<String, Stored>;
+
+#[derive(Deserialize)]
+struct Stored {
+    shape: Vec<usize>,
+    values: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    types: Vec<(String, usize)>,
+    relations: Vec<RelationFile>,
+    widths: [usize; 3],
+    features: Vec<f32>,
+    stage1: Stage1,
+    stage2: Stage2,
+}
+
+#[derive(Deserialize)]
+struct RelationFile {
+    name: String,
+    stream: String,
+    primary: bool,
+    one_way: bool,
+    src: usize,
+    dst: usize,
+    row_ptr: Vec<u64>,
+    col_idx: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct Stage1 {
+    parameters: Tensors,
+    schedule: Schedule,
+    pairs: Vec<PairsFile>,
+    tau: f64,
+    embeddings: Vec<f64>,
+    logits: Vec<f64>,
+    loss: f64,
+    gradients: Tensors,
+}
+
+#[derive(Deserialize)]
+struct Schedule {
+    epochs: usize,
+    warmup: usize,
+    start: f64,
+    peak: f64,
+    end: f64,
+    at: Vec<usize>,
+    tau: Vec<f64>,
+}
+
+#[derive(Clone, Deserialize)]
+struct PairsFile {
+    relation: usize,
+    dst: Vec<u32>,
+    src: Vec<u32>,
+    #[serde(default)]
+    positives: usize,
+}
+
+#[derive(Deserialize)]
+struct Stage2 {
+    parameters: Tensors,
+    labels: Vec<(u32, u8)>,
+    smooth: Vec<PairsFile>,
+    lambda_unsup: f64,
+    runs: Vec<Stage2Run>,
+}
+
+#[derive(Deserialize)]
+struct Stage2Run {
+    heads: usize,
+    drop_edge: Option<Drop>,
+    /// By layer and relation, in the order of its edges.
+    kept: Option<Vec<Vec<Vec<u8>>>>,
+    embeddings: Vec<f64>,
+    logits: Vec<f64>,
+    /// All, supervised, unsupervised.
+    terms: [f64; 3],
+    gradients: Tensors,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Drop {
+    rate: f64,
+    seed: u64,
+    epoch: u32,
+}
+
+static GOLDEN: LazyLock<Golden> = LazyLock::new(|| {
+    let text = fs::read_to_string(repository("tests/golden/models.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+});
+
+/// Built from the relations that are given; the others have to come out as their reverse.
+fn graph() -> HeteroGraph {
+    let one_way = |name: &str| GOLDEN.relations.iter().any(|r| r.name == name && r.one_way);
+    let given = GOLDEN.relations.iter().filter(|r| !r.name.ends_with("_T"));
+    let spec = |r: &RelationFile| RelationSpec {
+        name: r.name.clone(),
+        src: r.src,
+        dst: r.dst,
+        stream: r.stream.clone(),
+        primary: r.primary,
+        adjacency: Adjacency::new(r.row_ptr.clone(), r.col_idx.clone(), GOLDEN.types[r.src].1).unwrap(),
+    };
+    let graph = HeteroGraph::with_reverse_relations(GOLDEN.types.clone(), given.map(spec).collect(), one_way).unwrap();
+    for (relation, want) in graph.relations().iter().zip(&GOLDEN.relations) {
+        let got = (&relation.name, relation.src, relation.dst, relation.primary, relation.forward.col_idx());
+        assert_eq!(got, (&want.name, want.src, want.dst, want.primary, &want.col_idx[..]));
+    }
+    graph
+}
+
+fn features<B: GraphBackend>(host: &HeteroGraph, device: &B::Device) -> Vec<Tensor<Autodiff<B>, 2>> {
+    upload_by_type(host.node_types(), GOLDEN.widths[0], DType::F32, device, |k| GOLDEN.features[k])
+}
+
+fn streams(host: &HeteroGraph) -> Vec<String> {
+    host.streams().into_iter().map(String::from).collect()
+}
+
+fn host_tensors(stored: &Tensors) -> BTreeMap<String, HostTensor> {
+    let tensor =
+        |t: &Stored| HostTensor { shape: t.shape.clone(), values: t.values.iter().map(|&v| v as f32).collect() };
+    stored.iter().map(|(name, stored)| (name.clone(), tensor(stored))).collect()
+}
+
+fn assert_near(what: &str, got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let largest = want.iter().fold(0.0, |largest: f64, v| largest.max(v.abs()));
+    let error = got.iter().zip(want).fold(0.0, |error: f64, (a, b)| error.max((f64::from(*a) - b).abs()));
+    assert!(error <= TOLERANCE * largest, "{what}: off by {error:e} where the largest value is {largest:e}");
+}
+
+fn assert_tensors(what: &str, got: &BTreeMap<String, HostTensor>, want: &Tensors) {
+    assert!(got.keys().eq(want.keys()), "{what}: {:?}", got.keys());
+    for (name, got) in got {
+        assert_eq!(got.shape, want[name].shape, "{what} {name}");
+        assert_near(&format!("{what} {name}"), &got.values, &want[name].values);
+    }
+}
+
+/// Puts the gradient of every parameter in its place, so that gradients have the names of the parameters.
+struct Gradients(GradientsParams);
+
+impl<B: GraphBackend> ModuleMapper<Autodiff<B>> for Gradients {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<Autodiff<B>, D>>) -> Param<Tensor<Autodiff<B>, D>> {
+        let gradient = self.0.get::<B, D>(param.id).expect("every parameter has a gradient");
+        Param::initialized(param.id, Tensor::from_inner(gradient))
+    }
+}
+
+fn gradients<B: GraphBackend, M: AutodiffModule<Autodiff<B>>>(model: &M, loss: Tensor<Autodiff<B>, 1>) -> M {
+    let gradients = GradientsParams::from_grads(loss.backward(), model);
+    model.clone().map(&mut Gradients(gradients))
+}
+
+fn labelled(PairsFile { relation, dst, src, positives }: PairsFile) -> LabelledPairs {
+    LabelledPairs { relation, dst, src, positives }
+}
+
+mod bodies {
+    use super::*;
+
+    pub fn stage_1_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
+        let (host, golden) = (graph(), &GOLDEN.stage1);
+        let [input, hidden, output] = GOLDEN.widths;
+        let node_types = host.node_types().iter().map(|t| t.name.clone()).collect();
+        let spec = AutoEncoderSpec { streams: streams(&host), node_types, input, hidden, output };
+        let tensors = host_tensors(&golden.parameters);
+        let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
+        let model = TripleStreamGae::new(&spec, &mut parameters).unwrap();
+
+        let graph = DeviceGraph::upload(&host, device).unwrap();
+        let normalisation = Normalisation::of(&host, device);
+        let inputs = Inputs::new(&graph, &normalisation, features::<B>(&host, device), None);
+        let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs);
+        assert_near("embeddings", &rows_to_host(z.clone()), &golden.embeddings);
+        let pairs: Vec<LabelledPairs> = golden.pairs.iter().cloned().map(labelled).collect();
+        let scored = Pairs::new(&host, &pairs, Rows::All).score(&z, golden.tau, device);
+        assert_near("logits", &to_host(scored.logits), &golden.logits);
+        assert_near("loss", &to_host(scored.loss.clone()), &[golden.loss]);
+        let gradients = gradients(&model, scored.loss);
+        assert_tensors("gradient of", &gradients.export(&spec).0, &golden.gradients);
+    }
+
+    pub fn stage_2_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
+        let (host, golden) = (graph(), &GOLDEN.stage2);
+        let [input, hidden, output] = GOLDEN.widths;
+        let graph = DeviceGraph::upload(&host, device).unwrap();
+        let x = features::<B>(&host, device);
+        let sample = |list: &PairsFile| EdgeSample { dst: list.dst.clone(), src: list.src.clone() };
+        let smooth = golden.smooth.iter().map(|list| (&host.relations()[list.relation], sample(list))).collect();
+        let tensors = host_tensors(&golden.parameters);
+        assert_eq!(golden.runs.len(), 4);
+        for run in &golden.runs {
+            let what = |of: &str| format!("{} heads, DropEdge {}: {of}", run.heads, run.drop_edge.is_some());
+            let spec =
+                AttentionSpec { streams: streams(&host), input, hidden, output, heads: run.heads, negative_slope: 0.2 };
+            let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
+            let model = TripleStreamGat::new(&spec, &mut parameters).unwrap();
+            let drop_edge = run.drop_edge.map(|Drop { rate, seed, epoch }| EpochDrop { rate, seed, epoch });
+            for recompute in [false, true] {
+                let pass = Pass { drop_edge, recompute, ..Pass::default() };
+                assert_eq!(kept(&host, &graph, pass), run.kept, "{}", what("mask"));
+                let h = model.embed(&graph, &ReceptiveField::all(&graph), &x, pass);
+                assert_near(&what("embeddings"), &rows_to_host(h.clone()), &run.embeddings);
+                let logits = model.logits(h);
+                assert_near(&what("logits"), &to_host(logits.clone()), &run.logits);
+                let input = LossInput::new(&host, &golden.labels, &smooth, Rows::All);
+                let terms = input.grouped().of(logits, golden.lambda_unsup, device);
+                let [supervised, unsupervised] = &terms.terms[..] else { panic!("two terms") };
+                for (term, want) in [&terms.loss.clone().inner(), supervised, unsupervised].into_iter().zip(run.terms) {
+                    assert_near(&what("term of the loss"), &to_host(term.clone()), &[want]);
+                }
+                let gradients = gradients(&model, terms.loss);
+                assert_tensors(&what("gradient of"), &gradients.export(&spec).0, &run.gradients);
+            }
+        }
+    }
+}
+
+/// The edges that a pass keeps, by layer and relation.
+fn kept<B: GraphBackend>(
+    host: &HeteroGraph,
+    graph: &DeviceGraph<Autodiff<B>>,
+    pass: Pass,
+) -> Option<Vec<Vec<Vec<u8>>>> {
+    pass.drop_edge?;
+    let of_layer = |layer: usize| {
+        let of_relation = graph.relations.iter().map(|relation| {
+            let drop = pass.drop_of(graph, layer, relation).unwrap();
+            let forward = &host.relations()[relation.id].forward;
+            let rows = 0..forward.num_rows() as u32;
+            let of_row = |row: u32| forward.row(row as usize).iter().map(move |&col| u8::from(drop.keeps(row, col)));
+            rows.flat_map(of_row).collect::<Vec<u8>>()
+        });
+        of_relation.collect::<Vec<_>>()
+    };
+    Some((0..2).map(of_layer).collect())
+}
+
+fn the_temperature_follows_the_published_schedule() {
+    let Schedule { epochs, warmup, start, peak, end, at, tau } = &GOLDEN.stage1.schedule;
+    let config = TemperatureConfig { warmup_epochs: *warmup, start: *start, peak: *peak, end: *end };
+    assert_eq!(at.len(), 8);
+    for (epoch, want) in at.iter().zip(tau) {
+        let got = temperature(&config, *epoch, *epochs);
+        assert!((got - want).abs() < 1e-7, "epoch {epoch}: {got} instead of {want}");
+    }
+}

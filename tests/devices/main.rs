@@ -1,0 +1,44 @@
+//! What needs something that a machine may lack. Most of it is generic in the backend: one body, one named trial per backend
+//! of the build. What would make the same generic code again is here too, on the CPU, and what needs a browser.
+
+use std::process::ExitCode;
+
+use graphsieve_kernels::testing::harness;
+
+/// Trials of functions that take nothing: laws of the CPU alone.
+macro_rules! on_cpu {
+    ($subject:literal; $($name:ident),+ $(,)?) => {
+        vec![$(graphsieve_kernels::testing::harness::trial(None, concat!($subject, "::", stringify!($name)), &[], $name)),+]
+    };
+}
+
+#[path = "../support/made.rs"]
+mod made;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod classify;
+mod golden_models;
+mod loader;
+mod nn;
+mod reachable;
+mod report;
+mod steady;
+mod training;
+mod trees;
+mod webdriver;
+
+fn main() -> ExitCode {
+    let subjects = [
+        classify::trials(),
+        golden_models::trials(),
+        loader::trials(),
+        nn::trials(),
+        reachable::trials(),
+        report::trials(),
+        steady::trials(),
+        training::trials(),
+        trees::trials(),
+    ];
+    harness::run(subjects.into_iter().flatten().collect())
+}

@@ -1,0 +1,157 @@
+//! The attention layers against their loops.
+
+use burn::tensor::backend::Backend;
+use graphsieve::nn::*;
+use graphsieve_kernels::{Dropout, GraphBackend};
+
+use super::layers::{bias, check, csr, features, filled, graphs, matrix, relations, upload};
+use super::oracle::{self, Matrix, attention, edges, leaky, mean_of_heads, with_loops};
+
+fn head_dot(x: &[f64], vectors: &Matrix, head: usize) -> f64 {
+    let channels = vectors.width;
+    x[head * channels..(head + 1) * channels].iter().zip(vectors.row(head)).map(|(a, b)| a * b).sum()
+}
+
+/// Weights and result of a [`GatConv`], before heads are averaged, with `factor` on the weights.
+fn gat<B: Backend>(
+    conv: &GatConv<B>,
+    edges: &[oracle::Edge],
+    (src, dst): (&Matrix, &Matrix),
+    factor: impl Fn(usize, &oracle::Edge, usize) -> f64,
+) -> (Matrix, Vec<f64>) {
+    let h = src.times(&matrix(&conv.weight));
+    let h_dst = dst.times(&matrix(conv.weight_dst.as_ref().unwrap_or(&conv.weight)));
+    let (att_src, att_dst) = (matrix(&conv.att_src), matrix(&conv.att_dst));
+    let of_edges = conv.weight_edge.as_ref().map(|w| (matrix(w), matrix(conv.att_edge.as_ref().unwrap())));
+    let score = |e: &oracle::Edge, head: usize| {
+        let ends = head_dot(h.row(e.src), &att_src, head) + head_dot(h_dst.row(e.dst), &att_dst, head);
+        let edge = of_edges.as_ref().map_or(0.0, |(weight, vectors)| {
+            let features = Matrix::new(e.features.clone(), weight.rows()).times(weight);
+            head_dot(features.row(0), vectors, head)
+        });
+        leaky(ends + edge)
+    };
+    attention(edges, dst.rows(), &h, att_src.rows(), score, factor)
+}
+
+pub fn gat_is_its_definition<B: GraphBackend>(device: &B::Device) {
+    // Heads, channels, concat, residual: a single head that widens, one that does not, heads of every kind.
+    let shapes =
+        [(1, 6, true, false), (1, 4, true, true), (3, 2, true, true), (2, 4, false, true), (8, 3, false, false)];
+    for (heads, channels, concat, residual) in shapes {
+        let config = || GatConvConfig::new(4, channels).with_heads(heads).with_concat(concat).with_residual(residual);
+        let finish = |y: Matrix, dst: &Matrix, conv: &GatConv<B>| {
+            let y = if concat { y } else { mean_of_heads(&y, heads) };
+            let own = match &conv.weight_residual {
+                Some(weight) => dst.times(&matrix(weight)),
+                None => dst.clone(),
+            };
+            let y = if residual { y.plus(&own, 1.0) } else { y };
+            y.plus_row(&bias(&conv.bias))
+        };
+        for f in graphs() {
+            let (x, conv) = (features(1, f.num_cols, 4), filled(config().init::<B>(device)));
+            let (y, weights) = gat(&conv, &with_loops(&f, None), (&x, &x), |_, _, _| 1.0);
+            let (want, csr) = (finish(y, &x, &conv), csr(&f, device));
+            check("gat", &f, conv.forward(&csr, upload(&x, device), None), &want);
+            let (got, attention) = conv.forward_with_attention(&csr, upload(&x, device), None, None);
+            check("gat with attention", &f, got, &want);
+            check("attention", &f, attention, &Matrix::new(weights, heads));
+        }
+        for f in relations() {
+            let (src, dst) = (features(1, f.num_cols, 4), features(2, f.num_rows, 5));
+            let conv = filled(config().with_dst_channels(Some(5)).init::<B>(device));
+            let (y, _) = gat(&conv, &edges(&f, None), (&src, &dst), |_, _, _| 1.0);
+            let nodes = (upload(&src, device), upload(&dst, device));
+            check("gat between", &f, conv.forward(&csr(&f, device), nodes, None), &finish(y, &dst, &conv));
+        }
+    }
+}
+
+pub fn gat_with_features_of_edges_is_its_definition<B: GraphBackend>(device: &B::Device) {
+    for f in graphs() {
+        let (x, e) = (features(1, f.num_cols, 4), features(2, f.num_edges(), 3));
+        for heads in [1, 3] {
+            let config = GatConvConfig::new(4, 2).with_heads(heads).with_edge_channels(Some(3)).with_bias(false);
+            let conv = filled(config.init::<B>(device));
+            let (want, weights) = gat(&conv, &with_loops(&f, Some(&e)), (&x, &x), |_, _, _| 1.0);
+            let edges = Some(upload(&e, device));
+            let (got, attention) = conv.forward_with_attention(&csr(&f, device), upload(&x, device), edges, None);
+            check("gat with features of edges", &f, got, &want);
+            check("attention with features of edges", &f, attention, &Matrix::new(weights, heads));
+            // The same from the reverse of the reverse, whose entries stand in another order.
+            let (reversed, ids) = f.reverse();
+            let moved = Matrix::new(ids.iter().flat_map(|&id| e.row(id as usize).to_vec()).collect(), 3);
+            let (want, _) = gat(&conv, &with_loops(&reversed, Some(&moved)), (&x, &x), |_, _, _| 1.0);
+            let csr = csr::<B>(&f, device).reverse();
+            let got = conv.forward_with_edges(&csr, upload(&x, device), upload(&moved, device), None);
+            check("gat with features of edges, reversed", &f, got, &want);
+        }
+    }
+}
+
+pub fn gat_drops_what_the_masks_say<B: GraphBackend>(device: &B::Device) {
+    let pass = TrainingPass { seed: 9, step: 4, layer: 2 };
+    let drop = |rate: f64, stream: u32| Dropout::new(rate, 9, 4, 2, stream).unwrap();
+    for f in graphs() {
+        let (heads, x) = (3, features(1, f.num_cols, 4));
+        let config = GatConvConfig::new(4, 2).with_heads(heads).with_bias(false);
+        let conv = filled(config.with_feature_dropout(0.3).with_attention_dropout(0.5).init::<B>(device));
+        let masks = drop(0.3, 0);
+        let factor = |i: usize, c: usize| f64::from(masks.factor(i as u32, c as u32));
+        let dropped = x.map_rows(4, |i, x| x.iter().enumerate().map(|(c, v)| v * factor(i, c)).collect());
+        let edges = with_loops(&f, None);
+        let weights = drop(0.5, 1);
+        let (want, _) = gat(&conv, &edges, (&dropped, &dropped), |_, e, head| {
+            f64::from(weights.factor(e.dst as u32, (e.src * heads + head) as u32))
+        });
+        let (csr, x) = (csr::<B>(&f, device), upload(&x, device));
+        check("gat in training", &f, conv.forward(&csr, x.clone(), Some(pass)), &want);
+        let by_position = |at: usize, _: &oracle::Edge, head: usize| f64::from(weights.factor(at as u32, head as u32));
+        let (want, _) = gat(&conv, &edges, (&dropped, &dropped), by_position);
+        check("gat in training, composed", &f, conv.forward_with_attention(&csr, x, None, Some(pass)).0, &want);
+    }
+}
+
+pub fn gatv2_is_its_definition<B: GraphBackend>(device: &B::Device) {
+    let reference = |conv: &GatV2Conv<B>, edges: &[oracle::Edge], src: &Matrix, dst: &Matrix| {
+        let left = src.times(&matrix(&conv.weight_src)).plus_row(&bias(&conv.bias_src));
+        let right = dst.times(&matrix(&conv.weight_dst)).plus_row(&bias(&conv.bias_dst));
+        let (att, weight_edge) = (matrix(&conv.att), conv.weight_edge.as_ref().map(matrix));
+        let score = |e: &oracle::Edge, head: usize| {
+            let edge = weight_edge.as_ref().map(|w| Matrix::new(e.features.clone(), w.rows()).times(w));
+            let hidden =
+                |c: usize| left.row(e.src)[c] + right.row(e.dst)[c] + edge.as_ref().map_or(0.0, |e| e.row(0)[c]);
+            let hidden: Vec<f64> = (0..left.width).map(|c| leaky(hidden(c))).collect();
+            head_dot(&hidden, &att, head)
+        };
+        attention(edges, dst.rows(), &left, att.rows(), score, |_, _, _| 1.0)
+    };
+    for (heads, channels, concat) in [(1, 5, true), (3, 2, true), (2, 3, false)] {
+        let config = || GatV2ConvConfig::new(4, channels).with_heads(heads).with_concat(concat);
+        let finish = |y: Matrix, conv: &GatV2Conv<B>| {
+            let y = if concat { y } else { mean_of_heads(&y, heads) };
+            y.plus_row(&bias(&conv.bias))
+        };
+        for f in graphs() {
+            let (x, e) = (features(1, f.num_cols, 4), features(2, f.num_edges(), 3));
+            let (csr, tensor) = (csr::<B>(&f, device), upload::<B>(&x, device));
+            let conv = filled(config().init::<B>(device));
+            let (y, weights) = reference(&conv, &with_loops(&f, None), &x, &x);
+            let (got, attention) = conv.forward_with_attention(&csr, tensor.clone(), None, None);
+            check("gatv2", &f, got, &finish(y, &conv));
+            check("attention of gatv2", &f, attention, &Matrix::new(weights, heads));
+            let conv = filled(config().with_edge_channels(Some(3)).init::<B>(device));
+            let (y, _) = reference(&conv, &with_loops(&f, Some(&e)), &x, &x);
+            let got = conv.forward_with_edges(&csr, tensor, upload(&e, device), None);
+            check("gatv2 with features of edges", &f, got, &finish(y, &conv));
+        }
+        for f in relations() {
+            let (src, dst) = (features(1, f.num_cols, 4), features(2, f.num_rows, 6));
+            let conv = filled(config().with_dst_channels(Some(6)).init::<B>(device));
+            let (y, _) = reference(&conv, &edges(&f, None), &src, &dst);
+            let nodes = (upload(&src, device), upload(&dst, device));
+            check("gatv2 between", &f, conv.forward(&csr(&f, device), nodes, None), &finish(y, &conv));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Laws of training through the library: one loss curve on every backend and in chunks of rows, the same bytes whatever the
+//! threads, half precision near full precision, any typed graph.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn_flex::Flex;
+use graphsieve::config::{Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
+use graphsieve::data::synth::{self, Preset, SynthConfig};
+use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
+use graphsieve::run::progress::Mode;
+use graphsieve::train::{self, RunOptions};
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+use graphsieve_kernels::on_backend;
+use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::{GraphBackend, TreeBackend, on_cuda, on_vulkan};
+use tempfile::TempDir;
+
+pub fn trials() -> Vec<Trial> {
+    #[allow(unused_mut, reason = "a build without devices adds nothing")]
+    let mut trials = on_cpu!(
+        "training";
+        a_node_type_without_nodes_is_no_obstacle,
+        the_same_seed_gives_the_same_bytes_whatever_the_threads,
+        training_in_chunks_of_rows_follows_the_same_curve,
+        recomputing_the_attention_gives_the_same_bytes,
+        another_seed_gives_another_model,
+        half_precision_follows_the_curve_of_full_precision,
+        any_typed_graph_trains_not_only_a_marketplace,
+    );
+    on_vulkan!(trials.extend([
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_follow_the_cpu),
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", features_are_those_of_the_cpu),
+    ]););
+    on_cuda!(trials.extend([
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", twenty_steps_follow_the_cpu),
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", features_are_those_of_the_cpu),
+    ]););
+    trials
+}
+
+const STEPS: usize = 20;
+
+/// A directory with a marketplace of a few hundred nodes in `data`.
+fn marketplace() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let config = SynthConfig::preset(Preset::Quickstart).scaled(0.15);
+    synth::generate(&config, &|_, _, _| ()).unwrap().write(&dir.path().join("data")).unwrap();
+    dir
+}
+
+fn stage1(dir: &TempDir) -> Stage1Config {
+    let mut config = Stage1Config::new(dir.path().join("data"));
+    config.output.dir = dir.path().join("runs");
+    config.output.plots = false;
+    config.train.epochs = STEPS;
+    config
+}
+
+fn stage2(dir: &TempDir) -> Stage2Config {
+    let mut config = Stage2Config::new(dir.path().join("data"));
+    config.data.input = Stage2Input::Features;
+    config.output.dir = dir.path().join("runs");
+    config.output.plots = false;
+    config.train.epochs = STEPS;
+    config.drop_edge.rate = 0.5;
+    config
+}
+
+fn both_stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) -> [RunConfig; 2] {
+    let (mut first, mut second) = (stage1(dir), stage2(dir));
+    change(&mut first.train);
+    change(&mut second.train);
+    [RunConfig::Stage1(first), RunConfig::Stage2(second)]
+}
+
+fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
+    let options = RunOptions { device: "test".into(), resume: None, pipeline: None, progress: Mode::Quiet };
+    let outcome = train::run::<B>(config, &options, device).unwrap();
+    outcome.stage1.map(|s| s.run).or(outcome.stage2.map(|s| s.run)).unwrap()
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap();
+    text.lines().map(loss).collect()
+}
+
+fn assert_same_curve(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
+    assert_eq!((got.len(), want.len()), (STEPS, STEPS), "{name}");
+    assert_ne!(want[0], want[STEPS - 1], "the loss moves");
+    for (epoch, (a, b)) in got.iter().zip(want).enumerate() {
+        assert!((a - b).abs() <= tolerance * b.abs(), "{name}, epoch {}: loss {a} instead of {b}", epoch + 1);
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn assert_follows_the_cpu<B: GraphBackend + TreeBackend>(dir: &TempDir, device: &B::Device) {
+    for (stage, config) in both_stages(dir, |_| ()).into_iter().enumerate() {
+        let want = losses(&run::<Flex>(config.clone(), &Default::default()));
+        let got = losses(&run::<B>(config, device));
+        assert_same_curve(&format!("stage {}", stage + 1), &got, &want, 1e-3);
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn twenty_steps_follow_the_cpu<B: GraphBackend + TreeBackend>(device: &B::Device) {
+    assert_follows_the_cpu::<B>(&marketplace(), device);
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn twenty_steps_without_nodes_of_a_type_follow_the_cpu<B: GraphBackend + TreeBackend>(device: &B::Device) {
+    assert_follows_the_cpu::<B>(&without_sellers(), device);
+}
+
+/// Every block over every relation and their union, in pieces of 48 features.
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn features_are_those_of_the_cpu<B: GraphBackend>(device: &B::Device) {
+    use burn::tensor::DType;
+    use graphsieve::features::{Execution, Neighbourhood, NeighbourhoodConfig, Over};
+    let config = NeighbourhoodConfig { max: true, sum: true, over: Over::Both, ..Default::default() };
+    for data in [marketplace, without_sellers] {
+        let dir = data();
+        let dataset = Dataset::open(&dir.path().join("data")).unwrap();
+        let plan = Neighbourhood::new(&dataset.graph, dataset.features.as_ref().unwrap(), &config).unwrap();
+        for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F16, 1e-2)] {
+            let want = plan.table::<Flex>(&Default::default(), Execution { dtype, columns: 48 }).unwrap();
+            let got = plan.table::<B>(device, Execution { dtype, columns: 48 }).unwrap();
+            for (at, column) in want.columns().iter().enumerate() {
+                let pairs = (0..want.num_rows()).map(|node| (got.row(node)[at], want.row(node)[at]));
+                let largest = pairs.clone().fold(1.0f32, |largest, (_, want)| largest.max(want.abs()));
+                let error = pairs.fold(0.0f32, |error, (got, want)| error.max((got - want).abs()));
+                assert!(error <= tolerance * largest, "{dtype:?}, {}: {error} of {largest}", column.name);
+            }
+        }
+    }
+}
+
+/// A marketplace whose products have no brand: a node type without nodes.
+fn without_sellers() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (users, products) = (40u32, 30u32);
+    let bought: Vec<(u32, u32)> =
+        (0..users).flat_map(|u| (0..4).map(move |k| (u, (u * 3 + k * 7) % products))).collect();
+    let together: Vec<(u32, u32)> =
+        (0..users).flat_map(|u| [(u, u), (u, (u + 1) % users), ((u + 1) % users, u)]).collect();
+    let epu = Adjacency::from_edges(users as usize, products as usize, &bought);
+    let eps = Adjacency::from_edges(products as usize, 0, &[]);
+    let euu = Adjacency::from_edges(users as usize, users as usize, &together);
+    let graph = HeteroGraph::marketplace(users as usize, products as usize, 0, epu, eps, euu).unwrap();
+    let values = (0..70 * 128).map(|k| half::f16::from_f32((k % 31) as f32 / 31.0)).collect();
+    let features = Some(Features::from_vec(values, 70, 128));
+    let labels = Some(Labels { entries: (0..users).map(|i| (i, u8::from(i % 4 == 0))).collect() });
+    Dataset::new(graph, features, labels, None).write(&dir.path().join("data")).unwrap();
+    dir
+}
+
+fn a_node_type_without_nodes_is_no_obstacle() {
+    let dir = without_sellers();
+    for config in both_stages(&dir, |_| ()) {
+        assert_eq!(losses(&run::<Flex>(config, &Default::default())).len(), STEPS);
+    }
+}
+
+/// The files with what a run computed.
+fn outputs(run: &Path) -> Vec<(&'static str, Vec<u8>)> {
+    let names = ["Z_embeddings_stage1.npy", "anomaly_scores_stage2.npy", "Z_stage2.npy", "metrics.jsonl"];
+    let files: Vec<_> = names.iter().filter_map(|n| Some((*n, fs::read(run.join(n)).ok()?))).collect();
+    assert!(files.len() >= 2);
+    files
+}
+
+fn the_same_seed_gives_the_same_bytes_whatever_the_threads() {
+    let dir = marketplace();
+    let train = |stage: usize, chunk: Option<usize>, threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let config = both_stages(&dir, |train| train.chunk_size = chunk)[stage].clone();
+        outputs(&pool.install(|| run::<Flex>(config, &Default::default())))
+    };
+    for stage in [0, 1] {
+        let first = train(stage, None, 2);
+        for threads in [2, 1, 5] {
+            assert!(train(stage, None, threads) == first, "stage {}, {threads} threads", stage + 1);
+        }
+        // Sums over rows are rounded by chunks, whose order no thread changes.
+        let chunked = train(stage, Some(7), 2);
+        for threads in [1, 5] {
+            assert!(train(stage, Some(7), threads) == chunked, "stage {} in chunks, {threads} threads", stage + 1);
+        }
+    }
+}
+
+fn training_in_chunks_of_rows_follows_the_same_curve() {
+    let dir = marketplace();
+    for data in [dir, without_sellers()] {
+        for stage in [0, 1] {
+            let train = |chunk: Option<usize>| {
+                let config = both_stages(&data, |train| train.chunk_size = chunk)[stage].clone();
+                losses(&run::<Flex>(config, &Default::default()))
+            };
+            let want = train(None);
+            for chunk in [1, 50, 1 << 30] {
+                assert_same_curve(&format!("stage {}, chunk {chunk}", stage + 1), &train(Some(chunk)), &want, 1e-5);
+            }
+        }
+    }
+}
+
+fn recomputing_the_attention_gives_the_same_bytes() {
+    let dir = marketplace();
+    let train = |recompute: bool| {
+        let mut config = stage2(&dir);
+        config.model.recompute = recompute;
+        outputs(&run::<Flex>(RunConfig::Stage2(config), &Default::default()))
+    };
+    assert!(train(true) == train(false));
+}
+
+fn another_seed_gives_another_model() {
+    let dir = marketplace();
+    let train =
+        |seed: u64| losses(&run::<Flex>(RunConfig::Stage1(Stage1Config { seed, ..stage1(&dir) }), &Default::default()));
+    assert_ne!(train(42), train(43));
+}
+
+fn half_precision_follows_the_curve_of_full_precision() {
+    let dir = marketplace();
+    for stage in [0, 1] {
+        let train = |precision: Precision| {
+            let config = both_stages(&dir, |train| train.precision = precision)[stage].clone();
+            losses(&run::<Flex>(config, &Default::default()))
+        };
+        let want = train(Precision::F32);
+        assert_same_curve("f16", &train(Precision::F16), &want, 0.01);
+        assert_same_curve("bf16", &train(Precision::BF16), &want, 0.03);
+    }
+}
+
+fn any_typed_graph_trains_not_only_a_marketplace() {
+    let dir = tempfile::tempdir().unwrap();
+    let n = 60u32;
+    let ring: Vec<(u32, u32)> = (0..n).flat_map(|i| [(i, (i + 1) % n), ((i + 1) % n, i)]).collect();
+    let skip: Vec<(u32, u32)> = (0..n).map(|i| (i, (i * 7 + 3) % n)).collect();
+    let spec = |name: &str, edges: &[(u32, u32)]| RelationSpec {
+        name: name.into(),
+        src: 0,
+        dst: 0,
+        stream: name.into(),
+        primary: true,
+        adjacency: Adjacency::from_edges(n as usize, n as usize, edges),
+    };
+    let types = vec![("account".to_string(), n as usize)];
+    let graph = HeteroGraph::new(types, vec![spec("pays", &ring), spec("shares", &skip)]).unwrap();
+    let values = (0..n * 8).map(|k| half::f16::from_f32((k % 13) as f32 / 13.0)).collect();
+    let labels = Labels { entries: (0..n).map(|i| (i, u8::from(i % 3 == 0))).collect() };
+    let features = Some(Features::from_vec(values, n as usize, 8));
+    Dataset::new(graph, features, Some(labels), None).write(&dir.path().join("data")).unwrap();
+
+    let mut first = stage1(&dir);
+    (first.model.hidden, first.model.out) = (12, 10);
+    let embeddings = run::<Flex>(RunConfig::Stage1(first), &Default::default());
+    let mut second = stage2(&dir);
+    second.data.input = Stage2Input::Embeddings;
+    second.data.embeddings = Some(embeddings);
+    (second.model.hidden, second.model.out, second.model.heads) = (12, 6, 3);
+    let scores = run::<Flex>(RunConfig::Stage2(second), &Default::default()).join("anomaly_scores_stage2.npy");
+    assert_eq!(graphsieve::run::evaluation::read_scores(&scores, n as usize).unwrap().len(), n as usize);
+}

@@ -1,0 +1,24 @@
+//! What the program says and does, and the public interface on the CPU.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_config;
+mod bad_data;
+mod bench;
+mod commands;
+mod explain;
+mod figures;
+mod first_contact;
+mod golden;
+mod harness;
+mod import;
+mod import_files;
+mod layers;
+mod log;
+mod score;
+mod stage3;
+mod tables;
+mod training;
+mod trees;
+mod walkthrough;
