@@ -41,6 +41,10 @@ pub fn trials() -> Vec<Trial> {
 /// Largest error of a value, as a share of the largest value beside it.
 const TOLERANCE: f64 = 3e-6;
 
+/// The same of gradients. That of an attention vector is a small difference of large sums: rows of the softmax's derivative add
+/// up to zero. Measured: 2.3e-5 on the CPU, Vulkan and CUDA.
+const GRADIENT_TOLERANCE: f64 = 1e-4;
+
 type Tensors = BTreeMap<String, Stored>;
 
 #[derive(Deserialize)]
@@ -172,17 +176,21 @@ fn host_tensors(stored: &Tensors) -> BTreeMap<String, HostTensor> {
 }
 
 fn assert_near(what: &str, got: &[f32], want: &[f64]) {
+    assert_within(TOLERANCE, what, got, want);
+}
+
+fn assert_within(tolerance: f64, what: &str, got: &[f32], want: &[f64]) {
     assert_eq!(got.len(), want.len(), "{what}");
     let largest = want.iter().fold(0.0, |largest: f64, v| largest.max(v.abs()));
     let error = got.iter().zip(want).fold(0.0, |error: f64, (a, b)| error.max((f64::from(*a) - b).abs()));
-    assert!(error <= TOLERANCE * largest, "{what}: off by {error:e} where the largest value is {largest:e}");
+    assert!(error <= tolerance * largest, "{what}: off by {error:e} where the largest value is {largest:e}");
 }
 
 fn assert_tensors(what: &str, got: &BTreeMap<String, HostTensor>, want: &Tensors) {
     assert!(got.keys().eq(want.keys()), "{what}: {:?}", got.keys());
     for (name, got) in got {
         assert_eq!(got.shape, want[name].shape, "{what} {name}");
-        assert_near(&format!("{what} {name}"), &got.values, &want[name].values);
+        assert_within(GRADIENT_TOLERANCE, &format!("{what} {name}"), &got.values, &want[name].values);
     }
 }
 

@@ -39,8 +39,9 @@ pub fn trials() -> Vec<Trial> {
 /// What stands behind every id of the data: it has to be shown, and nothing of it may run.
 const HOSTILE: &str = "<script>window.owned=1</script>\"><img src=x onerror=window.owned=2>&amp;'</td></table>";
 
+/// Trained long enough for labelled nodes of both classes to be among the highest scores.
 const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 16\n\
-                      out = 16\n[train]\nepochs = 8\nvalidate_every = 2\n[output]\ndir = \"runs\"\nplots = false\n";
+                      out = 16\n[train]\nepochs = 30\nlearning_rate = 1e-2\nvalidate_every = 2\n[output]\ndir = \"runs\"\nplots = false\n";
 
 struct Reported {
     sandbox: Sandbox,
