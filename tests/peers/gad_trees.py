@@ -1,6 +1,6 @@
-"""scikit-learn, LightGBM and XGBoost on the columns, splits and settings of `graphsieve benchmark gad --export`.
+"""scikit-learn, LightGBM and XGBoost on the columns, splits and settings of `graphsieve bench gad --export`.
 
-    graphsieve benchmark gad --data reddit.npz --protocol full --export gad
+    graphsieve bench gad --data reddit.npz --protocol full --export gad
     python3 tests/peers/gad_trees.py --export gad
 
 The setting of a split is chosen as there: by the average precision on validation nodes, where there are several. Needs numpy,
@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("--export", required=True, type=pathlib.Path, help="directory of benchmark gad --export")
+arguments.add_argument("--export", required=True, type=pathlib.Path, help="directory of bench gad --export")
 arguments.add_argument("--models", help="some of them, separated by commas")
 arguments.add_argument("--threads", type=int, default=2)
 given = arguments.parse_args()
