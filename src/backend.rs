@@ -82,9 +82,9 @@ macro_rules! with_backend {
 }
 pub(crate) use with_backend;
 
-/// Lets compiled kernels survive the process, so that only the first run on a machine waits for the compiler. They lie in
-/// the user's cache directory, apart for each build of this program and each kind of GPU: CubeCL's keys know neither.
-/// Where there is no place for them, every run compiles.
+/// Lets compiled kernels survive the process, so that only the first run on a machine waits for the compiler. They lie
+/// in the user's cache directory, apart for each build of this program and each kind of GPU: CubeCL's keys know
+/// neither. Where there is no place for them, every run compiles.
 #[cfg(feature = "cuda")]
 pub(crate) fn keep_compiled_kernels(index: usize) {
     let Some(cache) = std::env::var_os("XDG_CACHE_HOME")

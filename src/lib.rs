@@ -1,8 +1,9 @@
 //! graphsieve finds anomalous users, products and sellers in marketplace graphs, and nodes in any typed graph.
 //!
-//! Stage 1 ([`models::TripleStreamGae`]) learns embeddings without labels, Stage 2 ([`models::TripleStreamGat`]) turns a
-//! few labels into a score for every node, Stage 3 ([`trees`]) stacks trees on both. Models are Burn modules on the sparse operators of [`graphsieve_kernels`],
-//! which run on CPUs, CUDA and Vulkan devices with the same code for training and inference.
+//! Stage 1 ([`models::TripleStreamGae`]) learns embeddings without labels, Stage 2 ([`models::TripleStreamGat`]) turns
+//! a few labels into a score for every node, Stage 3 ([`trees`]) stacks trees on both. Models are Burn modules on the
+//! sparse operators of [`graphsieve_kernels`], which run on CPUs, CUDA and Vulkan devices with the same code for
+//! training and inference.
 //!
 //! | module | what is in it |
 //! |---|---|

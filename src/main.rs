@@ -29,8 +29,8 @@ fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Lets the allocator keep what a step gives back for the next one. By default every matrix above 128 KiB is mapped anew, and
-/// the system clears its pages: a quarter of an epoch on a processor.
+/// Lets the allocator keep what a step gives back for the next one. By default every matrix above 128 KiB is mapped
+/// anew, and the system clears its pages: a quarter of an epoch on a processor.
 fn keep_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: no other thread runs yet; both calls only set limits, and what they refuse stays as it was.

@@ -3,8 +3,8 @@
 /// What the state grows by from one number to the next.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The number behind the state `value`: a bijection on 64 bits in which every input bit changes about half of the output
-/// bits.
+/// The number behind the state `value`: a bijection on 64 bits in which every input bit changes about half of the
+/// output bits.
 #[inline]
 pub(crate) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(STEP);

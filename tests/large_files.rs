@@ -49,8 +49,8 @@ fn sparse(path: &Path, length: u64, parts: &[(u64, &[u8])]) -> std::io::Result<(
     Ok(())
 }
 
-/// A row of 2^31 entries that are its node's own id, which readers pass over, and behind it a row with two sources: nothing
-/// but the file is large.
+/// A row of 2^31 entries that are its node's own id, which readers pass over, and behind it a row with two sources:
+/// nothing but the file is large.
 fn a_relation_of_2_31_entries_is_read() {
     const OWN: u64 = 1 << 31;
     let dir = tempfile::tempdir().unwrap();

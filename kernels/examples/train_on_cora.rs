@@ -2,8 +2,8 @@
 //!
 //! cargo run --release -p graphsieve-kernels --no-default-features --example train_on_cora -- cora.npz
 //!
-//! The file holds `node_features`, `node_labels`, `edges`, `train_mask` and `test_mask`. Without one a graph is drawn whose
-//! classes cite themselves more often than each other.
+//! The file holds `node_features`, `node_labels`, `edges`, `train_mask` and `test_mask`. Without one a graph is drawn
+//! whose classes cite themselves more often than each other.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Bytes that the operators cannot avoid moving when every kept edge fetches its row from memory.
 //!
-//! What stays in a cache is not subtracted, so a small graph may well run faster than its floor. Ids are 4 bytes, and so
-//! are the scalars per row and head. The product that projects features, and the scores that a fused projection would
-//! leave behind, belong to [`linear_forward`].
+//! What stays in a cache is not subtracted, so a small graph may well run faster than its floor. Ids are 4 bytes, and
+//! so are the scalars per row and head. The product that projects features, and the scores that a fused projection
+//! would leave behind, belong to [`linear_forward`].
 
 /// What the byte counts of one relation depend on.
 #[derive(Clone, Copy, Debug)]

@@ -49,7 +49,8 @@ pub fn spmm(adjacency: &Adjacency, x: Matrix, i: usize) -> Vec<f64> {
     sum
 }
 
-/// Row `i` of the sum over in-neighbours times values of the edges; each of their columns has an equal share of channels.
+/// Row `i` of the sum over in-neighbours times values of the edges; each of their columns has an equal share of
+/// channels.
 pub fn weighted_sum(adjacency: &Adjacency, x: Matrix, e: Matrix, i: usize) -> Vec<f64> {
     let (mut sum, share) = (vec![0.0; x.width], x.width / e.width);
     for (&j, entry) in adjacency.row(i).iter().zip(adjacency.entries(i)) {

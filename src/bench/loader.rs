@@ -167,8 +167,8 @@ pub fn run<B: GraphBackend + SampleBackend>(
     })
 }
 
-/// Seeds of every batch: distinct nodes of the type that most relations lead to, in a random order, and again from the start
-/// where they do not suffice.
+/// Seeds of every batch: distinct nodes of the type that most relations lead to, in a random order, and again from the
+/// start where they do not suffice.
 fn seeds(graph: &HeteroGraph, options: &LoadOptions) -> Vec<Vec<Vec<u32>>> {
     let types = graph.node_types();
     let into = |t: usize| graph.relations().iter().filter(|r| r.dst == t).map(|r| r.forward.num_edges()).sum::<usize>();

@@ -93,8 +93,8 @@ pub type Note<'a> = &'a dyn Fn(&str);
 /// Measures `work` on backend `B`.
 ///
 /// # Errors
-/// Data that cannot be read or does not have what is measured, settings that do not fit, or a device that fails. A wrong
-/// result is no error here: [`Report::verdict`] tells.
+/// Data that cannot be read or does not have what is measured, settings that do not fit, or a device that fails. A
+/// wrong result is no error here: [`Report::verdict`] tells.
 pub fn run<B: GraphBackend + MemoryBackend>(
     work: Work,
     options: &BenchOptions,

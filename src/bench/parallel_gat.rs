@@ -1,5 +1,5 @@
-//! The cases of a report on parallel graph attention: a layer as wide as its input on dense graphs of 2,048 nodes, and with
-//! four heads on a graph of the user's.
+//! The cases of a report on parallel graph attention: a layer as wide as its input on dense graphs of 2,048 nodes, and
+//! with four heads on a graph of the user's.
 
 use std::path::Path;
 
@@ -131,8 +131,8 @@ fn given<B: GraphBackend>(
     Ok((adjacency, Stored::of(x.remove(relation.src))))
 }
 
-/// One layer of `heads` heads of `channels`: forwards, forwards with everything copied to the device and the result back,
-/// and both passes.
+/// One layer of `heads` heads of `channels`: forwards, forwards with everything copied to the device and the result
+/// back, and both passes.
 fn layer<B: GraphBackend + MemoryBackend>(
     name: &str,
     adjacency: &Adjacency,

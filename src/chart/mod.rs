@@ -1,5 +1,5 @@
-//! Charts as SVG text: axes, lines, steps, dots with whiskers. Colours and fonts are CSS classes: a page that holds a chart
-//! gives them its own, and a file of charts ([`page`]) has those of `style.css` beside this file.
+//! Charts as SVG text: axes, lines, steps, dots with whiskers. Colours and fonts are CSS classes: a page that holds a
+//! chart gives them its own, and a file of charts ([`page`]) has those of `style.css` beside this file.
 //!
 //! A curve keeps at most four points per pixel column, so a chart stays small for millions of nodes.
 

@@ -37,13 +37,13 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TYPE")]
     node_type: Option<String>,
 
-    /// List only nodes that have no label in the data: those that nobody has judged yet. Without it the column `known` says
-    /// which labels training used: `training`, `validation` or `test` (not used)
+    /// List only nodes that have no label in the data: those that nobody has judged yet. Without it the column `known`
+    /// says which labels training used: `training`, `validation` or `test` (not used)
     #[arg(long)]
     unlabelled: bool,
 
-    /// csv, parquet or json list nodes by descending score, with original id and calibrated probability; npy has a float32 per
-    /// node in the order of the data [default: by the extension of --out, else csv]
+    /// csv, parquet or json list nodes by descending score, with original id and calibrated probability; npy has a
+    /// float32 per node in the order of the data [default: by the extension of --out, else csv]
     #[arg(long, value_enum)]
     format: Option<OutputFormat>,
 

@@ -59,8 +59,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     Ok(())
 }
 
-/// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has nothing
-/// there yet. A pipeline makes its own; any other path has to be there.
+/// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has
+/// nothing there yet. A pipeline makes its own; any other path has to be there.
 fn provide_data(config: &RunConfig, console: Console) -> Result<()> {
     if matches!(config, RunConfig::Pipeline(_)) || config.data_path() != Path::new(SHIPPED_DATA) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! `task = "classify"`: one class for every node of a graph with one node type.
 //!
-//! Defaults are those of the two papers: graph convolution (Kipf and Welling, ICLR 2017) and graph attention (Velickovic
-//! and others, ICLR 2018).
+//! Defaults are those of the two papers: graph convolution (Kipf and Welling, ICLR 2017) and graph attention
+//! (Velickovic and others, ICLR 2018).
 
 use std::path::PathBuf;
 
@@ -44,7 +44,8 @@ pub struct ClassifyConfig {
 pub struct ClassifyData {
     /// `.npz` file or data directory. Required.
     pub path: PathBuf,
-    /// Whether the features of every node are divided by the sum of their absolute values, as both papers do. Default true.
+    /// Whether the features of every node are divided by the sum of their absolute values, as both papers do. Default
+    /// true.
     pub row_normalise: bool,
     /// Whether edges of an `.npz` file lead one way only. Default false: every edge gets its mirror image.
     pub directed: bool,

@@ -50,8 +50,8 @@ impl RunConfig {
         Self::parse(&document::read(path)?, path, overrides)
     }
 
-    /// Like [`RunConfig::load`], from the file that a run has kept. Keys of the file without effect are let through: the run
-    /// was made with them.
+    /// Like [`RunConfig::load`], from the file that a run has kept. Keys of the file without effect are let through:
+    /// the run was made with them.
     ///
     /// # Errors
     /// As for [`RunConfig::load`].
@@ -160,8 +160,8 @@ fn pipeline(mut document: Document, path: &Path) -> Result<PipelineConfig> {
     Ok(PipelineConfig { name, seed, data: Stage1Data { path: data.path }, synth, stage1, stage2, output })
 }
 
-/// One stage of a larger task: the file that `config` names with the section's own keys on top. `decided` lists the keys
-/// that the file at `path` decides.
+/// One stage of a larger task: the file that `config` names with the section's own keys on top. `decided` lists the
+/// keys that the file at `path` decides.
 pub(super) fn stage_document(
     stage: &str,
     section: Option<Table>,

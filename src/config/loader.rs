@@ -11,13 +11,13 @@ use crate::error::Result;
 pub struct LoaderConfig {
     /// Whether an epoch computes the graph at once or in sampled mini-batches. Default `full`.
     pub mode: LoaderMode,
-    /// In-neighbours that are sampled per node and relation, one number per layer and that next to the seeds first; 0 takes
-    /// all. In Stage 2 DropEdge thins those out, which a fanout stands in for. Default `[15, 10]`; 10 for each layer of a
-    /// classification.
+    /// In-neighbours that are sampled per node and relation, one number per layer and that next to the seeds first; 0
+    /// takes all. In Stage 2 DropEdge thins those out, which a fanout stands in for. Default `[15, 10]`; 10 for each
+    /// layer of a classification.
     #[serde(deserialize_with = "integers")]
     pub fanouts: Vec<usize>,
-    /// Seeds of a mini-batch, at least 1: in Stage 2 labelled nodes and ends of the edges of the loss, in a classification
-    /// training nodes. Default 4096; 1024 of a classification.
+    /// Seeds of a mini-batch, at least 1: in Stage 2 labelled nodes and ends of the edges of the loss, in a
+    /// classification training nodes. Default 4096; 1024 of a classification.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub batch_size: usize,
     /// Batches in a row that draw alike, so that fewer rows move; 0 lets every node draw on its own. Default 0.
@@ -137,8 +137,8 @@ pub enum HotBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfer {
-    /// Resident where the device samples and they take no more than a quarter of its memory; else read by the device where it
-    /// can; else gathered.
+    /// Resident where the device samples and they take no more than a quarter of its memory; else read by the device
+    /// where it can; else gathered.
     Auto,
     /// All features lie in the memory of the device: none are fetched.
     Resident,

@@ -24,7 +24,8 @@ const TASK: &str = "task";
 pub(super) struct Document {
     pub table: Table,
     pub file: String,
-    /// Whether keys of the file are refused that have no effect. A run that was made when they were not can still be read.
+    /// Whether keys of the file are refused that have no effect. A run that was made when they were not can still be
+    /// read.
     pub strict: bool,
 }
 
@@ -89,8 +90,8 @@ impl Document {
         }
     }
 
-    /// `defaults` with what the document says. `optional` are keys of texts that no default stands for, `variants` other
-    /// defaults, whose keys are known but refused.
+    /// `defaults` with what the document says. `optional` are keys of texts that no default stands for, `variants`
+    /// other defaults, whose keys are known but refused.
     pub fn read<T>(&self, defaults: &T, optional: &[&str], variants: &[Variant<T>]) -> Result<T>
     where
         T: Serialize + DeserializeOwned,

@@ -176,7 +176,8 @@ impl Stage2Config {
 /// Stage 2 starts from the embeddings of the pipeline's own Stage 1 ([`Stage2Data::embeddings`] is `None`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipelineConfig {
-    /// Part of the run directories' names; the stages are called `<name>-stage1` and `<name>-stage2`. Default `pipeline`.
+    /// Part of the run directories' names; the stages are called `<name>-stage1` and `<name>-stage2`. Default
+    /// `pipeline`.
     pub name: String,
     /// Seed of every random choice of all three steps, 0 to 2^63 - 1. Default 42.
     #[serde(deserialize_with = "seed")]

@@ -133,10 +133,11 @@ pub struct TrainConfig {
     pub clip_norm: Option<f64>,
     /// Number format of the forward and backward pass. Default `f32`.
     pub precision: Precision,
-    /// Destination rows that a layer computes at a time. Then whole are only the graph, the features, the result of each layer and
-    /// its gradient, and the scores of attention (two numbers per node, head and stream); all else is there for one chunk, and
-    /// the backward pass computes it again. Sums over rows are rounded by chunks, the rest is the same. For whole graphs: with
-    /// mini-batches it is refused. `None` (0 in TOML) takes all rows at once, the default; the original system used 2,500.
+    /// Destination rows that a layer computes at a time. Then whole are only the graph, the features, the result of
+    /// each layer and its gradient, and the scores of attention (two numbers per node, head and stream); all else is
+    /// there for one chunk, and the backward pass computes it again. Sums over rows are rounded by chunks, the rest is
+    /// the same. For whole graphs: with mini-batches it is refused. `None` (0 in TOML) takes all rows at once, the
+    /// default; the original system used 2,500.
     #[serde(with = "zero_is_none")]
     pub chunk_size: Option<usize>,
     /// Which rows an epoch computes: those that the loss can reach, or all. The loss and its gradient are the same.

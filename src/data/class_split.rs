@@ -65,8 +65,8 @@ impl ClassSplit {
         }
     }
 
-    /// Takes `per_class` nodes of every class for training, and of all labelled nodes the shares `validation` and `test`
-    /// from the rest, as citation benchmarks are split. What is left over is in no part.
+    /// Takes `per_class` nodes of every class for training, and of all labelled nodes the shares `validation` and
+    /// `test` from the rest, as citation benchmarks are split. What is left over is in no part.
     ///
     /// # Errors
     /// [`Error::Data`] when a class has no more than `per_class` nodes, or when the shares want more than the rest.

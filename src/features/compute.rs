@@ -19,8 +19,8 @@ use crate::graph::FeatureValues;
 pub struct Execution {
     /// Storage on the device, f32 or f16; sums are f32 either way, and so are the columns that come out. Default f32.
     pub dtype: DType,
-    /// Features that are on the device at a time, at least 1. With `hops` = `wavelet_order` = 2 about six matrices of so
-    /// many columns are alive at once: 0.6 GB for 1.5 million nodes and the default of 16, one cache line of f32.
+    /// Features that are on the device at a time, at least 1. With `hops` = `wavelet_order` = 2 about six matrices of
+    /// so many columns are alive at once: 0.6 GB for 1.5 million nodes and the default of 16, one cache line of f32.
     pub columns: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Inference layer by layer, for graphs that do not fit the device: every layer of all nodes, a few at a time, between matrices
-//! in host memory. Exact: every node sees all of its neighbours.
+//! Inference layer by layer, for graphs that do not fit the device: every layer of all nodes, a few at a time, between
+//! matrices in host memory. Exact: every node sees all of its neighbours.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Logits of a node classifier layer by layer, for graphs that do not fit the device: as in [`layerwise`](super::layerwise),
-//! every layer of all nodes, a few at a time, between matrices in host memory. Exact: every node sees all of its neighbours.
+//! Logits of a node classifier layer by layer, for graphs that do not fit the device: as in
+//! [`layerwise`](super::layerwise), every layer of all nodes, a few at a time, between matrices in host memory. Exact:
+//! every node sees all of its neighbours.
 
 use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
@@ -18,8 +19,8 @@ const PROJECTED: usize = 1 << 24;
 
 /// Logits of every node, row by row.
 ///
-/// Rows are projected before they are gathered: once per node rather than once per neighbour, and rows of hidden channels
-/// move rather than rows of features.
+/// Rows are projected before they are gathered: once per node rather than once per neighbour, and rows of hidden
+/// channels move rather than rows of features.
 ///
 /// # Errors
 /// A device that failed, or what a thread of the loader ran into.

@@ -1,5 +1,5 @@
-//! A model over a graph, without gradients: the whole graph at once, or layer by layer where it does not fit the device. Training
-//! validates with it, scoring is made of it.
+//! A model over a graph, without gradients: the whole graph at once, or layer by layer where it does not fit the
+//! device. Training validates with it, scoring is made of it.
 
 pub mod attention;
 pub mod layerwise;

@@ -96,8 +96,8 @@ fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize)
         }
     }
     let nodes = graph.num_nodes() as u64;
-    // Inference holds a layer's input, what each relation makes of it and the result; training of all rows holds the same of
-    // both layers and gradients of it. In chunks of rows there are whole results and their gradients alone.
+    // Inference holds a layer's input, what each relation makes of it and the result; training of all rows holds the
+    // same of both layers and gradients of it. In chunks of rows there are whole results and their gradients alone.
     let results = config.model.hidden + config.model.out;
     let channels = if config.train.chunk_size.is_some() { results } else { width + 2 * results } as u64;
     let passes = match config.train.rows {
@@ -133,8 +133,8 @@ fn classes_footprint(spec: &ClassifierSpec, drops: bool, graph: &HeteroGraph, fe
         once + if spec.attention.is_some() { 2 * ints(edges + nodes as usize) } else { 0 }
     };
     let [features, dropped] = device_bytes(features);
-    // The backward pass of a layer has its projection, its result and gradients of both, that of attention also the part of
-    // the result with positive scores; all but the first layer keep their input with what was dropped.
+    // The backward pass of a layer has its projection, its result and gradients of both, that of attention also the
+    // part of the result with positive scores; all but the first layer keep their input with what was dropped.
     let kept = if spec.attention.is_some() { 5 } else { 4 };
     let heads = spec.attention.map_or(1, |shape| shape.out_heads);
     let inner = (spec.layers - 1) * spec.hidden;

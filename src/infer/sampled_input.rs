@@ -25,15 +25,15 @@ const SINGLE_BASE: u32 = 1 << 24;
 /// Rows of one task.
 const TASK_ROWS: usize = 64;
 
-/// Weight of a self-loop among entries of weight 1. Entries are drawn in the order of variates over weights, variates are
-/// above `2^-54` and below 37: one so much smaller always comes first.
+/// Weight of a self-loop among entries of weight 1. Entries are drawn in the order of variates over weights, variates
+/// are above `2^-54` and below 37: one so much smaller always comes first.
 const FIRST: f32 = 1e30;
 
 /// Graph and rows in host memory, as the layers of a classifier want them.
 ///
-/// Graph convolution adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and it
-/// divides by degrees in the whole graph, which columns behind the features carry into the batch. Attention has every
-/// node among its own neighbours, exactly once and whatever else is drawn.
+/// Graph convolution adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and
+/// it divides by degrees in the whole graph, which columns behind the features carry into the batch. Attention has
+/// every node among its own neighbours, exactly once and whatever else is drawn.
 #[derive(Clone, Debug)]
 pub struct SampledInput {
     layer: LayerKind,
@@ -95,8 +95,8 @@ impl SampledInput {
         &self.features
     }
 
-    /// A sampler of so many neighbours per node, for the layer next to the seeds first; 0 takes all. Batches draw alike so
-    /// many in a row, 0 none.
+    /// A sampler of so many neighbours per node, for the layer next to the seeds first; 0 takes all. Batches draw alike
+    /// so many in a row, 0 none.
     ///
     /// # Errors
     /// Settings that it refuses.

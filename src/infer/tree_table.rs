@@ -98,8 +98,8 @@ pub fn append_stage2(table: &mut FeatureTable, inputs: &TreeInputs, output: &Sta
     Ok(())
 }
 
-/// How badly embeddings explain the edges that lead to a node: the mean of `-ln sigmoid(<z_i, z_j>)` over all relations;
-/// NaN without edges.
+/// How badly embeddings explain the edges that lead to a node: the mean of `-ln sigmoid(<z_i, z_j>)` over all
+/// relations; NaN without edges.
 pub fn reconstruction_errors(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
     let types = graph.node_types();
     let (dim, values) = (z.ncols(), z.as_slice().unwrap_or_default());

@@ -24,7 +24,8 @@ pub enum Hot {
 }
 
 impl Hot {
-    /// The nodes, by type and in descending order of use. `seeds` are those of batches to draw beforehand, with their numbers.
+    /// The nodes, by type and in descending order of use. `seeds` are those of batches to draw beforehand, with their
+    /// numbers.
     ///
     /// # Errors
     /// Seeds that the sampler refuses.
@@ -78,20 +79,22 @@ pub type DropRule = Arc<dyn Fn(u64, EdgePlace) -> Option<DropEdge> + Send + Sync
 /// Settings of a [`Loader`](super::Loader).
 #[derive(Clone)]
 pub struct LoaderOptions {
-    /// Batches that are prepared at once, at least 1; two threads of the processor work on each. A device prepares one while it
-    /// computes another. Default 2.
+    /// Batches that are prepared at once, at least 1; two threads of the processor work on each. A device prepares one
+    /// while it computes another. Default 2.
     pub prefetch: usize,
     /// Whether rows of the batch before stay on the device. Default true.
     pub window: bool,
-    /// `[type]`: nodes whose rows stay on the device for good, see [`Hot::nodes`]; no list at all for none. Default none.
+    /// `[type]`: nodes whose rows stay on the device for good, see [`Hot::nodes`]; no list at all for none. Default
+    /// none.
     pub hot: Vec<Vec<u32>>,
     /// Edges to leave out, by global ids as in full-batch training. Default none.
     pub drop_edge: Option<DropRule>,
-    /// Whether backward passes go through the layer that reads the features to its sources. Where they do not, its adjacencies
-    /// come without their reverse, which is made if it is asked for. Default true.
+    /// Whether backward passes go through the layer that reads the features to its sources. Where they do not, its
+    /// adjacencies come without their reverse, which is made if it is asked for. Default true.
     pub first_reverse: bool,
-    /// Where the adjacency lies while it is sampled; the sample is the same. A device that samples collects the features, too,
-    /// and has to reach them: see [`FeatureStore::source`](super::FeatureStore::source). Default host memory, by the processor.
+    /// Where the adjacency lies while it is sampled; the sample is the same. A device that samples collects the
+    /// features, too, and has to reach them: see [`FeatureStore::source`](super::FeatureStore::source). Default host
+    /// memory, by the processor.
     pub placement: Placement,
 }
 

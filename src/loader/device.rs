@@ -38,8 +38,8 @@ pub(crate) fn sampled(of: &Relation) -> SampleRelation<'_> {
     SampleRelation { src: of.src, dst: of.dst, row_ptr: of.forward.row_ptr(), col_idx: of.forward.col_idx() }
 }
 
-/// A batch in the memory of the thread that made it. That thread makes the next one once it has a copy back, which belongs to the
-/// thread that asked.
+/// A batch in the memory of the thread that made it. That thread makes the next one once it has a copy back, which
+/// belongs to the thread that asked.
 pub(super) struct Handed<B: SampleBackend, P> {
     pub number: u64,
     sample: PackedSample<B>,

@@ -65,8 +65,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Windows of types of so many nodes; `hot` lists the rows of the cache by type, and without `keeps` a batch keeps nothing of
-    /// the one before.
+    /// Windows of types of so many nodes; `hot` lists the rows of the cache by type, and without `keeps` a batch keeps
+    /// nothing of the one before.
     pub fn new(counts: &[usize], hot: &[Vec<u32>], keeps: bool) -> Result<Self> {
         let of_type =
             counts.iter().zip(hot).map(|(&count, hot)| Window::new(count).with_hot(hot)).collect::<Result<_>>()?;
@@ -114,7 +114,8 @@ impl<B: SampleBackend> FeatureBuffers<B> {
         FeatureBuffers { store, hot, buffers }
     }
 
-    /// Moves the rows of a batch to their slots; the result has a matrix per type. `ids` are the lists of the deliveries.
+    /// Moves the rows of a batch to their slots; the result has a matrix per type. `ids` are the lists of the
+    /// deliveries.
     pub fn update(
         &mut self,
         deliveries: Vec<Delivery>,

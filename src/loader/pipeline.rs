@@ -36,8 +36,8 @@ pub struct Job<P = ()> {
 
 /// Loads batches: an iterator that samples and gathers ahead on threads of its own.
 ///
-/// The batches are those of the sampler, whatever the number of threads. An error of any stage, and a thread that panics, is
-/// the next item and the last one; dropping the loader ends its threads.
+/// The batches are those of the sampler, whatever the number of threads. An error of any stage, and a thread that
+/// panics, is the next item and the last one; dropping the loader ends its threads.
 ///
 /// # Example
 /// ```

@@ -1,4 +1,5 @@
-//! Where the adjacency lies while it is sampled, and whether a graph is trained as a whole: decided from sizes before a run.
+//! Where the adjacency lies while it is sampled, and whether a graph is trained as a whole: decided from sizes before a
+//! run.
 
 use std::fmt;
 
@@ -38,7 +39,8 @@ pub struct PlacementInput {
     pub reserve: u64,
     /// Whether the device has a kernel for what is to be drawn.
     pub kernel: bool,
-    /// Whether kernels of the device reach the features, and there is memory for batches that it makes beside the training.
+    /// Whether kernels of the device reach the features, and there is memory for batches that it makes beside the
+    /// training.
     pub reaches: bool,
     /// Whether kernels of the device can read host memory.
     pub zero_copy: bool,

@@ -41,8 +41,8 @@ pub struct FeatureStore<B: SampleBackend> {
 }
 
 impl<B: SampleBackend> FeatureStore<B> {
-    /// The features of the nodes of `graph`. Rows travel and are kept on the device as they are stored, in f16 or f32, where
-    /// the device has that type.
+    /// The features of the nodes of `graph`. Rows travel and are kept on the device as they are stored, in f16 or f32,
+    /// where the device has that type.
     ///
     /// # Errors
     /// [`Error::Data`] unless there is a row per node.
@@ -61,8 +61,8 @@ impl<B: SampleBackend> FeatureStore<B> {
         Ok(FeatureStore { features, node_types, dtype, device, source: None })
     }
 
-    /// The same features in page-locked memory, from which kernels of the device read rows themselves. It holds all features
-    /// once more.
+    /// The same features in page-locked memory, from which kernels of the device read rows themselves. It holds all
+    /// features once more.
     ///
     /// # Errors
     /// Says why this cannot be; the store is there to go on with.

@@ -1,14 +1,15 @@
 //! One buffer of feature rows that follows the nodes of the batches.
 //!
-//! A batch keeps the rows of nodes that the batch before had, too, and only the others are fetched. What is here decides which
-//! row goes where; moving the bytes is somebody else's work.
+//! A batch keeps the rows of nodes that the batch before had, too, and only the others are fetched. What is here
+//! decides which row goes where; moving the bytes is somebody else's work.
 
 use crate::error::{Error, Result};
 
 /// Where the rows of a batch come from and go to.
 ///
-/// The buffer holds the row of `slot_to_node[s]` at slot `s` for every slot below the number of nodes, once the moves and then
-/// the copies and fetches have been carried out. No slot is read by one move and written by another, and none is written twice.
+/// The buffer holds the row of `slot_to_node[s]` at slot `s` for every slot below the number of nodes, once the moves
+/// and then the copies and fetches have been carried out. No slot is read by one move and written by another, and none
+/// is written twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
     /// Rows inside the buffer, from slot to slot: nodes of both batches that stand where the shorter buffer ends.

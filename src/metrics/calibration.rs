@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{check_scores, one_class, sigmoid_f64, softplus};
 use crate::error::Result;
 
-/// Labels from which on isotonic regression is fitted. With fewer it follows the sample; a sigmoid has two parameters only.
+/// Labels from which on isotonic regression is fitted. With fewer it follows the sample; a sigmoid has two parameters
+/// only.
 ///
 /// # Source
 /// Niculescu-Mizil and Caruana, Predicting good probabilities with supervised learning (ICML 2005), figure 8.
@@ -18,8 +19,8 @@ const MARGIN: f64 = 6e-8;
 
 /// A map from score to probability that never decreases.
 ///
-/// The probability is that of a node *drawn like the labels that the map was fitted to*: where anomalies are rarer among all nodes
-/// than among those labels, it is too high by the ratio of the odds.
+/// The probability is that of a node *drawn like the labels that the map was fitted to*: where anomalies are rarer
+/// among all nodes than among those labels, it is too high by the ratio of the odds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// How scores become probabilities.
@@ -59,8 +60,8 @@ impl Calibration {
         }
     }
 
-    /// Fits `p = sigmoid(a * logit(score) + b)` by maximum likelihood, with targets `(n1 + 1) / (n1 + 2)` and `1 / (n0 + 2)`
-    /// instead of 1 and 0. `a` is not below 0, so the order of the scores stays.
+    /// Fits `p = sigmoid(a * logit(score) + b)` by maximum likelihood, with targets `(n1 + 1) / (n1 + 2)` and `1 / (n0 +
+    /// 2)` instead of 1 and 0. `a` is not below 0, so the order of the scores stays.
     ///
     /// # Errors
     /// As for [`fit`](Self::fit).
@@ -86,7 +87,8 @@ impl Calibration {
         Ok(Self { map: Map::Platt { slope, intercept }, labels: labels.len(), anomalous })
     }
 
-    /// Fits the non-decreasing step function of least squares (pool adjacent violators); between two steps it is linear.
+    /// Fits the non-decreasing step function of least squares (pool adjacent violators); between two steps it is
+    /// linear.
     ///
     /// # Errors
     /// As for [`fit`](Self::fit).
@@ -280,7 +282,8 @@ mod tests {
         assert!((equal.probability(0.5).unwrap() - (2.0 / 3.0 + 3.0 / 5.0) / 4.0).abs() < 1e-6);
     }
 
-    /// The definition: of all blocks that start at or before a point and end at or after it, the max of the min of means.
+    /// The definition: of all blocks that start at or before a point and end at or after it, the max of the min of
+    /// means.
     fn isotonic_oracle(labels: &[f64]) -> Vec<f64> {
         let mean = |from: usize, to: usize| labels[from..=to].iter().sum::<f64>() / (to - from + 1) as f64;
         let n = labels.len();

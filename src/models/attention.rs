@@ -38,8 +38,8 @@ pub struct AttentionSpec {
 pub struct Pass {
     /// DropEdge of a training pass.
     pub drop_edge: Option<EpochDrop>,
-    /// Destination rows that a layer computes at a time: bounds the memory of everything that is not the result of a layer. The
-    /// result does not depend on it.
+    /// Destination rows that a layer computes at a time: bounds the memory of everything that is not the result of a
+    /// layer. The result does not depend on it.
     pub chunk_rows: Option<usize>,
     /// Whether the backward pass repeats the attention instead of keeping it: less memory, more time, same gradient.
     pub recompute: bool,
@@ -154,8 +154,8 @@ impl Pass {
     }
 }
 
-/// Whether a layer adds neighbours up before it projects them. The sum gathers rows of the input's width then, and no gradient
-/// flows to the neighbours where these are data.
+/// Whether a layer adds neighbours up before it projects them. The sum gathers rows of the input's width then, and no
+/// gradient flows to the neighbours where these are data.
 pub(crate) fn projects_last(heads: usize, input: usize, width: usize) -> bool {
     heads == 1 && input <= 2 * width
 }
@@ -173,8 +173,8 @@ impl<B: GraphBackend> Source<'_, B> {
         GatConfig { negative_slope, drop_edge: edges.drop_edge, recompute: self.pass.recompute, ..GatConfig::default() }
     }
 
-    /// Rows of the destinations out of `rows` before the layer. Attention over data looks destinations up by their number in a
-    /// whole graph.
+    /// Rows of the destinations out of `rows` before the layer. Attention over data looks destinations up by their
+    /// number in a whole graph.
     fn of_destinations(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
         match self.block.reads_data && self.block.is_restricted() {
             true => rows,
@@ -192,8 +192,8 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         self.layers[layer].streams[0].projection.val().dims()[1]
     }
 
-    /// The refined embeddings of the rows that `field` wants, one matrix per node type. `x` is data: it gets no gradient.
-    /// Storage follows `x`.
+    /// The refined embeddings of the rows that `field` wants, one matrix per node type. `x` is data: it gets no
+    /// gradient. Storage follows `x`.
     pub fn embed(
         &self,
         graph: &DeviceGraph<B>,

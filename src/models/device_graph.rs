@@ -37,8 +37,8 @@ pub struct DeviceRelation<B: Backend> {
     pub id: usize,
 }
 
-/// Fails when the device failed on its own thread, for example for want of memory. Call it after a read, which waits for
-/// everything queued before it.
+/// Fails when the device failed on its own thread, for example for want of memory. Call it after a read, which waits
+/// for everything queued before it.
 ///
 /// # Errors
 /// [`Error::Device`] with the device's own words.
@@ -180,7 +180,8 @@ pub fn upload_features<B: Backend>(
     }
 }
 
-/// Uploads a host matrix of f16, one tensor per node type, stored as `dtype`. The device does the conversion where it can.
+/// Uploads a host matrix of f16, one tensor per node type, stored as `dtype`. The device does the conversion where it
+/// can.
 fn upload_halves<B: Backend>(
     node_types: &[NodeType],
     width: usize,

@@ -189,8 +189,8 @@ impl<B: GraphBackend> NodeClassifier<B> {
         named::fill(Self { layers: (0..spec.layers).map(layer).collect() }, parameters)
     }
 
-    /// Logits `[nodes, classes]`. With `training`, a pass and the share of the input values that every layer drops, these
-    /// and attention coefficients are dropped.
+    /// Logits `[nodes, classes]`. With `training`, a pass and the share of the input values that every layer drops,
+    /// these and attention coefficients are dropped.
     pub fn forward(&self, csr: &Csr<B>, x: &NodeInput<B>, training: Training) -> Tensor<B, 2> {
         let mut h: Option<Tensor<B, 2>> = None;
         for (at, layer) in self.layers.iter().enumerate() {
@@ -214,8 +214,8 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// neighbours that were drawn and the node itself.
     ///
     /// # Shapes
-    /// `blocks` has one entry per layer, of a batch that [`SampledInput`](crate::infer::sampled_input::SampledInput) was sampled for; `rows` are
-    /// those before the first of them.
+    /// `blocks` has one entry per layer, of a batch that [`SampledInput`](crate::infer::sampled_input::SampledInput)
+    /// was sampled for; `rows` are those before the first of them.
     ///
     /// # Panics
     /// For another number of layers or of rows, and for rows without degrees where layers convolve.

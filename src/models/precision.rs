@@ -27,8 +27,8 @@ pub fn as_dtype<B: GraphBackend>(x: Tensor<B, 2>, dtype: DType) -> Tensor<B, 2> 
     }
 }
 
-/// The same for what a training reads, without a gradient. Autodiff keeps nodes of results that no loss reaches, also of tensors that
-/// need no gradient; this tensor has none.
+/// The same for what a training reads, without a gradient. Autodiff keeps nodes of results that no loss reaches, also
+/// of tensors that need no gradient; this tensor has none.
 pub fn as_data<B: GraphBackend>(x: Tensor<Autodiff<B>, 2>, dtype: DType) -> Tensor<Autodiff<B>, 2> {
     Tensor::from_inner(as_dtype(x.inner(), dtype))
 }

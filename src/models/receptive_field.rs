@@ -30,7 +30,8 @@ impl<B: Backend> ReceptiveField<B> {
         self.levels[level][t].as_ref().map_or(graph.node_types[t].count, NodeSet::len)
     }
 
-    /// The edges of a relation that layer `layer` (counted from 0) visits: to the results that are wanted, from the sources at hand.
+    /// The edges of a relation that layer `layer` (counted from 0) visits: to the results that are wanted, from the
+    /// sources at hand.
     pub fn csr(&self, layer: usize, relation: &DeviceRelation<B>) -> Csr<B> {
         let (rows, cols) = (&self.levels[layer + 1][relation.dst], &self.levels[layer][relation.src]);
         relation.csr.restrict(rows.as_ref(), cols.as_ref())

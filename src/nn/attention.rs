@@ -47,8 +47,8 @@ pub(super) fn folded<B: Backend>(weight: Tensor<B, 2>, vectors: Tensor<B, 2>) ->
     products.sum_dim(2).reshape([input, heads]).transpose()
 }
 
-/// Attention weights `[num_edges, heads]`, f32, from the logits; those are not asked for where there are no edges, since some
-/// devices do not take a launch over nothing.
+/// Attention weights `[num_edges, heads]`, f32, from the logits; those are not asked for where there are no edges,
+/// since some devices do not take a launch over nothing.
 pub(super) fn weights_of<B: GraphBackend>(
     csr: &Csr<B>,
     heads: usize,

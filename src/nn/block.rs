@@ -118,14 +118,14 @@ impl<B: GraphBackend> Block<B> {
         self.edges.iter().find(|edges| edges.relation == relation).map(|edges| &edges.csr)
     }
 
-    /// Whether a relation of a stream has edges here. Autodiff keeps nodes of parameters that a loss does not reach, so nothing is
-    /// computed of the others.
+    /// Whether a relation of a stream has edges here. Autodiff keeps nodes of parameters that a loss does not reach, so
+    /// nothing is computed of the others.
     pub fn has_stream(&self, stream: usize) -> bool {
         self.edges.iter().any(|edges| edges.stream == stream)
     }
 
-    /// Whether the adjacencies are those of a whole graph, restricted: then attention over data looks destinations up by their
-    /// number before the layer.
+    /// Whether the adjacencies are those of a whole graph, restricted: then attention over data looks destinations up
+    /// by their number before the layer.
     pub fn is_restricted(&self) -> bool {
         self.kept.iter().any(|kept| matches!(kept, KeptRows::Selected { .. }))
     }

@@ -21,7 +21,8 @@ pub struct BwConvConfig {
     pub in_channels: usize,
     /// Width of the output, at least 1.
     pub out_channels: usize,
-    /// Order `C` of the wavelets: there are `C + 1` of them, each of which reads `C` edges far. Default: 2 (Tang et al.).
+    /// Order `C` of the wavelets: there are `C + 1` of them, each of which reads `C` edges far. Default: 2 (Tang et
+    /// al.).
     #[config(default = 2)]
     pub order: usize,
     /// Whether a bias is learned. Default: true.
@@ -40,12 +41,13 @@ pub struct BwConvConfig {
 /// y   = [F_0 x, F_1 x, ..., F_C x] W + b
 /// ```
 ///
-/// Degrees are in-degrees on both sides, and a node without in-edges counts as one of degree 1. All filters are polynomials
-/// of one matrix `P = D^-1/2 A D^-1/2`, so that `y = sum_k P^k x M_k + b`, where `M_k` mixes the blocks of `W`: `C` sparse
-/// products in all, of the narrower of input and output, and no filtered copy of `x` is stored.
+/// Degrees are in-degrees on both sides, and a node without in-edges counts as one of degree 1. All filters are
+/// polynomials of one matrix `P = D^-1/2 A D^-1/2`, so that `y = sum_k P^k x M_k + b`, where `M_k` mixes the blocks of
+/// `W`: `C` sparse products in all, of the narrower of input and output, and no filtered copy of `x` is stored.
 ///
 /// # Shapes
-/// `x` `[nodes, in_channels]` in f32, f16 or bf16; result `[nodes, out_channels]` in the same dtype. Parameters are f32.
+/// `x` `[nodes, in_channels]` in f32, f16 or bf16; result `[nodes, out_channels]` in the same dtype. Parameters are
+/// f32.
 ///
 /// # Gradient
 /// Of `x`, `W` and `b`. Saved: `x`, or where it is narrower than the output its `C` products. Deterministic.

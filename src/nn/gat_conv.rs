@@ -42,15 +42,15 @@ pub struct GatConvConfig {
     /// Share of the features that a training pass sets to zero, in [0, 1). Default: 0; the paper has 0.6.
     #[config(default = 0.0)]
     pub feature_dropout: f64,
-    /// Share of the attention weights that a training pass sets to zero, in [0, 1); `dropout` in PyG. Default: 0; the paper
-    /// has 0.6.
+    /// Share of the attention weights that a training pass sets to zero, in [0, 1); `dropout` in PyG. Default: 0; the
+    /// paper has 0.6.
     #[config(default = 0.0)]
     pub attention_dropout: f64,
     /// Whether every node attends to itself, where sources and destinations are the same nodes. Default: true (PyG).
     #[config(default = true)]
     pub add_self_loops: bool,
-    /// Whether the destinations are added to the result: as they are where the widths agree, projected otherwise. Default:
-    /// false (PyG).
+    /// Whether the destinations are added to the result: as they are where the widths agree, projected otherwise.
+    /// Default: false (PyG).
     #[config(default = false)]
     pub residual: bool,
     /// Whether a bias is learned. Default: true (PyG).
@@ -69,21 +69,22 @@ pub struct GatConvConfig {
 /// y_i  = ||_heads sum_j a_ij x_j W  (or their mean)  [+ x_i W_res]  + b
 /// ```
 ///
-/// On one kind of nodes every node is its own neighbour exactly once, and the features of that edge are the mean of those
-/// of its in-edges ([`Csr::with_self_loops`]). A destination without in-edges has the bias (and the residual) alone.
+/// On one kind of nodes every node is its own neighbour exactly once, and the features of that edge are the mean of
+/// those of its in-edges ([`Csr::with_self_loops`]). A destination without in-edges has the bias (and the residual)
+/// alone.
 ///
-/// Without features of edges the fused operator [`attend`] runs: nothing is stored per edge, and where a single head widens
-/// its input, attention comes before projection. Scores are dot products with `W a`. Features of edges, and
+/// Without features of edges the fused operator [`attend`] runs: nothing is stored per edge, and where a single head
+/// widens its input, attention comes before projection. Scores are dot products with `W a`. Features of edges, and
 /// [`GatConv::forward_with_attention`], take scores and weights `[num_edges, heads]` of memory.
 ///
 /// # Shapes
-/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32, f16 or
-/// bf16. Result `[num_rows, heads * out_channels]`, or `[num_rows, out_channels]` for the mean, in the same dtype.
-/// Parameters and scores are f32.
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32,
+/// f16 or bf16. Result `[num_rows, heads * out_channels]`, or `[num_rows, out_channels]` for the mean, in the same
+/// dtype. Parameters and scores are f32.
 ///
 /// # Gradient
-/// Of features, features of edges and all parameters. Saved: the projected sources, the result and four values per row and
-/// head; on the path with features of edges also three matrices `[num_edges, heads]`. Deterministic.
+/// Of features, features of edges and all parameters. Saved: the projected sources, the result and four values per row
+/// and head; on the path with features of edges also three matrices `[num_edges, heads]`. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
@@ -202,9 +203,10 @@ impl<B: GraphBackend> GatConv<B> {
         self.finish(y, &x)
     }
 
-    /// The layer after its projection, for a caller with another way to `h = x W`: attention among the nodes of `h` without
-    /// features of edges, then residual-free heads and bias. No feature is dropped. Between two lists of nodes, such as those
-    /// before and after a layer of a mini-batch, the entries of `csr` are all that there is: loops are among them or nowhere.
+    /// The layer after its projection, for a caller with another way to `h = x W`: attention among the nodes of `h`
+    /// without features of edges, then residual-free heads and bias. No feature is dropped. Between two lists of nodes,
+    /// such as those before and after a layer of a mini-batch, the entries of `csr` are all that there is: loops are
+    /// among them or nowhere.
     ///
     /// # Shapes
     /// `h` `[nodes, heads * out_channels]`, or sources and destinations of that width; result as [`GatConv::forward`].
@@ -240,9 +242,10 @@ impl<B: GraphBackend> GatConv<B> {
         self.forward_with_attention(csr, x, Some(edges), training).0
     }
 
-    /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`, f32,
-    /// before dropout. A training pass drops other weights than [`GatConv::forward`] does, where parallel edges share a fate:
-    /// here each edge has its own. They are in the order of `csr`, or where self-loops were added in that of
+    /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`,
+    /// f32, before dropout. A training pass drops other weights than [`GatConv::forward`] does, where parallel edges
+    /// share a fate: here each edge has its own. They are in the order of `csr`, or where self-loops were added in that
+    /// of
     /// [`csr.with_self_loops().csr`](Csr::with_self_loops).
     pub fn forward_with_attention(
         &self,

@@ -46,8 +46,8 @@ pub struct GatV2ConvConfig {
     /// Whether every node attends to itself, where sources and destinations are the same nodes. Default: true (PyG).
     #[config(default = true)]
     pub add_self_loops: bool,
-    /// Whether the destinations are added to the result: as they are where the widths agree, projected otherwise. Default:
-    /// false (PyG).
+    /// Whether the destinations are added to the result: as they are where the widths agree, projected otherwise.
+    /// Default: false (PyG).
     #[config(default = false)]
     pub residual: bool,
     /// Whether biases are learned: of both projections and of the result. Default: true (PyG).
@@ -68,13 +68,13 @@ pub struct GatV2ConvConfig {
 ///
 /// Self-loops, their features and destinations without in-edges are as in [`GatConv`](super::GatConv).
 ///
-/// Memory: the score needs `[num_edges, out_channels]` for one head at a time (twice for a moment); a training pass keeps one
-/// such matrix per head for the backward pass, `[num_edges, heads * out_channels]` in all.
+/// Memory: the score needs `[num_edges, out_channels]` for one head at a time (twice for a moment); a training pass
+/// keeps one such matrix per head for the backward pass, `[num_edges, heads * out_channels]` in all.
 ///
 /// # Shapes
-/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32, f16 or
-/// bf16. Result `[num_rows, heads * out_channels]`, or `[num_rows, out_channels]` for the mean, in the same dtype.
-/// Parameters and scores are f32.
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32,
+/// f16 or bf16. Result `[num_rows, heads * out_channels]`, or `[num_rows, out_channels]` for the mean, in the same
+/// dtype. Parameters and scores are f32.
 ///
 /// # Gradient
 /// Of features, features of edges and all parameters. Deterministic.
@@ -186,8 +186,8 @@ impl<B: GraphBackend> GatV2Conv<B> {
         self.forward_with_attention(csr, x, Some(edges), training).0
     }
 
-    /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`, f32,
-    /// before dropout. They are in the order of `csr`, or where self-loops were added in that of
+    /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`,
+    /// f32, before dropout. They are in the order of `csr`, or where self-loops were added in that of
     /// [`csr.with_self_loops().csr`](Csr::with_self_loops).
     pub fn forward_with_attention(
         &self,

@@ -40,19 +40,19 @@ pub struct GcnConvConfig {
 /// y_i = sum_j x_j W / sqrt(deg_i deg_j) + b      over j in N(i) and i itself
 /// ```
 ///
-/// On one kind of nodes the degree counts in-edges and one self-loop, on both sides also where the graph is directed (as
-/// `gcn_norm` of PyG does); loops of the graph give way to the one. Between two kinds of nodes there are no self-loops,
-/// and `deg_j` is the out-degree of the source. No normalised weight is stored: factors per node are applied within the
-/// sum. `X W` comes first where the output is narrower than the input, the sum over neighbours otherwise; by associativity
-/// the result is the same.
+/// On one kind of nodes the degree counts in-edges and one self-loop, on both sides also where the graph is directed
+/// (as `gcn_norm` of PyG does); loops of the graph give way to the one. Between two kinds of nodes there are no
+/// self-loops, and `deg_j` is the out-degree of the source. No normalised weight is stored: factors per node are
+/// applied within the sum. `X W` comes first where the output is narrower than the input, the sum over neighbours
+/// otherwise; by associativity the result is the same.
 ///
 /// # Shapes
-/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, any]`, of which only the
-/// number counts; f32, f16 or bf16. Result `[num_rows, out_channels]` in the same dtype. Parameters are f32.
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, any]`, of which only
+/// the number counts; f32, f16 or bf16. Result `[num_rows, out_channels]` in the same dtype. Parameters are f32.
 ///
 /// # Gradient
-/// Of `x`, `W` and `b`; with [`GcnConv::forward_weighted`] also of the weights, through the degrees. Saved: the narrower of
-/// `x` and its sum over neighbours. Deterministic.
+/// Of `x`, `W` and `b`; with [`GcnConv::forward_weighted`] also of the weights, through the degrees. Saved: the
+/// narrower of `x` and its sum over neighbours. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got.
@@ -115,7 +115,8 @@ impl<B: GraphBackend> GcnConv<B> {
         self.projected(x.src().clone(), |x| normalised.product(csr, x, 1.0))
     }
 
-    /// The layer after its projection, for a caller with another way to `h = x W`: `y_i = sum_j h_j / sqrt(deg_i deg_j) + b`.
+    /// The layer after its projection, for a caller with another way to `h = x W`: `y_i = sum_j h_j / sqrt(deg_i deg_j) +
+    /// b`.
     ///
     /// # Shapes
     /// `h` `[nodes, out_channels]`; result likewise.
@@ -139,8 +140,8 @@ impl<B: GraphBackend> GcnConv<B> {
     /// y_i = n_i / k_i sum_j h_j / sqrt(deg_i deg_j) + h_i / deg_i + b      over the sampled j
     /// ```
     ///
-    /// Neighbours that are drawn evenly make the sum an unbiased estimate of that over all of them. Where all are taken the
-    /// factor is 1, and the layer that of [`GcnConv::propagate`].
+    /// Neighbours that are drawn evenly make the sum an unbiased estimate of that over all of them. Where all are taken
+    /// the factor is 1, and the layer that of [`GcnConv::propagate`].
     ///
     /// # Shapes
     /// `csr` has no self-loops. `h` [`Nodes::Between`] the sources `[num_cols, out_channels]` and the destinations
@@ -154,8 +155,8 @@ impl<B: GraphBackend> GcnConv<B> {
     /// If a shape does not fit, or the layer adds no self-loops.
     ///
     /// # Source
-    /// Hamilton, Ying and Leskovec, Inductive representation learning on large graphs (NeurIPS 2017), for the sample; the
-    /// factor is that of Horvitz and Thompson (1952).
+    /// Hamilton, Ying and Leskovec, Inductive representation learning on large graphs (NeurIPS 2017), for the sample;
+    /// the factor is that of Horvitz and Thompson (1952).
     ///
     /// # Example
     /// ```
@@ -185,8 +186,8 @@ impl<B: GraphBackend> GcnConv<B> {
     }
 
     /// The layer with a weight per entry, where the degree is a sum of weights: `w_ij / sqrt(deg_i deg_j)` in place of
-    /// `1 / sqrt(deg_i deg_j)`, `deg_i = sum_j w_ij`; 0 where a degree is not positive. A loop of the graph keeps its weight
-    /// (of several their mean), one that was added weighs 1.
+    /// `1 / sqrt(deg_i deg_j)`, `deg_i = sum_j w_ij`; 0 where a degree is not positive. A loop of the graph keeps its
+    /// weight (of several their mean), one that was added weighs 1.
     ///
     /// # Shapes
     /// `edge_weight` `[num_edges]` in the order of `csr`, f32.

@@ -41,8 +41,8 @@ pub struct GinConvConfig {
 /// Where the hidden layer is narrower than the input, the sum is taken of `x_j W_1`, which is the same by linearity.
 ///
 /// # Shapes
-/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, in_channels]`; f32, f16 or
-/// bf16. Result `[num_rows, out_channels]` in the same dtype. Parameters are f32.
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, in_channels]`; f32,
+/// f16 or bf16. Result `[num_rows, out_channels]` in the same dtype. Parameters are f32.
 ///
 /// # Gradient
 /// Of `x`, the weights, the biases, and `eps` where it is learned. Saved: what is projected, and the hidden layer.

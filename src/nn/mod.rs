@@ -12,9 +12,9 @@
 //! | [`HeteroConv`] | what a layer per relation makes of it, aggregated | yes |
 //!
 //! [`global_pool`] makes one row per graph of the rows of its nodes. A layer is made by its config from a seed
-//! (`GcnConvConfig::new(64, 16).with_seed(1).init(&device)`) and reads a [`Csr`](graphsieve_kernels::Csr), whose rows are
-//! destinations and whose entries are sources, and [`Nodes`]. All of them are [`GraphConv`]s. Parameters are f32; the result
-//! has the dtype of the features.
+//! (`GcnConvConfig::new(64, 16).with_seed(1).init(&device)`) and reads a [`Csr`](graphsieve_kernels::Csr), whose rows
+//! are destinations and whose entries are sources, and [`Nodes`]. All of them are [`GraphConv`]s. Parameters are f32;
+//! the result has the dtype of the features.
 
 mod aggregation;
 mod appnp_conv;

@@ -24,8 +24,8 @@ pub(super) struct Normalised<B: Backend> {
 }
 
 impl<B: GraphBackend> Normalised<B> {
-    /// Exactly one self-loop per node, whatever the adjacency has: with `l_i` loops among the entries of row `i`, the degree
-    /// is that of the others and one, and `(1 - l_i) / deg_i` is what the entries leave to do.
+    /// Exactly one self-loop per node, whatever the adjacency has: with `l_i` loops among the entries of row `i`, the
+    /// degree is that of the others and one, and `(1 - l_i) / deg_i` is what the entries leave to do.
     pub fn with_self_loops(csr: &Csr<B>) -> Self {
         let missing = -csr.self_loops() + 1.0;
         let degrees = csr.degrees() + missing.clone();
@@ -46,9 +46,9 @@ impl<B: GraphBackend> Normalised<B> {
         Self { dst: scale(csr), src: scale(&csr.reverse()), own: None }
     }
 
-    /// Sampled neighbours of some nodes, without self-loops among them, and one self-loop per node. `degree` `[nodes, 1]`
-    /// are those of the whole graph, self-loop included. Row `i` has `k_i` of the `deg_i - 1` neighbours, drawn evenly:
-    /// their sum times `(deg_i - 1) / k_i` has that of all of them as its mean, and is it where all were taken.
+    /// Sampled neighbours of some nodes, without self-loops among them, and one self-loop per node. `degree` `[nodes,
+    /// 1]` are those of the whole graph, self-loop included. Row `i` has `k_i` of the `deg_i - 1` neighbours, drawn
+    /// evenly: their sum times `(deg_i - 1) / k_i` has that of all of them as its mean, and is it where all were taken.
     pub fn of_sample(csr: &Csr<B>, degree: &Nodes<B>) -> Self {
         let vector = |degree: &Tensor<B, 2>| degree.clone().reshape([degree.dims()[0]]);
         let (src, dst) = (vector(degree.src()), vector(degree.dst()));

@@ -7,8 +7,8 @@ use graphsieve_kernels::{GraphBackend, Reduce, SegmentOffsets, Strategy, segment
 /// without nodes.
 ///
 /// # Shapes
-/// `x` `[nodes of all graphs, channels]` in f32, f16 or bf16; `segments` has a segment per graph; result `[graphs, channels]`
-/// in the same dtype.
+/// `x` `[nodes of all graphs, channels]` in f32, f16 or bf16; `segments` has a segment per graph; result `[graphs,
+/// channels]` in the same dtype.
 ///
 /// # Gradient
 /// As [`segment_reduce`]. Deterministic.

@@ -45,12 +45,12 @@ pub struct SageConvConfig {
 /// y_i = reduce_j x_j W_l + x_i W_r + b      over j in N(i); divided by its length where asked for
 /// ```
 ///
-/// Where the output is narrower than the input, sums and means are taken of `x_j W_l`, which is the same by linearity. A
-/// node without in-neighbours has 0 in place of the reduction.
+/// Where the output is narrower than the input, sums and means are taken of `x_j W_l`, which is the same by linearity.
+/// A node without in-neighbours has 0 in place of the reduction.
 ///
 /// # Shapes
-/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32, f16 or
-/// bf16. Result `[num_rows, out_channels]` in the same dtype. Parameters are f32.
+/// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32,
+/// f16 or bf16. Result `[num_rows, out_channels]` in the same dtype. Parameters are f32.
 ///
 /// # Gradient
 /// Of `x`, both weights and the bias. Saved: `x`, what is projected, and the winners of a maximum. Deterministic.
@@ -59,8 +59,8 @@ pub struct SageConvConfig {
 /// If a shape does not fit; the message names the argument, what was expected and what was got.
 ///
 /// # Source
-/// Hamilton et al., Inductive representation learning on large graphs (NeurIPS 2017), algorithm 1 with the two halves of
-/// the weight for a concatenation.
+/// Hamilton et al., Inductive representation learning on large graphs (NeurIPS 2017), algorithm 1 with the two halves
+/// of the weight for a concatenation.
 ///
 /// # Example
 /// ```

@@ -43,8 +43,8 @@ pub struct Parts<'a> {
     pub training: Vec<Panel>,
     /// Highest scores that are listed.
     pub top: usize,
-    /// Whether labelled nodes are listed among the others. Without it they are left out, as nobody has to look for them,
-    /// unless every node with a score is labelled.
+    /// Whether labelled nodes are listed among the others. Without it they are left out, as nobody has to look for
+    /// them, unless every node with a score is labelled.
     pub all: bool,
 }
 

@@ -7,8 +7,8 @@ use crate::run::baseline::baseline_scores;
 use crate::run::{History, Meta};
 use crate::score::{ScoredRun, Stage};
 
-/// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores, of nodes without a
-/// label or of `all`.
+/// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores, of
+/// nodes without a label or of `all`.
 ///
 /// # Errors
 /// [`Error::Io`] for a run whose files cannot be read; [`Error::Data`] for labels that do not fit the graph.

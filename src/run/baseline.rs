@@ -20,8 +20,8 @@ pub fn baseline_auc(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
     roc_auc(&scores, &split.test.iter().map(|(_, label)| *label).collect::<Vec<u8>>()).map(Some)
 }
 
-/// Scores that a logistic regression on the raw features gives to the test part of `split`, in its order; `None` without
-/// features. The strength of its penalty is chosen on the validation part.
+/// Scores that a logistic regression on the raw features gives to the test part of `split`, in its order; `None`
+/// without features. The strength of its penalty is chosen on the validation part.
 ///
 /// # Errors
 /// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.

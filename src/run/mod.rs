@@ -1,5 +1,5 @@
-//! What every run has around its work: its directory and provenance, the log of its epochs, progress, interruption, the split of
-//! its labels, and what its scores are held against.
+//! What every run has around its work: its directory and provenance, the log of its epochs, progress, interruption, the
+//! split of its labels, and what its scores are held against.
 
 pub mod baseline;
 pub mod calibration;

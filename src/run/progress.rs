@@ -128,8 +128,8 @@ impl Progress {
 
 /// Progress of work that reports `(stage, done, total)`; stages may overlap and each gets a bar of its own.
 ///
-/// A stage ends when it first reports `done` = `total`. What it reports after that is ignored: work in parallel may say so
-/// more than once, or be overtaken on its way here.
+/// A stage ends when it first reports `done` = `total`. What it reports after that is ignored: work in parallel may say
+/// so more than once, or be overtaken on its way here.
 pub struct StageProgress {
     unit: Unit,
     mode: Mode,

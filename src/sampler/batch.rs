@@ -25,8 +25,8 @@ impl Block {
 
 /// Nodes whose embeddings are wanted, what is sampled around them, and the edges in between.
 ///
-/// Every layer has the nodes of the one before it as its rows, and these first among its columns: the nodes of a batch are
-/// listed once, and a layer is told by how many of them it reaches.
+/// Every layer has the nodes of the one before it as its rows, and these first among its columns: the nodes of a batch
+/// are listed once, and a layer is told by how many of them it reaches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MiniBatch {
     /// Number of the batch.

@@ -32,16 +32,17 @@ pub struct SamplerConfig {
     /// Whether a neighbour can be drawn more than once; a node with any then has as many entries as its fanout. Default
     /// false.
     pub replace: bool,
-    /// How many batches in a row draw alike. With a number, an edge is drawn by a variate of its *source*, which is the same
-    /// for all its edges and changes once in so many batches: the smallest variates of a row win, so neighbouring seeds and
-    /// neighbouring batches share nodes and fewer features move. Without a number, every row draws on its own. Default none.
+    /// How many batches in a row draw alike. With a number, an edge is drawn by a variate of its *source*, which is the
+    /// same for all its edges and changes once in so many batches: the smallest variates of a row win, so neighbouring
+    /// seeds and neighbouring batches share nodes and fewer features move. Without a number, every row draws on its
+    /// own. Default none.
     ///
     /// # Source
     /// Balin and Çatalyürek, Layer-neighbor sampling (NeurIPS 2023).
     pub dependency: Option<u32>,
-    /// `[relation]`: a weight for every entry, in the order of the relation's adjacency; no list is a weight of 1 for all. An
-    /// entry of weight 0 is never taken, others in proportion to their weight: without replacement one after the other among
-    /// those that are left. Default none.
+    /// `[relation]`: a weight for every entry, in the order of the relation's adjacency; no list is a weight of 1 for
+    /// all. An entry of weight 0 is never taken, others in proportion to their weight: without replacement one after
+    /// the other among those that are left. Default none.
     pub weights: Vec<Option<Arc<[f32]>>>,
     /// Seed of every draw. Default 0.
     pub seed: u64,

@@ -14,8 +14,8 @@ pub(super) fn count(fanout: Fanout, available: usize, replace: bool) -> usize {
     }
 }
 
-/// `-ln u` of a number `u` in (0, 1) that `bits` name, to 2^-50 of its value: by additions, multiplications and divisions
-/// alone, which devices repeat to the bit.
+/// `-ln u` of a number `u` in (0, 1) that `bits` name, to 2^-50 of its value: by additions, multiplications and
+/// divisions alone, which devices repeat to the bit.
 pub(super) fn exponential(bits: u64) -> f64 {
     const LN_2: f64 = std::f64::consts::LN_2;
     // 2 atanh s = 2 (s + s^3 / 3 + ...); the next term is below 2^-57 of the first.
@@ -63,7 +63,8 @@ pub(super) fn smallest(taken: &mut [u32], keys: impl Iterator<Item = (u64, u32)>
     taken.sort_unstable();
 }
 
-/// A key that orders entries of positive weight as draws one after the other do: an exponential variate over the weight.
+/// A key that orders entries of positive weight as draws one after the other do: an exponential variate over the
+/// weight.
 ///
 /// # Source
 /// Efraimidis and Spirakis, Weighted random sampling with a reservoir (Information Processing Letters, 2006).

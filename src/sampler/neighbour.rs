@@ -112,7 +112,8 @@ impl NeighbourSampler {
         &self.config
     }
 
-    /// Memory for [`NeighbourSampler::sample`], eight bytes per node of the graph: one for each thread that samples batches.
+    /// Memory for [`NeighbourSampler::sample`], eight bytes per node of the graph: one for each thread that samples
+    /// batches.
     pub fn scratch(&self) -> SampleScratch {
         SampleScratch::new(&self.graph)
     }
@@ -125,9 +126,9 @@ impl NeighbourSampler {
         self.sample_kept(scratch, number, seeds, |_| None::<fn(u32, u32) -> bool>)
     }
 
-    /// Like [`NeighbourSampler::sample`], without the edges that a rule leaves out after they were drawn: nobody looks at what
-    /// only they lead to. `keep` gives the rule of a layer and a relation, which is asked with destination and source, both
-    /// numbered within their types; no rule keeps all.
+    /// Like [`NeighbourSampler::sample`], without the edges that a rule leaves out after they were drawn: nobody looks
+    /// at what only they lead to. `keep` gives the rule of a layer and a relation, which is asked with destination and
+    /// source, both numbered within their types; no rule keeps all.
     ///
     /// # Errors
     /// As [`NeighbourSampler::sample`].

@@ -48,8 +48,8 @@ pub struct RankingFilter {
     pub unlabelled: bool,
 }
 
-/// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else. `split`
-/// is how the run that gave the scores divided the labels of these data.
+/// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else.
+/// `split` is how the run that gave the scores divided the labels of these data.
 ///
 /// # Errors
 /// [`Error::Usage`] for a type that the graph does not have.

@@ -16,8 +16,8 @@ use crate::run::splits::split_of;
 /// What a score is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Stage 1: how badly the embeddings explain a node's edges, `1 - exp(-mean of -ln sigmoid(<z_i, z_j>))`, which is one
-    /// minus the geometric mean of their probabilities. No label was used. A node without edges has no score.
+    /// Stage 1: how badly the embeddings explain a node's edges, `1 - exp(-mean of -ln sigmoid(<z_i, z_j>))`, which is
+    /// one minus the geometric mean of their probabilities. No label was used. A node without edges has no score.
     Reconstruction,
     /// Stage 2: graph attention.
     Attention,
@@ -47,8 +47,8 @@ pub struct ScoredRun {
     pub dataset: Dataset,
     /// By global id, in [0, 1]; NaN for a node that the stage has no score for.
     pub scores: Vec<f32>,
-    /// How the labels were divided. Stage 1 sees none: there it is the default split, on which a calibration is fitted. None
-    /// where there are no labels, or too few to divide.
+    /// How the labels were divided. Stage 1 sees none: there it is the default split, on which a calibration is fitted.
+    /// None where there are no labels, or too few to divide.
     pub split: Option<Split>,
     /// From scores to probabilities, fitted to the validation labels.
     pub calibration: Option<Calibration>,

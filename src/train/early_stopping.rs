@@ -54,8 +54,8 @@ impl EarlyStopping {
 
     /// Takes the figures of a validation.
     ///
-    /// With [`Best::Both`] an epoch is kept when loss and accuracy are at least as good as ever, and patience starts anew
-    /// when one of them is: the rule of the graph attention paper.
+    /// With [`Best::Both`] an epoch is kept when loss and accuracy are at least as good as ever, and patience starts
+    /// anew when one of them is: the rule of the graph attention paper.
     pub fn observe(&mut self, best: Best, patience: Option<usize>, loss: f64, accuracy: f64) -> Verdict {
         let Some(lowest) = self.loss else {
             *self = Self { loss: Some(loss), accuracy, waited: 0 };

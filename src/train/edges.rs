@@ -120,8 +120,9 @@ pub fn labelled_pairs(
         .collect()
 }
 
-/// The held-out edges of `graph` against pairs that no relation of it joins: of a primary relation at most `count` edges, each
-/// pair of nodes once, and for each of them a pair of the same source, where that is not joined to every destination.
+/// The held-out edges of `graph` against pairs that no relation of it joins: of a primary relation at most `count`
+/// edges, each pair of nodes once, and for each of them a pair of the same source, where that is not joined to every
+/// destination.
 pub fn held_out_pairs(
     graph: &HeteroGraph,
     split: &EdgeSplit,

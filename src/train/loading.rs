@@ -26,8 +26,8 @@ pub fn hot(loader: &LoaderConfig) -> Hot {
     }
 }
 
-/// Whether a run has to keep to a small part of the device's memory. The allocator takes pages that are a share of all of it, and
-/// a thread that has the device make batches takes pages of its own: then the processor makes them.
+/// Whether a run has to keep to a small part of the device's memory. The allocator takes pages that are a share of all
+/// of it, and a thread that has the device make batches takes pages of its own: then the processor makes them.
 fn is_tight<B: GraphBackend>(loader: &LoaderConfig, device: &B::Device) -> bool {
     let allowed = (loader.memory * 1e9) as u64;
     allowed > 0 && B::available_memory(device).is_some_and(|free| allowed < free / TIGHT_SHARE)

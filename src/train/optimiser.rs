@@ -83,8 +83,8 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
         Self { decay: Some(decay), ..self }
     }
 
-    /// One step down the gradient of `loss`; `model` is the one that the step before returned. With loss scaling, a step
-    /// whose gradient is not finite is skipped and the scale halved.
+    /// One step down the gradient of `loss`; `model` is the one that the step before returned. With loss scaling, a
+    /// step whose gradient is not finite is skipped and the scale halved.
     pub fn step(&mut self, model: M, loss: Tensor<Autodiff<B>, 1>, learning_rate: f64) -> M {
         let device = loss.device();
         let factor = self.scale.map_or(1.0, |s| s.factor);

@@ -1,4 +1,5 @@
-//! A synthetic marketplace, then both stages on it. The pipeline has a run of its own, from which it goes on to its end.
+//! A synthetic marketplace, then both stages on it. The pipeline has a run of its own, from which it goes on to its
+//! end.
 
 use graphsieve_kernels::GraphBackend;
 

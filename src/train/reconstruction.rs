@@ -74,7 +74,8 @@ impl Pairs {
         }
     }
 
-    /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`. There is at least one pair; `z` has the rows `nodes`.
+    /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`. There is at least one pair; `z` has the rows
+    /// `nodes`.
     pub fn score<B: GraphBackend>(self, z: &[Tensor<B, 2>], tau: f64, device: &B::Device) -> Scored<B> {
         let logits = dots(self.lists, z, device) * tau;
         let values: Vec<f32> = self.targets.iter().map(|&t| f32::from(t)).collect();

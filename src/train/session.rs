@@ -59,7 +59,8 @@ pub fn last_file(run: &RunDir) -> PathBuf {
     run.last_checkpoint().with_extension(NATIVE_EXTENSION)
 }
 
-/// Opens the run to resume, with its last checkpoint, or makes a new one. A run that ended before its first checkpoint begins again.
+/// Opens the run to resume, with its last checkpoint, or makes a new one. A run that ended before its first checkpoint
+/// begins again.
 ///
 /// # Errors
 /// A run that cannot be made or read, that has other settings, or whose last checkpoint is missing or damaged.
@@ -86,8 +87,8 @@ pub fn open_or_create(
     Ok((run, Some(weights)))
 }
 
-/// Refuses to go on with other settings in these sections, or of these names. Other labels, other nodes to learn from or another kind of input
-/// would test what was learnt already on nodes that it has seen. Paths may change, data move.
+/// Refuses to go on with other settings in these sections, or of these names. Other labels, other nodes to learn from
+/// or another kind of input would test what was learnt already on nodes that it has seen. Paths may change, data move.
 pub(super) fn check_same_settings(run: &RunDir, config_toml: &str, sections: &[&str]) -> Result<()> {
     let file = run.config();
     let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;

@@ -17,7 +17,8 @@ use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
 
-/// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it makes.
+/// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it
+/// makes.
 const MAX_UNREAD: usize = 32;
 
 /// A training in progress, without files.
@@ -141,11 +142,12 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     }
 }
 
-/// Trains `task` in a run of its own, or goes on with the run that `options` name. `notes` are told when the run begins.
+/// Trains `task` in a run of its own, or goes on with the run that `options` name. `notes` are told when the run
+/// begins.
 ///
 /// # Errors
-/// A run or a checkpoint that cannot be used, files that cannot be written, a loss that is not finite, or an interruption
-/// (everything is saved then).
+/// A run or a checkpoint that cannot be used, files that cannot be written, a loss that is not finite, or an
+/// interruption (everything is saved then).
 pub fn train<B: GraphBackend, T: Task<B>>(
     task: &T,
     place: &Place<'_>,

@@ -136,11 +136,12 @@ impl Booster {
         Self::fit_with(data, fit, params, None)
     }
 
-    /// Fits a booster on a device: the same, bit for bit, as [`Booster::fit`], where the device computes in double precision
-    /// as IEEE 754 asks.
+    /// Fits a booster on a device: the same, bit for bit, as [`Booster::fit`], where the device computes in double
+    /// precision as IEEE 754 asks.
     ///
-    /// Bins, gradients and margins stay on the device from tree to tree where every round sees all rows and the objective
-    /// is logistic or squared; otherwise a round's gradients come from the CPU. Small data is faster there throughout.
+    /// Bins, gradients and margins stay on the device from tree to tree where every round sees all rows and the
+    /// objective is logistic or squared; otherwise a round's gradients come from the CPU. Small data is faster there
+    /// throughout.
     ///
     /// # Errors
     /// As [`Booster::fit`]; [`Error::Data`](crate::Error::Data) for more rows or bins than a device numbers;

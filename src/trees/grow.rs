@@ -197,7 +197,8 @@ impl<'a> Grower<'a> {
         right
     }
 
-    /// Histograms and best splits of the leaf at `left`, which still has the histogram of its parent, and of the last one.
+    /// Histograms and best splits of the leaf at `left`, which still has the histogram of its parent, and of the last
+    /// one.
     fn prepare(&self, engine: &mut dyn TreeEngine, open: &mut [Open], left: usize) {
         let right = open.len() - 1;
         let can: Vec<usize> = [left, right].into_iter().filter(|&at| self.can_split(&open[at])).collect();

@@ -1,5 +1,5 @@
-//! Node classification through the program, on small planted partitions that the tests write themselves; and mini-batches of
-//! all neighbours, which are the whole graph, on every backend.
+//! Node classification through the program, on small planted partitions that the tests write themselves; and
+//! mini-batches of all neighbours, which are the whole graph, on every backend.
 
 use std::fs::File;
 

@@ -1,5 +1,6 @@
 //! Both networks, their losses and all gradients equal those of a dense float64 implementation
-//! (`golden/make_models.py`), on a graph with three types, loops, a repeated edge, a one-way relation and nodes without edges.
+//! (`golden/make_models.py`), on a graph with three types, loops, a repeated edge, a one-way relation and nodes without
+//! edges.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -186,8 +187,9 @@ fn assert_within(bound: f64, what: &str, got: &[f32], want: &[f64]) {
     assert!(error <= bound, "{what}: off by {error:e}, more than {bound:e}, where the largest value is {largest:e}");
 }
 
-/// The gradient of an attention vector is a difference of sums as large as the other gradients: the derivative of a softmax adds
-/// up to zero. So its error is measured by the largest gradient of the model, every other by its own largest value.
+/// The gradient of an attention vector is a difference of sums as large as the other gradients: the derivative of a
+/// softmax adds up to zero. So its error is measured by the largest gradient of the model, every other by its own
+/// largest value.
 fn assert_tensors(what: &str, got: &BTreeMap<String, HostTensor>, want: &Tensors) {
     assert!(got.keys().eq(want.keys()), "{what}: {:?}", got.keys());
     let of_all = want.values().map(|tensor| largest(&tensor.values)).fold(0.0, f64::max);

@@ -1,5 +1,5 @@
-//! Sampled mini-batches: the right rows in the right slots on every backend, and steps that are those of the whole graph where
-//! every neighbour is taken.
+//! Sampled mini-batches: the right rows in the right slots on every backend, and steps that are those of the whole
+//! graph where every neighbour is taken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -289,8 +289,8 @@ mod bodies {
         }
     }
 
-    /// What a batch says of its nodes, whatever the order of its rows: features, edges of every layer in both directions and
-    /// seeds.
+    /// What a batch says of its nodes, whatever the order of its rows: features, edges of every layer in both
+    /// directions and seeds.
     fn facts<B: GraphBackend>(graph: &HeteroGraph, batch: Batch<B>) -> Vec<BTreeMap<u32, Vec<f32>>> {
         let device = batch.x[0].device();
         let column = |nodes: &[u32]| {

@@ -1,5 +1,5 @@
-//! What needs something that a machine may lack. Most of it is generic in the backend: one body, one named trial per backend
-//! of the build. What would make the same generic code again is here too, on the CPU, and what needs a browser.
+//! What needs something that a machine may lack. Most of it is generic in the backend: one body, one named trial per
+//! backend of the build. What would make the same generic code again is here too, on the CPU, and what needs a browser.
 
 use std::process::ExitCode;
 

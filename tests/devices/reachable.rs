@@ -1,5 +1,5 @@
-//! Epochs that compute only the rows that the loss can reach, and epochs in chunks of rows, are exact: the same loss and the
-//! same gradients as on the whole graph at once, up to the rounding of f32.
+//! Epochs that compute only the rows that the loss can reach, and epochs in chunks of rows, are exact: the same loss
+//! and the same gradients as on the whole graph at once, up to the rounding of f32.
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};

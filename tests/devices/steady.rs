@@ -98,7 +98,8 @@ fn trainings_hold_no_more_with_every_step() {
         let jobs = (0..8).map(|k| Job { number: k, seeds: vec![vec![k as u32, 90], vec![], vec![]], payload: () });
         let batches: Vec<Batch<Autodiff<Flex>>> =
             Loader::new(jobs, sampler, store, LoaderOptions::default()).unwrap().map(Result::unwrap).collect();
-        // A loss that once had all parameters would have made one graph of them, which every backward pass goes through.
+        // A loss that once had all parameters would have made one graph of them, which every backward pass goes
+        // through.
         let model = TripleStreamGat::<Autodiff<Flex>>::new(&spec, &mut Parameters::from_seed(4, &FlexDevice)).unwrap();
         let mut at = 0;
         let grown = growth(|| {

@@ -1,5 +1,5 @@
-//! Laws of training through the library: one loss curve on every backend and in chunks of rows, the same bytes whatever the
-//! threads, half precision near full precision, any typed graph.
+//! Laws of training through the library: one loss curve on every backend and in chunks of rows, the same bytes whatever
+//! the threads, half precision near full precision, any typed graph.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The figures that the program is known by, within the spread over seeds that was measured. Where a bound says how it was
-//! measured, the command gives it again.
+//! The figures that the program is known by, within the spread over seeds that was measured. Where a bound says how it
+//! was measured, the command gives it again.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -160,8 +160,8 @@ fn number(at: usize, bound: usize) -> usize {
     ((mixed ^ (mixed >> 32)) % bound as u64) as usize
 }
 
-/// A graph of four classes: features say little of a node's class. An edge leads to a node of the same class with probability
-/// `within` / 10, to any node otherwise.
+/// A graph of four classes: features say little of a node's class. An edge leads to a node of the same class with
+/// probability `within` / 10, to any node otherwise.
 fn write_planted(path: &Path, within: usize) {
     const NODES: usize = 1_200;
     const CLASSES: usize = 4;
@@ -202,7 +202,8 @@ fn accuracies(sandbox: &Sandbox, config: &Path, seeds: usize, keys: &[&str]) -> 
 }
 
 /// Measured with 20 seeds on this graph:
-/// `graphsieve bench accuracy --config configs/cora-gcn.toml --seeds 20 --set data.path=graph.npz --set train.epochs=100`
+/// `graphsieve bench accuracy --config configs/cora-gcn.toml --seeds 20 --set data.path=graph.npz --set
+/// train.epochs=100`
 #[test]
 fn planted_classes_are_found_through_their_edges() {
     let sandbox = Sandbox::new();

@@ -1,11 +1,12 @@
-//! Modules build on each other in one direction, in both crates; host modules know nothing of tensors. CONTRIBUTING.md says the same.
+//! Modules build on each other in one direction, in both crates; host modules know nothing of tensors. CONTRIBUTING.md
+//! says the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Modules of the program that are plain Rust on the host. `trees` takes its search for splits and its devices from the kernels,
-/// `sampler` what is drawn, which say nothing of tensors there.
+/// Modules of the program that are plain Rust on the host. `trees` takes its search for splits and its devices from the
+/// kernels, `sampler` what is drawn, which say nothing of tensors there.
 const WITHOUT_TENSORS: &[&str] =
     &["chart", "error", "memory", "metrics", "splitmix", "graph", "data", "sampler", "trees", "config", "run"];
 
@@ -71,7 +72,8 @@ impl Crate {
         }
     }
 
-    /// What every file uses of this crate. A module that only declares or hands on names of its own parts does not use them.
+    /// What every file uses of this crate. A module that only declares or hands on names of its own parts does not use
+    /// them.
     fn uses(&self) -> Uses {
         let of_file = |(module, code): (&Vec<String>, &String)| {
             let used = paths_in(code, module, false).into_iter().filter_map(|path| self.file_of(&path, 8));
@@ -90,8 +92,8 @@ fn code_hands_on(code: &str, module: &[String], file: &[String]) -> bool {
     file.starts_with(module) && file.len() > module.len() && handed == all
 }
 
-/// Every path of the crate that `code` of the file `module` names through `crate`, `self` or `super`; `handed_on` reads only
-/// what it makes public again. Inside `mod name { … }` a `super` is the file itself.
+/// Every path of the crate that `code` of the file `module` names through `crate`, `self` or `super`; `handed_on` reads
+/// only what it makes public again. Inside `mod name { … }` a `super` is the file itself.
 fn paths_in(code: &str, module: &[String], handed_on: bool) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     let inline_from =

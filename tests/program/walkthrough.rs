@@ -1,5 +1,5 @@
-//! From tables to a report, by the five commands of the README: two CSV files of accounts and payments, and one table of
-//! transactions as S-FFSD is.
+//! From tables to a report, by the five commands of the README: two CSV files of accounts and payments, and one table
+//! of transactions as S-FFSD is.
 
 use std::fmt::Write;
 use std::fs;

@@ -145,8 +145,8 @@ pub fn labels_npy(entries: &[(i64, i64)]) -> Vec<u8> {
     npy("<i8", &format!("({}, 2)", entries.len()), &data)
 }
 
-/// Whether this process runs the test `name` alone. If not, runs it in such a process: for tests that count what the whole
-/// process holds.
+/// Whether this process runs the test `name` alone. If not, runs it in such a process: for tests that count what the
+/// whole process holds.
 pub fn runs_alone(name: &str) -> bool {
     const ALONE: &str = "GRAPHSIEVE_TEST_ALONE";
     if env::var_os(ALONE).is_some() {

@@ -14,11 +14,11 @@ use crate::runtime::rows::KeepKey;
 /// Which edges one layer keeps in one epoch.
 ///
 /// An edge `dst <- src` is kept when `mix(dst ^ key0, src ^ key1) < threshold`, where `threshold = (1 - rate) 2^32` and
-/// the keys come from Philox4x32-10 of `(seed, epoch, layer, relation)`. Each direction of an undirected edge has a fate
-/// of its own; parallel edges share one. Nothing is rescaled by `1 / (1 - rate)`.
+/// the keys come from Philox4x32-10 of `(seed, epoch, layer, relation)`. Each direction of an undirected edge has a
+/// fate of its own; parallel edges share one. Nothing is rescaled by `1 / (1 - rate)`.
 ///
-/// Ids are *global*: `row_base` and `col_base` turn the local ids of a bipartite relation into ids of the whole graph, so
-/// relations, partitions and chunks agree.
+/// Ids are *global*: `row_base` and `col_base` turn the local ids of a bipartite relation into ids of the whole graph,
+/// so relations, partitions and chunks agree.
 ///
 /// # Source
 /// Rong et al., DropEdge (ICLR 2020); Salmon et al., Philox (SC 2011).
@@ -63,7 +63,8 @@ impl DropEdge {
         Some(Self { key0, key1, threshold: (threshold as u32).max(1), row_base: 0, col_base: 0, reversed: false })
     }
 
-    /// The same decision for a CSR whose row 0 is the node `dst` and whose column 0 is the node `src` of the whole graph.
+    /// The same decision for a CSR whose row 0 is the node `dst` and whose column 0 is the node `src` of the whole
+    /// graph.
     pub fn with_bases(self, dst: u32, src: u32) -> Self {
         Self { row_base: dst, col_base: src, ..self }
     }

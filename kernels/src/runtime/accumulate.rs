@@ -8,8 +8,8 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 
-/// Registers as gradient of `node` what `add` makes of `g` and of the gradient so far: their sum. There is none so far for
-/// the first operator that comes to `node`. `add` may change it in place only where nobody else holds it.
+/// Registers as gradient of `node` what `add` makes of `g` and of the gradient so far: their sum. There is none so far
+/// for the first operator that comes to `node`. `add` may change it in place only where nobody else holds it.
 pub(crate) fn accumulate<B: Backend>(
     grads: &mut Gradients,
     node: NodeId,

@@ -1,5 +1,5 @@
-//! Arguments of launches. A launch takes its arguments by position, and every array has one type there; a struct with names
-//! keeps two of them from being exchanged unnoticed.
+//! Arguments of launches. A launch takes its arguments by position, and every array has one type there; a struct with
+//! names keeps two of them from being exchanged unnoticed.
 
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;

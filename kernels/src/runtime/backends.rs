@@ -9,8 +9,9 @@ pub type Cuda = burn_cubecl::CubeBackend<cubecl::cuda::CudaRuntime, f32, i32, u8
 #[cfg(feature = "vulkan")]
 pub type Vulkan = burn_cubecl::CubeBackend<cubecl::wgpu::WgpuRuntime, f32, i32, u8>;
 
-/// Implements a trait for [`Cuda`] and [`Vulkan`]; the runtime is `R` in its body. An implementation for all backends of CubeCL
-/// would be generic: its code, with that of every launch, would be made again in each crate and test program that uses it.
+/// Implements a trait for [`Cuda`] and [`Vulkan`]; the runtime is `R` in its body. An implementation for all backends
+/// of CubeCL would be generic: its code, with that of every launch, would be made again in each crate and test program
+/// that uses it.
 macro_rules! impl_for_devices {
     ($trait:ident => $($body:tt)*) => {
         #[cfg(feature = "cuda")]

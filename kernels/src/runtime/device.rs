@@ -123,8 +123,8 @@ pub fn probe_cuda() -> Result<usize, String> {
     }
 }
 
-/// The default Vulkan adapter, or why there is none. The first call sets the device up for the process; later calls give
-/// the same answer.
+/// The default Vulkan adapter, or why there is none. The first call sets the device up for the process; later calls
+/// give the same answer.
 ///
 /// # Errors
 /// Says what the loader or the driver said.

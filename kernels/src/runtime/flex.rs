@@ -58,7 +58,8 @@ pub(crate) fn tensor<E: Storage>(values: Vec<E>, shape: impl Into<Shape>) -> Fle
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape.into()), E::dtype())
 }
 
-/// Where an operator puts its rows: `accumulate_into` itself where nobody else holds it, else a copy of it; without `accumulate_into` zeros.
+/// Where an operator puts its rows: `accumulate_into` itself where nobody else holds it, else a copy of it; without
+/// `accumulate_into` zeros.
 ///
 /// # Panics
 /// If `accumulate_into` has another shape or dtype.

@@ -91,7 +91,8 @@ pub(crate) struct Target<R: CubeRuntime> {
 }
 
 impl<R: CubeRuntime> Target<R> {
-    /// `accumulate_into` itself where nobody else holds it, else a copy of it; without `accumulate_into` an uninitialised matrix beside `like`.
+    /// `accumulate_into` itself where nobody else holds it, else a copy of it; without `accumulate_into` an
+    /// uninitialised matrix beside `like`.
     ///
     /// # Panics
     /// If `accumulate_into` has another shape or dtype.

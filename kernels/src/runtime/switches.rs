@@ -8,14 +8,14 @@ thread_local! {
     static NARROW_ADDITIONS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `body`. Positions of entries that it uploads from its own thread (row pointers, edges of entries) take 64 bits, as
-/// those of 2^31 entries do, which no test has the memory for.
+/// Runs `body`. Positions of entries that it uploads from its own thread (row pointers, edges of entries) take 64 bits,
+/// as those of 2^31 entries do, which no test has the memory for.
 pub fn with_wide_positions<T>(body: impl FnOnce() -> T) -> T {
     with(&WIDE_POSITIONS, body)
 }
 
-/// Runs `body`. Histograms that its own thread asks for are added up in words of 32 bits, as on devices that do not add to
-/// 64-bit integers in memory. Kernels only: the CPU has one way.
+/// Runs `body`. Histograms that its own thread asks for are added up in words of 32 bits, as on devices that do not add
+/// to 64-bit integers in memory. Kernels only: the CPU has one way.
 pub fn with_narrow_additions<T>(body: impl FnOnce() -> T) -> T {
     with(&NARROW_ADDITIONS, body)
 }

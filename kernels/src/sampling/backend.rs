@@ -31,7 +31,8 @@ pub trait SampleBackend: RowBufferBackend + UploadBackend {
         columns: usize,
     ) -> [IntTensor<Self>; 2];
 
-    /// Lists the long rows of `rows` behind word `behind` of `list`, numbered from `first`, and counts them at `counts[count]`.
+    /// Lists the long rows of `rows` behind word `behind` of `list`, numbered from `first`, and counts them at
+    /// `counts[count]`.
     #[doc(hidden)]
     fn list_long_rows(
         starts: &IntTensor<Self>,

@@ -128,8 +128,8 @@ pub struct AttendGrad {
     pub score_src: Vec<f64>,
 }
 
-/// `p_ij = f_ij <g_i, values_j>`, `de_ij = alpha_ij (p_ij - sum_k alpha_ik p_ik)`, `dz_ij = de_ij` (times the slope where
-/// z is not positive), summed as in [`AttendGrad`]; `grad` is `[num_rows, H * D]`.
+/// `p_ij = f_ij <g_i, values_j>`, `de_ij = alpha_ij (p_ij - sum_k alpha_ik p_ik)`, `dz_ij = de_ij` (times the slope
+/// where z is not positive), summed as in [`AttendGrad`]; `grad` is `[num_rows, H * D]`.
 pub fn attend_grad(f: &Fixture, input: &AttendInput, kept: &[bool], grad: &[f64]) -> AttendGrad {
     attend_backward(f, input, &attend(f, input, kept).alpha, kept, input.values, grad, -1.0)
 }

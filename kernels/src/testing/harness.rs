@@ -1,9 +1,9 @@
 //! A test program that asks at run time what the machine has.
 //!
-//! To the built-in harness a test that finds no device and returns has passed. Here a trial names what it needs; where that is
-//! missing the trial counts as ignored, the reason is printed once at the end, and an environment variable demands it: set,
-//! it makes the trial fail. Programs use this module with `harness = false` in their manifest, so that one binary decides
-//! anew on every machine that it is carried to.
+//! To the built-in harness a test that finds no device and returns has passed. Here a trial names what it needs; where
+//! that is missing the trial counts as ignored, the reason is printed once at the end, and an environment variable
+//! demands it: set, it makes the trial fail. Programs use this module with `harness = false` in their manifest, so that
+//! one binary decides anew on every machine that it is carried to.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -122,11 +122,11 @@ pub fn run(trials: Vec<Trial>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Trials of functions that are generic in the backend and take its device, one for each backend of the build; in brackets
-/// after a function, others that are generic in the backend and give a [`Requirement`].
+/// Trials of functions that are generic in the backend and take its device, one for each backend of the build; in
+/// brackets after a function, others that are generic in the backend and give a [`Requirement`].
 ///
-/// `on_every_backend!("splits"; by_rows, by_bins(double_precision))` is a `Vec<Trial>` of `cpu::splits::by_rows` and so on.
-/// The crate that uses it depends on `burn_flex`.
+/// `on_every_backend!("splits"; by_rows, by_bins(double_precision))` is a `Vec<Trial>` of `cpu::splits::by_rows` and so
+/// on. The crate that uses it depends on `burn_flex`.
 #[macro_export]
 macro_rules! on_every_backend {
     ($subject:literal; $($name:ident $(($($need:ident),+))?),+ $(,)?) => {{

@@ -40,9 +40,9 @@ pub struct LayerShape {
     pub edge_channels: Option<usize>,
 }
 
-/// Asserts all laws: the same input gives the same bytes; renaming nodes renames the result; the order of the entries of a
-/// row does not matter; nodes without edges have finite results; destinations may be other nodes than sources (where
-/// `dst_channels` is given); gradients of features and of every parameter are central differences.
+/// Asserts all laws: the same input gives the same bytes; renaming nodes renames the result; the order of the entries
+/// of a row does not matter; nodes without edges have finite results; destinations may be other nodes than sources
+/// (where `dst_channels` is given); gradients of features and of every parameter are central differences.
 #[track_caller]
 pub fn assert_graph_layer_laws<M: Module<Checked>>(
     name: &str,
@@ -101,8 +101,8 @@ impl Case {
         LayerInput { csr, src, dst: tensor(1), edges: tensor(2) }
     }
 
-    /// Node `i` becomes `rows[i]` as a destination and `cols[i]` as a source; the entries of a row keep their order unless
-    /// `shuffle` is given.
+    /// Node `i` becomes `rows[i]` as a destination and `cols[i]` as a source; the entries of a row keep their order
+    /// unless `shuffle` is given.
     fn renamed(&self, rows: &[u32], cols: &[u32], mut shuffle: Option<Rng>) -> Self {
         let f = &self.graph;
         let mut entries: Vec<Vec<(u32, usize)>> = vec![Vec::new(); f.num_rows];
@@ -283,8 +283,8 @@ impl<M: Module<Checked>, F: Fn(&M, LayerInput) -> Tensor<Checked, 2>> Layer<'_, 
         }
     }
 
-    /// Differences of f32 results are off by the rounding of the results divided by the step, and by a power of the step;
-    /// next to a kink only that to the other side is right. A gradient is wrong when it is far from all of them.
+    /// Differences of f32 results are off by the rounding of the results divided by the step, and by a power of the
+    /// step; next to a kink only that to the other side is right. A gradient is wrong when it is far from all of them.
     #[track_caller]
     fn check_gradient(&self, case: &Case, of: &str, got: &[f32], loss: impl Fn(usize, f64) -> f64) {
         // From where, to where.

@@ -54,7 +54,8 @@ impl End {
     }
 }
 
-/// A message of `width` channels per edge; column `c` of an operand belongs to the `c`-th of equal shares of the channels.
+/// A message of `width` channels per edge; column `c` of an operand belongs to the `c`-th of equal shares of the
+/// channels.
 #[derive(Clone, Copy, Debug)]
 pub struct Messages<'a> {
     /// How the operands are put together.

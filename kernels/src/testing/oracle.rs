@@ -7,8 +7,8 @@ use super::fixtures::{Fixture, Rng};
 /// DropEdge: an edge is kept if a hash of its two ends is below `threshold`. Parallel edges share a fate; the edge
 /// (i, j) and its reverse (j, i) do not.
 ///
-/// Keys must come from a generator, not a counter: `key1 ^ 1` only swaps the fates of sources 2k and 2k + 1 within every
-/// row, so masks of nearby keys have the same count in almost every row.
+/// Keys must come from a generator, not a counter: `key1 ^ 1` only swaps the fates of sources 2k and 2k + 1 within
+/// every row, so masks of nearby keys have the same count in almost every row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drop {
     /// Key mixed into the destination id.
@@ -124,8 +124,8 @@ pub fn log_sum_exp(f: &Fixture, logits: &[f64], heads: usize, kept: &[bool]) -> 
     max.iter().zip(&sum).map(|(m, s)| if *s > 0.0 { m + s.ln() } else { f64::INFINITY }).collect()
 }
 
-/// Softmax over the kept edges of every row, separately for each head: `alpha_ij = exp(logit_ij) / sum_k exp(logit_ik)`.
-/// `logits` and the result are `[E, H]`; dropped edges get 0.
+/// Softmax over the kept edges of every row, separately for each head: `alpha_ij = exp(logit_ij) / sum_k
+/// exp(logit_ik)`. `logits` and the result are `[E, H]`; dropped edges get 0.
 pub fn edge_softmax(f: &Fixture, logits: &[f64], heads: usize, kept: &[bool]) -> Vec<f64> {
     let lse = log_sum_exp(f, logits, heads, kept);
     let mut alpha = vec![0.0; logits.len()];

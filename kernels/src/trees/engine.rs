@@ -17,14 +17,15 @@ pub struct LeafTask<'a> {
     pub masks: Option<&'a [(u32, FeatureMask)]>,
 }
 
-/// What a grower of trees asks for. Leaves are numbered by the caller; each has its rows in a span of one list and, while
-/// it may be split, its histogram. Everything is exact or in double precision, so every implementation gives the same.
+/// What a grower of trees asks for. Leaves are numbered by the caller; each has its rows in a span of one list and,
+/// while it may be split, its histogram. Everything is exact or in double precision, so every implementation gives the
+/// same.
 pub trait TreeEngine {
     /// Builds the histogram of `leaf`, whose rows in `span` sum to `sum`.
     fn build(&mut self, leaf: usize, span: Range<usize>, sum: GradientSum);
 
-    /// The histograms of two children: `left` has that of the parent so far. The smaller child is built, the other one is
-    /// what remains of the parent.
+    /// The histograms of two children: `left` has that of the parent so far. The smaller child is built, the other one
+    /// is what remains of the parent.
     ///
     /// # Panics
     /// If `left` has no histogram.
@@ -39,7 +40,8 @@ pub trait TreeEngine {
     /// Drops the histogram of a leaf that is not split any more.
     fn release(&mut self, leaf: usize);
 
-    /// The best split of every leaf and its feature, see [`best_splits`](crate::best_splits); one small record per leaf comes back.
+    /// The best split of every leaf and its feature, see [`best_splits`](crate::best_splits); one small record per leaf
+    /// comes back.
     ///
     /// # Panics
     /// If a leaf has no histogram.
@@ -48,7 +50,8 @@ pub trait TreeEngine {
     /// Whether all rows of a span ask for the same output, see [`gradients_agree`](crate::gradients_agree).
     fn agree(&self, span: Range<usize>) -> bool;
 
-    /// Parts the rows of a leaf, see [`TreeRows::partition`](crate::TreeRows::partition); nothing comes back, the count is known from the split.
+    /// Parts the rows of a leaf, see [`TreeRows::partition`](crate::TreeRows::partition); nothing comes back, the count
+    /// is known from the split.
     fn partition(&mut self, span: Range<usize>, feature: u32, left_bins: &[bool]);
 
     /// The rows, leaf after leaf.

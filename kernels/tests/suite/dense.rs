@@ -101,13 +101,13 @@ pub fn check_gather<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &B:
 }
 
 fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device) {
-    // Rows: tiles of 128, stretches of 256 and more; on the CPU 512 stretches of at least 64, so that 32,768 is the first
-    // size that is split and 33,000 leaves a remainder.
+    // Rows: tiles of 128, stretches of 256 and more; on the CPU 512 stretches of at least 64, so that 32,768 is the
+    // first size that is split and 33,000 leaves a remainder.
     for rows in [1, 100, 257, 32_767, 32_768, 33_000] {
         check_linear::<B>(rows, 12, 9, [Dtype::F32; 2], device);
     }
-    // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and a depth that does not fit in shared
-    // memory at once.
+    // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and a depth that does not fit in
+    // shared memory at once.
     for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1), (900, 132)] {
         check_linear::<B>(700, k, m, [Dtype::F32; 2], device);
     }

@@ -246,7 +246,8 @@ fn gradients_are_differences<B: GraphBackend>(device: &B::Device) {
             leaves.matrices[which] = Tensor::from_inner(moved).require_grad();
             loss(&leaves)
         };
-        // The vectors behind the scores of data: these are detached where the scores are made, and follow the vectors here.
+        // The vectors behind the scores of data: these are detached where the scores are made, and follow the vectors
+        // here.
         let difference = (moved(step) - moved(-step)) / (2.0 * step);
         let slope: f64 = gradient::<B, 2>(leaf, &grads).iter().zip(&direction).map(|(g, d)| f64::from(*g) * d).sum();
         let scale: f64 =

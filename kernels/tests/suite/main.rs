@@ -1,8 +1,8 @@
 //! Everything that a backend computes, on every backend of the build: operators against the f64 oracle, forward and all
 //! gradients, and integers, samples and trees against plain loops on the host.
 //!
-//! One program, so that code that is generic in the backend is made once. A body is a function of a backend; the `trials` of
-//! a file name its bodies.
+//! One program, so that code that is generic in the backend is made once. A body is a function of a backend; the
+//! `trials` of a file name its bodies.
 
 use std::process::ExitCode;
 

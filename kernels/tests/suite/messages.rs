@@ -442,8 +442,8 @@ pub fn check_by_source<B: GraphBackend>(heads: &[usize], dtype: Dtype, device: &
     }
 }
 
-/// A shuffled list of edges against the same edges in the order of the adjacency: results, and the gradients of what nodes
-/// and what edges carry.
+/// A shuffled list of edges against the same edges in the order of the adjacency: results, and the gradients of what
+/// nodes and what edges carry.
 pub fn edges_keep_an_order_of_their_own<B: GraphBackend>(device: &B::Device) {
     for (f, shuffled) in fixtures().into_iter().flat_map(|f| [(f.clone(), true), (f, false)]) {
         let edges = f.num_edges();

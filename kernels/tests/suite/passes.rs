@@ -195,8 +195,8 @@ fn check_sum_of_gradients<B: GraphBackend>(restricted: bool, width: usize, dtype
     }
 }
 
-/// The gradient that the caller gives is that of `h` and of the operator's result at once: the operator comes to `h` when
-/// two others hold what is there.
+/// The gradient that the caller gives is that of `h` and of the operator's result at once: the operator comes to `h`
+/// when two others hold what is there.
 fn a_gradient_that_others_hold_is_not_changed<B: GraphBackend>(device: &B::Device) {
     let (n, width) = (60, 8);
     let f = Fixture::power_law(17, n);
@@ -301,8 +301,8 @@ fn strided_and_transposed_inputs_are_read_correctly<B: GraphBackend>(device: &B:
     }
 }
 
-/// Burn frees what no tensor refers to in the graphs of *all* threads after every backward pass: an operator that lets go of
-/// its inputs before it is recorded loses their gradients now and then.
+/// Burn frees what no tensor refers to in the graphs of *all* threads after every backward pass: an operator that lets
+/// go of its inputs before it is recorded loses their gradients now and then.
 fn gradients_survive_backward_passes_of_other_threads() {
     use burn::backend::Autodiff;
     use burn::tensor::Tensor;

@@ -27,8 +27,8 @@ pub fn trials() -> Vec<Trial> {
 const COLUMNS: usize = 5;
 const HEADS: usize = 2;
 
-/// One matrix of features and one of scores feed several relations: whichever comes first in the backward pass, the others
-/// add to what it leaves.
+/// One matrix of features and one of scores feed several relations: whichever comes first in the backward pass, the
+/// others add to what it leaves.
 fn gradients_of_several_attentions_add_up<B: GraphBackend>(device: &B::Device) {
     check_sums::<B>(12, Dtype::F32, device);
 }

@@ -1,4 +1,5 @@
-//! Adjacencies with 64-bit positions, as those of 2^31 edges and more have: every operator that takes one, by the oracle.
+//! Adjacencies with 64-bit positions, as those of 2^31 edges and more have: every operator that takes one, by the
+//! oracle.
 
 use burn::tensor::DType;
 use graphsieve_kernels::testing::Dtype;

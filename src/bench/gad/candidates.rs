@@ -55,15 +55,16 @@ impl Candidate {
 /// Trees of a forest: the average precision of fewer still depends on the seed.
 const TREES: usize = 300;
 
-/// Trees of a booster. Validation nodes do not choose it: among twenty anomalies the best of a hundred rounds is chance.
+/// Trees of a booster. Validation nodes do not choose it: among twenty anomalies the best of a hundred rounds is
+/// chance.
 const ROUNDS: usize = 100;
 
 /// The settings of `learner` for `columns` features and so many normal nodes per anomalous one in training.
 ///
-/// Those of GADBench are one each: the defaults of scikit-learn's forest and of XGBoost, with both classes of equal weight.
-/// Ours are a grid of the smallest leaf, and for a booster of whether thresholds are random.
-/// Labels of anomalies are noisy, and few features matter at a time: leaves of a single node, the default for a forest,
-/// are seldom the best, and neither are boosted trees that look at every feature.
+/// Those of GADBench are one each: the defaults of scikit-learn's forest and of XGBoost, with both classes of equal
+/// weight. Ours are a grid of the smallest leaf, and for a booster of whether thresholds are random. Labels of
+/// anomalies are noisy, and few features matter at a time: leaves of a single node, the default for a forest, are
+/// seldom the best, and neither are boosted trees that look at every feature.
 pub fn candidates(learner: Learner, columns: usize, normal_per_anomalous: f64, seed: u64) -> Vec<Candidate> {
     let root = ForestParams::sklearn_like(columns).grow.feature_fraction_bynode;
     let weight = ClassWeight::Positive(normal_per_anomalous);

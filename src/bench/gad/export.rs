@@ -14,9 +14,9 @@ use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
 use crate::graph::{write_directory, write_npy, write_npy_f32};
 
-/// Writes a new directory: `features.npy`, f32 `[nodes, columns]`; `labels.npy`, i8 `[nodes]`, -1 for none; `splits.npy`, i8
-/// `[nodes, splits]` with 0 for no part, 1 for training, 2 for validation and 3 for test; `settings.json`: names of the
-/// columns, the columns of every input, seeds, and the settings of every model.
+/// Writes a new directory: `features.npy`, f32 `[nodes, columns]`; `labels.npy`, i8 `[nodes]`, -1 for none;
+/// `splits.npy`, i8 `[nodes, splits]` with 0 for no part, 1 for training, 2 for validation and 3 for test;
+/// `settings.json`: names of the columns, the columns of every input, seeds, and the settings of every model.
 pub(super) fn write(dir: &Path, table: &FeatureTable, splits: &[Split], options: &GadOptions) -> Result<()> {
     let (nodes, columns) = (table.num_rows(), table.columns().len());
     let mut labels = vec![-1i8; nodes];

@@ -1,11 +1,11 @@
 //! Detection of anomalous nodes on the ten splits of GADBench, node by node those that its authors drew.
 //!
-//! The graph is taken as homogeneous: all relations as one, every node its own in-neighbour exactly once, features as they
-//! are. A model is a learner on some blocks of [`features`](crate::features). The learners `gadbench-...` have the settings
-//! of the benchmark; `-raw` and `-means` are what it calls RF, XGBoost, RFGraph and XGBGraph. The others have a small grid
-//! of ours ([`candidates`]): in every split each candidate is fitted to the training nodes, and the one with the highest
-//! average precision on the validation nodes is what the test nodes see, once. Bounds of bins come from training nodes
-//! too; nothing but the features of the graph is known of the others.
+//! The graph is taken as homogeneous: all relations as one, every node its own in-neighbour exactly once, features as
+//! they are. A model is a learner on some blocks of [`features`](crate::features). The learners `gadbench-...` have the
+//! settings of the benchmark; `-raw` and `-means` are what it calls RF, XGBoost, RFGraph and XGBGraph. The others have
+//! a small grid of ours ([`candidates`]): in every split each candidate is fitted to the training nodes, and the one
+//! with the highest average precision on the validation nodes is what the test nodes see, once. Bounds of bins come
+//! from training nodes too; nothing but the features of the graph is known of the others.
 //!
 //! # Source
 //! Tang et al., GADBench: Revisiting and benchmarking supervised graph anomaly detection (NeurIPS 2023).

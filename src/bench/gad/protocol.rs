@@ -88,8 +88,8 @@ impl<'a> Splits<'a> {
         Split::of_parts(places.map(|part| part.into_iter().map(|place| self.labels[place]).collect()))
     }
 
-    /// A split that the data come with. Files of the benchmark hold ten of `full`, then ten of `semi`; one that is given
-    /// alone is every one of `full`.
+    /// A split that the data come with. Files of the benchmark hold ten of `full`, then ten of `semi`; one that is
+    /// given alone is every one of `full`.
     fn mask(&self, at: usize) -> Option<[Vec<(u32, u8)>; 3]> {
         let masks = self.dataset.classes.as_ref()?.masks();
         let masks = match self.protocol {
@@ -115,8 +115,8 @@ impl<'a> Splits<'a> {
         [train, validation, test]
     }
 
-    /// Draws of both classes by turns, from the generator that the seed of the last full split has left: each split goes
-    /// on where the one before stopped.
+    /// Draws of both classes by turns, from the generator that the seed of the last full split has left: each split
+    /// goes on where the one before stopped.
     fn semi(&self, at: usize) -> [Vec<usize>; 3] {
         let mut random = RandomState::new(seed(SPLITS - 1) as u32);
         let of_class = [0, 1].map(|class| -> Vec<usize> {
@@ -144,8 +144,8 @@ pub(super) fn seed(at: usize) -> u64 {
     3407 + 10 * at as u64
 }
 
-/// scikit-learn's `train_test_split(range(n), stratify=classes, train_size=train, random_state=seed)` of classes 0 and 1:
-/// places of the first and of the second part.
+/// scikit-learn's `train_test_split(range(n), stratify=classes, train_size=train, random_state=seed)` of classes 0 and
+/// 1: places of the first and of the second part.
 fn train_test_split(classes: &[u8], train: usize, seed: u32) -> [Vec<usize>; 2] {
     let of_class =
         [0, 1].map(|class| -> Vec<usize> { (0..classes.len()).filter(|&place| classes[place] == class).collect() });
@@ -165,8 +165,8 @@ fn train_test_split(classes: &[u8], train: usize, seed: u32) -> [Vec<usize>; 2] 
     parts
 }
 
-/// How many of `draws` each class gets: its share rounded down, and one more for those with the largest remainder, drawn
-/// among equal ones.
+/// How many of `draws` each class gets: its share rounded down, and one more for those with the largest remainder,
+/// drawn among equal ones.
 fn approximate_mode(counts: [usize; 2], draws: usize, random: &mut RandomState) -> [usize; 2] {
     let total = (counts[0] + counts[1]).max(1) as f64;
     let exact = counts.map(|count| count as f64 / total * draws as f64);

@@ -11,8 +11,8 @@ use crate::graph::{Adjacency, Classes, Features, HeteroGraph, Labels, Masks, Rel
 
 const NODES: usize = 600;
 
-/// Every fifth node is anomalous. It is linked with three nodes whose first feature is high, normal nodes with low ones;
-/// everything else is noise.
+/// Every fifth node is anomalous. It is linked with three nodes whose first feature is high, normal nodes with low
+/// ones; everything else is noise.
 fn planted() -> Dataset {
     let mut noise = graphsieve_kernels::testing::Rng::new(5);
     let anomalous = |node: usize| node < NODES / 2 && node.is_multiple_of(5);

@@ -183,7 +183,8 @@ fn refuse(name: &str, expected: String, found: impl fmt::Display, help: &str) ->
 /// number of threads. `progress` is called from this thread with `(stage, done, total)`.
 ///
 /// Members of a ring share their neighbours, so a model can also recognise the neighbourhood of a *known* ring, without
-/// any offset. A random split puts ring-mates on both sides; figures from it do not tell how well unseen rings are found.
+/// any offset. A random split puts ring-mates on both sides; figures from it do not tell how well unseen rings are
+/// found.
 ///
 /// # Errors
 /// [`Error::Usage`] for a configuration outside the documented ranges.

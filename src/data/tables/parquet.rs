@@ -120,7 +120,8 @@ fn shown(field: &Type) -> String {
 /// What the values of a column stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// As the physical type says: booleans, signed and floating point numbers, bytes of text, Impala's 96 bits of a time.
+    /// As the physical type says: booleans, signed and floating point numbers, bytes of text, Impala's 96 bits of a
+    /// time.
     Plain,
     Impala,
     Unsigned,

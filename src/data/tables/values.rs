@@ -121,8 +121,8 @@ impl<'a> TimeReader<'a> {
     }
 }
 
-/// `2024-01-31`; behind `T` or a space a time, `09:26`, `09:26:56`, `09:26:56.5` or `092656`; and behind a time with seconds
-/// an offset, `Z`, `+01`, `+0100` or `+01:00`.
+/// `2024-01-31`; behind `T` or a space a time, `09:26`, `09:26:56`, `09:26:56.5` or `092656`; and behind a time with
+/// seconds an offset, `Z`, `+01`, `+0100` or `+01:00`.
 fn of_iso(cell: &str) -> Option<i64> {
     let cell = cell.as_bytes();
     let number = |range: Range<usize>| {

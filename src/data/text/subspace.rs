@@ -125,8 +125,8 @@ fn rotated(v: &[Block], w: &Array2<f64>, num_blocks: usize) -> Vec<Block> {
         .collect()
 }
 
-/// Eigenvalues of a symmetric matrix, largest first, and the eigenvectors in the columns: cyclic Jacobi rotations, in one
-/// order whatever the number of threads.
+/// Eigenvalues of a symmetric matrix, largest first, and the eigenvectors in the columns: cyclic Jacobi rotations, in
+/// one order whatever the number of threads.
 fn eigen(matrix: &Array2<f64>) -> (Vec<f64>, Array2<f64>) {
     /// Convergence is quadratic; ten are rarely needed.
     const MAX_SWEEPS: usize = 50;

@@ -6,8 +6,9 @@ use super::{HeteroGraph, Relation};
 use crate::graph::Adjacency;
 
 impl HeteroGraph {
-    /// The graph without the edges of some pairs of nodes: of every relation, in both directions, however often they repeat.
-    /// `removed(a, b)` is asked for global ids `a < b`; self-loops stay. Relations share their arrays as before.
+    /// The graph without the edges of some pairs of nodes: of every relation, in both directions, however often they
+    /// repeat. `removed(a, b)` is asked for global ids `a < b`; self-loops stay. Relations share their arrays as
+    /// before.
     pub fn without_pairs(&self, removed: impl Fn(u32, u32) -> bool + Sync) -> Self {
         let mut done: Vec<(Arc<Adjacency>, Arc<Adjacency>)> = Vec::new();
         let mut filter = |adjacency: &Arc<Adjacency>, rows: usize, columns: usize| {

@@ -6,7 +6,8 @@ use graphsieve_kernels::{Activation, Destinations, GraphBackend, ScoreColumns, T
 use super::{AttentionLayer, Source, StreamAttention, TripleStreamGat, blank};
 use crate::nn::RelationEdges;
 
-/// Per stream and type what the scores of attention are read from; all of them come from one pass over the rows of a type.
+/// Per stream and type what the scores of attention are read from; all of them come from one pass over the rows of a
+/// type.
 struct AllScores<B: GraphBackend> {
     /// `[2 heads, in]` by stream: those of the destinations first.
     vectors: Vec<Option<Tensor<B, 2>>>,

@@ -6,7 +6,8 @@ use graphsieve_kernels::{Activation, Destinations, GraphBackend, Term, sum_in_ch
 use super::{ConvolutionLayer, DeviceGraph, Normalisation, ReceptiveField, blank, product_config};
 
 impl<B: GraphBackend> ConvolutionLayer<B> {
-    /// Layer `at`, counted from 0, by `chunk_rows` rows at a time. The first one aggregates features anew in every pass.
+    /// Layer `at`, counted from 0, by `chunk_rows` rows at a time. The first one aggregates features anew in every
+    /// pass.
     pub(super) fn in_chunks(
         &self,
         at: usize,

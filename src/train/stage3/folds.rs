@@ -1,7 +1,7 @@
 //! Stage 2 out of fold: no training node is scored by a model that has seen its label.
 //!
-//! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the other
-//! parts; all other nodes, validation and test among them, get the mean of these models.
+//! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the
+//! other parts; all other nodes, validation and test among them, get the mean of these models.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -76,8 +76,8 @@ impl fmt::Display for Stage3Outcome {
     }
 }
 
-/// Makes the features, trains the trees, scores every node and evaluates the scores once on the test labels. A run that is
-/// resumed keeps what its models of Stage 2 have learnt; features and trees are made again.
+/// Makes the features, trains the trees, scores every node and evaluates the scores once on the test labels. A run that
+/// is resumed keeps what its models of Stage 2 have learnt; features and trees are made again.
 ///
 /// # Errors
 /// Data or settings that cannot be used, outputs that cannot be written, or an interruption of a Stage 2.
@@ -175,8 +175,8 @@ fn resumed(options: &RunOptions, toml: &str) -> Result<Option<RunDir>> {
     Ok(Some(run))
 }
 
-/// Trains the trees on the training part of `split`; a booster stops by the validation part. A booster on many rows grows on
-/// the device, which changes nothing but the time.
+/// Trains the trees on the training part of `split`; a booster stops by the validation part. A booster on many rows
+/// grows on the device, which changes nothing but the time.
 ///
 /// # Errors
 /// Settings that the trees refuse, or a device that fails.

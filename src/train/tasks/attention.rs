@@ -419,8 +419,8 @@ fn sampler(config: &LoaderConfig, seed: u64, graph: Arc<HeteroGraph>) -> Result<
     NeighbourSampler::new(graph, SamplerConfig { dependency, seed, ..SamplerConfig::new(&fanouts, relations) })
 }
 
-/// The mini-batches of an epoch: each has its share of the labels and of the edges of every relation, in an order that the
-/// epoch decides.
+/// The mini-batches of an epoch: each has its share of the labels and of the edges of every relation, in an order that
+/// the epoch decides.
 fn parts(config: &Stage2Config, host: &HeteroGraph, labels: &[(u32, u8)], epoch: usize) -> Vec<Job<Part<LossInput>>> {
     let edges = edges_of_epoch(config, host, epoch);
     let seeds = labels.len() + edges.iter().map(|(_, edges)| 2 * edges.len()).sum::<usize>();

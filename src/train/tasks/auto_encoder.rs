@@ -48,8 +48,8 @@ pub struct Stage1Outcome {
     /// On edges that were neither in the loss nor in the adjacency, against pairs that are no edges; embeddings of the
     /// training's adjacency. `None` where nothing was held out.
     pub held_out: Option<EdgeMetrics>,
-    /// On edges of the training against pairs that were drawn, the figure that is usually published. It says what the model
-    /// remembers, not what it finds.
+    /// On edges of the training against pairs that were drawn, the figure that is usually published. It says what the
+    /// model remembers, not what it finds.
     pub trained_on: Option<EdgeMetrics>,
     pub loss: f32,
     /// Mean wall time of the epochs after the first.

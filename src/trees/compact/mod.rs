@@ -9,11 +9,11 @@
 //! | 8 to 11 | version of the layout, 1 |
 //! | from 12 on | one zstd frame with a checksum of what is in it |
 //!
-//! In the frame there are the length of the header (u64), the header (JSON: the model without its trees) and the columns
-//! below. A column holds one number of every node, or leaf, of all trees in a row. It begins with the number of bytes per
-//! value (u8: 1, 2, 4 or 8) and the number of values (u64); then come the lowest bytes of all values, the second lowest, and
-//! so on. Where there are few different values of more than two bytes, the first byte is 16, and two columns follow:
-//! the different values in ascending order, and the place of each value among them.
+//! In the frame there are the length of the header (u64), the header (JSON: the model without its trees) and the
+//! columns below. A column holds one number of every node, or leaf, of all trees in a row. It begins with the number of
+//! bytes per value (u8: 1, 2, 4 or 8) and the number of values (u64); then come the lowest bytes of all values, the
+//! second lowest, and so on. Where there are few different values of more than two bytes, the first byte is 16, and two
+//! columns follow: the different values in ascending order, and the place of each value among them.
 //!
 //! 1. Nodes of every tree; it has one leaf more. Shrinkage of every tree, as the bits of the f64.
 //! 2. Of leaves: value, weight, count.

@@ -1,4 +1,5 @@
-//! Every tree comes back bit for bit, and columns that were changed are refused or read as other trees, without a panic.
+//! Every tree comes back bit for bit, and columns that were changed are refused or read as other trees, without a
+//! panic.
 
 use super::*;
 use crate::trees::binning::Missing;

@@ -8,8 +8,8 @@ use super::error::CsrError;
 use super::topology::{LONG_ROW, Topology, is_wide};
 use crate::runtime::host::{index_tensor, int_tensor};
 
-/// The checked arrays of an adjacency and of its reverse, for a thread to make while the device is busy: what is left to do is
-/// to upload them.
+/// The checked arrays of an adjacency and of its reverse, for a thread to make while the device is busy: what is left
+/// to do is to upload them.
 ///
 /// # Example
 /// ```

@@ -28,7 +28,8 @@ pub use topology::{LONG_ROW, Topology, View};
 /// A sparse adjacency on a device, checked once at construction.
 ///
 /// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources). The reverse
-/// direction, which backward passes walk, is built on the host or given, or built when it is first needed. Clones, [`Csr::reverse`] and
+/// direction, which backward passes walk, is built on the host or given, or built when it is first needed. Clones,
+/// [`Csr::reverse`] and
 /// [`Csr::restrict`] share the arrays.
 ///
 /// # Example
@@ -91,8 +92,8 @@ impl<B: Backend> Csr<B> {
         Ok(Self::from_parts(forward, reverse))
     }
 
-    /// Uploads a CSR that is its own reverse (an undirected relation): the arrays are stored once, if the entries of every
-    /// row ascend. The symmetry is the caller's promise: only the sizes are compared.
+    /// Uploads a CSR that is its own reverse (an undirected relation): the arrays are stored once, if the entries of
+    /// every row ascend. The symmetry is the caller's promise: only the sizes are compared.
     ///
     /// # Errors
     /// [`CsrError`] names the first row or entry that is wrong.
@@ -107,9 +108,9 @@ impl<B: Backend> Csr<B> {
         Ok(Self::from_parts(forward.clone(), forward))
     }
 
-    /// Uploads a list of edges `destinations[k] <- sources[k]` as an adjacency of `num_rows` destinations and `num_cols`
-    /// sources. Matrices with a row per edge keep the order of the list, also for [`Csr::reverse`]: operators find the
-    /// edge of an entry in a map, and nothing is sorted but ids.
+    /// Uploads a list of edges `destinations[k] <- sources[k]` as an adjacency of `num_rows` destinations and
+    /// `num_cols` sources. Matrices with a row per edge keep the order of the list, also for [`Csr::reverse`]:
+    /// operators find the edge of an entry in a map, and nothing is sorted but ids.
     ///
     /// # Errors
     /// [`CsrError`] names the first edge that is wrong.
@@ -153,8 +154,8 @@ impl<B: Backend> Csr<B> {
         Ok(Self::with_ids(forward, reverse.into_inner(), edge_ids))
     }
 
-    /// Contiguous segments `row_ptr[i]..row_ptr[i + 1]` of a list: row `i` has those entries, and each is its own column.
-    /// There is no reverse; nothing may ask for it.
+    /// Contiguous segments `row_ptr[i]..row_ptr[i + 1]` of a list: row `i` has those entries, and each is its own
+    /// column. There is no reverse; nothing may ask for it.
     pub(crate) fn of_segments(row_ptr: &[u64], device: &B::Device) -> Result<Self, CsrError> {
         let len = row_ptr.last().map_or(0, |&last| last as usize);
         if len > i32::MAX as usize {
@@ -287,8 +288,8 @@ impl<B: Backend> Csr<B> {
         Some(if self.reversed { self.reverse().reverse_edge() } else { ids.clone() })
     }
 
-    /// For every entry of the reverse its edge: its position in this direction where edges have no order of their own. The
-    /// first call reads the structure back and sorts on the host; only what edges carry needs it.
+    /// For every entry of the reverse its edge: its position in this direction where edges have no order of their own.
+    /// The first call reads the structure back and sorts on the host; only what edges carry needs it.
     pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
         let (slot, from) = match (&self.parts.edge_ids, self.reversed) {
             (Some(ids), true) => return ids.clone(),

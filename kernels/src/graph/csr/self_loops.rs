@@ -106,8 +106,8 @@ impl<B: Backend> SelfLoops<B> {
         &self.of
     }
 
-    /// The rows of values with one row per node behind them that the entries take, and the adjacency from entries to nodes
-    /// whose mean a self-loop gets; `None` where every mean is over nothing.
+    /// The rows of values with one row per node behind them that the entries take, and the adjacency from entries to
+    /// nodes whose mean a self-loop gets; `None` where every mean is over nothing.
     pub(crate) fn edge_sources(&self, op: &str, value: LoopValue) -> (RowIndex<B>, Option<Csr<B>>) {
         let map = self.edge_map(op, value);
         let csr = |parts: &Arc<_>| Csr { parts: Arc::clone(parts), reversed: false, rows: None, cols: None };

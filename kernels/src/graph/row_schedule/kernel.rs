@@ -109,8 +109,8 @@ pub(crate) fn in_reach(entries: usize, #[comptime] schedule: RowSchedule) -> boo
     }
 }
 
-/// The column of entry `e` of a row that ends before `last`, 0 behind it. It is read a tile ahead, so that it is there when
-/// the rows of this tile have come.
+/// The column of entry `e` of a row that ends before `last`, 0 behind it. It is read a tile ahead, so that it is there
+/// when the rows of this tile have come.
 #[cube]
 pub(crate) fn id_at(col_idx: &Array<i32>, e: usize, last: usize) -> i32 {
     let mut id = 0i32;

@@ -64,8 +64,8 @@ pub(crate) struct RowLaunch<R: CubeRuntime> {
 }
 
 /// The launches that walk every row of `view` once: short rows in chunks with a plane each, then long ones with a team
-/// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up and hands over; `drops` tells whether most edges may
-/// be passed over.
+/// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up and hands over; `drops` tells
+/// whether most edges may be passed over.
 pub(crate) fn row_launches<R: CubeRuntime>(
     view: &View<CubeTensor<R>>,
     chunk_rows: Option<usize>,

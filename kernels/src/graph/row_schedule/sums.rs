@@ -31,8 +31,8 @@ fn weight_of_head(weights: &Array<f32>, head: usize, from: u32, #[comptime] head
 
 /// Adds `weight x_j` to `sums` for every lane of the ballot; with `positive` also `max(weight, 0) x_j` to `positives`,
 /// and then the weight is its absolute value. Lanes hold a stretch of channels each: `slots` vectors of a row, `plane`
-/// vectors apart. `weights` has one value per head; `head` tells the head of a slot. Several heads hand their weights over
-/// in `handed`, which has room for [`handed_weights`]: a lane reads that of its own head alone.
+/// vectors apart. `weights` has one value per head; `head` tells the head of a slot. Several heads hand their weights
+/// over in `handed`, which has room for [`handed_weights`]: a lane reads that of its own head alone.
 #[cube]
 pub(crate) fn add_rows<F: Float, N: Size>(
     x: &Matrix<F, N>,

@@ -114,8 +114,8 @@ pub struct Clip<B: Backend> {
 /// ```
 ///
 /// # Shapes
-/// All tensors `[n]`, f32, but `clip.squares` `[1]`. The result stands in new memory: whoever holds the old values keeps
-/// them.
+/// All tensors `[n]`, f32, but `clip.squares` `[1]`. The result stands in new memory: whoever holds the old values
+/// keeps them.
 ///
 /// # Gradient
 /// None: the result is a constant.

@@ -80,8 +80,8 @@ impl<B: CombineBackend, C: CheckpointStrategy> CombineBackend for Autodiff<B, C>
         let out = B::combine_forward(inner, bias.as_ref().map(|b| b.primitive.clone()), scale, activation);
         // A parent without gradient that stands in for those that are not there.
         let constant = || Self::from_inner(out.clone()).node;
-        // The tensors stay until the operator is recorded: what nobody refers to is freed after a backward pass, also of
-        // another thread.
+        // The tensors stay until the operator is recorded: what nobody refers to is freed after a backward pass, also
+        // of another thread.
         let bias_node = bias.as_ref().map_or_else(constant, |b| b.node.clone());
         let mut part_nodes = parts.iter().map(|p| p.node.clone());
         let mut part = || part_nodes.next().unwrap_or_else(constant);

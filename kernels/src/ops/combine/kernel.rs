@@ -84,8 +84,8 @@ launch_args! {
     }
 }
 
-/// A thread keeps to a vector of columns and strides over rows; with `bias` it leaves their sum, before rounding, to its
-/// cube's row of `partial`.
+/// A thread keeps to a vector of columns and strides over rows; with `bias` it leaves their sum, before rounding, to
+/// its cube's row of `partial`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn combine_backward_kernel<F: Float, N: Size>(
     inputs: &BackwardInputs<F, N>,

@@ -71,8 +71,8 @@ pub trait CombineBackend: HeadBackend {
 /// Sums are f32.
 ///
 /// # Gradient
-/// All parts share one gradient, `scale dy activation'(y)`; that of the bias is its column sum. The slope is read off the
-/// result, the only tensor saved (none without an activation). Deterministic.
+/// All parts share one gradient, `scale dy activation'(y)`; that of the bias is its column sum. The slope is read off
+/// the result, the only tensor saved (none without an activation). Deterministic.
 ///
 /// # Panics
 /// If there is no part, or a shape or dtype does not fit.

@@ -17,12 +17,12 @@ use crate::runtime::hash::mix;
 
 /// Which elements one layer keeps in one training step, and what these are multiplied by.
 ///
-/// Element (`row`, `column`) is kept when `mix(row ^ key0, column ^ key1) < threshold`, where `threshold = (1 - rate) 2^32`
-/// and the keys come from Philox4x32-10 of `(seed; step, layer, stream)`. What is kept is multiplied by
-/// `1 / (1 - rate)`, so that sums keep their mean.
+/// Element (`row`, `column`) is kept when `mix(row ^ key0, column ^ key1) < threshold`, where `threshold = (1 - rate)
+/// 2^32` and the keys come from Philox4x32-10 of `(seed; step, layer, stream)`. What is kept is multiplied by `1 / (1 -
+/// rate)`, so that sums keep their mean.
 ///
-/// Of the attention of `heads` heads ([`GatConfig::attention_dropout`](crate::GatConfig::attention_dropout)) the weight of
-/// head `h` of the edge `dst <- src` is the element (`dst`, `src * heads + h`).
+/// Of the attention of `heads` heads ([`GatConfig::attention_dropout`](crate::GatConfig::attention_dropout)) the weight
+/// of head `h` of the edge `dst <- src` is the element (`dst`, `src * heads + h`).
 ///
 /// # Source
 /// Srivastava et al., Dropout (JMLR 2014); Salmon et al., Philox (SC 2011).
@@ -83,7 +83,8 @@ impl Dropout {
         self.factor(dst, src.wrapping_mul(heads).wrapping_add(first + head as u32))
     }
 
-    /// The same decision for a CSR whose row 0 is the node `dst` and whose column 0 is the node `src` of the whole graph.
+    /// The same decision for a CSR whose row 0 is the node `dst` and whose column 0 is the node `src` of the whole
+    /// graph.
     pub fn with_bases(self, dst: u32, src: u32) -> Self {
         Self { key: self.key.with_bases(dst, src), ..self }
     }

@@ -80,8 +80,8 @@ struct Reverse<B: GatBackend> {
 }
 
 impl<B: GatBackend> Reverse<B> {
-    /// The gradients of the features, where asked for, and of the source's score. With `attention_src` the first includes
-    /// the path through the source's score.
+    /// The gradients of the features, where asked for, and of the source's score. With `attention_src` the first
+    /// includes the path through the source's score.
     fn run(
         self,
         g: FloatTensor<B>,
@@ -240,7 +240,8 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
     ) -> FloatTensor<Self> {
         let csr = csr.inner();
         let nodes = [h_src.node.clone(), dst_score.matrix.node.clone(), src_score.matrix.node.clone()];
-        // Copies: tensors that are gone before the operator is recorded can lose their gradient to another thread's pass.
+        // Copies: tensors that are gone before the operator is recorded can lose their gradient to another thread's
+        // pass.
         let [s, t] = [&dst_score, &src_score].map(|score| score.clone().map(|m| m.primitive));
         let h_src = h_src.primitive;
         match Attend.prepare::<C>(nodes).compute_bound().stateful() {

@@ -50,8 +50,8 @@ launch_args! {
     }
 }
 
-/// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds to
-/// these with `accumulate_into`, else writes them and zeros beside them.
+/// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds
+/// to these with `accumulate_into`, else writes them and zeros beside them.
 #[cube]
 fn put_scores(
     gradient: &mut Table<f32>,
@@ -78,8 +78,9 @@ fn put_scores(
     }
 }
 
-/// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>`, and where `positive` the
-/// gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added to what is there with `accumulate_into`.
+/// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>`, and where `positive`
+/// the gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added to what is there with
+/// `accumulate_into`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
     g: &Matrix<F, N>,
@@ -143,8 +144,9 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
 /// The reverse pass, one plane per source `j`: gathers `g_i` of every destination once. Every row of the results is
 /// written, or added to, by one launch alone.
 ///
-/// `dt_j = sum_i a_ij l_ij (<g_i, h_j> - delta_i)` with `l_ij` the slope of the leaky ReLU needs no product per edge: it is
-/// `<sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij delta_i`, and `l_ij` has two values, so two sums of rows are enough.
+/// `dt_j = sum_i a_ij l_ij (<g_i, h_j> - delta_i)` with `l_ij` the slope of the leaky ReLU needs no product per edge:
+/// it is `<sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij delta_i`, and `l_ij` has two values, so two sums of rows are
+/// enough.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     edges: &Edges<P>,
@@ -240,8 +242,8 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 }
             }
             if team_rank(schedule) == 0 {
-                // Without kept edges both gradients are zero: nothing is worth reading, and a sum does not change. Of a team,
-                // the others may have some.
+                // Without kept edges both gradients are zero: nothing is worth reading, and a sum does not change. Of a
+                // team, the others may have some.
                 let mut any = true.runtime();
                 if schedule.team == 1 {
                     any = plane_any(any_kept);

@@ -254,9 +254,8 @@ fn score_gradient(
     ds
 }
 
-/// `dt_j = <sum_i f_ij a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i` with `l_ij` the slope of the leaky ReLU and `f_ij` the
-/// factor of dropout: two sums of rows
-/// instead of a product per edge.
+/// `dt_j = <sum_i f_ij a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i` with `l_ij` the slope of the leaky ReLU and `f_ij`
+/// the factor of dropout: two sums of rows instead of a product per edge.
 fn backward<E: Storage>(
     reverse: &View<FlexTensor>,
     g: &FlexTensor,

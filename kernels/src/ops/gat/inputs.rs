@@ -89,15 +89,15 @@ pub(super) fn record<B: GatBackend, C: CheckpointStrategy>(
 /// per node.
 ///
 /// # Shapes
-/// `x_src` `[num_cols, d]`, f32, f16 or bf16; `x_dst` `[destinations, d]` of the same dtype and `dst` `[destinations, any]`
-/// have a row for every destination **of the whole graph**, also where `csr` is restricted; `src` `[num_cols, any]`;
-/// `vectors` `[2, d]`, f32; result `[num_rows, d]`. `dst` and `src` name the columns that hold `<v_0, x_dst_i>` and
-/// `<v_1, x_src_j>`: many relations share one pass of [`row_dots`](crate::row_dots) over a matrix.
+/// `x_src` `[num_cols, d]`, f32, f16 or bf16; `x_dst` `[destinations, d]` of the same dtype and `dst` `[destinations,
+/// any]` have a row for every destination **of the whole graph**, also where `csr` is restricted; `src` `[num_cols,
+/// any]`; `vectors` `[2, d]`, f32; result `[num_rows, d]`. `dst` and `src` name the columns that hold `<v_0, x_dst_i>`
+/// and `<v_1, x_src_j>`: many relations share one pass of [`row_dots`](crate::row_dots) over a matrix.
 ///
 /// # Gradient
-/// Of `vectors`, also for what the scores are made of: `dv_0 = sum_i (sum_j dz_ij) x_dst_i`, `dv_1 = sum_ij dz_ij x_src_j`
-/// with `dz_ij` as for [`gat`](crate::gat). The scores themselves get none: give them detached. Saved: the result and a
-/// value per row. Deterministic: no atomics.
+/// Of `vectors`, also for what the scores are made of: `dv_0 = sum_i (sum_j dz_ij) x_dst_i`, `dv_1 = sum_ij dz_ij
+/// x_src_j` with `dz_ij` as for [`gat`](crate::gat). The scores themselves get none: give them detached. Saved: the
+/// result and a value per row. Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit, or if the features need a gradient.

@@ -34,8 +34,8 @@ launch_args! {
 }
 
 /// `dv_0 = sum_i (sum_j dz_ij) x_i` and `dv_1 = sum_ij dz_ij x_j` over the rows of a plane, with
-/// `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)` and `l_ij` the slope of the leaky ReLU. `partial` has two rows of `vectors`
-/// per plane, from plane `first_partial` on. Planes of a team take stripes of a row: all of it is sums.
+/// `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)` and `l_ij` the slope of the leaky ReLU. `partial` has two rows of
+/// `vectors` per plane, from plane `first_partial` on. Planes of a team take stripes of a row: all of it is sums.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     edges: &Edges<P>,

@@ -1,5 +1,6 @@
-//! Graph attention, a plane per row (a team of planes for a long one): lanes own an edge each while scores are computed,
-//! a stretch of channels each while rows are gathered. Sums and softmax stay in registers. What both passes share is here.
+//! Graph attention, a plane per row (a team of planes for a long one): lanes own an edge each while scores are
+//! computed, a stretch of channels each while rows are gathered. Sums and softmax stay in registers. What both passes
+//! share is here.
 
 use cubecl::prelude::*;
 

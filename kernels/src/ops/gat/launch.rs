@@ -315,7 +315,8 @@ fn score_target<R: CubeRuntime>(scores: &Scores<CubeTensor<R>>, accumulate_into:
     Target::of(accumulate_into, &scores.matrix, [shape[0], shape[1]], DType::F32)
 }
 
-/// Shared memory per thread that hands over the weights of several heads; twice the weights covers the gaps between heads.
+/// Shared memory per thread that hands over the weights of several heads; twice the weights covers the gaps between
+/// heads.
 fn handed_bytes(heads: usize) -> usize {
     if heads == 1 { 0 } else { 2 * heads * size_of::<f32>() }
 }

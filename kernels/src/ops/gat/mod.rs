@@ -31,8 +31,8 @@ pub struct GatConfig {
     pub negative_slope: f32,
     /// Edges left out before the softmax. Default: none.
     pub drop_edge: Option<DropEdge>,
-    /// Attention weights `a_ij` left out of the sum after the softmax, for every head on its own; the others are scaled.
-    /// Default: none.
+    /// Attention weights `a_ij` left out of the sum after the softmax, for every head on its own; the others are
+    /// scaled. Default: none.
     pub attention_dropout: Option<Dropout>,
     /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
     pub chunk_rows: Option<usize>,
@@ -146,8 +146,8 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
         positive: bool,
     ) -> GatForward<FloatTensor<Self>>;
 
-    /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` where that is given: a matrix of its
-    /// shape, added to the gradient so far beside it, or zero in other columns.
+    /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` where that is given: a matrix of
+    /// its shape, added to the gradient so far beside it, or zero in other columns.
     #[doc(hidden)]
     fn gat_delta(
         g: FloatTensor<Self>,
@@ -156,9 +156,9 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
 
-    /// The reverse pass: the gradients of the source features (where asked for) and of `src_score` (a matrix of its shape),
-    /// added to those so far; without one that of the score is zero in other columns. With `attention_src` the first
-    /// includes the path through `src_score`. `args` are those of the forward pass.
+    /// The reverse pass: the gradients of the source features (where asked for) and of `src_score` (a matrix of its
+    /// shape), added to those so far; without one that of the score is zero in other columns. With `attention_src` the
+    /// first includes the path through `src_score`. `args` are those of the forward pass.
     #[doc(hidden)]
     fn gat_backward(
         reverse: &View<IntTensor<Self>>,
@@ -234,16 +234,16 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
 /// stored per edge. A row without kept edges gives zeros.
 ///
 /// # Shapes
-/// `h_src` `[num_cols, heads * channels]` and `h_dst` `[num_rows, heads * channels]` of one dtype (f32, f16 or bf16; for
-/// a relation of a type with itself they may be the same tensor); attention vectors `[heads, channels]` in f32; result
-/// `[num_rows, heads * channels]` in the dtype of `h_src`. Scores and sums are f32.
+/// `h_src` `[num_cols, heads * channels]` and `h_dst` `[num_rows, heads * channels]` of one dtype (f32, f16 or bf16;
+/// for a relation of a type with itself they may be the same tensor); attention vectors `[heads, channels]` in f32;
+/// result `[num_rows, heads * channels]` in the dtype of `h_src`. Scores and sums are f32.
 ///
 /// # Gradient
 /// With `c_i = <g_i, y_i>`, `p_ij = <g_i, h_src_j>`: `dz_ij = a_ij (f_ij p_ij - c_i) leaky_relu'(z_ij)`,
-/// `dh_src_j = sum_i f_ij a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One reverse pass
-/// gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (f_ij p_ij - c_i) = 0`, it equals
-/// `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward pass saves;
-/// and `sum_i dz_ij` needs no product per edge: it is that of `h_src_j` with two weighted sums of `g_i`.
+/// `dh_src_j = sum_i f_ij a_ij g_i + (sum_i dz_ij) attention_src`, `dh_dst_i = (sum_j dz_ij) attention_dst`. One
+/// reverse pass gathers `g_i` once per edge. `sum_j dz_ij` needs no edge at all: since `sum_j a_ij (f_ij p_ij - c_i) =
+/// 0`, it equals `(1 - slope) (<g_i, y+_i> - c_i A+_i)` with the share `y+`, `A+` of positive scores, which the forward
+/// pass saves; and `sum_i dz_ij` needs no product per edge: it is that of `h_src_j` with two weighted sums of `g_i`.
 /// Saved: both feature matrices, the result, `y+`, and four values per row and head ([`GatConfig::recompute`] saves the
 /// result and `y+` no longer). Deterministic: no atomics.
 ///
@@ -331,11 +331,12 @@ pub struct ScoreColumns<B: Backend> {
 /// `y_i = sum_j a_ij h_src_j`.
 ///
 /// Where features are wide and the output is narrow, or few destinations are wanted, attention comes before projection:
-/// `sum_j a_ij (x_j w) = (sum_j a_ij x_j) w`, and the score `<a, x_j w>` is `<w a, x_j>` ([`row_dots`](crate::row_dots)).
+/// `sum_j a_ij (x_j w) = (sum_j a_ij x_j) w`, and the score `<a, x_j w>` is `<w a, x_j>`
+/// ([`row_dots`](crate::row_dots)).
 ///
 /// # Shapes
-/// `h_src` `[num_cols, heads * channels]`, f32, f16 or bf16; `dst` `[num_rows, any]` and `src` `[num_cols, any]`, of which
-/// `heads` columns are read; result `[num_rows, heads * channels]` in the dtype of `h_src`.
+/// `h_src` `[num_cols, heads * channels]`, f32, f16 or bf16; `dst` `[num_rows, any]` and `src` `[num_cols, any]`, of
+/// which `heads` columns are read; result `[num_rows, heads * channels]` in the dtype of `h_src`.
 ///
 /// # Gradient
 /// Of all three, as for [`gat`]: `dh_src_j = sum_i a_ij g_i`, `ddst_i = sum_j dz_ij`, `dsrc_j = sum_i dz_ij`.
@@ -399,8 +400,8 @@ pub fn attend<B: GatBackend>(
     Tensor::cat(attended.collect(), 1)
 }
 
-/// Channels that are attended to at a time: sums of a row stay in the registers of a plane, and a kernel whose loops over them
-/// are laid out is compiled within a second. Channels that no vector divides take a register each.
+/// Channels that are attended to at a time: sums of a row stay in the registers of a plane, and a kernel whose loops
+/// over them are laid out is compiled within a second. Channels that no vector divides take a register each.
 fn widest(channels: usize) -> usize {
     match channels {
         _ if channels.is_multiple_of(4) => 2048,

@@ -94,8 +94,8 @@ pub(crate) fn head_outer_kernel<F: Float>(
 /// Rows that are on their way to a thread at a time.
 const IN_FLIGHT: usize = 4;
 
-/// Adds up `sum` over the threads of every column of the cube, into row `CUBE_POS_X` of `partial`: the first of two steps of
-/// a column sum. `half` is half of the power of two that is not below `CUBE_DIM_Y`. All of the cube calls it.
+/// Adds up `sum` over the threads of every column of the cube, into row `CUBE_POS_X` of `partial`: the first of two
+/// steps of a column sum. `half` is half of the power of two that is not below `CUBE_DIM_Y`. All of the cube calls it.
 #[cube]
 pub(crate) fn put_partial_sum<N: Size>(
     sum: Vector<f32, N>,
@@ -124,7 +124,8 @@ pub(crate) fn put_partial_sum<N: Size>(
     }
 }
 
-/// Sums `w_i,h x_i,h`, or `x_i` where nothing is `weighted`: a thread keeps to a vector of columns and strides over rows.
+/// Sums `w_i,h x_i,h`, or `x_i` where nothing is `weighted`: a thread keeps to a vector of columns and strides over
+/// rows.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn partial_column_sum_kernel<F: Float, N: Size>(
     inputs: &SumInputs<F, N>,
@@ -179,8 +180,8 @@ launch_args! {
     }
 }
 
-/// Adds up partial sums: neighbours read neighbouring columns. The y of the grid takes a stretch of them each, `out` has a
-/// row per stretch.
+/// Adds up partial sums: neighbours read neighbouring columns. The y of the grid takes a stretch of them each, `out`
+/// has a row per stretch.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn column_sum_kernel(partial: &Array<f32>, out: &mut Array<f32>, sizes: &PartialSizes) {
     let mut shared = SharedMemory::<f32>::new(COLUMNS * SHARES);

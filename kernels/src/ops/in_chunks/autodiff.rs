@@ -51,8 +51,8 @@ impl<B: ChunkBackend> Backward<B, PARENTS> for InChunks {
 
 impl<B: ChunkBackend, C: CheckpointStrategy> ChunkBackend for Autodiff<B, C> {
     fn sum_in_chunks(layer: Layer<Self>) -> FloatTensor<Self> {
-        // The tensors stay until the operator is recorded: what nobody refers to is freed after a backward pass, also of another
-        // thread.
+        // The tensors stay until the operator is recorded: what nobody refers to is freed after a backward pass, also
+        // of another thread.
         let mut parents = Parents { tracked: Vec::new() };
         let bias = layer.bias.as_ref().and_then(|bias| parents.id(bias));
         let terms: Vec<TermNodes> = layer.terms.iter().map(|term| parents.of_term(term)).collect();

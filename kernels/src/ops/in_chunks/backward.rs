@@ -173,7 +173,8 @@ impl<B: ChunkBackend> Pass<'_, B> {
         dx.into_iter().for_each(|dx| dx.register(grads));
     }
 
-    /// `dx = A^T (dy W^T) = (A^T dy) W^T` and `dW = (A x)^T dy = x^T (A^T dy)`: one pass over the sources, which gathers `dy`.
+    /// `dx = A^T (dy W^T) = (A^T dy) W^T` and `dW = (A x)^T dy = x^T (A^T dy)`: one pass over the sources, which
+    /// gathers `dy`.
     fn sum(&self, sum: &Sum<B>, grads: &mut Gradients) {
         let Sum { csr, x, own, args } = sum;
         let (mut dw, transposed) = (None, self.transposed());
@@ -264,8 +265,8 @@ impl<B: ChunkBackend> Pass<'_, B> {
         B::product(g, B::float_transpose(columns_of::<B>(&self.term.weight, head, heads)))
     }
 
-    /// By destinations: the weight, the destinations' scores, and what the sources want to know of a destination. By sources:
-    /// `dx = (sum_i a_ij dy_i) W^T`, and `dt_j` from the product of that sum with `x_j W`.
+    /// By destinations: the weight, the destinations' scores, and what the sources want to know of a destination. By
+    /// sources: `dx = (sum_i a_ij dy_i) W^T`, and `dt_j` from the product of that sum with `x_j W`.
     fn attention_to_rows(&self, attention: &Attention<B>, grads: &mut Gradients) {
         let Attention { csr, x, dst, src, args, .. } = attention;
         let (heads, nodes) = (args.heads, self.nodes);

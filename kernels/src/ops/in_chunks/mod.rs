@@ -101,26 +101,26 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// y = activation(scale (sum_r S_r(x_r) W_r + bias))
 /// ```
 ///
-/// where a [`Term`] has `S_r`, the rows themselves, a sum over neighbours or attention to them, and `W_r`, which comes behind the
-/// sum. The same as the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend),
+/// where a [`Term`] has `S_r`, the rows themselves, a sum over neighbours or attention to them, and `W_r`, which comes
+/// behind the sum. The same as the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend),
 /// [`linear`](crate::linear), [`combine`](crate::combine)), row by row the same sums, but nothing other than `y` exists for more
 /// rows than a chunk has.
 ///
 /// # Shapes
-/// Of each term as its operator has them; every `W_r` `[in_r, width]`; `bias` `[width]`, f32; result `[to.len(), width]`
-/// in the dtype of the `x_r`.
+/// Of each term as its operator has them; every `W_r` `[in_r, width]`; `bias` `[width]`, f32; result `[to.len(),
+/// width]` in the dtype of the `x_r`.
 ///
 /// # Gradient
-/// That of the operators. Saved: the arguments and, with an activation, `y`. The backward pass turns the gradient of `y` into that
-/// before the activation in place, and then
+/// That of the operators. Saved: the arguments and, with an activation, `y`. The backward pass turns the gradient of
+/// `y` into that before the activation in place, and then
 /// - by chunks of destinations, repeats the sums, for `dW_r = S_r^T dy` and for what attention needs of a destination: three
 ///   numbers per head, which stay for all destinations;
 /// - by chunks of sources, gathers `dy` along the reverse, in the width of the result, and projects back what has arrived:
 ///   `dx_r = (A_r^T dy) W_r^T`, added in place to the gradient of `x_r` so far.
 ///
-/// Whole are only the arguments, `y`, the gradients of these, and the scores of attention with their gradients (`[nodes, heads]`).
-/// Sums over rows for the gradients of weights and biases are those of the chunks added up, so they depend on the size of a chunk
-/// within their rounding. Deterministic.
+/// Whole are only the arguments, `y`, the gradients of these, and the scores of attention with their gradients
+/// (`[nodes, heads]`). Sums over rows for the gradients of weights and biases are those of the chunks added up, so they
+/// depend on the size of a chunk within their rounding. Deterministic.
 ///
 /// # Panics
 /// If there is no term, `chunk_rows` is 0, or a shape or dtype does not fit.
@@ -192,8 +192,9 @@ fn chunks(rows: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
     (0..rows).step_by(most).map(move |start| start..rows.min(start.saturating_add(most)))
 }
 
-/// A matrix that is `lasting` has a size that every pass asks for again, that of all nodes of a type: it gets memory of exactly its
-/// size, where the pages of the allocator of a GPU, a sixteenth of all memory each, would leave gaps as large as itself.
+/// A matrix that is `lasting` has a size that every pass asks for again, that of all nodes of a type: it gets memory of
+/// exactly its size, where the pages of the allocator of a GPU, a sixteenth of all memory each, would leave gaps as
+/// large as itself.
 fn empty<B: Backend>(shape: [usize; 2], like: &FloatTensor<B>, lasting: bool) -> FloatTensor<B> {
     let (device, dtype) = (B::float_device(like), like.dtype());
     let make = |shape: Shape| B::float_empty(shape, &device, dtype.into());
@@ -224,7 +225,8 @@ fn beside<B: Backend>(mut parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
     if parts.len() == 1 { parts.remove(0) } else { B::float_cat(parts, 1) }
 }
 
-/// `part` written to its rows of a matrix of `rows` rows, in place where nobody else holds it; see [`empty`] for `lasting`.
+/// `part` written to its rows of a matrix of `rows` rows, in place where nobody else holds it; see [`empty`] for
+/// `lasting`.
 fn put_rows<B: Backend>(
     onto: Option<FloatTensor<B>>,
     rows: usize,

@@ -73,8 +73,9 @@ impl<B: ChunkBackend> Term<B> {
         Self::new("Term::spmm", Source::Sum(Sum { csr: csr.clone(), x, own, args }), weight)
     }
 
-    /// What [`attend`](crate::attend) gives for each of `heads` heads, all of which read every column of `x`, times the head's block
-    /// of columns of `weight`, side by side. That is attention among projected rows, `sum_j a_ij (x_j W)`, by linearity.
+    /// What [`attend`](crate::attend) gives for each of `heads` heads, all of which read every column of `x`, times the
+    /// head's block of columns of `weight`, side by side. That is attention among projected rows, `sum_j a_ij (x_j W)`,
+    /// by linearity.
     ///
     /// # Panics
     /// If a shape or dtype does not fit.
@@ -95,9 +96,9 @@ impl<B: ChunkBackend> Term<B> {
         Self::new(OP, Source::Attention(attention), weight)
     }
 
-    /// The same over features that are data, as [`attend_inputs`](crate::attend_inputs): only `vectors` and `weight` get a gradient.
-    /// `vectors` `[2 heads, in]` has those of the destinations first; `x_dst` and `dst` have a row for every destination of the
-    /// whole graph.
+    /// The same over features that are data, as [`attend_inputs`](crate::attend_inputs): only `vectors` and `weight`
+    /// get a gradient. `vectors` `[2 heads, in]` has those of the destinations first; `x_dst` and `dst` have a row for
+    /// every destination of the whole graph.
     ///
     /// # Panics
     /// If a shape or dtype does not fit.
@@ -225,7 +226,8 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// What [`GatBackend::attention_vector_gradient`](crate::GatBackend) reads for a head; `x_dst` has the destinations' rows.
+    /// What [`GatBackend::attention_vector_gradient`](crate::GatBackend) reads for a head; `x_dst` has the
+    /// destinations' rows.
     pub fn inputs(&self, x_dst: &FloatTensor<B>, head: &Head<B>) -> Inputs<FloatTensor<B>> {
         let (dst_score, src_score) = (head.dst.clone(), head.src.clone());
         Inputs { x_src: self.x.clone(), x_dst: x_dst.clone(), dst_score, src_score }

@@ -1,7 +1,7 @@
 //! Products of a tall matrix with a small one, and of two tall ones, in true f32: register tiles over shared memory.
 //!
-//! A cube of 16 x 16 threads computes 128 x 128 results, each thread 8 x 8 of them as two by two blocks of 4 x 4, so that
-//! every load from shared memory is a vector of four and neighbours read neighbouring words.
+//! A cube of 16 x 16 threads computes 128 x 128 results, each thread 8 x 8 of them as two by two blocks of 4 x 4, so
+//! that every load from shared memory is a vector of four and neighbours read neighbouring words.
 
 use cubecl::prelude::*;
 
@@ -71,7 +71,8 @@ launch_args! {
 }
 
 launch_args! {
-    /// Rows of a product, its depth and its columns; whether these two are counted in elements or in vectors says the kernel.
+    /// Rows of a product, its depth and its columns; whether these two are counted in elements or in vectors says the
+    /// kernel.
     ProductSizes, ProductSizesArgs {
         rows: usize,
         depth: usize,
@@ -173,8 +174,8 @@ pub(crate) fn tall_product_kernel<F: Float, G: Float, N: Size>(
     }
 }
 
-/// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches, height,
-/// width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
+/// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches,
+/// height, width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn partial_gram_kernel<F: Float, N: Size>(
     factors: &GramFactors<F, N>,

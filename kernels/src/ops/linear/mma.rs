@@ -1,16 +1,19 @@
 //! The products of [`super::kernel`] on tensor cores, to the accuracy of f32.
 //!
-//! Tensor cores multiply tf32: the exponent of f32, ten bits of fraction. f16 and bf16 fit exactly. An f32 is the sum of
-//! two of them, its leading bits and what they leave, and three products out of four give the product of two f32 but for
-//! a part in 2^21 (infinities give NaN). Sums are f32 in the hardware, but cut off instead of rounded, so long ones are taken in stretches.
+//! Tensor cores multiply tf32: the exponent of f32, ten bits of fraction. f16 and bf16 fit exactly. An f32 is the sum
+//! of two of them, its leading bits and what they leave, and three products out of four give the product of two f32 but
+//! for a part in 2^21 (infinities give NaN). Sums are f32 in the hardware, but cut off instead of rounded, so long ones
+//! are taken in stretches.
 //!
 //! Planes do not wait for each other: the operands of millions of rows go from memory straight to the registers of the
-//! plane that multiplies them, the next ones while these are multiplied. The hardware wants values of a fragment in certain
-//! lanes, but which index of the depth, or which result, a place of the fragment stands for is free. It is chosen so that a
-//! lane loads vectors of four. Places are those of PTX `mma.m16n8k8`: with `g = lane / 4` and `t = lane % 4`, the left
-//! operand has rows `g`, `g + 8` and depths `t`, `t + 4`, the right one column `g`, the result columns `2 t`, `2 t + 1`.
+//! plane that multiplies them, the next ones while these are multiplied. The hardware wants values of a fragment in
+//! certain lanes, but which index of the depth, or which result, a place of the fragment stands for is free. It is
+//! chosen so that a lane loads vectors of four. Places are those of PTX `mma.m16n8k8`: with `g = lane / 4` and `t =
+//! lane % 4`, the left operand has rows `g`, `g + 8` and depths `t`, `t + 4`, the right one column `g`, the result
+//! columns `2 t`, `2 t + 1`.
 //!
-//! Source: the splitting is that of Markidis et al., NVIDIA tensor core programmability, performance and precision (2018).
+//! Source: the splitting is that of Markidis et al., NVIDIA tensor core programmability, performance and precision
+//! (2018).
 
 use cubecl::prelude::*;
 use cubecl::{cmma::MmaDefinition, tf32};
@@ -96,15 +99,15 @@ fn clear<P: Size>(sums: &mut Array<Vector<f32, P>>) {
     }
 }
 
-/// Where vector `k` of column `column` of the weight lies in shared memory: odd columns have neighbours exchanged, so that
-/// eight lanes which read every other of eight vectors of two columns meet no bank twice.
+/// Where vector `k` of column `column` of the weight lies in shared memory: odd columns have neighbours exchanged, so
+/// that eight lanes which read every other of eight vectors of two columns meet no bank twice.
 #[cube]
 fn place(column: usize, k: usize, #[comptime] chunk: usize) -> usize {
     column * comptime!(chunk / VECTOR) + (k ^ (column & 1))
 }
 
-/// Brings `chunk` of the depth of 128 columns of `w` into shared memory, the depth along a row, zeros beyond the limits.
-/// `turned`: `w` is `[depth, columns]`, else `[columns, depth]`. It is rounded to the dtype of `x`, `F`.
+/// Brings `chunk` of the depth of 128 columns of `w` into shared memory, the depth along a row, zeros beyond the
+/// limits. `turned`: `w` is `[depth, columns]`, else `[columns, depth]`. It is rounded to the dtype of `x`, `F`.
 #[cube]
 fn load_weight<F: Float, G: Float, N: Size>(
     w: &Matrix<G, N>,
@@ -152,15 +155,15 @@ fn load_weight<F: Float, G: Float, N: Size>(
     }
 }
 
-/// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and every
-/// load be waited for.
+/// The values of a vector that was loaded as words. Halves would be taken out of their word as soon as it comes, and
+/// every load be waited for.
 #[cube]
 fn values_of<F: Float, N: Size, Words: Size>(words: Vector<u32, Words>) -> Vector<f32, N> {
     Vector::<f32, N>::cast_from(Vector::<F, N>::reinterpret(words))
 }
 
-/// A lane's vectors `k` and `k + 1` of rows `row + g` and `row + g + 8`; zeros beyond the depth, rows beyond the last repeat
-/// it.
+/// A lane's vectors `k` and `k + 1` of rows `row + g` and `row + g + 8`; zeros beyond the depth, rows beyond the last
+/// repeat it.
 #[cube]
 fn load_rows<Words: Size>(
     x: &Matrix<u32, Words>,
@@ -184,8 +187,8 @@ fn load_rows<Words: Size>(
     }
 }
 
-/// `out = x w`: `x` `[rows, depth]`; `w` `[depth, columns]`, or `[columns, depth]` where not `turned`. Cubes stride over
-/// tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
+/// `out = x w`: `x` `[rows, depth]`; `w` `[depth, columns]`, or `[columns, depth]` where not `turned`. Cubes stride
+/// over tiles of rows (y of the grid: tiles of columns). `chunk` is the depth that fits in shared memory.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
     x: &Matrix<u32, Words>,
@@ -279,7 +282,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
             }
             start += chunk;
         }
-        // Neighbouring lanes hold two columns each of two rows; they exchange them, so that each has four columns of one.
+        // Neighbouring lanes hold two columns each of two rows; they exchange them, so that each has four columns of
+        // one.
         #[unroll]
         for fragment in 0..FRAGMENTS {
             let upper = sums[2 * fragment];
@@ -301,8 +305,8 @@ pub(crate) fn tall_product_mma_kernel<F: Float, G: Float, N: Size, Words: Size>(
     }
 }
 
-/// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows from
-/// `end` on and vectors from `vectors` on are zeros.
+/// A lane's vectors of `parts` rows `4 r + t` from `row` on: vector `8 group + g` from vector `first` on of each. Rows
+/// from `end` on and vectors from `vectors` on are zeros.
 #[cube]
 fn load_columns<Words: Size>(
     x: &Matrix<u32, Words>,
@@ -328,8 +332,8 @@ fn load_columns<Words: Size>(
     }
 }
 
-/// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches, height,
-/// width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
+/// Partial sums of `x^T g` over stretches of rows: `x` `[rows, height]`, `g` `[rows, width]`, `partial` `[stretches,
+/// height, width]`. A cube per stretch (x of the grid) and tile of the result (y and z).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
     factors: &GramFactors<u32, Words>,
@@ -433,8 +437,8 @@ pub(crate) fn partial_gram_mma_kernel<F: Float, N: Size, Words: Size>(
     for s in 0..2 * FRAGMENTS {
         sums[s] = totals[s * threads + thread];
     }
-    // Row `8 half + g` of fragment `m` is result row `4 g + 2 (m % 2) + half` of its group; column `2 t + pair` of the four
-    // fragments `n` are the results `8 t + 4 pair + n`.
+    // Row `8 half + g` of fragment `m` is result row `4 g + 2 (m % 2) + half` of its group; column `2 t + pair` of the
+    // four fragments `n` are the results `8 t + 4 pair + n`.
     let g_lane = UNIT_POS_X as usize / 4;
     let t_lane = UNIT_POS_X as usize % 4;
     #[unroll]

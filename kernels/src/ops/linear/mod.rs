@@ -40,12 +40,12 @@ pub trait LinearBackend: HeadBackend {
 /// Projects every row: `y = x w + b`.
 ///
 /// The same as a matrix product followed by a sum, but for the gradient of `w`: the product of a `[k, n]` with an
-/// `[n, m]` matrix keeps few output tiles busy when `n` is in the millions, so it is split along `n` into stretches whose
-/// partial products are added in f32. The gradient of `b` is a column sum in the same manner.
+/// `[n, m]` matrix keeps few output tiles busy when `n` is in the millions, so it is split along `n` into stretches
+/// whose partial products are added in f32. The gradient of `b` is a column sum in the same manner.
 ///
 /// # Shapes
-/// `x` `[n, k]`, `weight` `[k, m]` and `bias` `[m]` of the same dtype; result `[n, m]`. The weight of an `x` in f16 or bf16
-/// may also be f32: it is rounded on its way into the product, and its gradient is f32.
+/// `x` `[n, k]`, `weight` `[k, m]` and `bias` `[m]` of the same dtype; result `[n, m]`. The weight of an `x` in f16 or
+/// bf16 may also be f32: it is rounded on its way into the product, and its gradient is f32.
 ///
 /// # Gradient
 /// `dx = dy w^T`, `dw = x^T dy` (split over rows), `db = sum of dy over rows`. Saved: `x` and `w`, each only when the

@@ -50,8 +50,8 @@ pub trait LossBackend: Backend {
     }
 }
 
-/// `scale` times the sum of binary cross-entropies of logits, `scale sum_k max(x_k, 0) - x_k y_k + ln(1 + exp(-|x_k|))`,
-/// which never overflows. A mean has the scale `1 / n`.
+/// `scale` times the sum of binary cross-entropies of logits, `scale sum_k max(x_k, 0) - x_k y_k + ln(1 +
+/// exp(-|x_k|))`, which never overflows. A mean has the scale `1 / n`.
 ///
 /// # Shapes
 /// `logits` and `targets` `[n]`, f32; result `[1]`, f32, zero where `n` is. The order of the sum depends on `n` alone.
@@ -82,12 +82,12 @@ pub fn bce_with_logits_sum<B: LossBackend>(logits: Tensor<B, 1>, targets: Tensor
     loss_sum(OP, logits, ("targets", targets), Loss::CrossEntropy, scale)
 }
 
-/// `scale` times the weighted sum of squared differences of scores, `scale sum_e w_e (sigmoid(x_0e) - sigmoid(x_1e))^2`:
-/// how far the scores at both ends of edges are apart.
+/// `scale` times the weighted sum of squared differences of scores, `scale sum_e w_e (sigmoid(x_0e) -
+/// sigmoid(x_1e))^2`: how far the scores at both ends of edges are apart.
 ///
 /// # Shapes
-/// `ends` `[2, n]`: the logits at either end of every edge; `weights` `[n]`; both f32. Result `[1]`, f32, zero where `n`
-/// is. The order of the sum depends on `n` alone.
+/// `ends` `[2, n]`: the logits at either end of every edge; `weights` `[n]`; both f32. Result `[1]`, f32, zero where
+/// `n` is. The order of the sum depends on `n` alone.
 ///
 /// # Gradient
 /// With `s = sigmoid(x)`: `dx_0e = 2 dy scale w_e (s_0e - s_1e) s_0e (1 - s_0e)`, and the same with the rows exchanged;

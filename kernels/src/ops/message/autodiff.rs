@@ -1,4 +1,5 @@
-//! `dl = sum of n dm/dl` over the entries that read a row of an operand `l`, where `n` is the gradient of a message `m`.
+//! `dl = sum of n dm/dl` over the entries that read a row of an operand `l`, where `n` is the gradient of a message
+//! `m`.
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};

@@ -64,20 +64,21 @@ impl<B: Backend> EdgeValue<B> {
 /// One row per edge: `z_ij = l op r`, where each operand has a row per source, per edge or per destination.
 ///
 /// # Shapes
-/// Operands `[rows of the target, k]` in f32, f16 or bf16; the columns of one divide those of the other, which are shared
-/// out as in [`gspmm`](crate::gspmm). Result `[num_edges, columns of the wider]`, and `[num_edges, heads]` for
+/// Operands `[rows of the target, k]` in f32, f16 or bf16; the columns of one divide those of the other, which are
+/// shared out as in [`gspmm`](crate::gspmm). Result `[num_edges, columns of the wider]`, and `[num_edges, heads]` for
 /// [`EdgeValue::Dot`], in the order of `csr` and the dtype of the operands. Arithmetic is f32 whatever the storage.
 ///
 /// # Gradient
-/// An operand of edges has `dz_ij dz_ij/dl`, one of sources its sum over the rows of the reverse, one of destinations its
-/// sum over the entries of the row; channels that share a value add up. Saved: for a product or dot product each operand
-/// for the other's gradient, for a quotient also the divisor. Deterministic: no atomics.
+/// An operand of edges has `dz_ij dz_ij/dl`, one of sources its sum over the rows of the reverse, one of destinations
+/// its sum over the entries of the row; channels that share a value add up. Saved: for a product or dot product each
+/// operand for the other's gradient, for a quotient also the divisor. Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit, the heads do not divide the channels, or the adjacency is restricted.
 ///
 /// # Source
-/// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019), section 3.
+/// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019),
+/// section 3.
 ///
 /// # Example
 /// ```

@@ -54,31 +54,32 @@ pub enum Reduce {
     Min,
 }
 
-/// Messages along edges, reduced at their destinations: `y_i = reduce_j m_ij` over the entries `j` of row `i`. The messages
-/// are never stored.
+/// Messages along edges, reduced at their destinations: `y_i = reduce_j m_ij` over the entries `j` of row `i`. The
+/// messages are never stored.
 ///
 /// A row without entries is 0, whatever the reduction. NaN among the messages of a maximum or minimum has no defined
 /// effect.
 ///
 /// # Shapes
-/// `u` `[num_cols, d]`, `e` `[num_edges, k]` in the order of `csr`, both in f32, f16 or bf16; result `[num_rows, max(d, k)]`
-/// in the same dtype. One of `d` and `k` divides the other: column `c` of the narrower belongs to the `c`-th of equal
-/// shares of the channels, so `k` is 1 for a scalar per edge, the number of heads for one per head, `d` for one per
-/// channel. Arithmetic is f32 whatever the storage.
+/// `u` `[num_cols, d]`, `e` `[num_edges, k]` in the order of `csr`, both in f32, f16 or bf16; result `[num_rows, max(d,
+/// k)]` in the same dtype. One of `d` and `k` divides the other: column `c` of the narrower belongs to the `c`-th of
+/// equal shares of the channels, so `k` is 1 for a scalar per edge, the number of heads for one per head, `d` for one
+/// per channel. Arithmetic is f32 whatever the storage.
 ///
 /// # Gradient
 /// With `n_ij` the gradient of a message, which is `dy_i` for a sum, `dy_i / deg_i` for a mean, and for a maximum or
 /// minimum `dy_i` in the channels in which entry `ij` was the first of the best: `du_j = sum_i n_ij dm_ij/du_j` and
 /// `de_ij = n_ij dm_ij/de_ij`, summed over the channels that share a value. `m = u e` has the derivatives `e` and `u`,
-/// `m = u / e` has `1 / e` and `-u / e^2`. Saved: the operands that these name, and for a maximum or minimum the winning
-/// entry of every element. Deterministic: no atomics.
+/// `m = u / e` has `1 / e` and `-u / e^2`. Saved: the operands that these name, and for a maximum or minimum the
+/// winning entry of every element. Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit, or `e` is given for a restricted adjacency; for a maximum or minimum over 2^32 - 1
 /// entries or more.
 ///
 /// # Source
-/// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019), section 3.
+/// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019),
+/// section 3.
 ///
 /// # Example
 /// ```

@@ -167,8 +167,8 @@ fn find_row<P: Int>(row_ptr: &Array<P>, low: usize, num_rows: usize, e: usize) -
 }
 
 launch_args! {
-    /// How the values of edges are divided: `cells` of an edge, each of `share` vectors; pieces of work up to `end`, of a row
-    /// or of `stretch` entries.
+    /// How the values of edges are divided: `cells` of an edge, each of `share` vectors; pieces of work up to `end`, of
+    /// a row or of `stretch` entries.
     EdgeWork, EdgeWorkArgs {
         cells: usize,
         share: usize,

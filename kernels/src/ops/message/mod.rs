@@ -1,7 +1,8 @@
 //! General message passing: what edges carry, and what becomes of it at nodes.
 //!
-//! Two passes do all of it, forwards and backwards: [`MessageBackend::reduce_messages`] folds the messages of the entries
-//! of every row, [`MessageBackend::edge_messages`] writes one row per entry. A message is a [`Term`] of up to three
+//! Two passes do all of it, forwards and backwards: [`MessageBackend::reduce_messages`] folds the messages of the
+//! entries of every row, [`MessageBackend::edge_messages`] writes one row per entry. A message is a [`Term`] of up to
+//! three
 //! [`Operand`]s, computed where it is used and stored nowhere.
 
 mod autodiff;
@@ -135,8 +136,8 @@ impl From<Option<BinOp>> for Term {
     }
 }
 
-/// A matrix with a row per node of one side, or per edge. Column `k` of `n` belongs to the `k`-th of `n` equal shares of
-/// the channels.
+/// A matrix with a row per node of one side, or per edge. Column `k` of `n` belongs to the `k`-th of `n` equal shares
+/// of the channels.
 #[derive(Clone, Debug)]
 pub struct Operand<F> {
     pub values: F,
@@ -218,8 +219,9 @@ pub trait MessageBackend: Backend {
         accumulate_into: Option<FloatTensor<Self>>,
     ) -> (FloatTensor<Self>, Option<IntTensor<Self>>);
 
-    /// The messages themselves `[num_edges, out_width]`; channels of an output column are added up. Entries of `topology`
-    /// are found in operands, in the result and among winners through `edge_map`, which names each edge once.
+    /// The messages themselves `[num_edges, out_width]`; channels of an output column are added up. Entries of
+    /// `topology` are found in operands, in the result and among winners through `edge_map`, which names each edge
+    /// once.
     #[doc(hidden)]
     fn edge_messages(
         topology: &Topology<IntTensor<Self>>,

@@ -1,5 +1,5 @@
-//! A plane per row, per piece of a row, or a team of planes for a long one; lanes own a stretch of channels each, and where
-//! these are few, several entries are under way beside each other.
+//! A plane per row, per piece of a row, or a team of planes for a long one; lanes own a stretch of channels each, and
+//! where these are few, several entries are under way beside each other.
 
 use cubecl::prelude::*;
 
@@ -279,7 +279,8 @@ launch_args! {
 }
 
 launch_args! {
-    /// The sizes of the result, and where the `parts` values that become one stand: so many elements from one to the next.
+    /// The sizes of the result, and where the `parts` values that become one stand: so many elements from one to the
+    /// next.
     MergeSteps, MergeStepsArgs {
         rows: usize,
         columns: usize,

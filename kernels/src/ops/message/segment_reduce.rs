@@ -47,16 +47,16 @@ impl<B: Backend> SegmentOffsets<B> {
     }
 }
 
-/// Contiguous rows reduced to one: `y_i = reduce x_k` over the rows `k` of segment `i`, channel by channel; 0 for an empty
-/// segment.
+/// Contiguous rows reduced to one: `y_i = reduce x_k` over the rows `k` of segment `i`, channel by channel; 0 for an
+/// empty segment.
 ///
 /// # Shapes
-/// `x` `[offsets.num_rows(), d]` in f32, f16 or bf16; result `[offsets.num_segments(), d]` in the same dtype. Sums are taken
-/// in f32 whatever the storage.
+/// `x` `[offsets.num_rows(), d]` in f32, f16 or bf16; result `[offsets.num_segments(), d]` in the same dtype. Sums are
+/// taken in f32 whatever the storage.
 ///
 /// # Gradient
-/// `dx_k = dy_i` for a sum, `dy_i / n_i` for a mean of `n_i` rows; for a maximum or minimum `dy_i` in the channels in which
-/// row `k` was the first of the best, 0 in others. Saved: the winning row of every element. Deterministic.
+/// `dx_k = dy_i` for a sum, `dy_i / n_i` for a mean of `n_i` rows; for a maximum or minimum `dy_i` in the channels in
+/// which row `k` was the first of the best, 0 in others. Saved: the winning row of every element. Deterministic.
 ///
 /// # Panics
 /// If a shape or dtype does not fit.

@@ -5,8 +5,9 @@ use cubecl::prelude::*;
 use crate::graph::row_schedule::sums::lane_sum;
 use crate::runtime::args::{Extent, Matrix, launch_args};
 
-/// Sums of `len` values over the lanes of a plane: lane `k plane / len` has that of value `k`. Lanes halve what they carry
-/// with every exchange, so four sums cost six exchanges instead of twenty. `len` is a power of two, at most `plane`.
+/// Sums of `len` values over the lanes of a plane: lane `k plane / len` has that of value `k`. Lanes halve what they
+/// carry with every exchange, so four sums cost six exchanges instead of twenty. `len` is a power of two, at most
+/// `plane`.
 #[cube]
 fn sum_across(values: &mut Array<f32>, #[comptime] len: usize, #[comptime] plane: usize) -> f32 {
     let lane = UNIT_POS_X;
@@ -62,8 +63,8 @@ launch_args! {
     }
 }
 
-/// The products with `block` of the `count` vectors `[count, width]` from `first` on: these stay in registers while a plane
-/// walks its rows.
+/// The products with `block` of the `count` vectors `[count, width]` from `first` on: these stay in registers while a
+/// plane walks its rows.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn row_dots_kernel<F: Float, N: Size>(
     inputs: &DotInputs<F, N>,

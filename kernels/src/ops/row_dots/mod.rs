@@ -45,8 +45,8 @@ pub trait RowDotsBackend: Backend {
 /// `x` `[n, d]` in f32, f16 or bf16; `vectors` `[k, d]`, f32; result `[n, k]`, f32 whatever the storage.
 ///
 /// # Gradient
-/// `dx_i = sum_k dy_ik v_k` in the dtype of `x`, `dv_k = sum_i dy_ik x_i`, summed in a fixed order. Saved: each input for
-/// the other's gradient. Deterministic.
+/// `dx_i = sum_k dy_ik v_k` in the dtype of `x`, `dv_k = sum_i dy_ik x_i`, summed in a fixed order. Saved: each input
+/// for the other's gradient. Deterministic.
 ///
 /// # Panics
 /// If a shape or dtype does not fit.

@@ -47,8 +47,8 @@ impl<B: SegmentsBackend, C: CheckpointStrategy> SegmentsBackend for Autodiff<B, 
     }
 }
 
-/// Where tensors of given lengths stand in one vector. Between them are gaps of zeros, so that every tensor can be read in
-/// place.
+/// Where tensors of given lengths stand in one vector. Between them are gaps of zeros, so that every tensor can be read
+/// in place.
 ///
 /// # Example
 /// ```

@@ -46,8 +46,8 @@ pub trait SelectBackend: Backend {
 /// `x` `[from.len(), d]` in f32, f16 or bf16; result `[to.len(), d]` in the dtype of `x`.
 ///
 /// # Gradient
-/// The same operation with the sets exchanged, for every node is in a set once: `dx = select_rows(dy, to, from)`. Nothing
-/// is saved. Deterministic.
+/// The same operation with the sets exchanged, for every node is in a set once: `dx = select_rows(dy, to, from)`.
+/// Nothing is saved. Deterministic.
 ///
 /// # Panics
 /// If the sets are of different numbers of nodes or `x` has another number of rows than `from`.

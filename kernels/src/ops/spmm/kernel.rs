@@ -1,5 +1,6 @@
 //! A plane per row (a team of planes for a long one): lanes own an entry each while weights are read, a stretch of
-//! channels each while rows are gathered; of narrow rows, a plane gathers several at a time. f32 sums stay in registers.
+//! channels each while rows are gathered; of narrow rows, a plane gathers several at a time. f32 sums stay in
+//! registers.
 
 use cubecl::prelude::*;
 

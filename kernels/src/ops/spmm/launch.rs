@@ -132,7 +132,8 @@ struct Factors<R: CubeRuntime> {
     own: Option<OwnRows<CubeTensor<R>, CubeTensor<R>>>,
 }
 
-/// The width of a vector and the lanes that hold a row of them, where so few do that a plane takes several rows at a time.
+/// The width of a vector and the lanes that hold a row of them, where so few do that a plane takes several rows at a
+/// time.
 fn narrow_rows<R: CubeRuntime>(geometry: &PlanePerRow, rows: &[&Rows<R>]) -> Option<(usize, usize)> {
     let width = rows[0].width;
     let v = vector_width(width, rows);

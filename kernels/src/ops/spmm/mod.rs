@@ -91,7 +91,8 @@ pub struct EdgeWeight<F, I> {
 
 /// Backends with [`spmm`].
 pub trait SpmmBackend: SelectBackend {
-    /// The product, without gradient. `own` adds the self term, and all of it is added to `accumulate_into` where that is given.
+    /// The product, without gradient. `own` adds the self term, and all of it is added to `accumulate_into` where that
+    /// is given.
     #[doc(hidden)]
     fn spmm_forward(
         view: &View<IntTensor<Self>>,
@@ -102,8 +103,8 @@ pub trait SpmmBackend: SelectBackend {
         accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// `out[rows[g]] = sum over the group of weight[position] x[entry]`, added to `accumulate_into`, which stands for zeros where it
-    /// is not given.
+    /// `out[rows[g]] = sum over the group of weight[position] x[entry]`, added to `accumulate_into`, which stands for
+    /// zeros where it is not given.
     #[doc(hidden)]
     fn spmm_groups(
         groups: &Groups<IntTensor<Self>>,
@@ -113,8 +114,8 @@ pub trait SpmmBackend: SelectBackend {
         accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight. The
-    /// edge of an entry is found through `edge_map`.
+    /// `out_e = u_i v_j <g_i, x_j>` for every kept edge, f32, zero for dropped ones: the gradient of an edge weight.
+    /// The edge of an entry is found through `edge_map`.
     #[doc(hidden)]
     fn spmm_weight_gradient(
         topology: &Topology<IntTensor<Self>>,
@@ -144,7 +145,8 @@ pub trait SpmmBackend: SelectBackend {
     }
 }
 
-/// Sums the rows of a node's in-neighbours: `y_i = u_i sum_j v_j w_ij x_j + s_i h_i` over the kept entries `j` of row `i`.
+/// Sums the rows of a node's in-neighbours: `y_i = u_i sum_j v_j w_ij x_j + s_i h_i` over the kept entries `j` of row
+/// `i`.
 ///
 /// The separable weights `u`, `v` express GCN normalisation without a value per edge: with
 /// `u_i = 1/sqrt(deg_i)` and `v_j = 1/sqrt(deg_j)` this is `D^-1/2 A D^-1/2 x`.

@@ -10,8 +10,8 @@ use crate::runtime::flex::{self, dot};
 /// Elements of one partial sum: fixed, so that the order does not depend on the number of threads.
 const ELEMENTS_PER_PARTIAL: usize = 4096;
 
-/// `scale` times the sum of what `partial` makes of stretches of `0..len`, as `[1]`. The few partial sums are added up in
-/// f64.
+/// `scale` times the sum of what `partial` makes of stretches of `0..len`, as `[1]`. The few partial sums are added up
+/// in f64.
 pub(crate) fn sum_of_terms(
     len: usize,
     scale: f32,

@@ -216,7 +216,8 @@ launch_args! {
     }
 }
 
-/// Values to the front where their flag is not zero, to the back otherwise; `firsts` are the exclusive sums of the flags.
+/// Values to the front where their flag is not zero, to the back otherwise; `firsts` are the exclusive sums of the
+/// flags.
 #[cube(launch_unchecked)]
 pub(crate) fn partition_kernel(inputs: &Flagged, out: &mut Parted, len: usize) {
     let mut total = inputs.firsts[len - 1];

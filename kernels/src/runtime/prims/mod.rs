@@ -38,7 +38,8 @@ pub enum Prefix {
     Exclusive,
 }
 
-/// Backends with [`reduce`], [`prefix_sum`], [`argsort`] and [`partition_by_flag`]. Vectors are contiguous and not empty.
+/// Backends with [`reduce`], [`prefix_sum`], [`argsort`] and [`partition_by_flag`]. Vectors are contiguous and not
+/// empty.
 pub trait PrimsBackend: Backend {
     #[doc(hidden)]
     fn reduce_ints(x: IntTensor<Self>, by: Reduction) -> IntTensor<Self>;
@@ -125,8 +126,8 @@ fn check_dtype<B: PrimsBackend, K: NumberKind<B>>(op: &str, x: &Tensor<B, 1, K>)
 /// The sum, the largest or the smallest element of a vector; `None` for the extremes of an empty one.
 ///
 /// # Shapes
-/// `x` `[n]` in i32, u32, i64 (where the device has it) or f32; result `[1]` in the dtype of `x`. Results are the same on
-/// every device but for sums of floats, whose order depends on the backend and on `n` alone.
+/// `x` `[n]` in i32, u32, i64 (where the device has it) or f32; result `[1]` in the dtype of `x`. Results are the same
+/// on every device but for sums of floats, whose order depends on the backend and on `n` alone.
 ///
 /// # Panics
 /// If `x` has another dtype.
@@ -153,8 +154,8 @@ pub fn reduce<B: PrimsBackend, K: NumberKind<B>>(x: Tensor<B, 1, K>, by: Reducti
 /// Sums of everything up to an element, or before it.
 ///
 /// # Shapes
-/// `x` `[n]` in i32, u32, i64 (where the device has it) or f32; result likewise. Integers wrap around; the order of a sum
-/// of floats depends on the backend and on `n` alone.
+/// `x` `[n]` in i32, u32, i64 (where the device has it) or f32; result likewise. Integers wrap around; the order of a
+/// sum of floats depends on the backend and on `n` alone.
 ///
 /// # Panics
 /// If `x` has another dtype.
@@ -179,8 +180,8 @@ pub fn prefix_sum<B: PrimsBackend, K: NumberKind<B>>(x: Tensor<B, 1, K>, prefix:
 /// Positions of the elements in ascending order; equal elements keep theirs, so the result is the same on every device.
 /// Floats are in the total order of IEEE 754: -0 before 0, NaNs at the ends by their sign.
 ///
-/// The kernel is a bitonic sort of pairs of key and position, `O(n log^2 n)`. A bitonic sort is not stable by itself; with
-/// the position as second key no two pairs are equal.
+/// The kernel is a bitonic sort of pairs of key and position, `O(n log^2 n)`. A bitonic sort is not stable by itself;
+/// with the position as second key no two pairs are equal.
 ///
 /// # Shapes
 /// `x` `[n]` in i32, u32, i64 (where the device has it) or f32; result `[n]`, i32.
@@ -209,7 +210,8 @@ pub fn argsort<B: PrimsBackend, K: NumberKind<B>>(x: Tensor<B, 1, K>) -> Tensor<
     Tensor::new(K::argsort(x.into_primitive()))
 }
 
-/// The values whose flag is not zero, then the others, each in their order, and how many there are of the first, as `[1]`.
+/// The values whose flag is not zero, then the others, each in their order, and how many there are of the first, as
+/// `[1]`.
 ///
 /// # Shapes
 /// `values` `[n]` in i32 or u32, `flags` `[n]` in i32; results `[n]` in the dtype of `values` and `[1]` in i32.

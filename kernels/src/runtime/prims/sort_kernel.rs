@@ -94,7 +94,8 @@ fn lower_place(pair: usize, distance: usize) -> usize {
     2 * pair - pair % distance
 }
 
-/// Whether a pair at `place` of a run of `run` places is out of order with that behind it: runs ascend and descend in turn.
+/// Whether a pair at `place` of a run of `run` places is out of order with that behind it: runs ascend and descend in
+/// turn.
 #[cube]
 fn out_of_order<K: Int>(key: K, at: u32, other_key: K, other_at: u32, place: usize, run: usize) -> bool {
     let after = key > other_key || (key == other_key && at > other_at);

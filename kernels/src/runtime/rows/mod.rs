@@ -1,8 +1,8 @@
 //! Inner loops of the CPU operators: sums of gathered rows, dot products with gathered rows, softmax, DropEdge.
 //!
-//! Each loop is written once, as a [`Kernel`] over a [`Vector`], and compiled for AVX-512, for AVX2 and for any machine.
-//! Memory bounds them, so what counts is that every row is read once, that sums stay in registers meanwhile, and that the
-//! rows to come are already on their way.
+//! Each loop is written once, as a [`Kernel`] over a [`Vector`], and compiled for AVX-512, for AVX2 and for any
+//! machine. Memory bounds them, so what counts is that every row is read once, that sums stay in registers meanwhile,
+//! and that the rows to come are already on their way.
 #![allow(clippy::needless_range_loop, reason = "an index of lanes or registers runs over several arrays at once")]
 
 mod keep;
@@ -32,11 +32,11 @@ pub(crate) trait Row: Element {
         dispatch(Convert { src, dst });
     }
 
-    /// `acc[c] += sum_k weight[k] * x[ids[k] * stride + from + c]`, in an order of summation that depends on the numbers of
-    /// rows and channels only.
+    /// `acc[c] += sum_k weight[k] * x[ids[k] * stride + from + c]`, in an order of summation that depends on the
+    /// numbers of rows and channels only.
     ///
-    /// A call for the first head (`from == 0`) also requests the other heads of its rows. To find them in L1, call for all
-    /// heads on runs of [`EDGES_PER_BLOCK`] edges.
+    /// A call for the first head (`from == 0`) also requests the other heads of its rows. To find them in L1, call for
+    /// all heads on runs of [`EDGES_PER_BLOCK`] edges.
     ///
     /// # Panics
     /// If a row does not lie in `x`, or lengths differ.
@@ -54,8 +54,8 @@ pub(crate) trait Row: Element {
         dispatch(AddRows { acc, rows: Rows { x, stride, from, ids }, weight });
     }
 
-    /// `dots[k] = <own, x[ids[k] * stride + from ..]>` over `own.len()` channels, in an order of summation that depends on
-    /// their number only.
+    /// `dots[k] = <own, x[ids[k] * stride + from ..]>` over `own.len()` channels, in an order of summation that depends
+    /// on their number only.
     ///
     /// # Panics
     /// If a row does not lie in `x`, or lengths differ.
@@ -120,8 +120,8 @@ impl<E: Element> Rows<'_, E> {
         assert!(fits || self.ids.is_empty(), "channels of row {last} lie outside of the matrix");
     }
 
-    /// How many bytes of a row to request for sums over `width` channels: those of all heads with the first; none where the
-    /// whole matrix is near.
+    /// How many bytes of a row to request for sums over `width` channels: those of all heads with the first; none where
+    /// the whole matrix is near.
     #[inline(always)]
     fn bytes_ahead(&self, width: usize) -> usize {
         let far = size_of_val(self.x) > NEAR_BYTES;

@@ -36,7 +36,8 @@ fn exp<V: Vector>(x: f32) -> f32 {
     if x > 88.376_26 { f32::INFINITY } else { y }
 }
 
-/// Lanes of the loops left to the compiler to vectorise. It may not change the order of f32 sums: each lane has its own.
+/// Lanes of the loops left to the compiler to vectorise. It may not change the order of f32 sums: each lane has its
+/// own.
 type Lanes = [f32; MAX_LANES];
 
 /// The last values, followed by what counts for nothing in a softmax.

@@ -33,8 +33,8 @@ fn advise_huge_pages(start: *mut u8, size: usize) {
         }
         let skip = start.align_offset(HUGE_PAGE);
         let whole = size.saturating_sub(skip) / HUGE_PAGE * HUGE_PAGE;
-        // SAFETY: the range lies in our allocation, whose contents the advice does not change. It may be refused, which is
-        // no error.
+        // SAFETY: the range lies in our allocation, whose contents the advice does not change. It may be refused, which
+        // is no error.
         unsafe { madvise(start.wrapping_add(skip), whole, MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]

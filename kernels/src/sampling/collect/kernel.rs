@@ -47,8 +47,8 @@ launch_args! {
     }
 }
 
-/// Where every row is: rows of the batch before come first in the numbering, then those of the cache from `first_cached` on, then
-/// all features from `first_source` on. A plane counts its rows together.
+/// Where every row is: rows of the batch before come first in the numbering, then those of the cache from
+/// `first_cached` on, then all features from `first_source` on. A plane counts its rows together.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn locate_kernel(
     batch: &BatchNodes,

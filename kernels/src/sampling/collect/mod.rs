@@ -1,4 +1,5 @@
-//! The feature rows of a sampled batch, collected by the device from where they are: the batch before, a cache, or all features.
+//! The feature rows of a sampled batch, collected by the device from where they are: the batch before, a cache, or all
+//! features.
 
 #[cfg(feature = "cube")]
 pub(crate) mod kernel;
@@ -51,8 +52,8 @@ impl<B: SampleBackend> RowSource<B> {
 /// In place of a row of the cache.
 pub(crate) const COLD: u32 = u32::MAX;
 
-/// Collects the rows of batches, each into a matrix of its own: rows that the batch before had are copied from its matrix, rows of
-/// the cache from there, and only the others are fetched from where all features lie.
+/// Collects the rows of batches, each into a matrix of its own: rows that the batch before had are copied from its
+/// matrix, rows of the cache from there, and only the others are fetched from where all features lie.
 pub struct RowCollector<B: SampleBackend> {
     source: RowSource<B>,
     cache: Option<(IntTensor<B>, FloatTensor<B>)>,
@@ -69,12 +70,12 @@ impl<B: SampleBackend> fmt::Debug for RowCollector<B> {
 }
 
 impl<B: SampleBackend> RowCollector<B> {
-    /// Collects from `source`. The cache has the rows of nodes, numbered among all of them, in that order; with `window` a batch
-    /// takes rows of the one before.
+    /// Collects from `source`. The cache has the rows of nodes, numbered among all of them, in that order; with
+    /// `window` a batch takes rows of the one before.
     ///
     /// # Panics
-    /// If the cache has another width or dtype or not a row per node, a node of it does not exist, or there are too many rows to
-    /// tell them apart by 32 bits.
+    /// If the cache has another width or dtype or not a row per node, a node of it does not exist, or there are too
+    /// many rows to tell them apart by 32 bits.
     pub fn new(source: RowSource<B>, cache: Option<(&[u32], Tensor<B, 2>)>, window: bool, device: &B::Device) -> Self {
         const OP: &str = "RowCollector";
         let [nodes, width] = source.dims();

@@ -111,8 +111,8 @@ impl_for_devices! { RowBufferBackend =>
         let v = vector_width(target.width, &[&target]);
         let vectors = target.width / v;
         let (count, dim) = flat(len * vectors);
-        // SAFETY: `RowBuffer` checked the rows of both lists; `PinnedRows` keeps the memory behind the anchor, whose address
-        // kernels of this device read.
+        // SAFETY: `RowBuffer` checked the rows of both lists; `PinnedRows` keeps the memory behind the anchor, whose
+        // address kernels of this device read.
         unsafe {
             fetch_rows_kernel::launch_unchecked::<R>(
                 &target.tensor.client,

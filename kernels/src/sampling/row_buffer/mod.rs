@@ -22,8 +22,8 @@ use crate::runtime::check;
 
 /// Backends with a [`RowBuffer`]. Nothing here has a gradient: the rows are data.
 pub trait RowBufferBackend: Backend {
-    /// `target[to_k] = source[from_k]`, or `source[k]` without `from`; in place where nobody else holds `target`. The `to` are
-    /// distinct and there is at least one.
+    /// `target[to_k] = source[from_k]`, or `source[k]` without `from`; in place where nobody else holds `target`. The
+    /// `to` are distinct and there is at least one.
     #[doc(hidden)]
     fn put_rows(
         target: FloatTensor<Self>,
@@ -118,8 +118,8 @@ impl<B: RowBufferBackend, C: CheckpointStrategy> RowBufferBackend for Autodiff<B
 
 /// Rows `[capacity, width]` in f32, f16 or bf16 on a device.
 ///
-/// Rows are written in place as long as nobody holds a matrix of [`RowBuffer::rows`]; while somebody does, the next change
-/// copies the buffer first, so that a matrix once handed out never changes.
+/// Rows are written in place as long as nobody holds a matrix of [`RowBuffer::rows`]; while somebody does, the next
+/// change copies the buffer first, so that a matrix once handed out never changes.
 ///
 /// # Example
 /// ```
@@ -182,8 +182,8 @@ impl<B: RowBufferBackend> RowBuffer<B> {
     /// Writes rows of `source` to the rows `to`: those that `from` lists, or all in their order.
     ///
     /// # Panics
-    /// If `source` has another width or dtype, a list has another length than the other or than `source` has rows, or a row
-    /// does not exist. That the rows of `to` are distinct is the caller's promise.
+    /// If `source` has another width or dtype, a list has another length than the other or than `source` has rows, or a
+    /// row does not exist. That the rows of `to` are distinct is the caller's promise.
     pub fn put(&mut self, source: Tensor<B, 2>, from: Option<&[u32]>, to: &[u32]) {
         let device = self.device.clone();
         let ids = |rows: &[u32]| RowIds::new(rows, &device);
@@ -213,8 +213,8 @@ impl<B: RowBufferBackend> RowBuffer<B> {
     /// Reads `rows` from page-locked host memory into the rows `to`; the device reads them itself.
     ///
     /// # Panics
-    /// If the memory has another width or dtype, the lists differ in length or a row does not exist. That the rows of `to` are
-    /// distinct is the caller's promise.
+    /// If the memory has another width or dtype, the lists differ in length or a row does not exist. That the rows of
+    /// `to` are distinct is the caller's promise.
     pub fn fetch(&mut self, from: &PinnedRows<B>, rows: &RowIds<B>, to: &RowIds<B>) {
         const OP: &str = "RowBuffer::fetch";
         check::size(OP, "columns of the host rows", self.width(), from.width());
@@ -230,7 +230,8 @@ impl<B: RowBufferBackend> RowBuffer<B> {
         self.rows = Some(B::fetch_rows(target, from.anchor(), from.delta(), rows, to, len));
     }
 
-    /// Copies the first `rows` rows of page-locked memory as one piece, and waits for it: what no gather of as many bytes beats.
+    /// Copies the first `rows` rows of page-locked memory as one piece, and waits for it: what no gather of as many
+    /// bytes beats.
     ///
     /// # Errors
     /// Says why it cannot be copied.

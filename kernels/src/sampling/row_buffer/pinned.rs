@@ -10,8 +10,8 @@ use crate::runtime::host::index_tensor;
 
 /// A matrix in page-locked host memory under an address that kernels read, too.
 ///
-/// Kernels get it as what lies behind a small tensor of theirs: addresses of host and device are one space where this works at
-/// all, which is on CUDA.
+/// Kernels get it as what lies behind a small tensor of theirs: addresses of host and device are one space where this
+/// works at all, which is on CUDA.
 pub struct PinnedRows<B: RowBufferBackend> {
     memory: Locked,
     /// A tensor of the device from which the distance is counted.

@@ -1,7 +1,9 @@
-//! A thread per destination draws, a thread per entry finds out which nodes are new: all relations of a layer in one launch.
+//! A thread per destination draws, a thread per entry finds out which nodes are new: all relations of a layer in one
+//! launch.
 //!
-//! Rows are the destinations of the relations, one relation behind the other, and so are the entries. What a relation is sampled
-//! by stands in a [`table`](super::table). The hash has 64 bits; it is computed in halves of 32, which every device has.
+//! Rows are the destinations of the relations, one relation behind the other, and so are the entries. What a relation
+//! is sampled by stands in a [`table`](super::table). The hash has 64 bits; it is computed in halves of 32, which every
+//! device has.
 
 use cubecl::prelude::*;
 
@@ -192,8 +194,8 @@ pub(crate) fn draw_kernel(
     }
 }
 
-/// Looks up the source of every entry, numbered among all nodes, and asks for a place for it. Where some entries are left out
-/// (`drops`), it says which are kept instead: `flags` has one more for what lies behind.
+/// Looks up the source of every entry, numbered among all nodes, and asks for a place for it. Where some entries are
+/// left out (`drops`), it says which are kept instead: `flags` has one more for what lies behind.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn source_kernel(
     layer: &Layer,
@@ -343,7 +345,8 @@ pub(crate) fn name_kernel(relations: &Relations, inputs: &PlacedSources, out: &m
     }
 }
 
-/// The type of a row among the rows of all types; rows of a type begin at a multiple, so there are some that stand for nothing.
+/// The type of a row among the rows of all types; rows of a type begin at a multiple, so there are some that stand for
+/// nothing.
 #[cube]
 pub(crate) fn type_of(spans: &SpanTable, row: u32) -> u32 {
     let mut found = 0u32;
@@ -428,8 +431,8 @@ pub(crate) fn scatter_kernel(
     }
 }
 
-/// The destinations of the entries of every column, in ascending order: as many of the column's entries stand before an entry as
-/// are below it.
+/// The destinations of the entries of every column, in ascending order: as many of the column's entries stand before an
+/// entry as are below it.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn order_kernel(
     relations: &Relations,
@@ -467,8 +470,8 @@ pub(crate) fn long_kernel(rows: &RelationRows, out: &mut LongRows, at: &LongPlac
     }
 }
 
-/// Copies stretches of arrays to the words from `start` to `end`. A stretch has four words: where it goes, how long it is, where it comes
-/// from and how (see [`super::pack`]).
+/// Copies stretches of arrays to the words from `start` to `end`. A stretch has four words: where it goes, how long it
+/// is, where it comes from and how (see [`super::pack`]).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn pack_kernel(from: &PackedFrom, out: &mut Array<u32>, words: &WordRange) {
     let mut at = words.start + ABSOLUTE_POS;

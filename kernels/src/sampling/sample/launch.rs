@@ -57,7 +57,8 @@ impl_for_devices! { SampleBackend =>
         let words = |len: usize| empty(&nodes, [len], DType::I32);
         let (per_row, row_dim) = flat(rows + 1);
         let row_counts = words(rows + 1);
-        // SAFETY: the loops end at the rows, which are nodes of their types; a relation has a row pointer for each of them.
+        // SAFETY: the loops end at the rows, which are nodes of their types; a relation has a row pointer for each of
+        // them.
         unsafe {
             count_kernel::launch_unchecked::<R>(
                 &client,
@@ -383,7 +384,8 @@ impl_for_devices! { SampleBackend =>
         };
         let vectors = width / v;
         let (count, dim) = flat(spans.rows * vectors);
-        // SAFETY: rows were located just now; what lies behind an anchor is kept by its owner, and kernels of this device read it.
+        // SAFETY: rows were located just now; what lies behind an anchor is kept by its owner, and kernels of this
+        // device read it.
         unsafe {
             collect_kernel::launch_unchecked::<R>(
                 &client,

@@ -1,9 +1,9 @@
 //! Neighbour sampling on a device: the draws of a sampler on the host, to the bit.
 //!
 //! [`distinct`] and [`repeated`] say what is drawn; the kernels repeat them. Adjacencies lie in device memory, or in page-locked
-//! host memory that the kernels read. All relations of a layer are sampled by the same few launches, and the host reads the
-//! numbers of nodes and entries once per layer. What was sampled stays on the device: a [`PackedSample`] is one array of
-//! integers and one matrix of features for a batch.
+//! host memory that the kernels read. All relations of a layer are sampled by the same few launches, and the host reads
+//! the numbers of nodes and entries once per layer. What was sampled stays on the device: a [`PackedSample`] is one
+//! array of integers and one matrix of features for a batch.
 
 #[cfg(feature = "cube")]
 pub(crate) mod args;
@@ -38,8 +38,8 @@ pub const MAX_FANOUT: u32 = 64;
 pub struct NodeDraw {
     /// At most so many, or as many as there are.
     pub fanout: Option<u32>,
-    /// Whether a neighbour can be drawn more than once; then a node with any gives as many as the fanout. The same for all
-    /// relations of a layer.
+    /// Whether a neighbour can be drawn more than once; then a node with any gives as many as the fanout. The same for
+    /// all relations of a layer.
     pub replace: bool,
     /// What the draws are hashed under.
     pub key: u64,
@@ -101,10 +101,11 @@ struct Shape {
     col_idx: u32,
 }
 
-/// Samples batches of a typed graph on a device. The nodes of a batch are listed once, in the order of their first edge.
+/// Samples batches of a typed graph on a device. The nodes of a batch are listed once, in the order of their first
+/// edge.
 ///
-/// Edges are drawn, and nodes found that are new, by kernels; the host reads the counts once per layer. A draw is a hash of key
-/// and node, so that host, device and place of the adjacency make no difference.
+/// Edges are drawn, and nodes found that are new, by kernels; the host reads the counts once per layer. A draw is a
+/// hash of key and node, so that host, device and place of the adjacency make no difference.
 pub struct DeviceSampler<B: SampleBackend> {
     row_ptr: Stored<B>,
     col_idx: Stored<B>,
@@ -112,7 +113,8 @@ pub struct DeviceSampler<B: SampleBackend> {
     node_counts: Vec<usize>,
     /// The first node of every type among all nodes.
     bases: Vec<usize>,
-    /// `[all nodes]`, of this batch and of the one before, in turn: the place of every node of the batch, none of others.
+    /// `[all nodes]`, of this batch and of the one before, in turn: the place of every node of the batch, none of
+    /// others.
     places: [IntTensor<B>; 2],
     /// The batch that either knows.
     listed: [Option<Listed<IntTensor<B>>>; 2],
@@ -158,11 +160,12 @@ fn row_starts(counts: &[usize]) -> (Vec<usize>, usize) {
 }
 
 impl<B: SampleBackend> DeviceSampler<B> {
-    /// A sampler of relations between types of so many nodes. With `pinned` the adjacencies lie in page-locked host memory.
+    /// A sampler of relations between types of so many nodes. With `pinned` the adjacencies lie in page-locked host
+    /// memory.
     ///
     /// # Errors
-    /// Says why the device cannot sample: there are no kernels, memory cannot be page-locked, or there are too many nodes or
-    /// entries.
+    /// Says why the device cannot sample: there are no kernels, memory cannot be page-locked, or there are too many
+    /// nodes or entries.
     pub fn new(
         relations: &[SampleRelation<'_>],
         node_counts: &[usize],
@@ -206,8 +209,9 @@ impl<B: SampleBackend> DeviceSampler<B> {
         })
     }
 
-    /// Samples around distinct `seeds`, numbered within their types. `draw` says how each relation of each layer is sampled; the
-    /// layer next to the seeds is number 0. `reversed` says which layers are needed from their sources, too.
+    /// Samples around distinct `seeds`, numbered within their types. `draw` says how each relation of each layer is
+    /// sampled; the layer next to the seeds is number 0. `reversed` says which layers are needed from their sources,
+    /// too.
     ///
     /// # Panics
     /// If there is not a list of seeds per type, a seed does not exist, or a fanout is 0 or above [`MAX_FANOUT`].

@@ -56,8 +56,8 @@ pub struct SampledCsr {
 
 /// A sampled batch with its features on a device, to be handed from the thread that made it to another one.
 ///
-/// Memory belongs to the thread that took it, and CubeCL does not keep it for kernels of another one. So the other thread makes a
-/// copy ([`PackedSample::copied`]), and the first one waits for that copy before it takes memory again
+/// Memory belongs to the thread that took it, and CubeCL does not keep it for kernels of another one. So the other
+/// thread makes a copy ([`PackedSample::copied`]), and the first one waits for that copy before it takes memory again
 /// ([`PackedSample::wait_for`]).
 #[derive(Clone)]
 pub struct PackedSample<B: SampleBackend> {
@@ -137,8 +137,8 @@ impl<B: SampleBackend> DeviceSample<B> {
 }
 
 impl<B: SampleBackend> SampledLayer<B> {
-    /// Where the arrays of every relation go, and what is copied there. Long rows are listed behind the entries, and counted from
-    /// `tally[first]` on.
+    /// Where the arrays of every relation go, and what is copied there. Long rows are listed behind the entries, and
+    /// counted from `tally[first]` on.
     fn plan(&self, end: &mut usize, tally: &IntTensor<B>, first: usize) -> (Vec<SampledCsr>, Vec<Stretch>) {
         let edges: usize = self.shapes.iter().map(|shape| shape.edges).sum();
         let mut stretches = Vec::new();
@@ -214,8 +214,8 @@ impl<B: SampleBackend> PackedSample<B> {
         Self { words, rows, ..self.clone() }
     }
 
-    /// Whatever the calling thread launches from now on happens after what another thread launched so far: the one that `copy`
-    /// belongs to.
+    /// Whatever the calling thread launches from now on happens after what another thread launched so far: the one that
+    /// `copy` belongs to.
     pub fn wait_for(copy: &Self) {
         drop(B::copy_words(&B::words_at(&copy.words, 0, 1)));
     }
@@ -238,8 +238,8 @@ impl<B: SampleBackend> PackedSample<B> {
         read::<B>(&B::words_at(&self.words, self.lists[node_type], count.max(1)), count)
     }
 
-    /// The adjacency of a relation of a layer: destinations by sources, in the order of the batch; `None` where either end has no
-    /// node.
+    /// The adjacency of a relation of a layer: destinations by sources, in the order of the batch; `None` where either
+    /// end has no node.
     pub fn csr(&self, layer: usize, relation: usize) -> Option<Csr<B>> {
         let of = &self.relations[layer][relation];
         if of.forward.rows == 0 || of.forward.cols == 0 {

@@ -58,8 +58,8 @@ pub trait BoostBackend: PartitionBackend {
     /// From how many rows on trees of tens of features grow faster here than on the CPU; `None` on the CPU itself.
     const MIN_ROWS_FOR_DEVICE: Option<usize>;
 
-    /// `[2 rows]` f64: gradient and hessian of each row; and the largest magnitudes of both, where infinity and NaN come
-    /// last.
+    /// `[2 rows]` f64: gradient and hessian of each row; and the largest magnitudes of both, where infinity and NaN
+    /// come last.
     #[doc(hidden)]
     fn boost_derivatives(parts: &BoostParts<IntTensor<Self>>) -> (IntTensor<Self>, [f64; 2]);
 

@@ -52,8 +52,8 @@ pub struct BinColumn<'a> {
     pub bins: BinValues<'a>,
     /// Number of bins.
     pub num_bin: u32,
-    /// A bin, best the most frequent one, that histograms are built without: it is reconstructed afterwards. Most rows of a
-    /// skewed feature then cost nothing.
+    /// A bin, best the most frequent one, that histograms are built without: it is reconstructed afterwards. Most rows
+    /// of a skewed feature then cost nothing.
     pub left_out: Option<u32>,
 }
 
@@ -119,8 +119,8 @@ impl<B: HistogramBackend> TreeBins<B> {
     /// Uploads features that have a bin for every row.
     ///
     /// # Panics
-    /// If a column has another length, a bin is not below `num_bin`, a feature of u8 has more than 256 bins, or there are
-    /// 2^31 rows or bins or more.
+    /// If a column has another length, a bin is not below `num_bin`, a feature of u8 has more than 256 bins, or there
+    /// are 2^31 rows or bins or more.
     pub fn dense(columns: &[BinColumn], num_rows: usize, device: &B::Device) -> Self {
         const OP: &str = "TreeBins::dense";
         columns.par_iter().for_each(|column| {
@@ -172,12 +172,12 @@ impl<B: HistogramBackend> TreeBins<B> {
         Self::new(storage, num_bin, left_out, &offsets, num_rows, device)
     }
 
-    /// Uploads features of which most rows have the bin that is left out. `row_ptr` delimits the entries of each row, which
-    /// are pairs of feature and bin, each feature at most once in a row.
+    /// Uploads features of which most rows have the bin that is left out. `row_ptr` delimits the entries of each row,
+    /// which are pairs of feature and bin, each feature at most once in a row.
     ///
     /// # Panics
-    /// If the row pointers do not ascend from 0 to the number of entries, a feature or bin is out of range, an entry has
-    /// the bin that is left out, or there are 2^31 rows, bins or entries or more.
+    /// If the row pointers do not ascend from 0 to the number of entries, a feature or bin is out of range, an entry
+    /// has the bin that is left out, or there are 2^31 rows, bins or entries or more.
     pub fn sparse(
         num_bin: &[u32],
         left_out: &[u32],

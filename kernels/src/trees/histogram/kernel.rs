@@ -1,5 +1,5 @@
-//! Histograms: a cube per stretch of rows and tile of four features, in shared memory; wide and sparse features in global
-//! memory.
+//! Histograms: a cube per stretch of rows and tile of four features, in shared memory; wide and sparse features in
+//! global memory.
 
 use cubecl::prelude::*;
 

@@ -95,8 +95,8 @@ pub trait HistogramBackend: PrimsBackend {
 /// Gradients and hessians of rows in fixed point, on the device.
 ///
 /// A gradient `g` is the whole number `round(2^e g)` of at most 2^30 in magnitude, with one `e` for all rows; hessians
-/// likewise with an `e` of their own. Sums of up to 2^32 such numbers fit into i64, so additions commute exactly and a sum
-/// is the same on every device, for any number of threads and any order of rows.
+/// likewise with an `e` of their own. Sums of up to 2^32 such numbers fit into i64, so additions commute exactly and a
+/// sum is the same on every device, for any number of threads and any order of rows.
 pub struct FixedGradients<B: HistogramBackend> {
     pub(crate) pairs: IntTensor<B>,
     pub(crate) num_rows: usize,
@@ -126,8 +126,8 @@ impl<B: HistogramBackend> FixedGradients<B> {
     }
 }
 
-/// Whether gradient and hessian are in the same ratio in all pairs: all rows then ask for the same output, and no feature can
-/// split them.
+/// Whether gradient and hessian are in the same ratio in all pairs: all rows then ask for the same output, and no
+/// feature can split them.
 pub fn gradients_agree(pairs: impl IntoIterator<Item = [i32; 2]>) -> bool {
     let mut pairs = pairs.into_iter().map(|pair| pair.map(i64::from));
     let Some([grad, hess]) = pairs.next() else { return true };
@@ -218,12 +218,12 @@ impl<B: HistogramBackend> fmt::Debug for Histogram<B> {
 }
 
 impl<B: HistogramBackend> Histogram<B> {
-    /// Adds up the gradients of `rows[span]` by bin, `sum_r q_r [bin of r = b]` for every feature and bin, exactly. Bins
-    /// that `bins` leaves out are zero until [`Self::reconstruct`].
+    /// Adds up the gradients of `rows[span]` by bin, `sum_r q_r [bin of r = b]` for every feature and bin, exactly.
+    /// Bins that `bins` leaves out are zero until [`Self::reconstruct`].
     ///
-    /// On devices a cube adds a stretch of rows up in shared memory, in words of 32 bits: the upper and lower 16 bits of a
-    /// number apart, which over at most 2^16 rows cannot overflow. Then it adds its sums to the result, in 64 bits, or in
-    /// two words with a carry where the device has no such additions.
+    /// On devices a cube adds a stretch of rows up in shared memory, in words of 32 bits: the upper and lower 16 bits
+    /// of a number apart, which over at most 2^16 rows cannot overflow. Then it adds its sums to the result, in 64
+    /// bits, or in two words with a carry where the device has no such additions.
     ///
     /// # Panics
     /// If the span is not inside the list, or the gradients are of other rows than the bins.

@@ -27,12 +27,12 @@ pub trait PartitionBackend: HistogramBackend {
 }
 
 impl<B: PartitionBackend> TreeRows<B> {
-    /// Moves the rows of `span` whose bin of `feature` is marked in `left_bins` to its front; both sides keep their order.
-    /// How many there are is the count of the left side of the split.
+    /// Moves the rows of `span` whose bin of `feature` is marked in `left_bins` to its front; both sides keep their
+    /// order. How many there are is the count of the left side of the split.
     ///
     /// # Shapes
-    /// `left_bins` `[num_bin]` of the feature: for a threshold, the bins up to it but for a missing bin, which goes to the
-    /// default side.
+    /// `left_bins` `[num_bin]` of the feature: for a threshold, the bins up to it but for a missing bin, which goes to
+    /// the default side.
     ///
     /// # Panics
     /// If the span is not inside the list, the feature does not exist, or a number of bins or rows is another.

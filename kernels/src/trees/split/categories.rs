@@ -1,7 +1,7 @@
 //! Best split of a leaf by a categorical feature.
 //!
-//! Few categories: each against the rest. More: the categories sorted by `G / (H + cat_smooth)`, and prefixes of that order
-//! from either end. Bin 0 (missing, rare and unseen categories) always goes right.
+//! Few categories: each against the rest. More: the categories sorted by `G / (H + cat_smooth)`, and prefixes of that
+//! order from either end. Bin 0 (missing, rare and unseen categories) always goes right.
 
 use super::rule::{Cut, Split, SplitFeature, pick};
 use super::search::Search;

@@ -1,8 +1,8 @@
 //! A cube per feature and direction, a thread per threshold; then a cube per leaf.
 //!
-//! The arithmetic is that of `search.rs`. A compiler may fuse a product into an addition that follows, which rounds once
-//! instead of twice; [`kept`] hides products from it wherever that would change a bit. Products with powers of two are
-//! exact, fused or not.
+//! The arithmetic is that of `search.rs`. A compiler may fuse a product into an addition that follows, which rounds
+//! once instead of twice; [`kept`] hides products from it wherever that would change a bit. Products with powers of two
+//! are exact, fused or not.
 
 use cubecl::prelude::*;
 
@@ -226,7 +226,8 @@ launch_args! {
     }
 }
 
-/// The best threshold of every feature in both directions: the first scan of a feature in one cube, the second in the next.
+/// The best threshold of every feature in both directions: the first scan of a feature in one cube, the second in the
+/// next.
 #[cube(launch_unchecked)]
 pub(crate) fn search_kernel(
     inputs: &SearchInputs,

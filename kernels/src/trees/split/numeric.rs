@@ -9,17 +9,17 @@ use crate::trees::histogram::GradientSum;
 ///
 /// With `T(G) = sign(G) max(0, |G| - lambda_1)`, a side of gradient `G`, hessian `H` and `n` rows has the output
 /// `w = -T(G) / (H + lambda_2)`, clipped to `max_delta_step`; smoothed with the parent's output `w_0` to
-/// `(w n/p + w_0) / (n/p + 1)`; then clipped to the bounds of monotone ancestors. Its score is `T(G)^2 / (H + lambda_2)`, or
-/// `-(2 T(G) w + (H + lambda_2) w^2)` where `w` is not the free optimum. The gain is the sum of both scores less that of the
-/// leaf and `min_gain`.
+/// `(w n/p + w_0) / (n/p + 1)`; then clipped to the bounds of monotone ancestors. Its score is `T(G)^2 / (H +
+/// lambda_2)`, or `-(2 T(G) w + (H + lambda_2) w^2)` where `w` is not the free optimum. The gain is the sum of both
+/// scores less that of the leaf and `min_gain`.
 ///
-/// Candidates are compared with strict `>`: the scan that leaves missing rows right before that which leaves them left, and
-/// within a scan in the order in which the scanned side grows.
+/// Candidates are compared with strict `>`: the scan that leaves missing rows right before that which leaves them left,
+/// and within a scan in the order in which the scanned side grows.
 ///
 /// # Shapes
-/// `stored` `[num_bin - mfb_offset]`: entry `i` is bin `i + mfb_offset`. `draw`: random bits that choose the one threshold
-/// that may win, as extremely randomised trees draw it (of a feature split one category against the rest the one bin; of
-/// one split by sorted categories the one length).
+/// `stored` `[num_bin - mfb_offset]`: entry `i` is bin `i + mfb_offset`. `draw`: random bits that choose the one
+/// threshold that may win, as extremely randomised trees draw it (of a feature split one category against the rest the
+/// one bin; of one split by sorted categories the one length).
 ///
 /// # Panics
 /// If `stored` has another length.
@@ -116,8 +116,8 @@ struct Found {
     left: GradientSum,
 }
 
-/// Whether a threshold cannot win: it is not the only one, or it adds an empty bin and so repeats the candidate before it.
-/// Small leaves consist of empty bins.
+/// Whether a threshold cannot win: it is not the only one, or it adds an empty bin and so repeats the candidate before
+/// it. Small leaves consist of empty bins.
 #[inline]
 fn not_wanted(added: GradientSum, threshold: u32, only: Option<u32>) -> bool {
     only.map_or(added == GradientSum::default(), |only| only != threshold)

@@ -82,7 +82,8 @@ impl<B: SplitBackend> SplitFeatures<B> {
     /// Uploads what is known of the features of `bins`.
     ///
     /// # Panics
-    /// If their number or numbers of bins are not those of `bins`, an offset is above 1, or the bin of zero does not exist.
+    /// If their number or numbers of bins are not those of `bins`, an offset is above 1, or the bin of zero does not
+    /// exist.
     pub fn new(features: &[SplitFeature], bins: &TreeBins<B>, rule: &SplitRule) -> Self {
         const OP: &str = "SplitFeatures";
         crate::runtime::check::size(OP, "features", bins.num_features(), features.len());
@@ -131,9 +132,9 @@ pub struct SplitTask<'a, B: SplitBackend> {
 /// feature of the smaller number, then the order of [`best_split`](crate::best_split), whose arithmetic this is: the
 /// results are those of the CPU bit for bit on every device that divides in double precision as IEEE 754 asks.
 ///
-/// On devices a cube takes one feature in one direction: the sums up to each threshold are a prefix sum of whole numbers,
-/// the best threshold a reduction; a cube per leaf then reduces over features. One record per leaf comes back. Categories
-/// that are sorted before they are split (`max_cat_to_onehot`) are searched on the host.
+/// On devices a cube takes one feature in one direction: the sums up to each threshold are a prefix sum of whole
+/// numbers, the best threshold a reduction; a cube per leaf then reduces over features. One record per leaf comes back.
+/// Categories that are sorted before they are split (`max_cat_to_onehot`) are searched on the host.
 ///
 /// # Panics
 /// If a histogram or list is not of `bins`, or the device has no double precision, see [`finds_splits`].
