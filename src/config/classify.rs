@@ -1,4 +1,4 @@
-//! `task = "classify"`: one class for every node of a graph with one node type.
+//! `task = "classify"`: one class for every node of a graph.
 //!
 //! Defaults are those of the two papers: graph convolution (Kipf and Welling, ICLR 2017) and graph attention
 //! (Velickovic and others, ICLR 2018).
@@ -11,7 +11,7 @@ use super::load::MAX_NAME;
 use super::loader::LoaderConfig;
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
-use super::sections::{OutputConfig, Schedule, SplitConfig, TrainConfig};
+use super::sections::{OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
 use crate::error::Result;
 
 /// Most layers of a model: each has a fanout.
@@ -141,6 +141,12 @@ pub struct ClassifyTrain {
     pub patience: Option<usize>,
     /// What counts as an improvement and decides the epoch that is kept. Default `loss` (gcn), `both` (gat).
     pub best: Best,
+    /// Number format of the forward and backward pass. Default `f32`.
+    pub precision: Precision,
+    /// First factor on the loss that keeps `f16` gradients from vanishing, at least 1; unused by other precisions.
+    /// Default 65536, as in torch.amp.
+    #[serde(deserialize_with = "from_one")]
+    pub loss_scale: f64,
     /// Epochs between validations, at least 1; the last epoch is always validated. Default 1.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub validate_every: usize,
@@ -158,6 +164,8 @@ impl ClassifyTrain {
             learning_rate_min: self.learning_rate,
             schedule: Schedule::Constant,
             clip_norm: None,
+            precision: self.precision,
+            loss_scale: self.loss_scale,
             validate_every: self.validate_every,
             checkpoint_every: self.checkpoint_every,
             ..TrainConfig::stage2()
@@ -226,6 +234,8 @@ impl ClassifyConfig {
             decayed_layers: DecayedLayers::First,
             patience: None,
             best: Best::Loss,
+            precision: Precision::F32,
+            loss_scale: TrainConfig::LOSS_SCALE,
             validate_every: 1,
             checkpoint_every: 100,
         };
@@ -324,6 +334,7 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             since: "train.weight_decay = 0 penalises none",
             help: "set train.weight_decay above 0, or remove the key",
         },
+        unscaled(config.train.precision),
         Unread {
             when: matches!(config.split, ClassifySplit::Random { per_class: Some(_), .. }),
             keys: &[("split.train", "the share of the labelled nodes for training")],

@@ -169,7 +169,7 @@ impl TrainConfig {
             rows: Rows::Reachable,
             validate_every: 10,
             checkpoint_every: 10,
-            loss_scale: 65_536.0,
+            loss_scale: Self::LOSS_SCALE,
         }
     }
 
@@ -178,6 +178,9 @@ impl TrainConfig {
         let schedule = Schedule::Constant;
         Self { epochs: 100, learning_rate_min: 1e-3, schedule, clip_norm: None, ..Self::stage1() }
     }
+
+    /// The first loss scale of torch.amp.
+    pub(super) const LOSS_SCALE: f64 = 65_536.0;
 
     /// Where the cosine schedule ends unless `learning_rate_min` is given.
     const COSINE_MIN: f64 = 1e-5;
@@ -210,12 +213,7 @@ impl TrainConfig {
     /// The keys that nothing reads when the graph is computed by `mode`.
     pub(super) fn unread(&self, mode: LoaderMode) -> [Unread; 3] {
         [
-            Unread {
-                when: self.precision != Precision::F16,
-                keys: &[("train.loss_scale", "the first factor on the loss, against gradients that vanish")],
-                since: "only train.precision = \"f16\" scales the loss",
-                help: "set train.precision = \"f16\", or remove the key",
-            },
+            unscaled(self.precision),
             Unread {
                 when: mode == LoaderMode::Sampled,
                 keys: &[("train.rows", "which rows of the whole graph an epoch computes")],
@@ -229,6 +227,16 @@ impl TrainConfig {
                 help: "set loader.mode = \"full\", or remove the key",
             },
         ]
+    }
+}
+
+/// The loss scale, where no loss is scaled.
+pub(super) fn unscaled(precision: Precision) -> Unread {
+    Unread {
+        when: precision != Precision::F16,
+        keys: &[("train.loss_scale", "the first factor on the loss, against gradients that vanish")],
+        since: "only train.precision = \"f16\" scales the loss",
+        help: "set train.precision = \"f16\", or remove the key",
     }
 }
 

@@ -49,35 +49,17 @@ pub fn scores<B: GraphBackend>(
     let mut logits = vec![0f32; nodes];
     for layer in 0.. {
         let width = model.width_after(layer);
-        let mut values = vec![0f32; nodes * width];
         let last = layer + 1 == TripleStreamGat::<B>::LAYERS;
         let store = FeatureStore::new(input, graph, device)?;
         let config = SamplerConfig::new(&[Fanout::All], graph.relations().len());
         let sampler = NeighbourSampler::new(graph.clone(), config)?;
-        // The results of a step are read while the device computes the next one.
-        let mut before: Option<Computed<B>> = None;
-        for batch in Loader::new(
-            steps(graph),
-            sampler,
-            store,
-            LoaderOptions { first_reverse: false, ..LoaderOptions::default() },
-        )? {
-            let Batch { x, blocks, mut seed_rows, payload: Span { node_type, first }, .. } = batch?;
-            let x: Vec<Tensor<B, 2>> = x.into_iter().map(|x| as_dtype(x, dtype)).collect();
-            let block = Block { reads_data: layer == 0, ..blocks[0].clone() };
-            let h = model.embed_layer(layer, &block, &x, Pass::default()).swap_remove(node_type);
+        let values = over_all_nodes(graph, sampler, store, width, &mut logits, |batch| {
+            let x: Vec<Tensor<B, 2>> = batch.x.into_iter().map(|x| as_dtype(x, dtype)).collect();
+            let block = Block { reads_data: layer == 0, ..batch.blocks[0].clone() };
+            let h = model.embed_layer(layer, &block, &x, Pass::default()).swap_remove(batch.payload.node_type);
             let of_rows = last.then(|| model.logits([h.clone()]));
-            let computed = Computed { h, logits: of_rows, rows: seed_rows.swap_remove(node_type), first };
-            if let Some(before) = before.replace(computed) {
-                before.read(&mut values, &mut logits, width);
-                check_device()?;
-            }
-        }
-        if let Some(before) = before {
-            before.read(&mut values, &mut logits, width);
-            check_device()?;
-        }
-        B::memory_cleanup(device);
+            (h, of_rows)
+        })?;
         if last {
             let embeddings = Array2::from_shape_vec((nodes, width), values)
                 .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
@@ -86,6 +68,39 @@ pub fn scores<B: GraphBackend>(
         input = Features::from_f32(values, nodes, width);
     }
     unreachable!("the last layer returns")
+}
+
+/// One layer of all nodes, a few at a time: `compute` makes the rows of a step, `width` columns wide, and their logits
+/// where the layer has them. The results of a step are read while the device computes the next one.
+///
+/// # Errors
+/// A device that failed, or what a thread of the loader ran into.
+pub(super) fn over_all_nodes<B: GraphBackend>(
+    graph: &HeteroGraph,
+    sampler: NeighbourSampler,
+    store: FeatureStore<B>,
+    width: usize,
+    logits: &mut [f32],
+    mut compute: impl FnMut(Batch<B, Span>) -> (Tensor<B, 2>, Option<Tensor<B, 2>>),
+) -> Result<Vec<f32>> {
+    let device = store.device().clone();
+    let mut values = vec![0f32; graph.num_nodes() * width];
+    let options = LoaderOptions { first_reverse: false, ..LoaderOptions::default() };
+    let mut read = |computed: Computed<B>| {
+        computed.read(&mut values, logits, width);
+        check_device()
+    };
+    let mut before: Option<Computed<B>> = None;
+    for batch in Loader::new(steps(graph), sampler, store, options)? {
+        let mut batch = batch?;
+        let Span { node_type, first } = batch.payload;
+        let rows = batch.seed_rows.swap_remove(node_type);
+        let (h, of_rows) = compute(batch);
+        before.replace(Computed { h, logits: of_rows, rows, first }).map_or(Ok(()), &mut read)?;
+    }
+    before.map_or(Ok(()), read)?;
+    B::memory_cleanup(&device);
+    Ok(values)
 }
 
 /// Nodes of one step: neighbours in number.
@@ -97,17 +112,17 @@ pub(super) struct Span {
 }
 
 /// What the device makes of a step.
-pub(super) struct Computed<B: GraphBackend> {
-    pub h: Tensor<B, 2>,
-    pub logits: Option<Tensor<B, 2>>,
+struct Computed<B: GraphBackend> {
+    h: Tensor<B, 2>,
+    logits: Option<Tensor<B, 2>>,
     /// The row of each node.
-    pub rows: Vec<u32>,
-    pub first: usize,
+    rows: Vec<u32>,
+    first: usize,
 }
 
 impl<B: GraphBackend> Computed<B> {
     /// Copies the rows to where their nodes have theirs.
-    pub fn read(self, values: &mut [f32], logits: &mut [f32], width: usize) {
+    fn read(self, values: &mut [f32], logits: &mut [f32], width: usize) {
         let h = to_host(self.h);
         let out = &mut values[self.first * width..(self.first + self.rows.len()) * width];
         out.par_chunks_mut(width).zip(&self.rows).with_min_len(256).for_each(|(to, &row)| {
@@ -121,7 +136,7 @@ impl<B: GraphBackend> Computed<B> {
 }
 
 /// All nodes of a graph, so many at a time that they have a bounded number of neighbours.
-pub(super) fn steps(graph: &HeteroGraph) -> Vec<Job<Span>> {
+fn steps(graph: &HeteroGraph) -> Vec<Job<Span>> {
     let types = graph.node_types();
     let mut jobs: Vec<Job<Span>> = Vec::new();
     for (node_type, of_type) in types.iter().enumerate() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use graphsieve_kernels::GraphBackend;
 
 use crate::config::{ClassifyConfig, LoaderConfig, LoaderMode, Rows, Stage2Config};
-use crate::graph::{Features, HeteroGraph, Relation};
+use crate::graph::{Features, HeteroGraph};
 use crate::loader::Footprint;
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::node_input::device_bytes;
@@ -87,14 +87,6 @@ pub fn attention<B: GraphBackend>(
 /// What a training takes that computes the whole graph at once.
 fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize) -> Footprint {
     let element = dtype(config.train.precision).size() as u64;
-    // Adjacencies that relations share are there once.
-    let mut seen = HashSet::new();
-    let mut bytes = 0;
-    for adjacency in graph.relations().iter().flat_map(|r| [&r.forward, &r.reverse]) {
-        if seen.insert(Arc::as_ptr(adjacency)) {
-            bytes += 4 * (adjacency.num_edges() + adjacency.num_rows() + 1) as u64;
-        }
-    }
     let nodes = graph.num_nodes() as u64;
     // Inference holds a layer's input, what each relation makes of it and the result; training of all rows holds the
     // same of both layers and gradients of it. In chunks of rows there are whole results and their gradients alone.
@@ -105,10 +97,19 @@ fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize)
         Rows::All => 2,
     };
     Footprint {
-        graph: bytes,
+        graph: adjacency_bytes(graph),
         features: nodes * width as u64 * element,
         activations: passes * nodes * channels * element,
     }
+}
+
+/// Of the adjacencies of all relations; those that relations share are there once.
+fn adjacency_bytes(graph: &HeteroGraph) -> u64 {
+    let mut seen = HashSet::new();
+    let all = graph.relations().iter().flat_map(|r| [&r.forward, &r.reverse]);
+    all.filter(|adjacency| seen.insert(Arc::as_ptr(adjacency)))
+        .map(|adjacency| 4 * (adjacency.num_edges() + adjacency.num_rows() + 1) as u64)
+        .sum()
 }
 
 /// Whether a graph is trained at once.
@@ -119,29 +120,35 @@ pub fn classes<B: GraphBackend>(
     features: &Features,
     device: &B::Device,
 ) -> Plan {
-    Plan::new::<B>(&config.loader, || classes_footprint(spec, config.model.dropout > 0.0, graph, features), device)
+    Plan::new::<B>(&config.loader, || classes_footprint(config, spec, graph, features), device)
 }
 
 /// What a training takes that computes the whole graph at once.
-fn classes_footprint(spec: &ClassifierSpec, drops: bool, graph: &HeteroGraph, features: &Features) -> Footprint {
+fn classes_footprint(
+    config: &ClassifyConfig,
+    spec: &ClassifierSpec,
+    graph: &HeteroGraph,
+    features: &Features,
+) -> Footprint {
+    let (drops, dtype) = (config.model.dropout > 0.0, dtype(config.train.precision));
     let nodes = graph.num_nodes() as u64;
-    let ints = |edges: usize| 4 * (edges as u64 + nodes + 1);
-    let of_relation = |relation: &Relation| {
-        let edges = relation.forward.num_edges();
-        let once = if relation.is_symmetric() { ints(edges) } else { 2 * ints(edges) };
-        // Attention walks a copy that has every node among its own neighbours.
-        once + if spec.attention.is_some() { 2 * ints(edges + nodes as usize) } else { 0 }
+    // Attention on one type walks a copy that has every node among its own neighbours, and its reverse.
+    let looped = match spec.attention {
+        Some(_) if !spec.is_typed() => 8 * (graph.num_edges() as u64 + 2 * nodes + 1),
+        _ => 0,
     };
-    let [features, dropped] = device_bytes(features);
+    let [features, dropped] = device_bytes(features, dtype);
     // The backward pass of a layer has its projection, its result and gradients of both, that of attention also the
-    // part of the result with positive scores; all but the first layer keep their input with what was dropped.
+    // part of the result with positive scores; all but the first layer keep their input with what was dropped. Several
+    // relations have a projection and a result each.
     let kept = if spec.attention.is_some() { 5 } else { 4 };
+    let kept = if spec.is_typed() { (kept - 2) * spec.relations.len().max(1) + 2 } else { kept };
     let heads = spec.attention.map_or(1, |shape| shape.out_heads);
     let inner = (spec.layers - 1) * spec.hidden;
     let channels = kept * (inner + heads * spec.classes) + if drops { inner } else { 0 };
     Footprint {
-        graph: graph.relations().iter().map(of_relation).sum(),
+        graph: adjacency_bytes(graph) + looped,
         features,
-        activations: 4 * nodes * channels as u64 + if drops { dropped } else { 0 },
+        activations: dtype.size() as u64 * nodes * channels as u64 + if drops { dropped } else { 0 },
     }
 }

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
-use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::GraphBackend;
 use half::f16;
 use rayon::prelude::*;
 
 use crate::config::LayerKind;
 use crate::error::Result;
 use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops};
-use crate::models::node_classifier::{ClassifierSpec, only_relation};
+use crate::models::node_classifier::ClassifierSpec;
 use crate::models::node_input::BatchRows;
+use crate::models::precision::as_dtype;
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 
 /// Bytes that reads of rows are aligned to: the width of a load.
@@ -31,15 +32,25 @@ const FIRST: f32 = 1e30;
 
 /// Graph and rows in host memory, as the layers of a classifier want them.
 ///
-/// Graph convolution adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and
+/// Layers over several node types or relations read both as they are. On one type with one relation, graph convolution
+/// adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and
 /// it divides by degrees in the whole graph, which columns behind the features carry into the batch. Attention has
 /// every node among its own neighbours, exactly once and whatever else is drawn.
 #[derive(Clone, Debug)]
 pub struct SampledInput {
-    layer: LayerKind,
+    kind: Kind,
     graph: Arc<HeteroGraph>,
     features: Features,
     columns: Columns,
+    dtype: DType,
+}
+
+/// The layers that read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gcn,
+    Gat,
+    Typed,
 }
 
 /// How a row is divided.
@@ -54,34 +65,29 @@ struct Columns {
 }
 
 impl SampledInput {
-    /// The nodes of `graph` with their features.
+    /// The nodes of `graph` with their features, whose rows are computed with as `dtype`.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) for a graph with several node types or relations.
-    pub fn new(spec: &ClassifierSpec, graph: &HeteroGraph, features: &Features) -> Result<Self> {
-        let relation = only_relation(graph)?;
-        let loops = match spec.layer {
-            LayerKind::Gcn => SelfLoops::None,
-            LayerKind::Gat => SelfLoops::One,
+    /// [`Error::Data`](crate::error::Error::Data) for a graph with loops that cannot be taken out of it or added to it.
+    pub fn new(spec: &ClassifierSpec, graph: &HeteroGraph, features: &Features, dtype: DType) -> Result<Self> {
+        let kind = match spec.layer {
+            _ if spec.is_typed() => Kind::Typed,
+            LayerKind::Gcn => Kind::Gcn,
+            LayerKind::Gat => Kind::Gat,
         };
-        let graph = match loops {
-            SelfLoops::None if relation.loops.in_range == 0 => graph.clone(),
-            _ => {
-                let adjacency = relation.forward.with_loops(loops);
-                let (name, stream) = (relation.name.clone(), relation.stream.clone());
-                let primary = relation.primary;
-                let types = graph.node_types().iter().map(|t| (t.name.clone(), t.count)).collect();
-                HeteroGraph::new(types, vec![RelationSpec { name, src: 0, dst: 0, stream, primary, adjacency }])?
-            }
-        };
-        let (layer, graph) = (spec.layer, Arc::new(graph));
-        let (features, columns) = attached(layer, &graph, features, spec.row_normalise);
-        Ok(Self { layer, graph, features, columns })
+        let graph = Arc::new(match kind {
+            Kind::Typed => graph.clone(),
+            Kind::Gcn if graph.relations()[0].loops.in_range == 0 => graph.clone(),
+            Kind::Gcn => looped(graph, SelfLoops::None)?,
+            Kind::Gat => looped(graph, SelfLoops::One)?,
+        });
+        let (features, columns) = attached(kind, &graph, features, spec.row_normalise);
+        Ok(Self { kind, graph, features, columns, dtype })
     }
 
     /// The same nodes with other vectors, which are as they are.
     pub fn with_vectors(&self, vectors: &Features) -> Self {
-        let (features, columns) = attached(self.layer, &self.graph, vectors, false);
+        let (features, columns) = attached(self.kind, &self.graph, vectors, false);
         Self { features, columns, ..self.clone() }
     }
 
@@ -101,7 +107,7 @@ impl SampledInput {
     /// # Errors
     /// Settings that it refuses.
     pub fn sampler(&self, fanouts: &[usize], kappa: usize, seed: u64) -> Result<NeighbourSampler> {
-        let own = u32::from(self.layer == LayerKind::Gat);
+        let own = u32::from(self.kind == Kind::Gat);
         let fanout = |&fanout: &usize| match Fanout::from(fanout) {
             Fanout::All => Fanout::All,
             Fanout::Most(most) => Fanout::Most(most.saturating_add(own)),
@@ -125,29 +131,48 @@ impl SampledInput {
         weights.into()
     }
 
-    /// What a classifier reads of loaded rows.
+    /// What a classifier reads of loaded rows, a matrix per node type.
     ///
     /// # Shapes
     /// `rows` `[rows, features().dim()]` as they are stored, f16 or f32.
-    pub fn read<B: Backend>(&self, rows: Tensor<B, 2>) -> BatchRows<B> {
-        let Columns { width, row_normalise, digits, base } = self.columns;
-        let rows = if rows.dtype() == DType::F32 { rows } else { rows.cast(DType::F32) };
-        let digit = |k: usize| rows.clone().narrow(1, width + k, 1) * f64::from(base).powi(k as i32);
-        let degree = (0..digits).map(digit).reduce(|sum, digit| sum + digit);
-        let x = if rows.dims()[1] == width { rows } else { rows.narrow(1, 0, width) };
-        if !row_normalise {
-            return BatchRows { x, degree };
+    pub fn read<B: GraphBackend>(&self, rows: Vec<Tensor<B, 2>>) -> BatchRows<B> {
+        let Columns { digits, base, .. } = self.columns;
+        let degree = (digits > 0).then(|| {
+            let rows = &rows[0];
+            let digit = |k: usize| as_dtype(rows.clone().narrow(1, self.columns.width + k, 1), DType::F32);
+            (1..digits).fold(digit(0), |sum, k| sum + digit(k) * f64::from(base).powi(k as i32))
+        });
+        BatchRows { x: rows.into_iter().map(|rows| self.read_rows(rows)).collect(), degree }
+    }
+
+    /// The vectors of loaded rows of one type.
+    pub fn read_rows<B: GraphBackend>(&self, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        let Columns { width, row_normalise, .. } = self.columns;
+        let [count, stored] = rows.dims();
+        let x = if stored == width || count == 0 { rows } else { rows.narrow(1, 0, width) };
+        if !row_normalise || count == 0 {
+            return as_dtype(x, self.dtype);
         }
         // A node without features stays without.
+        let x = as_dtype(x, DType::F32);
         let sum = x.clone().abs().sum_dim(1).clamp_min(f32::MIN_POSITIVE);
-        BatchRows { x: x / sum, degree }
+        as_dtype(x / sum, self.dtype)
     }
 }
 
+/// The graph with its only relation's loops taken out, or each added once.
+fn looped(graph: &HeteroGraph, loops: SelfLoops) -> Result<HeteroGraph> {
+    let relation = &graph.relations()[0];
+    let (name, stream, primary) = (relation.name.clone(), relation.stream.clone(), relation.primary);
+    let adjacency = relation.forward.with_loops(loops);
+    let types = graph.node_types().iter().map(|t| (t.name.clone(), t.count)).collect();
+    HeteroGraph::new(types, vec![RelationSpec { name, src: 0, dst: 0, stream, primary, adjacency }])
+}
+
 /// The features with a column for the degree where the layers want one, in rows that a device reads fast.
-fn attached(layer: LayerKind, graph: &HeteroGraph, features: &Features, row_normalise: bool) -> (Features, Columns) {
+fn attached(kind: Kind, graph: &HeteroGraph, features: &Features, row_normalise: bool) -> (Features, Columns) {
     let width = features.dim();
-    if layer == LayerKind::Gat {
+    if kind != Kind::Gcn {
         return (features.clone(), Columns { width, row_normalise, digits: 0, base: 1 });
     }
     let adjacency = &graph.relations()[0].forward;
@@ -224,6 +249,8 @@ mod tests {
             attention: (layer == LayerKind::Gat).then_some(attention),
             row_normalise,
             directed: true,
+            types: Vec::new(),
+            relations: Vec::new(),
         }
     }
 
@@ -232,11 +259,12 @@ mod tests {
         let values: Vec<f32> = (0..NODES * 3).map(|k| (k % 7) as f32 - 3.0).collect();
         let halves = Features::from_vec(values.iter().map(|&v| f16::from_f32(v)).collect(), NODES, 3);
         for features in [Features::from_f32(values.clone(), NODES, 3), halves] {
-            let input = SampledInput::new(&spec(LayerKind::Gcn, true), &graph(), &features).unwrap();
+            let input = SampledInput::new(&spec(LayerKind::Gcn, true), &graph(), &features, DType::F32).unwrap();
             let stored = input.features();
             let all: Vec<f32> = (0..NODES).flat_map(|node| stored.row(node)).collect();
             let data = TensorData::new(all, [NODES, stored.dim()]);
-            let BatchRows { x, degree } = input.read(Tensor::<Flex, 2>::from_data(data, &FlexDevice));
+            let BatchRows { mut x, degree } = input.read(vec![Tensor::<Flex, 2>::from_data(data, &FlexDevice)]);
+            let x = x.swap_remove(0);
             let degree = to_host(degree.unwrap());
             // More than f16 counts to; the loop that was there is not counted, one is.
             assert_eq!((degree[0], degree[7], degree[8]), (NODES as f32, 2.0, 2.0));
@@ -249,7 +277,7 @@ mod tests {
     #[test]
     fn attention_draws_every_node_for_itself_and_so_many_others() {
         let features = Features::from_f32(vec![1.0; NODES], NODES, 1);
-        let input = SampledInput::new(&spec(LayerKind::Gat, false), &graph(), &features).unwrap();
+        let input = SampledInput::new(&spec(LayerKind::Gat, false), &graph(), &features, DType::F32).unwrap();
         for kappa in [0, 3] {
             let sampler = input.sampler(&[4], kappa, 1).unwrap();
             let mut scratch = sampler.scratch();

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
 use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, NodeType, Relation};
+use crate::nn::{Block, KeptRows, RelationEdges};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
 #[derive(Clone, Debug)]
@@ -74,6 +75,25 @@ impl<B: Backend> DeviceGraph<B> {
         }
         let streams_into = graph.streams_into().into();
         Ok(Self { node_types: graph.node_types().to_vec(), streams, relations, streams_into })
+    }
+
+    /// A layer over all nodes and edges.
+    pub fn whole(&self) -> Block<B> {
+        let edges = self.relations.iter().map(|relation| RelationEdges {
+            relation: relation.id,
+            src: relation.src,
+            dst: relation.dst,
+            stream: relation.stream,
+            csr: relation.csr.clone(),
+            drop_edge: None,
+        });
+        let all = |t: &NodeType| KeptRows::Selected { before: None, after: None, of: t.count };
+        Block {
+            edges: edges.collect(),
+            kept: self.node_types.iter().map(all).collect(),
+            streams_into: self.streams_into.clone(),
+            reads_data: false,
+        }
     }
 
     /// Entries of all relations: the edges that one layer visits.
@@ -166,17 +186,27 @@ pub fn upload_features<B: Backend>(
     match features.values() {
         FeatureValues::Half(values) => Ok(upload_halves(node_types, width, dtype, device, values)),
         FeatureValues::Single(values) => {
-            let too_large = |value: &f32| value.abs() > half::f16::MAX.to_f32();
-            if let Some(at) = values.par_iter().position_first(too_large).filter(|_| dtype == DType::F16) {
-                return Err(Error::Data {
-                    what: format!("features, row {}, column {}", at / width, at % width),
-                    expected: "at most 65504, the largest number of f16".into(),
-                    found: values[at].to_string(),
-                    help: "scale the features, or train with --set train.precision=f32".into(),
-                });
-            }
+            check_range(features, dtype)?;
             Ok(upload_by_type(node_types, width, dtype, device, |k| values[k]))
         }
+    }
+}
+
+/// Fails for features that f16 does not hold, where that is how they are stored.
+///
+/// # Errors
+/// [`Error::Data`] with the row and column of the first.
+pub fn check_range(features: &Features, dtype: DType) -> Result<()> {
+    let FeatureValues::Single(values) = features.values() else { return Ok(()) };
+    let too_large = |value: &f32| value.abs() > half::f16::MAX.to_f32();
+    match values.par_iter().position_first(too_large).filter(|_| dtype == DType::F16) {
+        None => Ok(()),
+        Some(at) => Err(Error::Data {
+            what: format!("features, row {}, column {}", at / features.dim(), at % features.dim()),
+            expected: "at most 65504, the largest number of f16".into(),
+            found: values[at].to_string(),
+            help: "scale the features, or train with --set train.precision=f32".into(),
+        }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The models as Burn modules, generic in the backend and in the set of relations.
 //!
 //! [`TripleStreamGae`] (Stage 1) learns embeddings without labels, [`TripleStreamGat`] (Stage 2) turns embeddings and a
-//! few labels into a score for every node, [`NodeClassifier`] finds the class of every node of a plain graph. Training
+//! few labels into a score for every node, [`NodeClassifier`] finds the class of every node. Training
 //! and inference call the same operators of `graphsieve-kernels`.
 
 pub mod attention;

@@ -1,140 +1,23 @@
 //! One class for every node: layers of graph convolution or of graph attention.
 
+mod spec;
+mod typed;
+
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Activation, Csr, Dropout, GraphBackend, combine, linear};
-use serde::{Deserialize, Serialize};
+use graphsieve_kernels::{Activation, Dropout, GraphBackend, combine};
 
-use super::device_graph::upload;
+pub use self::spec::{AttentionShape, ClassifierSpec, RelationShape};
+use self::typed::TypedLayer;
+use super::device_graph::DeviceGraph;
 use super::named;
-use super::node_input::{BatchRows, NodeInput, dropped};
+use super::node_input::{BatchRows, NodeInput};
 use super::parameters::Parameters;
-use crate::config::{ClassifyModel, LayerKind};
-use crate::error::{Error, Result};
-use crate::graph::{HeteroGraph, Relation};
+use crate::config::LayerKind;
+use crate::error::Result;
 use crate::metrics::log_sum_exp;
 use crate::nn::{Block, GatConv, GatConvConfig, GcnConv, GcnConvConfig, TrainingPass};
-
-/// The shape of a [`NodeClassifier`], and what its input is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClassifierSpec {
-    /// Kind of all layers.
-    pub layer: LayerKind,
-    /// Columns of the features.
-    pub input: usize,
-    /// Channels between layers, all heads together.
-    pub hidden: usize,
-    /// Columns of the result.
-    pub classes: usize,
-    /// Number of layers.
-    pub layers: usize,
-    /// Of graph attention.
-    pub attention: Option<AttentionShape>,
-    /// Whether the features of every node are divided by the sum of their absolute values.
-    pub row_normalise: bool,
-    /// Whether edges of an `.npz` file lead one way only.
-    pub directed: bool,
-}
-
-/// Heads of a graph attention classifier.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AttentionShape {
-    /// Of every layer but the last; concatenated.
-    pub heads: usize,
-    /// Of the last layer; averaged.
-    pub out_heads: usize,
-    /// Slope of LeakyReLU below zero.
-    pub negative_slope: f64,
-    /// Share of the attention coefficients that training drops.
-    pub dropout: f64,
-}
-
-impl ClassifierSpec {
-    /// Refuses what no model has: a checkpoint may say anything.
-    fn check(&self) -> Result<()> {
-        let positive = [
-            ("layers", self.layers),
-            ("input", self.input),
-            ("hidden", self.hidden),
-            ("classes", self.classes),
-            ("heads", self.attention.map_or(1, |shape| shape.heads)),
-            ("out_heads", self.attention.map_or(1, |shape| shape.out_heads)),
-        ];
-        let refused = |key: &str, expected: String, found: String| {
-            let help = "the checkpoint is damaged or was made by another version; train again";
-            Err(Error::Data { what: format!("model.{key}"), expected, found, help: help.into() })
-        };
-        if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
-            return refused(key, "at least 1".into(), "0".into());
-        }
-        if (self.layer == LayerKind::Gat) != self.attention.is_some() {
-            let found = if self.attention.is_some() { "heads" } else { "none" };
-            return refused(
-                "attention",
-                format!("heads for gat and none for gcn, here {:?}", self.layer),
-                found.into(),
-            );
-        }
-        let Some(shape) = self.attention else { return Ok(()) };
-        if !self.hidden.is_multiple_of(shape.heads) {
-            return refused("hidden", format!("a multiple of {} heads", shape.heads), self.hidden.to_string());
-        }
-        if !(0.0..1.0).contains(&shape.dropout) {
-            return refused("attention.dropout", "a share in [0, 1)".into(), shape.dropout.to_string());
-        }
-        if !shape.negative_slope.is_finite() {
-            return refused("attention.negative_slope", "a number".into(), shape.negative_slope.to_string());
-        }
-        Ok(())
-    }
-}
-
-impl AttentionShape {
-    /// The heads that a configuration asks for.
-    pub fn of(model: &ClassifyModel) -> Option<Self> {
-        let attention = model.attention.as_ref()?;
-        Some(Self {
-            heads: attention.heads,
-            out_heads: attention.out_heads,
-            negative_slope: attention.negative_slope,
-            dropout: attention.attention_dropout,
-        })
-    }
-}
-
-/// Uploads the only relation of a graph with one node type.
-///
-/// # Errors
-/// [`Error::Data`] for a graph with several node types or relations, or one that the kernels cannot index.
-pub fn upload_graph<B: GraphBackend>(graph: &HeteroGraph, device: &B::Device) -> Result<Csr<B>> {
-    upload(only_relation(graph)?, device)
-}
-
-/// The only relation of a graph with one node type.
-///
-/// # Errors
-/// [`Error::Data`] for a graph with several node types or relations.
-pub fn only_relation(graph: &HeteroGraph) -> Result<&Relation> {
-    let [relation] = graph.relations() else {
-        return Err(several("relations", graph.relations().iter().map(|relation| relation.name.as_str())));
-    };
-    if graph.node_types().len() != 1 {
-        return Err(several("node types", graph.node_types().iter().map(|node_type| node_type.name.as_str())));
-    }
-    Ok(relation)
-}
-
-fn several<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> Error {
-    Error::Data {
-        what: what.into(),
-        expected: "exactly one, for node classification".into(),
-        found: names.collect::<Vec<_>>().join(", "),
-        help: "classify nodes of a graph with one node type and one symmetric relation (in graph.toml, one_way = true \
-               keeps a directed one from being reversed), or use task = \"stage2\""
-            .into(),
-    }
-}
 
 /// Class probabilities of rows of logits: `exp(z_c) / sum exp(z)`.
 pub fn probabilities(logits: &[f32], classes: usize) -> Vec<f32> {
@@ -145,24 +28,30 @@ pub fn probabilities(logits: &[f32], classes: usize) -> Vec<f32> {
     logits.chunks_exact(classes).flat_map(of_row).collect()
 }
 
-/// One layer of either kind.
+/// One layer of a classifier.
 #[derive(Module, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a model holds a handful of layers")]
 enum NodeLayer<B: Backend> {
     Gcn(GcnConv<B>),
     Gat(GatConv<B>),
+    Typed(TypedLayer<B>),
 }
 
 /// A stack of layers of one kind.
 ///
-/// [`GcnConv`] with ReLU between layers, or [`GatConv`] with ELU; heads of the last layer are averaged. The last layer has
-/// no activation.
+/// On one node type with one relation [`GcnConv`] with ReLU between layers, or [`GatConv`] with ELU; heads of the last
+/// layer are averaged. On several types or relations every relation has a convolution of its own, the mean over
+/// in-neighbours for `gcn` and attention for `gat`, and every type a projection of its nodes themselves; all of them are
+/// added up. The last layer has no activation.
 ///
 /// # Source
-/// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6.
+/// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and
+/// others (ESWC 2018), equation 2.
 #[derive(Module, Debug)]
 pub struct NodeClassifier<B: Backend> {
     layers: Vec<NodeLayer<B>>,
+    #[module(skip)]
+    kind: LayerKind,
 }
 
 impl<B: GraphBackend> NodeClassifier<B> {
@@ -176,42 +65,52 @@ impl<B: GraphBackend> NodeClassifier<B> {
             let last = at + 1 == spec.layers;
             let input = if at == 0 { spec.input } else { spec.hidden };
             let output = if last { spec.classes } else { spec.hidden };
-            let Some(shape) = spec.attention else {
-                return NodeLayer::Gcn(GcnConvConfig::new(input, output).init(device));
-            };
-            // Averaged heads have the width of the result each, concatenated ones share it.
-            let heads = if last { shape.out_heads } else { shape.heads };
-            let channels = if last { output } else { output / heads };
-            let config = GatConvConfig::new(input, channels).with_heads(heads).with_concat(!last);
-            let config = config.with_negative_slope(shape.negative_slope).with_attention_dropout(shape.dropout);
-            NodeLayer::Gat(config.init(device))
+            if spec.is_typed() {
+                return NodeLayer::Typed(TypedLayer::new(spec, [input, output], last, device));
+            }
+            match spec.attention {
+                None => NodeLayer::Gcn(GcnConvConfig::new(input, output).init(device)),
+                Some(shape) => NodeLayer::Gat(gat_config(shape, [input, output], last).init(device)),
+            }
         };
-        named::fill(Self { layers: (0..spec.layers).map(layer).collect() }, parameters)
+        let layers = (0..spec.layers).map(layer).collect();
+        named::fill(Self { layers, kind: spec.layer }, parameters)
     }
 
-    /// Logits `[nodes, classes]`. With `training`, a pass and the share of the input values that every layer drops,
-    /// these and attention coefficients are dropped.
-    pub fn forward(&self, csr: &Csr<B>, x: &NodeInput<B>, training: Training) -> Tensor<B, 2> {
-        let mut h: Option<Tensor<B, 2>> = None;
-        for (at, layer) in self.layers.iter().enumerate() {
-            let projected = match h {
-                None => x.project(layer.weight(), drop_of(at, training)),
-                Some(h) => self.project(at, h, training),
-            };
-            let y = match layer {
-                NodeLayer::Gcn(conv) => conv.propagate(csr, projected),
-                NodeLayer::Gat(conv) => conv.propagate(csr, projected, pass_of(at, training)),
-            };
-            h = Some(self.activate(at, y));
-        }
-        h.unwrap_or_else(|| unreachable!("a classifier has at least one layer"))
-    }
-
-    /// Logits `[rows after the last layer, classes]` of a mini-batch: those of [`NodeClassifier::forward`] where all
-    /// neighbours were taken.
+    /// Logits `[nodes, classes]` of all nodes, by global id. With `training`, a pass and the share of the input values
+    /// that every layer drops, these and attention coefficients are dropped. Storage follows `x`.
     ///
-    /// Graph convolution estimates the sum over all neighbours ([`GcnConv::propagate_sampled`]); attention is among the
-    /// neighbours that were drawn and the node itself.
+    /// # Shapes
+    /// `x` has the input of every node type of `graph`.
+    pub fn forward(&self, graph: &DeviceGraph<B>, x: &[NodeInput<B>], training: Training) -> Tensor<B, 2> {
+        let block = graph.whole();
+        let mut h = x.to_vec();
+        for (at, layer) in self.layers.iter().enumerate() {
+            let pass = pass_of(at, training);
+            let x: Vec<NodeInput<B>> =
+                h.into_iter().enumerate().map(|(t, x)| x.dropped(drop_of(at, t, training))).collect();
+            let only = || (&graph.relations[0].csr, &x[0]);
+            let y = match layer {
+                NodeLayer::Gcn(conv) => {
+                    let (csr, x) = only();
+                    vec![conv.propagate(csr, x.project(conv.weight.val()))]
+                }
+                NodeLayer::Gat(conv) => {
+                    let (csr, x) = only();
+                    vec![conv.propagate(csr, x.project(conv.weight.val()), pass)]
+                }
+                NodeLayer::Typed(layer) => layer.forward(&block, &x, pass),
+            };
+            h = y.into_iter().map(|y| NodeInput::Dense(self.activate(at, y))).collect();
+        }
+        concatenated(h.into_iter().map(NodeInput::dense).collect())
+    }
+
+    /// Logits `[rows after the last layer, classes]` of a mini-batch, those of one type behind those of another: the
+    /// logits of [`NodeClassifier::forward`] where all neighbours were taken.
+    ///
+    /// Graph convolution on one type estimates the sum over all neighbours ([`GcnConv::propagate_sampled`]), means are
+    /// those of the neighbours that were drawn; attention is among them and the node itself.
     ///
     /// # Shapes
     /// `blocks` has one entry per layer, of a batch that [`SampledInput`](crate::infer::sampled_input::SampledInput)
@@ -223,18 +122,24 @@ impl<B: GraphBackend> NodeClassifier<B> {
         let (want, got) = (self.layers.len(), blocks.len());
         assert_eq!(want, got, "NodeClassifier: blocks: expected {want} layers of a batch, got {got}");
         for (at, block) in blocks.iter().enumerate() {
-            rows.x = self.project(at, rows.x, training);
-            rows = self.propagate(at, block, rows, training);
+            let prepared = rows.x.into_iter().enumerate().map(|(t, x)| self.prepare(at, t, x, training));
+            rows = self.propagate(at, block, BatchRows { x: prepared.collect(), degree: rows.degree }, training);
         }
-        rows.x
+        concatenated(rows.x)
     }
 
-    /// The first half of layer `at`: rows `[rows, columns]` times the weight, some values dropped.
-    pub fn project(&self, at: usize, x: Tensor<B, 2>, training: Training) -> Tensor<B, 2> {
-        linear(dropped(x, drop_of(at, training)), self.layers[at].weight(), None)
+    /// What layer `at` makes of rows of type `t` before they meet their neighbours: some values are dropped, and on one
+    /// node type with one relation the rows are projected.
+    pub fn prepare(&self, at: usize, t: usize, x: Tensor<B, 2>, training: Training) -> Tensor<B, 2> {
+        let x = NodeInput::Dense(x).dropped(drop_of(at, t, training));
+        match &self.layers[at] {
+            NodeLayer::Gcn(conv) => x.project(conv.weight.val()),
+            NodeLayer::Gat(conv) => x.project(conv.weight.val()),
+            NodeLayer::Typed(_) => x.dense(),
+        }
     }
 
-    /// The second half of layer `at` in a mini-batch: from projected rows before it to rows after it.
+    /// The rest of layer `at` in a mini-batch: from prepared rows before it to rows after it.
     ///
     /// # Panics
     /// As [`NodeClassifier::forward_batch`].
@@ -242,48 +147,67 @@ impl<B: GraphBackend> NodeClassifier<B> {
         &self,
         at: usize,
         block: &Block<B>,
-        BatchRows { x, degree }: BatchRows<B>,
+        BatchRows { mut x, degree }: BatchRows<B>,
         training: Training,
     ) -> BatchRows<B> {
-        let Some(csr) = block.csr(0) else {
-            unreachable!("the nodes after a layer are among those before it, and there are some")
+        let csr = || match block.csr(0) {
+            Some(csr) => csr,
+            None => unreachable!("the nodes after a layer are among those before it, and there are some"),
         };
+        let pass = pass_of(at, training);
         let degree = degree.map(|degree| block.nodes(degree));
         let after = degree.as_ref().map(|degree| degree.dst().clone());
-        let h = block.nodes(x);
         let y = match &self.layers[at] {
             NodeLayer::Gcn(conv) => {
                 let degree =
                     degree.unwrap_or_else(|| panic!("NodeClassifier: rows.degree: expected one per row, got none"));
-                conv.propagate_sampled(csr, h, degree)
+                vec![conv.propagate_sampled(csr(), block.nodes(x.swap_remove(0)), degree)]
             }
-            NodeLayer::Gat(conv) => conv.propagate(csr, h, pass_of(at, training)),
+            NodeLayer::Gat(conv) => vec![conv.propagate(csr(), block.nodes(x.swap_remove(0)), pass)],
+            NodeLayer::Typed(layer) => {
+                let x: Vec<NodeInput<B>> = x.into_iter().map(NodeInput::Dense).collect();
+                layer.forward(block, &x, pass)
+            }
         };
-        BatchRows { x: self.activate(at, y), degree: after }
+        BatchRows { x: y.into_iter().map(|y| self.activate(at, y)).collect(), degree: after }
     }
 
-    /// Channels after [`NodeClassifier::project`].
-    pub fn projected_width(&self, at: usize) -> usize {
-        self.layers[at].weight().dims()[1]
+    /// Channels after [`NodeClassifier::prepare`] of rows of `input` channels.
+    pub fn prepared_width(&self, at: usize, input: usize) -> usize {
+        match &self.layers[at] {
+            NodeLayer::Gcn(conv) => conv.weight.val().dims()[1],
+            NodeLayer::Gat(conv) => conv.weight.val().dims()[1],
+            NodeLayer::Typed(_) => input,
+        }
     }
 
     /// The end of layer `at`.
     fn activate(&self, at: usize, y: Tensor<B, 2>) -> Tensor<B, 2> {
-        let activation = match &self.layers[at] {
-            _ if at + 1 == self.layers.len() => return y,
-            NodeLayer::Gcn(_) => Activation::Relu,
-            NodeLayer::Gat(_) => Activation::Elu,
+        let activation = match self.kind {
+            _ if at + 1 == self.layers.len() || y.dims()[0] == 0 => return y,
+            LayerKind::Gcn => Activation::Relu,
+            LayerKind::Gat => Activation::Elu,
         };
         combine(vec![y], None, 1.0, activation)
     }
 }
 
-impl<B: Backend> NodeLayer<B> {
-    fn weight(&self) -> Tensor<B, 2> {
-        match self {
-            NodeLayer::Gcn(conv) => conv.weight.val(),
-            NodeLayer::Gat(conv) => conv.weight.val(),
-        }
+/// Averaged heads have the width of the result each, concatenated ones share it.
+fn gat_config(shape: AttentionShape, [input, output]: [usize; 2], last: bool) -> GatConvConfig {
+    let heads = if last { shape.out_heads } else { shape.heads };
+    let channels = if last { output } else { output / heads };
+    let config = GatConvConfig::new(input, channels).with_heads(heads).with_concat(!last);
+    config.with_negative_slope(shape.negative_slope).with_attention_dropout(shape.dropout)
+}
+
+/// The rows of all types that have some, as one matrix.
+fn concatenated<B: Backend>(mut of_types: Vec<Tensor<B, 2>>) -> Tensor<B, 2> {
+    if of_types.len() > 1 {
+        of_types.retain(|rows| rows.dims()[0] > 0);
+    }
+    match of_types.len() {
+        1 => of_types.swap_remove(0),
+        _ => Tensor::cat(of_types, 0),
     }
 }
 
@@ -294,8 +218,10 @@ fn pass_of(layer: usize, training: Training) -> Option<TrainingPass> {
     training.map(|(pass, _)| pass.layer(layer as u32))
 }
 
-fn drop_of(layer: usize, training: Training) -> Option<Dropout> {
-    training.and_then(|(pass, rate)| Dropout::new(rate, pass.seed, pass.step, layer as u32, INPUTS))
+/// What the inputs of node type `t` drop; the first type draws as the only one does.
+fn drop_of(layer: usize, t: usize, training: Training) -> Option<Dropout> {
+    let key = layer as u32 | (t as u32) << 16;
+    training.and_then(|(pass, rate)| Dropout::new(rate, pass.seed, pass.step, key, INPUTS))
 }
 
 /// Stream of the dropout of a layer's inputs, as in the layers themselves.
@@ -303,12 +229,13 @@ const INPUTS: u32 = 0;
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::TensorData;
     use burn::tensor::activation::{elu, relu};
+    use burn::tensor::{DType, TensorData};
     use burn_flex::{Flex, FlexDevice};
+    use graphsieve_kernels::Csr;
 
     use super::*;
-    use crate::graph::{Adjacency, Features, RelationSpec};
+    use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
     use crate::models::parameters::to_host;
 
     const NODES: usize = 30;
@@ -334,7 +261,13 @@ mod tests {
             attention: (layer == LayerKind::Gat).then_some(attention),
             row_normalise: false,
             directed: false,
+            types: Vec::new(),
+            relations: Vec::new(),
         }
+    }
+
+    fn upload(graph: &HeteroGraph, features: &Features) -> Vec<NodeInput<Flex>> {
+        NodeInput::upload(graph.node_types(), features, false, DType::F32, &FlexDevice).unwrap()
     }
 
     /// The layers' own forward passes on dense features.
@@ -346,39 +279,10 @@ mod tests {
                 NodeLayer::Gcn(conv) => relu(conv.forward(csr, h)),
                 NodeLayer::Gat(conv) if last => conv.forward(csr, h, None),
                 NodeLayer::Gat(conv) => elu(conv.forward(csr, h, None), 1.0),
+                NodeLayer::Typed(_) => unreachable!("one type with one relation"),
             };
         }
         h
-    }
-
-    #[test]
-    fn a_checkpoint_that_describes_no_model_is_refused() {
-        let attention = Some(AttentionShape { heads: 2, out_heads: 1, negative_slope: 0.2, dropout: 0.5 });
-        let good = ClassifierSpec {
-            layer: LayerKind::Gat,
-            input: 3,
-            hidden: 4,
-            classes: 2,
-            layers: 2,
-            attention,
-            row_normalise: true,
-            directed: false,
-        };
-        assert!(good.check().is_ok());
-        let with = |attention| ClassifierSpec { attention, ..good.clone() };
-        let shape = |heads, dropout| attention.map(|shape| AttentionShape { heads, dropout, ..shape });
-        let wrong = [
-            ("model.layers", ClassifierSpec { layers: 0, ..good.clone() }),
-            ("model.classes", ClassifierSpec { classes: 0, ..good.clone() }),
-            ("model.attention", with(None)),
-            ("model.heads", with(shape(0, 0.5))),
-            ("model.hidden", with(shape(3, 0.5))),
-            ("model.attention.dropout", with(shape(2, 1.0))),
-        ];
-        for (key, spec) in wrong {
-            let message = spec.check().unwrap_err().to_string();
-            assert!(message.contains(key), "{message}");
-        }
     }
 
     #[test]
@@ -386,16 +290,116 @@ mod tests {
         let value = |at: usize| if at.is_multiple_of(13) { 1.0 + (at % 5) as f32 } else { 0.0 };
         let values: Vec<f32> = (0..NODES * COLUMNS).map(value).collect();
         let dense = Tensor::from_data(TensorData::new(values.clone(), [NODES, COLUMNS]), &FlexDevice);
-        let input = NodeInput::upload(&Features::from_f32(values, NODES, COLUMNS), false, &FlexDevice).unwrap();
-        assert!(matches!(input, NodeInput::Sparse { .. }));
-        let csr = upload_graph::<Flex>(&graph(), &FlexDevice).unwrap();
+        let input = upload(&graph(), &Features::from_f32(values, NODES, COLUMNS));
+        assert!(matches!(input[0], NodeInput::Sparse { .. }));
+        let graph = DeviceGraph::<Flex>::upload(&graph(), &FlexDevice).unwrap();
         for spec in [spec(LayerKind::Gcn, 1), spec(LayerKind::Gat, 1), spec(LayerKind::Gat, 4)] {
             let model = NodeClassifier::new(&spec, &mut Parameters::from_seed(5, &FlexDevice), &FlexDevice).unwrap();
-            let (got, want) = (model.forward(&csr, &input, None), chained(&model, &csr, dense.clone()));
+            let (got, want) =
+                (model.forward(&graph, &input, None), chained(&model, &graph.relations[0].csr, dense.clone()));
             assert_eq!(got.dims(), [NODES, 3]);
             let (got, want) = (to_host(got), to_host(want));
             assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-4 * b.abs().max(1.0)), "{spec:?}");
             assert!(want.iter().any(|v| v.abs() > 1e-3));
+        }
+    }
+
+    /// 18 nodes of type a and 12 of type b, that a buys and that are bought, and edges among a with some loops.
+    fn typed_graph() -> HeteroGraph {
+        let edges = |count: u32, rows: u32, cols: u32| -> Vec<(u32, u32)> {
+            (0..count).map(|k| (k * k % (rows - 1), (3 * k + k / 5) % cols)).collect()
+        };
+        let spec = |name: &str, src: usize, dst: usize, count: u32| {
+            let [cols, rows] = [src, dst].map(|t| [18, 12][t]);
+            let adjacency = Adjacency::from_edges(rows, cols, &edges(count, rows as u32, cols as u32));
+            RelationSpec { name: name.into(), src, dst, stream: name.into(), primary: false, adjacency }
+        };
+        let relations = vec![spec("buys", 0, 1, 40), spec("bought", 1, 0, 30), spec("knows", 0, 0, 50)];
+        HeteroGraph::new(vec![("a".into(), 18), ("b".into(), 12)], relations).unwrap()
+    }
+
+    /// The formula of a typed layer in f64, one head: `x` `[30, input]` by global id.
+    fn dense_layer(
+        graph: &HeteroGraph,
+        export: &dyn Fn(&str) -> Vec<f64>,
+        x: &[Vec<f64>],
+        attention: bool,
+    ) -> Vec<Vec<f64>> {
+        let times = |x: &[f64], w: &[f64]| -> Vec<f64> {
+            let width = w.len() / x.len();
+            (0..width).map(|c| x.iter().enumerate().map(|(i, x)| x * w[i * width + c]).sum()).collect()
+        };
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let offset = |t: usize| graph.node_types()[t].offset;
+        let mut y: Vec<Vec<f64>> = (0..x.len())
+            .map(|node| {
+                let t = graph.type_of(node);
+                let own = times(&x[node], &export(&format!("own.{t}.weight")));
+                own.iter().zip(export(&format!("own.{t}.bias"))).map(|(y, b)| y + b).collect()
+            })
+            .collect();
+        for (r, relation) in graph.relations().iter().enumerate() {
+            let weight = export(&format!("relations.{r}.weight"));
+            for row in 0..relation.forward.num_rows() {
+                let sources = relation.forward.row(row);
+                let h: Vec<Vec<f64>> =
+                    sources.iter().map(|&j| times(&x[offset(relation.src) + j as usize], &weight)).collect();
+                let share: Vec<f64> = if attention {
+                    let [of_src, of_dst] = ["att_src", "att_dst"].map(|name| export(&format!("relations.{r}.{name}")));
+                    let own = dot(&of_dst, &times(&x[offset(relation.dst) + row], &weight));
+                    let logits = h.iter().map(|h| own + dot(&of_src, h));
+                    let exp: Vec<f64> = logits.map(|z| if z > 0.0 { z } else { 0.2 * z }.exp()).collect();
+                    exp.iter().map(|e| e / exp.iter().sum::<f64>()).collect()
+                } else {
+                    vec![1.0 / sources.len() as f64; sources.len()]
+                };
+                for (h, share) in h.iter().zip(share) {
+                    y[offset(relation.dst) + row].iter_mut().zip(h).for_each(|(y, h)| *y += share * h);
+                }
+            }
+        }
+        y
+    }
+
+    #[test]
+    fn relations_and_the_node_itself_are_added_up() {
+        let graph = typed_graph();
+        let values: Vec<f32> = (0..NODES * COLUMNS).map(|k| ((k * 7) % 23) as f32 / 11.0 - 1.0).collect();
+        let features = Features::from_f32(values.clone(), NODES, COLUMNS);
+        for (layer, heads) in [(LayerKind::Gcn, None), (LayerKind::Gat, Some(1))] {
+            let attention =
+                heads.map(|heads| AttentionShape { heads, out_heads: 1, negative_slope: 0.2, dropout: 0.5 });
+            let spec = ClassifierSpec { attention, layers: 2, ..spec(layer, 1) }.over(&graph).unwrap();
+            let model = NodeClassifier::new(&spec, &mut Parameters::from_seed(5, &FlexDevice), &FlexDevice).unwrap();
+            let on_device = DeviceGraph::<Flex>::upload(&graph, &FlexDevice).unwrap();
+            let got = to_host(model.forward(&on_device, &upload(&graph, &features), None));
+            let tensors = named::export(&model).0;
+            let mut h: Vec<Vec<f64>> =
+                values.chunks(COLUMNS).map(|row| row.iter().map(|&v| f64::from(v)).collect()).collect();
+            for at in 0..2 {
+                let values =
+                    |name: &str| tensors[&format!("layers.{at}.{name}")].values.iter().map(|&v| f64::from(v)).collect();
+                h = dense_layer(&graph, &values, &h, layer == LayerKind::Gat);
+                let activation = |z: f64| match layer {
+                    _ if at == 1 => z,
+                    LayerKind::Gcn => z.max(0.0),
+                    LayerKind::Gat => {
+                        if z > 0.0 {
+                            z
+                        } else {
+                            z.exp_m1()
+                        }
+                    }
+                };
+                h.iter_mut().flatten().for_each(|z| *z = activation(*z));
+            }
+            let want: Vec<f64> = h.into_iter().flatten().collect();
+            assert_eq!(got.len(), want.len());
+            let close = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() < 1e-5 * want.abs().max(1.0);
+            assert!(got.iter().zip(&want).all(close), "{layer:?}: {got:?} {want:?}");
+            let other = HeteroGraph::new(vec![("a".into(), 18), ("c".into(), 12)], Vec::new()).unwrap();
+            let fault = spec.check_graph(&other, "best.bpk".as_ref()).unwrap_err().to_string();
+            assert!(fault.contains("types a, b; relations buys, bought, knows"), "{fault}");
         }
     }
 

@@ -2,17 +2,20 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{Csr, Dropout, GraphBackend, SpmmConfig, dropout, linear, spmm};
 
+use super::device_graph::check_range;
+use super::precision::as_dtype;
 use crate::error::{Error, Result};
-use crate::graph::Features;
+use crate::graph::{Features, NodeType};
+use crate::nn::KeptRows;
 
 /// Share of entries that are not zero below which a product over those entries alone is faster than a dense one: a
 /// dense product does about ten multiplications in the time that a sparse one needs to look up a row.
 const SPARSE_BELOW: f64 = 0.1;
 
-/// Input vectors of all nodes.
+/// Input vectors of the nodes of one type.
 #[derive(Clone, Debug)]
 pub enum NodeInput<B: Backend> {
     /// `[nodes, columns]`.
@@ -21,28 +24,49 @@ pub enum NodeInput<B: Backend> {
     Sparse {
         /// Where the values are.
         columns: Csr<B>,
-        /// One per entry.
+        /// One per entry, f32.
         values: Tensor<B, 1>,
+        /// Storage of products.
+        dtype: DType,
     },
 }
 
 impl<B: GraphBackend> NodeInput<B> {
-    /// Uploads features; with `row_normalise` those of every node divided by the sum of their absolute values.
+    /// Uploads features, one input per node type, stored as `dtype`; with `row_normalise` those of every node divided by
+    /// the sum of their absolute values.
     ///
     /// # Errors
-    /// [`Error::Data`] when there are more than the kernels can index.
-    pub fn upload(features: &Features, row_normalise: bool, device: &B::Device) -> Result<Self> {
-        let (nodes, width) = (features.num_rows(), features.dim());
-        let rows = (0..nodes).map(|node| {
-            let sum: f64 = if row_normalise { features.row(node).map(|x| f64::from(x.abs())).sum() } else { 1.0 };
-            // A node without features stays without.
-            let factor = if sum > 0.0 { 1.0 / sum } else { 0.0 };
-            features.row(node).map(move |x| (f64::from(x) * factor) as f32)
-        });
-        if sparse_entries(features).is_none() {
-            let values: Vec<f32> = rows.flatten().collect();
-            return Ok(NodeInput::Dense(Tensor::from_data(TensorData::new(values, [nodes, width]), device)));
+    /// [`Error::Data`] when there are more than the kernels can index, and for a number that `dtype` does not hold.
+    pub fn upload(
+        node_types: &[NodeType],
+        features: &Features,
+        row_normalise: bool,
+        dtype: DType,
+        device: &B::Device,
+    ) -> Result<Vec<Self>> {
+        if !row_normalise {
+            check_range(features, dtype)?;
         }
+        let sparse = sparse_entries(features).is_some();
+        let of_type = |t: &NodeType| {
+            let rows = (t.offset..t.offset + t.count).map(|node| scaled_row(features, row_normalise, node));
+            match sparse && t.count > 0 {
+                true => Self::sparse(rows, features.dim(), dtype, device),
+                false => {
+                    let data = TensorData::new(rows.flatten().collect::<Vec<f32>>(), [t.count, features.dim()]);
+                    Ok(NodeInput::Dense(Tensor::from_data(data.convert_dtype(dtype), (device, dtype))))
+                }
+            }
+        };
+        node_types.iter().map(of_type).collect()
+    }
+
+    fn sparse(
+        rows: impl Iterator<Item = impl Iterator<Item = f32>>,
+        width: usize,
+        dtype: DType,
+        device: &B::Device,
+    ) -> Result<Self> {
         let (mut row_ptr, mut col_idx, mut values) = (vec![0u64], Vec::new(), Vec::new());
         for row in rows {
             for (column, value) in row.enumerate().filter(|(_, value)| *value != 0.0) {
@@ -58,21 +82,78 @@ impl<B: GraphBackend> NodeInput<B> {
             help: "split the graph".into(),
         })?;
         let len = values.len();
-        Ok(NodeInput::Sparse { columns, values: Tensor::from_data(TensorData::new(values, [len]), device) })
+        Ok(NodeInput::Sparse { columns, values: Tensor::from_data(TensorData::new(values, [len]), device), dtype })
     }
 
-    /// The inputs, some of them dropped, times `weight` `[columns, channels]`. Dropping an entry that is zero changes
-    /// nothing, so only the others are looked at.
-    pub fn project(&self, weight: Tensor<B, 2>, drop: Option<Dropout>) -> Tensor<B, 2> {
+    /// The inputs, some of them dropped. Dropping an entry that is zero changes nothing, so only the others are looked
+    /// at.
+    pub fn dropped(self, drop: Option<Dropout>) -> Self {
+        let Some(drop) = drop else { return self };
         match self {
-            NodeInput::Dense(x) => linear(dropped(x.clone(), drop), weight, None),
-            NodeInput::Sparse { columns, values } => {
+            NodeInput::Dense(x) if x.dims()[0] == 0 => NodeInput::Dense(x),
+            NodeInput::Dense(x) => NodeInput::Dense(dropout(x, &drop)),
+            NodeInput::Sparse { columns, values, dtype } => {
                 let len = values.dims()[0];
-                let values = dropped(values.clone().reshape([len, 1]), drop).reshape([len]);
-                spmm(columns, weight, Some(values), SpmmConfig::default())
+                let values = match len {
+                    0 => values,
+                    _ => dropout(values.reshape([len, 1]), &drop).reshape([len]),
+                };
+                NodeInput::Sparse { columns, values, dtype }
             }
         }
     }
+
+    /// The inputs times `weight` `[columns, channels]`.
+    pub fn project(&self, weight: Tensor<B, 2>) -> Tensor<B, 2> {
+        match self {
+            NodeInput::Dense(x) => linear(x.clone(), weight, None),
+            NodeInput::Sparse { columns, values, dtype } => {
+                spmm(columns, as_dtype(weight, *dtype), Some(values.clone()), SpmmConfig::default())
+            }
+        }
+    }
+
+    /// Those of the rows after a layer.
+    ///
+    /// # Panics
+    /// For a part of sparse inputs: they are there for whole graphs alone.
+    pub fn selected(&self, kept: &KeptRows<B>) -> Self {
+        match self {
+            NodeInput::Dense(x) => NodeInput::Dense(kept.select(x.clone())),
+            NodeInput::Sparse { columns, .. } => {
+                let (want, got) = (columns.num_rows(), kept.after());
+                assert_eq!(want, got, "NodeInput::selected: rows of sparse inputs: expected all {want}, got {got}");
+                self.clone()
+            }
+        }
+    }
+
+    /// The dense rows.
+    ///
+    /// # Panics
+    /// For sparse inputs.
+    pub fn dense(self) -> Tensor<B, 2> {
+        match self {
+            NodeInput::Dense(x) => x,
+            NodeInput::Sparse { .. } => panic!("NodeInput::dense: expected dense rows, got sparse ones"),
+        }
+    }
+
+    /// The type of what is projected.
+    pub fn dtype(&self) -> DType {
+        match self {
+            NodeInput::Dense(x) => x.dtype(),
+            NodeInput::Sparse { dtype, .. } => *dtype,
+        }
+    }
+}
+
+/// The features of a node; normalised, they are divided by the sum of their absolute values. A node without features
+/// stays without.
+fn scaled_row(features: &Features, normalise: bool, node: usize) -> impl Iterator<Item = f32> {
+    let sum: f64 = if normalise { features.row(node).map(|x| f64::from(x.abs())).sum() } else { 1.0 };
+    let factor = if sum > 0.0 { 1.0 / sum } else { 0.0 };
+    features.row(node).map(move |x| (f64::from(x) * factor) as f32)
 }
 
 impl<B: GraphBackend> NodeInput<Autodiff<B>> {
@@ -80,8 +161,8 @@ impl<B: GraphBackend> NodeInput<Autodiff<B>> {
     pub fn inner(&self) -> NodeInput<B> {
         match self {
             NodeInput::Dense(x) => NodeInput::Dense(x.clone().inner()),
-            NodeInput::Sparse { columns, values } => {
-                NodeInput::Sparse { columns: columns.clone().inner(), values: values.clone().inner() }
+            NodeInput::Sparse { columns, values, dtype } => {
+                NodeInput::Sparse { columns: columns.clone().inner(), values: values.clone().inner(), dtype: *dtype }
             }
         }
     }
@@ -96,36 +177,31 @@ fn sparse_entries(features: &Features) -> Option<usize> {
 }
 
 /// Bytes that [`NodeInput::upload`] takes on the device, and the values that dropout makes once more for a training.
-pub fn device_bytes(features: &Features) -> [u64; 2] {
+pub fn device_bytes(features: &Features, dtype: DType) -> [u64; 2] {
     let rows = features.num_rows() as u64;
     match sparse_entries(features) {
         // Values, and columns by row and rows by column.
         Some(entries) => [12 * entries as u64 + 4 * (rows + features.dim() as u64), 4 * entries as u64],
-        None => [4 * rows * features.dim() as u64; 2],
-    }
-}
-
-/// `x` with some elements dropped in training.
-pub(super) fn dropped<B: GraphBackend>(x: Tensor<B, 2>, drop: Option<Dropout>) -> Tensor<B, 2> {
-    match drop {
-        Some(drop) => dropout(x, &drop),
-        None => x,
+        None => [dtype.size() as u64 * rows * features.dim() as u64; 2],
     }
 }
 
 /// Rows of a mini-batch on the device.
 #[derive(Clone, Debug)]
 pub struct BatchRows<B: Backend> {
-    /// `[rows, columns]`, f32.
-    pub x: Tensor<B, 2>,
-    /// `[rows, 1]`, f32, for graph convolution: in-neighbours in the whole graph and the node itself.
+    /// `[type]`: `[rows, columns]`.
+    pub x: Vec<Tensor<B, 2>>,
+    /// `[rows, 1]`, f32, for graph convolution on one type: in-neighbours in the whole graph and the node itself.
     pub degree: Option<Tensor<B, 2>>,
 }
 
 impl<B: Backend> BatchRows<B> {
     /// The same rows for a training: data, without a gradient.
     pub fn into_autodiff(self) -> BatchRows<Autodiff<B>> {
-        BatchRows { x: Tensor::from_inner(self.x), degree: self.degree.map(Tensor::from_inner) }
+        BatchRows {
+            x: self.x.into_iter().map(Tensor::from_inner).collect(),
+            degree: self.degree.map(Tensor::from_inner),
+        }
     }
 }
 
@@ -135,6 +211,12 @@ mod tests {
 
     use super::*;
     use crate::models::parameters::to_host;
+
+    /// The input of a graph with one node type.
+    fn upload(features: &Features, row_normalise: bool) -> NodeInput<Flex> {
+        let types = [NodeType { name: "node".into(), offset: 0, count: features.num_rows() }];
+        NodeInput::upload(&types, features, row_normalise, DType::F32, &FlexDevice).unwrap().swap_remove(0)
+    }
 
     /// 20 nodes with 30 columns of which every `every`-th entry is not zero.
     fn features(every: usize) -> Features {
@@ -150,13 +232,13 @@ mod tests {
         );
         for every in [3, 17] {
             let features = features(every);
-            let input = NodeInput::<Flex>::upload(&features, false, &FlexDevice).unwrap();
+            let input = upload(&features, false);
             assert_eq!(matches!(input, NodeInput::Sparse { .. }), every == 17);
             let dense = Tensor::from_data(
                 TensorData::new((0..20).flat_map(|node| features.row(node)).collect::<Vec<_>>(), [20, 30]),
                 &FlexDevice,
             );
-            let (got, want) = (to_host(input.project(weight.clone(), None)), to_host(dense.matmul(weight.clone())));
+            let (got, want) = (to_host(input.project(weight.clone())), to_host(dense.matmul(weight.clone())));
             assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-4), "{got:?} {want:?}");
         }
     }
@@ -165,8 +247,8 @@ mod tests {
     fn normalised_rows_add_up_to_one_and_empty_ones_stay_empty() {
         let mut values = vec![0.0f32; 3 * 2];
         values[..4].copy_from_slice(&[1.0, 3.0, -2.0, 2.0]);
-        let input = NodeInput::<Flex>::upload(&Features::from_f32(values, 3, 2), true, &FlexDevice).unwrap();
-        let product = to_host(input.project(Tensor::eye(2, &FlexDevice), None));
+        let input = upload(&Features::from_f32(values, 3, 2), true);
+        let product = to_host(input.project(Tensor::eye(2, &FlexDevice)));
         assert_eq!(product, [0.25, 0.75, -0.5, 0.5, 0.0, 0.0]);
     }
 
@@ -182,9 +264,9 @@ mod tests {
                 200,
                 10 * every,
             );
-            let input = NodeInput::<Flex>::upload(&features, false, &FlexDevice).unwrap();
+            let input = upload(&features, false);
             let ones = Tensor::ones([10 * every, 1], &FlexDevice);
-            let kept: f32 = to_host(input.project(ones, Dropout::new(0.6, 1, 2, 0, 0))).iter().sum();
+            let kept: f32 = to_host(input.dropped(Dropout::new(0.6, 1, 2, 0, 0)).project(ones)).iter().sum();
             assert!((kept - 2_000.0).abs() < 200.0, "{every}: {kept}");
         }
     }

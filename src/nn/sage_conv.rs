@@ -136,6 +136,23 @@ impl<B: GraphBackend> SageConv<B> {
         let dtype = y.dtype();
         normalise_rows(y).cast(dtype)
     }
+
+    /// The layer after the projection of its neighbours, for a caller with another way to `h = x W`: their sum or mean,
+    /// and the bias. Nothing is added of the destinations themselves.
+    ///
+    /// # Shapes
+    /// `h` `[num_cols, out_channels]`; result `[num_rows, out_channels]`.
+    ///
+    /// # Panics
+    /// If a shape does not fit, or the layer has a root weight, takes the maximum, or normalises.
+    pub fn propagate(&self, csr: &Csr<B>, h: Tensor<B, 2>) -> Tensor<B, 2> {
+        let plain = self.weight_root.is_none() && self.aggr != Aggregation::Max && !self.normalize;
+        assert!(plain, "{LAYER}: expected a sum or a mean of neighbours alone in propagate");
+        check::size(LAYER, "rows of h", csr.num_cols(), h.dims()[0]);
+        check::size(LAYER, "columns of h", self.weight.dims()[1], h.dims()[1]);
+        let y = gspmm(csr, Message::CopyU(h), self.aggr.into(), Strategy::Auto);
+        finish(vec![y], self.bias.as_ref(), Activation::Identity)
+    }
 }
 
 impl<B: GraphBackend> GraphConv<B> for SageConv<B> {

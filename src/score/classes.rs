@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 use ndarray_npy::ViewNpyExt;
@@ -14,10 +15,11 @@ use crate::graph::{Dataset, EdgeReading};
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
-use crate::models::device_graph::check_device;
-use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities, upload_graph};
+use crate::models::device_graph::{DeviceGraph, check_device};
+use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
+use crate::models::precision::dtype_on;
 use crate::models::weights::Weights;
 
 /// Probabilities of the classes of all nodes.
@@ -43,16 +45,21 @@ pub(super) fn compute<B: GraphBackend>(
         let expected = format!("{} columns, as the model was trained on", spec.input);
         Error::format(&options.data, "features", expected, width.to_string(), "give data that belong to this model")
     })?;
-    let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
     let graph = &dataset.graph;
-    let sampled =
-        trained_as(options)?.is_some_and(|config| plan::classes::<B>(&config, spec, graph, features, device).sampled);
+    spec.check_graph(graph, file)?;
+    let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
+    let trained = trained_as(options)?;
+    // A bare checkpoint does not tell how it was trained.
+    let dtype = match &trained {
+        Some(config) => dtype_on::<B>(config.train.precision, device)?,
+        None => DType::F32,
+    };
+    let sampled = trained.is_some_and(|config| plan::classes::<B>(&config, spec, graph, features, device).sampled);
     let logits = if sampled {
-        class_logits(&model, spec, &SampledInput::new(spec, graph, features)?, device)?
+        class_logits(&model, spec, &SampledInput::new(spec, graph, features, dtype)?, device)?
     } else {
-        let csr = upload_graph::<B>(graph, device)?;
-        let x = NodeInput::<B>::upload(features, spec.row_normalise, device)?;
-        let logits = to_host(model.forward(&csr, &x, None));
+        let x = NodeInput::<B>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
+        let logits = to_host(model.forward(&DeviceGraph::upload(graph, device)?, &x, None));
         check_device()?;
         logits
     };

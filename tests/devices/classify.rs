@@ -6,21 +6,22 @@ use std::fs::File;
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve::config::{ClassifyConfig, LayerKind, LoaderMode};
 use graphsieve::data::class_split::ClassSplit;
 use graphsieve::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 use graphsieve::infer::layerwise_classes::class_logits;
 use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
-use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, upload_graph};
+use graphsieve::models::device_graph::DeviceGraph;
+use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier};
 use graphsieve::models::node_input::NodeInput;
 use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::train::runner::Runner;
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::classifier::{Classifier, cross_entropy};
 use graphsieve_kernels::on_every_backend;
-use graphsieve_kernels::testing::harness::Trial;
+use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2, Ix1, Ix2};
 use ndarray_npy::{NpzWriter, ReadNpyExt, WritableElement};
@@ -34,6 +35,7 @@ pub fn trials() -> Vec<Trial> {
         "classify";
         one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
         class_logits_layer_by_layer_are_those_of_the_whole_graph,
+        half_precision_is_close_to_single(half),
         sampled_neighbours_estimate_the_sum_over_all_of_them,
     );
     trials.extend(on_cpu!(
@@ -45,6 +47,7 @@ pub fn trials() -> Vec<Trial> {
         a_random_split_replaces_masks,
         both_stages_train_on_a_file_with_two_classes,
         what_does_not_fit_is_refused_before_anything_is_made,
+        several_types_and_relations_are_classified,
         a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved,
         one_mini_batch_of_all_neighbours_trains_as_the_whole_graph_does,
         a_resumed_run_in_mini_batches_goes_on_where_it_stopped,
@@ -284,11 +287,42 @@ fn what_does_not_fit_is_refused_before_anything_is_made() {
     let whole = sandbox.read("graph.npz");
     sandbox.write("graph.npz", &whole[..whole.len() / 2]);
     sandbox.refuses(train(&[]), 1, &["graph.npz: archive: expected an .npz file"]);
+}
 
-    let marketplace = Sandbox::with_data();
-    marketplace.write("run.toml", config("gcn"));
-    let data = ["--set", "data.path=data", "--set", "split.use=random"];
-    marketplace.refuses(train(&data), 1, &["relations: expected exactly one", "epu"]);
+fn several_types_and_relations_are_classified() {
+    for layer in ["gcn", "gat"] {
+        let sandbox = Sandbox::with_data();
+        Planted::new(3).write(&sandbox, "graph.npz", true);
+        sandbox.write("run.toml", config(layer).replace("graph.npz", "data").replace("dropout = 0.3", "dropout = 0.0"));
+        let random = ["--set", "split.use=random", "--set", "data.row_normalise=false"];
+        let trained = |runs: &str, more: &[&str]| {
+            let dir = format!("output.dir={runs}");
+            sandbox.succeeds(train(&[&random[..], &["--set", &dir], more].concat()));
+            sandbox.only_run(runs)
+        };
+        let whole = trained("whole", &[]);
+        // Half of the labels are anomalous.
+        let accuracy = evaluation(&sandbox, &whole)["test"]["accuracy"].as_f64().unwrap();
+        assert!(accuracy > 0.7, "{layer}: {accuracy}");
+        let score = ["--quiet", "score", "--device", "cpu", "--format", "npy", "--data"];
+        sandbox.succeeds([&score[..], &["data", &whole, "--out", "p.npy"]].concat());
+        let file = format!("{whole}/probabilities.npy");
+        assert!(sandbox.read("p.npy") == sandbox.read(&file), "{layer}");
+        // One mini-batch of all neighbours is the whole graph.
+        let all =
+            ["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]", "--set", "loader.batch_size=100000"];
+        let parts = trained("parts", &all);
+        assert_close(
+            &probabilities(&sandbox, &format!("{parts}/probabilities.npy")),
+            &probabilities(&sandbox, &file),
+            2e-3,
+        );
+        let few = ["--set", "loader.mode=sampled", "--set", "loader.fanouts=[4, 3]", "--set", "loader.batch_size=64"];
+        let sampled = evaluation(&sandbox, &trained("few", &few))["test"]["accuracy"].as_f64().unwrap();
+        assert!(sampled > 0.7, "{layer}: {sampled}");
+        let other = [&score[..], &["graph.npz", &whole, "--out", "q.npy"]].concat();
+        sandbox.refuses(other, 1, &["one node type with one relation", "relations"]);
+    }
 }
 
 /// A configuration in mini-batches, which the small graph is made too large for.
@@ -432,6 +466,38 @@ mod bodies {
         graph
     }
 
+    /// That the device stores matrices in f16.
+    pub fn half<B: GraphBackend>() -> Requirement {
+        let probe = || match B::supports_dtype(&Default::default(), DType::F16) {
+            true => Ok(()),
+            false => Err("the device has no such type".into()),
+        };
+        Requirement { name: "storage in f16", demand: "GRAPHSIEVE_REQUIRE_F16", probe }
+    }
+
+    /// The same nodes as two types, with a relation, its reverse, and one among the first type with loops.
+    fn typed_graph() -> HeteroGraph {
+        let some = |count: usize, rows: usize, cols: usize| -> Vec<(u32, u32)> {
+            (0..count).map(|k| (number(3 * k, rows - 2) as u32, number(5 * k + 1, cols - 1) as u32)).collect()
+        };
+        let [a, b] = [90, NODES - 90];
+        let bought: Vec<(u32, u32)> = some(500, b, a).into_iter().chain((0..a as u32).map(|node| (0, node))).collect();
+        let buys: Vec<(u32, u32)> = bought.iter().map(|&(dst, src)| (src, dst)).collect();
+        let loops = (0..a as u32 / 2).map(|node| (node, node));
+        let knows: Vec<(u32, u32)> = some(300, a, a).into_iter().chain(loops).collect();
+        let relation = |name: &str, src: usize, dst: usize, edges: &[(u32, u32)]| {
+            let adjacency = Adjacency::from_edges([a, b][dst], [a, b][src], edges);
+            RelationSpec { name: name.into(), src, dst, stream: name.into(), primary: false, adjacency }
+        };
+        let relations =
+            vec![relation("bought", 0, 1, &bought), relation("buys", 1, 0, &buys), relation("knows", 0, 0, &knows)];
+        HeteroGraph::new(vec![("a".into(), a), ("b".into(), b)], relations).unwrap()
+    }
+
+    fn graph_of(spec: &ClassifierSpec) -> HeteroGraph {
+        if spec.is_typed() { typed_graph() } else { graph() }
+    }
+
     /// The same values, as `.npz` files and as data directories hold them; a node without any.
     fn features() -> [Features; 2] {
         let value = |k: usize| if k / COLUMNS == 9 { 0.0 } else { number(7 * k, 41) as f32 / 8.0 - 2.5 };
@@ -450,12 +516,16 @@ mod bodies {
             attention: None,
             row_normalise: layers > 1,
             directed: true,
+            types: Vec::new(),
+            relations: Vec::new(),
         };
+        let typed = |spec: ClassifierSpec| spec.over(&typed_graph()).unwrap();
         let gat = |layers, heads, out_heads| {
             let attention = Some(AttentionShape { heads, out_heads, negative_slope: 0.2, dropout: 0.0 });
             ClassifierSpec { layer: LayerKind::Gat, attention, ..gcn(layers) }
         };
-        vec![gcn(1), gcn(2), gcn(3), gat(1, 1, 1), gat(2, 3, 1), gat(3, 2, 2)]
+        let plain = vec![gcn(1), gcn(2), gcn(3), gat(1, 1, 1), gat(2, 3, 1), gat(3, 2, 2)];
+        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))]].concat()
     }
 
     fn model<B: GraphBackend>(spec: &ClassifierSpec, device: &B::Device) -> NodeClassifier<B> {
@@ -468,8 +538,9 @@ mod bodies {
         features: &Features,
         device: &B::Device,
     ) -> Tensor<B, 2> {
-        let csr = upload_graph::<B>(&graph(), device).unwrap();
-        model.forward(&csr, &NodeInput::upload(features, spec.row_normalise, device).unwrap(), None)
+        let graph = graph_of(spec);
+        let x = NodeInput::upload(graph.node_types(), features, spec.row_normalise, DType::F32, device).unwrap();
+        model.forward(&DeviceGraph::upload(&graph, device).unwrap(), &x, None)
     }
 
     pub fn one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph<B: GraphBackend>(
@@ -489,7 +560,7 @@ mod bodies {
             let want = cross_entropy(rows, classes);
             let (value, gradient) = (to_host(want.clone())[0], gradients::<B>(&model, want));
 
-            let input = SampledInput::new(&spec, &graph(), &features).unwrap();
+            let input = SampledInput::new(&spec, &graph_of(&spec), &features, DType::F32).unwrap();
             for (batch_size, window, fanout) in [(1 << 30, true, 0), (1 << 30, false, 1000), (20, true, 0)] {
                 let mut config = ClassifyConfig::new(spec.layer, "unused");
                 (config.model.layers, config.model.dropout) = (spec.layers, 0.0);
@@ -524,11 +595,29 @@ mod bodies {
         }
     }
 
+    pub fn half_precision_is_close_to_single<B: GraphBackend>(device: &B::Device) {
+        for (spec, features) in specs().iter().flat_map(|spec| features().map(|features| (spec.clone(), features))) {
+            let model = model::<B>(&spec, device);
+            let want = to_host(full_logits(&model, &spec, &features, device));
+            let graph = graph_of(&spec);
+            let x = NodeInput::upload(graph.node_types(), &features, spec.row_normalise, DType::F16, device).unwrap();
+            let logits = model.forward(&DeviceGraph::upload(&graph, device).unwrap(), &x, None);
+            assert_eq!(logits.dtype(), DType::F16);
+            let input = SampledInput::new(&spec, &graph, &features, DType::F16).unwrap();
+            let by_layers = class_logits(&model, &spec, &input, device).unwrap();
+            for got in [to_host(logits), by_layers] {
+                // Eleven bits, over up to three layers of sums.
+                let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-2 * b.abs().max(1.0);
+                assert!(got.iter().zip(&want).all(close), "{spec:?}");
+            }
+        }
+    }
+
     pub fn class_logits_layer_by_layer_are_those_of_the_whole_graph<B: GraphBackend>(device: &B::Device) {
         for (spec, features) in specs().iter().flat_map(|spec| features().map(|features| (spec.clone(), features))) {
             let model = model::<B>(&spec, device);
             let want = to_host(full_logits(&model, &spec, &features, device));
-            let input = SampledInput::new(&spec, &graph(), &features).unwrap();
+            let input = SampledInput::new(&spec, &graph_of(&spec), &features, DType::F32).unwrap();
             let got = class_logits(&model, &spec, &input, device).unwrap();
             assert_eq!(got.len(), NODES * CLASSES);
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
@@ -541,15 +630,15 @@ mod bodies {
         let (spec, [features, _]) = (specs().swap_remove(0), features());
         let model = model::<B>(&spec, device);
         let want = to_host(full_logits(&model, &spec, &features, device));
-        let input = SampledInput::new(&spec, &graph(), &features).unwrap();
+        let input = SampledInput::new(&spec, &graph_of(&spec), &features, DType::F32).unwrap();
         let store = FeatureStore::new(input.features().clone(), input.graph(), device).unwrap();
         let seeds: Vec<u32> = (0..NODES as u32).collect();
         let jobs: Vec<Job> =
             (0..BATCHES as u64).map(|number| Job { number, seeds: vec![seeds.clone()], payload: () }).collect();
         let (mut sums, mut squares) = (vec![0f64; want.len()], vec![0f64; want.len()]);
         for batch in Loader::new(jobs, input.sampler(&[2], 0, 3).unwrap(), store, LoaderOptions::default()).unwrap() {
-            let Batch { mut x, blocks, seed_rows, .. } = batch.unwrap();
-            let rows = to_host(model.forward_batch(&blocks, input.read(x.swap_remove(0)), None));
+            let Batch { x, blocks, seed_rows, .. } = batch.unwrap();
+            let rows = to_host(model.forward_batch(&blocks, input.read(x), None));
             for (node, &row) in seed_rows[0].iter().enumerate() {
                 for class in 0..CLASSES {
                     let value = f64::from(rows[row as usize * CLASSES + class]);

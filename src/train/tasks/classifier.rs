@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use burn::backend::Autodiff;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
-use graphsieve_kernels::{Csr, GraphBackend, RowIndex, gather_rows};
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
@@ -21,11 +21,12 @@ use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore, Job};
 use crate::metrics::{ClassReport, log_sum_exp, predicted_class};
-use crate::models::device_graph::check_device;
+use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::named;
-use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities, upload_graph};
+use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Export, Parameters, to_host};
+use crate::models::precision::dtype_on;
 use crate::models::weights::ModelSpec;
 use crate::nn::TrainingPass;
 use crate::run::evaluation::class_report;
@@ -113,8 +114,8 @@ enum Placement<B: GraphBackend> {
 
 /// What a mini-batch brings along.
 pub struct Targets {
-    /// Of the seeds, in their order.
-    classes: Vec<u32>,
+    /// `[type]`: of the seeds, in their order.
+    classes: Vec<Vec<u32>>,
     /// Counts mini-batches from 1, over all epochs.
     step: u32,
     seed: u64,
@@ -122,10 +123,10 @@ pub struct Targets {
 
 /// A graph that is trained at once.
 struct OnDevice<B: GraphBackend> {
-    csr: Csr<Autodiff<B>>,
-    x: NodeInput<Autodiff<B>>,
-    inner_csr: Csr<B>,
-    inner_x: NodeInput<B>,
+    graph: DeviceGraph<Autodiff<B>>,
+    x: Vec<NodeInput<Autodiff<B>>>,
+    inner_graph: DeviceGraph<B>,
+    inner_x: Vec<NodeInput<B>>,
     train_rows: RowIndex<Autodiff<B>>,
     targets: Tensor<Autodiff<B>, 2, Int>,
 }
@@ -135,19 +136,21 @@ impl<B: GraphBackend> OnDevice<B> {
         spec: &ClassifierSpec,
         graph: &HeteroGraph,
         features: &Features,
+        dtype: DType,
         train: &[(u32, u32)],
         device: &B::Device,
     ) -> Result<Self> {
-        let csr = upload_graph::<Autodiff<B>>(graph, device)?;
-        let x = NodeInput::<Autodiff<B>>::upload(features, spec.row_normalise, device)?;
+        let x = NodeInput::<Autodiff<B>>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
         let (nodes, labels): (Vec<u32>, Vec<i32>) = train.iter().map(|&(n, class)| (n, class as i32)).unzip();
         let len = labels.len();
+        let train_rows = RowIndex::new(&nodes, graph.num_nodes(), device);
+        let graph = DeviceGraph::<Autodiff<B>>::upload(graph, device)?;
         Ok(Self {
-            inner_csr: csr.clone().inner(),
-            inner_x: x.inner(),
-            csr,
+            inner_graph: graph.inner(),
+            inner_x: x.iter().map(NodeInput::inner).collect(),
+            graph,
             x,
-            train_rows: RowIndex::new(&nodes, graph.num_nodes(), device),
+            train_rows,
             targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device),
         })
     }
@@ -222,22 +225,26 @@ impl<B: GraphBackend> Classifier<B> {
             attention: AttentionShape::of(&config.model),
             row_normalise: config.data.row_normalise,
             directed: config.data.directed,
+            types: Vec::new(),
+            relations: Vec::new(),
         };
-        let split = class_split_of(&classes, &config.split)?;
         let graph = &dataset.graph;
+        let spec = spec.over(graph)?;
+        let dtype = dtype_on::<B>(config.train.precision, device)?;
+        let split = class_split_of(&classes, &config.split)?;
         let plan = plan::classes::<B>(config, &spec, graph, features, device);
         let mut decisions = Vec::new();
         if config.loader.mode != LoaderMode::Full {
             decisions.push(plan.to_string());
         }
         let placement = if plan.sampled {
-            let input = SampledInput::new(&spec, graph, features)?;
+            let input = SampledInput::new(&spec, graph, features, dtype)?;
             let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
             let (store, how) = transferred(store, &config.loader)?;
             decisions.push(how);
             Placement::Host { input, store }
         } else {
-            Placement::Device(Box::new(OnDevice::upload(&spec, graph, features, &split.train, device)?))
+            Placement::Device(Box::new(OnDevice::upload(&spec, graph, features, dtype, &split.train, device)?))
         };
         Ok(Self { notes: dataset.notes.clone(), decisions, ..Self::of(config, spec, split, placement, device) })
     }
@@ -300,8 +307,8 @@ impl<B: GraphBackend> Classifier<B> {
             first_reverse: true,
             drop_edge: None,
         };
-        let train = self.split.train.clone();
-        Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &train, epoch))
+        let (host, train) = (input.graph().clone(), self.split.train.clone());
+        Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &host, &train, epoch))
     }
 
     /// Logits of all nodes, row by row.
@@ -311,7 +318,7 @@ impl<B: GraphBackend> Classifier<B> {
     pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
         match &self.placement {
             Placement::Device(whole) => {
-                let logits = to_host(model.forward(&whole.inner_csr, &whole.inner_x, None));
+                let logits = to_host(model.forward(&whole.inner_graph, &whole.inner_x, None));
                 check_device()?;
                 Ok(logits)
             }
@@ -386,7 +393,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     /// All layers together.
     fn edges_per_epoch(&self) -> usize {
         match &self.placement {
-            Placement::Device(whole) => self.spec.layers * whole.csr.num_edges(),
+            Placement::Device(whole) => self.spec.layers * whole.graph.num_edges(),
             Placement::Host { .. } => 0,
         }
     }
@@ -395,7 +402,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         let Placement::Device(whole) = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let logits = model.forward(&whole.csr, &whole.x, Some((pass, self.config.model.dropout)));
+        let logits = model.forward(&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
         let loss = cross_entropy(gather_rows(logits, &whole.train_rows), whole.targets.clone());
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
@@ -404,15 +411,20 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         let Placement::Host { input, .. } = &self.placement else {
             unreachable!("mini-batches are loaded from the host")
         };
-        let Batch { mut x, blocks, seed_rows, payload: Targets { classes, step, seed }, .. } = batch;
+        let Batch { x, blocks, seed_rows, payload: Targets { classes, step, seed }, .. } = batch;
         let pass = TrainingPass { seed, step, layer: 0 };
         // Without a gradient, see `as_data`.
-        let rows = input.read(x.swap_remove(0).inner()).into_autodiff();
+        let rows = input.read(x.into_iter().map(Tensor::inner).collect()).into_autodiff();
         let logits = model.forward_batch(&blocks, rows, Some((pass, self.config.model.dropout)));
-        // The rows that are left are the seeds.
-        let mut targets = vec![0i32; classes.len()];
-        seed_rows[0].iter().zip(&classes).for_each(|(&row, &class)| targets[row as usize] = class as i32);
-        let targets = Tensor::from_data(TensorData::new(targets, [classes.len(), 1]), &self.device);
+        // The rows that are left are the seeds, of one type behind those of another.
+        let mut targets = Vec::new();
+        for (rows, classes) in seed_rows.iter().zip(&classes) {
+            let first = targets.len();
+            targets.resize(first + classes.len(), 0i32);
+            rows.iter().zip(classes).for_each(|(&row, &class)| targets[first + row as usize] = class as i32);
+        }
+        let len = targets.len();
+        let targets = Tensor::from_data(TensorData::new(targets, [len, 1]), &self.device);
         Losses { loss: cross_entropy(logits, targets), terms: Vec::new(), detail: () }
     }
 
@@ -445,15 +457,22 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
 
 /// The mini-batches of an epoch: the training nodes in an order that the epoch decides, in equal shares of at most
 /// `loader.batch_size`.
-fn parts(config: &ClassifyConfig, train: &[(u32, u32)], epoch: usize) -> Vec<Job<Part<Targets>>> {
+fn parts(config: &ClassifyConfig, graph: &HeteroGraph, train: &[(u32, u32)], epoch: usize) -> Vec<Job<Part<Targets>>> {
     let of = train.len().div_ceil(config.loader.batch_size);
     let order = order_of(train.len(), of, config.seed, epoch);
+    let types = graph.node_types();
     let job = |part: usize| {
-        let (seeds, classes): (Vec<u32>, Vec<u32>) = order.iter().skip(part).step_by(of).map(|&at| train[at]).unzip();
-        let share = seeds.len() as f64 / train.len() as f64;
+        let (mut seeds, mut classes) = (vec![Vec::new(); types.len()], vec![Vec::new(); types.len()]);
+        let own = order.iter().skip(part).step_by(of).map(|&at| train[at]);
+        for (node, class) in own {
+            let t = graph.type_of(node as usize);
+            seeds[t].push(node - types[t].offset as u32);
+            classes[t].push(class);
+        }
+        let share = seeds.iter().map(Vec::len).sum::<usize>() as f64 / train.len() as f64;
         let step = ((epoch - 1) * of + part + 1) as u32;
         let payload = Part { payload: Targets { classes, step, seed: config.seed }, share, last: part + 1 == of };
-        Job { number: number_of(epoch, part), seeds: vec![seeds], payload }
+        Job { number: number_of(epoch, part), seeds, payload }
     };
     (0..of).map(job).collect()
 }
@@ -469,8 +488,9 @@ fn plot(session: &Session) -> Result<()> {
 }
 
 /// Mean cross-entropy of rows of logits against classes `[rows, 1]`: `mean_i (ln sum_c exp(z_ic) - z_i,y_i)`, with the
-/// largest logit of a row subtracted first.
+/// largest logit of a row subtracted first, in f32.
 pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, classes: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    let logits = if logits.dtype() == DType::F32 { logits } else { logits.cast(DType::F32) };
     log_softmax(logits, 1).gather(1, classes).mean().neg()
 }
 

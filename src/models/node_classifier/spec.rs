@@ -1,0 +1,211 @@
+//! The shape of a node classifier, as checkpoints keep it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ClassifyModel, LayerKind};
+use crate::error::{Error, Result};
+use crate::graph::HeteroGraph;
+
+/// The shape of a [`NodeClassifier`](super::NodeClassifier), and what its input is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassifierSpec {
+    /// Kind of all layers.
+    pub layer: LayerKind,
+    /// Columns of the features.
+    pub input: usize,
+    /// Channels between layers, all heads together.
+    pub hidden: usize,
+    /// Columns of the result.
+    pub classes: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Of graph attention.
+    pub attention: Option<AttentionShape>,
+    /// Whether the features of every node are divided by the sum of their absolute values.
+    pub row_normalise: bool,
+    /// Whether edges of an `.npz` file lead one way only.
+    pub directed: bool,
+    /// Names of the node types, where there are several types or relations; empty for one type with one relation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<String>,
+    /// The relations of `types`, each of which has weights of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relations: Vec<RelationShape>,
+}
+
+/// A relation that a classifier has weights for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RelationShape {
+    /// Name of the relation.
+    pub name: String,
+    /// Node type of the sources, as a place in [`ClassifierSpec::types`].
+    pub src: usize,
+    /// Node type of the destinations.
+    pub dst: usize,
+}
+
+/// Heads of a graph attention classifier.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AttentionShape {
+    /// Of every layer but the last; concatenated.
+    pub heads: usize,
+    /// Of the last layer; averaged.
+    pub out_heads: usize,
+    /// Slope of LeakyReLU below zero.
+    pub negative_slope: f64,
+    /// Share of the attention coefficients that training drops.
+    pub dropout: f64,
+}
+
+impl AttentionShape {
+    /// The heads that a configuration asks for.
+    pub fn of(model: &ClassifyModel) -> Option<Self> {
+        let attention = model.attention.as_ref()?;
+        Some(Self {
+            heads: attention.heads,
+            out_heads: attention.out_heads,
+            negative_slope: attention.negative_slope,
+            dropout: attention.attention_dropout,
+        })
+    }
+}
+
+impl ClassifierSpec {
+    /// Whether there are several node types or relations.
+    pub fn is_typed(&self) -> bool {
+        !self.types.is_empty()
+    }
+
+    /// The same shape for the types and relations of a graph.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a graph without a relation.
+    pub fn over(self, graph: &HeteroGraph) -> Result<Self> {
+        let (types, relations) = shape_of(graph);
+        if graph.relations().is_empty() {
+            return Err(Error::Data {
+                what: "relations".into(),
+                expected: "at least one, for node classification".into(),
+                found: "none".into(),
+                help: "describe the edges of the graph".into(),
+            });
+        }
+        Ok(Self { types, relations, ..self })
+    }
+
+    /// Fails unless a graph has the types and relations of the model; `file` is the checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Format`] that names both.
+    pub fn check_graph(&self, graph: &HeteroGraph, file: &Path) -> Result<()> {
+        let of_graph = shape_of(graph);
+        if (&of_graph.0, &of_graph.1) == (&self.types, &self.relations) {
+            return Ok(());
+        }
+        let in_words = |types: &[String], relations: &[RelationShape]| match types {
+            [] => "one node type with one relation".to_string(),
+            _ => {
+                let names: Vec<&str> = relations.iter().map(|relation| relation.name.as_str()).collect();
+                format!("types {}; relations {}", types.join(", "), names.join(", "))
+            }
+        };
+        let expected = in_words(&self.types, &self.relations);
+        let help = "give data with the types and relations that the model was trained on, in the same order";
+        Err(Error::format(file, "relations", expected, in_words(&of_graph.0, &of_graph.1), help))
+    }
+
+    /// Refuses what no model has: a checkpoint may say anything.
+    pub(super) fn check(&self) -> Result<()> {
+        let positive = [
+            ("layers", self.layers),
+            ("input", self.input),
+            ("hidden", self.hidden),
+            ("classes", self.classes),
+            ("heads", self.attention.map_or(1, |shape| shape.heads)),
+            ("out_heads", self.attention.map_or(1, |shape| shape.out_heads)),
+        ];
+        let refused = |key: &str, expected: String, found: String| {
+            let help = "the checkpoint is damaged or was made by another version; train again";
+            Err(Error::Data { what: format!("model.{key}"), expected, found, help: help.into() })
+        };
+        if let Some((key, _)) = positive.into_iter().find(|(_, value)| *value == 0) {
+            return refused(key, "at least 1".into(), "0".into());
+        }
+        let types = self.types.len();
+        if let Some(relation) = self.relations.iter().find(|relation| relation.src.max(relation.dst) >= types) {
+            return refused("relations", format!("node types below {types}"), format!("{relation:?}"));
+        }
+        if (self.layer == LayerKind::Gat) != self.attention.is_some() {
+            let found = if self.attention.is_some() { "heads" } else { "none" };
+            return refused(
+                "attention",
+                format!("heads for gat and none for gcn, here {:?}", self.layer),
+                found.into(),
+            );
+        }
+        let Some(shape) = self.attention else { return Ok(()) };
+        if !self.hidden.is_multiple_of(shape.heads) {
+            return refused("hidden", format!("a multiple of {} heads", shape.heads), self.hidden.to_string());
+        }
+        if !(0.0..1.0).contains(&shape.dropout) {
+            return refused("attention.dropout", "a share in [0, 1)".into(), shape.dropout.to_string());
+        }
+        if !shape.negative_slope.is_finite() {
+            return refused("attention.negative_slope", "a number".into(), shape.negative_slope.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Types and relations as a spec holds them: none of one type with one relation.
+fn shape_of(graph: &HeteroGraph) -> (Vec<String>, Vec<RelationShape>) {
+    if graph.node_types().len() == 1 && graph.relations().len() == 1 {
+        return Default::default();
+    }
+    let relations = graph.relations().iter();
+    (
+        graph.node_types().iter().map(|of_type| of_type.name.clone()).collect(),
+        relations.map(|r| RelationShape { name: r.name.clone(), src: r.src, dst: r.dst }).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_that_describes_no_model_is_refused() {
+        let attention = Some(AttentionShape { heads: 2, out_heads: 1, negative_slope: 0.2, dropout: 0.5 });
+        let good = ClassifierSpec {
+            layer: LayerKind::Gat,
+            input: 3,
+            hidden: 4,
+            classes: 2,
+            layers: 2,
+            attention,
+            row_normalise: true,
+            directed: false,
+            types: Vec::new(),
+            relations: Vec::new(),
+        };
+        assert!(good.check().is_ok());
+        let with = |attention| ClassifierSpec { attention, ..good.clone() };
+        let shape = |heads, dropout| attention.map(|shape| AttentionShape { heads, dropout, ..shape });
+        let nowhere = RelationShape { name: "knows".into(), src: 0, dst: 1 };
+        let wrong = [
+            ("model.layers", ClassifierSpec { layers: 0, ..good.clone() }),
+            ("model.classes", ClassifierSpec { classes: 0, ..good.clone() }),
+            ("model.relations", ClassifierSpec { types: vec!["a".into()], relations: vec![nowhere], ..good.clone() }),
+            ("model.attention", with(None)),
+            ("model.heads", with(shape(0, 0.5))),
+            ("model.hidden", with(shape(3, 0.5))),
+            ("model.attention.dropout", with(shape(2, 1.0))),
+        ];
+        for (key, spec) in wrong {
+            let message = spec.check().unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
+        }
+    }
+}

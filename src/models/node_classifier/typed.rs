@@ -1,0 +1,114 @@
+//! A layer over several node types or relations.
+
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use graphsieve_kernels::{Activation, GraphBackend, combine};
+
+use super::ClassifierSpec;
+use crate::models::node_input::NodeInput;
+use crate::nn::{
+    Aggregation, Block, GatConv, GatConvConfig, Nodes, RelationEdges, SageConv, SageConvConfig, TrainingPass,
+};
+
+/// A convolution per relation and a projection per node type:
+///
+/// ```text
+/// y_i = x_i W_t + b_t + sum_r conv_r(i)      t the type of i, over the relations r into t
+/// ```
+///
+/// `conv_r` is the mean over the in-neighbours of the relation, projected, or graph attention among them. A node comes
+/// in by `W_t` alone: no self-loop is added.
+///
+/// # Source
+/// Schlichtkrull et al., Modeling relational data with graph convolutional networks (ESWC 2018), equation 2, with
+/// `c_{i,r} = |N_i^r|`.
+#[derive(Module, Debug)]
+pub(super) struct TypedLayer<B: Backend> {
+    relations: Vec<RelationConv<B>>,
+    own: Vec<Own<B>>,
+}
+
+#[derive(Module, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a model holds a handful of relations")]
+enum RelationConv<B: Backend> {
+    Mean(SageConv<B>),
+    Gat(GatConv<B>),
+}
+
+/// What a node adds to its own result.
+#[derive(Module, Debug)]
+struct Own<B: Backend> {
+    /// `[input, output]`
+    weight: Param<Tensor<B, 2>>,
+    /// `[output]`
+    bias: Param<Tensor<B, 1>>,
+}
+
+impl<B: GraphBackend> TypedLayer<B> {
+    /// Of the widths `input` and `output`; `last` averages heads, which are concatenated otherwise.
+    pub fn new(spec: &ClassifierSpec, [input, output]: [usize; 2], last: bool, device: &B::Device) -> Self {
+        let conv = || match spec.attention {
+            None => {
+                let config = SageConvConfig::new(input, output).with_aggr(Aggregation::Mean);
+                RelationConv::Mean(config.with_root_weight(false).with_bias(false).init(device))
+            }
+            Some(shape) => {
+                let config = super::gat_config(shape, [input, output], last).with_bias(false);
+                RelationConv::Gat(GatConvConfig { add_self_loops: false, ..config }.init(device))
+            }
+        };
+        let own = || Own {
+            weight: Param::from_tensor(Tensor::zeros([input, output], device)),
+            bias: Param::from_tensor(Tensor::zeros([output], device)),
+        };
+        Self {
+            relations: spec.relations.iter().map(|_| conv()).collect(),
+            own: spec.types.iter().map(|_| own()).collect(),
+        }
+    }
+
+    /// The result of every type, `[rows after the layer, output]`; a type without rows has an empty matrix.
+    ///
+    /// # Shapes
+    /// `x` has the rows before the layer of every type.
+    pub fn forward(&self, block: &Block<B>, x: &[NodeInput<B>], pass: Option<TrainingPass>) -> Vec<Tensor<B, 2>> {
+        let of_type = |(t, own): (usize, &Own<B>)| {
+            let weight = own.weight.val();
+            let rows = x[t].selected(&block.kept[t]);
+            if block.rows_after(t) == 0 {
+                return Tensor::empty([0, weight.dims()[1]], (&weight.device(), x[t].dtype()));
+            }
+            let mut parts = vec![rows.project(weight)];
+            parts.extend(block.edges.iter().filter(|edges| edges.dst == t).map(|edges| {
+                let pass = pass.map(|pass| pass.layer(((pass.layer + 1) << 16) | edges.relation as u32));
+                self.along(edges, block, x, &rows, pass)
+            }));
+            combine(parts, Some(own.bias.val()), 1.0, Activation::Identity)
+        };
+        self.own.iter().enumerate().map(of_type).collect()
+    }
+
+    /// What arrives along one relation; `after` are the destinations.
+    fn along(
+        &self,
+        edges: &RelationEdges<B>,
+        block: &Block<B>,
+        x: &[NodeInput<B>],
+        after: &NodeInput<B>,
+        pass: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        match &self.relations[edges.relation] {
+            RelationConv::Mean(conv) => conv.propagate(&edges.csr, x[edges.src].project(conv.weight.val())),
+            RelationConv::Gat(conv) => {
+                let weight = conv.weight.val();
+                let src = x[edges.src].project(weight.clone());
+                let dst = match edges.src == edges.dst {
+                    true => block.destinations(edges.dst, src.clone()),
+                    false => after.project(weight),
+                };
+                conv.propagate(&edges.csr, Nodes::Between { src, dst }, pass)
+            }
+        }
+    }
+}
