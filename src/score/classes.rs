@@ -40,13 +40,13 @@ pub(super) fn compute<B: GraphBackend>(
         });
     }
     let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
+    spec.check_graph(&dataset.graph, file)?;
     let width = dataset.features.as_ref().map_or(0, |features| features.dim());
     let features = dataset.features.as_ref().filter(|_| width == spec.input).ok_or_else(|| {
         let expected = format!("{} columns, as the model was trained on", spec.input);
         Error::format(&options.data, "features", expected, width.to_string(), "give data that belong to this model")
     })?;
     let graph = &dataset.graph;
-    spec.check_graph(graph, file)?;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
     let trained = trained_as(options)?;
     // A bare checkpoint does not tell how it was trained.
