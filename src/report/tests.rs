@@ -4,6 +4,7 @@ use super::*;
 use crate::data::split::Split;
 use crate::graph::{Dataset, HeteroGraph, IdMaps, Labels};
 use crate::metrics::{Calibration, roc_auc};
+use crate::score::ranking::Scored;
 
 /// Text that would run if it were not escaped.
 const HOSTILE: [&str; 4] =
@@ -45,10 +46,13 @@ fn report(text: &str, ids: impl Fn(usize) -> String) -> ReportData {
         score_meaning: text.into(),
         run: run_facts(text),
         data_path: text.into(),
-        dataset: &dataset,
-        scores: &scores,
-        split: Some(&split),
-        calibration: Some(&calibration),
+        scored: Scored {
+            dataset: &dataset,
+            scores: &scores,
+            calibration: Some(&calibration),
+            split: Some(&split),
+            classes: None,
+        },
         fitted_to_labels: true,
         baseline: BaselineScores::Scores(baseline),
         training: vec![Panel { title: text.into(), unit: text.into(), series: vec![series] }],
@@ -116,10 +120,7 @@ fn the_list_has_the_highest_scores_with_ties_by_number_and_says_what_is_known() 
         score_meaning: "a score".into(),
         run: run_facts("x"),
         data_path: "data".into(),
-        dataset: &dataset,
-        scores: &scores,
-        split: Some(&split),
-        calibration: None,
+        scored: Scored { dataset: &dataset, scores: &scores, calibration: None, split: Some(&split), classes: None },
         fitted_to_labels: true,
         baseline: BaselineScores::Area(0.5),
         training: Vec::new(),
@@ -157,10 +158,13 @@ fn labelled_nodes_are_left_out_of_the_list_unless_there_are_no_others_or_all_are
             score_meaning: "a score".into(),
             run: run_facts("x"),
             data_path: "data".into(),
-            dataset: &dataset,
-            scores: &scores,
-            split: Some(&split),
-            calibration: None,
+            scored: Scored {
+                dataset: &dataset,
+                scores: &scores,
+                calibration: None,
+                split: Some(&split),
+                classes: None,
+            },
             fitted_to_labels: true,
             baseline: BaselineScores::Unknown,
             training: Vec::new(),
@@ -194,10 +198,7 @@ fn a_run_without_labels_has_a_report_without_figures() {
         score_meaning: "no label was used".into(),
         run: run_facts("x"),
         data_path: "data".into(),
-        dataset: &dataset,
-        scores: &scores,
-        split: None,
-        calibration: None,
+        scored: Scored { dataset: &dataset, scores: &scores, calibration: None, split: None, classes: None },
         fitted_to_labels: false,
         baseline: BaselineScores::Unknown,
         training: Vec::new(),

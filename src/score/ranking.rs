@@ -63,8 +63,8 @@ pub struct RankingFilter {
 }
 
 impl Scored<'_> {
-    /// The known label of every node by global id.
-    fn labels(&self) -> Vec<Option<u32>> {
+    /// The known label of every node by global id: 1 anomalous and 0 normal, or the class.
+    pub fn labels(&self) -> Vec<Option<u32>> {
         let mut known = vec![None; self.scores.len()];
         match (self.classes, &self.dataset.classes) {
             (Some(_), Some(classes)) => known.copy_from_slice(classes.of_node()),
@@ -78,14 +78,16 @@ impl Scored<'_> {
         known
     }
 
-    fn probability(&self, node: u32) -> Option<f64> {
+    /// What the score of a node means, calibrated.
+    pub fn probability(&self, node: u32) -> Option<f64> {
         match self.classes {
             Some(view) => view.probability(node),
             None => self.calibration?.probability(self.scores[node as usize]),
         }
     }
 
-    fn part_of(&self, node: u32) -> Option<Part> {
+    /// The part of the run's labels that the label of a node was in.
+    pub fn part_of(&self, node: u32) -> Option<Part> {
         match self.classes {
             Some(view) => view.part_of(node),
             None => self.split?.part_of(node),
@@ -249,7 +251,7 @@ mod tests {
                 let known = [Some("training"), None, Some("validation"), None, Some("test")][node as usize];
                 (node, Some(predicted), [Some(2), None, Some(0), None, Some(1)][node as usize], known)
             };
-            let order = if class.is_none() { [3, 0, 1, 4, 2] } else { [0, 4, 2, 3, 1] };
+            let order = if class.is_none() { [3, 0, 1, 4, 2] } else { [0, 4, 2, 1, 3] };
             assert_eq!(lines, order.map(line));
             for node in &ranking {
                 let of_two = class.or(node.class) == Some(2);

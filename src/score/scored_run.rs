@@ -6,6 +6,7 @@ use ndarray::Array2;
 
 use super::class_view::ClassView;
 use super::classes::read_probabilities;
+use super::ranking::Scored;
 use crate::config::{
     ClassifyConfig, EMBEDDINGS_FILE, PROBABILITIES_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE,
     Stage2Config, Stage3Config,
@@ -148,14 +149,21 @@ impl ScoredRun {
         }
     }
 
+    /// What lists and reports start from.
+    pub fn scored(&self) -> Scored<'_> {
+        Scored {
+            dataset: &self.dataset,
+            scores: &self.scores,
+            calibration: self.calibration.as_ref(),
+            split: self.split.as_ref(),
+            classes: self.classes.as_ref(),
+        }
+    }
+
     /// The probability that a node is anomalous, or of [`class_of`](Self::class_of) it, as far as its score and the
     /// calibration tell.
     pub fn probability(&self, node: u32) -> Option<f64> {
-        let score = *self.scores.get(node as usize)?;
-        match &self.classes {
-            Some(view) => view.probability(node),
-            None => self.calibration.as_ref()?.probability(score),
-        }
+        ((node as usize) < self.scores.len()).then(|| self.scored().probability(node)).flatten()
     }
 
     /// Of a node classifier the class that a node's score is the probability of: the class that is looked at, else the
