@@ -15,12 +15,11 @@ const PAIRS: usize = 50;
 
 pub(super) fn predicted(facts: &ClassFacts) -> Markup {
     let ClassFacts { report, estimates } = facts;
-    let (common, nodes) =
-        report.classes.iter().map(|class| class.nodes).enumerate().rev().max_by_key(|of| of.1).unwrap_or_default();
+    let (common, nodes) = report.most_common();
     html! {
         dl.key-figures {
             (key_figure("Accuracy", Some(estimates.accuracy), html! {
-                "class " (common) " of every node " (format!("{:.3}", nodes as f64 / report.nodes as f64))
+                "always class " (common) " " (format!("{:.3}", nodes as f64 / report.nodes as f64))
             }))
             (key_figure("Macro F1", Some(estimates.macro_f1), html! { "mean of the classes" }))
         }
@@ -102,7 +101,7 @@ fn cell(count: u64, nodes: u64, right: bool) -> Markup {
         @if count == 0 {
             td.number.none { "0" }
         } @else {
-            td.number class=(if right { "right" } else { "wrong" }) style={ "--share:" (format!("{share:.0}")) "%" } {
+            td class={ "number " (if right { "right" } else { "wrong" }) } style={ "--share:" (format!("{share:.0}")) "%" } {
                 (grouped(count as usize))
             }
         }

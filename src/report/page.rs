@@ -127,11 +127,11 @@ fn header(data: &ReportData) -> Markup {
 fn verdict(data: &ReportData) -> Markup {
     if let Some(ClassFacts { report, estimates }) = &data.classes {
         let area = data.held_out.as_ref().and_then(|held_out| held_out.overall.roc_auc);
-        let common = report.classes.iter().map(|class| class.nodes).max().unwrap_or(0);
+        let (_, common) = report.most_common();
         return html! {
             "The class of " strong { (percent(estimates.accuracy.value)) } " of nodes is right"
-            (interval(estimates.accuracy)) ", measured on " (report.nodes) " test labels. The most common class of every \
-             node would be right for " (percent(common as f64 / report.nodes as f64)) "."
+            (interval(estimates.accuracy)) ", measured on " (report.nodes) " test labels. Giving every node the most \
+             common class would be right for " (percent(common as f64 / report.nodes as f64)) "."
             @if let (Some(area), Question::OfClass(class)) = (area, data.question) {
                 " A node of class " (class) " has a higher probability of it than another node in "
                 (percent(area.value)) " of pairs" (interval(area)) "."

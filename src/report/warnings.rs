@@ -77,11 +77,15 @@ pub(super) fn warnings(grounds: &Grounds) -> Vec<Warning> {
     }
     if grounds.fitted_to_labels && question != Question::Predicted {
         let [training, test] = &grounds.scores;
-        for (class, name) in [question.negative().to_owned(), question.positive()].iter().enumerate() {
+        let of = match question {
+            Question::OfClass(_) => ["of other classes".into(), question.predicate()],
+            _ => ["with the label normal".into(), "with the label anomalous".to_owned()],
+        };
+        for (class, of) in of.iter().enumerate() {
             let Some(found) = KolmogorovSmirnov::of(&training[class], &test[class]) else { continue };
             if found.p_value < P_VALUE && found.statistic > DISTANCE {
                 let text = format!(
-                    "Training and test nodes with the label {name} are scored differently (two-sample \
+                    "Training and test nodes {of} are scored differently (two-sample \
                      Kolmogorov-Smirnov: D = {:.2}, p {}). The model knows its training nodes by heart, or the test \
                      nodes are of another kind: new data may fare worse than the figures say.",
                     found.statistic,
@@ -147,7 +151,7 @@ fn perfect_warning(held_out: &HeldOut, question: Question, warn: &mut impl FnMut
 
 fn class_warnings(classes: &ClassFacts, warn: &mut impl FnMut(&str, String)) {
     let ClassFacts { report, estimates } = classes;
-    let common = report.classes.iter().map(|class| class.nodes).max().unwrap_or(0) as f64 / report.nodes as f64;
+    let common = report.most_common().1 as f64 / report.nodes as f64;
     if estimates.accuracy.interval.map_or(report.accuracy, |interval| interval.low) <= common {
         let text = format!(
             "Predicting the most common class of every node would be right for {:.1} % of the test nodes, which lies \

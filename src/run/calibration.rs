@@ -98,3 +98,32 @@ fn read<T: DeserializeOwned>(run: &RunDir, expected: &str) -> Result<Option<T>> 
     }
     read_json(&file, expected, CHANGED).map(Some)
 }
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+
+    use super::*;
+    use crate::run::Meta;
+
+    #[test]
+    fn classes_are_calibrated_one_against_the_rest_and_read_as_they_were_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path(), "classify", "", Meta::now("cpu", 1)).unwrap();
+        let probabilities =
+            array![[0.7f32, 0.2, 0.1], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1], [0.3, 0.6, 0.1], [0.1, 0.1, 0.8]];
+        let split =
+            ClassSplit { train: vec![(4, 2)], validation: vec![(0, 0), (1, 1), (2, 1), (3, 0)], test: Vec::new() };
+        let found = calibrate_classes(&probabilities, &split);
+        let first = Calibration::fit(&[0.7, 0.2, 0.6, 0.3], &[1, 0, 0, 1]).unwrap();
+        assert_eq!(found[0], Some(first));
+        assert!(found[1].is_some() && found[2].is_none(), "no validation node is of class 2");
+        assert_eq!(read_class_calibrations(&run, 3).unwrap(), None);
+        write_class_calibrations(&run, &probabilities, &split).unwrap();
+        assert_eq!(read_class_calibrations(&run, 3).unwrap(), Some(found));
+        let error = read_class_calibrations(&run, 4).unwrap_err().to_string();
+        assert!(error.contains("expected 4 calibrations, one per class of the run, found 3"), "{error}");
+        let error = read_calibration(&run).unwrap_err().to_string();
+        assert!(error.contains("calibration.json") && error.contains("expected a calibration"), "{error}");
+    }
+}
