@@ -11,15 +11,20 @@ use crate::backend::with_backend;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
-use crate::score::ScoredRun;
 use crate::score::explain::explain_run;
+use crate::score::{ScoredRun, Stage};
 
 /// Write a report of a run: one HTML file that a browser shows without network or server
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Directory of a finished run of Stage 1, 2 or 3
+    /// Directory of a finished run of Stage 1, 2 or 3, or of node classification
     #[arg(value_name = "RUN")]
     run: PathBuf,
+
+    /// Of a node classifier: look at this class against the rest [default: class 1 of two; of more the predicted class of
+    /// each node]
+    #[arg(long, value_name = "C")]
+    class: Option<u32>,
 
     /// Where to write it [default: RUN/report.html]
     #[arg(long, value_name = "FILE.html")]
@@ -51,10 +56,12 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let out = arguments.out.unwrap_or_else(|| arguments.run.join("report.html"));
-    let scored = ScoredRun::open(&arguments.run)?;
+    let scored = ScoredRun::open(&arguments.run, arguments.class)?;
     check_new_file(&out, arguments.force)?;
     let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
-    if !arguments.no_explanations && !data.anomalies.is_empty() {
+    // Scores of classes have no explanations yet.
+    let explained = scored.stage != Stage::Classes && !arguments.no_explanations;
+    if explained && !data.anomalies.is_empty() {
         let (device, _) = arguments.compute.choose(console)?;
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
         let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;

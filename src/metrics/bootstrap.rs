@@ -82,7 +82,7 @@ pub struct TopEstimate {
 }
 
 /// Measures of one sample: area, average precision, precision, recall, F1, then precision and recall of every k.
-type Measures = Vec<Option<f64>>;
+pub(super) type Measures = Vec<Option<f64>>;
 const FIXED: usize = 5;
 
 impl Bootstrap {
@@ -188,7 +188,7 @@ impl Bootstrap {
     }
 
     /// The interval of one measure from its values in the resamples.
-    fn interval(&self, resampled: &[Measures], at: usize) -> Option<Interval> {
+    pub(super) fn interval(&self, resampled: &[Measures], at: usize) -> Option<Interval> {
         let mut values: Vec<f64> = resampled.iter().filter_map(|measures| measures[at]).collect();
         if values.is_empty() || (values.len() as f64) < DEFINED * resampled.len() as f64 {
             return None;

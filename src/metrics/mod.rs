@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod calibration;
+mod class_bootstrap;
 #[cfg(test)]
 mod golden;
 mod logit;
@@ -19,6 +20,7 @@ mod two_sample;
 
 pub use bootstrap::{Bootstrap, Estimate, Estimates, FEWEST, Interval, TopEstimate};
 pub use calibration::{Calibration, ISOTONIC_LABELS};
+pub use class_bootstrap::ClassEstimates;
 pub use logit::{sigmoid, sigmoid_f64, softplus};
 pub use multiclass::{ClassFigures, ClassReport, ConfusionMatrix, log_sum_exp, predicted_class};
 pub use ranking::{PrPoint, Ranking, RankingStep, RocPoint, TopK, average_precision, roc_auc};

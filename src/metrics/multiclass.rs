@@ -43,6 +43,14 @@ pub struct ClassFigures {
     pub f1: Option<f64>,
 }
 
+impl ClassReport {
+    /// The class with the most nodes, the first of equal ones, and how many it has.
+    pub fn most_common(&self) -> (usize, u64) {
+        let nodes = self.classes.iter().map(|class| class.nodes).enumerate();
+        nodes.rev().max_by_key(|of| of.1).unwrap_or_default()
+    }
+}
+
 impl ConfusionMatrix {
     /// Counts pairs of `(actual, predicted)` class.
     ///
@@ -151,6 +159,7 @@ mod tests {
         assert!((report.macro_f1 - (0.8 + 0.5 + 2.0 / 3.0) / 3.0).abs() < 1e-12);
         assert_eq!((report.classes[1].precision, report.classes[1].recall), (Some(0.5), Some(0.5)));
         assert_eq!((report.confusion.count(0, 1), report.confusion.count(1, 0)), (1, 0));
+        assert_eq!(report.most_common(), (0, 3));
     }
 
     #[test]

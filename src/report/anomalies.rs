@@ -1,8 +1,10 @@
 //! The list of the highest scores, each with the reasons for it.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, PreEscaped, html};
 
-use super::data::{Anomaly, Explained, Part, ReportData};
+use super::data::{Anomaly, Explained, NodeClass, Part, ReportData};
 use super::page::grouped;
 
 /// What a column is sorted by; the script reads it.
@@ -12,17 +14,17 @@ enum Sort {
     Text,
 }
 
-const COLUMNS: [(&str, Sort); 6] = [
-    ("Rank", Sort::Number),
-    ("Type", Sort::Text),
-    ("Id", Sort::Text),
-    ("Score", Sort::Number),
-    ("Probability", Sort::Number),
-    ("Label", Sort::Text),
-];
+/// Names of the columns; lists of node classifiers have the predicted class, too.
+fn columns(classes: bool) -> Vec<(&'static str, Sort)> {
+    let class = classes.then_some(("Class", Sort::Number));
+    let before = [("Rank", Sort::Number), ("Type", Sort::Text), ("Id", Sort::Text)];
+    let behind = [("Score", Sort::Number), ("Probability", Sort::Number), ("Label", Sort::Text)];
+    before.into_iter().chain(class).chain(behind).collect()
+}
 
 pub(super) fn table(data: &ReportData) -> Markup {
     let anomalies = &data.anomalies;
+    let classes = data.classes.is_some();
     let types: Vec<&str> = data.data.types.iter().map(|node_type| node_type.name.as_str()).collect();
     html! {
         p {
@@ -51,8 +53,16 @@ pub(super) fn table(data: &ReportData) -> Markup {
                     select data-filter="label" {
                         option value="" { "all" }
                         option value="unlabelled" { "without" }
-                        option value="anomalous" { "anomalous" }
-                        option value="normal" { "normal" }
+                        @for name in labels(classes) { option value=(name) { (name) } }
+                    }
+                }
+            }
+            @if classes {
+                label {
+                    "Class "
+                    select data-filter="class" {
+                        option value="" { "all" }
+                        @for class in predicted(anomalies) { option value=(class) { (class) } }
                     }
                 }
             }
@@ -67,7 +77,7 @@ pub(super) fn table(data: &ReportData) -> Markup {
                 caption { "Highest scores" }
                 thead {
                     tr {
-                        @for (at, (name, sort)) in COLUMNS.into_iter().enumerate() {
+                        @for (at, (name, sort)) in columns(classes).into_iter().enumerate() {
                             th scope="col" class=[(at > 0 && matches!(sort, Sort::Number)).then_some("number")]
                                 data-sort=(match sort { Sort::Number => "number", Sort::Text => "text" })
                                 aria-sort=[(at == 0).then_some("ascending")] { (name) }
@@ -80,20 +90,35 @@ pub(super) fn table(data: &ReportData) -> Markup {
     }
 }
 
+/// What a label can say: the first is the conspicuous one.
+fn labels(classes: bool) -> [&'static str; 2] {
+    if classes { ["wrong", "right"] } else { ["anomalous", "normal"] }
+}
+
+/// The classes that are predicted of listed nodes, each once.
+fn predicted(anomalies: &[Anomaly]) -> BTreeSet<u32> {
+    anomalies.iter().filter_map(|anomaly| Some(anomaly.class?.predicted)).collect()
+}
+
 /// The row of a node and the one with its reasons: a body of their own, so that they stay together when sorted.
 fn row(anomaly: &Anomaly) -> Markup {
+    let [conspicuous, expected] = labels(anomaly.class.is_some());
     let (label, class) = match anomaly.label {
         None => ("unlabelled", "none"),
-        Some((true, _)) => ("anomalous", "anomalous"),
-        Some((false, _)) => ("normal", "normal"),
+        Some((true, _)) => (conspicuous, "anomalous"),
+        Some((false, _)) => (expected, "normal"),
     };
     let part = anomaly.label.and_then(|(_, part)| part).map(Part::name);
     html! {
-        tbody data-type=(anomaly.node_type) data-label=(label) data-text={ (anomaly.node_type) ":" (anomaly.id) } {
+        tbody data-type=(anomaly.node_type) data-label=(label)
+            data-class=[anomaly.class.map(|class| class.predicted)] data-text={ (anomaly.node_type) ":" (anomaly.id) } {
             tr {
                 td.rank data-value=(anomaly.rank) { (anomaly.rank) }
                 td data-value=(anomaly.node_type) { (anomaly.node_type) }
                 th.id scope="row" data-value=(anomaly.id) { (anomaly.id) }
+                @if let Some(NodeClass { predicted, .. }) = anomaly.class {
+                    td.number data-value=(predicted) { (predicted) }
+                }
                 td.number data-value=(anomaly.score) { (format!("{:.4}", anomaly.score)) }
                 td.number data-value=[anomaly.probability] {
                     @match anomaly.probability { Some(p) => (probability(p)), None => span.none { "–" } }
@@ -104,7 +129,10 @@ fn row(anomaly: &Anomaly) -> Markup {
                         Some((anomalous, _)) => {
                             span class={ "label " (class) } {
                                 (if anomalous { "▲" } else { "○" })
-                                span.word { (if anomalous { " anomalous" } else { " normal" }) }
+                                @match anomaly.class.and_then(|class| class.known) {
+                                    Some(known) => { " " (known) span.word { " " (label) } }
+                                    None => span.word { " " (label) },
+                                }
                             }
                             @if let Some(part) = part { span.interval { (part) " label" } }
                         }
@@ -120,7 +148,7 @@ fn why(anomaly: &Anomaly, explained: &Explained) -> Markup {
     let first = explained.reasons.first().map_or("Neighbourhood", String::as_str);
     html! {
         tr.why {
-            td colspan=(COLUMNS.len()) {
+            td colspan=(columns(anomaly.class.is_some()).len()) {
                 details {
                     summary { (first) span.aside { " · why " (anomaly.node_type) ":" (anomaly.id) } }
                     div.reasons {

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::question::Question;
 pub use crate::data::split::Part;
-use crate::metrics::{Confusion, Estimate, Estimates, Reliability};
+use crate::metrics::{ClassEstimates, ClassReport, Confusion, Estimate, Estimates, Reliability};
 
 /// A report about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,8 +15,12 @@ pub struct ReportData {
     pub stage: String,
     /// What a score of this stage is, in a sentence.
     pub score_meaning: String,
+    /// What the scores are about.
+    pub question: Question,
     pub run: RunFacts,
     pub data: DataFacts,
+    /// Of a node classifier: how well classes are predicted.
+    pub classes: Option<ClassFacts>,
     /// How the labels were divided; `None` without labels.
     pub split: Option<SplitFacts>,
     /// Figures of the test labels; `None` where there are none.
@@ -67,6 +72,8 @@ pub struct DataFacts {
 pub struct TypeFacts {
     pub name: String,
     pub nodes: usize,
+    /// Nodes with a label. Where the scores are about a predicted class, neither anomalous nor normal.
+    pub labelled: usize,
     pub anomalous: usize,
     pub normal: usize,
 }
@@ -92,8 +99,17 @@ pub struct SplitFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartFacts {
     pub part: Part,
+    /// All labels; where the scores are about a predicted class, neither anomalous nor normal.
+    pub labelled: usize,
     pub anomalous: usize,
     pub normal: usize,
+}
+
+/// Predicted classes of the test nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassFacts {
+    pub report: ClassReport,
+    pub estimates: ClassEstimates,
 }
 
 /// Figures of the test labels.
@@ -163,9 +179,9 @@ pub struct Histogram {
     pub high: f64,
     /// Scores of all nodes.
     pub all: Vec<u64>,
-    /// Normal nodes of the test labels.
+    /// Normal nodes of the test labels; of predicted classes those that are right.
     pub normal: Vec<u64>,
-    /// Anomalous nodes of the test labels.
+    /// Anomalous nodes of the test labels; of predicted classes those that are wrong.
     pub anomalous: Vec<u64>,
 }
 
@@ -193,9 +209,19 @@ pub struct Anomaly {
     pub id: String,
     pub score: f64,
     pub probability: Option<f64>,
-    /// Whether the label says anomalous, and the part that the label is in.
+    /// Whether the label says anomalous, and the part that the label is in. In the list of a node classifier, whether the
+    /// class that is known is another than the one that is predicted.
     pub label: Option<(bool, Option<Part>)>,
+    /// Of a node classifier.
+    pub class: Option<NodeClass>,
     pub explanation: Option<Explained>,
+}
+
+/// The class of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeClass {
+    pub predicted: u32,
+    pub known: Option<u32>,
 }
 
 /// Why a node has its score.

@@ -2,22 +2,23 @@
 
 use maud::{Markup, html};
 
-use super::data::{CalibrationFacts, HeldOut};
+use super::data::{CalibrationFacts, HeldOut, Question};
 use super::figures;
-use super::gather::has_interval;
+use super::held_out::has_interval;
 use super::page::{estimate, percent};
+use super::question::capital;
 use crate::metrics::{Estimate, Estimates};
 
-pub(super) fn held_out(held_out: &HeldOut) -> Markup {
+pub(super) fn held_out(held_out: &HeldOut, question: Question) -> Markup {
     html! {
         (key_figures(held_out))
         div.figures {
-            @if let Some(curves) = &held_out.curves { (figures::curves(held_out, curves)) }
+            @if let Some(curves) = &held_out.curves { (figures::curves(held_out, curves, question)) }
         }
-        (by_type(held_out))
+        (by_type(held_out, question))
         div.columns {
-            (top(held_out))
-            (decisions(held_out))
+            (top(held_out, question))
+            (decisions(held_out, question))
         }
         p.note {
             "Intervals: 95 % percentile intervals of a bootstrap with 1,000 resamples, drawn within each class. They \
@@ -58,7 +59,7 @@ fn key_figures(held_out: &HeldOut) -> Markup {
     }
 }
 
-fn key_figure(name: &str, figure: Option<Estimate>, aside: Markup) -> Markup {
+pub(super) fn key_figure(name: &str, figure: Option<Estimate>, aside: Markup) -> Markup {
     html! {
         div {
             dt { (name) }
@@ -74,7 +75,7 @@ fn key_figure(name: &str, figure: Option<Estimate>, aside: Markup) -> Markup {
     }
 }
 
-fn by_type(held_out: &HeldOut) -> Markup {
+fn by_type(held_out: &HeldOut, question: Question) -> Markup {
     let baseline = held_out.baseline.as_ref();
     html! {
         div.scroll tabindex="0" role="group" aria-label="Figures by node type" {
@@ -84,7 +85,7 @@ fn by_type(held_out: &HeldOut) -> Markup {
                     tr {
                         th scope="col" { "Test labels" }
                         th.number scope="col" { "Nodes" }
-                        th.number scope="col" { "Anomalous" }
+                        th.number scope="col" { (capital(&question.positive())) }
                         th.number scope="col" { "ROC-AUC" }
                         th scope="col" { "0 · chance · 1" }
                         @for name in ["Average precision", "Precision", "Recall", "F1"] {
@@ -152,7 +153,7 @@ fn range(figure: Option<Estimate>, class: &str) -> Markup {
     }
 }
 
-fn top(held_out: &HeldOut) -> Markup {
+fn top(held_out: &HeldOut, question: Question) -> Markup {
     html! {
         div.scroll {
             table {
@@ -161,7 +162,7 @@ fn top(held_out: &HeldOut) -> Markup {
                     tr {
                         th.number scope="col" { "Nodes" }
                         th.number scope="col" { "Right among them" }
-                        th.number scope="col" { "Of all anomalous" }
+                        th.number scope="col" { "Of all " (question.predicate()) }
                     }
                 }
                 tbody {
@@ -169,7 +170,7 @@ fn top(held_out: &HeldOut) -> Markup {
                         tr {
                             th.number scope="row" {
                                 (top.k)
-                                @if top.k == held_out.overall.positives { span.interval { "as many as are anomalous" } }
+                                @if top.k == held_out.overall.positives { span.interval { "as many as are " (question.predicate()) } }
                             }
                             td.number { (estimate(top.precision)) }
                             td.number { (estimate(top.recall)) }
@@ -181,7 +182,7 @@ fn top(held_out: &HeldOut) -> Markup {
     }
 }
 
-fn decisions(held_out: &HeldOut) -> Markup {
+fn decisions(held_out: &HeldOut, question: Question) -> Markup {
     let counts = &held_out.confusion;
     html! {
         div.scroll {
@@ -195,12 +196,12 @@ fn decisions(held_out: &HeldOut) -> Markup {
                 }
                 tbody {
                     tr {
-                        th scope="row" { "Anomalous" }
+                        th scope="row" { (capital(&question.positive())) }
                         td.number { (counts.true_positives) span.interval { "found" } }
                         td.number { (counts.false_negatives) span.interval { "missed" } }
                     }
                     tr {
-                        th scope="row" { "Normal" }
+                        th scope="row" { (capital(question.negative())) }
                         td.number { (counts.false_positives) span.interval { "false alarms" } }
                         td.number { (counts.true_negatives) span.interval { "left alone" } }
                     }
@@ -210,17 +211,28 @@ fn decisions(held_out: &HeldOut) -> Markup {
     }
 }
 
-pub(super) fn calibration(calibration: &CalibrationFacts) -> Markup {
-    let rarer = calibration.anomalous as f64 / calibration.labels.max(1) as f64;
+pub(super) fn calibration(calibration: &CalibrationFacts, question: Question) -> Markup {
+    let share = percent(calibration.anomalous as f64 / calibration.labels.max(1) as f64);
+    let predicate = question.predicate();
     html! {
         p {
             "Probabilities: " (calibration.description) ". They hold for nodes drawn like these labels, of which "
-            (percent(rarer))
-            " are anomalous; where anomalies are rarer, a probability is too high by the ratio of the odds."
+            (share)
+            " are " (predicate) "; where "
+            @match question {
+                Question::Anomalous => "anomalies are rarer, a probability is",
+                Question::OfClass(_) => "the class is rarer, a probability is",
+                Question::Predicted => "a class is rarer, its probabilities are",
+            }
+            " too high by the ratio of the odds."
         }
         div.figures {
-            (figures::reliability("reliability-raw", "The score taken as a probability", "score", &calibration.raw))
-            (figures::reliability("reliability", "The calibrated probability", "probability", &calibration.calibrated))
+            (figures::reliability(
+                "reliability-raw", "The score taken as a probability", "score", &calibration.raw, question
+            ))
+            (figures::reliability(
+                "reliability", "The calibrated probability", "probability", &calibration.calibrated, question
+            ))
         }
     }
 }

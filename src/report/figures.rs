@@ -2,7 +2,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::data::{Curves, HeldOut, Histogram, Panel, ReportData};
+use super::data::{Curves, HeldOut, Histogram, Panel, Question, ReportData};
 use super::page::grouped;
 use crate::chart::{Axis, Chart, Corner, Ink, Mark};
 use crate::metrics::Reliability;
@@ -51,7 +51,7 @@ fn picked<T: Copy>(points: &[T]) -> Vec<T> {
 }
 
 /// ROC and precision-recall curve.
-pub(super) fn curves(held_out: &HeldOut, curves: &Curves) -> Markup {
+pub(super) fn curves(held_out: &HeldOut, curves: &Curves, question: Question) -> Markup {
     let overall = &held_out.overall;
     let chance = overall.positives as f64 / (overall.positives + overall.negatives).max(1) as f64;
     let value = |estimate: Option<crate::metrics::Estimate>| estimate.map_or(f64::NAN, |estimate| estimate.value);
@@ -71,8 +71,8 @@ pub(super) fn curves(held_out: &HeldOut, curves: &Curves) -> Markup {
         id: "roc".into(),
         title: "ROC curve".into(),
         description: format!("Area {area:.3}; chance would be the diagonal with area 0.5."),
-        x: Axis::share("share of normal nodes flagged"),
-        y: Axis::share("share of anomalous nodes flagged"),
+        x: Axis::share(&format!("share of {} flagged", question.negatives())),
+        y: Axis::share(&format!("share of {} flagged", question.positives())),
         key: Corner::BottomRight,
         marks,
     };
@@ -87,18 +87,22 @@ pub(super) fn curves(held_out: &HeldOut, curves: &Curves) -> Markup {
         id: "precision-recall".into(),
         title: "Precision and recall".into(),
         description: format!(
-            "Average precision {precision:.3}; chance would be a level line at {chance:.3}, the share of anomalous \
-             labels."
+            "Average precision {precision:.3}; chance would be a level line at {chance:.3}, the share of {}.",
+            match question {
+                Question::Anomalous => "anomalous labels".into(),
+                _ => format!("labels {}", question.predicate()),
+            }
         ),
-        x: Axis::share("recall: share of anomalous nodes found"),
-        y: Axis::share("precision: share of flagged nodes that are anomalous"),
+        x: Axis::share(&format!("recall: share of {} found", question.positives())),
+        y: Axis::share(&format!("precision: share of flagged nodes that are {}", question.predicate())),
         key: Corner::BottomLeft,
         marks,
     };
+    let flagged = [format!("{} flagged", question.negative()), format!("{} flagged", question.positive())];
     let pairs = |points: &[(f64, f64)]| picked(points).into_iter().map(|(x, y)| (format!("{x:.3}"), vec![Some(y)]));
     html! {
         (figure(&roc, html! { "What flagging more nodes costs." },
-            numbers(&["normal flagged", "anomalous flagged"], pairs(&curves.roc))))
+            numbers(&flagged.each_ref().map(String::as_str), pairs(&curves.roc))))
         (figure(&pr, html! { "What is right among what is flagged." },
             numbers(&["recall", "precision"], pairs(&curves.precision_recall))))
     }
@@ -109,26 +113,35 @@ pub(super) fn histograms(data: &ReportData) -> Markup {
     let threshold = data.held_out.as_ref().map(|held_out| held_out.threshold).filter(|value| value.is_finite());
     html! {
         p {
-            "How the scores lie; " (data.score_meaning) ". Every step line shows shares of its own group, so that rare \
-             anomalies can be compared with common normal nodes."
+            "How the scores lie; " (data.score_meaning) ". Every step line shows shares of its own group, so that "
+            (match data.question {
+                Question::Anomalous => "rare anomalies can be compared with common normal nodes.",
+                Question::OfClass(_) => "a rare class can be compared with the others.",
+                Question::Predicted => "few mistakes can be compared with many right predictions.",
+            })
             @if data.held_out.is_some() { " Test labels only, beside all nodes with a score." }
         }
         div.figures {
-            @for (at, histogram) in data.histograms.iter().enumerate() { (one_histogram(at, histogram, threshold)) }
+            @for (at, histogram) in data.histograms.iter().enumerate() { (one_histogram(at, histogram, threshold, data.question)) }
         }
     }
 }
 
-fn one_histogram(at: usize, histogram: &Histogram, threshold: Option<f64>) -> Markup {
+fn one_histogram(at: usize, histogram: &Histogram, threshold: Option<f64>, question: Question) -> Markup {
     let shares = |counts: &[u64]| -> Vec<f64> {
         let total = counts.iter().sum::<u64>().max(1) as f64;
         counts.iter().map(|&count| count as f64 / total).collect()
     };
     let sum = |counts: &[u64]| counts.iter().sum::<u64>() as usize;
+    let mut names = [question.negative().to_owned(), question.positive()];
+    if question == Question::Predicted {
+        names.reverse();
+    }
+    let [normal, anomalous] = names.each_ref().map(String::as_str);
     let groups = [
         (Ink::All, "all nodes", &histogram.all),
-        (Ink::Normal, "normal", &histogram.normal),
-        (Ink::Anomalous, "anomalous", &histogram.anomalous),
+        (Ink::Normal, normal, &histogram.normal),
+        (Ink::Anomalous, anomalous, &histogram.anomalous),
     ];
     let shown: Vec<_> = groups.into_iter().filter(|(_, _, counts)| sum(counts) > 0).collect();
     let highest = shown.iter().flat_map(|(_, _, counts)| shares(counts)).fold(0.0, f64::max);
@@ -222,7 +235,13 @@ fn one_panel(at: usize, panel: &Panel) -> Markup {
 }
 
 /// Predicted against observed shares.
-pub(super) fn reliability(id: &str, title: &str, predicted: &str, reliability: &Reliability) -> Markup {
+pub(super) fn reliability(
+    id: &str,
+    title: &str,
+    predicted: &str,
+    reliability: &Reliability,
+    question: Question,
+) -> Markup {
     let bins = &reliability.bins;
     let points = bins.iter().map(|bin| [bin.mean_probability, bin.share, bin.interval.low, bin.interval.high]);
     let chart = Chart {
@@ -234,7 +253,7 @@ pub(super) fn reliability(id: &str, title: &str, predicted: &str, reliability: &
             reliability.calibration_error
         ),
         x: Axis::share(predicted),
-        y: Axis::share("share of nodes that are anomalous"),
+        y: Axis::share(&format!("share of nodes that are {}", question.predicate())),
         key: Corner::TopLeft,
         marks: vec![
             Mark::Dots { points: points.collect(), ink: Ink::Model, name: "test labels, 95 % interval".into() },
@@ -246,7 +265,7 @@ pub(super) fn reliability(id: &str, title: &str, predicted: &str, reliability: &
             thead {
                 tr {
                     th scope="col" { (predicted) }
-                    @for name in ["nodes", "anomalous", "share", "95 % interval"] { th scope="col" { (name) } }
+                    @for name in ["nodes", &question.positive(), "share", "95 % interval"] { th scope="col" { (name) } }
                 }
             }
             tbody {

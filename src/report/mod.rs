@@ -6,13 +6,18 @@
 //! hash, may run.
 
 mod anomalies;
+mod class_facts;
+mod classes;
 mod data;
 mod evaluation;
 mod explained;
 mod figures;
 mod gather;
+mod held_out;
+mod listed;
 mod page;
 mod provenance;
+mod question;
 mod run;
 mod warnings;
 

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
-use super::data::{HeldOut, ReportData, Warning};
-use super::{anomalies, evaluation, figures, provenance};
+use super::data::{ClassFacts, HeldOut, Question, ReportData, Warning};
+use super::{anomalies, classes, evaluation, figures, provenance};
 pub(super) use crate::error::grouped;
 use crate::metrics::Estimate;
 
@@ -74,15 +74,22 @@ fn policy() -> String {
 
 struct Section {
     id: &'static str,
-    title: &'static str,
+    title: String,
     content: Markup,
 }
 
 fn sections(data: &ReportData) -> Vec<Section> {
-    let section = |id, title, content| Section { id, title, content };
+    let section = |id, title: &str, content| Section { id, title: title.into(), content };
     let mut sections = Vec::new();
+    if let Some(facts) = &data.classes {
+        sections.push(section("classes", "Classes", classes::predicted(facts)));
+    }
     if let Some(held_out) = &data.held_out {
-        sections.push(section("test", "Test labels", evaluation::held_out(held_out)));
+        let title = match data.question {
+            Question::OfClass(class) => format!("Class {class} against the rest"),
+            Question::Anomalous | Question::Predicted => "Test labels".into(),
+        };
+        sections.push(section("test", &title, evaluation::held_out(held_out, data.question)));
     }
     if !data.anomalies.is_empty() {
         sections.push(section("top", "Highest scores", anomalies::table(data)));
@@ -91,7 +98,7 @@ fn sections(data: &ReportData) -> Vec<Section> {
         sections.push(section("scores", "Scores", figures::histograms(data)));
     }
     if let Some(calibration) = &data.calibration {
-        sections.push(section("calibration", "Calibration", evaluation::calibration(calibration)));
+        sections.push(section("calibration", "Calibration", evaluation::calibration(calibration, data.question)));
     }
     if !data.training.is_empty() {
         sections.push(section("training", "Training", figures::training(&data.training)));
@@ -118,6 +125,19 @@ fn header(data: &ReportData) -> Markup {
 
 /// How good the run is, in one sentence.
 fn verdict(data: &ReportData) -> Markup {
+    if let Some(ClassFacts { report, estimates }) = &data.classes {
+        let area = data.held_out.as_ref().and_then(|held_out| held_out.overall.roc_auc);
+        let (_, common) = report.most_common();
+        return html! {
+            "The class of " strong { (percent(estimates.accuracy.value)) } " of nodes is right"
+            (interval(estimates.accuracy)) ", measured on " (report.nodes) " test labels. Giving every node the most \
+             common class would be right for " (percent(common as f64 / report.nodes as f64)) "."
+            @if let (Some(area), Question::OfClass(class)) = (area, data.question) {
+                " A node of class " (class) " has a higher probability of it than another node in "
+                (percent(area.value)) " of pairs" (interval(area)) "."
+            }
+        };
+    }
     let Some(HeldOut { overall, baseline, .. }) = &data.held_out else {
         return html! {
             "There are no test labels, so nothing here says how good the scores are: " (data.score_meaning) "."
@@ -131,14 +151,21 @@ fn verdict(data: &ReportData) -> Markup {
     };
     html! {
         "An anomalous node scores above a normal one in " strong { (percent(area.value)) } " of pairs"
-        @if let Some(interval) = area.interval {
-            " (95\u{a0}% interval " (plain_percent(interval.low)) "–" (percent(interval.high)) ")"
-        }
+        (interval(area))
         ", measured on " (nodes) " test labels. "
         @if let Some(baseline) = baseline {
             "Logistic regression without the graph: " (percent(baseline.roc_auc.value)) ". "
         }
         "Chance: 50\u{a0}%."
+    }
+}
+
+/// ` (95 % interval 80.1–83.2 %)`
+fn interval(estimate: Estimate) -> Markup {
+    html! {
+        @if let Some(interval) = estimate.interval {
+            " (95\u{a0}% interval " (plain_percent(interval.low)) "–" (percent(interval.high)) ")"
+        }
     }
 }
 

@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::data::{DataFacts, Part, ReportData, SplitFacts};
+use super::data::{DataFacts, Part, Question, ReportData, SplitFacts};
 use super::page::grouped;
+use super::question::capital;
 
 pub(super) fn run(data: &ReportData) -> Markup {
     let run = &data.run;
@@ -19,8 +20,8 @@ pub(super) fn run(data: &ReportData) -> Markup {
             (fact("Data", html! { code { (data.data.path) } }))
             (fact("Scores", html! { (data.score_meaning) }))
         }
-        (graph(&data.data))
-        @if let Some(split) = &data.split { (parts(split)) }
+        (graph(&data.data, data.question))
+        @if let Some(split) = &data.split { (parts(split, data.question)) }
         details.config data-print="open" {
             summary { "Settings, every default filled in" }
             div.scroll tabindex="0" role="group" aria-label="Settings" { pre { code { (run.config.trim_end()) } } }
@@ -32,7 +33,23 @@ fn fact(name: &str, value: Markup) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
-fn graph(data: &DataFacts) -> Markup {
+/// The columns that labels are counted in.
+fn label_columns(question: Question) -> Vec<String> {
+    match question {
+        Question::Predicted => vec!["Labelled".into()],
+        _ => vec![capital(&question.positive()), capital(question.negative())],
+    }
+}
+
+/// What stands in these columns.
+fn label_counts(question: Question, [labelled, anomalous, normal]: [usize; 3]) -> Vec<usize> {
+    match question {
+        Question::Predicted => vec![labelled],
+        _ => vec![anomalous, normal],
+    }
+}
+
+fn graph(data: &DataFacts, question: Question) -> Markup {
     html! {
         div.columns {
             div.scroll {
@@ -44,14 +61,18 @@ fn graph(data: &DataFacts) -> Markup {
                     thead {
                         tr {
                             th scope="col" { "Type" }
-                            @for name in ["Nodes", "Anomalous", "Normal"] { th.number scope="col" { (name) } }
+                            th.number scope="col" { "Nodes" }
+                            @for name in label_columns(question) { th.number scope="col" { (name) } }
                         }
                     }
                     tbody {
                         @for t in &data.types {
                             tr {
                                 th scope="row" { (t.name) }
-                                @for count in [t.nodes, t.anomalous, t.normal] { td.number { (grouped(count)) } }
+                                td.number { (grouped(t.nodes)) }
+                                @for count in label_counts(question, [t.labelled, t.anomalous, t.normal]) {
+                                    td.number { (grouped(count)) }
+                                }
                             }
                         }
                     }
@@ -82,7 +103,7 @@ fn graph(data: &DataFacts) -> Markup {
     }
 }
 
-fn parts(split: &SplitFacts) -> Markup {
+fn parts(split: &SplitFacts, question: Question) -> Markup {
     html! {
         div.scroll {
             table {
@@ -90,7 +111,7 @@ fn parts(split: &SplitFacts) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Part" }
-                        @for name in ["Anomalous", "Normal"] { th.number scope="col" { (name) } }
+                        @for name in label_columns(question) { th.number scope="col" { (name) } }
                         th scope="col" { "Used for" }
                     }
                 }
@@ -98,8 +119,10 @@ fn parts(split: &SplitFacts) -> Markup {
                     @for facts in &split.parts {
                         tr {
                             th scope="row" { (facts.part.name()) }
-                            td.number { (grouped(facts.anomalous)) } td.number { (grouped(facts.normal)) }
-                            td { (purpose(facts.part)) }
+                            @for count in label_counts(question, [facts.labelled, facts.anomalous, facts.normal]) {
+                                td.number { (grouped(count)) }
+                            }
+                            td { (purpose(facts.part, question)) }
                         }
                     }
                 }
@@ -109,9 +132,10 @@ fn parts(split: &SplitFacts) -> Markup {
 }
 
 /// What the labels of a part are for.
-fn purpose(part: Part) -> &'static str {
+fn purpose(part: Part, question: Question) -> &'static str {
     match part {
         Part::Train => "fitting",
+        Part::Validation if question == Question::Predicted => "choosing the checkpoint, fitting the calibrations",
         Part::Validation => "choosing checkpoint and threshold, fitting the calibration",
         Part::Test => "the figures of this report",
     }

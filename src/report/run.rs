@@ -5,7 +5,7 @@ use super::gather::{BaselineScores, Parts, gather};
 use crate::error::{Error, Result};
 use crate::run::baseline::baseline_scores;
 use crate::run::{History, Meta};
-use crate::score::{ScoredRun, Stage};
+use crate::score::{ClassView, ScoredRun, Stage};
 
 /// Everything that the report of `scored` says, but for the explanations; its list has the `top` highest scores, of
 /// nodes without a label or of `all`.
@@ -16,13 +16,22 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
     let run = &scored.run;
     let config = run.config();
     let meta = run.meta();
+    let class = scored.classes.as_ref().and_then(ClassView::class);
     let name = run.path().file_name().unwrap_or(run.path().as_os_str());
-    // Labels of one class, or none in a part: then there is nothing to compare with.
-    let baseline = scored.split.as_ref().and_then(|split| baseline_scores(&scored.dataset, split).ok().flatten());
+    // Labels of one class, or none in a part: then there is nothing to compare with. Classes are compared with the most
+    // common one.
+    let compared = scored.split.as_ref().filter(|_| scored.stage != Stage::Classes);
+    let baseline = compared.and_then(|split| baseline_scores(&scored.dataset, split).ok().flatten());
     gather(Parts {
         name: name.to_string_lossy().into_owned(),
-        stage: scored.stage.title().into(),
-        score_meaning: meaning(scored.stage).into(),
+        stage: match class {
+            Some(class) => format!("{}, class {class}", scored.stage.title()),
+            None => scored.stage.title().into(),
+        },
+        score_meaning: match class {
+            Some(class) => format!("a score is the probability that the node classifier gives to class {class}"),
+            None => meaning(scored.stage).into(),
+        },
         run: RunFacts {
             directory: run.path().display().to_string(),
             version: meta.version.clone(),
@@ -34,10 +43,7 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
             config: std::fs::read_to_string(&config).map_err(|source| Error::io(&config, "read", source))?,
         },
         data_path: scored.data.display().to_string(),
-        dataset: &scored.dataset,
-        scores: &scored.scores,
-        split: scored.split.as_ref(),
-        calibration: scored.calibration.as_ref(),
+        scored: scored.scored(),
         fitted_to_labels: scored.stage != Stage::Reconstruction,
         baseline: baseline.map_or(BaselineScores::Unknown, BaselineScores::Scores),
         // Trees log no epochs.
@@ -54,6 +60,7 @@ fn meaning(stage: Stage) -> &'static str {
              which they were made with; no label was used"
         }
         Stage::Attention => "a score is the sigmoid of the graph attention network's logit, higher is more anomalous",
+        Stage::Classes => "a score is the probability of the class that the node classifier predicts of a node",
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",
     }
 }
@@ -81,6 +88,10 @@ fn panels(stage: Stage, history: &History) -> Vec<Panel> {
         (!series.is_empty()).then(|| Panel { title: title.into(), unit: unit.into(), series })
     };
     let panels = match stage {
+        Stage::Classes => [
+            panel("Loss by epoch", "loss", &[("loss", "training"), ("validation_loss", "validation")]),
+            panel("Validation nodes by epoch", "accuracy", &[("validation_accuracy", "validation")]),
+        ],
         Stage::Reconstruction => [
             panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),
             panel("Edges trained on told from drawn pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),

@@ -1,9 +1,15 @@
 //! The page of reports made by hand: what it says, what it escapes, what it leaves out.
 
+use ndarray::Array2;
+
 use super::*;
+use crate::data::class_split::ClassSplit;
 use crate::data::split::Split;
-use crate::graph::{Dataset, HeteroGraph, IdMaps, Labels};
+use crate::graph::{Classes, Dataset, HeteroGraph, IdMaps, Labels};
 use crate::metrics::{Calibration, roc_auc};
+use crate::run::calibration::calibrate_classes;
+use crate::score::ClassView;
+use crate::score::ranking::Scored;
 
 /// Text that would run if it were not escaped.
 const HOSTILE: [&str; 4] =
@@ -45,10 +51,13 @@ fn report(text: &str, ids: impl Fn(usize) -> String) -> ReportData {
         score_meaning: text.into(),
         run: run_facts(text),
         data_path: text.into(),
-        dataset: &dataset,
-        scores: &scores,
-        split: Some(&split),
-        calibration: Some(&calibration),
+        scored: Scored {
+            dataset: &dataset,
+            scores: &scores,
+            calibration: Some(&calibration),
+            split: Some(&split),
+            classes: None,
+        },
         fitted_to_labels: true,
         baseline: BaselineScores::Scores(baseline),
         training: vec![Panel { title: text.into(), unit: text.into(), series: vec![series] }],
@@ -116,10 +125,7 @@ fn the_list_has_the_highest_scores_with_ties_by_number_and_says_what_is_known() 
         score_meaning: "a score".into(),
         run: run_facts("x"),
         data_path: "data".into(),
-        dataset: &dataset,
-        scores: &scores,
-        split: Some(&split),
-        calibration: None,
+        scored: Scored { dataset: &dataset, scores: &scores, calibration: None, split: Some(&split), classes: None },
         fitted_to_labels: true,
         baseline: BaselineScores::Area(0.5),
         training: Vec::new(),
@@ -157,10 +163,13 @@ fn labelled_nodes_are_left_out_of_the_list_unless_there_are_no_others_or_all_are
             score_meaning: "a score".into(),
             run: run_facts("x"),
             data_path: "data".into(),
-            dataset: &dataset,
-            scores: &scores,
-            split: Some(&split),
-            calibration: None,
+            scored: Scored {
+                dataset: &dataset,
+                scores: &scores,
+                calibration: None,
+                split: Some(&split),
+                classes: None,
+            },
             fitted_to_labels: true,
             baseline: BaselineScores::Unknown,
             training: Vec::new(),
@@ -194,10 +203,7 @@ fn a_run_without_labels_has_a_report_without_figures() {
         score_meaning: "no label was used".into(),
         run: run_facts("x"),
         data_path: "data".into(),
-        dataset: &dataset,
-        scores: &scores,
-        split: None,
-        calibration: None,
+        scored: Scored { dataset: &dataset, scores: &scores, calibration: None, split: None, classes: None },
         fitted_to_labels: false,
         baseline: BaselineScores::Unknown,
         training: Vec::new(),
@@ -208,6 +214,88 @@ fn a_run_without_labels_has_a_report_without_figures() {
     assert_eq!((data.held_out.is_none(), data.calibration.is_none(), data.anomalies.len()), (true, true, 3));
     let page = render(&data);
     assert!(page.contains("Not evaluated") && !page.contains("ROC-AUC"), "{page}");
+}
+
+/// A report about a classifier of `classes` classes whose every fifth prediction is wrong.
+fn class_report(classes: usize, class: Option<u32>) -> ReportData {
+    const NODES: usize = 360;
+    let graph = HeteroGraph::new(vec![("paper".into(), NODES)], Vec::new()).unwrap();
+    let known: Vec<Option<u32>> = (0..NODES).map(|node| (node % 9 != 8).then_some((node % classes) as u32)).collect();
+    let predicted = |node: usize| (node + usize::from(node.is_multiple_of(5))) % classes;
+    let probabilities = Array2::from_shape_fn((NODES, classes), |(node, class)| {
+        let sure = 0.5 + 0.4 * (node * 37 % 100) as f32 / 100.0;
+        if class == predicted(node) { sure } else { (1.0 - sure) / (classes - 1) as f32 }
+    });
+    let labelled = |part: usize| {
+        let nodes = (0..NODES as u32).filter(|node| *node as usize / 9 % 3 == part);
+        nodes.filter_map(|node| Some((node, known[node as usize]?))).collect::<Vec<_>>()
+    };
+    let split = ClassSplit { train: labelled(0), validation: labelled(1), test: labelled(2) };
+    let mut dataset = Dataset { classes: Some(Classes::new(known.clone())), ..Dataset::new(graph, None, None, None) };
+    let mut view = ClassView::new(probabilities, class).unwrap();
+    view.calibrations = calibrate_classes(view.probabilities(), &split);
+    view.split = Some(split);
+    view.relabel(&mut dataset);
+    let (scores, binary) = (view.scores(), view.binary_split());
+    gather(Parts {
+        name: "run".into(),
+        stage: "Node classification".into(),
+        score_meaning: "a score".into(),
+        run: run_facts("x"),
+        data_path: "data".into(),
+        scored: Scored {
+            dataset: &dataset,
+            scores: &scores,
+            calibration: view.calibration(),
+            split: binary.as_ref(),
+            classes: Some(&view),
+        },
+        fitted_to_labels: true,
+        baseline: BaselineScores::Unknown,
+        training: Vec::new(),
+        top: 9,
+        all: false,
+    })
+    .unwrap()
+}
+
+#[test]
+fn classes_have_their_figures_and_one_of_them_those_of_a_detector() {
+    let data = class_report(4, None);
+    let facts = data.classes.as_ref().unwrap();
+    let test: u64 = 360 / 9 / 3 * 8;
+    assert_eq!((facts.report.nodes, data.split.as_ref().unwrap().parts[2].labelled as u64), (test, test));
+    assert!((facts.report.accuracy - 0.8).abs() < 0.03 && facts.estimates.accuracy.interval.is_some());
+    assert!(data.held_out.is_none() && data.calibration.is_some() && data.question == Question::Predicted);
+    assert_eq!((data.left_out, data.anomalies.len(), data.data.types[0].labelled), (320, 9, 320));
+    assert!(data.anomalies.iter().all(|node| node.label.is_none() && node.class.is_some()));
+    let right: u64 = data.histograms[0].normal.iter().sum();
+    assert_eq!(right as f64, (facts.report.accuracy * test as f64).round(), "right predictions are the normal ones");
+    let page = render(&data);
+    assert!(page.contains("Predicted classes by actual class") && page.contains("data-filter=\"class\""));
+    assert!(!page.contains("anomalous node") && !page.contains("ROC-AUC"));
+
+    let one = class_report(4, Some(2));
+    let held_out = one.held_out.as_ref().unwrap();
+    assert_eq!(one.question, Question::OfClass(2));
+    assert_eq!(held_out.overall.positives + held_out.overall.negatives, test);
+    assert_eq!(held_out.overall.positives, facts.report.classes[2].nodes);
+    assert_eq!(one.classes, data.classes, "the same classes, whichever is looked at");
+    let page = render(&one);
+    assert!(page.contains("Class 2 against the rest") && page.contains("share of nodes of other classes flagged"));
+    assert!(!page.contains("anomalous node") && !page.contains("normal node"));
+    assert_eq!(page.matches("class=\"number right\" style=\"--share:").count(), 4, "a cell for each class");
+}
+
+#[test]
+fn of_very_many_classes_the_pairs_that_are_confused_most_are_shown() {
+    let data = class_report(90, None);
+    let confusion = &data.classes.as_ref().unwrap().report.confusion;
+    let pairs = (0..90 * 90).filter(|pair| pair / 90 != pair % 90 && confusion.count(pair / 90, pair % 90) > 0).count();
+    let page = render(&data);
+    assert!(!page.contains("Predicted classes by actual class") && page.contains("Classes taken for others"));
+    assert_eq!(page.matches("<th scope=\"row\">class ").count(), 90 + pairs, "every class, and every confusion");
+    assert!(page.contains("Classes with few test labels"));
 }
 
 #[test]

@@ -109,7 +109,8 @@ fn what_is_no_run_of_a_stage_is_refused() {
     fs::create_dir_all(other.path("run")).unwrap();
     other.write("run/config.toml", "task = \"classify\"\n[data]\npath = \"data.npz\"\n");
     other.write("run/meta.json", sandbox.read(&format!("{run}/meta.json")));
-    other.refuses(["report", "run"], 2, &["a run of Stage 1, 2 or 3"]);
+    other.refuses(["report", "run"], 1, &["probabilities.npy", "the outputs of a finished run"]);
+    sandbox.refuses(["report", run, "--class", "1"], 2, &["--class 1", "a run of node classification"]);
 }
 
 fn the_page_loads_from_a_file_without_errors_and_without_a_request() {
