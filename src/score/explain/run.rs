@@ -1,30 +1,32 @@
 //! Explanations of the scores of a run.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 
-use super::attention::relations_into;
 use super::explanation::Explanation;
 use super::names::Names;
-use super::network::{Layer, Network, Stream};
+use super::network::{Edges, View};
+use super::neural::{Columns, Model, Question};
+use super::parameters;
 use super::similar::Known;
 use super::stage1;
-use super::stage2::{Columns, Model};
 use super::stage3::{self, Forest};
 use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::graph::read_embeddings;
 use crate::infer::attention::{for_graph, input_features};
 use crate::infer::tree_table::{TableOptions, table};
-use crate::models::attention::{AttentionSpec, TripleStreamGat};
-use crate::models::parameters::{HostTensor, Parameters};
+use crate::models::attention::TripleStreamGat;
+use crate::models::named;
+use crate::models::node_classifier::{NodeClassifier, only_relation};
+use crate::models::parameters::Parameters;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
 use crate::run::calibration::read_calibration;
+use crate::score::classes::features_for;
 use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute};
 
 /// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to
@@ -131,7 +133,7 @@ fn attention<B: GraphBackend>(
     let spec = for_graph(spec, graph, &file)?;
     // Through the model, which checks names, shapes and values.
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
-    let network = network(&spec, &model.export(&spec).0);
+    let (network, head) = parameters::of_attention(&spec, &model.export(&spec).0, graph);
     let features = input_features(&config.data, &run.dataset, Some(spec.input))?;
     let refined = match &run.split {
         Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
@@ -142,33 +144,41 @@ fn attention<B: GraphBackend>(
         Stage2Input::Embeddings => Columns::Embeddings,
         Stage2Input::Features => Columns::Features(run.dataset.feature_names.as_deref()),
     };
-    let into = relations_into(graph);
-    let model = Model { names, network: &network, features: &features, into: &into, columns, known: known.as_ref() };
-    nodes.iter().map(|&node| model.explain(run.probability(node), node)).collect()
+    let edges = Edges::new(graph, &network);
+    let view = View { network: &network, edges: &edges, features: &features };
+    let model = Model { names, view, columns, known: known.as_ref() };
+    let question = Question::Score { head: &head };
+    nodes.iter().map(|&node| model.explain(run.probability(node), node, &question)).collect()
 }
 
-/// The parameters of a model on the host; `tensors` has them all.
-fn network(spec: &AttentionSpec, tensors: &BTreeMap<String, HostTensor>) -> Network {
-    let values = |name: String| &tensors[&name].values[..];
-    let layer = |at: usize, input: usize, output: usize| Layer {
-        input,
-        output,
-        streams: spec
-            .streams
-            .iter()
-            .map(|stream| {
-                let projection = values(format!("gat{at}.W_{stream}.weight"));
-                Stream::new([input, output], spec.heads, projection, values(format!("gat{at}.a_{stream}")))
-            })
-            .collect(),
+/// Explains the probability of the class that `class_of` says, node by node.
+fn classes<B: GraphBackend>(
+    run: &ScoredRun,
+    class_of: impl Fn(u32) -> u32,
+    names: &Names,
+    nodes: &[u32],
+    device: &B::Device,
+) -> Result<Vec<Explanation>> {
+    let (weights, file) = Weights::read(run.run.path())?;
+    let ModelSpec::NodeClassifier(spec) = &weights.spec else {
+        let help = "the run directory was changed; train it again";
+        return Err(Error::format(file, "model", "a node classifier", weights.spec.name(), help));
     };
-    Network {
-        heads: spec.heads,
-        negative_slope: f64::from(spec.negative_slope),
-        layers: [layer(1, spec.input, spec.hidden), layer(2, spec.hidden, spec.output)],
-        head: values("score_head.weight".into()).iter().map(|&weight| f64::from(weight)).collect(),
-        head_bias: f64::from(values("score_head.bias".into())[0]),
-    }
+    let graph = &run.dataset.graph;
+    only_relation(graph)?;
+    let features = features_for(spec, &run.dataset, &run.data)?;
+    // Through the model, which checks names, shapes and values.
+    let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, &file, device), device)?;
+    let network = parameters::of_classifier(spec, &named::export(&model).0, graph);
+    let edges = Edges::new(graph, &network);
+    let view = View { network: &network, edges: &edges, features };
+    let columns = Columns::Features(run.dataset.feature_names.as_deref());
+    let model = Model { names, view, columns, known: None };
+    let explain = |&node: &u32| {
+        let question = Question::Class { class: class_of(node), classes: spec.classes };
+        model.explain(run.probability(node), node, &question)
+    };
+    nodes.iter().map(explain).collect()
 }
 
 fn trees<B: GraphBackend>(
