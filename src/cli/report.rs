@@ -51,7 +51,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let out = arguments.out.unwrap_or_else(|| arguments.run.join("report.html"));
-    let scored = ScoredRun::open(&arguments.run)?;
+    let scored = ScoredRun::open(&arguments.run, None)?;
     check_new_file(&out, arguments.force)?;
     let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
     if !arguments.no_explanations && !data.anomalies.is_empty() {

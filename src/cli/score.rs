@@ -1,9 +1,10 @@
 //! `graphsieve score`
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use ndarray::{Array2, ArrayView1};
 
 use super::{Compute, Console, check_new_file};
 use crate::backend::with_backend;
@@ -14,9 +15,10 @@ use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy_f32};
 use crate::metrics::Calibration;
 use crate::run::RunDir;
-use crate::run::calibration::read_calibration;
-use crate::score::ranking::{RankedNode, RankingFilter, rank, write_csv, write_json, write_parquet};
-use crate::score::{self, Computed, ScoreOptions, ScoredRun, Scores, divided};
+use crate::run::calibration::{read_calibration, read_class_calibrations};
+use crate::score::list::{write_csv, write_json, write_parquet};
+use crate::score::ranking::{RankedNode, RankingFilter, Scored, rank};
+use crate::score::{self, ClassView, Computed, ScoreOptions, ScoredRun, Scores, check_class, divided, divided_classes};
 
 /// Score every node with a trained model and list the most suspicious first, by original id
 #[derive(Debug, Args)]
@@ -42,8 +44,14 @@ pub(super) struct Arguments {
     #[arg(long)]
     unlabelled: bool,
 
-    /// csv, parquet or json list nodes by descending score, with original id and calibrated probability; npy has a
-    /// float32 per node in the order of the data [default: by the extension of --out, else csv]
+    /// Of a node classifier: rank by the probability of this class [default: class 1 of two; of more the probability of
+    /// the class that is predicted of each node]
+    #[arg(long, value_name = "C")]
+    class: Option<u32>,
+
+    /// csv, parquet or json list nodes by descending score, with original id and calibrated probability, those of a node
+    /// classifier with the predicted class; npy has a float32 per node, or a row of class probabilities, in the order of
+    /// the data [default: by the extension of --out, else csv]
     #[arg(long, value_enum)]
     format: Option<OutputFormat>,
 
@@ -93,7 +101,7 @@ impl OutputFormat {
 
     /// What the arguments ask for.
     fn of(arguments: &Arguments) -> Result<Self> {
-        let Arguments { format, out, top, node_type, unlabelled, .. } = arguments;
+        let Arguments { format, out, top, node_type, unlabelled, class, .. } = arguments;
         let by_name = |path: &PathBuf| {
             let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
             Self::value_variants().iter().copied().find(|format| format.name() == extension)
@@ -120,13 +128,23 @@ impl OutputFormat {
             OutputFormat::Npy | OutputFormat::Parquet if out.is_none() => {
                 refuse("--out", "a file for a binary format", "give --out FILE, or --format csv or json for stdout")
             }
-            OutputFormat::Npy if top.is_some() || node_type.is_some() || *unlabelled => {
-                let argument = match (top, node_type) {
-                    (Some(_), _) => "--top",
-                    (_, Some(_)) => "--node-type",
-                    _ => "--unlabelled",
-                };
-                refuse(argument, "csv, parquet or json", "an .npy array holds one score per node, of all nodes")
+            OutputFormat::Npy => {
+                let listed = [
+                    ("--top", top.is_some()),
+                    ("--node-type", node_type.is_some()),
+                    ("--unlabelled", *unlabelled),
+                    ("--class", class.is_some()),
+                ];
+                match listed.into_iter().find(|(_, given)| *given) {
+                    Some(("--class", _)) => {
+                        refuse("--class", "csv, parquet or json", "an .npy array holds every class")
+                    }
+                    Some((argument, _)) => {
+                        let help = "an .npy array holds one score per node, of all nodes";
+                        refuse(argument, "csv, parquet or json", help)
+                    }
+                    None => Ok(format),
+                }
             }
             format => Ok(format),
         }
@@ -146,30 +164,27 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         });
     }
     let scored = scored(&arguments, console)?;
-    let nodes = scored.computed.dataset.graph.num_nodes();
-    if let (Some(path), Some(matrix)) = (&arguments.embeddings, &scored.computed.embeddings) {
+    let nodes = scored.dataset.graph.num_nodes();
+    if let (Some(path), Some(matrix)) = (&arguments.embeddings, &scored.embeddings) {
         write_npy_f32(path, matrix)?;
         console.note(format_args!("{nodes} embeddings: {}", path.display()));
     }
     if let (OutputFormat::Npy, Some(path)) = (format, &arguments.out) {
-        scored.computed.write_npy(path)?;
+        scored.write_npy(path)?;
         console.note(format_args!("{nodes} scores: {}", path.display()));
         return Ok(());
     }
     let Arguments { top, node_type, unlabelled, .. } = arguments;
     let filter = RankingFilter { top, node_type, unlabelled };
     let ranking = scored.ranking(&filter)?;
-    match &scored.calibration {
-        Some(calibration) => console.note(format_args!("probabilities: {calibration}")),
-        None => console.note("no probabilities: there is no calibration without a run and its validation labels"),
-    }
+    console.note(format_args!("{}", scored.probabilities()));
     match &arguments.out {
         Some(path) => {
-            atomic_write(path, |file| write(format, &ranking, file))?;
+            atomic_write(path, |file| write(format, &ranking, scored.is_of_classes(), file))?;
             console.note(format_args!("{} of {nodes} nodes: {}", ranking.len(), path.display()));
             Ok(())
         }
-        None => match write(format, &ranking, io::BufWriter::new(io::stdout())) {
+        None => match write(format, &ranking, scored.is_of_classes(), io::BufWriter::new(io::stdout())) {
             // A reader such as `head` has seen enough.
             Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(|source| Error::io("stdout", "write", source)),
@@ -177,34 +192,66 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     }
 }
 
-fn write(format: OutputFormat, ranking: &[RankedNode], mut out: impl Write + Send) -> io::Result<()> {
+fn write(format: OutputFormat, ranking: &[RankedNode], classes: bool, mut out: impl Write + Send) -> io::Result<()> {
     match format {
         OutputFormat::Json => write_json(ranking, &mut out),
-        OutputFormat::Parquet => write_parquet(ranking, &mut out),
-        OutputFormat::Csv | OutputFormat::Npy => write_csv(ranking, &mut out),
+        OutputFormat::Parquet => write_parquet(ranking, classes, &mut out),
+        OutputFormat::Csv | OutputFormat::Npy => write_csv(ranking, classes, &mut out),
     }?;
     out.flush()
 }
 
 /// Scores with what is needed to list them.
 struct ScoredData {
-    computed: Computed,
+    dataset: Dataset,
+    scores: Vec<f32>,
+    /// `[nodes, width]`, where they were asked for.
+    embeddings: Option<Array2<f32>>,
     calibration: Option<Calibration>,
     /// How the run divided the labels that it learned from, if these are its data.
     split: Option<Split>,
+    /// Of a node classifier.
+    classes: Option<ClassView>,
 }
 
 impl ScoredData {
     fn ranking(&self, filter: &RankingFilter) -> Result<Vec<RankedNode<'_>>> {
-        let dataset: &Dataset = &self.computed.dataset;
-        match &self.computed.scores {
-            Scores::Anomaly(scores) => rank(dataset, scores, self.calibration.as_ref(), self.split.as_ref(), filter),
-            Scores::Classes(_) => Err(Error::Usage {
-                argument: "--format".into(),
-                expected: "npy with a node classifier".into(),
-                found: "a ranking by anomaly score".into(),
-                help: "give --out PROBABILITIES.npy: a row of class probabilities per node".into(),
-            }),
+        let scored = Scored {
+            dataset: &self.dataset,
+            scores: &self.scores,
+            calibration: self.calibration.as_ref(),
+            split: self.split.as_ref(),
+            classes: self.classes.as_ref(),
+        };
+        rank(&scored, filter)
+    }
+
+    fn is_of_classes(&self) -> bool {
+        self.classes.is_some()
+    }
+
+    /// Where the probabilities beside the scores come from.
+    fn probabilities(&self) -> String {
+        let view = self.classes.as_ref();
+        let class = view.and_then(ClassView::class);
+        match (view.filter(|_| class.is_none()), &self.calibration) {
+            (Some(view), _) if view.calibrations.iter().any(Option::is_some) => {
+                let fitted = view.calibrations.iter().flatten().count();
+                let of = view.num_classes();
+                format!(
+                    "probabilities: of {fitted} of {of} classes, each fitted against the rest to the validation labels"
+                )
+            }
+            (None, Some(calibration)) => format!("probabilities: {}", calibration.describe(class)),
+            _ => "no probabilities: there is no calibration without a run and its validation labels".into(),
+        }
+    }
+
+    /// Writes what the model says about every node, without a list.
+    fn write_npy(&self, path: &Path) -> Result<()> {
+        match &self.classes {
+            Some(view) => write_npy_f32(path, view.probabilities()),
+            None => write_npy_f32(path, &ArrayView1::from(&self.scores)),
         }
     }
 }
@@ -213,14 +260,17 @@ impl ScoredData {
 fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     let is_run = arguments.checkpoint.join("config.toml").is_file();
     let run = is_run.then(|| RunDir::open(&arguments.checkpoint)).transpose()?;
-    let config = run.as_ref().map(|run| RunConfig::load_kept(&run.config(), &[])).transpose()?;
-    let as_trained = arguments.data.is_none() && arguments.input.is_none() && arguments.embeddings.is_none();
-    if as_trained && config.as_ref().is_some_and(|config| !matches!(config, RunConfig::Classify(_))) {
-        let ScoredRun { dataset, scores, calibration, config, .. } = ScoredRun::open(&arguments.checkpoint)?;
+    if let Some(run) = &run
+        && arguments.data.is_none()
+        && arguments.input.is_none()
+        && arguments.embeddings.is_none()
+    {
+        let ScoredRun { config, dataset, scores, calibration, classes, .. } =
+            ScoredRun::open(run.path(), arguments.class)?;
         let split = divided(&config, &dataset)?;
-        let computed = Computed { dataset, scores: Scores::Anomaly(scores), embeddings: None };
-        return Ok(ScoredData { computed, calibration, split });
+        return Ok(ScoredData { dataset, scores, embeddings: None, calibration, split, classes });
     }
+    let config = run.as_ref().map(|run| RunConfig::load_kept(&run.config(), &[])).transpose()?;
     let own = config.as_ref().map(|config| config.data_path().to_path_buf());
     let data = arguments.data.clone().or(own).ok_or_else(|| Error::Usage {
         argument: "--data".into(),
@@ -228,6 +278,9 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         found: "none".into(),
         help: "give --data DIR, or the directory of a run instead of a file".into(),
     })?;
+    if let Some(config) = &config {
+        check_class(arguments.class, matches!(config, RunConfig::Classify(_)))?;
+    }
     let (device, _) = arguments.compute.choose(console)?;
     let options = ScoreOptions {
         checkpoint: arguments.checkpoint.clone(),
@@ -235,10 +288,25 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         input: arguments.input.clone(),
         embeddings: arguments.embeddings.is_some(),
     };
-    let computed = with_backend!(device, |B, d| score::compute::<B>(&options, &d))?;
-    let calibration = run.as_ref().map(read_calibration).transpose()?.flatten();
+    let Computed { mut dataset, scores, embeddings } = with_backend!(device, |B, d| score::compute::<B>(&options, &d))?;
     // Of other data the run knows no label.
     let config = config.filter(|config| config.data_path() == options.data);
-    let split = config.and_then(|config| divided(&config, &computed.dataset).ok().flatten());
-    Ok(ScoredData { computed, calibration, split })
+    match scores {
+        Scores::Anomaly(scores) => {
+            check_class(arguments.class, false)?;
+            let calibration = run.as_ref().map(read_calibration).transpose()?.flatten();
+            let split = config.and_then(|config| divided(&config, &dataset).ok().flatten());
+            Ok(ScoredData { dataset, scores, embeddings, calibration, split, classes: None })
+        }
+        Scores::Classes(probabilities) => {
+            let mut view = ClassView::new(probabilities, arguments.class)?;
+            if let Some(run) = &run {
+                view.calibrations = read_class_calibrations(run, view.num_classes())?.unwrap_or_default();
+            }
+            view.split = config.and_then(|config| divided_classes(&config, &dataset).ok().flatten());
+            view.relabel(&mut dataset);
+            let (scores, calibration) = (view.scores(), view.calibration().cloned());
+            Ok(ScoredData { dataset, scores, embeddings, calibration, split: None, classes: Some(view) })
+        }
+    }
 }

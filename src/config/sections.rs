@@ -18,6 +18,8 @@ pub const STAGE2_SCORES_FILE: &str = "anomaly_scores_stage2.npy";
 pub const STAGE2_EMBEDDINGS_FILE: &str = "Z_stage2.npy";
 /// Scores that Stage 3 writes: one float32 per node.
 pub const STAGE3_SCORES_FILE: &str = "anomaly_scores_stage3.npy";
+/// Class probabilities in a run of node classification, by global id: a row per node.
+pub const PROBABILITIES_FILE: &str = "probabilities.npy";
 
 /// `[data]` of Stage 1 and of a pipeline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::split::{SplitFractions, apportion};
+use super::split::{Part, Split, SplitFractions, apportion, part_of};
 use crate::error::{Error, Result};
 use crate::graph::Classes;
 
@@ -99,6 +99,18 @@ impl ClassSplit {
         Ok(split)
     }
 
+    /// The part that holds the label of a node, if any does.
+    pub fn part_of(&self, node: u32) -> Option<Part> {
+        part_of([&self.train, &self.validation, &self.test], node)
+    }
+
+    /// One class against the rest: the same parts with the label 1 for nodes of `class` and 0 for all others. A part may
+    /// be without one of the two.
+    pub fn against_rest(&self, class: u32) -> Split {
+        let part = |nodes: &[(u32, u32)]| nodes.iter().map(|&(node, own)| (node, u8::from(own == class))).collect();
+        Split { train: part(&self.train), validation: part(&self.validation), test: part(&self.test) }
+    }
+
     /// Shuffles every class and cuts it into as many nodes as `counts(class, number of nodes)` says.
     fn shuffled(
         classes: &Classes,
@@ -158,6 +170,20 @@ mod tests {
         assert_eq!(all, classes.labelled().collect::<Vec<_>>());
         assert_eq!(ClassSplit::stratified(&classes, fractions, 1).unwrap(), split);
         assert_ne!(ClassSplit::stratified(&classes, fractions, 2).unwrap(), split);
+    }
+
+    #[test]
+    fn one_class_against_the_rest_keeps_the_parts() {
+        let split = ClassSplit { train: vec![(0, 2), (4, 0)], validation: vec![(1, 1)], test: vec![(3, 2), (7, 2)] };
+        let binary = split.against_rest(2);
+        assert_eq!(binary, Split { train: vec![(0, 1), (4, 0)], validation: vec![(1, 0)], test: vec![(3, 1), (7, 1)] });
+        for node in 0..9 {
+            assert_eq!(split.part_of(node), binary.part_of(node));
+        }
+        assert_eq!(
+            [4, 1, 7, 5].map(|node| split.part_of(node).map(Part::name)).map(Option::unwrap_or_default),
+            ["training", "validation", "test", ""]
+        );
     }
 
     #[test]

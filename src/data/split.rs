@@ -79,9 +79,7 @@ impl Part {
 impl Split {
     /// The part that holds the label of a node, if any does.
     pub fn part_of(&self, node: u32) -> Option<Part> {
-        let parts = [(Part::Train, &self.train), (Part::Validation, &self.validation), (Part::Test, &self.test)];
-        let found = parts.into_iter().find(|(_, nodes)| nodes.binary_search_by_key(&node, |entry| entry.0).is_ok());
-        found.map(|(part, _)| part)
+        part_of([&self.train, &self.validation, &self.test], node)
     }
 
     /// Divides `labels` so that every class, and within a class every node type where its count allows, is spread over
@@ -148,6 +146,13 @@ impl Split {
         let [train, validation, test] = parts;
         Ok(Self { train, validation, test })
     }
+}
+
+/// The part that holds a node; training, validation and test are in ascending order of id.
+pub(super) fn part_of<L>(parts: [&[(u32, L)]; 3], node: u32) -> Option<Part> {
+    let found = [Part::Train, Part::Validation, Part::Test].into_iter().zip(parts);
+    let mut found = found.filter(|(_, nodes)| nodes.binary_search_by_key(&node, |entry| entry.0).is_ok());
+    found.next().map(|(part, _)| part)
 }
 
 /// Largest-remainder apportionment of `n` nodes; `owed` carries what rounding took from each part to the next stratum.

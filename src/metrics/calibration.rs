@@ -147,12 +147,19 @@ impl Calibration {
             Map::Isotonic { .. } => "isotonic regression",
         }
     }
+
+    /// `Platt's sigmoid, fitted to 150 validation labels (75 of class 2)` for a calibration of that class against the
+    /// rest; without a class `(75 anomalous)`.
+    pub fn describe(&self, class: Option<u32>) -> String {
+        let of = class.map_or_else(|| "anomalous".into(), |class| format!("of class {class}"));
+        format!("{}, fitted to {} validation labels ({} {of})", self.method(), self.labels, self.anomalous)
+    }
 }
 
 /// `Platt's sigmoid, fitted to 150 validation labels (75 anomalous)`
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, fitted to {} validation labels ({} anomalous)", self.method(), self.labels, self.anomalous)
+        f.write_str(&self.describe(None))
     }
 }
 

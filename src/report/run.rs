@@ -54,6 +54,7 @@ fn meaning(stage: Stage) -> &'static str {
              which they were made with; no label was used"
         }
         Stage::Attention => "a score is the sigmoid of the graph attention network's logit, higher is more anomalous",
+        Stage::Classes => "a score is the probability of a class",
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",
     }
 }
@@ -81,6 +82,10 @@ fn panels(stage: Stage, history: &History) -> Vec<Panel> {
         (!series.is_empty()).then(|| Panel { title: title.into(), unit: unit.into(), series })
     };
     let panels = match stage {
+        Stage::Classes => [
+            panel("Loss by epoch", "loss", &[("loss", "training"), ("validation_loss", "validation")]),
+            panel("Validation nodes by epoch", "accuracy", &[("validation_accuracy", "validation")]),
+        ],
         Stage::Reconstruction => [
             panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),
             panel("Edges trained on told from drawn pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),

@@ -1,9 +1,14 @@
 //! The calibration of a run: from its scores to probabilities, fitted to the validation labels.
 
-use std::fs;
 use std::io::Write;
 
+use ndarray::Array2;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use super::RunDir;
+use super::json::read_json;
+use crate::data::class_split::ClassSplit;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
@@ -22,14 +27,41 @@ pub fn calibrate(scores: &[f32], split: &Split) -> Result<Calibration> {
     Calibration::fit(&scores, &labels)
 }
 
+/// Fits a calibration to every class against the rest: of class `c`, column `c` of `probabilities` (`[nodes, classes]`)
+/// to whether a validation node is of class `c`. `None` for a class where all validation nodes or none are of it.
+///
+/// # Source
+/// Zadrozny and Elkan, Transforming classifier scores into accurate multiclass probability estimates (KDD 2002), without
+/// their normalisation: each class has the probability of its own question.
+pub fn calibrate_classes(probabilities: &Array2<f32>, split: &ClassSplit) -> Vec<Option<Calibration>> {
+    let of_class = |class: usize| {
+        let nodes = split.validation.iter();
+        let pairs = nodes.map(|&(node, own)| (probabilities[[node as usize, class]], u8::from(own == class as u32)));
+        let (scores, labels): (Vec<f32>, Vec<u8>) = pairs.unzip();
+        Calibration::fit(&scores, &labels).ok()
+    };
+    (0..probabilities.ncols()).map(of_class).collect()
+}
+
 /// Writes what [`calibrate`] finds into the run.
 ///
 /// # Errors
 /// As for [`calibrate`]; [`Error::Io`].
 pub fn write_calibration(run: &RunDir, scores: &[f32], split: &Split) -> Result<()> {
-    let calibration = calibrate(scores, split)?;
+    write(run, &calibrate(scores, split)?)
+}
+
+/// Writes what [`calibrate_classes`] finds into the run: an array by class.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_class_calibrations(run: &RunDir, probabilities: &Array2<f32>, split: &ClassSplit) -> Result<()> {
+    write(run, &calibrate_classes(probabilities, split))
+}
+
+fn write(run: &RunDir, calibration: &impl Serialize) -> Result<()> {
     atomic_write(run.output(CALIBRATION), |file| {
-        serde_json::to_writer_pretty(&mut *file, &calibration)?;
+        serde_json::to_writer_pretty(&mut *file, calibration)?;
         file.write_all(b"\n")
     })
 }
@@ -39,14 +71,30 @@ pub fn write_calibration(run: &RunDir, scores: &[f32], split: &Split) -> Result<
 /// # Errors
 /// [`Error::Io`]; [`Error::Format`] for a file that was changed.
 pub fn read_calibration(run: &RunDir) -> Result<Option<Calibration>> {
+    read(run, "a calibration")
+}
+
+/// The calibrations by class that a run of node classification has written; older runs have none.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for a file that was changed, or that has not one calibration or `null` per class.
+pub fn read_class_calibrations(run: &RunDir, classes: usize) -> Result<Option<Vec<Option<Calibration>>>> {
+    let Some(found) = read::<Vec<Option<Calibration>>>(run, "a calibration or null per class")? else {
+        return Ok(None);
+    };
+    if found.len() != classes {
+        let expected = format!("{classes} calibrations, one per class of the run");
+        return Err(Error::format(run.output(CALIBRATION), "array", expected, found.len().to_string(), CHANGED));
+    }
+    Ok(Some(found))
+}
+
+const CHANGED: &str = "the file was changed after the run wrote it; remove it, then it is fitted anew";
+
+fn read<T: DeserializeOwned>(run: &RunDir, expected: &str) -> Result<Option<T>> {
     let file = run.output(CALIBRATION);
     if !file.is_file() {
         return Ok(None);
     }
-    let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
-    serde_json::from_str(&text).map(Some).map_err(|fault| {
-        let place = format!("line {}, column {}", fault.line(), fault.column());
-        let help = "the file was changed after the run wrote it; remove it, then it is fitted anew";
-        Error::format(&file, place, "a calibration", fault.to_string(), help)
-    })
+    read_json(&file, expected, CHANGED).map(Some)
 }

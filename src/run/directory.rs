@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use indicatif::DecimalBytes;
 
+use super::json::read_json;
 use super::metrics_log::{History, MetricsLog};
 use super::provenance::{Meta, UtcTime};
 use crate::error::{Error, Result};
@@ -68,12 +69,8 @@ impl RunDir {
             }
         }
         let file = path.join(META);
-        let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
-        let meta = serde_json::from_str(&text).map_err(|error| {
-            let place = format!("line {}, column {}", error.line(), error.column());
-            let help = "the file was changed after the run wrote it; restore it or start a new run";
-            Error::format(&file, place, "the provenance of a run", error.to_string(), help)
-        })?;
+        let help = "the file was changed after the run wrote it; restore it or start a new run";
+        let meta = read_json(&file, "the provenance of a run", help)?;
         Ok(Self { path: path.to_owned(), meta })
     }
 

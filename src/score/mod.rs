@@ -1,21 +1,23 @@
 //! From a checkpoint to scores: lists of the highest scores in the terms of the data, and explanations.
 
+mod class_view;
 pub mod classes;
 mod compute;
 pub mod explain;
+pub mod list;
 pub mod ranking;
 mod scored_run;
 mod trees;
 
+pub use class_view::ClassView;
 pub use compute::compute;
-pub use scored_run::{ScoredRun, Stage, divided};
+pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use ndarray::{Array2, ArrayView1};
+use ndarray::Array2;
 
-use crate::error::Result;
-use crate::graph::{Dataset, write_npy_f32};
+use crate::graph::Dataset;
 
 /// What is scored with what.
 #[derive(Clone, Debug)]
@@ -47,17 +49,4 @@ pub struct Computed {
     pub scores: Scores,
     /// The last hidden layer, `[nodes, width]`, where it was asked for.
     pub embeddings: Option<Array2<f32>>,
-}
-
-impl Computed {
-    /// Writes the scores, or class probabilities, as a `.npy` array of f32.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn write_npy(&self, path: &Path) -> Result<()> {
-        match &self.scores {
-            Scores::Anomaly(scores) => write_npy_f32(path, &ArrayView1::from(scores)),
-            Scores::Classes(probabilities) => write_npy_f32(path, probabilities),
-        }
-    }
 }

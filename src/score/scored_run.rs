@@ -2,16 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE, Stage2Config, Stage3Config};
+use ndarray::Array2;
+
+use super::class_view::ClassView;
+use super::classes::read_probabilities;
+use crate::config::{
+    ClassifyConfig, EMBEDDINGS_FILE, PROBABILITIES_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE,
+    Stage2Config, Stage3Config,
+};
+use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, read_embeddings};
+use crate::graph::{Dataset, EdgeReading, read_embeddings};
 use crate::infer::tree_table::reconstruction_errors;
 use crate::metrics::Calibration;
 use crate::run::RunDir;
-use crate::run::calibration::{calibrate, read_calibration};
+use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
 use crate::run::evaluation::read_scores;
-use crate::run::splits::split_of;
+use crate::run::splits::{class_split_of, split_of};
 
 /// What a score is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +31,8 @@ pub enum Stage {
     Attention,
     /// Stage 3: trees.
     Trees,
+    /// Node classification: the probability of a class.
+    Classes,
 }
 
 impl Stage {
@@ -32,6 +42,7 @@ impl Stage {
             Stage::Reconstruction => "Stage 1: graph auto-encoder",
             Stage::Attention => "Stage 2: graph attention",
             Stage::Trees => "Stage 3: trees",
+            Stage::Classes => "Node classification",
         }
     }
 }
@@ -44,44 +55,58 @@ pub struct ScoredRun {
     pub stage: Stage,
     /// Where the data were read from.
     pub data: PathBuf,
+    /// The labels are those that the scores are about: of a node classifier 1 for the class that is looked at and 0 for
+    /// the rest, or none where no class is ([`Dataset::classes`] has them all).
     pub dataset: Dataset,
-    /// By global id, in [0, 1]; NaN for a node that the stage has no score for.
+    /// By global id, in [0, 1]; NaN for a node that the stage has no score for. Of a node classifier the probability of
+    /// [`class_of`](Self::class_of) each node.
     pub scores: Vec<f32>,
     /// How the labels were divided. Stage 1 sees none: there it is the default split, on which a calibration is fitted.
-    /// None where there are no labels, or too few to divide.
+    /// None where there are no labels, or too few to divide, and of a node classifier that is not seen through a class.
     pub split: Option<Split>,
-    /// From scores to probabilities, fitted to the validation labels.
+    /// From scores to probabilities, fitted to the validation labels. Of a node classifier that of the class that is
+    /// looked at.
     pub calibration: Option<Calibration>,
+    /// Of a node classifier all classes.
+    pub classes: Option<ClassView>,
 }
 
 impl ScoredRun {
-    /// Opens a finished run of Stage 1, 2 or 3 with the data that its configuration names.
+    /// Opens a finished run of Stage 1, 2 or 3, or of node classification, with the data that its configuration names.
+    /// `class` is the class of a node classifier that is looked at, see [`ClassView::new`].
     ///
     /// # Errors
-    /// [`Error::Usage`] for a run of another task; [`Error::Format`] or [`Error::Io`] for a run that is not finished, and for
-    /// data or outputs that cannot be read or no longer belong together.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// [`Error::Usage`] for a run of another task, for a class that the model does not have, and for a class of a run of
+    /// another task; [`Error::Format`] or [`Error::Io`] for a run that is not finished, and for data or outputs that cannot
+    /// be read or no longer belong together.
+    pub fn open(path: &Path, class: Option<u32>) -> Result<Self> {
         let run = RunDir::open(path)?;
         let config = RunConfig::load_kept(&run.config(), &[])?;
         let (stage, file) = match &config {
             RunConfig::Stage1(_) => (Stage::Reconstruction, EMBEDDINGS_FILE),
             RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
             RunConfig::Stage3(_) => (Stage::Trees, STAGE3_SCORES_FILE),
-            RunConfig::Classify(_) | RunConfig::Pipeline(_) => {
+            RunConfig::Classify(_) => (Stage::Classes, PROBABILITIES_FILE),
+            RunConfig::Pipeline(_) => {
                 return Err(Error::Usage {
                     argument: path.display().to_string(),
-                    expected: "a run of Stage 1, 2 or 3: scores of anomalies".into(),
+                    expected: "a run of Stage 1, 2 or 3, or of node classification".into(),
                     found: "a run of another task".into(),
-                    help: "class probabilities of a node classifier are in its probabilities.npy; `graphsieve eval` reports on them"
-                        .into(),
+                    help: "a pipeline has a run of its own for each stage beside it; give one of those".into(),
                 });
             }
         };
+        check_class(class, stage == Stage::Classes)?;
         let data = config.data_path().to_path_buf();
         let file = run.output(file);
         if !file.is_file() {
             let help = format!("go on with it: graphsieve train --resume {}", path.display());
             return Err(Error::format(&file, "file", "the outputs of a finished run", "no such file", help));
+        }
+        if let RunConfig::Classify(settings) = &config {
+            let dataset = Dataset::open_with(&data, EdgeReading { directed: settings.data.directed })?;
+            let view = own_classes(&run, settings, &dataset, &file, class)?;
+            return Ok(Self::of_classes(run, config, data, dataset, view));
         }
         let dataset = Dataset::open(&data)?;
         let nodes = dataset.graph.num_nodes();
@@ -90,7 +115,7 @@ impl ScoredRun {
                 let errors = reconstruction_errors(&dataset.graph, &read_embeddings(&file, Some(nodes))?);
                 errors.into_iter().map(|error| -(-error).exp_m1()).collect()
             }
-            Stage::Attention | Stage::Trees => read_scores(&file, nodes)?,
+            Stage::Attention | Stage::Trees | Stage::Classes => read_scores(&file, nodes)?,
         };
         let split = match (divided(&config, &dataset)?, &dataset.labels) {
             // Labels that cannot be divided are no fault of a stage that does not ask for them.
@@ -104,12 +129,78 @@ impl ScoredRun {
             None => split.as_ref().and_then(|split| calibrate(&scores, split).ok()),
             stored => stored,
         };
-        Ok(Self { run, config, stage, data, dataset, scores, split, calibration })
+        Ok(Self { run, config, stage, data, dataset, scores, split, calibration, classes: None })
     }
 
-    /// The probability that a node is anomalous, as far as its score and the calibration tell.
+    /// A run of node classification with what its model says about the nodes of a data directory.
+    pub fn of_classes(run: RunDir, config: RunConfig, data: PathBuf, mut dataset: Dataset, view: ClassView) -> Self {
+        view.relabel(&mut dataset);
+        Self {
+            run,
+            config,
+            stage: Stage::Classes,
+            data,
+            dataset,
+            scores: view.scores(),
+            split: view.binary_split(),
+            calibration: view.calibration().cloned(),
+            classes: Some(view),
+        }
+    }
+
+    /// The probability that a node is anomalous, or of [`class_of`](Self::class_of) it, as far as its score and the
+    /// calibration tell.
     pub fn probability(&self, node: u32) -> Option<f64> {
-        self.calibration.as_ref()?.probability(*self.scores.get(node as usize)?)
+        let score = *self.scores.get(node as usize)?;
+        match &self.classes {
+            Some(view) => view.probability(node),
+            None => self.calibration.as_ref()?.probability(score),
+        }
+    }
+
+    /// Of a node classifier the class that a node's score is the probability of: the class that is looked at, else the
+    /// predicted one. None for other stages, and for a node that is not there.
+    pub fn class_of(&self, node: u32) -> Option<u32> {
+        let view = self.classes.as_ref()?;
+        ((node as usize) < self.scores.len()).then(|| view.class_of(node))
+    }
+}
+
+/// What a run of node classification left of its own data.
+fn own_classes(
+    run: &RunDir,
+    config: &ClassifyConfig,
+    dataset: &Dataset,
+    file: &Path,
+    class: Option<u32>,
+) -> Result<ClassView> {
+    let classes = dataset.node_classes(&config.data.path)?;
+    let (nodes, count) = (dataset.graph.num_nodes(), classes.count());
+    let probabilities = Array2::from_shape_vec((nodes, count), read_probabilities(file, nodes, count)?)
+        .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
+    let mut view = ClassView::new(probabilities, class)?;
+    let split = class_split_of(&classes, &config.split)?;
+    view.calibrations = match read_class_calibrations(run, count)? {
+        Some(stored) => stored,
+        None => calibrate_classes(view.probabilities(), &split),
+    };
+    view.split = Some(split);
+    Ok(view)
+}
+
+/// Refuses a class of anything but a node classifier.
+///
+/// # Errors
+/// [`Error::Usage`].
+pub fn check_class(class: Option<u32>, is_classifier: bool) -> Result<()> {
+    match class {
+        Some(class) if !is_classifier => Err(Error::Usage {
+            argument: format!("--class {class}"),
+            expected: "a run of node classification".into(),
+            found: "a run of another task".into(),
+            help: "leave it out: these scores say how anomalous a node is".into(),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -124,4 +215,13 @@ pub fn divided(config: &RunConfig, dataset: &Dataset) -> Result<Option<Split>> {
         return Ok(None);
     };
     split_of(&dataset.graph, &labels.entries, split).map(Some)
+}
+
+/// How a run of node classification divided the labelled nodes of its data. None for other tasks.
+///
+/// # Errors
+/// Data without classes, and as for [`class_split_of`].
+pub fn divided_classes(config: &RunConfig, dataset: &Dataset) -> Result<Option<ClassSplit>> {
+    let RunConfig::Classify(config) = config else { return Ok(None) };
+    class_split_of(dataset.node_classes(&config.data.path)?.as_ref(), &config.split).map(Some)
 }

@@ -1,12 +1,12 @@
 //! The record of a pipeline: its configuration, and the runs of its stages as soon as they are there.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::run::RunDir;
+use crate::run::json::read_json;
 
 /// The runs of the stages by the names of the stages, relative to the directory of all runs.
 const STAGES: &str = "stages.json";
@@ -52,11 +52,7 @@ impl Pipeline {
         if !file.exists() {
             return Ok(BTreeMap::new());
         }
-        let text = fs::read_to_string(&file).map_err(|source| Error::io(&file, "read", source))?;
-        serde_json::from_str(&text).map_err(|fault| {
-            let place = format!("line {}, column {}", fault.line(), fault.column());
-            let help = "the file was changed after the run wrote it; start a new run";
-            Error::format(&file, place, "the runs of a pipeline by stage", fault.to_string(), help)
-        })
+        let help = "the file was changed after the run wrote it; start a new run";
+        read_json(&file, "the runs of a pipeline by stage", help)
     }
 }

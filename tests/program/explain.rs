@@ -48,7 +48,7 @@ fn trained(sandbox: &Sandbox, settings: &[&str]) -> ScoredRun {
     let mut arguments = vec!["--quiet", "train", "run.toml", "--device", "cpu"];
     settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
     sandbox.succeeds(arguments);
-    ScoredRun::open(&sandbox.path(&sandbox.only_run("runs"))).unwrap()
+    ScoredRun::open(&sandbox.path(&sandbox.only_run("runs")), None).unwrap()
 }
 
 fn explained(run: &ScoredRun, nodes: &[u32]) -> Vec<Explanation> {
@@ -174,7 +174,7 @@ fn stage_1_explains_a_score_by_its_edges() {
     let data = sandbox.path("data").display().to_string();
     sandbox.write("run.toml", STAGE1.replace("\"data\"", &format!("{data:?}")));
     sandbox.succeeds(["--quiet", "train", "run.toml", "--device", "cpu"]);
-    let run = ScoredRun::open(&sandbox.path(&sandbox.only_run("runs"))).unwrap();
+    let run = ScoredRun::open(&sandbox.path(&sandbox.only_run("runs")), None).unwrap();
     let with_score: Vec<u32> =
         some_nodes(&run.dataset.graph).into_iter().filter(|&node| run.scores[node as usize].is_finite()).collect();
     assert!(with_score.len() > 3);

@@ -47,7 +47,7 @@ fn runs_of_all_stages_list_every_node_by_its_original_id() {
             let config = String::from_utf8(sandbox.read(&format!("{run}/config.toml"))).unwrap();
             let here = format!("path = \"{}\"", sandbox.path("data").display());
             sandbox.write(&format!("{run}/config.toml"), config.replace("path = \"data\"", &here));
-            ScoredRun::open(&sandbox.path(&run)).unwrap()
+            ScoredRun::open(&sandbox.path(&run), None).unwrap()
         };
         let mut before: Option<(f64, String)> = None;
         for (at, node) in nodes.iter().enumerate() {

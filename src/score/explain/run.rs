@@ -43,7 +43,7 @@ pub fn open_run<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<ScoredRun> {
     if data.is_none() && input.is_none() {
-        return ScoredRun::open(path);
+        return ScoredRun::open(path, None);
     }
     let run = RunDir::open(path)?;
     let mut config = RunConfig::load_kept(&run.config(), &[])?;
@@ -69,7 +69,7 @@ pub fn open_run<B: GraphBackend>(
             });
         }
         // Says what is wrong with it.
-        RunConfig::Classify(_) | RunConfig::Pipeline(_) => return ScoredRun::open(path),
+        RunConfig::Classify(_) | RunConfig::Pipeline(_) => return ScoredRun::open(path, None),
     };
     let data = config.data_path().to_path_buf();
     let options = ScoreOptions {
@@ -79,9 +79,10 @@ pub fn open_run<B: GraphBackend>(
         embeddings: false,
     };
     let computed = compute::<B>(&options, device)?;
-    let Scores::Anomaly(scores) = computed.scores else { return ScoredRun::open(path) };
+    let Scores::Anomaly(scores) = computed.scores else { return ScoredRun::open(path, None) };
     let calibration = read_calibration(&run)?;
-    Ok(ScoredRun { run, config, stage, data, dataset: computed.dataset, scores, split: None, calibration })
+    let dataset = computed.dataset;
+    Ok(ScoredRun { run, config, stage, data, dataset, scores, split: None, calibration, classes: None })
 }
 
 /// Explains the scores of some nodes; model and input are read once.

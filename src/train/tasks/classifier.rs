@@ -11,7 +11,9 @@ use graphsieve_kernels::{Csr, GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
-use crate::config::{ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, RunConfig, TrainConfig};
+use crate::config::{
+    ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, PROBABILITIES_FILE, RunConfig, TrainConfig,
+};
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
@@ -28,6 +30,7 @@ use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Export, Parameters, to_host};
 use crate::models::weights::ModelSpec;
 use crate::nn::TrainingPass;
+use crate::run::calibration::write_class_calibrations;
 use crate::run::evaluation::class_report;
 use crate::run::splits::class_split_of;
 use crate::train::early_stopping::Verdict;
@@ -176,8 +179,9 @@ pub fn run<B: GraphBackend>(
     let predictions: Array1<i64> = logits.chunks_exact(classes).map(|row| i64::from(predicted_class(row))).collect();
     let probabilities = Array2::from_shape_vec((predictions.len(), classes), probabilities(&logits, classes))
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
-    write_npy(session.run.output("probabilities.npy"), &probabilities)?;
+    write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
     write_npy(session.run.output("predictions.npy"), &predictions)?;
+    write_class_calibrations(&session.run, &probabilities, &task.split)?;
     let outcome = ClassifyOutcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
