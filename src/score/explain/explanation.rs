@@ -232,15 +232,14 @@ impl Explanation {
         })
     }
 
-    /// What is known of a node with a label; nothing of others.
-    pub fn known(&self, label: Option<u8>) -> &'static str {
-        match (label, self.class) {
-            (None, _) => "",
-            (Some(1), None) => "anomaly",
-            (Some(_), None) => "normal",
-            (Some(1), Some(_)) => "of the class",
-            (Some(_), Some(_)) => "of another",
-        }
+    /// What is known of a node with a label: in a table, and in a sentence.
+    pub fn known(&self, label: Option<u8>) -> Option<[&'static str; 2]> {
+        Some(match (label? == 1, self.class.is_some()) {
+            (true, false) => ["anomaly", "known anomaly"],
+            (false, false) => ["normal", "known to be normal"],
+            (true, true) => ["of the class", "known to be of the class"],
+            (false, true) => ["of another", "known to be of another class"],
+        })
     }
 
     fn fmt_neighbours(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -270,7 +269,7 @@ impl Explanation {
             "neighbour", "relation", head[0], head[1], head[2], head[3], head[4]
         )?;
         for part in listed() {
-            let known = self.known(part.label);
+            let [known, _] = self.known(part.label).unwrap_or_default();
             let (attention, removal) = (optional(part.attention, 3, false), optional(part.removal, 4, true));
             let score = optional(part.score.map(f64::from), 3, false);
             let line = format!(
@@ -281,7 +280,7 @@ impl Explanation {
             for path in part.paths.iter().take(PATHS) {
                 let from = from(path);
                 let score = optional(path.score.map(f64::from), 3, false);
-                let known = if path.label == Some(1) { self.known(path.label) } else { "" };
+                let [known, _] = self.known(path.label.filter(|&label| label == 1)).unwrap_or_default();
                 let (relation, attention) = (&path.relation, optional(path.attention, 3, false));
                 let numbers = format!("{:>+10.4}{attention:>11}{:>10}{score:>8}  {known}", path.contribution, "");
                 writeln!(f, "{from:<name$}{relation:<by$}{}", numbers.trim_end())?;
