@@ -8,6 +8,7 @@ mod bad_data;
 mod bench;
 mod commands;
 mod explain;
+mod explain_classes;
 mod figures;
 mod first_contact;
 mod golden;

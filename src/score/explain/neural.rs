@@ -6,6 +6,7 @@ use super::network::{Attributed, Coefficients, Entry, Head, Limits, Path, View};
 use super::similar::Known;
 use super::{MOST_NEIGHBOURS, MOST_PATHS, by_magnitude};
 use crate::error::Result;
+use crate::graph::NodeType;
 
 /// A node's own transform, in place of a relation.
 const ITSELF: &str = "itself";
@@ -138,7 +139,7 @@ impl Model<'_> {
             _ => format!("What a neighbour adds is the sum over the paths of two edges that lead over it{own_bias}. "),
         };
         let text = format!(
-            "{begin}The {sum} is the bias of the last step plus what each neighbour and the node itself add; this is also \
+            "{begin}The {sum} is a bias plus what each neighbour and the node itself add; this is also \
              the sum over the columns of all features within {reach}{biases}. {paths}The {coefficients} and the slopes \
              of the activation are held at their values, so these numbers add up exactly, but do not tell what the \
              score would be without a neighbour. `removal` does: the {sum} less that without all edges between the two, \
@@ -176,11 +177,11 @@ impl Model<'_> {
 
     fn blocks(&self, found: &Attributed) -> Vec<BlockPart> {
         let (features, reach) = (self.columns.block(), self.reach());
-        let of_type = |(of_type, &contribution): (&crate::graph::NodeType, &f64)| BlockPart {
-            block: format!("{features} of {} nodes within {reach}", of_type.name),
-            contribution,
-        };
         let types = self.names.graph().node_types();
+        let of_type = |(of_type, &contribution): (&NodeType, &f64)| {
+            let nodes = if types.len() == 1 { "other" } else { &of_type.name };
+            BlockPart { block: format!("{features} of {nodes} nodes within {reach}"), contribution }
+        };
         let mut blocks: Vec<BlockPart> = types.iter().zip(&found.by_type).map(of_type).collect();
         let own = format!("{features} of the node itself");
         blocks.push(BlockPart { block: own, contribution: found.own_features });

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::parameters::{Coefficients, Network};
-use crate::graph::HeteroGraph;
+use crate::graph::{HeteroGraph, Relation};
 
 /// In-edges of every node: those of the graph, and what a network adds.
 pub(crate) struct Edges<'a> {
@@ -83,7 +83,7 @@ impl<'a> Edges<'a> {
         let types = self.graph.node_types();
         let t = self.graph.type_of(node as usize);
         let leaving = self.graph.relations().iter().filter(|relation| relation.src == t);
-        let of_relation = |relation: &'a crate::graph::Relation| {
+        let of_relation = |relation: &'a Relation| {
             let first = types[relation.dst].offset as u32;
             relation.reverse.row(node as usize - types[t].offset).iter().map(move |&row| first + row)
         };
