@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::score::explain::{Explanation, drawing, explain_run, node_of, open_run};
 
-/// Say which neighbours and which features made the score of a node (runs of Stage 1, 2 and 3)
+/// Say which neighbours and which features made the score of a node (runs of Stage 1, 2 and 3 and of node
+/// classification)
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Directory of a run
@@ -21,6 +22,11 @@ pub(super) struct Arguments {
     /// The node: a global number, TYPE:ID or an id of the data
     #[arg(long, value_name = "NODE")]
     node: String,
+
+    /// Of a node classifier: the class whose probability is explained [default: class 1 of two; of more the class that is
+    /// predicted of the node]
+    #[arg(long, value_name = "C")]
+    class: Option<u32>,
 
     /// Data of the node [default: what the run was trained on]
     #[arg(long, value_name = "DIR")]
@@ -86,14 +92,15 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if !path.join("config.toml").is_file() {
         return Err(Error::Usage {
             argument: path.display().to_string(),
-            expected: "the directory of a run of Stage 1, 2 or 3".into(),
+            expected: "the directory of a run of Stage 1, 2 or 3 or of node classification".into(),
             found: if path.exists() { "another path" } else { "nothing" }.into(),
             help: "train one: graphsieve train configs/quickstart.toml".into(),
         });
     }
     let (device, _) = arguments.compute.choose(console)?;
     let explanation = with_backend!(device, |B, d| {
-        open_run::<B>(path, arguments.data.as_deref(), arguments.input.as_deref(), &d).and_then(|run| {
+        let Arguments { class, data, input, .. } = &arguments;
+        open_run::<B>(path, *class, data.as_deref(), input.as_deref(), &d).and_then(|run| {
             let node = node_of(&run.dataset, &arguments.node)?;
             explain_run::<B>(&run, &[node], &d)
         })

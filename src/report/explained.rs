@@ -30,9 +30,8 @@ pub fn explained(explanation: &Explanation) -> Explained {
 }
 
 fn neighbour(part: &NeighbourPart, explanation: &Explanation) -> String {
-    let known = match part.label {
-        Some(1) => " (known anomaly)".to_owned(),
-        Some(_) => " (known to be normal)".to_owned(),
+    let known = match explanation.known(part.label) {
+        Some([_, known]) => format!(" ({known})"),
         None => part.score.map(|score| format!(" (score {score:.2})")).unwrap_or_default(),
     };
     let unit = &explanation.unit;

@@ -11,7 +11,7 @@ use super::{Computed, ScoreOptions, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
-use crate::graph::{Dataset, EdgeReading};
+use crate::graph::{Dataset, EdgeReading, Features};
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
@@ -41,11 +41,7 @@ pub(super) fn compute<B: GraphBackend>(
     }
     let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
     spec.check_graph(&dataset.graph, file)?;
-    let width = dataset.features.as_ref().map_or(0, |features| features.dim());
-    let features = dataset.features.as_ref().filter(|_| width == spec.input).ok_or_else(|| {
-        let expected = format!("{} columns, as the model was trained on", spec.input);
-        Error::format(&options.data, "features", expected, width.to_string(), "give data that belong to this model")
-    })?;
+    let features = features_for(spec, &dataset, &options.data)?;
     let graph = &dataset.graph;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
     let trained = trained_as(options)?;
@@ -67,6 +63,18 @@ pub(super) fn compute<B: GraphBackend>(
     let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
     Ok(Computed { dataset, scores: Scores::Classes(matrix), embeddings: None })
+}
+
+/// The features of `dataset`, which was read from `data`.
+///
+/// # Errors
+/// [`Error::Format`] for another width than that of the model.
+pub(super) fn features_for<'d>(spec: &ClassifierSpec, dataset: &'d Dataset, data: &Path) -> Result<&'d Features> {
+    let width = dataset.features.as_ref().map_or(0, |features| features.dim());
+    dataset.features.as_ref().filter(|_| width == spec.input).ok_or_else(|| {
+        let expected = format!("{} columns, as the model was trained on", spec.input);
+        Error::format(data, "features", expected, width.to_string(), "give data that belong to this model")
+    })
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.

@@ -102,7 +102,7 @@ fn some_nodes(graph: &HeteroGraph) -> Vec<u32> {
     types.iter().flat_map(|t| [0, t.count / 2, t.count - 1].map(|local| (t.offset + local) as u32)).collect()
 }
 
-fn assert_adds_up(found: &Explanation, logit: f64) {
+pub fn assert_adds_up(found: &Explanation, logit: f64) {
     let near = |name: &str, sum: f64| {
         assert!((sum - logit).abs() < 1e-4, "{}: {name} {sum}, the model's logit is {logit}", found.name);
     };

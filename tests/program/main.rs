@@ -9,6 +9,7 @@ mod bench;
 mod classes;
 mod commands;
 mod explain;
+mod explain_classes;
 mod figures;
 mod first_contact;
 mod golden;

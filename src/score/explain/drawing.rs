@@ -41,7 +41,7 @@ const LONGEST_ID: usize = 20;
 /// Draws the neighbourhood that an explanation tells of: the node in the middle, its strongest neighbours around it by
 /// relation, their strongest neighbours outside. The width of an edge is the size of what it adds, its colour and
 /// dashes the sign; the shape and the letter of a node are its type, its filling its own score, a ring marks known
-/// anomalies.
+/// anomalies, or nodes known to be of the class.
 ///
 /// The picture needs nothing else: it can stand alone in a file or inside an HTML page. Every text of the data is
 /// escaped.
@@ -148,7 +148,7 @@ impl Drawing<'_> {
                     @let own = path.node == self.of.node;
                     @let id = if own { "this node".into() } else { shortened(id_of(&path.name), LONGEST_ID) };
                     g {
-                        title { (clean(&about(&path.name, path.score, path.label))) }
+                        title { (clean(&self.about(&path.name, path.score, path.label))) }
                         (self.node(&path.name, outer.x, outer.y, 5.5, path.score, path.label))
                         @let x = coordinate(outer.x + 13.0 * side);
                         text class=(format!("n-quiet{end}")) x=(x) y=(coordinate(outer.y + 4.0)) {
@@ -157,7 +157,7 @@ impl Drawing<'_> {
                     }
                 }
                 g {
-                    title { (clean(&about(&part.name, part.score, part.label))) }
+                    title { (clean(&self.about(&part.name, part.score, part.label))) }
                     (self.node(&part.name, spot.x, spot.y, 10.0, part.score, part.label))
                     @let x = coordinate(spot.x + 16.0 * side);
                     text class=(end.trim_start()) x=(x) y=(coordinate(spot.y - 9.0)) {
@@ -175,7 +175,7 @@ impl Drawing<'_> {
         let of = self.of;
         html! {
             g {
-                title { (clean(&about(&of.name, Some(of.score), None))) }
+                title { (clean(&self.about(&of.name, Some(of.score), None))) }
                 (self.node(&of.name, layout.x, layout.y, 22.0, Some(of.score), None))
             }
             text.n-middle x=(coordinate(layout.x)) y=(coordinate(layout.y + 44.0)) {
@@ -197,6 +197,12 @@ impl Drawing<'_> {
         }
     }
 
+    fn about(&self, name: &str, score: Option<f32>, label: Option<u8>) -> String {
+        let score = score.map(|score| format!(", score {score:.3}")).unwrap_or_default();
+        let known = self.of.known(label).map(|[_, known]| format!(", {known}")).unwrap_or_default();
+        format!("{name}{score}{known}")
+    }
+
     fn legend(&self, layout: &Layout) -> Markup {
         let y = layout.legend;
         let mut x = 26.0;
@@ -206,7 +212,8 @@ impl Drawing<'_> {
             at
         };
         let items: Vec<(f64, &str)> = self.types.iter().map(|kind| (advance(kind, 10.0), *kind)).collect();
-        let known = advance("known anomaly", 14.0);
+        let ringed = self.of.known(Some(1)).map_or("", |[_, known]| known);
+        let known = advance(ringed, 14.0);
         let full = advance("filling: its own score", 12.0);
         let [raises, lowers] = ["raises the score", "lowers it"].map(|text| advance(text, 34.0));
         let mut notes: Vec<String> = Vec::new();
@@ -232,7 +239,7 @@ impl Drawing<'_> {
             }
             circle.n-node cx=(coordinate(known)) cy=(coordinate(y - 4.0)) r="4.5" {}
             circle.n-known cx=(coordinate(known)) cy=(coordinate(y - 4.0)) r="8" {}
-            text.n-quiet x=(coordinate(known + 15.0)) y=(coordinate(y)) { "known anomaly" }
+            text.n-quiet x=(coordinate(known + 15.0)) y=(coordinate(y)) { (ringed) }
             circle.n-node cx=(coordinate(full)) cy=(coordinate(y - 4.0)) r="6" {}
             circle.n-score cx=(coordinate(full)) cy=(coordinate(y - 4.0)) r="5.25" fill-opacity="0.75" {}
             text.n-quiet x=(coordinate(full + 13.0)) y=(coordinate(y)) { "filling: its own score" }
@@ -258,16 +265,6 @@ fn figures(part: &NeighbourPart, additive: bool) -> String {
 /// With a minus that is as wide as a plus.
 fn signed(value: f64) -> String {
     format!("{value:+.3}").replace('-', "\u{2212}")
-}
-
-fn about(name: &str, score: Option<f32>, label: Option<u8>) -> String {
-    let score = score.map(|score| format!(", score {score:.3}")).unwrap_or_default();
-    let label = match label {
-        Some(1) => ", known anomaly",
-        Some(_) => ", known to be normal",
-        None => "",
-    };
-    format!("{name}{score}{label}")
 }
 
 /// So that the strongest edge has the greatest width.

@@ -11,7 +11,8 @@ use crate::error::Result;
 /// Why a node has its score. Everything is sorted by magnitude.
 ///
 /// `sum = base + sum of blocks = base + sum of columns`; and, where [`Method::additive`],
-/// `sum = base + own + sum of neighbours + rest = base + sum of relations`. Stage 1 has no blocks and columns.
+/// `sum = base + own + sum of neighbours + rest = base + sum of relations`. Stage 1 has no blocks and columns. Biases of
+/// hidden layers are a block and a column of their own; what a node has of itself without an edge is a relation, `itself`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Global number.
@@ -22,9 +23,12 @@ pub struct Explanation {
     pub id: String,
     /// `type:id`
     pub name: String,
-    /// In [0, 1]; higher is more anomalous.
+    /// Of a node classifier: the class that the score is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<u32>,
+    /// In [0, 1]; higher is more anomalous, or more of the class.
     pub score: f32,
-    /// Of being anomalous, where the run has a calibration.
+    /// Of being anomalous, or of the class, where the run has a calibration.
     pub probability: Option<f64>,
     /// Where the numbers come from and what they mean.
     pub method: Method,
@@ -34,7 +38,7 @@ pub struct Explanation {
     pub base: f64,
     /// `base` and all that is added.
     pub sum: f64,
-    /// What the node's edges to itself add.
+    /// What the node's edges to itself and its own transform add.
     pub own: f64,
     /// What the neighbours add that are not listed.
     pub rest: f64,
@@ -79,7 +83,7 @@ pub struct BlockPart {
     pub contribution: f64,
 }
 
-/// One column.
+/// One column. A bias is the weight of a column of ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ColumnPart {
     pub column: String,
@@ -98,14 +102,15 @@ pub struct NeighbourPart {
     pub relation: String,
     /// Its own score; `None` where the stage has none for it.
     pub score: Option<f32>,
-    /// 1 is a known anomaly, 0 a known normal node.
+    /// 1 is a known anomaly, or known to be of the class; 0 is known not to be.
     pub label: Option<u8>,
-    /// Share of the relation's attention, mean over heads.
+    /// Share of the relation's attention, mean over heads; `None` where layers convolve.
     pub attention: Option<f64>,
     pub contribution: f64,
     /// The sum less what it is without any edge between the two nodes, computed anew. Removals do not add up.
     pub removal: Option<f64>,
-    /// The neighbour's own neighbours: what they add over it. A path that leads back to the node is among them.
+    /// The neighbour's own neighbours, and what it has of itself: what they add over it. A path that leads back to the
+    /// node is among them.
     pub paths: Vec<PathPart>,
     /// Paths that are not listed.
     pub more_paths: usize,
@@ -118,12 +123,12 @@ pub struct PathPart {
     /// `type:id`
     pub name: String,
     pub relation: String,
-    /// Share of the attention of the neighbour, mean over heads.
-    pub attention: f64,
+    /// Share of the attention of the neighbour, mean over heads; `None` where layers convolve.
+    pub attention: Option<f64>,
     pub contribution: f64,
     /// Its own score.
     pub score: Option<f32>,
-    /// 1 is a known anomaly, 0 a known normal node.
+    /// As that of a neighbour.
     pub label: Option<u8>,
 }
 
@@ -151,7 +156,11 @@ const TEXT_WIDTH: usize = 100;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}  score {:.4}", self.name, self.score)?;
+        write!(f, "{}", self.name)?;
+        if let Some(class) = self.class {
+            write!(f, "  class {class}")?;
+        }
+        write!(f, "  score {:.4}", self.score)?;
         if let Some(probability) = self.probability {
             write!(f, "  probability {probability:.3}")?;
         }
@@ -205,6 +214,7 @@ impl Explanation {
             kind,
             id,
             name: names.name(node),
+            class: None,
             score: names.own_score(node)?,
             probability,
             method,
@@ -219,6 +229,16 @@ impl Explanation {
             neighbours: Vec::new(),
             more_neighbours: 0,
             similar: known.map(|known| known.nearest_to(node, names)).unwrap_or_default(),
+        })
+    }
+
+    /// What is known of a node with a label: in a table, and in a sentence.
+    pub fn known(&self, label: Option<u8>) -> Option<[&'static str; 2]> {
+        Some(match (label? == 1, self.class.is_some()) {
+            (true, false) => ["anomaly", "known anomaly"],
+            (false, false) => ["normal", "known to be normal"],
+            (true, true) => ["of the class", "known to be of the class"],
+            (false, true) => ["of another", "known to be of another class"],
         })
     }
 
@@ -249,11 +269,7 @@ impl Explanation {
             "neighbour", "relation", head[0], head[1], head[2], head[3], head[4]
         )?;
         for part in listed() {
-            let known = match part.label {
-                Some(1) => "anomaly",
-                Some(_) => "normal",
-                None => "",
-            };
+            let [known, _] = self.known(part.label).unwrap_or_default();
             let (attention, removal) = (optional(part.attention, 3, false), optional(part.removal, 4, true));
             let score = optional(part.score.map(f64::from), 3, false);
             let line = format!(
@@ -264,10 +280,10 @@ impl Explanation {
             for path in part.paths.iter().take(PATHS) {
                 let from = from(path);
                 let score = optional(path.score.map(f64::from), 3, false);
-                let known = if path.label == Some(1) { "  anomaly" } else { "" };
-                let (relation, attention) = (&path.relation, path.attention);
-                let numbers = format!("{:>+10.4}{attention:>11.3}{:>10}{score:>8}", path.contribution, "");
-                writeln!(f, "{from:<name$}{relation:<by$}{numbers}{known}")?;
+                let [known, _] = self.known(path.label.filter(|&label| label == 1)).unwrap_or_default();
+                let (relation, attention) = (&path.relation, optional(path.attention, 3, false));
+                let numbers = format!("{:>+10.4}{attention:>11}{:>10}{score:>8}  {known}", path.contribution, "");
+                writeln!(f, "{from:<name$}{relation:<by$}{}", numbers.trim_end())?;
             }
         }
         let (own, rest) =

@@ -1,15 +1,15 @@
 //! Why a node has its score: what its neighbours, their neighbours, and the columns of its features add, for runs of
-//! Stage 1, 2 and 3.
+//! Stage 1, 2 and 3 and of node classification.
 
-mod attention;
 pub mod drawing;
 mod explanation;
 mod names;
 mod network;
+mod neural;
+mod parameters;
 mod run;
 mod similar;
 mod stage1;
-mod stage2;
 mod stage3;
 
 use std::cmp::Ordering;

@@ -19,6 +19,12 @@ impl<'a> Names<'a> {
         Self { dataset, scores, labels }
     }
 
+    /// The same for one class of a node classifier: `scores` are its probabilities, a label says whether a node is of it.
+    pub fn of_class(dataset: &'a Dataset, scores: &'a [f32], class: u32) -> Self {
+        let labelled = dataset.classes.iter().flat_map(|classes| classes.labelled());
+        Self { dataset, scores, labels: labelled.map(|(node, own)| (node, u8::from(own == class))).collect() }
+    }
+
     pub fn graph(&self) -> &'a HeteroGraph {
         &self.dataset.graph
     }

@@ -6,42 +6,49 @@ use std::path::Path;
 use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 
-use super::attention::relations_into;
 use super::explanation::Explanation;
 use super::names::Names;
-use super::network::{Layer, Network, Stream};
+use super::network::{Edges, View};
+use super::neural::{Columns, Model, Question};
+use super::parameters;
 use super::similar::Known;
 use super::stage1;
-use super::stage2::{Columns, Model};
 use super::stage3::{self, Forest};
-use crate::config::{EMBEDDINGS_FILE, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Input, Stage3Config};
+use crate::config::{
+    ClassifyConfig, EMBEDDINGS_FILE, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Input, Stage3Config,
+};
 use crate::error::{Error, Result};
 use crate::graph::read_embeddings;
 use crate::infer::attention::{for_graph, input_features};
 use crate::infer::tree_table::{TableOptions, table};
-use crate::models::attention::{AttentionSpec, TripleStreamGat};
-use crate::models::parameters::{HostTensor, Parameters};
+use crate::models::attention::TripleStreamGat;
+use crate::models::named;
+use crate::models::node_classifier::NodeClassifier;
+use crate::models::parameters::Parameters;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
-use crate::run::calibration::read_calibration;
-use crate::score::{ScoreOptions, ScoredRun, Scores, Stage, compute};
+use crate::run::calibration::{read_calibration, read_class_calibrations};
+use crate::score::classes::features_for;
+use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
 
-/// Opens a run of Stage 1, 2 or 3: with the data and the scores that it has, or with the scores that its model gives to
-/// other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). Of other data there is no split
-/// of the labels, so there are no known anomalies to compare with.
+/// Opens a run of Stage 1, 2 or 3 or of node classification: with the data and the scores that it has, or with the scores
+/// that its model gives to other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). `class` is
+/// the class of a node classifier that is looked at, see [`ClassView::new`]. Of other data there is no split of the
+/// labels, so there are no known anomalies to compare with.
 ///
 /// # Errors
 /// As for [`ScoredRun::open`]; data and input that do not fit the model; any with a run of Stage 1, which has scores of
-/// its own graph alone.
+/// its own graph alone, and input with a node classifier.
 pub fn open_run<B: GraphBackend>(
     path: &Path,
+    class: Option<u32>,
     data: Option<&Path>,
     input: Option<&Path>,
     device: &B::Device,
 ) -> Result<ScoredRun> {
     if data.is_none() && input.is_none() {
-        return ScoredRun::open(path, None);
+        return ScoredRun::open(path, class);
     }
     let run = RunDir::open(path)?;
     let mut config = RunConfig::load_kept(&run.config(), &[])?;
@@ -58,6 +65,10 @@ pub fn open_run<B: GraphBackend>(
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Trees
         }
+        RunConfig::Classify(ClassifyConfig { data: trained, .. }) => {
+            trained.path = data.unwrap_or(&trained.path).to_path_buf();
+            Stage::Classes
+        }
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {
                 argument: if data.is_some() { "--data" } else { "--input" }.into(),
@@ -67,8 +78,9 @@ pub fn open_run<B: GraphBackend>(
             });
         }
         // Says what is wrong with it.
-        RunConfig::Classify(_) | RunConfig::Pipeline(_) => return ScoredRun::open(path, None),
+        RunConfig::Pipeline(_) => return ScoredRun::open(path, class),
     };
+    check_class(class, stage == Stage::Classes)?;
     let data = config.data_path().to_path_buf();
     let options = ScoreOptions {
         checkpoint: path.to_path_buf(),
@@ -76,28 +88,36 @@ pub fn open_run<B: GraphBackend>(
         input: input.map(Path::to_path_buf),
         embeddings: false,
     };
-    let computed = compute::<B>(&options, device)?;
-    let Scores::Anomaly(scores) = computed.scores else { return ScoredRun::open(path, None) };
-    let calibration = read_calibration(&run)?;
-    let dataset = computed.dataset;
-    Ok(ScoredRun { run, config, stage, data, dataset, scores, split: None, calibration, classes: None })
+    let Computed { dataset, scores, .. } = compute::<B>(&options, device)?;
+    match scores {
+        Scores::Anomaly(scores) => {
+            let calibration = read_calibration(&run)?;
+            Ok(ScoredRun { run, config, stage, data, dataset, scores, split: None, calibration, classes: None })
+        }
+        Scores::Classes(probabilities) => {
+            let mut view = ClassView::new(probabilities, class)?;
+            view.calibrations = read_class_calibrations(&run, view.num_classes())?.unwrap_or_default();
+            Ok(ScoredRun::of_classes(run, config, data, dataset, view))
+        }
+    }
 }
 
-/// Explains the scores of some nodes; model and input are read once.
+/// Explains the scores of some nodes, of a node classifier the class that is looked at; model and input are read once.
 ///
 /// # Errors
 /// A checkpoint or an input that cannot be read or does not fit the data; a node without a score.
 pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
     let names = Names::new(&run.dataset, &run.scores);
-    match (&run.config, run.stage) {
+    match (&run.config, &run.classes) {
         (RunConfig::Stage1(_), _) => reconstruction(run, &names, nodes),
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
-        (_, stage) => Err(Error::Usage {
+        (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
+        (RunConfig::Classify(_) | RunConfig::Pipeline(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
-            expected: "a run of Stage 1, 2 or 3".into(),
-            found: stage.title().into(),
-            help: "explain a run that scores anomalies".into(),
+            expected: "a run of Stage 1, 2 or 3 or of node classification".into(),
+            found: "a run of another task".into(),
+            help: "a pipeline has a run of its own for each stage beside it; give one of those".into(),
         }),
     }
 }
@@ -132,7 +152,7 @@ fn attention<B: GraphBackend>(
     let spec = for_graph(spec, graph, &file)?;
     // Through the model, which checks names, shapes and values.
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
-    let network = network(&spec, &model.export(&spec).0);
+    let (network, head) = parameters::of_attention(&spec, &model.export(&spec).0, graph);
     let features = input_features(&config.data, &run.dataset, Some(spec.input))?;
     let refined = match &run.split {
         Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
@@ -143,33 +163,47 @@ fn attention<B: GraphBackend>(
         Stage2Input::Embeddings => Columns::Embeddings,
         Stage2Input::Features => Columns::Features(run.dataset.feature_names.as_deref()),
     };
-    let into = relations_into(graph);
-    let model = Model { names, network: &network, features: &features, into: &into, columns, known: known.as_ref() };
-    nodes.iter().map(|&node| model.explain(run.probability(node), node)).collect()
+    let edges = Edges::new(graph, &network);
+    let view = View { network: &network, edges: &edges, features: &features };
+    let model = Model { names, view, columns, known: known.as_ref() };
+    let question = Question::Score { head: &head };
+    nodes.iter().map(|&node| model.explain(run.probability(node), node, &question)).collect()
 }
 
-/// The parameters of a model on the host; `tensors` has them all.
-fn network(spec: &AttentionSpec, tensors: &BTreeMap<String, HostTensor>) -> Network {
-    let values = |name: String| &tensors[&name].values[..];
-    let layer = |at: usize, input: usize, output: usize| Layer {
-        input,
-        output,
-        streams: spec
-            .streams
-            .iter()
-            .map(|stream| {
-                let projection = values(format!("gat{at}.W_{stream}.weight"));
-                Stream::new([input, output], spec.heads, projection, values(format!("gat{at}.a_{stream}")))
-            })
-            .collect(),
+/// Each node for the class that it is seen through; scores and labels of all others are of that class, too.
+fn classes<B: GraphBackend>(
+    run: &ScoredRun,
+    classes: &ClassView,
+    nodes: &[u32],
+    device: &B::Device,
+) -> Result<Vec<Explanation>> {
+    let (weights, file) = Weights::read(run.run.path())?;
+    let ModelSpec::NodeClassifier(spec) = &weights.spec else {
+        let help = "the run directory was changed; train it again";
+        return Err(Error::format(file, "model", "a node classifier", weights.spec.name(), help));
     };
-    Network {
-        heads: spec.heads,
-        negative_slope: f64::from(spec.negative_slope),
-        layers: [layer(1, spec.input, spec.hidden), layer(2, spec.hidden, spec.output)],
-        head: values("score_head.weight".into()).iter().map(|&weight| f64::from(weight)).collect(),
-        head_bias: f64::from(values("score_head.bias".into())[0]),
+    let dataset = &run.dataset;
+    spec.check_graph(&dataset.graph, &file)?;
+    let features = features_for(spec, dataset, &run.data)?;
+    // Through the model, which checks names, shapes and values.
+    let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, &file, device), device)?;
+    let network = parameters::of_classifier(spec, &named::export(&model).0, &dataset.graph);
+    let edges = Edges::new(&dataset.graph, &network);
+    let view = View { network: &network, edges: &edges, features };
+    let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    nodes.iter().enumerate().for_each(|(at, &node)| by_class.entry(classes.class_of(node)).or_default().push(at));
+    let mut explained = BTreeMap::new();
+    for (class, places) in by_class {
+        let scores = classes.probabilities().column(class as usize).to_vec();
+        let names = Names::of_class(dataset, &scores, class);
+        let columns = Columns::Features(dataset.feature_names.as_deref());
+        let model = Model { names: &names, view, columns, known: None };
+        let question = Question::Class { class, classes: spec.classes };
+        for at in places {
+            explained.insert(at, model.explain(run.probability(nodes[at]), nodes[at], &question)?);
+        }
     }
+    Ok(explained.into_values().collect())
 }
 
 fn trees<B: GraphBackend>(

@@ -1,9 +1,11 @@
+//! Two layers of attention with parameters by stream and a linear head, as Stage 2 has them.
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::network::{Layer, Stream};
-use super::*;
-use crate::graph::{Adjacency, RelationSpec};
+use super::super::*;
+use super::ALL;
+use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 
 /// Everything that a model has, as a checkpoint would hold it.
 struct Model {
@@ -28,19 +30,35 @@ impl Model {
         Self { head: values(4), bias: 0.3, streams, heads, slope: 0.2, widths, weights }
     }
 
-    fn network(&self) -> Network {
-        let layer = |at: usize| Layer {
-            input: self.widths[at][0],
-            output: self.widths[at][1],
-            streams: self.weights[at].iter().map(|(w, a)| Stream::new(self.widths[at], self.heads, w, a)).collect(),
+    fn network(&self, graph: &HeteroGraph) -> Network {
+        let layer = |at: usize| {
+            let ([input, output], heads) = (self.widths[at], self.heads);
+            let transform = |(w, a): &(Vec<f32>, Vec<f32>)| {
+                Transform::with_attention(Matrix::transposed([input, output], w), heads, a.split_at(output).into())
+            };
+            let transforms = self.weights[at].iter().map(transform).collect();
+            let (own, bias) = (Vec::new(), Vec::new());
+            Layer { input, output, heads, averaged: false, activation: Activation::Elu, transforms, own, bias }
         };
+        let stream = |name: &str| self.streams.iter().position(|stream| *stream == name).unwrap();
         Network {
-            heads: self.heads,
-            negative_slope: self.slope,
-            layers: [layer(0), layer(1)],
-            head: self.head.iter().map(|&w| f64::from(w)).collect(),
-            head_bias: self.bias,
+            layers: vec![layer(0), layer(1)],
+            coefficients: Coefficients::Attention { negative_slope: self.slope },
+            loops: false,
+            transform_of: graph.relations().iter().map(|relation| stream(&relation.stream)).collect(),
+            scales: graph.streams_into().iter().map(|&streams| 1.0 / streams.max(1) as f64).collect(),
+            row_normalise: false,
         }
+    }
+
+    fn head(&self) -> Head {
+        Head { weights: self.head.iter().map(|&w| f64::from(w)).collect(), bias: self.bias }
+    }
+
+    fn explain(&self, graph: &HeteroGraph, features: &Features, node: u32, limits: Limits) -> Attributed {
+        let network = self.network(graph);
+        let edges = Edges::new(graph, &network);
+        View { network: &network, edges: &edges, features }.explain(node, &self.head(), limits)
     }
 
     /// One layer of all nodes, before the activation, by the formula.
@@ -153,20 +171,15 @@ fn rows(features: &Features) -> Vec<Vec<f64>> {
     (0..features.num_rows()).map(|node| features.row(node).map(f64::from).collect()).collect()
 }
 
-const ALL: Limits = Limits { neighbours: usize::MAX, paths: usize::MAX };
-
 /// Calls `check` with the graph, the model, its logits and the explanation of every node.
 fn for_every_node(check: impl Fn(&HeteroGraph, &Model, f64, u32, &Attributed)) {
     let graph = graph(None);
     let features = features(graph.num_nodes());
-    let into = relations_into(&graph);
     for heads in [1, 4] {
         let model = Model::random(&graph, heads, &mut ChaCha8Rng::seed_from_u64(heads as u64));
-        let network = model.network();
         let logits = model.logits(&graph, &rows(&features));
-        let attention = Attention::new(&network, &graph, &features, &into);
         for node in 0..graph.num_nodes() as u32 {
-            check(&graph, &model, logits[node as usize], node, &attention.explain(node, ALL));
+            check(&graph, &model, logits[node as usize], node, &model.explain(&graph, &features, node, ALL));
         }
     }
 }
@@ -188,7 +201,7 @@ fn neighbours_paths_and_columns_each_add_up_to_the_logit() {
             found.by_type.iter().sum::<f64>() + found.own_features,
         ];
         for sum in sums {
-            assert!((found.bias + sum - logit).abs() < 1e-9, "node {node}: {sums:?} and {logit}");
+            assert!((found.base + sum - logit).abs() < 1e-9, "node {node}: {sums:?} and {logit}");
         }
         for entry in &found.entries {
             let of_paths: f64 = entry.paths.iter().map(|path| path.contribution).sum();
@@ -217,12 +230,7 @@ fn columns_are_the_gradient_of_the_linear_model_times_their_values() {
     }
     let mut x: Vec<f32> = (0..graph.num_nodes() * 5).map(|k| (k * 7 % 11) as f32 / 11.0).collect();
     x.iter_mut().skip(3).step_by(5).for_each(|x| *x = 0.0);
-    let network = model.network();
-    let into = relations_into(&graph);
-    let explain = |x: Vec<f32>| {
-        let features = Features::from_f32(x, graph.num_nodes(), 5);
-        Attention::new(&network, &graph, &features, &into).explain(1, ALL)
-    };
+    let explain = |x: Vec<f32>| model.explain(&graph, &Features::from_f32(x, graph.num_nodes(), 5), 1, ALL);
     let found = explain(x.clone());
     assert_eq!(found.columns[3], 0.0);
     x.iter_mut().skip(2).step_by(5).for_each(|x| *x *= 2.0);
@@ -235,8 +243,8 @@ fn columns_are_the_gradient_of_the_linear_model_times_their_values() {
 fn attention_of_the_entries_of_a_relation_adds_up_to_one() {
     for_every_node(|graph, _, _, _, found| {
         for relation in 0..graph.relations().len() {
-            let of_relation = || found.entries.iter().filter(|entry| entry.relation == relation);
-            let sum: f64 = of_relation().map(|entry| entry.attention).sum();
+            let of_relation = || found.entries.iter().filter(|entry| entry.relation == Some(relation));
+            let sum: f64 = of_relation().map(|entry| entry.attention.unwrap()).sum();
             assert!(of_relation().next().is_none() || (sum - 1.0).abs() < 1e-12, "{sum}");
         }
     });
@@ -262,10 +270,9 @@ fn a_removal_is_what_the_logit_loses_without_the_edges_between_the_two() {
 fn limits_leave_out_the_weakest_and_say_how_many() {
     let graph = graph(None);
     let features = features(graph.num_nodes());
-    let into = relations_into(&graph);
-    let network = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1)).network();
-    let attention = Attention::new(&network, &graph, &features, &into);
-    let (all, some) = (attention.explain(2, ALL), attention.explain(2, Limits { neighbours: 2, paths: 1 }));
+    let model = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1));
+    let explain = |limits: Limits| model.explain(&graph, &features, 2, limits);
+    let (all, some) = (explain(ALL), explain(Limits { neighbours: 2, paths: 1 }));
     assert_eq!(some.entries.len(), all.entries.len());
     assert!(some.entries.is_sorted_by(|a, b| a.contribution.abs() >= b.contribution.abs()));
     let others: Vec<&Entry> = some.entries.iter().filter(|entry| entry.source != 2).collect();
@@ -281,11 +288,10 @@ fn a_hub_of_a_hundred_thousand_neighbours_is_explained() {
     let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
     let graph = HeteroGraph::new(vec![("node".into(), 100_001)], vec![spec]).unwrap();
     let features = features(graph.num_nodes());
-    let into = relations_into(&graph);
-    let network = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1)).network();
-    let found = Attention::new(&network, &graph, &features, &into).explain(0, Limits { neighbours: 5, paths: 3 });
+    let model = Model::random(&graph, 1, &mut ChaCha8Rng::seed_from_u64(1));
+    let found = model.explain(&graph, &features, 0, Limits { neighbours: 5, paths: 3 });
     let sum: f64 = found.entries.iter().map(|entry| entry.contribution).sum();
     assert_eq!(found.entries.len(), 100_000);
-    assert!((found.bias + sum - found.logit).abs() < 1e-9);
+    assert!((found.base + sum - found.logit).abs() < 1e-9);
     assert!(found.entries[..5].iter().all(|entry| entry.removal.is_some_and(|removal| removal.abs() < 0.1)));
 }

@@ -1,0 +1,115 @@
+//! The edges of a graph as the layers of a network see them.
+
+use rayon::prelude::*;
+
+use super::parameters::{Coefficients, Network};
+use crate::graph::{HeteroGraph, Relation};
+
+/// In-edges of every node: those of the graph, and what a network adds.
+pub(crate) struct Edges<'a> {
+    graph: &'a HeteroGraph,
+    loops: bool,
+    own: bool,
+    /// `[type]`: the relations that lead there.
+    into: Vec<Vec<usize>>,
+    /// `[node]`: in-edges, where coefficients are made of them.
+    degrees: Vec<f64>,
+}
+
+/// The sources of a node over one relation, by global id; without a relation the node itself, which its own transform
+/// reads.
+pub(super) struct Row {
+    pub relation: Option<usize>,
+    pub sources: Vec<u32>,
+}
+
+/// Two nodes without any edge between them.
+pub(super) struct Cut {
+    ends: [u32; 2],
+    /// In-edges that they have left, where coefficients are made of them.
+    degrees: [f64; 2],
+}
+
+impl Cut {
+    fn place(&self, node: u32) -> Option<usize> {
+        self.ends.iter().position(|&end| end == node)
+    }
+}
+
+impl<'a> Edges<'a> {
+    /// Those that `network` sees of `graph`. Symmetric normalisation is over the only relation.
+    pub fn new(graph: &'a HeteroGraph, network: &Network) -> Self {
+        let mut into = vec![Vec::new(); graph.node_types().len()];
+        graph.relations().iter().enumerate().for_each(|(at, relation)| into[relation.dst].push(at));
+        let own = network.layers.iter().any(|layer| !layer.own.is_empty());
+        let mut edges = Self { graph, loops: network.loops, own, into, degrees: Vec::new() };
+        if network.coefficients == Coefficients::Symmetric {
+            let nodes = (0..graph.num_nodes() as u32).into_par_iter();
+            edges.degrees = nodes.map(|node| edges.sources(node, None).len() as f64).collect();
+        }
+        edges
+    }
+
+    pub fn graph(&self) -> &'a HeteroGraph {
+        self.graph
+    }
+
+    /// What arrives at a node; no row is empty.
+    pub(super) fn rows(&self, node: u32, cut: Option<&Cut>) -> Vec<Row> {
+        let without = cut.and_then(|cut| cut.place(node).map(|at| cut.ends[1 - at]));
+        let types = self.graph.node_types();
+        let t = self.graph.type_of(node as usize);
+        let of_relation = |&at: &usize| {
+            let relation = &self.graph.relations()[at];
+            let looped = self.loops && relation.src == t;
+            let first = types[relation.src].offset as u32;
+            let sources = relation.forward.row(node as usize - types[t].offset).iter().map(|&source| first + source);
+            let sources = sources.filter(|&source| Some(source) != without && !(looped && source == node));
+            Row { relation: Some(at), sources: sources.chain(looped.then_some(node)).collect() }
+        };
+        let mut rows: Vec<Row> = self.into[t].iter().map(of_relation).collect();
+        rows.retain(|row| !row.sources.is_empty());
+        rows.extend(self.own.then(|| Row { relation: None, sources: vec![node] }));
+        rows
+    }
+
+    /// The sources of all rows.
+    pub(super) fn sources(&self, node: u32, cut: Option<&Cut>) -> Vec<u32> {
+        self.rows(node, cut).into_iter().flat_map(|row| row.sources).collect()
+    }
+
+    /// The nodes that have `node` as a source.
+    pub(super) fn destinations(&self, node: u32) -> Vec<u32> {
+        let types = self.graph.node_types();
+        let t = self.graph.type_of(node as usize);
+        let leaving = self.graph.relations().iter().filter(|relation| relation.src == t);
+        let of_relation = |relation: &'a Relation| {
+            let first = types[relation.dst].offset as u32;
+            relation.reverse.row(node as usize - types[t].offset).iter().map(move |&row| first + row)
+        };
+        leaving.flat_map(of_relation).collect()
+    }
+
+    /// In-edges of a node, its added loop included.
+    pub(super) fn degree(&self, node: u32, cut: Option<&Cut>) -> f64 {
+        let left = cut.and_then(|cut| cut.place(node).map(|at| cut.degrees[at]));
+        left.unwrap_or(self.degrees[node as usize])
+    }
+
+    /// The graph without the edges between two nodes.
+    pub(super) fn without(&self, ends: [u32; 2]) -> Cut {
+        let cut = Cut { ends, degrees: [0.0; 2] };
+        Cut { degrees: ends.map(|end| self.sources(end, Some(&cut)).len() as f64), ends }
+    }
+
+    /// The nodes whose sources or coefficients are others after a cut, ascending.
+    pub(super) fn changed_by(&self, cut: &Cut) -> Vec<u32> {
+        let mut changed = cut.ends.to_vec();
+        if !self.degrees.is_empty() {
+            changed.extend(cut.ends.iter().flat_map(|&end| self.destinations(end)));
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+}

@@ -1,0 +1,271 @@
+//! A node with all that its result is made of: every layer's rows of the nodes that the next one reads.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::edges::{Cut, Edges, Row};
+use super::parameters::{Coefficients, Head, Matrix, Network, axpy, dot};
+use crate::graph::Features;
+
+/// A network, and the graph and the features that it reads.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub network: &'a Network,
+    pub edges: &'a Edges<'a>,
+    pub features: &'a Features,
+}
+
+/// A layer's rows of some nodes.
+pub(super) struct Level {
+    /// Ascending.
+    pub nodes: Vec<u32>,
+    width: usize,
+    /// `[nodes, width]`: before the activation.
+    z: Vec<f64>,
+    /// `[nodes, width]`
+    h: Vec<f64>,
+    /// `[nodes, transforms, heads]`: the source's part of the next layer's attention scores.
+    scores: Vec<f64>,
+}
+
+impl Level {
+    pub fn position(&self, node: u32) -> Option<usize> {
+        self.nodes.binary_search(&node).ok()
+    }
+
+    fn row_of<'l>(&self, values: &'l [f64], node: u32) -> Option<&'l [f64]> {
+        let width = values.len() / self.nodes.len();
+        self.position(node).map(|at| &values[at * width..(at + 1) * width])
+    }
+}
+
+/// What a layer reads.
+#[derive(Clone, Copy)]
+pub(super) enum Before<'a> {
+    Features,
+    /// The rows of a level, where `changed` does not have others.
+    Hidden {
+        level: &'a Level,
+        changed: Option<&'a Level>,
+    },
+}
+
+impl<'a> Before<'a> {
+    /// The row of a node in an array of the levels.
+    fn hidden(self, values: fn(&Level) -> &[f64], node: u32) -> Option<&'a [f64]> {
+        let Before::Hidden { level, changed } = self else { return None };
+        let of = |level: &'a Level| level.row_of(values(level), node);
+        let row = changed.and_then(of).or_else(|| of(level));
+        Some(row.unwrap_or_else(|| unreachable!("a level has all that the next one reads")))
+    }
+}
+
+/// One head of what a row adds to a result: `factor W^T x`, some columns of `W`.
+pub(super) struct Slot<'a> {
+    pub weight: &'a Matrix,
+    pub first: usize,
+    pub outputs: Range<usize>,
+    pub factor: f64,
+}
+
+impl<'a> View<'a> {
+    /// The row of a node before a layer; `buffer` is where features are widened.
+    pub(super) fn read<'b>(&self, before: Before<'b>, node: u32, buffer: &'b mut Vec<f64>) -> &'b [f64] {
+        if let Some(row) = before.hidden(|level| &level.h, node) {
+            return row;
+        }
+        buffer.clear();
+        buffer.extend(self.features.row(node as usize).map(f64::from));
+        if self.network.row_normalise {
+            let sum: f64 = buffer.iter().map(|x| x.abs()).sum();
+            buffer.iter_mut().filter(|_| sum > 0.0).for_each(|x| *x /= sum);
+        }
+        buffer
+    }
+
+    /// How a row of a node becomes part of a layer's result, head by head.
+    pub(super) fn slots(&self, layer: usize, node: u32, row: &Row) -> Vec<Slot<'a>> {
+        let t = self.edges.graph().type_of(node as usize);
+        let of = &self.network.layers[layer];
+        let Some(relation) = row.relation else {
+            return vec![Slot { weight: &of.own[t], first: 0, outputs: 0..of.output, factor: 1.0 }];
+        };
+        let weight = &of.transforms[self.network.transform_of[relation]].weight;
+        let factor = self.network.scales[t] / if of.averaged { of.heads as f64 } else { 1.0 };
+        let slot = |head: usize| Slot { weight, first: head * of.channels(), outputs: of.outputs(head), factor };
+        (0..of.heads).map(slot).collect()
+    }
+
+    /// What the sources of a row count, `[entries, heads]`.
+    pub(super) fn coefficients(
+        &self,
+        layer: usize,
+        node: u32,
+        row: &Row,
+        before: Before,
+        cut: Option<&Cut>,
+    ) -> Vec<f64> {
+        let Some(relation) = row.relation else { return vec![1.0] };
+        match self.network.coefficients {
+            Coefficients::Mean => vec![1.0 / row.sources.len() as f64; row.sources.len()],
+            Coefficients::Symmetric => {
+                let own = self.edges.degree(node, cut);
+                row.sources.iter().map(|&source| 1.0 / (own * self.edges.degree(source, cut)).sqrt()).collect()
+            }
+            Coefficients::Attention { negative_slope } => {
+                let (of, transform) = (&self.network.layers[layer], self.network.transform_of[relation]);
+                let mut buffer = Vec::new();
+                let x = self.read(before, node, &mut buffer);
+                let of_destination = of.transforms[transform].destination_scores(x);
+                let mut scores = vec![0.0; row.sources.len() * of.heads];
+                for (&source, scores) in row.sources.iter().zip(scores.chunks_exact_mut(of.heads)) {
+                    match before.hidden(|level| &level.scores, source) {
+                        Some(known) => scores.copy_from_slice(&known[transform * of.heads..][..of.heads]),
+                        None => {
+                            of.transforms[transform].source_scores(self.read(before, source, &mut buffer), scores);
+                        }
+                    }
+                }
+                softmax(&mut scores, &of_destination, negative_slope);
+                scores
+            }
+        }
+    }
+
+    /// The rows of the sources before a layer, weighed and added up, `[heads, input]`.
+    pub(super) fn weighed(&self, layer: usize, row: &Row, coefficients: &[f64], before: Before) -> Vec<f64> {
+        let (input, heads) = (self.network.layers[layer].input, coefficients.len() / row.sources.len());
+        let (mut sums, mut buffer) = (vec![0.0; heads * input], Vec::new());
+        for (&source, coefficients) in row.sources.iter().zip(coefficients.chunks_exact(heads)) {
+            let x = self.read(before, source, &mut buffer);
+            sums.chunks_exact_mut(input).zip(coefficients).for_each(|(to, &factor)| axpy(factor, x, to));
+        }
+        sums
+    }
+
+    /// A layer's row of a node, before the activation.
+    fn forward(&self, layer: usize, node: u32, before: Before, cut: Option<&Cut>) -> Vec<f64> {
+        let of = &self.network.layers[layer];
+        let bias = of.bias.get(self.edges.graph().type_of(node as usize));
+        let mut z = bias.cloned().unwrap_or_else(|| vec![0.0; of.output]);
+        for row in self.edges.rows(node, cut) {
+            let sums = self.weighed(layer, &row, &self.coefficients(layer, node, &row, before, cut), before);
+            for (sum, slot) in sums.chunks_exact(of.input).zip(self.slots(layer, node, &row)) {
+                slot.weight.project(sum, slot.first, slot.factor, &mut z[slot.outputs]);
+            }
+        }
+        z
+    }
+
+    /// A layer's rows of some nodes.
+    pub(super) fn level(&self, layer: usize, nodes: Vec<u32>, before: Before, cut: Option<&Cut>) -> Level {
+        let of = &self.network.layers[layer];
+        let mut z = vec![0.0; nodes.len() * of.output];
+        let rows = z.par_chunks_mut(of.output).zip(&nodes);
+        rows.for_each(|(z, &node)| z.copy_from_slice(&self.forward(layer, node, before, cut)));
+        let h: Vec<f64> = z.par_iter().with_min_len(1 << 12).map(|&z| of.activation.of(z)).collect();
+        let scores = self.source_scores(layer + 1, &nodes, &h);
+        Level { nodes, width: of.output, z, h, scores }
+    }
+
+    fn source_scores(&self, layer: usize, nodes: &[u32], h: &[f64]) -> Vec<f64> {
+        let Some(of) = self.network.layers.get(layer) else { return Vec::new() };
+        if !matches!(self.network.coefficients, Coefficients::Attention { .. }) {
+            return Vec::new();
+        }
+        let graph = self.edges.graph();
+        let width = of.transforms.len() * of.heads;
+        let mut scores = vec![0.0; nodes.len() * width];
+        let rows = scores.par_chunks_mut(width).zip(nodes).zip(h.par_chunks(of.input)).with_min_len(64);
+        rows.for_each(|((scores, &node), h)| {
+            let t = graph.type_of(node as usize);
+            let leaves = |transform: usize| {
+                let mut relations = graph.relations().iter().zip(&self.network.transform_of);
+                relations.any(|(relation, &its)| relation.src == t && its == transform)
+            };
+            for (transform, scores) in scores.chunks_exact_mut(of.heads).enumerate().filter(|(at, _)| leaves(*at)) {
+                of.transforms[transform].source_scores(h, scores);
+            }
+        });
+        scores
+    }
+}
+
+/// Scores of sources `[entries, heads]` become coefficients: per head the softmax of the leaky ReLU of both parts.
+fn softmax(scores: &mut [f64], of_destination: &[f64], negative_slope: f64) {
+    let heads = of_destination.len();
+    for (head, of_destination) in of_destination.iter().enumerate() {
+        let mut highest = f64::NEG_INFINITY;
+        for score in scores.iter_mut().skip(head).step_by(heads) {
+            let sum = *score + of_destination;
+            *score = if sum >= 0.0 { sum } else { negative_slope * sum };
+            highest = highest.max(*score);
+        }
+        let mut sum = 0.0;
+        for score in scores.iter_mut().skip(head).step_by(heads) {
+            *score = (*score - highest).exp();
+            sum += *score;
+        }
+        scores.iter_mut().skip(head).step_by(heads).for_each(|score| *score /= sum);
+    }
+}
+
+/// A node and the rows of every layer that its result is made of.
+pub(super) struct Ego<'a> {
+    pub view: View<'a>,
+    pub node: u32,
+    /// One per layer; the last one has the node alone.
+    pub levels: Vec<Level>,
+}
+
+impl<'a> Ego<'a> {
+    pub fn around(view: View<'a>, node: u32) -> Self {
+        let layers = view.network.layers.len();
+        let mut nodes = vec![vec![node]];
+        for _ in 1..layers {
+            let before = nodes.last().map_or(&[][..], |nodes| nodes);
+            let sources = before.par_iter().flat_map_iter(|&node| view.edges.sources(node, None));
+            let mut sources: Vec<u32> = sources.chain(before.par_iter().copied()).collect();
+            sources.par_sort_unstable();
+            sources.dedup();
+            nodes.push(sources);
+        }
+        let mut ego = Self { view, node, levels: Vec::with_capacity(layers) };
+        for (layer, nodes) in nodes.into_iter().rev().enumerate() {
+            let level = view.level(layer, nodes, ego.before(layer), None);
+            ego.levels.push(level);
+        }
+        ego
+    }
+
+    /// What a layer reads.
+    pub fn before(&self, layer: usize) -> Before<'_> {
+        match layer.checked_sub(1) {
+            None => Before::Features,
+            Some(layer) => Before::Hidden { level: &self.levels[layer], changed: None },
+        }
+    }
+
+    /// A layer's row of a node before the activation.
+    pub fn z(&self, layer: usize, node: u32) -> &[f64] {
+        let level = &self.levels[layer];
+        level.row_of(&level.z, node).unwrap_or_else(|| unreachable!("node {node} is read by layer {}", layer + 1))
+    }
+
+    pub fn logit(&self, head: &Head) -> f64 {
+        self.levels.last().map_or(head.bias, |level| level.logit(head))
+    }
+}
+
+impl Level {
+    /// Of the only node of a last level.
+    pub fn logit(&self, head: &Head) -> f64 {
+        head.bias + dot(&head.weights, &self.h)
+    }
+
+    /// Numbers of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+}

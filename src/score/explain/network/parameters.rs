@@ -1,0 +1,194 @@
+//! Layers over the relations of a graph as plain numbers: what is left of a model when one node is looked at closely.
+
+use std::ops::Range;
+
+/// Layers of one kind, in f64. For a node `i` of type `t`
+///
+/// ```text
+/// z_i = scale_t sum_r sum_j c_ij W_r h_j  [+ U_t h_i]  [+ b_t]      over the relations r into t and their sources j
+/// h_i = activation(z_i)
+/// ```
+///
+/// per head; heads stand side by side or are averaged.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    pub layers: Vec<Layer>,
+    pub coefficients: Coefficients,
+    /// Whether every node is its own in-neighbour exactly once, over each relation of its type with itself; loops of
+    /// the graph give way to these.
+    pub loops: bool,
+    /// `[relation]`: the place of its parameters in [`Layer::transforms`].
+    pub transform_of: Vec<usize>,
+    /// `[type]`: the factor of all that arrives over relations.
+    pub scales: Vec<f64>,
+    /// Whether the features of every node are divided by the sum of their absolute values.
+    pub row_normalise: bool,
+}
+
+/// What the sources of a node count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Coefficients {
+    /// Softmax, over the sources of a relation, of `leaky_relu(<a_dst, W h_i> + <a_src, W h_j>)`.
+    Attention { negative_slope: f64 },
+    /// `1 / sqrt(deg_i deg_j)`, where the degree counts in-edges of the relation.
+    Symmetric,
+    /// One share of the mean over the sources of a relation.
+    Mean,
+}
+
+/// One layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    pub input: usize,
+    /// Width of the result, heads joined.
+    pub output: usize,
+    pub heads: usize,
+    /// Whether heads are averaged, each as wide as the result, or stand side by side.
+    pub averaged: bool,
+    pub activation: Activation,
+    pub transforms: Vec<Transform>,
+    /// `[type]`: what a node has of itself; empty where it has nothing.
+    pub own: Vec<Matrix>,
+    /// `[type]`; empty where there is none.
+    pub bias: Vec<Vec<f64>>,
+}
+
+impl Layer {
+    /// Channels of one head.
+    pub fn channels(&self) -> usize {
+        if self.averaged { self.output } else { self.output / self.heads }
+    }
+
+    /// The outputs that a head adds to.
+    pub fn outputs(&self, head: usize) -> Range<usize> {
+        let first = if self.averaged { 0 } else { head * self.channels() };
+        first..first + self.channels()
+    }
+}
+
+/// The parameters of a relation.
+#[derive(Clone, Debug)]
+pub(crate) struct Transform {
+    /// `[input, heads * channels]`
+    pub weight: Matrix,
+    /// `[heads, input]`: the destination's and the source's part of the attention scores, the vectors folded into the
+    /// weight: `<a, W x> = <W^T a, x>`. Empty where there is no attention.
+    scores: [Vec<f64>; 2],
+}
+
+impl Transform {
+    /// Of a convolution.
+    pub fn new(weight: Matrix) -> Self {
+        Self { weight, scores: Default::default() }
+    }
+
+    /// Of attention, with the vectors `[heads * channels]` of the destination and of the source.
+    pub fn with_attention(weight: Matrix, heads: usize, vectors: [&[f32]; 2]) -> Self {
+        let channels = weight.output / heads;
+        let folded = vectors.map(|vector| {
+            let mut folded = vec![0.0; heads * weight.input];
+            for (head, (folded, a)) in
+                folded.chunks_exact_mut(weight.input).zip(vector.chunks_exact(channels)).enumerate()
+            {
+                let a: Vec<f64> = a.iter().map(|&a| f64::from(a)).collect();
+                weight.project_back(&a, head * channels, 1.0, folded);
+            }
+            folded
+        });
+        Self { weight, scores: folded }
+    }
+
+    /// The destination's part of the attention scores, a number per head.
+    pub fn destination_scores(&self, x: &[f64]) -> Vec<f64> {
+        self.scores[0].chunks_exact(x.len()).map(|a| dot(a, x)).collect()
+    }
+
+    /// Writes the source's part.
+    pub fn source_scores(&self, x: &[f64], to: &mut [f64]) {
+        to.iter_mut().zip(self.scores[1].chunks_exact(x.len())).for_each(|(to, a)| *to = dot(a, x));
+    }
+}
+
+/// `[input, output]`, row-major.
+#[derive(Clone, Debug)]
+pub(crate) struct Matrix {
+    values: Vec<f64>,
+    input: usize,
+    output: usize,
+}
+
+impl Matrix {
+    /// Of values `[input, output]`.
+    pub fn new([input, output]: [usize; 2], values: &[f32]) -> Self {
+        assert_eq!(values.len(), input * output, "Matrix: expected {input} x {output} values");
+        Self { values: values.iter().map(|&value| f64::from(value)).collect(), input, output }
+    }
+
+    /// Of values `[output, input]`.
+    pub fn transposed([input, output]: [usize; 2], values: &[f32]) -> Self {
+        let transposed = (0..input).flat_map(|i| (0..output).map(move |o| values[o * input + i]));
+        Self::new([input, output], &transposed.collect::<Vec<f32>>())
+    }
+
+    /// Adds `factor W^T x`, as many outputs from `first` on as `to` has, to `to`.
+    pub fn project(&self, x: &[f64], first: usize, factor: f64, to: &mut [f64]) {
+        for (row, &x) in self.values.chunks_exact(self.output).zip(x).filter(|(_, x)| **x != 0.0) {
+            axpy(factor * x, &row[first..first + to.len()], to);
+        }
+    }
+
+    /// Adds `factor W g`, for a `g` over some outputs from `first` on, to `to`, a number per input.
+    pub fn project_back(&self, g: &[f64], first: usize, factor: f64, to: &mut [f64]) {
+        for (row, to) in self.values.chunks_exact(self.output).zip(to) {
+            *to += factor * dot(&row[first..first + g.len()], g);
+        }
+    }
+}
+
+/// What a score is read from: `bias + <weights, h>` of the last layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub weights: Vec<f64>,
+    pub bias: f64,
+}
+
+/// What follows a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activation {
+    Identity,
+    Relu,
+    Elu,
+}
+
+impl Activation {
+    pub fn of(self, z: f64) -> f64 {
+        match self {
+            Activation::Identity => z,
+            Activation::Relu => z.max(0.0),
+            Activation::Elu if z > 0.0 => z,
+            Activation::Elu => z.exp_m1(),
+        }
+    }
+
+    /// `activation(z) / z`, which carries a share of the activation to everything that `z` is the sum of; 1 at 0.
+    pub fn slope(self, z: f64) -> f64 {
+        match self {
+            Activation::Elu if z < 0.0 => z.exp_m1() / z,
+            Activation::Relu if z < 0.0 => 0.0,
+            _ => 1.0,
+        }
+    }
+}
+
+/// In four sums, which a processor adds side by side.
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let (mut sums, [a4, b4]) = ([0.0; 4], [a, b].map(|v| v.chunks_exact(4)));
+    let rest: f64 = a4.remainder().iter().zip(b4.remainder()).map(|(a, b)| a * b).sum();
+    a4.zip(b4).for_each(|(a, b)| (0..4).for_each(|k| sums[k] += a[k] * b[k]));
+    sums.iter().sum::<f64>() + rest
+}
+
+/// `to += factor * x`
+pub(super) fn axpy(factor: f64, x: &[f64], to: &mut [f64]) {
+    to.iter_mut().zip(x).for_each(|(to, x)| *to += factor * x);
+}

@@ -1,0 +1,278 @@
+//! What every part of an ego network means for the logit: from the head back to the features.
+
+use rayon::prelude::*;
+
+use super::super::by_magnitude;
+use super::edges::Row;
+use super::ego::{Before, Ego, Level};
+use super::parameters::{Coefficients, Head, axpy, dot};
+
+/// Rows whose sums are added up one after the other: the result does not depend on the number of threads.
+const CHUNK: usize = 64;
+/// Rows that are worked on at the same time before what they mean for their sources is added up.
+const BLOCK: usize = 1 << 10;
+
+/// An in-neighbour over one relation, or what the node has of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// None is the node's own transform.
+    pub relation: Option<usize>,
+    /// Global id.
+    pub source: u32,
+    /// Mean over heads, where coefficients are attention.
+    pub attention: Option<f64>,
+    pub contribution: f64,
+    /// Logit less that without any edge between the two nodes, of the first entries.
+    pub removal: Option<f64>,
+    /// The strongest, of the first entries. All paths of an entry add up to its contribution less that of the bias
+    /// which the neighbour has in the layer before.
+    pub paths: Vec<Path>,
+    /// Paths that are left out.
+    pub more_paths: usize,
+}
+
+/// A path of two edges: what an in-neighbour of the neighbour adds.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    /// None is the neighbour's own transform.
+    pub relation: Option<usize>,
+    /// Global id.
+    pub source: u32,
+    /// Of the neighbour to it; mean over heads, where coefficients are attention.
+    pub attention: Option<f64>,
+    pub contribution: f64,
+}
+
+/// Sums over all paths to the features, and over the biases on the way.
+pub(super) struct Sums {
+    pub columns: Vec<f64>,
+    pub by_type: Vec<f64>,
+    pub own: f64,
+    pub biases: f64,
+}
+
+/// A row of a node, and what its sources mean for the logit.
+pub(super) struct Part {
+    pub row: Row,
+    /// `[entries, heads]`
+    coefficients: Vec<f64>,
+    /// `[heads, input]`: what a unit of a source with a coefficient of one adds.
+    of_heads: Vec<f64>,
+}
+
+impl Part {
+    fn heads(&self) -> usize {
+        self.coefficients.len() / self.row.sources.len()
+    }
+
+    fn coefficients(&self, entry: usize) -> &[f64] {
+        &self.coefficients[entry * self.heads()..(entry + 1) * self.heads()]
+    }
+
+    /// Adds what a unit of an entry's row adds to the logit to `to`.
+    fn add_relevance(&self, entry: usize, to: &mut [f64]) {
+        let heads = self.of_heads.chunks_exact(to.len()).zip(self.coefficients(entry));
+        heads.for_each(|(of_head, &coefficient)| axpy(coefficient, of_head, to));
+    }
+
+    /// What an entry with the row `x` adds.
+    fn contribution(&self, entry: usize, x: &[f64]) -> f64 {
+        let heads = self.of_heads.chunks_exact(x.len()).zip(self.coefficients(entry));
+        heads.map(|(of_head, coefficient)| coefficient * dot(of_head, x)).sum()
+    }
+
+    fn attention(&self, entry: usize) -> f64 {
+        self.coefficients(entry).iter().sum::<f64>() / self.heads() as f64
+    }
+}
+
+impl Ego<'_> {
+    /// What is left of `relevance`, of the units of a layer's row of a node, before the activation.
+    fn before_activation(&self, layer: usize, node: u32, relevance: &[f64]) -> Vec<f64> {
+        let activation = self.view.network.layers[layer].activation;
+        relevance.iter().zip(self.z(layer, node)).map(|(relevance, &z)| relevance * activation.slope(z)).collect()
+    }
+
+    /// What the bias of a node adds where a unit before the activation adds `of_z`.
+    fn of_bias(&self, layer: usize, node: u32, of_z: &[f64]) -> f64 {
+        let t = self.view.edges.graph().type_of(node as usize);
+        self.view.network.layers[layer].bias.get(t).map_or(0.0, |bias| dot(bias, of_z))
+    }
+
+    /// What the node has without any source: the bias of the head and of the last layer.
+    pub fn base(&self, head: &Head) -> f64 {
+        let layer = self.levels.len() - 1;
+        head.bias + self.of_bias(layer, self.node, &self.before_activation(layer, self.node, &head.weights))
+    }
+
+    /// The rows of a node where a unit of its result before the activation adds `of_z`.
+    fn parts(&self, layer: usize, node: u32, of_z: &[f64]) -> Vec<Part> {
+        let (view, before) = (self.view, self.before(layer));
+        let input = view.network.layers[layer].input;
+        let part = |row: Row| {
+            let slots = view.slots(layer, node, &row);
+            let mut of_heads = vec![0.0; slots.len() * input];
+            for (to, slot) in of_heads.chunks_exact_mut(input).zip(slots) {
+                slot.weight.project_back(&of_z[slot.outputs], slot.first, slot.factor, to);
+            }
+            Part { coefficients: view.coefficients(layer, node, &row, before, None), row, of_heads }
+        };
+        view.edges.rows(node, None).into_iter().map(part).collect()
+    }
+
+    /// The rows of the node itself in the last layer.
+    pub fn last_parts(&self, head: &Head) -> Vec<Part> {
+        let layer = self.levels.len() - 1;
+        self.parts(layer, self.node, &self.before_activation(layer, self.node, &head.weights))
+    }
+
+    /// The attention of an entry, where that is what coefficients are.
+    fn attention(&self, part: &Part, entry: usize) -> Option<f64> {
+        let attends = matches!(self.view.network.coefficients, Coefficients::Attention { .. });
+        (attends && part.row.relation.is_some()).then(|| part.attention(entry))
+    }
+
+    /// One per source: repeated edges are one entry.
+    pub fn entries(&self, part: &Part) -> Vec<Entry> {
+        let before = self.before(self.levels.len() - 1);
+        let of_entry = |buffer: &mut Vec<f64>, (at, &source): (usize, &u32)| Entry {
+            relation: part.row.relation,
+            source,
+            attention: self.attention(part, at),
+            contribution: part.contribution(at, self.view.read(before, source, buffer)),
+            removal: None,
+            paths: Vec::new(),
+            more_paths: 0,
+        };
+        let sources = part.row.sources.par_iter().enumerate().with_min_len(CHUNK);
+        let mut entries: Vec<Entry> = sources.map_init(Vec::new, of_entry).collect();
+        entries.sort_by_key(|entry| entry.source);
+        entries.dedup_by(|repeated, entry| {
+            let same = repeated.source == entry.source;
+            if same {
+                entry.attention = entry.attention.zip(repeated.attention).map(|(a, b)| a + b);
+                entry.contribution += repeated.contribution;
+            }
+            same
+        });
+        entries
+    }
+
+    /// Gives an entry its strongest paths: none where the network has one layer.
+    pub fn paths(&self, entry: &mut Entry, last: &[Part], most: usize) {
+        let Some(layer) = self.levels.len().checked_sub(2) else { return };
+        let mut relevance = vec![0.0; self.view.network.layers[layer].output];
+        for part in last.iter().filter(|part| part.row.relation == entry.relation) {
+            let sources = part.row.sources.iter().enumerate().filter(|(_, source)| **source == entry.source);
+            sources.for_each(|(at, _)| part.add_relevance(at, &mut relevance));
+        }
+        let of_z = self.before_activation(layer, entry.source, &relevance);
+        let (mut paths, mut buffer) = (Vec::new(), Vec::new());
+        for part in self.parts(layer, entry.source, &of_z) {
+            for (at, &source) in part.row.sources.iter().enumerate() {
+                paths.push(Path {
+                    relation: part.row.relation,
+                    source,
+                    attention: self.attention(&part, at),
+                    contribution: part.contribution(at, self.view.read(self.before(layer), source, &mut buffer)),
+                });
+            }
+        }
+        paths.sort_by(|a, b| {
+            let by_size = by_magnitude(a.contribution, b.contribution);
+            by_size.then(a.source.cmp(&b.source)).then(a.relation.cmp(&b.relation))
+        });
+        entry.more_paths = paths.len().saturating_sub(most);
+        paths.truncate(most);
+        entry.paths = paths;
+    }
+
+    /// Goes back from the head, layer by layer.
+    pub fn sums(&self, head: &Head) -> Sums {
+        let mut sums = self.no_sums();
+        let mut relevance = head.weights.clone();
+        for layer in (0..self.levels.len()).rev() {
+            let level = &self.levels[layer];
+            let Before::Hidden { level: below, .. } = self.before(layer) else {
+                self.add_inputs(&relevance, &mut sums);
+                break;
+            };
+            let mut of_below = vec![0.0; below.nodes.len() * below.width()];
+            for (nodes, relevance) in level.nodes.chunks(BLOCK).zip(relevance.chunks(BLOCK * level.width())) {
+                let rows = nodes.par_iter().zip(relevance.par_chunks(level.width()));
+                let parts: Vec<(f64, Vec<Part>)> =
+                    rows.map(|(&node, relevance)| self.bias_and_parts(layer, node, relevance)).collect();
+                for (bias, parts) in parts {
+                    sums.biases += bias;
+                    parts.iter().for_each(|part| part.add_to_sources(below, &mut of_below));
+                }
+            }
+            relevance = of_below;
+        }
+        sums
+    }
+
+    fn no_sums(&self) -> Sums {
+        let (columns, types) = (self.view.features.dim(), self.view.edges.graph().node_types().len());
+        Sums { columns: vec![0.0; columns], by_type: vec![0.0; types], own: 0.0, biases: 0.0 }
+    }
+
+    /// The bias of a node, which is part of the base in the last layer, and the rows of the node.
+    fn bias_and_parts(&self, layer: usize, node: u32, relevance: &[f64]) -> (f64, Vec<Part>) {
+        if relevance.iter().all(|&relevance| relevance == 0.0) {
+            return (0.0, Vec::new());
+        }
+        let of_z = self.before_activation(layer, node, relevance);
+        let bias = if layer + 1 == self.levels.len() { 0.0 } else { self.of_bias(layer, node, &of_z) };
+        (bias, self.parts(layer, node, &of_z))
+    }
+
+    /// The end of the way back: adds what the features add.
+    fn add_inputs(&self, relevance: &[f64], sums: &mut Sums) {
+        let (level, mut own) = (&self.levels[0], Vec::new());
+        let own = self.view.read(Before::Features, self.node, &mut own);
+        let rows = level.nodes.par_chunks(CHUNK).zip(relevance.par_chunks(CHUNK * level.width()));
+        let chunks = rows.map(|(nodes, relevance)| {
+            let mut sums = self.no_sums();
+            for (&node, relevance) in nodes.iter().zip(relevance.chunks_exact(level.width())) {
+                let (bias, parts) = self.bias_and_parts(0, node, relevance);
+                sums.biases += bias;
+                parts.iter().for_each(|part| self.add_input(part, own, &mut sums));
+            }
+            sums
+        });
+        for chunk in chunks.collect::<Vec<Sums>>() {
+            axpy(1.0, &chunk.columns, &mut sums.columns);
+            axpy(1.0, &chunk.by_type, &mut sums.by_type);
+            sums.own += chunk.own;
+            sums.biases += chunk.biases;
+        }
+    }
+
+    /// `x` are the features of the node that is explained.
+    fn add_input(&self, part: &Part, x: &[f64], sums: &mut Sums) {
+        let inputs = self.view.weighed(0, &part.row, &part.coefficients, Before::Features);
+        let mut of_type = 0.0;
+        for (of_head, inputs) in part.of_heads.chunks_exact(x.len()).zip(inputs.chunks_exact(x.len())) {
+            for ((relevance, input), column) in of_head.iter().zip(inputs).zip(&mut sums.columns) {
+                *column += relevance * input;
+                of_type += relevance * input;
+            }
+        }
+        let itself = part.row.sources.iter().enumerate().filter(|(_, source)| **source == self.node);
+        let own: f64 = itself.map(|(at, _)| part.contribution(at, x)).sum();
+        sums.own += own;
+        sums.by_type[self.view.edges.graph().type_of(part.row.sources[0] as usize)] += of_type - own;
+    }
+}
+
+impl Part {
+    /// Adds what every source means for the logit to the rows of the level below, one per node.
+    fn add_to_sources(&self, below: &Level, to: &mut [f64]) {
+        let width = below.width();
+        for (entry, &source) in self.row.sources.iter().enumerate() {
+            let at = below.position(source).unwrap_or_else(|| unreachable!("a level has all that the next one reads"));
+            self.add_relevance(entry, &mut to[at * width..(at + 1) * width]);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The logit of a node without the edges between it and another one, computed anew where that changes anything.
+
+use super::edges::Cut;
+use super::ego::{Before, Ego, Level};
+use super::parameters::Head;
+
+impl Ego<'_> {
+    /// The logit without any edge between the node and `other`.
+    pub fn logit_without(&self, other: u32, head: &Head) -> f64 {
+        let edges = self.view.edges;
+        let cut = edges.without([self.node, other]);
+        let mut below: Option<Level> = None;
+        for (layer, nodes) in self.recomputed(&cut).into_iter().enumerate() {
+            let before = match self.before(layer) {
+                Before::Hidden { level, .. } => Before::Hidden { level, changed: below.as_ref() },
+                features => features,
+            };
+            let level = self.view.level(layer, nodes, before, Some(&cut));
+            below = Some(level);
+        }
+        below.map_or(head.bias, |level| level.logit(head))
+    }
+
+    /// The rows of every layer that a cut changes and the next layer still reads.
+    fn recomputed(&self, cut: &Cut) -> Vec<Vec<u32>> {
+        let (edges, layers) = (self.view.edges, self.levels.len());
+        let at_once = edges.changed_by(cut);
+        // The rows of each layer that may change: those, and all that read a row which changed before.
+        let mut changed: Vec<Vec<u32>> = Vec::with_capacity(layers);
+        for level in &self.levels[..layers - 1] {
+            let mut nodes = at_once.clone();
+            if let Some(below) = changed.last() {
+                nodes.extend(below.iter().flat_map(|&node| edges.destinations(node)).chain(below.iter().copied()));
+            }
+            nodes.retain(|&node| level.position(node).is_some());
+            nodes.sort_unstable();
+            nodes.dedup();
+            changed.push(nodes);
+        }
+        // Of these, what is read.
+        let mut read = vec![vec![self.node]];
+        for changed in changed.iter().rev() {
+            let after = &read[read.len() - 1];
+            let sources = after.iter().flat_map(|&node| edges.sources(node, Some(cut)).into_iter().chain([node]));
+            let mut nodes: Vec<u32> = sources.filter(|source| changed.binary_search(source).is_ok()).collect();
+            nodes.sort_unstable();
+            nodes.dedup();
+            read.push(nodes);
+        }
+        read.reverse();
+        read
+    }
+}

@@ -1,0 +1,221 @@
+//! Explanations of node classifiers against the models themselves.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::DType;
+use burn_flex::{Flex, FlexDevice};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::super::super::parameters::of_classifier;
+use super::super::*;
+use super::{ALL, assert_adds_up};
+use crate::config::LayerKind;
+use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use crate::models::device_graph::DeviceGraph;
+use crate::models::named;
+use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier};
+use crate::models::node_input::NodeInput;
+use crate::models::parameters::{HostTensor, Parameters, to_host};
+
+const NODES: usize = 13;
+const COLUMNS: usize = 6;
+const CLASSES: usize = 3;
+
+/// Edges both ways and one way, some repeated, and loops; the last node has no edge but its loop.
+fn graph() -> HeteroGraph {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let last = NODES as u32 - 1;
+    let mut edges: Vec<(u32, u32)> = (0..last).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
+    edges.retain(|_| rng.random_bool(0.3));
+    let both = edges.iter().skip(5).map(|&(a, b)| (b, a)).collect::<Vec<_>>();
+    edges.extend(both.into_iter().chain([(0, 0), (4, 4), (4, 4), (last, last), (3, 7), (3, 7)]));
+    edges.sort_unstable();
+    let mut row_ptr = vec![0u64; NODES + 1];
+    edges.iter().for_each(|&(row, _)| row_ptr[row as usize + 1..].iter_mut().for_each(|end| *end += 1));
+    let adjacency = Adjacency::new(row_ptr, edges.into_iter().map(|(_, col)| col).collect(), NODES).unwrap();
+    let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    HeteroGraph::new(vec![("node".into(), NODES)], vec![spec]).unwrap()
+}
+
+/// Users, products, and a shop without any edge into it.
+const TYPES: [usize; 3] = [8, 5, 1];
+
+fn typed_graph() -> HeteroGraph {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let mut spec = |name: &str, src: usize, dst: usize, share: f64| {
+        let all = (0..TYPES[dst] as u32).flat_map(|row| (0..TYPES[src] as u32).map(move |col| (row, col)));
+        let mut edges: Vec<(u32, u32)> = all.filter(|_| rng.random_bool(share)).collect();
+        edges.extend(edges.last().copied());
+        let mut row_ptr = vec![0u64; TYPES[dst] + 1];
+        edges.iter().for_each(|&(row, _)| row_ptr[row as usize + 1..].iter_mut().for_each(|end| *end += 1));
+        let adjacency = Adjacency::new(row_ptr, edges.into_iter().map(|(_, col)| col).collect(), TYPES[src]).unwrap();
+        RelationSpec { name: name.into(), src, dst, stream: name.into(), primary: false, adjacency }
+    };
+    let relations =
+        vec![spec("buys", 0, 1, 0.4), spec("bought", 1, 0, 0.4), spec("knows", 0, 0, 0.4), spec("sells", 2, 1, 0.6)];
+    let types = ["user", "product", "shop"].into_iter().zip(TYPES).map(|(name, count)| (name.into(), count));
+    HeteroGraph::new(types.collect(), relations).unwrap()
+}
+
+fn features(graph: &HeteroGraph) -> Features {
+    let (mut rng, nodes) = (ChaCha8Rng::seed_from_u64(5), graph.num_nodes());
+    let mut values: Vec<f32> = (0..nodes * COLUMNS).map(|_| rng.random_range(-1.0..1.0)).collect();
+    // A row of zeros, which cannot be divided.
+    values[COLUMNS..2 * COLUMNS].fill(0.0);
+    Features::from_f32(values, nodes, COLUMNS)
+}
+
+fn spec(layer: LayerKind, layers: usize, heads: [usize; 2], row_normalise: bool) -> ClassifierSpec {
+    let [heads, out_heads] = heads;
+    let shape = AttentionShape { heads, out_heads, negative_slope: 0.2, dropout: 0.5 };
+    ClassifierSpec {
+        layer,
+        input: COLUMNS,
+        hidden: 8,
+        classes: CLASSES,
+        layers,
+        attention: (layer == LayerKind::Gat).then_some(shape),
+        row_normalise,
+        directed: true,
+        types: Vec::new(),
+        relations: Vec::new(),
+    }
+}
+
+/// A model of that shape, all of whose values are random, biases too.
+struct Trained {
+    spec: ClassifierSpec,
+    tensors: BTreeMap<String, HostTensor>,
+}
+
+impl Trained {
+    fn new(spec: ClassifierSpec) -> Self {
+        let model =
+            NodeClassifier::<Flex>::new(&spec, &mut Parameters::from_seed(1, &FlexDevice), &FlexDevice).unwrap();
+        let (mut tensors, mut rng) = (named::export(&model).0, ChaCha8Rng::seed_from_u64(2));
+        tensors.values_mut().flat_map(|t| &mut t.values).for_each(|value| *value = rng.random_range(-1.0..1.0));
+        Self { spec, tensors }
+    }
+
+    /// Of the model itself, `[nodes, classes]`.
+    fn logits(&self, graph: &HeteroGraph) -> Vec<f32> {
+        let mut parameters = Parameters::from_tensors(&self.tensors, Path::new("best.bpk"), &FlexDevice);
+        let model = NodeClassifier::<Flex>::new(&self.spec, &mut parameters, &FlexDevice).unwrap();
+        let (types, features) = (graph.node_types(), features(graph));
+        let x = NodeInput::upload(types, &features, self.spec.row_normalise, DType::F32, &FlexDevice).unwrap();
+        to_host(model.forward(&DeviceGraph::upload(graph, &FlexDevice).unwrap(), &x, None))
+    }
+
+    fn explain(&self, graph: &HeteroGraph, node: u32, head: &Head) -> Attributed {
+        let network = of_classifier(&self.spec, &self.tensors, graph);
+        let edges = Edges::new(graph, &network);
+        View { network: &network, edges: &edges, features: &features(graph) }.explain(node, head, ALL)
+    }
+}
+
+/// A class less the mean of the others.
+fn head(class: usize) -> Head {
+    let weights = (0..CLASSES).map(|c| if c == class { 1.0 } else { -0.5 }).collect();
+    Head { weights, bias: 0.0 }
+}
+
+fn margin(logits: &[f32], node: u32, head: &Head) -> f64 {
+    let row = &logits[node as usize * CLASSES..][..CLASSES];
+    row.iter().zip(&head.weights).map(|(&logit, weight)| f64::from(logit) * weight).sum()
+}
+
+/// Explains every node of every model, and takes the edges to every neighbour away.
+fn check(graph: &HeteroGraph, specs: impl IntoIterator<Item = ClassifierSpec>) {
+    for spec in specs {
+        let model = Trained::new(spec.over(graph).unwrap());
+        let logits = model.logits(graph);
+        let mut removed = 0;
+        for node in 0..graph.num_nodes() as u32 {
+            let head = head(node as usize % CLASSES);
+            let (found, expected) = (model.explain(graph, node, &head), margin(&logits, node, &head));
+            assert!((found.logit - expected).abs() < 1e-4, "{:?}, node {node}: {expected}", model.spec);
+            assert_adds_up(node, &found, found.logit);
+            let paths = found.entries.iter().flat_map(|entry| &entry.paths);
+            let paths: f64 = paths.map(|path| path.contribution).sum();
+            if model.spec.layers == 2 {
+                assert!((found.base + found.biases + paths - found.logit).abs() < 1e-9);
+            }
+            for entry in found.entries.iter().filter(|entry| entry.source != node) {
+                let ends = (node.min(entry.source), node.max(entry.source));
+                let cut = graph.without_pairs(|a, b| (a, b) == ends);
+                let removal = entry.removal.unwrap();
+                let anew = found.logit - model.explain(&cut, node, &head).logit;
+                let of_model = expected - margin(&model.logits(&cut), node, &head);
+                assert!((removal - anew).abs() < 1e-9, "{:?}, node {node}: {removal} and {anew}", model.spec);
+                assert!((removal - of_model).abs() < 1e-4, "{:?}, node {node}: {removal}, {of_model}", model.spec);
+                removed += 1;
+            }
+        }
+        assert!(removed > 2 * NODES, "{removed} removals prove little");
+    }
+}
+
+#[test]
+fn graph_convolution_is_explained_as_it_computes() {
+    check(&graph(), [1, 2, 3, 4].map(|layers| spec(LayerKind::Gcn, layers, [1, 1], layers % 2 == 0)));
+}
+
+#[test]
+fn graph_attention_is_explained_as_it_computes() {
+    check(
+        &graph(),
+        [(1, [1, 2]), (2, [2, 1]), (2, [4, 3]), (3, [2, 2])].map(|(layers, heads)| {
+            let row_normalise = layers == 3;
+            spec(LayerKind::Gat, layers, heads, row_normalise)
+        }),
+    );
+}
+
+#[test]
+fn relations_and_the_nodes_own_transform_are_explained_as_they_compute() {
+    let attention = [(2, [2, 3]), (3, [4, 1])].map(|(layers, heads)| spec(LayerKind::Gat, layers, heads, layers == 3));
+    let means = [1, 2, 3].map(|layers| spec(LayerKind::Gcn, layers, [1, 1], layers == 2));
+    check(&typed_graph(), means.into_iter().chain(attention));
+}
+
+#[test]
+fn a_type_that_nothing_points_at_has_its_own_transform_alone() {
+    let graph = typed_graph();
+    let model = Trained::new(spec(LayerKind::Gcn, 2, [1, 1], false).over(&graph).unwrap());
+    let found = model.explain(&graph, graph.num_nodes() as u32 - 1, &head(0));
+    assert!(matches!(&found.entries[..], [entry] if entry.relation.is_none()));
+    assert!((found.base + found.biases + found.own_features - found.logit).abs() < 1e-12);
+    assert_eq!(found.by_type, [0.0; 3]);
+}
+
+#[test]
+fn the_last_bias_is_the_base_and_the_others_are_told_apart() {
+    let (graph, head) = (graph(), head(1));
+    for layer in [LayerKind::Gcn, LayerKind::Gat] {
+        let mut model = Trained::new(spec(layer, 2, [2, 1], false));
+        let bias = model.tensors["layers.1.bias"].values.clone();
+        let expected = margin(&bias, 0, &head);
+        for node in 0..NODES as u32 {
+            let found = model.explain(&graph, node, &head);
+            assert!((found.base - expected).abs() < 1e-12);
+            assert_ne!(found.biases, 0.0);
+        }
+        model.tensors.get_mut("layers.0.bias").unwrap().values.fill(0.0);
+        assert_eq!(model.explain(&graph, 0, &head).biases, 0.0);
+    }
+}
+
+#[test]
+fn a_node_without_neighbours_has_itself_alone() {
+    let (graph, last) = (graph(), NODES as u32 - 1);
+    for layer in [LayerKind::Gcn, LayerKind::Gat] {
+        let found = Trained::new(spec(layer, 2, [2, 2], false)).explain(&graph, last, &head(0));
+        let [own] = &found.entries[..] else { panic!("{:?}", found.entries) };
+        assert_eq!((own.relation, own.source, own.removal), (Some(0), last, None));
+        assert_eq!(found.by_type, [0.0]);
+        assert!((found.base + own.contribution - found.logit).abs() < 1e-12);
+        assert_eq!(own.attention.is_some(), layer == LayerKind::Gat, "a convolution has no attention");
+    }
+}

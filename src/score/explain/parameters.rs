@@ -1,0 +1,113 @@
+//! The parameters of trained models as plain numbers.
+
+use std::collections::BTreeMap;
+
+use super::network::{Activation, Coefficients, Head, Layer, Matrix, Network, Transform};
+use crate::config::LayerKind;
+use crate::graph::HeteroGraph;
+use crate::models::attention::AttentionSpec;
+use crate::models::node_classifier::ClassifierSpec;
+use crate::models::parameters::HostTensor;
+
+/// Those of a Stage-2 model, whose streams are in the order of the graph's; `tensors` has them all.
+pub(super) fn of_attention(
+    spec: &AttentionSpec,
+    tensors: &BTreeMap<String, HostTensor>,
+    graph: &HeteroGraph,
+) -> (Network, Head) {
+    let values = |name: String| &tensors[&name].values[..];
+    let layer = |at: usize, input: usize, output: usize| {
+        let of_stream = |stream: &String| {
+            let weight = Matrix::transposed([input, output], values(format!("gat{at}.W_{stream}.weight")));
+            let vectors = values(format!("gat{at}.a_{stream}")).split_at(output);
+            Transform::with_attention(weight, spec.heads, vectors.into())
+        };
+        Layer {
+            input,
+            output,
+            heads: spec.heads,
+            averaged: false,
+            activation: Activation::Elu,
+            transforms: spec.streams.iter().map(of_stream).collect(),
+            own: Vec::new(),
+            bias: Vec::new(),
+        }
+    };
+    let stream_of = |stream: &String| spec.streams.iter().position(|known| known == stream).unwrap_or_default();
+    let network = Network {
+        layers: vec![layer(1, spec.input, spec.hidden), layer(2, spec.hidden, spec.output)],
+        coefficients: Coefficients::Attention { negative_slope: f64::from(spec.negative_slope) },
+        loops: false,
+        transform_of: graph.relations().iter().map(|relation| stream_of(&relation.stream)).collect(),
+        scales: graph.streams_into().iter().map(|&streams| 1.0 / streams.max(1) as f64).collect(),
+        row_normalise: false,
+    };
+    let weights = values("score_head.weight".into()).iter().map(|&weight| f64::from(weight)).collect();
+    (network, Head { weights, bias: f64::from(values("score_head.bias".into())[0]) })
+}
+
+/// Those of a node classifier, whose relations are in the order of the graph's; `tensors` has them all.
+pub(super) fn of_classifier(
+    spec: &ClassifierSpec,
+    tensors: &BTreeMap<String, HostTensor>,
+    graph: &HeteroGraph,
+) -> Network {
+    let (types, relations) = (graph.node_types().len(), graph.relations().len());
+    let typed = spec.is_typed();
+    let values = |name: &str| &tensors[name].values[..];
+    let wide = |name: &str| values(name).iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
+    let layer = |at: usize| {
+        let last = at + 1 == spec.layers;
+        let input = if at == 0 { spec.input } else { spec.hidden };
+        let output = if last { spec.classes } else { spec.hidden };
+        let heads = spec.attention.map_or(1, |shape| if last { shape.out_heads } else { shape.heads });
+        let width = if last { heads * output } else { output };
+        let transform = |place: String| {
+            let weight = Matrix::new([input, width], values(&format!("{place}.weight")));
+            let vector = |end: &str| values(&format!("{place}.att_{end}"));
+            match spec.layer {
+                LayerKind::Gcn => Transform::new(weight),
+                LayerKind::Gat => Transform::with_attention(weight, heads, [vector("dst"), vector("src")]),
+            }
+        };
+        let own = |t: usize| format!("layers.{at}.own.{t}");
+        Layer {
+            input,
+            output,
+            heads,
+            averaged: last,
+            activation: match spec.layer {
+                _ if last => Activation::Identity,
+                LayerKind::Gcn => Activation::Relu,
+                LayerKind::Gat => Activation::Elu,
+            },
+            transforms: match typed {
+                true => (0..relations).map(|r| transform(format!("layers.{at}.relations.{r}"))).collect(),
+                false => vec![transform(format!("layers.{at}"))],
+            },
+            own: match typed {
+                true => {
+                    let matrix = |t| Matrix::new([input, output], values(&format!("{}.weight", own(t))));
+                    (0..types).map(matrix).collect()
+                }
+                false => Vec::new(),
+            },
+            bias: match typed {
+                true => (0..types).map(|t| wide(&format!("{}.bias", own(t)))).collect(),
+                false => vec![wide(&format!("layers.{at}.bias"))],
+            },
+        }
+    };
+    Network {
+        layers: (0..spec.layers).map(layer).collect(),
+        coefficients: match spec.attention {
+            None if typed => Coefficients::Mean,
+            None => Coefficients::Symmetric,
+            Some(shape) => Coefficients::Attention { negative_slope: shape.negative_slope },
+        },
+        loops: !typed,
+        transform_of: (0..relations).collect(),
+        scales: vec![1.0; types],
+        row_normalise: spec.row_normalise,
+    }
+}
