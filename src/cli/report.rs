@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
 use crate::score::explain::explain_run;
-use crate::score::{ScoredRun, Stage};
+use crate::score::ScoredRun;
 
 /// Write a report of a run: one HTML file that a browser shows without network or server
 #[derive(Debug, Args)]
@@ -59,9 +59,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let scored = ScoredRun::open(&arguments.run, arguments.class)?;
     check_new_file(&out, arguments.force)?;
     let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
-    // Scores of classes have no explanations yet.
-    let explained = scored.stage != Stage::Classes && !arguments.no_explanations;
-    if explained && !data.anomalies.is_empty() {
+    if !arguments.no_explanations && !data.anomalies.is_empty() {
         let (device, _) = arguments.compute.choose(console)?;
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
         let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
