@@ -35,8 +35,19 @@ impl Level {
     }
 
     fn row_of<'l>(&self, values: &'l [f64], node: u32) -> Option<&'l [f64]> {
+        let at = self.position(node)?;
         let width = values.len() / self.nodes.len();
-        self.position(node).map(|at| &values[at * width..(at + 1) * width])
+        Some(&values[at * width..(at + 1) * width])
+    }
+
+    /// Of the only node of a last level.
+    pub fn logit(&self, head: &Head) -> f64 {
+        head.bias + dot(&head.weights, &self.h)
+    }
+
+    /// Numbers of a row.
+    pub fn width(&self) -> usize {
+        self.width
     }
 }
 
@@ -255,17 +266,5 @@ impl<'a> Ego<'a> {
 
     pub fn logit(&self, head: &Head) -> f64 {
         self.levels.last().map_or(head.bias, |level| level.logit(head))
-    }
-}
-
-impl Level {
-    /// Of the only node of a last level.
-    pub fn logit(&self, head: &Head) -> f64 {
-        head.bias + dot(&head.weights, &self.h)
-    }
-
-    /// Numbers of a row.
-    pub fn width(&self) -> usize {
-        self.width
     }
 }
