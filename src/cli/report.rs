@@ -11,8 +11,8 @@ use crate::backend::with_backend;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
-use crate::score::explain::explain_run;
 use crate::score::ScoredRun;
+use crate::score::explain::explain_run;
 
 /// Write a report of a run: one HTML file that a browser shows without network or server
 #[derive(Debug, Args)]

@@ -198,12 +198,6 @@ impl Columns {
     }
 }
 
-/// `0..rows` in launches of at most `chunk` rows.
-pub(crate) fn chunks(rows: usize, chunk: Option<usize>) -> impl Iterator<Item = (usize, usize)> {
-    let chunk = chunk.unwrap_or(rows).max(1);
-    (0..rows).step_by(chunk).map(move |start| (start, (start + chunk).min(rows)))
-}
-
 /// A thread per element, up to what a grid holds; kernels stride over the grid.
 pub(crate) fn flat(len: usize) -> (CubeCount, CubeDim) {
     const THREADS: usize = 256;

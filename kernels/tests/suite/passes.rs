@@ -20,7 +20,6 @@ pub fn trials() -> Vec<Trial> {
     on_every_backend!(
         "passes";
         masks_agree_with_the_host_in_every_pass,
-        chunks_of_rows_change_nothing,
         recomputing_changes_nothing,
         gradients_of_several_operators_add_up,
         a_gradient_that_others_hold_is_not_changed,
@@ -73,26 +72,6 @@ pub fn masks_agree_with_the_host_in_every_pass<B: GraphBackend>(device: &B::Devi
         let transposed = gradient::<B, 2>(&h, &grads);
         let reverse: Vec<bool> = (0..n * n).map(|k| transposed[(k % n) * n + k / n] != 0.0).collect();
         assert!(reverse == want, "gat backward, rate {rate}");
-    }
-}
-
-pub fn chunks_of_rows_change_nothing<B: GraphBackend>(device: &B::Device) {
-    let f = Fixture::power_law(12, 150);
-    let run = |chunk_rows: Option<usize>| {
-        let (drop, _) = half_dropped(&f);
-        let x = up::<Ad<B>, 2>(&values_in(Dtype::F32, 71, 150 * 20), [150, 20], Dtype::F32, device).require_grad();
-        let a = up::<Ad<B>, 2>(&values_in(Dtype::F32, 72, 20), [2, 10], Dtype::F32, device);
-        let csr = csr_of::<Ad<B>>(&f, device);
-        let config = SpmmConfig { drop_edge: Some(drop), chunk_rows, ..Default::default() };
-        let y = spmm(&csr, x.clone(), None, config);
-        let config = GatConfig { drop_edge: Some(drop), chunk_rows, ..Default::default() };
-        let y = gat(&csr, y.clone(), y, a.clone(), a, config);
-        let grads = backward::<B, 2>(y.clone(), Dtype::F32);
-        (down(y.inner()), gradient::<B, 2>(&x, &grads))
-    };
-    let whole = run(None);
-    for chunk in [1, 7, 64, 149, 150, 10_000] {
-        assert!(run(Some(chunk)) == whole, "chunks of {chunk} rows");
     }
 }
 

@@ -151,7 +151,6 @@ fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], dt
             nodes: Some(NodeSet::new(&own_nodes, f.num_rows, device)),
         }),
         drop_edge: Some(drop),
-        chunk_rows: Some(7),
     };
     let out = spmm(&csr, x.clone(), None, config);
     let (u_part, v_part) = (pick(&u, rows), pick(&v, cols));

@@ -33,13 +33,8 @@ fn check_spmm<B: GraphBackend>(
     let x = up::<Ad<B>, 2>(&xs, [f.num_cols, width], dtype, device).require_grad();
     let edge = weighted.then(|| up::<Ad<B>, 1>(&w, [w.len()], Dtype::F32, device).require_grad());
     let vector = |values: &[f64]| scaled.then(|| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device));
-    let config = SpmmConfig {
-        dst_scale: vector(&u),
-        src_scale: vector(&v),
-        own: None,
-        drop_edge: scaled.then_some(drop),
-        chunk_rows: None,
-    };
+    let config =
+        SpmmConfig { dst_scale: vector(&u), src_scale: vector(&v), own: None, drop_edge: scaled.then_some(drop) };
     let out = spmm(&csr_of::<Ad<B>>(f, device), x.clone(), edge.clone(), config);
     assert_eq!(out.dims(), [f.num_rows, width], "{name}");
 

@@ -51,7 +51,6 @@ wide! {
     attend_and_spmm_between_selected_nodes: selection::restricted_operators_match_the_oracle::<B>;
     marks_of_sources: selection::marks_find_the_sources_of_kept_edges::<B>;
     masks: passes::masks_agree_with_the_host_in_every_pass::<B>;
-    chunks_of_rows: passes::chunks_of_rows_change_nothing::<B>;
     sums_over_several_operators: |device| passes::check_sums::<B>(12, Dtype::F32, device);
     sums_over_several_attentions: |device| sums::check_sums::<B>(12, Dtype::F32, device);
     self_loops: |device| self_loops::check_values::<B>(Dtype::F32, device);

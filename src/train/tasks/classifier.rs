@@ -4,13 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use burn::backend::Autodiff;
-use burn::tensor::activation::log_softmax;
-use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
+use super::class_loss::{Validation, cross_entropy, validate};
 use crate::config::{
     ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, PROBABILITIES_FILE, RunConfig, TrainConfig,
 };
@@ -22,7 +21,7 @@ use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore, Job};
-use crate::metrics::{ClassReport, log_sum_exp, predicted_class};
+use crate::metrics::{ClassReport, predicted_class};
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::named;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities};
@@ -84,13 +83,6 @@ pub struct EpochLine {
     pub loss: f32,
     #[serde(flatten)]
     pub validation: Option<Validation>,
-}
-
-/// Figures of the validation nodes.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Validation {
-    pub validation_loss: f64,
-    pub validation_accuracy: f64,
 }
 
 /// Graph, features and labels of a classification, where the passes find them; models of all seeds share them.
@@ -489,59 +481,4 @@ fn plot(session: &Session) -> Result<()> {
         [Series { name: "training loss", points: &loss }, Series { name: "validation loss", points: &validation }];
     let metrics = [Series { name: "validation accuracy", points: &accuracy }];
     plots::training_curves(&session.run.output("training.svg"), "Node classification", &losses, &metrics)
-}
-
-/// Mean cross-entropy of rows of logits against classes `[rows, 1]`: `mean_i (ln sum_c exp(z_ic) - z_i,y_i)`, with the
-/// largest logit of a row subtracted first, in f32.
-pub fn cross_entropy<B: Backend>(logits: Tensor<B, 2>, classes: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-    let logits = if logits.dtype() == DType::F32 { logits } else { logits.cast(DType::F32) };
-    log_softmax(logits, 1).gather(1, classes).mean().neg()
-}
-
-/// The same on the host in f64, with the share of right predictions.
-fn validate(logits: &[f32], classes: usize, part: &[(u32, u32)]) -> Validation {
-    let (mut loss, mut right) = (0.0, 0usize);
-    for &(node, class) in part {
-        let row = &logits[node as usize * classes..][..classes];
-        loss += log_sum_exp(row) - f64::from(row[class as usize]);
-        right += usize::from(predicted_class(row) == class);
-    }
-    let nodes = part.len() as f64;
-    Validation { validation_loss: loss / nodes, validation_accuracy: right as f64 / nodes }
-}
-
-#[cfg(test)]
-mod tests {
-    use burn_flex::{Flex, FlexDevice};
-
-    use super::*;
-
-    #[test]
-    fn the_cross_entropy_and_its_gradient_are_those_of_f64() {
-        // Large logits, whose exponentials f32 cannot hold.
-        let logits = [[0.5f32, -1.25, 3.0], [200.0, 199.0, -200.0], [-1e4, -1e4, -1e4 + 1.0], [7.0, 7.0, 7.0]];
-        let labels = [2u32, 1, 0, 1];
-        let x = Tensor::<Autodiff<Flex>, 2>::from_data(logits, &FlexDevice).require_grad();
-        let classes = Tensor::<Autodiff<Flex>, 2, Int>::from_data([[2], [1], [0], [1]], &FlexDevice);
-        let loss = cross_entropy(x.clone(), classes);
-        let flat: Vec<f32> = logits.iter().flatten().copied().collect();
-        let part: Vec<(u32, u32)> = (0..4).zip(labels).collect();
-        let want = validate(&flat, 3, &part);
-        assert!((f64::from(to_host(loss.clone())[0]) - want.validation_loss).abs() < 1e-5);
-        let gradient = to_host(x.grad(&loss.backward()).unwrap());
-        for (row, (logits, label)) in logits.iter().zip(labels).enumerate() {
-            for class in 0..3 {
-                let probability = (f64::from(logits[class]) - log_sum_exp(logits)).exp();
-                let want = (probability - f64::from(u8::from(class as u32 == label))) / 4.0;
-                let got = f64::from(gradient[row * 3 + class]);
-                assert!((got - want).abs() < 1e-6, "{row}, {class}: {got} {want}");
-            }
-        }
-    }
-
-    #[test]
-    fn accuracy_counts_the_largest_logit() {
-        let validation = validate(&[1.0, 2.0, 3.0, 0.0], 2, &[(0, 1), (1, 1)]);
-        assert_eq!(validation.validation_accuracy, 0.5);
-    }
 }

@@ -3,4 +3,5 @@
 pub mod attention;
 pub mod attention_loss;
 pub mod auto_encoder;
+pub mod class_loss;
 pub mod classifier;

@@ -43,7 +43,7 @@ pub(crate) fn mark_sources_kernel<P: Int>(
     #[comptime] schedule: RowSchedule,
     #[define(P)] _type: StorageType,
 ) {
-    let mut work = first_work(rows, schedule);
+    let mut work = first_work(schedule);
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let first = usize::cast_from(edges.row_ptr[row]);

@@ -55,7 +55,7 @@ impl_for_devices! { NodeSetBackend =>
         drop_edge: Option<DropEdge>,
     ) -> IntTensor<Self> {
         let topology = &view.topology;
-        for row_launch in row_launches(view, None, 0, true) {
+        for row_launch in row_launches(view, 0, true) {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 mark_sources_kernel::launch_unchecked::<R>(

@@ -18,11 +18,10 @@ launch_args! {
 }
 
 launch_args! {
-    /// The rows of a launch: pieces of work `start..end`, and what [`RowMode`] reads.
+    /// The rows of a launch: pieces of work `0..end`, and what [`RowMode`] reads.
     RowList, RowListArgs {
         list: Array<i32>,
         position: Array<i32>,
-        start: usize,
         end: usize,
     }
 }
@@ -47,13 +46,7 @@ impl<R: CubeRuntime> RowLaunch<R> {
 
     /// The rows with `parts` pieces of work each.
     pub fn pieces(&self, parts: usize) -> RowListLaunch<R> {
-        RowListArgs {
-            list: array(&self.list),
-            position: array(&self.position),
-            start: self.start * parts,
-            end: self.end * parts,
-        }
-        .launch()
+        RowListArgs { list: array(&self.list), position: array(&self.position), end: self.end * parts }.launch()
     }
 
     pub fn columns(&self) -> ColumnPositionsLaunch<R> {
@@ -63,9 +56,8 @@ impl<R: CubeRuntime> RowLaunch<R> {
 
 /// Where this plane (or cube, of a team) starts in the work of a launch.
 #[cube]
-pub(crate) fn first_work(rows: &RowList, #[comptime] schedule: RowSchedule) -> usize {
-    let place = if schedule.team == 1 { CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize } else { CUBE_POS };
-    rows.start + place
+pub(crate) fn first_work(#[comptime] schedule: RowSchedule) -> usize {
+    if schedule.team == 1 { CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize } else { CUBE_POS }
 }
 
 /// From one piece of work to the next.

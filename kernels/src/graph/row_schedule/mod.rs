@@ -9,7 +9,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 
 use crate::graph::csr::{LONG_ROW, View};
-use crate::runtime::launch::{PlanePerRow, chunks};
+use crate::runtime::launch::PlanePerRow;
 
 /// Threads that share a long row.
 const TEAM_THREADS: u32 = 512;
@@ -54,7 +54,6 @@ pub(crate) struct RowLaunch<R: CubeRuntime> {
     pub schedule: RowSchedule,
     pub dim: CubeDim,
     pub count: CubeCount,
-    pub start: usize,
     pub end: usize,
     /// The list of [`RowMode`]; unread when rows are walked one by one.
     pub list: CubeTensor<R>,
@@ -63,12 +62,11 @@ pub(crate) struct RowLaunch<R: CubeRuntime> {
     pub col_position: CubeTensor<R>,
 }
 
-/// The launches that walk every row of `view` once: short rows in chunks with a plane each, then long ones with a team
+/// The launches that walk every row of `view` once: short rows with a plane each, then long ones with a team
 /// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up and hands over; `drops` tells
 /// whether most edges may be passed over.
 pub(crate) fn row_launches<R: CubeRuntime>(
     view: &View<CubeTensor<R>>,
-    chunk_rows: Option<usize>,
     lane_bytes: usize,
     drops: bool,
 ) -> Vec<RowLaunch<R>> {
@@ -94,18 +92,18 @@ pub(crate) fn row_launches<R: CubeRuntime>(
         ballot_words: plane.div_ceil(32),
         in_flight: if drops { 2 } else { 4 },
     };
-    let mut all: Vec<RowLaunch<R>> = chunks(view.num_rows(), chunk_rows)
-        .map(|(start, end)| RowLaunch {
+    let mut all = Vec::with_capacity(2);
+    if view.num_rows() > 0 {
+        all.push(RowLaunch {
             schedule,
             dim: geometry.dim,
-            count: geometry.count(end - start),
-            start,
-            end,
+            count: geometry.count(view.num_rows()),
+            end: view.num_rows(),
             list: rows.as_ref().map_or_else(|| unread.clone(), |r| r.rows.clone()),
             position: unread.clone(),
             col_position: col_position.clone(),
-        })
-        .collect();
+        });
+    }
     if has_long {
         let mode = if rows.is_some() { RowMode::LongSelected } else { RowMode::Long };
         all.push(RowLaunch {
@@ -113,7 +111,6 @@ pub(crate) fn row_launches<R: CubeRuntime>(
             schedule: RowSchedule { mode, team, longest: None, in_flight: 4, ..schedule },
             dim: CubeDim { x: plane as u32, y: team as u32, z: 1 },
             count: CubeCount::Static(topology.num_long.min(1 << 15) as u32, 1, 1),
-            start: 0,
             end: topology.num_long,
             list: topology.long_rows.clone(),
             position: rows.as_ref().map_or_else(|| unread.clone(), |r| r.position.clone()),
@@ -139,7 +136,6 @@ pub(crate) fn scattered_launch<R: CubeRuntime>(list: &CubeTensor<R>, rows: usize
         },
         dim: geometry.dim,
         count: geometry.count(rows),
-        start: 0,
         end: rows,
         list: list.clone(),
         position: list.clone(),

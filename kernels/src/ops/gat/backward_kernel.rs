@@ -166,7 +166,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     let mut scalars = SharedMemory::<f32>::new(schedule.team);
     let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
     let head = heads_of_slots(layout, shape, schedule);
-    let mut work = first_work(rows, schedule);
+    let mut work = first_work(schedule);
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let result = result_of(work, row, rows, schedule);

@@ -54,7 +54,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
     let mut to_dst = zeros::<N>(shape.slots);
     let mut to_src = zeros::<N>(shape.slots);
-    let mut work = first_work(rows, schedule);
+    let mut work = first_work(schedule);
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let result = result_of(work, row, rows, schedule);

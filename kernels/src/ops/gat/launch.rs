@@ -64,7 +64,7 @@ impl_for_devices! { GatBackend =>
         };
         let handed = handed_bytes(args.heads);
         for row_launch in
-            row_launches(view, args.chunk_rows, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
+            row_launches(view, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
         {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
@@ -183,7 +183,7 @@ impl_for_devices! { GatBackend =>
         };
         let handed = handed_bytes(args.heads);
         for row_launch in
-            row_launches(reverse, args.chunk_rows, padded_bytes(width, &dt.tensor) + handed, args.drop_edge.is_some())
+            row_launches(reverse, padded_bytes(width, &dt.tensor) + handed, args.drop_edge.is_some())
         {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
@@ -237,7 +237,7 @@ impl_for_devices! { GatBackend =>
             ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
         };
         let row_launches: Vec<_> =
-            (row_launches(view, None, padded_bytes(width, &forward.out), args.drop_edge.is_some()).into_iter())
+            (row_launches(view, padded_bytes(width, &forward.out), args.drop_edge.is_some()).into_iter())
                 .map(|row_launch| {
                     // A plane leaves one partial sum, however many rows it walks.
                     let CubeCount::Static(cubes, ..) = row_launch.count else {

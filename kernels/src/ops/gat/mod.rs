@@ -34,8 +34,6 @@ pub struct GatConfig {
     /// Attention weights `a_ij` left out of the sum after the softmax, for every head on its own; the others are
     /// scaled. Default: none.
     pub attention_dropout: Option<Dropout>,
-    /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
-    pub chunk_rows: Option<usize>,
     /// Whether the backward pass repeats the forward pass instead of keeping its results: two matrices of the size of
     /// the result less in memory for one gather per edge more. The gradient is the same. Default: false.
     pub recompute: bool,
@@ -43,7 +41,7 @@ pub struct GatConfig {
 
 impl Default for GatConfig {
     fn default() -> Self {
-        Self { negative_slope: 0.2, drop_edge: None, attention_dropout: None, chunk_rows: None, recompute: false }
+        Self { negative_slope: 0.2, drop_edge: None, attention_dropout: None, recompute: false }
     }
 }
 
@@ -54,15 +52,14 @@ pub struct GatArgs {
     pub negative_slope: f32,
     pub drop_edge: Option<DropEdge>,
     pub attention_dropout: Option<Dropout>,
-    pub chunk_rows: Option<usize>,
     pub recompute: bool,
 }
 
 impl GatArgs {
     pub(crate) fn new(heads: usize, config: &GatConfig) -> Self {
-        let GatConfig { negative_slope, drop_edge, attention_dropout, chunk_rows, recompute } = *config;
+        let GatConfig { negative_slope, drop_edge, attention_dropout, recompute } = *config;
         let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(heads, 0));
-        Self { heads, negative_slope, drop_edge, attention_dropout, chunk_rows, recompute }
+        Self { heads, negative_slope, drop_edge, attention_dropout, recompute }
     }
 }
 

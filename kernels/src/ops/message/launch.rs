@@ -268,7 +268,7 @@ fn reduce<R: CubeRuntime>(
     let lane_bytes = if parts == 1 { held * padded_bytes(width, &out.rows.tensor) } else { ONE_PLANE };
     let unread = winners.clone().unwrap_or_else(|| out.rows.tensor.clone());
     let edge_map = reader.edge_map(&view.topology);
-    for row_launch in row_launches(view, None, lane_bytes, false) {
+    for row_launch in row_launches(view, lane_bytes, false) {
         let count = if parts == 1 { row_launch.count.clone() } else { geometry.count(row_launch.end * parts) };
         // SAFETY: every index stays inside: ids and row pointers were checked when the CSR was made.
         unsafe {

@@ -108,7 +108,7 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
         schedule.team * schedule.plane * shape.slots
     }));
     let none = Vector::<u32, N>::empty().fill(NO_ENTRY);
-    let mut work = first_work(rows, schedule);
+    let mut work = first_work(schedule);
     while work < rows.end {
         let piece = work / pieces.parts;
         let part = work % pieces.parts;

@@ -124,6 +124,5 @@ pub(crate) fn inner<B: SpmmBackend, C: CheckpointStrategy>(
         dst_scale: args.dst_scale.map(|s| s.primitive),
         src_scale: args.src_scale.map(|s| s.primitive),
         drop_edge: args.drop_edge,
-        chunk_rows: args.chunk_rows,
     }
 }

@@ -98,7 +98,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
         schedule.team * schedule.plane * shape.slots
     }));
     let head = Array::<usize>::new(1usize);
-    let mut work = first_work(rows, schedule);
+    let mut work = first_work(schedule);
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let out_row = result_of(work, row, rows, schedule);

@@ -39,7 +39,7 @@ impl_for_devices! { SpmmBackend =>
             None => (None, None),
         };
         // A team holds a row of f32 vectors, padded to whole planes.
-        let row_launches = row_launches(view, args.chunk_rows, padded_bytes(width, &x), args.drop_edge.is_some());
+        let row_launches = row_launches(view, padded_bytes(width, &x), args.drop_edge.is_some());
         let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
         launch(sparse, row_launches, x, Factors { weight, edge_map, own }, args, out)
     }
@@ -60,7 +60,7 @@ impl_for_devices! { SpmmBackend =>
             return out.rows.tensor;
         }
         let edge_map = weight.is_some().then(|| groups.position.clone());
-        let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None, chunk_rows: None };
+        let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None };
         let sparse = Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry };
         let row_launches = vec![scattered_launch(&groups.rows, groups.num_groups)];
         launch(sparse, row_launches, x, Factors { weight, edge_map, own: None }, &none, out)

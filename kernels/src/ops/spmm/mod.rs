@@ -32,8 +32,6 @@ pub struct SpmmConfig<B: Backend> {
     pub own: Option<SelfTerm<B>>,
     /// Edges left out of the sum. Default: none.
     pub drop_edge: Option<DropEdge>,
-    /// Rows per launch on a GPU; the result does not depend on it. Default: all rows at once.
-    pub chunk_rows: Option<usize>,
 }
 
 /// The self term of a convolution, `s_i h_i` for every destination `i`: self-loops that the adjacency does not hold.
@@ -57,7 +55,7 @@ pub struct OwnRows<F, I> {
 
 impl<B: Backend> Default for SpmmConfig<B> {
     fn default() -> Self {
-        Self { dst_scale: None, src_scale: None, own: None, drop_edge: None, chunk_rows: None }
+        Self { dst_scale: None, src_scale: None, own: None, drop_edge: None }
     }
 }
 
@@ -67,18 +65,12 @@ pub struct SpmmArgs<F> {
     pub dst_scale: Option<F>,
     pub src_scale: Option<F>,
     pub drop_edge: Option<DropEdge>,
-    pub chunk_rows: Option<usize>,
 }
 
 impl<F> SpmmArgs<F> {
     /// The arguments of the product with the reverse adjacency.
     pub(crate) fn reverse(self) -> Self {
-        Self {
-            dst_scale: self.src_scale,
-            src_scale: self.dst_scale,
-            drop_edge: self.drop_edge.map(DropEdge::reverse),
-            chunk_rows: self.chunk_rows,
-        }
+        Self { dst_scale: self.src_scale, src_scale: self.dst_scale, drop_edge: self.drop_edge.map(DropEdge::reverse) }
     }
 }
 
@@ -222,7 +214,6 @@ pub(crate) fn arguments<B: SpmmBackend>(
         dst_scale: vector("dst_scale", config.dst_scale, whole.num_rows),
         src_scale: vector("src_scale", config.src_scale, whole.num_cols),
         drop_edge: config.drop_edge,
-        chunk_rows: config.chunk_rows,
     };
     let own = config.own.map(|own| {
         let (h, scale) = (own.h.into_primitive().tensor(), float(own.scale));
