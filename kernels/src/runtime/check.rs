@@ -1,5 +1,7 @@
 //! Shape and dtype checks shared by the operators: a caller's bug panics with operator, argument, expected and got.
 
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, TensorMetadata};
 
 /// Panics unless `actual == expected`.
@@ -27,14 +29,21 @@ pub(crate) fn vector<T: TensorMetadata>(op: &str, argument: &str, tensor: &T, ex
     );
 }
 
-/// Panics unless `tensor` is stored as f32, f16 or bf16.
+/// Panics unless `dtype` is f32, f16 or bf16.
 #[track_caller]
-pub(crate) fn storage(op: &str, argument: &str, tensor: &impl TensorMetadata) {
+pub(crate) fn storage_type(op: &str, argument: &str, dtype: DType) {
+    let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    assert!(known, "{op}: {argument}: expected f32, f16 or bf16, got {dtype:?}");
+}
+
+/// Panics unless `tensor` is stored as f32, f16 or bf16, and its device computes in that.
+#[track_caller]
+pub(crate) fn storage<B: Backend>(op: &str, argument: &str, tensor: &FloatTensor<B>) {
     let dtype = tensor.dtype();
-    assert!(
-        matches!(dtype, DType::F32 | DType::F16 | DType::BF16),
-        "{op}: {argument}: expected f32, f16 or bf16, got {dtype:?}"
-    );
+    storage_type(op, argument, dtype);
+    let device = B::float_device(tensor);
+    let has = dtype == DType::F32 || B::supports_dtype(&device, dtype);
+    assert!(has, "{op}: {argument}: expected a type that {device:?} computes in, such as f32, got {dtype:?}");
 }
 
 /// Panics unless `tensor` has dtype `expected`.

@@ -1,8 +1,11 @@
 //! Every operator with matrices in f16 and in bf16, forward and all gradients, by the bound that holds for f32.
 
-use graphsieve_kernels::GraphBackend;
+use std::panic::AssertUnwindSafe;
+
+use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::testing::Dtype;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
+use graphsieve_kernels::{GraphBackend, row_dots};
 
 use crate::{attention, dense, messages, passes, selection, self_loops, spmm, sums, support};
 
@@ -66,7 +69,25 @@ in_both_types! {
     sums_over_several_attentions: |dtype, device| sums::check_sums::<B>(34, dtype, device);
 }
 
+/// That the device has no bf16.
+fn no_bf16<B: GraphBackend>() -> Requirement {
+    let probe = || match stored::<B>(Dtype::Bf16) {
+        Ok(()) => Err("the device has it".into()),
+        Err(_) => Ok(()),
+    };
+    Requirement { name: "a lack of bf16", demand: "GRAPHSIEVE_REQUIRE_NO_BF16", probe }
+}
+
+fn a_missing_type_is_refused_by_name<B: GraphBackend>(device: &B::Device) {
+    let x = Tensor::<B, 2>::empty([4, 3], (device, DType::BF16));
+    let vectors = Tensor::<B, 2>::ones([1, 3], device);
+    let refused = std::panic::catch_unwind(AssertUnwindSafe(|| row_dots(x, vectors))).err().expect("a refusal");
+    let message = refused.downcast_ref::<String>().expect("a message in words");
+    assert!(message.starts_with("row_dots: x: expected a type that") && message.ends_with("got BF16"), "{message}");
+}
+
 /// The trials of this file.
 pub fn trials() -> Vec<Trial> {
-    f16::trials().into_iter().chain(bf16::trials()).collect()
+    let missing = graphsieve_kernels::on_every_backend!("types"; a_missing_type_is_refused_by_name(no_bf16));
+    f16::trials().into_iter().chain(bf16::trials()).chain(missing).collect()
 }

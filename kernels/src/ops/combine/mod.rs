@@ -98,7 +98,7 @@ pub fn combine<B: CombineBackend>(
     const OP: &str = "combine";
     assert!(!parts.is_empty(), "{OP}: parts: expected at least one");
     let mut parts: Vec<_> = parts.into_iter().map(|p| p.into_primitive().tensor()).collect();
-    check::storage(OP, "parts", &parts[0]);
+    check::storage::<B>(OP, "parts", &parts[0]);
     let [rows, width] = check::matrix(OP, "parts", &parts[0]);
     for part in &parts[1..] {
         let [part_rows, part_width] = check::matrix(OP, "parts", part);

@@ -128,7 +128,7 @@ pub trait DropoutBackend: Backend {
 /// ```
 pub fn dropout<B: DropoutBackend>(x: Tensor<B, 2>, dropout: &Dropout) -> Tensor<B, 2> {
     let x = x.into_primitive().tensor();
-    check::storage("dropout", "x", &x);
+    check::storage::<B>("dropout", "x", &x);
     check::matrix("dropout", "x", &x);
     Tensor::from_primitive(TensorPrimitive::Float(B::dropout(x, *dropout)))
 }

@@ -120,7 +120,7 @@ pub fn edge_softmax_by_source<B: EdgeSoftmaxBackend>(csr: &Csr<B>, logits: Tenso
 
 fn softmax<B: EdgeSoftmaxBackend>(op: &str, csr: &Csr<B>, by: End, logits: Tensor<B, 2>) -> Tensor<B, 2> {
     let logits = logits.into_primitive().tensor();
-    check::storage(op, "logits", &logits);
+    check::storage::<B>(op, "logits", &logits);
     check::size(op, "rows of logits", csr.num_edges(), check::matrix(op, "logits", &logits)[0]);
     Tensor::from_primitive(TensorPrimitive::Float(B::edge_softmax(csr.clone(), by, logits)))
 }

@@ -127,7 +127,7 @@ pub fn attend_inputs<B: GatBackend>(
 ) -> Tensor<B, 2> {
     const OP: &str = "attend_inputs";
     let (x_src, x_dst) = (x_src.into_primitive().tensor(), x_dst.into_primitive().tensor());
-    check::storage(OP, "x_src", &x_src);
+    check::storage::<B>(OP, "x_src", &x_src);
     check::same_dtype(OP, "x_dst", &x_dst, &x_src);
     let [rows, width] = check::matrix(OP, "x_src", &x_src);
     let destinations = csr.topology().num_rows;

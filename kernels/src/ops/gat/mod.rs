@@ -282,7 +282,7 @@ pub fn gat<B: GatBackend>(
     check::dtype(OP, "attention_src", &attention_src, DType::F32);
     check::dtype(OP, "attention_dst", &attention_dst, DType::F32);
     let (h_src, h_dst) = (h_src.into_primitive().tensor(), h_dst.into_primitive().tensor());
-    check::storage(OP, "h_src", &h_src);
+    check::storage::<B>(OP, "h_src", &h_src);
     check::same_dtype(OP, "h_dst", &h_dst, &h_src);
     let [src_rows, src_width] = check::matrix(OP, "h_src", &h_src);
     let [dst_rows, dst_width] = check::matrix(OP, "h_dst", &h_dst);
@@ -369,7 +369,7 @@ pub fn attend<B: GatBackend>(
 ) -> Tensor<B, 2> {
     const OP: &str = "attend";
     let h_src = h_src.into_primitive().tensor();
-    check::storage(OP, "h_src", &h_src);
+    check::storage::<B>(OP, "h_src", &h_src);
     let [rows, width] = check::matrix(OP, "h_src", &h_src);
     check::size(OP, "rows of h_src", csr.num_cols(), rows);
     assert!(heads > 0 && width % heads == 0, "{OP}: h_src: expected columns in {heads} equal heads, got {width}");

@@ -54,7 +54,7 @@ pub trait GatherBackend: SpmmBackend {
 /// ```
 pub fn gather_rows<B: GatherBackend>(x: Tensor<B, 2>, index: &RowIndex<B>) -> Tensor<B, 2> {
     let x = x.into_primitive().tensor();
-    check::storage("gather_rows", "x", &x);
+    check::storage::<B>("gather_rows", "x", &x);
     check::size("gather_rows", "rows of x", index.parts.num_rows, check::matrix("gather_rows", "x", &x)[0]);
     Tensor::from_primitive(TensorPrimitive::Float(B::gather_rows(x, index.clone())))
 }

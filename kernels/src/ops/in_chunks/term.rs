@@ -129,7 +129,7 @@ impl<B: ChunkBackend> Term<B> {
 
     fn new(op: &str, source: Source<B>, weight: Tensor<B, 2>) -> Self {
         let term = Self { source, weight: weight.into_primitive().tensor() };
-        check::storage(op, "x", term.x());
+        check::storage::<B>(op, "x", term.x());
         if term.weight.dtype() != DType::F32 {
             check::same_dtype(op, "weight", &term.weight, term.x());
         }

@@ -68,7 +68,7 @@ pub trait LinearBackend: HeadBackend {
 pub fn linear<B: LinearBackend>(x: Tensor<B, 2>, weight: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Tensor<B, 2> {
     const OP: &str = "linear";
     let (x, weight) = (x.into_primitive().tensor(), weight.into_primitive().tensor());
-    check::storage(OP, "x", &x);
+    check::storage::<B>(OP, "x", &x);
     if weight.dtype() != DType::F32 {
         check::same_dtype(OP, "weight", &weight, &x);
     }

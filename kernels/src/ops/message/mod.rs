@@ -287,7 +287,7 @@ fn inverse_degree<B: Backend>(csr: &Csr<B>) -> Tensor<B, 1> {
 /// Checks an operand against the side that it belongs to; returns its columns.
 #[track_caller]
 fn check_operand<B: Backend>(op: &str, name: &str, csr: &Csr<B>, values: &FloatTensor<B>, place: Place) -> usize {
-    check::storage(op, name, values);
+    check::storage::<B>(op, name, values);
     let [rows, columns] = check::matrix(op, name, values);
     let expected = match place {
         Place::Row => csr.num_rows(),

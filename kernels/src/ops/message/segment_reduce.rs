@@ -82,7 +82,7 @@ pub fn segment_reduce<B: MessageBackend + SpmmBackend>(
     strategy: Strategy,
 ) -> Tensor<B, 2> {
     const OP: &str = "segment_reduce";
-    check::storage(OP, "x", &x.clone().into_primitive().tensor());
+    check::storage::<B>(OP, "x", &x.clone().into_primitive().tensor());
     check::size(OP, "rows of x", offsets.num_rows(), x.dims()[0]);
     gspmm(&offsets.rows, Message::CopyE(x), reduce, strategy)
 }

@@ -61,7 +61,7 @@ pub trait NormaliseBackend: Backend {
 /// ```
 pub fn normalise_rows<B: NormaliseBackend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
     let x = x.into_primitive().tensor();
-    check::storage("normalise_rows", "x", &x);
+    check::storage::<B>("normalise_rows", "x", &x);
     check::matrix("normalise_rows", "x", &x);
     Tensor::from_primitive(TensorPrimitive::Float(B::normalise_rows(x)))
 }

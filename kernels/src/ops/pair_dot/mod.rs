@@ -60,7 +60,7 @@ pub trait PairDotBackend: SpmmBackend {
 pub fn pair_dot<B: PairDotBackend>(left: Tensor<B, 2>, right: Tensor<B, 2>, pairs: &PairIndex<B>) -> Tensor<B, 1> {
     const OP: &str = "pair_dot";
     let (left, right) = (left.into_primitive().tensor(), right.into_primitive().tensor());
-    check::storage(OP, "left", &left);
+    check::storage::<B>(OP, "left", &left);
     let [left_rows, d] = check::matrix(OP, "left", &left);
     let [right_rows, right_d] = check::matrix(OP, "right", &right);
     check::size(OP, "rows of left", pairs.parts.num_left, left_rows);

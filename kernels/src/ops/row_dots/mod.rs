@@ -65,7 +65,7 @@ pub trait RowDotsBackend: Backend {
 pub fn row_dots<B: RowDotsBackend>(x: Tensor<B, 2>, vectors: Tensor<B, 2>) -> Tensor<B, 2> {
     const OP: &str = "row_dots";
     let (x, vectors) = (x.into_primitive().tensor(), vectors.into_primitive().tensor());
-    check::storage(OP, "x", &x);
+    check::storage::<B>(OP, "x", &x);
     check::dtype(OP, "vectors", &vectors, DType::F32);
     let [_, width] = check::matrix(OP, "x", &x);
     let [_, vector_width] = check::matrix(OP, "vectors", &vectors);

@@ -70,7 +70,7 @@ pub fn select_rows<B: SelectBackend>(
 ) -> Tensor<B, 2> {
     const OP: &str = "select_rows";
     let x = x.into_primitive().tensor();
-    check::storage(OP, "x", &x);
+    check::storage::<B>(OP, "x", &x);
     let [rows, _] = check::matrix(OP, "x", &x);
     if let Some(from) = from {
         check::size(OP, "rows of x", from.len(), rows);

@@ -199,7 +199,7 @@ pub(crate) fn arguments<B: SpmmBackend>(
 ) -> Arguments<B> {
     let float = |t: Tensor<B, 1>| t.into_primitive().tensor();
     let x = x.into_primitive().tensor();
-    check::storage(op, "x", &x);
+    check::storage::<B>(op, "x", &x);
     check::size(op, "rows of x", csr.num_cols(), check::matrix(op, "x", &x)[0]);
     let vector = |name: &str, tensor: Option<Tensor<B, 1>>, len: usize| {
         let tensor = tensor.map(float);

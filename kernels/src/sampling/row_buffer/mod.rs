@@ -150,8 +150,8 @@ impl<B: RowBufferBackend> RowBuffer<B> {
     /// A buffer of that many rows and columns. What is in it is not defined before it is put there.
     pub fn new([capacity, width]: [usize; 2], dtype: DType, device: &B::Device) -> Self {
         // One row at least: no device binds a buffer of nothing.
+        check::storage_type("RowBuffer", "dtype", dtype);
         let rows = B::float_empty([capacity.max(1), width].into(), device, dtype.into());
-        check::storage("RowBuffer", "dtype", &rows);
         Self { rows: Some(rows), capacity, device: device.clone() }
     }
 
