@@ -81,7 +81,7 @@ fn no_bf16<B: GraphBackend>() -> Requirement {
 fn a_missing_type_is_refused_by_name<B: GraphBackend>(device: &B::Device) {
     let x = Tensor::<B, 2>::empty([4, 3], (device, DType::BF16));
     let vectors = Tensor::<B, 2>::ones([1, 3], device);
-    let refused = std::panic::catch_unwind(AssertUnwindSafe(|| row_dots(x, vectors))).err().expect("a refusal");
+    let refused = std::panic::catch_unwind(AssertUnwindSafe(|| row_dots(x, vectors))).expect_err("bf16 is missing");
     let message = refused.downcast_ref::<String>().expect("a message in words");
     assert!(message.starts_with("row_dots: x: expected a type that") && message.ends_with("got BF16"), "{message}");
 }
