@@ -67,5 +67,5 @@ fn provide_data(config: &RunConfig, console: Console) -> Result<()> {
     }
     let marketplace = SynthConfig { seed: DEFAULT_SEED, ..SynthConfig::preset(Preset::Quickstart) };
     let progress = StageProgress::with_mode(Unit::Items, console.progress());
-    synth::provide(config.data_path(), &marketplace, &progress.callback())
+    synth::provide(config.data_path(), &marketplace, &progress.callback()).map(drop)
 }

@@ -31,7 +31,10 @@ pub fn run<B: GraphBackend>(config: &PipelineConfig, options: &RunOptions, devic
         }
     };
     let progress = StageProgress::with_mode(Unit::Items, options.progress);
-    synth::provide(&config.data.path, &(&config.synth).into(), &progress.callback())?;
+    let made = synth::provide(&config.data.path, &(&config.synth).into(), &progress.callback())?;
+    if !made && options.resume.is_none() {
+        log::info!("data of {}; [synth] is for a run that finds none", config.data.path.display());
+    }
     let stage1: Stage1Outcome =
         stage(&run, "stage1", options, |options| auto_encoder::run::<B>(&config.stage1, options, device))?;
     let mut second = config.stage2.clone();

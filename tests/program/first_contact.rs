@@ -38,9 +38,11 @@ fn every_shipped_configuration_of_the_marketplace_trains_on_an_empty_machine() {
         let told = said.stderr.lines().filter(|line| line.contains("made a synthetic marketplace")).count();
         assert_eq!(told, 1, "{name}: {}", said.stderr);
         assert!(files(&sandbox, DATA) == wanted, "{name}: other bytes than those of synth");
-        if name == "stage3" {
+        if matches!(name, "stage3" | "quickstart") {
             let again = sandbox.succeeds(short(name));
             assert!(!again.stderr.contains("marketplace"), "{}", again.stderr);
+            let left_out = again.stderr.contains("[synth] is for a run that finds none");
+            assert_eq!(left_out, name == "quickstart", "{}", again.stderr);
         }
     }
 }

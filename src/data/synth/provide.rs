@@ -7,13 +7,13 @@ use super::{SynthConfig, generate};
 use crate::error::{Error, Result};
 
 /// Makes the marketplace of `config` at `dir`, unless there is anything already, and says so. Of two processes that do
-/// this at once one makes the directory, as a whole, and the other one takes it.
+/// this at once one makes the directory, as a whole, and the other one takes it. Returns whether it was made here.
 ///
 /// # Errors
 /// As for [`generate`]; [`Error::Io`] when the directory cannot be written.
-pub fn provide(dir: &Path, config: &SynthConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Result<()> {
+pub fn provide(dir: &Path, config: &SynthConfig, progress: &dyn Fn(&'static str, u64, u64)) -> Result<bool> {
     if !is_absent(dir) {
-        return Ok(());
+        return Ok(false);
     }
     match generate(config, progress)?.write(dir) {
         Ok(_) => {
@@ -22,9 +22,9 @@ pub fn provide(dir: &Path, config: &SynthConfig, progress: &dyn Fn(&'static str,
                 "no data at {}: made a synthetic marketplace of {nodes} nodes there, seed {seed}",
                 dir.display()
             );
-            Ok(())
+            Ok(true)
         }
-        Err(Error::Exists { .. }) => Ok(()),
+        Err(Error::Exists { .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }
