@@ -31,15 +31,15 @@ class Attention(torch.nn.Module):
         super().__init__()
         streams = sorted({stream for _, _, stream in RELATIONS.values()})
         self.project = torch.nn.ModuleDict({s: torch.nn.Linear(inputs, outputs, bias=False) for s in streams})
-        self.to = torch.nn.ParameterDict({s: torch.nn.Parameter(0.1 * torch.randn(outputs)) for s in streams})
-        self.of = torch.nn.ParameterDict({s: torch.nn.Parameter(0.1 * torch.randn(outputs)) for s in streams})
+        self.of_target = torch.nn.ParameterDict({s: torch.nn.Parameter(0.1 * torch.randn(outputs)) for s in streams})
+        self.of_source = torch.nn.ParameterDict({s: torch.nn.Parameter(0.1 * torch.randn(outputs)) for s in streams})
         self.market = market
 
     def attend(self, relation, target, origin, x):
         destination, source, stream = RELATIONS[relation]
         rows = self.market.count[destination]
         h_source, h_target = self.project[stream](x[source]), self.project[stream](x[destination])
-        logit = (h_target @ self.to[stream])[target] + (h_source @ self.of[stream])[origin]
+        logit = (h_target @ self.of_target[stream])[target] + (h_source @ self.of_source[stream])[origin]
         logit = functional.leaky_relu(logit, 0.2)
         largest = torch.full((rows,), -torch.inf, device=logit.device).scatter_reduce(0, target, logit.detach(), "amax")
         weight = (logit - largest[target]).exp()
