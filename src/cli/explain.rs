@@ -23,8 +23,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NODE")]
     node: String,
 
-    /// Of a node classifier: the class whose probability is explained [default: class 1 of two; of more the class that is
-    /// predicted of the node]
+    /// Of a node classifier: the class whose probability is explained [default: class 1 of two; of more the class that
+    /// is predicted of the node]
     #[arg(long, value_name = "C")]
     class: Option<u32>,
 

@@ -21,8 +21,8 @@ pub(super) struct Arguments {
     #[arg(value_name = "RUN")]
     run: PathBuf,
 
-    /// Of a node classifier: look at this class against the rest [default: class 1 of two; of more the predicted class of
-    /// each node]
+    /// Of a node classifier: look at this class against the rest [default: class 1 of two; of more the predicted class
+    /// of each node]
     #[arg(long, value_name = "C")]
     class: Option<u32>,
 

@@ -104,8 +104,8 @@ impl ClassSplit {
         part_of([&self.train, &self.validation, &self.test], node)
     }
 
-    /// One class against the rest: the same parts with the label 1 for nodes of `class` and 0 for all others. A part may
-    /// be without one of the two.
+    /// One class against the rest: the same parts with the label 1 for nodes of `class` and 0 for all others. A part
+    /// may be without one of the two.
     pub fn against_rest(&self, class: u32) -> Split {
         let part = |nodes: &[(u32, u32)]| nodes.iter().map(|&(node, own)| (node, u8::from(own == class))).collect();
         Split { train: part(&self.train), validation: part(&self.validation), test: part(&self.test) }

@@ -41,8 +41,8 @@ enum NodeLayer<B: Backend> {
 ///
 /// On one node type with one relation [`GcnConv`] with ReLU between layers, or [`GatConv`] with ELU; heads of the last
 /// layer are averaged. On several types or relations every relation has a convolution of its own, the mean over
-/// in-neighbours for `gcn` and attention for `gat`, and every type a projection of its nodes themselves; all of them are
-/// added up. The last layer has no activation.
+/// in-neighbours for `gcn` and attention for `gat`, and every type a projection of its nodes themselves; all of them
+/// are added up. The last layer has no activation.
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and

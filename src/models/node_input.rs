@@ -32,8 +32,8 @@ pub enum NodeInput<B: Backend> {
 }
 
 impl<B: GraphBackend> NodeInput<B> {
-    /// Uploads features, one input per node type, stored as `dtype`; with `row_normalise` those of every node divided by
-    /// the sum of their absolute values.
+    /// Uploads features, one input per node type, stored as `dtype`; with `row_normalise` those of every node divided
+    /// by the sum of their absolute values.
     ///
     /// # Errors
     /// [`Error::Data`] when there are more than the kernels can index, and for a number that `dtype` does not hold.

@@ -209,8 +209,8 @@ pub struct Anomaly {
     pub id: String,
     pub score: f64,
     pub probability: Option<f64>,
-    /// Whether the label says anomalous, and the part that the label is in. In the list of a node classifier, whether the
-    /// class that is known is another than the one that is predicted.
+    /// Whether the label says anomalous, and the part that the label is in. In the list of a node classifier, whether
+    /// the class that is known is another than the one that is predicted.
     pub label: Option<(bool, Option<Part>)>,
     /// Of a node classifier.
     pub class: Option<NodeClass>,

@@ -31,8 +31,8 @@ pub fn calibrate(scores: &[f32], split: &Split) -> Result<Calibration> {
 /// to whether a validation node is of class `c`. `None` for a class where all validation nodes or none are of it.
 ///
 /// # Source
-/// Zadrozny and Elkan, Transforming classifier scores into accurate multiclass probability estimates (KDD 2002), without
-/// their normalisation: each class has the probability of its own question.
+/// Zadrozny and Elkan, Transforming classifier scores into accurate multiclass probability estimates (KDD 2002),
+/// without their normalisation: each class has the probability of its own question.
 pub fn calibrate_classes(probabilities: &Array2<f32>, split: &ClassSplit) -> Vec<Option<Calibration>> {
     let of_class = |class: usize| {
         let nodes = split.validation.iter();

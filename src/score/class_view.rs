@@ -1,5 +1,5 @@
-//! A node classifier seen through one of its classes, one against the rest, or through the class that it predicts of each
-//! node: so that classes have the lists, the calibration and the explanations that scores of anomalies have.
+//! A node classifier seen through one of its classes, one against the rest, or through the class that it predicts of
+//! each node: so that classes have the lists, the calibration and the explanations that scores of anomalies have.
 
 use ndarray::Array2;
 

@@ -99,8 +99,8 @@ pub fn holds_probabilities(path: &Path) -> Result<bool> {
 /// Reads class probabilities: a `.npy` array of f32, shape `[num_nodes, num_classes]`, every value finite.
 ///
 /// # Errors
-/// [`Error::Io`] when the file cannot be read; [`Error::Format`] for another type or shape, a truncated file, or a value
-/// that is NaN or infinite (with its node).
+/// [`Error::Io`] when the file cannot be read; [`Error::Format`] for another type or shape, a truncated file, or a
+/// value that is NaN or infinite (with its node).
 pub fn read_probabilities(path: &Path, num_nodes: usize, num_classes: usize) -> Result<Vec<f32>> {
     const HELP: &str = "probabilities are a float32 array with a row per node and a column per class, as `graphsieve \
                         score` writes it with a node classifier";

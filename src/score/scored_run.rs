@@ -77,9 +77,9 @@ impl ScoredRun {
     /// `class` is the class of a node classifier that is looked at, see [`ClassView::new`].
     ///
     /// # Errors
-    /// [`Error::Usage`] for a run of another task, for a class that the model does not have, and for a class of a run of
-    /// another task; [`Error::Format`] or [`Error::Io`] for a run that is not finished, and for data or outputs that cannot
-    /// be read or no longer belong together.
+    /// [`Error::Usage`] for a run of another task, for a class that the model does not have, and for a class of a run
+    /// of another task; [`Error::Format`] or [`Error::Io`] for a run that is not finished, and for data or outputs that
+    /// cannot be read or no longer belong together.
     pub fn open(path: &Path, class: Option<u32>) -> Result<Self> {
         let run = RunDir::open(path)?;
         let config = RunConfig::load_kept(&run.config(), &[])?;

@@ -10,9 +10,9 @@ use crate::error::Result;
 
 /// Why a node has its score. Everything is sorted by magnitude.
 ///
-/// `sum = base + sum of blocks = base + sum of columns`; and, where [`Method::additive`],
-/// `sum = base + own + sum of neighbours + rest = base + sum of relations`. Stage 1 has no blocks and columns. Biases of
-/// hidden layers are a block and a column of their own; what a node has of itself without an edge is a relation, `itself`.
+/// `sum = base + sum of blocks = base + sum of columns`; and, where [`Method::additive`], `sum = base + own + sum of
+/// neighbours + rest = base + sum of relations`. Stage 1 has no blocks and columns. Biases of hidden layers are a block
+/// and a column of their own; what a node has of itself without an edge is a relation, `itself`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Global number.

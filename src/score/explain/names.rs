@@ -19,7 +19,8 @@ impl<'a> Names<'a> {
         Self { dataset, scores, labels }
     }
 
-    /// The same for one class of a node classifier: `scores` are its probabilities, a label says whether a node is of it.
+    /// The same for one class of a node classifier: `scores` are its probabilities, a label says whether a node is of
+    /// it.
     pub fn of_class(dataset: &'a Dataset, scores: &'a [f32], class: u32) -> Self {
         let labelled = dataset.classes.iter().flat_map(|classes| classes.labelled());
         Self { dataset, scores, labels: labelled.map(|(node, own)| (node, u8::from(own == class))).collect() }

@@ -32,10 +32,10 @@ use crate::run::calibration::{read_calibration, read_class_calibrations};
 use crate::score::classes::features_for;
 use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
 
-/// Opens a run of Stage 1, 2 or 3 or of node classification: with the data and the scores that it has, or with the scores
-/// that its model gives to other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run). `class` is
-/// the class of a node classifier that is looked at, see [`ClassView::new`]. Of other data there is no split of the
-/// labels, so there are no known anomalies to compare with.
+/// Opens a run of Stage 1, 2 or 3 or of node classification: with the data and the scores that it has, or with the
+/// scores that its model gives to other `data` or from other embeddings of Stage 1 (`input`: a `.npy` file or a run).
+/// `class` is the class of a node classifier that is looked at, see [`ClassView::new`]. Of other data there is no split
+/// of the labels, so there are no known anomalies to compare with.
 ///
 /// # Errors
 /// As for [`ScoredRun::open`]; data and input that do not fit the model; any with a run of Stage 1, which has scores of

@@ -2,8 +2,8 @@
 //! of one node.
 //!
 //! The logit is `b + <w, h>` of the last layer, and every layer has the form `h = act(z)`, `z_i = sum_j c_ij W h_j` and
-//! perhaps a node's own transform and a bias ([`Network`]). With the coefficients `c` and the slopes `act(z)/z` held at the
-//! values that they have, the logit is linear in the features and the biases, so that
+//! perhaps a node's own transform and a bias ([`Network`]). With the coefficients `c` and the slopes `act(z)/z` held at
+//! the values that they have, the logit is linear in the features and the biases, so that
 //!
 //! ```text
 //! logit - base = sum over the entries (r, j) of the node
