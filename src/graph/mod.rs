@@ -42,12 +42,14 @@
 mod adjacency;
 mod classes;
 pub mod dataset;
+pub mod digest;
 mod directory;
 mod edge_values;
 mod features;
 pub mod formats;
 mod hetero;
 mod ids;
+pub mod json;
 mod labels;
 pub mod manifest;
 mod npy;

@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::RunDir;
-use super::json::read_json;
 use crate::data::class_split::ClassSplit;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
+use crate::graph::json::read_json;
 use crate::metrics::Calibration;
 
 /// Probabilities of a run: what [`Calibration`] was fitted to its validation labels.

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use indicatif::DecimalBytes;
 
-use super::json::read_json;
 use super::metrics_log::{History, MetricsLog};
 use super::provenance::{Meta, UtcTime};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
+use crate::graph::json::read_json;
 
 const CONFIG: &str = "config.toml";
 const META: &str = "meta.json";

@@ -6,7 +6,6 @@ pub mod calibration;
 pub mod directory;
 pub mod evaluation;
 pub mod interrupt;
-pub mod json;
 pub mod log_line;
 mod metrics_log;
 pub mod progress;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
+use crate::graph::json::read_json;
 use crate::run::RunDir;
-use crate::run::json::read_json;
 
 /// The runs of the stages by the names of the stages, relative to the directory of all runs.
 const STAGES: &str = "stages.json";

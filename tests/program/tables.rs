@@ -384,6 +384,173 @@ fn times_and_categories_have_their_known_features() {
     assert!(types.iter().any(|column| column[0] != column[2]));
 }
 
+/// Every kind of column, so that everything that can be fitted is.
+const EVERY_KIND: &str = r#"
+[[nodes]]
+type = "transaction"
+file = "transactions.csv"
+label = { column = "Labels", unknown = ["2"] }
+[nodes.features]
+Amount = { kind = "numeric", log = true }
+Labels = "boolean"
+Type = { kind = "categorical", encoding = "frequency" }
+Location = { kind = "categorical", width = 8 }
+Time = "timestamp"
+Source = { kind = "text", width = 16 }
+[[edges]]
+name = "pays"
+src = "account.Source"
+dst = "transaction"
+weight = "Amount"
+time = "Time"
+[[shared]]
+column = "Location"
+"#;
+
+fn with_labels(rows: &[Transaction], of: impl Fn(i64) -> i64) -> Vec<Transaction> {
+    let mut rows = rows.to_vec();
+    rows.iter_mut().for_each(|row| row.6 = of(row.6));
+    rows
+}
+
+fn every_kind(rows: &[Transaction]) -> Tables {
+    // Labels 0 and 1 alone are booleans.
+    Tables::new(EVERY_KIND, &[("transactions.csv", csv(&with_labels(rows, |label| label % 2)).as_bytes())])
+}
+
+/// Imports the tables of one directory with what was fitted in another.
+fn import_with(tables: &Tables, with: PathBuf) -> Result<Import, Error> {
+    import(&ImportOptions { with: Some(with), ..ImportOptions::new(tables.path("graph.toml")) }, &|_| {})
+}
+
+#[test]
+fn the_same_tables_with_their_own_transforms_give_the_same_bytes() {
+    let tables = every_kind(&transactions(400));
+    let first = tables.written("monday");
+    assert!(first.contains_key("import.bin"));
+    let again = import_with(&tables, tables.path("monday")).unwrap();
+    again.write(&tables.path("again")).unwrap();
+    let mut again = files_of(&tables.path("again"));
+    let (before, after) = (&first["import.json"], again.remove("import.json").unwrap());
+    let [before, after]: [serde_json::Value; 2] = [before, &after].map(|bytes| serde_json::from_slice(bytes).unwrap());
+    assert!(["fitted", "binary", "columns", "fitted_rows"].iter().all(|key| before[key] == after[key]));
+    for (name, bytes) in &again {
+        assert!(*bytes == first[name], "{name}");
+    }
+    // What was applied can be applied again.
+    let third = import_with(&tables, tables.path("again")).unwrap();
+    third.write(&tables.path("third")).unwrap();
+    assert!(files_of(&tables.path("third"))["X_combined.memmap"] == first["X_combined.memmap"]);
+}
+
+#[test]
+fn rows_of_another_day_have_the_features_that_they_would_have_had() {
+    let rows = transactions(400);
+    let monday = every_kind(&rows);
+    monday.written("monday");
+    let fitted = monday.import().dataset;
+    // A part of the rows, in another order, with amounts that would move every scale.
+    let mut some: Vec<Transaction> = rows[100..200].to_vec();
+    some.reverse();
+    (0..50).for_each(|_| some.push((9_000_000, "S1".into(), "T1".into(), 1e6, "L99".into(), "TP99".into(), 0)));
+    let tuesday = every_kind(&some);
+    let found = import_with(&tuesday, monday.path("monday")).unwrap();
+    let alone = tuesday.import().dataset;
+    assert_eq!(found.dataset.feature_names, fitted.feature_names);
+    let names = fitted.feature_names.clone().unwrap();
+    let own = names.iter().filter(|name| name.starts_with("transaction."));
+    let mut moved = 0;
+    for name in own {
+        let [before, after, refitted] =
+            [&fitted, &found.dataset, &alone].map(|dataset| column(dataset, "transaction", name));
+        let expected: Vec<f32> = before[100..200].iter().rev().copied().collect();
+        assert_eq!(after[..100], expected, "{name}");
+        moved += usize::from(refitted[..100] != expected);
+    }
+    assert!(moved > 10, "{moved}");
+    // A category that was never seen: as one of no row, and counted.
+    let kinds = column(&found.dataset, "transaction", "transaction.Type_frequency");
+    assert!(kinds[100] < kinds[..100].iter().copied().fold(f32::INFINITY, f32::min));
+    let notes = found.summary.notes.join("\n");
+    assert!(notes.contains("50 of 150 rows have a category of `transaction.Type`"), "{notes}");
+}
+
+#[test]
+fn transforms_that_do_not_fit_are_refused_and_nothing_is_written() {
+    let rows = transactions(200);
+    let monday = every_kind(&rows);
+    monday.written("monday");
+    let table = csv(&with_labels(&rows, |_| 0));
+    let with = |description: &str, table: &str| {
+        let tables = Tables::new(description, &[("transactions.csv", table.as_bytes())]);
+        let before = files_of(tables.0.path());
+        let error = import_with(&tables, monday.path("monday")).unwrap_err();
+        assert!(files_of(tables.0.path()) == before);
+        (error.to_string(), error.exit_code())
+    };
+    let described = |from: &str, to: &str| with(&EVERY_KIND.replace(from, to), &table);
+    let cases = [
+        (
+            described("log = true", "log = false"),
+            "nodes[transaction].features.Amount.log = false: expected true, as",
+            2,
+        ),
+        (described("width = 8", "width = 16"), "nodes[transaction].features.Location.width = 16: expected 8", 2),
+        (described("Time = \"timestamp\"\n", ""), "features.Time = nothing: expected {", 2),
+        (described("Labels = \"boolean\"\n", "Labels = \"boolean\"\nTarget = \"text\"\n"), "features.Target", 2),
+        (described("weight = \"Amount\"\n", ""), "edges[pays].weight = nothing: expected \"Amount\"", 2),
+        (described("account.Source", "user.Source"), "edges[pays].src.type = \"user\": expected \"account\"", 2),
+        (with(EVERY_KIND, &table.replace("Amount", "amount")), "header: expected a column `Amount`", 1),
+        (with(EVERY_KIND, &table.replacen(",TP", ",x,TP", 1)), "transactions.csv: line 2", 1),
+    ];
+    for ((error, code), expected, expected_code) in cases {
+        assert!(error.contains(expected) && code == expected_code, "{error}\nlacks {expected}");
+    }
+    // Files, ids, labels and the split may be others; columns of the table may be more and in another order.
+    let free = EVERY_KIND.replace("label = { column = \"Labels\", unknown = [\"2\"] }\n", "");
+    let tables = Tables::new(&free, &[("transactions.csv", table.as_bytes())]);
+    assert!(import_with(&tables, monday.path("monday")).is_ok());
+}
+
+#[test]
+fn an_import_that_was_edited_cut_or_is_of_another_version_is_refused() {
+    let tables = every_kind(&transactions(200));
+    let files = tables.written("monday");
+    let refused = |name: &str, change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
+        let path = tables.path("monday").join(name);
+        fs::write(&path, change(files[name].clone())).unwrap();
+        let error = import_with(&tables, tables.path("monday")).unwrap_err();
+        fs::write(&path, &files[name]).unwrap();
+        assert_eq!(error.exit_code(), 1);
+        error.to_string()
+    };
+    let text = |from: &'static str, to: &'static str| {
+        move |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replacen(from, to, 1).into_bytes()
+    };
+    let cut = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
+    let cases = [
+        (refused("import.json", &text("\"format\": 1", "\"format\": 99")), "format: expected version 1, found 99"),
+        (refused("import.json", &text("\"format\": 1,", "")), "format: expected version 1, found none"),
+        (refused("import.json", &cut), "import.json: line"),
+        (refused("import.json", &text("\"transaction.Amount\"", "\"x\"")), "what was learned for `transaction.Amount`"),
+        (refused("import.bin", &cut), "import.bin: SHA-256"),
+        (
+            refused("import.bin", &|mut bytes| {
+                bytes[40] ^= 1;
+                bytes
+            }),
+            "import.bin: SHA-256",
+        ),
+    ];
+    for (error, expected) in cases {
+        assert!(error.contains(expected), "{error}\nlacks {expected}");
+    }
+    fs::remove_file(tables.path("monday/import.bin")).unwrap();
+    assert!(import_with(&tables, tables.path("monday")).unwrap_err().to_string().contains("import.bin: cannot read"));
+    let error = import_with(&tables, tables.0.path().into()).unwrap_err().to_string();
+    assert!(error.contains("import.json: expected the import of tables, found no such file"), "{error}");
+}
+
 /// A description and its files.
 type Bad = (String, Vec<(&'static str, String)>);
 

@@ -43,6 +43,12 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
+    /// Apply the medians, scales, categories and texts that this run or data directory was fitted with, instead of
+    /// fitting them to these tables: the same row then has the same features. GRAPH.toml has to describe the same
+    /// columns and relations; files, ids, labels and the split may be others
+    #[arg(long, value_name = "RUN|DIR")]
+    with: Option<PathBuf>,
+
     /// Refuse edges to ids that the node table of their type does not hold, instead of creating the nodes
     #[arg(long)]
     strict: bool,
@@ -59,8 +65,8 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     check_new_directory(&arguments.out)?;
     let started = Instant::now();
-    let options =
-        ImportOptions { description: arguments.description, strict: arguments.strict, max_bytes: arguments.max_bytes };
+    let Arguments { description, strict, max_bytes, with, .. } = arguments;
+    let options = ImportOptions { description, strict, max_bytes, with };
     let [read, made] = [Unit::Bytes, Unit::Items].map(|unit| StageProgress::with_mode(unit, console.progress()));
     let mut import = tables::import(&options, &|progress| {
         let stages = if progress.stage == "features" { &made } else { &read };

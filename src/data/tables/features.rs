@@ -13,29 +13,25 @@ use super::edge_list::EndFigures;
 use super::fitting::{Scaler, quantile, signed_log};
 use super::id_table::IdTable;
 use super::nodes::{FeatureColumn, NodeType, Values};
+use super::stored::Stored;
+use super::transforms::{Categories, Fitted, Transforms};
+use crate::data::text::TextDirections;
 use crate::data::text::hashing::{add_random_direction, hash_text};
 use crate::data::text::ragged::Ragged;
-use crate::data::text::{TextColumns, TfIdf};
+use crate::data::text::terms::Term;
+use crate::error::Result;
 
 /// Seed of directions of categories and of texts: the same in every import, so that columns mean the same.
 const SEED: u64 = 42;
 const DAY: i64 = 86_400;
 
-/// What was learned from the training rows of one column.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Fitted {
-    /// First of the names of its columns.
+/// Rows of a column whose category no fitted row has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct UnknownCategories {
     pub column: String,
-    /// What takes the place of a missing value.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub median: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub centre: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spread: Option<f32>,
-    /// The latest time, from which recency counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub latest: Option<i64>,
+    /// Rows that have a category: those that nothing was learned from.
+    pub rows: usize,
+    pub unknown: usize,
 }
 
 /// Edges of one relation at one end.
@@ -60,7 +56,7 @@ enum Fill<'a> {
     Hash { codes: &'a [u32], names: &'a IdTable },
     Frequency { codes: &'a [u32], names: &'a IdTable, scaled: Vec<f32> },
     Time { values: &'a [Option<i64>], has_hour: bool, latest: i64, scaler: Scaler },
-    Text(TextColumns, usize),
+    Text { terms: Ragged<Term>, directions: TextDirections },
     Degree { degree: &'a [u32], scaler: Scaler },
     Weight { figures: &'a EndFigures, mean: Scaler, max: Scaler },
     Last { figures: &'a EndFigures, latest: i64, scaler: Scaler },
@@ -70,23 +66,29 @@ enum Fill<'a> {
 pub(super) struct FeatureMatrix {
     pub values: Vec<f16>,
     pub names: Vec<String>,
-    pub fitted: Vec<Fitted>,
+    pub transforms: Transforms,
+    pub unknown: Vec<UnknownCategories>,
 }
 
-/// Makes the features of all `types`; `is_fitted` says of every node, over all types, whether it may be learned from.
+/// Makes the features of all `types`. What their columns need to know is taken from the import `with`; without one it
+/// is learned from the nodes that `is_fitted` says of, over all types.
+///
+/// # Errors
+/// A stored import that lacks a column.
 pub(super) fn build(
     types: &mut [NodeType],
     ends: &[RelationEnd],
     is_fitted: &[bool],
+    with: Option<&Stored>,
     progress: &dyn Fn(u64, u64),
-) -> FeatureMatrix {
+) -> Result<FeatureMatrix> {
     let total = types.iter().map(|node_type| node_type.columns.len()).sum::<usize>() + ends.len() + 1;
     let mut done = 0;
     let mut step = || {
         done += 1;
         progress(done, total as u64);
     };
-    let mut builder = Builder::default();
+    let mut builder = Builder { with, ..Builder::default() };
     // Terms move into the encoders: they are the largest of all columns and needed no more.
     let mut terms: Vec<Option<Ragged<_>>> = Vec::new();
     for column in types.iter_mut().flat_map(|node_type| &mut node_type.columns) {
@@ -105,11 +107,11 @@ pub(super) fn build(
         let mut own = vec![builder.add(Fill::One, vec![format!("is_{}", node_type.name)])];
         for column in &node_type.columns {
             let name = format!("{}.{}", node_type.name, column.name);
-            own.push(builder.column(column, name, terms.next().flatten(), is_fitted));
+            own.push(builder.column(column, name, terms.next().flatten(), is_fitted)?);
             step();
         }
         for end in ends.iter().filter(|end| end.node_type == at) {
-            builder.end(end, is_fitted, &mut own);
+            builder.end(end, is_fitted, &mut own)?;
             step();
         }
         encoders.push(own);
@@ -133,79 +135,108 @@ pub(super) fn build(
         );
     }
     step();
-    FeatureMatrix { values, names: builder.names, fitted: builder.fitted }
+    let Builder { names, made, unknown, .. } = builder;
+    Ok(FeatureMatrix { values, names, transforms: made, unknown })
 }
 
 #[derive(Default)]
-struct Builder {
+struct Builder<'w> {
+    /// Where to take what is needed from, instead of learning it.
+    with: Option<&'w Stored>,
     names: Vec<String>,
-    fitted: Vec<Fitted>,
+    made: Transforms,
+    unknown: Vec<UnknownCategories>,
 }
 
-impl Builder {
+impl Builder<'_> {
     fn add<'a>(&mut self, fill: Fill<'a>, names: Vec<String>) -> Encoder<'a> {
         let (start, width) = (self.names.len(), names.len());
         self.names.extend(names);
         Encoder { start, width, fill }
     }
 
-    fn note(&mut self, column: &str, median: Option<f32>, scaler: Scaler, latest: Option<i64>) {
-        let (centre, spread) = (Some(scaler.centre), Some(scaler.spread));
-        self.fitted.push(Fitted { column: column.into(), median, centre, spread, latest });
+    /// What a source of columns needs to know: as stored, or what `fit` learns.
+    fn fitted(&mut self, column: &str, fit: impl FnOnce() -> Fitted) -> Result<&Fitted> {
+        let fitted = match self.with {
+            None => Fitted { column: column.into(), ..fit() },
+            Some(stored) => stored.transforms.get(column).cloned().ok_or_else(|| stored.lacks(column))?,
+        };
+        Ok(self.made.push(fitted))
+    }
+
+    /// The scale of a column whose values are given by node; `None` is not learned from.
+    fn scaler(&mut self, column: &str, is_fitted: &[bool], value: impl Fn(usize) -> Option<f32>) -> Result<Scaler> {
+        Ok(self.fitted(column, || Fitted::scale(column, fit(is_fitted, value)))?.scaler())
     }
 
     fn column<'a>(
         &mut self,
         column: &'a FeatureColumn,
         name: String,
-        terms: Option<Ragged<crate::data::text::terms::Term>>,
+        terms: Option<Ragged<Term>>,
         is_fitted: &[bool],
-    ) -> Encoder<'a> {
+    ) -> Result<Encoder<'a>> {
         let missing = format!("{name}_missing");
         let numbered = |width: usize| (0..width).map(|at| format!("{name}_{at}")).collect::<Vec<_>>();
-        match (&column.kind, &column.values) {
+        Ok(match (&column.kind, &column.values) {
             (FeatureKind::Numeric { scale, log }, Values::Number(values)) => {
-                let mut known = fitted_values(values, is_fitted);
-                if *log {
-                    known.iter_mut().for_each(|value| *value = signed_log(*value));
-                }
-                let scaler = Scaler::fit(&mut known, *scale);
-                let median = quantile(&known, 0.5) as f32;
-                self.note(&name, Some(median), scaler, None);
+                let fitted = self.fitted(&name, || {
+                    let mut known = fitted_values(values, is_fitted);
+                    if *log {
+                        known.iter_mut().for_each(|value| *value = signed_log(*value));
+                    }
+                    let scaler = Scaler::fit(&mut known, *scale);
+                    Fitted { median: Some(quantile(&known, 0.5) as f32), ..Fitted::scale(&name, scaler) }
+                })?;
+                let (median, scaler) = (fitted.median.unwrap_or(0.0), fitted.scaler());
                 self.add(Fill::Number { values, log: *log, median, scaler }, vec![name, missing])
             }
             (_, Values::Number(values)) => {
-                let mut known = fitted_values(values, is_fitted);
-                // The more frequent value: the median of zeros and ones, without the half of a tie.
-                known.sort_unstable_by(f32::total_cmp);
-                let median = quantile(&known, 0.5).floor() as f32;
-                self.note(&name, Some(median), Scaler::IDENTITY, None);
-                let fill = Fill::Number { values, log: false, median, scaler: Scaler::IDENTITY };
-                self.add(fill, vec![name, missing])
+                let fitted = self.fitted(&name, || {
+                    let mut known = fitted_values(values, is_fitted);
+                    // The more frequent value: the median of zeros and ones, without the half of a tie.
+                    known.sort_unstable_by(f32::total_cmp);
+                    let median = quantile(&known, 0.5).floor() as f32;
+                    Fitted { median: Some(median), ..Fitted::scale(&name, Scaler::IDENTITY) }
+                })?;
+                let (median, scaler) = (fitted.median.unwrap_or(0.0), fitted.scaler());
+                self.add(Fill::Number { values, log: false, median, scaler }, vec![name, missing])
             }
-            (FeatureKind::Categorical { encoding: Encoding::Frequency, .. }, Values::Category(codes, names)) => {
-                let mut counts = vec![0u32; names.len()];
-                let mut known = Vec::new();
-                let rows =
-                    codes.iter().zip(is_fitted).filter(|(code, fitted)| **fitted && !names.get(**code).is_empty());
-                rows.clone().for_each(|(&code, _)| counts[code as usize] += 1);
-                let log: Vec<f32> = counts.iter().map(|&count| (count as f32).ln_1p()).collect();
-                known.extend(rows.map(|(&code, _)| log[code as usize]));
-                let scaler = Scaler::fit(&mut known, Scale::Standard);
-                self.note(&name, None, scaler, None);
-                let scaled = log.iter().map(|&count| scaler.apply(count)).collect();
-                self.add(Fill::Frequency { codes, names, scaled }, vec![format!("{name}_frequency"), missing])
-            }
-            (FeatureKind::Categorical { width, .. }, Values::Category(codes, names)) => {
-                self.add(Fill::Hash { codes, names }, numbered(*width))
+            (FeatureKind::Categorical { encoding, width }, Values::Category(codes, names)) => {
+                let fitted = self.fitted(&name, || {
+                    let rows = codes.iter().zip(is_fitted).filter(|(_, fitted)| **fitted).map(|(code, _)| *code);
+                    let categories = Categories::count(rows, names);
+                    let scaler = (*encoding == Encoding::Frequency).then(|| {
+                        let logs = categories.counts().iter().map(|&count| ((count as f32).ln_1p(), count as usize));
+                        let mut known =
+                            logs.flat_map(|(log, count)| std::iter::repeat_n(log, count)).collect::<Vec<_>>();
+                        Scaler::fit(&mut known, Scale::Standard)
+                    });
+                    Fitted { scaler, categories: Some(categories), ..Fitted::default() }
+                })?;
+                let (scaler, none) = (fitted.scaler(), Categories::default());
+                let categories = fitted.categories.as_ref().unwrap_or(&none);
+                let rows: Vec<u32> = names.iter().map(|name| categories.rows_of(name)).collect();
+                self.note_unknown(&name, codes, names, &rows, is_fitted);
+                match encoding {
+                    Encoding::Hash => self.add(Fill::Hash { codes, names }, numbered(*width)),
+                    Encoding::Frequency => {
+                        let scaled = rows.iter().map(|&rows| scaler.apply((rows as f32).ln_1p())).collect();
+                        let fill = Fill::Frequency { codes, names, scaled };
+                        self.add(fill, vec![format!("{name}_frequency"), missing])
+                    }
+                }
             }
             (FeatureKind::Timestamp { format, .. }, Values::Time(values)) => {
-                let known =
-                    || values.iter().zip(is_fitted).filter(|(_, fitted)| **fitted).filter_map(|(time, _)| *time);
-                let latest = known().max().unwrap_or(0);
-                let mut ages: Vec<f32> = known().map(|time| log_age(latest, time)).collect();
-                let scaler = Scaler::fit(&mut ages, Scale::Standard);
-                self.note(&format!("{name}_recency"), None, scaler, Some(latest));
+                let fitted = self.fitted(&format!("{name}_recency"), || {
+                    let known =
+                        || values.iter().zip(is_fitted).filter(|(_, fitted)| **fitted).filter_map(|(time, _)| *time);
+                    let latest = known().max().unwrap_or(0);
+                    let mut ages: Vec<f32> = known().map(|time| log_age(latest, time)).collect();
+                    let scaler = Some(Scaler::fit(&mut ages, Scale::Standard));
+                    Fitted { scaler, latest: Some(latest), ..Fitted::default() }
+                })?;
+                let (latest, scaler) = (fitted.latest.unwrap_or(0), fitted.scaler());
                 let has_hour = format.as_deref().is_none_or(names_hours);
                 let hour = ["hour_sin", "hour_cos"].into_iter().filter(|_| has_hour);
                 let parts =
@@ -214,42 +245,64 @@ impl Builder {
                 self.add(Fill::Time { values, has_hour, latest, scaler }, names)
             }
             (FeatureKind::Text { width }, _) => {
-                let terms = terms.unwrap_or_default();
-                let rows = terms.num_rows();
-                let fitted = (0..rows as u32).filter(|&row| is_fitted[row as usize]).collect();
-                let columns = TextColumns::new(Box::new(TfIdf::fitted_on(terms, fitted)), *width, SEED, &|_, _| {});
-                self.add(Fill::Text(columns, rows), numbered(*width))
+                let mut terms = terms.unwrap_or_default();
+                let fitted = self.fitted(&name, || {
+                    let rows = (0..terms.num_rows() as u32).filter(|&row| is_fitted[row as usize]).collect();
+                    let (directions, all) = TextDirections::fit(std::mem::take(&mut terms), rows, *width, SEED);
+                    terms = all;
+                    Fitted { text: Some(directions), ..Fitted::default() }
+                })?;
+                match fitted.text.clone() {
+                    Some(directions) if directions.width() == *width => {
+                        self.add(Fill::Text { terms, directions }, numbered(*width))
+                    }
+                    _ => return Err(self.with.map_or_else(|| unreachable!("it was just fitted"), |s| s.lacks(&name))),
+                }
             }
             // A column has the values of its kind.
             _ => self.add(Fill::One, Vec::new()),
-        }
+        })
     }
 
-    fn end<'a>(&mut self, end: &RelationEnd<'a>, is_fitted: &[bool], out: &mut Vec<Encoder<'a>>) {
+    /// Counts rows whose category is new, `rows` being how many fitted rows each of `names` has.
+    fn note_unknown(&mut self, name: &str, codes: &[u32], names: &IdTable, rows: &[u32], is_fitted: &[bool]) {
+        let of_others = codes.iter().zip(is_fitted).filter(|(_, fitted)| self.with.is_some() || !**fitted);
+        let of_others = of_others.map(|(code, _)| *code).filter(|&code| !names.get(code).is_empty());
+        let (mut all, mut unknown) = (0, 0);
+        for code in of_others {
+            all += 1;
+            unknown += usize::from(rows[code as usize] == 0);
+        }
+        self.unknown.push(UnknownCategories { column: name.into(), rows: all, unknown });
+    }
+
+    fn end<'a>(&mut self, end: &RelationEnd<'a>, is_fitted: &[bool], out: &mut Vec<Encoder<'a>>) -> Result<()> {
         let figures = end.figures;
         let has_values = figures.has_weight || figures.has_time;
         let counts = [("degree", &figures.degree, true), ("count", &figures.count, has_values)];
         for (part, degree, _) in counts.into_iter().filter(|(_, _, has)| *has) {
             let name = format!("{}_{part}", end.name);
-            let scaler = fit(is_fitted, |node| Some((degree[node] as f32).ln_1p()));
-            self.note(&name, None, scaler, None);
+            let scaler = self.scaler(&name, is_fitted, |node| Some((degree[node] as f32).ln_1p()))?;
             out.push(self.add(Fill::Degree { degree, scaler }, vec![name]));
         }
         if figures.has_weight {
             let names = ["mean_weight", "max_weight"].map(|part| format!("{}_{part}", end.name));
-            let mean = fit(is_fitted, |node| mean_weight(figures, node));
-            let max = fit(is_fitted, |node| (figures.count[node] > 0).then(|| signed_log(figures.weight_max[node])));
-            self.note(&names[0], None, mean, None);
-            self.note(&names[1], None, max, None);
+            let mean = self.scaler(&names[0], is_fitted, |node| mean_weight(figures, node))?;
+            let max = |node| (figures.count[node] > 0).then(|| signed_log(figures.weight_max[node]));
+            let max = self.scaler(&names[1], is_fitted, max)?;
             out.push(self.add(Fill::Weight { figures, mean, max }, names.into()));
         }
         if figures.has_time {
             let name = format!("{}_recency", end.name);
-            let latest = figures.last.iter().copied().filter(|&last| last != i64::MIN).max().unwrap_or(0);
-            let scaler = fit(is_fitted, |node| (figures.count[node] > 0).then(|| log_age(latest, figures.last[node])));
-            self.note(&name, None, scaler, Some(latest));
+            let fitted = self.fitted(&name, || {
+                let latest = figures.last.iter().copied().filter(|&last| last != i64::MIN).max().unwrap_or(0);
+                let age = |node| (figures.count[node] > 0).then(|| log_age(latest, figures.last[node]));
+                Fitted { latest: Some(latest), ..Fitted::scale(&name, fit(is_fitted, age)) }
+            })?;
+            let (latest, scaler) = (fitted.latest.unwrap_or(0), fitted.scaler());
             out.push(self.add(Fill::Last { figures, latest, scaler }, vec![name]));
         }
+        Ok(())
     }
 }
 
@@ -331,9 +384,9 @@ impl Fill<'_> {
                 }
                 out[at] = scaler.apply(log_age(*latest, time));
             }
-            Fill::Text(columns, rows) => {
-                if node < *rows {
-                    columns.write(node, out);
+            Fill::Text { terms, directions } => {
+                if node < terms.num_rows() {
+                    directions.write(terms.row(node), out);
                 }
             }
             Fill::Degree { degree, scaler } => out[0] = scaler.apply((degree[node] as f32).ln_1p()),

@@ -85,6 +85,12 @@
 //! Medians, scales, frequencies and directions are those of the training rows: all but the validation and test nodes of
 //! `[split]`. Scaled values beyond ±10 are drawn in by a logarithm, so that f16 holds every one of them.
 //!
+//! # Tables of another day
+//! What was learned is stored in `import.json` and `import.bin`, and [`ImportOptions::with`] applies it to other tables:
+//! a row then has the features that it would have had. A category or a word that was never seen is one of no training
+//! row; a time later than the latest is as recent as it. The description may name other files, ids, labels and another
+//! split; whatever makes columns or relations has to be the same.
+//!
 //! # Memory
 //! Tables are read in batches; only the named columns stay. While edges are read each takes 8 bytes, with weight or
 //! time 24; then 8 more (adjacency and its reverse), and 4 and 8 for weight and time. An id takes its length and 14 to
@@ -105,7 +111,9 @@ mod parquet;
 mod plan;
 mod reading;
 mod separated;
+mod stored;
 mod summary;
+mod transforms;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -115,18 +123,22 @@ use serde::Serialize;
 pub use description::Description;
 pub use edges::HubCounts;
 pub use export::{ExportSummary, TableFormat, export};
+pub use stored::{IMPORT_BINARY, IMPORT_FILE};
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
 use self::edge_list::{EdgeList, Merged};
 use self::edges::{EdgeReader, RelationEdges};
-use self::features::{FeatureMatrix, Fitted, RelationEnd};
+use self::features::{FeatureMatrix, RelationEnd, UnknownCategories};
 use self::input::Limits;
 use self::nodes::NodeType;
 use self::plan::Plan;
 use self::reading::{Reading, file_size};
+use self::stored::{BinaryFile, FORMAT, Stored};
+use self::transforms::Entry;
 use crate::data::Progress;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
+use crate::graph::digest;
 use crate::graph::{Dataset, EdgeValues, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values};
 
 /// Bytes to which one file may unpack unless told otherwise: one tebibyte.
@@ -141,12 +153,14 @@ pub struct ImportOptions {
     pub strict: bool,
     /// Bytes to which one file may unpack.
     pub max_bytes: u64,
+    /// A run or a data directory whose fitted transforms are applied, instead of fitting them to these tables.
+    pub with: Option<PathBuf>,
 }
 
 impl ImportOptions {
     /// The defaults for a description.
     pub fn new(description: impl Into<PathBuf>) -> Self {
-        Self { description: description.into(), strict: false, max_bytes: MAX_BYTES }
+        Self { description: description.into(), strict: false, max_bytes: MAX_BYTES, with: None }
     }
 }
 
@@ -158,19 +172,26 @@ pub struct Import {
     /// What was found.
     pub summary: ImportSummary,
     provenance: Provenance,
+    /// `import.bin`, where there is one.
+    binary: Vec<u8>,
 }
 
 /// `import.json`: where the data come from and what was learned from them. Without times and directories, so that the
 /// same tables make the same bytes.
 #[derive(Debug, Serialize)]
 struct Provenance {
+    format: u32,
     program: String,
     strict: bool,
     description: Description,
     files: Vec<FileFacts>,
     fitted_rows: usize,
     held_out_rows: usize,
-    fitted: Vec<Fitted>,
+    fitted: Vec<Entry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    binary: Option<BinaryFile>,
+    columns: Vec<String>,
+    unknown_categories: Vec<UnknownCategories>,
     node_types: Vec<TypeSummary>,
     relations: Vec<RelationSummary>,
     notes: Vec<String>,
@@ -191,18 +212,30 @@ impl Import {
     pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         let text = serde_json::to_vec_pretty(&self.provenance);
         let text = text.map_err(|fault| Error::io(dir.join("import.json"), "write", fault.into()))?;
-        self.dataset.write_with(dir, &[("import.json", text)])
+        let mut more = vec![(IMPORT_FILE, text)];
+        if self.provenance.binary.is_some() {
+            more.push((IMPORT_BINARY, self.binary.clone()));
+        }
+        self.dataset.write_with(dir, &more)
     }
 }
 
 /// Reads the tables of a description. The result depends on the tables and the options only, not on the number of
 /// threads. `progress` is called on the calling thread.
 ///
+/// With [`ImportOptions::with`] nothing is learned from the tables: medians, scales, categories and texts are those of
+/// that import, so the same row has the same features in both.
+///
 /// # Errors
-/// [`Error::Config`] for a description that is wrong; [`Error::Io`]; [`Error::Format`] with file, line (row for
+/// [`Error::Config`] for a description that is wrong, or that says something else of columns and relations than that of
+/// the import whose transforms are applied; [`Error::Io`]; [`Error::Format`] with file, line (row for
 /// Parquet), column and value of what does not fit; [`Error::Data`] for more nodes than 32 bits can number.
 pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Import> {
     let Plan { description, mut types, node_files, edge_files, shared } = Plan::read(&options.description)?;
+    let with = options.with.as_deref().map(Stored::read).transpose()?;
+    if let Some(stored) = &with {
+        stored.check_description(&description, &options.description)?;
+    }
     let limits = Limits::new(options.max_bytes);
     let mut facts: Vec<FileFacts> = Vec::new();
     let mut reading = |stage, files: &mut dyn Iterator<Item = &PathBuf>| {
@@ -248,6 +281,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let mut notes = Vec::new();
     let mut is_fitted = vec![true; types.iter().map(|node_type| node_type.ids.len()).sum()];
     match &split {
+        _ if with.is_some() => {}
         Some(Ok(split)) => {
             let held_out = split.validation.iter().chain(&split.test);
             held_out.for_each(|&(node, _)| is_fitted[node as usize] = false);
@@ -270,12 +304,15 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         .collect();
     let summaries = types.iter().map(TypeSummary::of).collect::<Vec<_>>();
     let repeated: Vec<usize> = merged.iter().map(|merged| merged.repeated).collect();
-    let FeatureMatrix { values, names, fitted } = {
+    let FeatureMatrix { values, names, transforms, unknown } = {
         let ends: Vec<RelationEnd> = relations.iter().zip(&merged).flat_map(ends_of).collect();
-        features::build(&mut types, &ends, &is_fitted, &|done, total| {
+        features::build(&mut types, &ends, &is_fitted, with.as_ref(), &|done, total| {
             progress(Progress { stage: "features", done, total });
-        })
+        })?
     };
+    if let Some(stored) = &with {
+        stored.check_columns(&names)?;
+    }
     let (specs, edge_values) = specs_and_values(&relations, merged);
     let one_way: Vec<&str> = relations.iter().filter(|r| r.one_way).map(|r| r.name.as_str()).collect();
     let named = types.iter().map(|node_type| (node_type.name.clone(), node_type.ids.len())).collect();
@@ -286,14 +323,31 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         relations.iter().zip(repeated).map(|(relation, repeated)| RelationSummary::of(relation, repeated, &graph));
     let relations: Vec<RelationSummary> = relations.collect();
     let held_out_rows = is_fitted.iter().filter(|fitted| !**fitted).count();
+    let (fitted_rows, held_out_rows) = match &with {
+        Some(stored) => (stored.fitted_rows, stored.held_out_rows),
+        None => (is_fitted.len() - held_out_rows, held_out_rows),
+    };
+    let unknown_of = |of: &UnknownCategories| {
+        (with.is_some() && of.unknown > 0).then(|| {
+            let UnknownCategories { column, rows, unknown } = of;
+            format!("{unknown} of {rows} rows have a category of `{column}` that the fitted rows lack")
+        })
+    };
+    notes.extend(unknown.iter().filter_map(unknown_of));
+    let (fitted, binary) = transforms.stored();
+    let facts_of = |bytes: &Vec<u8>| BinaryFile { bytes: bytes.len(), sha256: digest::of_bytes(bytes) };
     let summary = ImportSummary::new(&summaries, &relations, names.len(), &notes);
     let provenance = Provenance {
+        format: FORMAT,
         program: concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into(),
         strict: options.strict,
         files: facts,
-        fitted_rows: is_fitted.len() - held_out_rows,
+        fitted_rows,
         held_out_rows,
         fitted,
+        binary: (!binary.is_empty()).then(|| facts_of(&binary)),
+        columns: names.clone(),
+        unknown_categories: unknown,
         node_types: summaries,
         relations,
         notes,
@@ -305,7 +359,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         edge_values,
         ..Dataset::new(graph, Some(features), labels, Some(IdMaps(ids)))
     };
-    Ok(Import { dataset, summary, provenance })
+    Ok(Import { dataset, summary, provenance, binary })
 }
 
 /// Labels by global id, and the split that training makes of them; `None` without labels.

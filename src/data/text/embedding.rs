@@ -26,11 +26,8 @@ impl TextColumns {
     /// Reduces `rows` to `columns` leading directions, a multiple of [`LANES`]; scaled by one factor so that the mean
     /// square length of a row is 1. `progress` is told the steps that are done and their number.
     pub fn new(rows: Box<dyn RowSpace>, columns: usize, seed: u64, progress: &dyn Fn(u64, u64)) -> Self {
-        let total = ITERATIONS as u64 + 1;
-        let report = |done| progress(done, total);
-        report(0);
-        let (basis, rms) = leading_vectors(rows.as_ref(), columns / LANES, ITERATIONS, seed, report);
-        Self { rows, basis, scale: if rms > 0.0 { rms.recip() as f32 } else { 0.0 } }
+        let (basis, scale) = reduced(rows.as_ref(), columns, seed, progress);
+        Self { rows, basis, scale }
     }
 
     /// Writes the columns of row `i`.
@@ -38,6 +35,20 @@ impl TextColumns {
         self.rows.project(i, &self.basis, out);
         out.iter_mut().for_each(|value| *value *= self.scale);
     }
+}
+
+/// The leading directions of `rows` and the factor that makes the mean square length of a row 1, see [`TextColumns::new`].
+pub(super) fn reduced(
+    rows: &dyn RowSpace,
+    columns: usize,
+    seed: u64,
+    progress: &dyn Fn(u64, u64),
+) -> (Vec<Block>, f32) {
+    let total = ITERATIONS as u64 + 1;
+    let report = |done| progress(done, total);
+    report(0);
+    let (basis, rms) = leading_vectors(rows, columns / LANES, ITERATIONS, seed, report);
+    (basis, if rms > 0.0 { rms.recip() as f32 } else { 0.0 })
 }
 
 /// Rows `(1 + ln tf) * idf`, of length one; `idf = ln((1 + rows) / (1 + df)) + 1`. Weights are computed on the fly, so
@@ -78,7 +89,7 @@ impl TfIdf {
         let mut idf = Vec::new();
         for (column, &df) in frequency.iter().enumerate().filter(|(column, _)| seen[*column]) {
             position[column] = idf.len() as u32;
-            idf.push(((1.0 + rows as f32) / (1.0 + df as f32)).ln() + 1.0);
+            idf.push(idf_of(rows, df));
         }
         let mut result = Self { terms, position, idf, inverse_length: Vec::new(), fitted };
         result.inverse_length = (0..result.terms.num_rows())
@@ -87,6 +98,26 @@ impl TfIdf {
             .map(|length| if length > 0.0 { length.recip() } else { 0.0 })
             .collect();
         result
+    }
+
+    /// Number of the component of a column that occurs.
+    pub fn position_of(&self, column: usize) -> usize {
+        self.position[column] as usize
+    }
+
+    /// By number of component.
+    pub fn idf(&self) -> &[f32] {
+        &self.idf
+    }
+
+    /// That of a term which no fitted row has.
+    pub fn unseen_idf(&self) -> f32 {
+        idf_of(self.num_rows(), 0)
+    }
+
+    /// What it was made of.
+    pub fn into_terms(self) -> Ragged<Term> {
+        self.terms
     }
 
     /// Positions and weights of a row before it is scaled to length one.
@@ -105,6 +136,11 @@ impl TfIdf {
         }
         y.map(|y| y * self.inverse_length[row])
     }
+}
+
+/// `ln((1 + rows) / (1 + df)) + 1`.
+fn idf_of(rows: usize, df: u32) -> f32 {
+    ((1.0 + rows as f32) / (1.0 + df as f32)).ln() + 1.0
 }
 
 impl RowSpace for TfIdf {

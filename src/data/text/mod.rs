@@ -5,8 +5,10 @@ pub(super) mod ragged;
 pub(super) mod terms;
 pub(super) mod words;
 
+mod directions;
 mod embedding;
 mod subspace;
 
+pub(super) use directions::TextDirections;
 pub(super) use embedding::{Embeddings, TextColumns, TfIdf};
-pub(super) use subspace::{LANES, RowSpace};
+pub(super) use subspace::{Block, LANES, RowSpace};

@@ -1,4 +1,4 @@
-//! JSON files that a run wrote.
+//! JSON files that this program wrote.
 
 use std::fs;
 use std::path::Path;
