@@ -119,7 +119,7 @@ fn stage2_epochs<B: GraphBackend>(
     let labels = dataset.binary_labels(&options.data)?;
     let published = Stage2Config::new(&options.data);
     let config = settings(published.train.clone(), options, rows);
-    let split = split_of(host, &labels.entries, &published.split)?;
+    let split = split_of(dataset, &labels.entries, &published.split, published.seed)?;
     let (x, _) = features::<Autodiff<B>>(dataset, options, device)?;
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
     let stage = Stage2Config { train: config, seed: options.seed, ..published };

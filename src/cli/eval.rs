@@ -122,7 +122,18 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         },
     };
     let scores = read_scores(&arguments.scores, graph.num_nodes())?;
-    let split = Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?;
+    let split = match &dataset.split {
+        Some(stored) if arguments.seed.is_some() || arguments.fractions.is_some() => {
+            return Err(Error::Usage {
+                argument: if arguments.seed.is_some() { "--seed" } else { "--fractions" }.into(),
+                expected: format!("no other split than that of the data, {}", stored.rule),
+                found: "one".into(),
+                help: "leave it out; [split] of the description decides, when the tables are imported".into(),
+            });
+        }
+        Some(stored) => Split::of_stored(stored, &labels.entries, 0)?,
+        None => Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?,
+    };
     let threshold = validation_threshold(&scores, graph, &split)?;
     let entries = match part {
         SplitPart::Test => &split.test,

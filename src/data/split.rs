@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::graph::StoredSplit;
 
 /// Shares of the labelled nodes that each part receives; all positive, sum 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,6 +131,30 @@ impl Split {
         }
         let [train, validation, test] = parts;
         Ok(Self { train, validation, test })
+    }
+
+    /// The division that belongs to the data, in one of its windows; labels in no part are left out.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a window that there is not, and as for [`of_parts`](Self::of_parts).
+    pub fn of_stored(stored: &StoredSplit, labels: &[(u32, u8)], window: usize) -> Result<Self> {
+        let Some(of_node) = stored.windows.get(window) else {
+            return Err(Error::Data {
+                what: "the split of the data".into(),
+                expected: format!("a window below {}", stored.windows.len()),
+                found: window.to_string(),
+                help: "count windows from 0".into(),
+            });
+        };
+        let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
+        for &(node, label) in labels {
+            if let Some(part) =
+                of_node.get(node as usize).and_then(|&part| parts.get_mut(usize::from(part).wrapping_sub(1)))
+            {
+                part.push((node, label));
+            }
+        }
+        Self::of_parts(parts)
     }
 
     /// A division that was made elsewhere: training, validation and test.

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::classes::Classes;
 use super::directory::write_directory;
 use super::edge_values::{EdgeValues, Values};
+use super::events::Events;
 use super::features::Features;
 use super::formats::{AdjacencyFiles, is_present, write_adjacency, write_new};
 use super::hetero::{HeteroGraph, NodeType, RelationSpec};
@@ -19,6 +20,7 @@ use super::ids::IdMaps;
 use super::labels::Labels;
 use super::manifest::{FEATURES_DIM, FEATURES_FILE, FeatureType, FeaturesEntry, IdSpace, Manifest, NodeCounts};
 use super::npz::{self, EdgeReading};
+use super::stored_split::StoredSplit;
 use crate::error::{Error, Result};
 
 const LABELS_FILE: &str = "labels.npy";
@@ -44,6 +46,10 @@ pub struct Dataset {
     pub feature_names: Option<Vec<String>>,
     /// Weights and times of edges, of the relations that have any.
     pub edge_values: Vec<EdgeValues>,
+    /// Times of the nodes that are events.
+    pub events: Option<Events>,
+    /// The split of the labels, where the data have one.
+    pub split: Option<StoredSplit>,
     /// What reading did to the data and the user should know.
     pub notes: Vec<String>,
 }
@@ -59,6 +65,8 @@ impl Dataset {
             ids,
             feature_names: None,
             edge_values: Vec::new(),
+            events: None,
+            split: None,
             notes: Vec::new(),
         }
     }
@@ -128,7 +136,10 @@ impl Dataset {
         });
         let edge_values = edge_values.collect();
         let labels = labels.or_else(|| classes.as_ref()?.binary());
-        let dataset = Self { classes, feature_names, edge_values, ..Self::new(graph, features, labels, ids) };
+        let events = Events::read(dir, graph.num_nodes())?;
+        let split = StoredSplit::read(dir, graph.num_nodes())?;
+        let parts = Self::new(graph, features, labels, ids);
+        let dataset = Self { classes, feature_names, edge_values, events, split, ..parts };
         dataset.check_feature_names().map_err(|error| located(error, &dir.join(FEATURE_NAMES_FILE)))?;
         Ok(dataset)
     }
@@ -292,6 +303,12 @@ impl Dataset {
                 classes.write_masks_npy(&dir.join(MASKS_FILE))?;
             }
         }
+        if let Some(events) = &self.events {
+            names.extend(events.write(dir)?);
+        }
+        if let Some(split) = &self.split {
+            names.extend(split.write(dir)?);
+        }
         if let Some(ids) = &self.ids {
             names.push(IDS_FILE.to_owned());
             ids.write_json(&dir.join(IDS_FILE), types)?;
@@ -338,6 +355,8 @@ impl Dataset {
         }
         self.labels.as_ref().map_or(Ok(()), |labels| labels.check(nodes))?;
         self.classes.as_ref().map_or(Ok(()), |classes| classes.check(nodes))?;
+        self.events.as_ref().map_or(Ok(()), |events| events.check(nodes))?;
+        self.split.as_ref().map_or(Ok(()), |split| split.check(nodes))?;
         self.ids.as_ref().map_or(Ok(()), |ids| ids.check(self.graph.node_types()))
     }
 }

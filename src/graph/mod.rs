@@ -36,6 +36,12 @@
 //! feature columns) and, for relations that say so, weights (`{name}_weight.bin`, f32) and times (`{name}_time.bin`,
 //! i64, seconds since 1970) of the edges, one per entry of `col_idx`.
 //!
+//! Data with events ([`Events`]) have `event_time.npy` and `label_known.npy` (i64 `[nodes]`, seconds since 1970, the
+//! smallest integer for a node without a time, the largest for one without a label), and may have `event_amount.npy`
+//! (f32) and `event_alert.npy` (i64, the entity that an alert blocks, -1 for none). `split.json` and `split.npy` (u8
+//! `[windows, nodes]`: 0 no part, 1 training, 2 validation, 3 test) are the split of the labels ([`StoredSplit`]);
+//! data without them are divided by the configuration of a training.
+//!
 //! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and
 //! `edges` is too: one node type `node`, one relation `edge`.
 
@@ -45,6 +51,7 @@ pub mod dataset;
 pub mod digest;
 mod directory;
 mod edge_values;
+mod events;
 mod features;
 pub mod formats;
 mod hetero;
@@ -56,12 +63,14 @@ mod npy;
 mod npz;
 mod self_loops;
 pub mod statistics;
+mod stored_split;
 
 pub use adjacency::{Adjacency, AdjacencyError};
 pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
 pub(crate) use directory::write_directory;
 pub use edge_values::{EdgeValues, Values};
+pub use events::Events;
 pub use features::{FeatureValues, Features};
 pub use formats::atomic_write;
 pub(crate) use hetero::check_name;
@@ -73,3 +82,4 @@ pub use npy::{read_embeddings, write_npy, write_npy_f32};
 pub use npz::EdgeReading;
 pub use self_loops::SelfLoops;
 pub use statistics::Statistics;
+pub use stored_split::{SplitRule, StoredSplit, TimeWindow};

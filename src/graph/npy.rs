@@ -146,6 +146,14 @@ impl Npy {
         Ok(self.map[self.data.clone()].chunks_exact(width).map(read))
     }
 
+    /// All values of an array of f32.
+    pub fn floats(&self, help: &str) -> Result<Vec<f32>> {
+        match self.dtype.as_str() {
+            "<f4" => Ok(bytemuck::pod_collect_to_vec(&self.map[self.data.clone()])),
+            other => Err(self.error("dtype", "<f4", other, help)),
+        }
+    }
+
     /// An [`Error::Format`] for this file.
     pub fn error(
         &self,

@@ -3,16 +3,43 @@
 use crate::config::{ClassifySplit, SplitConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
-use crate::error::Result;
-use crate::graph::{Classes, HeteroGraph};
+use crate::error::{Error, Result};
+use crate::graph::{Classes, Dataset, SplitRule, StoredSplit};
 
-/// The split of binary labels, stratified by node type and label.
+/// The split of binary labels: the one that the data have, else one that is stratified by node type and label.
+/// `seed` is that of the run.
 ///
 /// # Errors
-/// As for [`Split::stratified`].
-pub fn split_of(graph: &HeteroGraph, entries: &[(u32, u8)], split: &SplitConfig) -> Result<Split> {
+/// [`Error::Data`] where the configuration asks for another split than that of the data; as for [`Split::stratified`]
+/// and [`Split::of_stored`].
+pub fn split_of(dataset: &Dataset, entries: &[(u32, u8)], split: &SplitConfig, seed: u64) -> Result<Split> {
+    if let Some(stored) = &dataset.split {
+        check_agrees(stored, split, seed)?;
+        return Split::of_stored(stored, entries, 0);
+    }
     let fractions = SplitFractions { train: split.train, validation: split.validation, test: split.test };
-    Split::stratified(entries, |node| graph.type_of(node as usize), fractions, split.seed)
+    Split::stratified(entries, |node| dataset.graph.type_of(node as usize), fractions, split.seed)
+}
+
+/// Scales and windows of the data were fitted to one split: a training with another one would learn from its test part.
+fn check_agrees(stored: &StoredSplit, split: &SplitConfig, seed: u64) -> Result<()> {
+    let SplitFractions { train, validation, test } = SplitFractions::default();
+    let shares = [split.train, split.validation, split.test];
+    let (own, own_seed) = match &stored.rule {
+        SplitRule::Random { seed, train, validation, test }
+        | SplitRule::Group { seed, train, validation, test, .. } => ([*train, *validation, *test], Some(*seed)),
+        SplitRule::Time { .. } => ([train, validation, test], None),
+    };
+    let is_asked = shares != [train, validation, test] || split.seed != seed;
+    if !is_asked || (shares == own && Some(split.seed) == own_seed) {
+        return Ok(());
+    }
+    Err(Error::Data {
+        what: "[split] of the configuration".into(),
+        expected: format!("none, because the data are divided already: {}", stored.rule),
+        found: format!("shares {}, {}, {} and seed {}", shares[0], shares[1], shares[2], split.seed),
+        help: "leave it out, or change [split] of the description and import the tables again".into(),
+    })
 }
 
 /// The split of classes.

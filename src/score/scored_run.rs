@@ -120,9 +120,12 @@ impl ScoredRun {
         };
         let split = match (divided(&config, &dataset)?, &dataset.labels) {
             // Labels that cannot be divided are no fault of a stage that does not ask for them.
-            (None, Some(labels)) => {
+            (None, Some(labels)) if dataset.split.is_none() => {
                 let type_of = |node: u32| dataset.graph.type_of(node as usize);
                 Split::stratified(&labels.entries, type_of, SplitFractions::default(), run.meta().seed).ok()
+            }
+            (None, Some(labels)) => {
+                dataset.split.as_ref().and_then(|stored| Split::of_stored(stored, &labels.entries, 0).ok())
             }
             (split, _) => split,
         };
@@ -217,12 +220,14 @@ pub fn check_class(class: Option<u32>, is_classifier: bool) -> Result<()> {
 /// # Errors
 /// As for [`Split::stratified`].
 pub fn divided(config: &RunConfig, dataset: &Dataset) -> Result<Option<Split>> {
-    let (Some(labels), RunConfig::Stage2(Stage2Config { split, .. }) | RunConfig::Stage3(Stage3Config { split, .. })) =
-        (&dataset.labels, config)
+    let (
+        Some(labels),
+        RunConfig::Stage2(Stage2Config { split, seed, .. }) | RunConfig::Stage3(Stage3Config { split, seed, .. }),
+    ) = (&dataset.labels, config)
     else {
         return Ok(None);
     };
-    split_of(&dataset.graph, &labels.entries, split).map(Some)
+    split_of(dataset, &labels.entries, split, *seed).map(Some)
 }
 
 /// How a run of node classification divided the labelled nodes of its data. None for other tasks.

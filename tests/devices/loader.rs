@@ -170,7 +170,7 @@ mod bodies {
             config.loader.fanouts = vec![0, 0];
             config.loader.batch_size = 1 << 30;
             let labels = &data.labels.as_ref().unwrap().entries;
-            let split = split_of(host, labels, &config.split).unwrap();
+            let split = split_of(&data, labels, &config.split, config.seed).unwrap();
             let some = &split.train[..30];
             let graph = DeviceGraph::upload(host, device).unwrap();
             let x = upload_features(host.node_types(), features, DType::F32, device).unwrap();

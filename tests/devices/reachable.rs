@@ -133,7 +133,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             config.train.chunk_size = chunk;
             config.loss.samples_per_relation = 8;
             let labels = &data.labels.as_ref().unwrap().entries;
-            let split = split_of(host, labels, &config.split).unwrap();
+            let split = split_of(&data, labels, &config.split, config.seed).unwrap();
             let some = &split.train[..30];
             let graph = DeviceGraph::upload(host, &device).unwrap();
             let task = Attention::<Flex>::on_device(&config, host, graph, features(&data), some, &device);

@@ -79,7 +79,7 @@ fn trainings_hold_no_more_with_every_step() {
         config.train.epochs = 10 * STEPS;
         config.loader.mode = LoaderMode::Sampled;
         config.loader.fanouts = vec![2, 2];
-        let split = split_of(host, &data.labels.as_ref().unwrap().entries, &config.split).unwrap();
+        let split = split_of(&data, &data.labels.as_ref().unwrap().entries, &config.split, config.seed).unwrap();
         let some = &split.train[..3];
         config.loader.batch_size = 3;
 

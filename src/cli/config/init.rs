@@ -109,6 +109,9 @@ pub(super) fn init(dataset: &Dataset, path: &Path, task: Option<InitTask>) -> Re
 fn choose(dataset: &Dataset, path: &Path, wanted: Option<InitTask>) -> Result<(InitTask, String)> {
     let binary = || {
         let labels = dataset.binary_labels(path)?;
+        if let Some(stored) = &dataset.split {
+            return Split::of_stored(stored, &labels.entries, 0);
+        }
         let type_of = |id: u32| dataset.graph.type_of(id as usize);
         Split::stratified(&labels.entries, type_of, SplitFractions::default(), SEED)
     };

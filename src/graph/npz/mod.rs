@@ -59,16 +59,10 @@ pub(super) fn read(path: &Path, reading: EdgeReading) -> Result<Dataset> {
     let classes = classes(&mut arrays, nodes)?;
     let (adjacency, notes) = adjacency(&mut arrays, nodes, reading)?;
     let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
-    Ok(Dataset {
-        graph: HeteroGraph::new(vec![("node".into(), nodes)], vec![spec])?,
-        features: Some(Features::from_f32(features.values, nodes, features.cols)),
-        labels: classes.binary(),
-        classes: Some(classes),
-        ids: None,
-        feature_names: None,
-        edge_values: Vec::new(),
-        notes,
-    })
+    let graph = HeteroGraph::new(vec![("node".into(), nodes)], vec![spec])?;
+    let features = Features::from_f32(features.values, nodes, features.cols);
+    let labels = classes.binary();
+    Ok(Dataset { classes: Some(classes), notes, ..Dataset::new(graph, Some(features), labels, None) })
 }
 
 fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {

@@ -90,7 +90,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let resumed = resumed(options, &toml)?;
     let dataset = Dataset::open(&config.data.path)?;
     let labels = dataset.binary_labels(&config.data.path)?;
-    let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
+    let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let parts = match &config.stage2 {
         Some(stage2) => folds::parts(&split.train, config.features.stage2_folds, stage2.seed)?,
         None => Vec::new(),

@@ -120,7 +120,7 @@ pub struct EpochInput {
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
     let dataset = Dataset::open(&config.data.path)?;
     let labels = dataset.binary_labels(&config.data.path)?;
-    let split = split_of(&dataset.graph, &labels.entries, &config.split)?;
+    let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     run_on::<B>(config, &dataset, &split, options, device)
 }
 
