@@ -19,6 +19,7 @@ mod operators;
 mod parallel_gat;
 mod report;
 pub mod trees;
+pub mod windows;
 
 use std::path::{Path, PathBuf};
 

@@ -13,13 +13,14 @@ use crate::bench::accuracy::{self, AccuracyOptions};
 use crate::bench::import::{self, ImportBenchOptions};
 use crate::bench::loader::{self, LoadOptions};
 use crate::bench::trees::{self, TreesOptions};
+use crate::bench::windows::{self, WindowBenchOptions};
 use crate::bench::{self, BenchOptions, Work};
 use crate::config::Precision;
 use crate::error::{Error, Result};
 use crate::trees::{Booster, BoosterParams, Dataset, Fit};
 
 /// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
-/// the accuracy or quality of models; the training of histogram trees; or the import of a table
+/// the accuracy or quality of models; the training of histogram trees; the import of a table; or windowed features
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
@@ -44,6 +45,7 @@ enum What {
     Trees(Trees),
     Loader(Loader),
     Import(Import),
+    Windows(Windows),
     Gad(gad::Arguments),
 }
 
@@ -85,7 +87,7 @@ impl Data {
 
 #[derive(Debug, Args)]
 struct Repeated {
-    /// Timed runs, after three that are not (of `import` none); their median is shown
+    /// Timed runs, after three that are not (of `import` and `windows` none); their median is shown
     #[arg(long, value_name = "N", default_value_t = 10)]
     runs: usize,
 
@@ -251,6 +253,20 @@ struct Import {
     shown: Shown,
 }
 
+/// Windowed features of events that are made up, with two entities each
+#[derive(Debug, Args)]
+struct Windows {
+    /// Events of the table
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    events: usize,
+
+    #[command(flatten)]
+    repeated: Repeated,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
 /// [`Precision`] as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Dtype {
@@ -274,6 +290,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         What::Trees(trees) => trees.run(console),
         What::Loader(loader) => loader.run(console),
         What::Import(import) => import.run(console),
+        What::Windows(windows) => windows.run(console),
         What::Gad(arguments) => gad::run(arguments, console),
     }
 }
@@ -354,6 +371,15 @@ impl Import {
     fn run(self, console: Console) -> Result<()> {
         let Repeated { runs, seed } = self.repeated;
         let report = import::run(&ImportBenchOptions { edges: self.rows, runs, seed }, &|text| console.step(text))?;
+        self.shown.format.print(&report)
+    }
+}
+
+impl Windows {
+    fn run(self, console: Console) -> Result<()> {
+        let Repeated { runs, seed } = self.repeated;
+        let options = WindowBenchOptions { events: self.events, runs, seed };
+        let report = windows::run(&options, &|text| console.step(text))?;
         self.shown.format.print(&report)
     }
 }

@@ -5,19 +5,21 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Console, check_new_directory, print};
+use crate::data::synth::payments::{self, PaymentsConfig};
 use crate::data::synth::{DEFAULT_SEED, Preset, SynthConfig, generate};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest_name};
 use crate::graph::Statistics;
 use crate::run::progress::{StageProgress, Unit};
 
-/// Make a synthetic marketplace with planted review fraud
+/// Make a synthetic marketplace with planted review fraud, or tables of card payments with planted fraud
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Shape and size: quickstart (5,000 nodes), luxury-beauty (16,000) or electronics (1.5 million)
+    /// Shape and size: quickstart (5,000 nodes), luxury-beauty (16,000), electronics (1.5 million), or payments (tables of
+    /// 1.75 million payments, for `graphsieve import tables`)
     #[arg(long, default_value = Preset::Quickstart.name())]
     preset: String,
 
-    /// Factor on the number of nodes, above 0
+    /// Factor on the number of nodes, of payments on customers and terminals; above 0
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     scale: f64,
 
@@ -25,13 +27,41 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = DEFAULT_SEED)]
     seed: u64,
 
-    /// Data directory to make; absent or empty
+    /// Directory to make; absent or empty
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
+/// The preset that makes tables.
+const PAYMENTS: &str = "payments";
+
+/// What a preset makes.
+enum World {
+    Marketplace(Preset),
+    Payments,
+}
+
+impl World {
+    fn named(name: &str) -> Result<Self> {
+        let names = || Preset::ALL.map(Preset::name).into_iter().chain([PAYMENTS]);
+        match Preset::ALL.into_iter().find(|preset| preset.name() == name) {
+            Some(preset) => Ok(Self::Marketplace(preset)),
+            None if name == PAYMENTS => Ok(Self::Payments),
+            None => Err(Error::Usage {
+                argument: "--preset".into(),
+                expected: names().collect::<Vec<_>>().join(", "),
+                found: format!("{name:?}"),
+                help: match nearest_name(name, names()) {
+                    Some(nearest) => format!("did you mean {nearest}?"),
+                    None => "`graphsieve synth --help` says what each of them is".into(),
+                },
+            }),
+        }
+    }
+}
+
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    let preset: Preset = arguments.preset.parse()?;
+    let world = World::named(&arguments.preset)?;
     if !(arguments.scale.is_finite() && arguments.scale > 0.0) {
         return Err(Error::Usage {
             argument: "--scale".into(),
@@ -41,10 +71,20 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         });
     }
     check_new_directory(&arguments.out)?;
-    let config = SynthConfig { seed: arguments.seed, ..SynthConfig::preset(preset).scaled(arguments.scale) };
     let progress = StageProgress::with_mode(Unit::Items, console.progress());
-    let dataset = generate(&config, &progress.callback())?;
-    let files = dataset.write(&arguments.out)?;
-    console.note(format_args!("wrote {} files to {}", files.len(), arguments.out.display()));
-    print(&Statistics::of(&dataset))
+    let wrote = |files: usize| console.note(format_args!("wrote {files} files to {}", arguments.out.display()));
+    match world {
+        World::Marketplace(preset) => {
+            let config = SynthConfig { seed: arguments.seed, ..SynthConfig::preset(preset).scaled(arguments.scale) };
+            let dataset = generate(&config, &progress.callback())?;
+            wrote(dataset.write(&arguments.out)?.len());
+            print(&Statistics::of(&dataset))
+        }
+        World::Payments => {
+            let config = PaymentsConfig { seed: arguments.seed, ..PaymentsConfig::default().scaled(arguments.scale) };
+            let payments = payments::generate(&config, &progress.callback())?;
+            wrote(payments::write(&config, &payments, &arguments.out)?.len());
+            print(&payments::Summary::of(&config, &payments))
+        }
+    }
 }

@@ -13,6 +13,7 @@ pub mod split;
 pub mod synth;
 pub mod tables;
 mod text;
+pub mod windows;
 
 /// How far a stage of an import is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,10 +13,13 @@
 //! Ring members, targets, burst products and shill brands are anomalous (label 1). Each carries a faint offset in its
 //! features that drowns in the noise of the single node and emerges in means over neighbours; see [`generate`] for
 //! this and for what else a model can learn from the structure.
+//!
+//! [`payments`] are another world: tables of card payments, for import.
 
 mod catalogue;
 mod features;
 mod labels;
+pub mod payments;
 mod provide;
 mod reviews;
 mod rng;

@@ -1,4 +1,4 @@
-//! Counter-based random numbers: every user, product and group has a stream of its own, whatever thread asks for it.
+//! Counter-based random numbers: every user, product, customer and group has a stream of its own, whatever thread asks for it.
 
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -14,6 +14,10 @@ pub(super) enum Domain {
     Basis,
     Features,
     Labels,
+    Customers,
+    Terminals,
+    Payments,
+    Compromised,
 }
 
 /// The stream of one `item` (a local id, or 0 where a domain has a single stream).

@@ -1,0 +1,142 @@
+//! Which columns there are, and where those of an entity begin.
+
+use super::events::{EventColumns, Measure, WindowConfig, span_name};
+
+/// Columns of one entity type: its own windows first, then those of others' events.
+pub(super) struct Block {
+    /// The first column of the block.
+    pub(super) first: usize,
+    /// Columns of its own windows.
+    pub(super) own: usize,
+}
+
+/// What is computed, with all that the data lack left out.
+pub(super) struct Plan<'a> {
+    pub(super) events: &'a EventColumns<'a>,
+    pub(super) spans: &'a [i64],
+    pub(super) last: &'a [usize],
+    pub(super) measures: Vec<Measure>,
+    /// Whether known labels have columns.
+    pub(super) labels: bool,
+    /// Spans of others' events; empty without values or a second entity.
+    pub(super) one_hop: &'a [i64],
+    pub(super) names: Vec<String>,
+    pub(super) blocks: Vec<Block>,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(events: &'a EventColumns<'a>, config: &'a WindowConfig) -> Self {
+        check(events, config);
+        let has_values = events.values.is_some();
+        let has_others = events.entities.len() > 1;
+        let measures = config.measures.iter().copied();
+        let measures: Vec<Measure> = measures
+            .filter(|measure| has_values || !measure.needs_values())
+            .filter(|&measure| has_others || measure != Measure::Distinct)
+            .collect();
+        let mut plan = Self {
+            events,
+            spans: &config.spans,
+            last: &config.last,
+            measures,
+            labels: config.labels && events.labels.is_some(),
+            one_hop: if has_values && has_others { &config.one_hop } else { &[] },
+            names: Vec::new(),
+            blocks: Vec::new(),
+        };
+        for entity in 0..events.entities.len() {
+            let first = plan.names.len();
+            plan.name_own(entity);
+            let own = plan.names.len() - first;
+            plan.name_others(entity);
+            plan.blocks.push(Block { first, own });
+        }
+        plan
+    }
+
+    pub(super) fn has_values(&self) -> bool {
+        self.events.values.is_some()
+    }
+
+    /// The entity types beside `entity`, by index.
+    pub(super) fn others(&self, entity: usize) -> impl Iterator<Item = usize> {
+        (0..self.events.entities.len()).filter(move |&other| other != entity)
+    }
+
+    /// The order in which [`own`](super::own) writes them.
+    fn name_own(&mut self, entity: usize) {
+        let name = |index: usize| self.events.entities[index].name;
+        let own = name(entity);
+        let mut names = Vec::new();
+        for &span in self.spans {
+            let window = format!("{own}_{}", span_name(span));
+            for &measure in &self.measures {
+                match measure {
+                    Measure::Distinct => {
+                        names.extend(self.others(entity).map(|other| format!("{window}_distinct_{}", name(other))));
+                    }
+                    _ => names.push(format!("{window}_{}", measure.name())),
+                }
+            }
+        }
+        for &last in self.last {
+            // The last value alone is told by the difference to it.
+            if last > 1 && self.has_values() {
+                names.push(format!("{own}_last_{last}_mean"));
+            }
+            names.push(format!("{own}_last_{last}_days"));
+        }
+        names.push(format!("{own}_so_far_count"));
+        if self.has_values() {
+            names.extend(["so_far_over_mean", "difference", "same_value"].map(|what| format!("{own}_{what}")));
+        }
+        if self.labels {
+            for &span in self.spans {
+                let window = format!("{own}_{}", span_name(span));
+                names.extend(["known_frauds", "fraud_share"].map(|what| format!("{window}_{what}")));
+            }
+        }
+        self.names.append(&mut names);
+    }
+
+    /// The order in which [`others`](super::others) writes them.
+    fn name_others(&mut self, entity: usize) {
+        let name = |index: usize| self.events.entities[index].name;
+        let mut names = Vec::new();
+        for other in self.others(entity) {
+            for &span in self.one_hop {
+                let window = format!("{}_{}_other_{}", name(entity), span_name(span), name(other));
+                names.extend(["z", "over_mean"].map(|what| format!("{window}_{what}")));
+            }
+        }
+        self.names.append(&mut names);
+    }
+}
+
+/// Names of the columns that [`compute`](super::compute()) makes, in their order.
+///
+/// # Panics
+/// As [`compute`](super::compute()).
+pub fn column_names(events: &EventColumns, config: &WindowConfig) -> Vec<String> {
+    Plan::new(events, config).names
+}
+
+fn check(events: &EventColumns, config: &WindowConfig) {
+    let count = events.times.len();
+    assert!(count < u32::MAX as usize, "windows: expected fewer than {} events, found {count}", u32::MAX);
+    let same = |what: &str, found: usize| assert_eq!(found, count, "windows: one of `{what}` per event");
+    events.values.iter().for_each(|values| same("values", values.len()));
+    if let Some(labels) = &events.labels {
+        same("label", labels.label.len());
+        same("known", labels.known.len());
+        assert!(labels.delay >= 0, "windows: expected a delay of at least 0, found {}", labels.delay);
+    }
+    for entity in &events.entities {
+        same(entity.name, entity.of_event.len());
+        let outside = entity.of_event.iter().find(|&&id| id != u32::MAX && id as usize >= entity.count);
+        assert!(outside.is_none(), "windows: `{}` has {} entities, found id {outside:?}", entity.name, entity.count);
+    }
+    let spans = config.spans.iter().chain(&config.one_hop);
+    assert!(spans.clone().all(|&span| span > 0), "windows: expected spans above 0, found {:?}", config.spans);
+    assert!(!config.last.contains(&0), "windows: expected numbers of events above 0, found {:?}", config.last);
+}
