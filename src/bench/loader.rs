@@ -13,8 +13,10 @@ use serde::Serialize;
 
 use super::Note;
 use super::clock::{Times, sync, time};
+use crate::config::OwnTransform;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph};
+use crate::infer::attention::own_types;
 use crate::loader::{
     self, Batch, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window,
     draws_on_device,
@@ -414,6 +416,7 @@ fn passes<B: GraphBackend>(
         output: 128,
         heads: 1,
         negative_slope: 0.2,
+        own: own_types(OwnTransform::Auto, graph),
     };
     if options.fanouts.len() != TripleStreamGat::<B>::LAYERS {
         note("the passes take the first two fanouts");

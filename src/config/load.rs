@@ -9,7 +9,7 @@ use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::loader::LoaderMode;
 use super::reader::{Document, Unread};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
-use super::sections::Stage1Data;
+use super::sections::{OwnTransform, Stage1Data};
 use super::stage3;
 use crate::error::Result;
 
@@ -118,6 +118,10 @@ fn stage1(document: &Document, mut default: Stage1Config) -> Result<Stage1Config
 /// Reads a Stage-2 document; keys that it lacks take their value from `default`.
 pub(super) fn stage2(document: &Document, mut default: Stage2Config) -> Result<Stage2Config> {
     default.split.seed = document.integer("seed").unwrap_or(default.seed);
+    if !document.strict && !document.has("model.own") {
+        // A run that was made before there was this key had none.
+        default.model.own = OwnTransform::Never;
+    }
     let mut config = document.read(&default, &["data.embeddings"], &[])?;
     document.check_name(&config.name, MAX_NAME)?;
     config.data.check(document)?;

@@ -102,6 +102,21 @@ pub struct Stage2Model {
     /// Whether the backward pass repeats the attention instead of keeping its results: less memory, one more pass over
     /// the kept edges, the same gradient. Default false.
     pub recompute: bool,
+    /// Which node types have a transform of a node itself beside its neighbours'. Default `auto`.
+    pub own: OwnTransform,
+}
+
+/// Which node types have a transform of a node itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OwnTransform {
+    /// Types into which no relation holds a loop for every node: without either, a node's own columns do not reach its
+    /// score. None in the marketplace preset, whose files hold loops: there the model is the published one.
+    Auto,
+    /// All types.
+    Always,
+    /// None, as published.
+    Never,
 }
 
 impl Stage2Model {

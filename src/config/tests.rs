@@ -118,7 +118,14 @@ fn unusual() -> [RunConfig; 3] {
         name: "e".into(),
         seed: 0,
         data: Stage2Data { path: "d".into(), input: Stage2Input::Embeddings, embeddings: Some("z.npy".into()) },
-        model: Stage2Model { hidden: 6, out: 9, negative_slope: 0.1, heads: 3, recompute: true },
+        model: Stage2Model {
+            hidden: 6,
+            out: 9,
+            negative_slope: 0.1,
+            heads: 3,
+            recompute: true,
+            own: OwnTransform::Never,
+        },
         // Mini-batches have no chunks of rows.
         train: TrainConfig { chunk_size: None, ..train },
         drop_edge: DropEdgeConfig { rate: 0.1 },

@@ -190,6 +190,17 @@ impl HeteroGraph {
         into.iter().map(HashSet::len).collect()
     }
 
+    /// By node type, whether a relation into it holds a loop for every node, so that a sum over in-neighbours has the
+    /// nodes themselves. The files of the marketplace preset do: its types all count as such, made or read.
+    pub fn looped_types(&self) -> Vec<bool> {
+        let mut looped = vec![self.is_marketplace(); self.node_types.len()];
+        for relation in &self.relations {
+            let LoopReport { in_range, removed } = relation.loops;
+            looped[relation.dst] |= in_range + removed >= relation.forward.num_rows().max(1);
+        }
+        looped
+    }
+
     /// Whether node types and relations are those of the marketplace preset.
     pub fn is_marketplace(&self) -> bool {
         self.node_types.iter().map(|t| t.name.as_str()).eq(MARKETPLACE_TYPES)

@@ -7,7 +7,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use crate::config::{EMBEDDINGS_FILE, Stage2Data, Stage2Input};
+use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
 use crate::metrics::sigmoid;
@@ -46,10 +46,24 @@ pub fn attention_scores<B: GraphBackend>(
     Scored { scores, embeddings }
 }
 
-/// The model's shape with the streams in the graph's order; `file` is the checkpoint, for errors.
+/// The node types of a graph that have a transform of their nodes themselves, as [`AttentionSpec::own`] has them.
+pub fn own_types(own: OwnTransform, graph: &HeteroGraph) -> Vec<Option<String>> {
+    let looped = graph.looped_types();
+    let has = |t: usize| match own {
+        OwnTransform::Auto => !looped[t],
+        OwnTransform::Always => true,
+        OwnTransform::Never => false,
+    };
+    if !(0..looped.len()).any(has) {
+        return Vec::new();
+    }
+    graph.node_types().iter().enumerate().map(|(t, of)| has(t).then(|| of.name.clone())).collect()
+}
+
+/// The model's shape with streams and node types in the graph's order; `file` is the checkpoint, for errors.
 ///
 /// # Errors
-/// A graph with other streams.
+/// A graph with other streams, or without a node type that has a transform of its own.
 pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Result<AttentionSpec> {
     let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
     let same = streams.len() == spec.streams.len() && streams.iter().all(|s| spec.streams.contains(s));
@@ -58,7 +72,17 @@ pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Resu
         let (expected, found) = (format!("streams {}", streams.join(", ")), spec.streams.join(", "));
         return Err(Error::format(file, "streams", expected, found, help));
     }
-    Ok(AttentionSpec { streams, ..spec.clone() })
+    let types = || graph.node_types().iter().map(|t| &t.name);
+    if let Some(missing) = spec.own.iter().flatten().find(|name| !types().any(|known| known == *name)) {
+        let help = "score a graph with the node types that the model was trained on";
+        let names: Vec<&str> = types().map(String::as_str).collect();
+        return Err(Error::format(file, "node types", names.join(", "), missing.clone(), help));
+    }
+    let own = match spec.own.iter().any(Option::is_some) {
+        false => Vec::new(),
+        true => types().map(|name| spec.own.iter().flatten().find(|own| *own == name).cloned()).collect(),
+    };
+    Ok(AttentionSpec { streams, own, ..spec.clone() })
 }
 
 /// What a Stage-2 model starts from: one tensor per node type, and its width.

@@ -31,6 +31,9 @@ pub struct AttentionSpec {
     pub heads: usize,
     /// Slope of the leaky ReLU on attention scores.
     pub negative_slope: f32,
+    /// By node type, in order: its name where its nodes have a transform of themselves. Empty where none has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<Option<String>>,
 }
 
 /// What distinguishes one pass from another.
@@ -57,12 +60,16 @@ pub struct EpochDrop {
 /// Two layers of relation-wise attention and a linear head.
 ///
 /// For every stream `r`, `Wh = W_r h`; for every relation of the stream, attention over the in-neighbours (see
-/// [`graphsieve_kernels::gat`]); what arrives at a node type is added up, divided by the number of streams into the type
-/// and passed through ELU:
+/// [`graphsieve_kernels::gat`]); what arrives at a node type is added up and divided by the number of streams into the
+/// type. A type may have a transform of its nodes themselves beside that ([`AttentionSpec::own`]): attention adds up
+/// in-neighbours alone, so a row's own columns enter its score by this transform or by a loop. ELU follows:
 ///
 /// ```text
-/// h'_t = elu( 1/|streams into t| sum_r gat_r(W_r h) )        logit = <w, h''> + b        score = sigmoid(logit)
+/// h'_t = elu( 1/|streams into t| sum_r gat_r(W_r h) [+ W_self,t h_t] )
+/// logit = <w, h''> + b        score = sigmoid(logit)
 /// ```
+///
+/// A type that nothing points at is `elu(W_self,t h_t)`, or zero.
 ///
 /// With one head the sum over neighbours is taken before the projection, which is the same by linearity: then only the
 /// destinations that are wanted are projected, and the scores come from `<W a, h>`.
@@ -84,6 +91,8 @@ pub struct TripleStreamGat<B: Backend> {
 #[derive(Module, Debug)]
 struct AttentionLayer<B: Backend> {
     streams: Vec<StreamAttention<B>>,
+    /// By node type `[in, out]`: what a node has of itself; empty where no type has it.
+    own: Vec<Option<Param<Tensor<B, 2>>>>,
 }
 
 #[derive(Module, Debug)]
@@ -112,7 +121,13 @@ impl<B: Backend> TripleStreamGat<B> {
                     attention: parameters.vector(&name("a"), 2 * output, Init::xavier_normal(2 * output, 1))?,
                 });
             }
-            layers.push(AttentionLayer { streams });
+            let mut of_itself = |name: &Option<String>| {
+                let name = name.as_ref().map(|name| own_weight(layer, name));
+                name.map(|name| parameters.weight(&name, [input, output], Init::xavier_uniform(input, output)))
+                    .transpose()
+            };
+            let own = spec.own.iter().map(&mut of_itself).collect::<Result<_>>()?;
+            layers.push(AttentionLayer { streams, own });
         }
         let bound = Init::Uniform { bound: 1.0 / (spec.output as f64).sqrt() };
         Ok(Self {
@@ -132,11 +147,21 @@ impl<B: Backend> TripleStreamGat<B> {
                 export.weight(format!("gat{}.W_{name}.weight", layer + 1), &stream.projection);
                 export.vector(format!("gat{}.a_{name}", layer + 1), &stream.attention);
             }
+            for (own, name) in module.own.iter().zip(&spec.own) {
+                if let (Some(own), Some(name)) = (own, name) {
+                    export.weight(own_weight(layer, name), own);
+                }
+            }
         }
         export.weight("score_head.weight".into(), &self.head);
         export.vector("score_head.bias".into(), &self.head_bias);
         export
     }
+}
+
+/// The name of the transform of a node type itself in a layer, counted from 0.
+pub(crate) fn own_weight(layer: usize, node_type: &str) -> String {
+    format!("gat{}.W_self_{node_type}.weight", layer + 1)
 }
 
 impl Pass {
@@ -220,10 +245,15 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             return self.layer_in_chunks(layer, &source, chunk_rows);
         }
         let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
-        let finish = |(t, parts): (usize, Vec<Tensor<B, 2>>)| match parts.is_empty() {
-            false => combine(parts, None, 1.0 / block.streams_into[t].max(1) as f32, Activation::Elu),
-            // Nothing points at this type.
-            true => blank([block.rows_after(t), width], &h[t]),
+        let finish = |(t, mut parts): (usize, Vec<Tensor<B, 2>>)| {
+            if let Some(own) = layer.own_of(block, t) {
+                parts.push(linear(block.destinations(t, h[t].clone()), own, None));
+            }
+            match parts.is_empty() {
+                false => combine(parts, None, scale(block, t), Activation::Elu),
+                // Nothing points at this type.
+                true => blank([block.rows_after(t), width], &h[t]),
+            }
         };
         parts.into_iter().enumerate().map(finish).collect()
     }
@@ -325,6 +355,21 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         }
         parts
     }
+}
+
+impl<B: GraphBackend> AttentionLayer<B> {
+    /// The weight of a type's nodes themselves, times the divisor of [`scale`]; `None` where the type has none, and
+    /// where no row is wanted.
+    fn own_of(&self, block: &Block<B>, node_type: usize) -> Option<Tensor<B, 2>> {
+        let weight = self.own.get(node_type)?.as_ref().filter(|_| block.rows_after(node_type) > 0)?.val();
+        let streams = block.streams_into[node_type];
+        Some(if streams > 1 { weight.mul_scalar(streams as f32) } else { weight })
+    }
+}
+
+/// The factor on everything that arrives at a type.
+fn scale<B: GraphBackend>(block: &Block<B>, node_type: usize) -> f32 {
+    1.0 / block.streams_into[node_type].max(1) as f32
 }
 
 /// Zeros like `like`; a GPU does not fill a matrix without rows.

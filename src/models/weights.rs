@@ -231,8 +231,11 @@ fn host_tensor(path: &Path, name: &str, data: TensorData) -> Result<HostTensor> 
 /// The shape of a Stage-2 model from the names and shapes of a state dict without metadata; what they do not tell is as
 /// in the original: one head, slope 0.2.
 fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<ModelSpec> {
-    let stream = |name: &str| name.strip_prefix("gat1.W_")?.strip_suffix(".weight").map(String::from);
-    let streams: Vec<String> = tensors.keys().filter_map(|name| stream(name)).collect();
+    let streams: Vec<String> =
+        tensors.keys().filter_map(|name| name.strip_prefix("gat1.a_")).map(String::from).collect();
+    let own = |name: &str| name.strip_prefix("gat1.W_self_")?.strip_suffix(".weight").map(String::from);
+    let is_stream = |name: &str| streams.iter().any(|stream| name == format!("gat1.W_{stream}.weight"));
+    let own = tensors.keys().filter(|name| !is_stream(name)).filter_map(|name| own(name)).map(Some).collect();
     let widths = |layer: usize| {
         let first = streams.first()?;
         match tensors.get(&format!("gat{layer}.W_{first}.weight"))?.shape[..] {
@@ -245,7 +248,7 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         let expected = "gat1.W_<stream>.weight and gat2.W_<stream>.weight of a Stage-2 model";
         return Err(Error::format(path, "tensor names", expected, names.join(", "), HELP));
     };
-    Ok(ModelSpec::Attention(AttentionSpec { streams, input, hidden, output, heads: 1, negative_slope: 0.2 }))
+    Ok(ModelSpec::Attention(AttentionSpec { streams, input, hidden, output, heads: 1, negative_slope: 0.2, own }))
 }
 
 #[cfg(test)]
@@ -253,8 +256,15 @@ mod tests {
     use super::*;
 
     fn weights() -> Weights {
-        let spec =
-            AttentionSpec { streams: vec!["a".into()], input: 2, hidden: 1, output: 1, heads: 1, negative_slope: 0.25 };
+        let spec = AttentionSpec {
+            streams: vec!["a".into()],
+            input: 2,
+            hidden: 1,
+            output: 1,
+            heads: 1,
+            negative_slope: 0.25,
+            own: Vec::new(),
+        };
         let tensor = |shape: &[usize]| HostTensor {
             shape: shape.to_vec(),
             values: (0..shape.iter().product()).map(|k| k as f32 + 0.5).collect(),
@@ -280,6 +290,18 @@ mod tests {
         let path = dir.path().join("model.safetensors");
         weights().write_safetensors(&path).unwrap();
         assert_eq!(Weights::read(&path).unwrap().0, weights());
+    }
+
+    #[test]
+    fn transforms_of_nodes_themselves_are_no_streams_and_absent_in_older_checkpoints() {
+        let Weights { mut tensors, spec, .. } = weights();
+        assert!(!spec_json(&spec).contains("own"), "{}", spec_json(&spec));
+        assert_eq!(serde_json::from_str::<ModelSpec>(&spec_json(&spec)).unwrap(), spec);
+        tensors.insert("gat1.W_self_b.weight".into(), tensors["gat1.W_a.weight"].clone());
+        let ModelSpec::Attention(found) = inferred_spec(Path::new("a.pt"), &tensors).unwrap() else {
+            panic!("Stage 2")
+        };
+        assert_eq!((found.streams, found.own), (vec!["a".to_string()], vec![Some("b".to_string())]));
     }
 
     #[test]

@@ -11,8 +11,9 @@ use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
-use graphsieve::config::{Rows, TemperatureConfig};
+use graphsieve::config::{OwnTransform, Rows, TemperatureConfig};
 use graphsieve::graph::{Adjacency, HeteroGraph, RelationSpec};
+use graphsieve::infer::attention::own_types;
 use graphsieve::models::attention::{AttentionSpec, EpochDrop, Pass};
 use graphsieve::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
 use graphsieve::models::device_graph::upload_by_type;
@@ -34,6 +35,7 @@ pub fn trials() -> Vec<Trial> {
         "golden_models";
         stage_1_and_its_gradients_equal_the_dense_oracle,
         stage_2_and_its_gradients_equal_the_dense_oracle,
+        stage_2_with_transforms_of_nodes_themselves_and_its_gradients_equal_the_dense_oracle,
     );
     trials.extend(on_cpu!("golden_models"; the_temperature_follows_the_published_schedule));
     trials
@@ -57,6 +59,14 @@ struct Golden {
     widths: [usize; 3],
     features: Vec<f32>,
     stage1: Stage1,
+    stage2: Stage2,
+    without_loops: WithoutLoops,
+}
+
+/// A graph of the same nodes whose relations hold no loops.
+#[derive(Deserialize)]
+struct WithoutLoops {
+    relations: Vec<RelationFile>,
     stage2: Stage2,
 }
 
@@ -139,9 +149,9 @@ static GOLDEN: LazyLock<Golden> = LazyLock::new(|| {
 });
 
 /// Built from the relations that are given; the others have to come out as their reverse.
-fn graph() -> HeteroGraph {
-    let one_way = |name: &str| GOLDEN.relations.iter().any(|r| r.name == name && r.one_way);
-    let given = GOLDEN.relations.iter().filter(|r| !r.name.ends_with("_T"));
+fn graph(relations: &[RelationFile]) -> HeteroGraph {
+    let one_way = |name: &str| relations.iter().any(|r| r.name == name && r.one_way);
+    let given = relations.iter().filter(|r| !r.name.ends_with("_T"));
     let spec = |r: &RelationFile| RelationSpec {
         name: r.name.clone(),
         src: r.src,
@@ -151,7 +161,7 @@ fn graph() -> HeteroGraph {
         adjacency: Adjacency::new(r.row_ptr.clone(), r.col_idx.clone(), GOLDEN.types[r.src].1).unwrap(),
     };
     let graph = HeteroGraph::with_reverse_relations(GOLDEN.types.clone(), given.map(spec).collect(), one_way).unwrap();
-    for (relation, want) in graph.relations().iter().zip(&GOLDEN.relations) {
+    for (relation, want) in graph.relations().iter().zip(relations) {
         let got = (&relation.name, relation.src, relation.dst, relation.primary, relation.forward.col_idx());
         assert_eq!(got, (&want.name, want.src, want.dst, want.primary, &want.col_idx[..]));
     }
@@ -223,7 +233,7 @@ mod bodies {
     use super::*;
 
     pub fn stage_1_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
-        let (host, golden) = (graph(), &GOLDEN.stage1);
+        let (host, golden) = (graph(&GOLDEN.relations), &GOLDEN.stage1);
         let [input, hidden, output] = GOLDEN.widths;
         let node_types = host.node_types().iter().map(|t| t.name.clone()).collect();
         let spec = AutoEncoderSpec { streams: streams(&host), node_types, input, hidden, output };
@@ -245,29 +255,54 @@ mod bodies {
     }
 
     pub fn stage_2_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
-        let (host, golden) = (graph(), &GOLDEN.stage2);
+        let host = graph(&GOLDEN.relations);
+        // Two loops are not one of every node.
+        assert_eq!(own_types(OwnTransform::Auto, &host).len(), 3);
+        assert_is_the_oracle::<B>(&host, &GOLDEN.stage2, OwnTransform::Never, device);
+    }
+
+    pub fn stage_2_with_transforms_of_nodes_themselves_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(
+        device: &B::Device,
+    ) {
+        let WithoutLoops { relations, stage2 } = &GOLDEN.without_loops;
+        assert_is_the_oracle::<B>(&graph(relations), stage2, OwnTransform::Auto, device);
+    }
+
+    fn assert_is_the_oracle<B: GraphBackend>(
+        host: &HeteroGraph,
+        golden: &Stage2,
+        own: OwnTransform,
+        device: &B::Device,
+    ) {
         let [input, hidden, output] = GOLDEN.widths;
-        let graph = DeviceGraph::upload(&host, device).unwrap();
-        let x = features::<B>(&host, device);
+        let graph = DeviceGraph::upload(host, device).unwrap();
+        let x = features::<B>(host, device);
         let sample = |list: &PairsFile| EdgeSample { dst: list.dst.clone(), src: list.src.clone() };
         let smooth = golden.smooth.iter().map(|list| (&host.relations()[list.relation], sample(list))).collect();
         let tensors = host_tensors(&golden.parameters);
         assert_eq!(golden.runs.len(), 4);
         for run in &golden.runs {
             let what = |of: &str| format!("{} heads, DropEdge {}: {of}", run.heads, run.drop_edge.is_some());
-            let spec =
-                AttentionSpec { streams: streams(&host), input, hidden, output, heads: run.heads, negative_slope: 0.2 };
+            let spec = AttentionSpec {
+                streams: streams(host),
+                input,
+                hidden,
+                output,
+                heads: run.heads,
+                negative_slope: 0.2,
+                own: own_types(own, host),
+            };
             let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
             let model = TripleStreamGat::new(&spec, &mut parameters).unwrap();
             let drop_edge = run.drop_edge.map(|Drop { rate, seed, epoch }| EpochDrop { rate, seed, epoch });
-            for recompute in [false, true] {
-                let pass = Pass { drop_edge, recompute, ..Pass::default() };
-                assert_eq!(kept(&host, &graph, pass), run.kept, "{}", what("mask"));
+            for (recompute, chunk_rows) in [(false, None), (true, None), (false, Some(4))] {
+                let pass = Pass { drop_edge, recompute, chunk_rows };
+                assert_eq!(kept(host, &graph, pass), run.kept, "{}", what("mask"));
                 let h = model.embed(&graph, &ReceptiveField::all(&graph), &x, pass);
                 assert_near(&what("embeddings"), &rows_to_host(h.clone()), &run.embeddings);
                 let logits = model.logits(h);
                 assert_near(&what("logits"), &to_host(logits.clone()), &run.logits);
-                let input = LossInput::new(&host, &golden.labels, &smooth, Rows::All);
+                let input = LossInput::new(host, &golden.labels, &smooth, Rows::All);
                 let terms = input.grouped().of(logits, golden.lambda_unsup, device);
                 let [supervised, unsupervised] = &terms.terms[..] else { panic!("two terms") };
                 for (term, want) in [&terms.loss.clone().inner(), supervised, unsupervised].into_iter().zip(run.terms) {

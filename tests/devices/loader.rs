@@ -9,10 +9,13 @@ use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
-use graphsieve::config::{LoaderMode, Stage2Config};
+use graphsieve::config::{LoaderMode, OwnTransform, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation};
-use graphsieve::infer::{attention::attention_scores, layerwise};
+use graphsieve::infer::{
+    attention::{attention_scores, own_types},
+    layerwise,
+};
 use graphsieve::loader::{Batch, BatchStats, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
 use graphsieve::models::attention::AttentionSpec;
 use graphsieve::models::device_graph::upload_features;
@@ -470,7 +473,9 @@ mod bodies {
 
     fn spec(graph: &HeteroGraph, input: usize, heads: usize) -> AttentionSpec {
         let streams = graph.streams().into_iter().map(String::from).collect();
-        AttentionSpec { streams, input, hidden: 24, output: 12, heads, negative_slope: 0.2 }
+        // With and without what a node has of itself.
+        let own = own_types(if heads > 1 { OwnTransform::Always } else { OwnTransform::Auto }, graph);
+        AttentionSpec { streams, input, hidden: 24, output: 12, heads, negative_slope: 0.2, own }
     }
 
     struct Collect<'a, B: GraphBackend>(&'a GradientsParams, Vec<Vec<f32>>, std::marker::PhantomData<B>);

@@ -6,9 +6,10 @@ use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn_flex::Flex;
-use graphsieve::config::{Rows, Stage1Config, Stage2Config};
+use graphsieve::config::{OwnTransform, Rows, Stage1Config, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::Dataset;
+use graphsieve::infer::attention::own_types;
 use graphsieve::models::attention::{AttentionSpec, Pass};
 use graphsieve::models::auto_encoder::AutoEncoderSpec;
 use graphsieve::models::device_graph::upload_features;
@@ -123,6 +124,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             output: 12,
             heads,
             negative_slope: 0.2,
+            own: own_types(OwnTransform::Always, host),
         };
         let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
         let run = |rows: Rows, recompute: bool, chunk: Option<usize>| {
@@ -130,6 +132,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             config.train.epochs = EPOCHS;
             config.train.rows = rows;
             config.model.recompute = recompute;
+            config.model.own = OwnTransform::Always;
             config.train.chunk_size = chunk;
             config.loss.samples_per_relation = 8;
             let labels = &data.labels.as_ref().unwrap().entries;
@@ -168,6 +171,7 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
         output: 16,
         heads: 1,
         negative_slope: 0.2,
+        own: own_types(OwnTransform::Always, host),
     };
     let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(5, &device)).unwrap();
     // No node of the last type is wanted at all.

@@ -168,12 +168,14 @@ def temperature(epoch, epochs, warmup, start, peak, end):
 
 
 # Stage 2.
-def stage2_parameters():
+def stage2_parameters(own=False):
     parameters = {}
     for layer in (1, 2):
         for stream in STREAMS:
             parameters[f"gat{layer}.W_{stream}.weight"] = matrix(WIDTHS[layer - 1], WIDTHS[layer])
             parameters[f"gat{layer}.a_{stream}"] = matrix(1, 2 * WIDTHS[layer])[0]
+        for t in TYPES if own else ():
+            parameters[f"gat{layer}.W_self_{t}.weight"] = matrix(WIDTHS[layer - 1], WIDTHS[layer])
     parameters["score_head.weight"] = matrix(WIDTHS[2], 1)
     parameters["score_head.bias"] = matrix(1, 1)[0]
     return parameters
@@ -243,7 +245,8 @@ def stage2(p, heads, keep, labels, smooth, weight_unsup):
                 total[r["dst"]][:, part] += alpha @ src[:, part]
                 of_heads.append((part, raw, alpha))
             steps.append((dst, src, of_heads))
-        before = {t: total[t] / into[t] for t in TYPES}
+        of_itself = lambda t: p.get(f"gat{layer}.W_self_{t}.weight", np.zeros((WIDTHS[layer - 1], WIDTHS[layer])))
+        before = {t: total[t] / into[t] + h[t] @ of_itself(t) for t in TYPES}
         kept.append((h, steps, before))
         h = {t: np.where(before[t] > 0, before[t], np.expm1(np.minimum(before[t], 0))) for t in TYPES}
     logits = {t: (h[t] @ p["score_head.weight"])[:, 0] + p["score_head.bias"][0] for t in TYPES}
@@ -269,8 +272,14 @@ def stage2(p, heads, keep, labels, smooth, weight_unsup):
     dh = {t: np.outer(dlogits[t], p["score_head.weight"][:, 0]) for t in TYPES}
     for layer in (2, 1):
         inputs, steps, before = kept[layer - 1]
-        dtotal = {t: dh[t] * np.where(before[t] > 0, 1, np.exp(np.minimum(before[t], 0))) / into[t] for t in TYPES}
+        dbefore = {t: dh[t] * np.where(before[t] > 0, 1, np.exp(np.minimum(before[t], 0))) for t in TYPES}
+        dtotal = {t: dbefore[t] / into[t] for t in TYPES}
         dh = {t: np.zeros_like(inputs[t]) for t in TYPES}
+        for t in TYPES:
+            name = f"gat{layer}.W_self_{t}.weight"
+            if name in p:
+                g[name] += inputs[t].T @ dbefore[t]
+                dh[t] += dbefore[t] @ p[name].T
         for r, (dst, src, of_heads) in zip(RELATIONS, steps):
             w_name, a_name = f"gat{layer}.W_{r['stream']}.weight", f"gat{layer}.a_{r['stream']}"
             a, width = p[a_name], WIDTHS[layer]
@@ -350,32 +359,39 @@ first = {
 p2 = stage2_parameters()
 labels = [("user", 0, 1), ("user", 3, 0), ("user", 8, 1), ("item", 2, 1), ("item", 6, 0), ("shop", 1, 0)]
 smooth = [(r, sorted({e for e in r["edges"] if r["src"] != r["dst"] or e[0] != e[1]})[1::2]) for r in primary]
-second = []
-for heads in (1, 2):
-    for drop in (None, {"rate": 0.4, "seed": 2**33 + 5, "epoch": 3}):
-        keep = masks(drop)
-        run = lambda p: stage2(p, heads, keep, labels, smooth, 0.5)
-        h, logits, terms, g2 = run(p2)
-        check_gradients(p2, g2, lambda p: run(p)[2][0])
-        edges = lambda layer: [[int(keep[layer][k][e]) for e in r["edges"]] for k, r in enumerate(RELATIONS)]
-        if drop is not None:
-            dropped = [1 - kept for layer in range(2) for of_relation in edges(layer) for kept in of_relation]
-            assert 0.2 < sum(dropped) / len(dropped) < 0.6
-        second.append(
-            {
-                "heads": heads,
-                "drop_edge": drop,
-                "kept": None if drop is None else [edges(0), edges(1)],
-                "embeddings": all_types(h),
-                "logits": all_types(logits),
-                "terms": rounded(terms),
-                "gradients": tensors(g2),
-            }
-        )
 
-golden = {
-    "types": [[t, COUNT[t]] for t in TYPES],
-    "relations": [
+
+def runs_of(parameters):
+    second = []
+    for heads in (1, 2):
+        for drop in (None, {"rate": 0.4, "seed": 2**33 + 5, "epoch": 3}):
+            keep = masks(drop)
+            run = lambda p: stage2(p, heads, keep, labels, smooth, 0.5)
+            h, logits, terms, g2 = run(parameters)
+            check_gradients(parameters, g2, lambda p: run(p)[2][0])
+            edges = lambda layer: [[int(keep[layer][k][e]) for e in r["edges"]] for k, r in enumerate(RELATIONS)]
+            if drop is not None:
+                dropped = [1 - kept for layer in range(2) for of_relation in edges(layer) for kept in of_relation]
+                assert 0.2 < sum(dropped) / len(dropped) < 0.6
+            second.append(
+                {
+                    "heads": heads,
+                    "drop_edge": drop,
+                    "kept": None if drop is None else [edges(0), edges(1)],
+                    "embeddings": all_types(h),
+                    "logits": all_types(logits),
+                    "terms": rounded(terms),
+                    "gradients": tensors(g2),
+                }
+            )
+    return second
+
+
+second = runs_of(p2)
+
+
+def stored(relations):
+    return [
         {
             **{key: r[key] for key in ("name", "stream", "primary", "one_way")},
             "src": TYPES.index(r["src"]),
@@ -383,17 +399,39 @@ golden = {
             "row_ptr": [sum(i < row for i, _ in r["edges"]) for row in range(COUNT[r["dst"]] + 1)],
             "col_idx": [j for _, j in r["edges"]],
         }
-        for r in RELATIONS
-    ],
-    "widths": WIDTHS,
-    "features": all_types(X),
-    "stage1": first,
-    "stage2": {
-        "parameters": tensors(p2),
+        for r in relations
+    ]
+
+
+def second_stage(parameters):
+    return {
+        "parameters": tensors(parameters),
         "labels": [[OFFSET[t] + n, y] for t, n, y in labels],
         "smooth": [{"relation": RELATIONS.index(r), "dst": [e[0] for e in es], "src": [e[1] for e in es]} for r, es in smooth],
         "lambda_unsup": 0.5,
         "runs": second,
-    },
+    }
+
+
+golden = {
+    "types": [[t, COUNT[t]] for t in TYPES],
+    "relations": stored(RELATIONS),
+    "widths": WIDTHS,
+    "features": all_types(X),
+    "stage1": first,
+    "stage2": second_stage(p2),
 }
+
+# A graph without loops, where a shop is nobody's destination: every type has a transform of its nodes themselves.
+RELATIONS = [
+    buys,
+    reverse(buys),
+    relation("sells", "shop", "item", "sells", sold, one_way=True),
+    relation("knows", "user", "user", "knows", [e for e in knows if e[0] != e[1]]),
+    relation("follows", "user", "user", "knows", [e for e in follows if e[0] != e[1]], one_way=True),
+]
+p2 = stage2_parameters(own=True)
+smooth = [(r, sorted(set(r["edges"]))[1::2]) for r in RELATIONS if r["primary"]]
+second = runs_of(p2)
+golden["without_loops"] = {"relations": stored(RELATIONS), "stage2": second_stage(p2)}
 pathlib.Path(sys.argv[1]).write_text(json.dumps(golden, separators=(",", ":")) + "\n")

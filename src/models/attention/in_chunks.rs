@@ -3,8 +3,8 @@
 use burn::tensor::Tensor;
 use graphsieve_kernels::{Activation, Destinations, GraphBackend, ScoreColumns, Term, linear, row_dots, sum_in_chunks};
 
-use super::{AttentionLayer, Source, StreamAttention, TripleStreamGat, blank};
-use crate::nn::RelationEdges;
+use super::{AttentionLayer, Source, StreamAttention, TripleStreamGat, blank, scale};
+use crate::nn::{KeptRows, RelationEdges};
 
 /// Per stream and type what the scores of attention are read from; all of them come from one pass over the rows of a
 /// type.
@@ -30,12 +30,8 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let (block, h) = (source.block, source.h);
         let scores = self.all_scores(layer, source);
         let of_type = |t: usize| {
-            let into: Vec<_> = block.edges.iter().filter(|edges| edges.dst == t).collect();
-            let Some(first) = into.first() else {
-                // Nothing points at this type.
-                return blank([block.rows_after(t), layer.streams[0].projection.val().dims()[1]], &h[t]);
-            };
-            let term = |edges: &&RelationEdges<B>| {
+            let into = block.edges.iter().filter(|edges| edges.dst == t);
+            let term = |edges: &RelationEdges<B>| {
                 let config = source.config(edges, self.negative_slope);
                 let weight = layer.streams[edges.stream].projection.val();
                 let of_both = [scores.columns(t, 0, edges.stream), scores.columns(edges.src, 1, edges.stream)];
@@ -48,9 +44,17 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                     Term::attend(&edges.csr, x, of_both, self.heads, weight, &config)
                 }
             };
-            let scale = 1.0 / block.streams_into[t].max(1) as f32;
-            let terms = into.iter().map(term).collect();
-            sum_in_chunks(terms, None, scale, Activation::Elu, Destinations::of(&first.csr), chunk_rows)
+            let KeptRows::Selected { before, after, of } = &block.kept[t] else {
+                unreachable!("chunks are of a whole graph")
+            };
+            let own = layer.own_of(block, t).map(|own| Term::rows(h[t].clone(), before.as_ref(), own));
+            let terms: Vec<Term<B>> = into.map(term).chain(own).collect();
+            if terms.is_empty() {
+                // Nothing points at this type.
+                return blank([block.rows_after(t), layer.streams[0].projection.val().dims()[1]], &h[t]);
+            }
+            let to = Destinations::new(*of, after.as_ref());
+            sum_in_chunks(terms, None, scale(block, t), Activation::Elu, to, chunk_rows)
         };
         (0..h.len()).map(of_type).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::network::{Activation, Coefficients, Head, Layer, Matrix, Network, Transform};
 use crate::config::LayerKind;
 use crate::graph::HeteroGraph;
-use crate::models::attention::AttentionSpec;
+use crate::models::attention::{AttentionSpec, own_weight};
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::parameters::HostTensor;
 
@@ -16,6 +16,10 @@ pub(super) fn of_attention(
     graph: &HeteroGraph,
 ) -> (Network, Head) {
     let values = |name: String| &tensors[&name].values[..];
+    let of_itself = |at: usize, shape: [usize; 2], name: &Option<String>| {
+        let name = name.as_ref()?;
+        Some(Matrix::transposed(shape, values(own_weight(at - 1, name))))
+    };
     let layer = |at: usize, input: usize, output: usize| {
         let of_stream = |stream: &String| {
             let weight = Matrix::transposed([input, output], values(format!("gat{at}.W_{stream}.weight")));
@@ -29,7 +33,7 @@ pub(super) fn of_attention(
             averaged: false,
             activation: Activation::Elu,
             transforms: spec.streams.iter().map(of_stream).collect(),
-            own: Vec::new(),
+            own: spec.own.iter().map(|name| of_itself(at, [input, output], name)).collect(),
             bias: Vec::new(),
         }
     };
@@ -88,7 +92,7 @@ pub(super) fn of_classifier(
             own: match typed {
                 true => {
                     let matrix = |t| Matrix::new([input, output], values(&format!("{}.weight", own(t))));
-                    (0..types).map(matrix).collect()
+                    (0..types).map(matrix).map(Some).collect()
                 }
                 false => Vec::new(),
             },

@@ -18,7 +18,7 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, write_npy_f32};
-use crate::infer::attention::{attention_scores, input_features};
+use crate::infer::attention::{attention_scores, input_features, own_types};
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::loader::{Batch, FeatureStore, Job};
@@ -237,6 +237,7 @@ impl<B: GraphBackend> Attention<B> {
             output: config.model.out,
             heads: config.model.heads,
             negative_slope: config.model.negative_slope as f32,
+            own: own_types(config.model.own, host),
         };
         let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());
         Self { config, spec, host, placement, train, validation, device }

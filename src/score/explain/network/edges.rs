@@ -9,7 +9,8 @@ use crate::graph::{HeteroGraph, Relation};
 pub(crate) struct Edges<'a> {
     graph: &'a HeteroGraph,
     loops: bool,
-    own: bool,
+    /// `[type]`: whether a node has a transform of its own.
+    own: Vec<bool>,
     /// `[type]`: the relations that lead there.
     into: Vec<Vec<usize>>,
     /// `[node]`: in-edges, where coefficients are made of them.
@@ -41,7 +42,8 @@ impl<'a> Edges<'a> {
     pub fn new(graph: &'a HeteroGraph, network: &Network) -> Self {
         let mut into = vec![Vec::new(); graph.node_types().len()];
         graph.relations().iter().enumerate().for_each(|(at, relation)| into[relation.dst].push(at));
-        let own = network.layers.iter().any(|layer| !layer.own.is_empty());
+        let has = |t: usize| network.layers.iter().any(|layer| matches!(layer.own.get(t), Some(Some(_))));
+        let own = (0..into.len()).map(has).collect();
         let mut edges = Self { graph, loops: network.loops, own, into, degrees: Vec::new() };
         if network.coefficients == Coefficients::Symmetric {
             let nodes = (0..graph.num_nodes() as u32).into_par_iter();
@@ -69,7 +71,7 @@ impl<'a> Edges<'a> {
         };
         let mut rows: Vec<Row> = self.into[t].iter().map(of_relation).collect();
         rows.retain(|row| !row.sources.is_empty());
-        rows.extend(self.own.then(|| Row { relation: None, sources: vec![node] }));
+        rows.extend(self.own[t].then(|| Row { relation: None, sources: vec![node] }));
         rows
     }
 

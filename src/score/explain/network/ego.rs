@@ -100,7 +100,9 @@ impl<'a> View<'a> {
         let t = self.edges.graph().type_of(node as usize);
         let of = &self.network.layers[layer];
         let Some(relation) = row.relation else {
-            return vec![Slot { weight: &of.own[t], first: 0, outputs: 0..of.output, factor: 1.0 }];
+            let weight =
+                of.own[t].as_ref().unwrap_or_else(|| unreachable!("a node has its own row where its type has"));
+            return vec![Slot { weight, first: 0, outputs: 0..of.output, factor: 1.0 }];
         };
         let weight = &of.transforms[self.network.transform_of[relation]].weight;
         let factor = self.network.scales[t] / if of.averaged { of.heads as f64 } else { 1.0 };

@@ -47,8 +47,8 @@ pub(crate) struct Layer {
     pub averaged: bool,
     pub activation: Activation,
     pub transforms: Vec<Transform>,
-    /// `[type]`: what a node has of itself; empty where it has nothing.
-    pub own: Vec<Matrix>,
+    /// `[type]`: what a node has of itself; empty where no type has anything.
+    pub own: Vec<Option<Matrix>>,
     /// `[type]`; empty where there is none.
     pub bias: Vec<Vec<f64>>,
 }

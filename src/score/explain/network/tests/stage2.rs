@@ -16,6 +16,8 @@ struct Model {
     widths: [[usize; 2]; 2],
     /// Per layer and stream: `[output, input]`, `[2 * output]`.
     weights: Vec<Vec<(Vec<f32>, Vec<f32>)>>,
+    /// Per layer and type: `[output, input]`; empty where no type has a transform of its own.
+    own: Vec<Vec<Option<Vec<f32>>>>,
     head: Vec<f32>,
     bias: f64,
 }
@@ -27,7 +29,14 @@ impl Model {
         let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
         let weights =
             widths.map(|[i, o]| streams.iter().map(|_| (values(i * o), values(2 * o))).collect::<Vec<_>>()).to_vec();
-        Self { head: values(4), bias: 0.3, streams, heads, slope: 0.2, widths, weights }
+        Self { head: values(4), bias: 0.3, streams, heads, slope: 0.2, widths, weights, own: vec![Vec::new(); 2] }
+    }
+
+    /// The same where users and shops have a transform of their own; nothing points at a shop.
+    fn with_own(mut self, rng: &mut ChaCha8Rng) -> Self {
+        let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+        self.own = self.widths.map(|[i, o]| vec![Some(values(i * o)), None, Some(values(i * o))]).to_vec();
+        self
     }
 
     fn network(&self, graph: &HeteroGraph) -> Network {
@@ -37,7 +46,8 @@ impl Model {
                 Transform::with_attention(Matrix::transposed([input, output], w), heads, a.split_at(output).into())
             };
             let transforms = self.weights[at].iter().map(transform).collect();
-            let (own, bias) = (Vec::new(), Vec::new());
+            let matrix = |own: &Option<Vec<f32>>| own.as_ref().map(|own| Matrix::transposed([input, output], own));
+            let (own, bias) = (self.own[at].iter().map(matrix).collect(), Vec::new());
             Layer { input, output, heads, averaged: false, activation: Activation::Elu, transforms, own, bias }
         };
         let stream = |name: &str| self.streams.iter().position(|stream| *stream == name).unwrap();
@@ -73,6 +83,10 @@ impl Model {
                 streams.sort_unstable();
                 streams.dedup();
                 let mut z = vec![0.0; output];
+                if let Some(Some(own)) = self.own[at].get(t) {
+                    let of = |c: usize| (0..input).map(|k| f64::from(own[c * input + k]) * h[i][k]).sum::<f64>();
+                    z = (0..output).map(of).collect();
+                }
                 for relation in into {
                     let s = self.streams.iter().position(|s| *s == relation.stream).unwrap();
                     let (w, a) = &self.weights[at][s];
@@ -175,8 +189,10 @@ fn rows(features: &Features) -> Vec<Vec<f64>> {
 fn for_every_node(check: impl Fn(&HeteroGraph, &Model, f64, u32, &Attributed)) {
     let graph = graph(None);
     let features = features(graph.num_nodes());
-    for heads in [1, 4] {
-        let model = Model::random(&graph, heads, &mut ChaCha8Rng::seed_from_u64(heads as u64));
+    for (heads, own) in [(1, false), (4, false), (1, true), (4, true)] {
+        let mut rng = ChaCha8Rng::seed_from_u64(heads as u64);
+        let model = Model::random(&graph, heads, &mut rng);
+        let model = if own { model.with_own(&mut rng) } else { model };
         let logits = model.logits(&graph, &rows(&features));
         for node in 0..graph.num_nodes() as u32 {
             check(&graph, &model, logits[node as usize], node, &model.explain(&graph, &features, node, ALL));
