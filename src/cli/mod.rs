@@ -6,6 +6,7 @@
 mod bench;
 mod completions;
 mod config;
+mod embed;
 mod eval;
 mod explain;
 mod export;
@@ -59,6 +60,7 @@ enum Command {
     Import(import::Arguments),
     Synth(synth::Arguments),
     Train(train::Arguments),
+    Embed(embed::Arguments),
     Score(score::Arguments),
     Eval(eval::Arguments),
     Explain(explain::Arguments),
@@ -91,6 +93,7 @@ fn run_command(command: Command, console: Console) -> Result<()> {
         Command::Import(arguments) => import::run(arguments, console),
         Command::Synth(arguments) => synth::run(arguments, console),
         Command::Train(arguments) => train::run(arguments, console),
+        Command::Embed(arguments) => embed::run(arguments, console),
         Command::Score(arguments) => score::run(arguments, console),
         Command::Eval(arguments) => eval::run(arguments),
         Command::Explain(arguments) => explain::run(arguments, console),

@@ -15,6 +15,7 @@ use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy_f32};
 use crate::metrics::Calibration;
 use crate::run::RunDir;
+use crate::run::baseline::OnValidation;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
 use crate::score::list::{write_csv, write_json, write_parquet};
 use crate::score::ranking::{RankedNode, RankingFilter, Scored, rank};
@@ -260,6 +261,9 @@ impl ScoredData {
 fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     let is_run = arguments.checkpoint.join("config.toml").is_file();
     let run = is_run.then(|| RunDir::open(&arguments.checkpoint)).transpose()?;
+    if let Some(warning) = run.as_ref().map(OnValidation::read).transpose()?.flatten().and_then(|it| it.warning()) {
+        console.note(format_args!("warning: {warning}"));
+    }
     if let Some(run) = &run
         && arguments.data.is_none()
         && arguments.input.is_none()

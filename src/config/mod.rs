@@ -38,6 +38,7 @@ pub use classify::{
 pub use loader::{HotBy, LoaderConfig, LoaderMode, Transfer};
 pub use neighbourhood::{NeighbourhoodConfig, Over};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
+pub(crate) use sections::embeddings_at;
 pub use sections::*;
 pub use stage3::{
     BoosterConfig, ForestConfig, Metric, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,

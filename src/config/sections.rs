@@ -41,7 +41,7 @@ pub struct Stage2Data {
 }
 
 /// The file of embeddings at a place, which is that file or a directory that holds it.
-pub(super) fn embeddings_at(place: &Path) -> PathBuf {
+pub(crate) fn embeddings_at(place: &Path) -> PathBuf {
     let is_file = place.extension().is_some_and(|extension| extension == "npy") && !place.is_dir();
     if is_file { place.to_path_buf() } else { place.join(EMBEDDINGS_FILE) }
 }

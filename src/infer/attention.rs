@@ -2,17 +2,18 @@
 
 use std::path::Path;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
+use super::embed::as_features;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
 use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
-use crate::models::device_graph::{DeviceGraph, upload_features};
+use crate::models::device_graph::DeviceGraph;
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
 
@@ -85,28 +86,12 @@ pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Resu
     Ok(AttentionSpec { streams, own, ..spec.clone() })
 }
 
-/// What a Stage-2 model starts from: one tensor per node type, and its width.
+/// Fails for an input of another width than that of the model.
 ///
 /// # Errors
-/// When the embeddings or features are missing, or have another width than `expected_width`.
-pub fn stage2_input<B: GraphBackend>(
-    data: &Stage2Data,
-    dataset: &Dataset,
-    expected_width: Option<usize>,
-    dtype: DType,
-    device: &B::Device,
-) -> Result<(Vec<Tensor<B, 2>>, usize)> {
-    let features = input_features(data, dataset, expected_width)?;
-    let x = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
-    Ok((x, features.dim()))
-}
-
-/// The same in host memory.
-///
-/// # Errors
-/// When the embeddings or features are missing, or have another width than `expected_width`.
-pub fn input_features(data: &Stage2Data, dataset: &Dataset, expected_width: Option<usize>) -> Result<Features> {
-    let check = |what: std::path::PathBuf, width: usize| match expected_width {
+/// [`Error::Format`].
+pub(super) fn check_width(what: &Path, width: usize, expected: Option<usize>) -> Result<()> {
+    match expected {
         Some(expected) if expected != width => Err(Error::format(
             what,
             "width",
@@ -115,23 +100,28 @@ pub fn input_features(data: &Stage2Data, dataset: &Dataset, expected_width: Opti
             "give the embeddings or features that belong to this model",
         )),
         _ => Ok(()),
-    };
+    }
+}
+
+/// What a Stage-2 model starts from on the data of its training, in host memory.
+///
+/// # Errors
+/// When the embeddings or features are missing, or have another width than `expected_width`.
+pub fn input_features(data: &Stage2Data, dataset: &Dataset, expected_width: Option<usize>) -> Result<Features> {
     match data.input {
         Stage2Input::Features => {
             let features = dataset.features.clone().ok_or_else(|| {
                 let help = format!("use data.input = \"embeddings\" with a {EMBEDDINGS_FILE}");
                 Error::format(&data.path, "features", "a feature file", "none", help)
             })?;
-            check(data.path.clone(), features.dim())?;
+            check_width(&data.path, features.dim(), expected_width)?;
             Ok(features)
         }
         Stage2Input::Embeddings => {
             let file = data.embeddings_file();
             let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
-            let (rows, width) = z.dim();
-            check(file, width)?;
-            let (values, _) = z.into_raw_vec_and_offset();
-            Ok(Features::from_f32(values, rows, width))
+            check_width(&file, z.ncols(), expected_width)?;
+            Ok(as_features(z))
         }
     }
 }

@@ -2,6 +2,7 @@
 //! device. Training validates with it, scoring is made of it.
 
 pub mod attention;
+pub mod embed;
 pub mod layerwise;
 pub mod layerwise_classes;
 pub mod plan;

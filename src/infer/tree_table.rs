@@ -1,19 +1,22 @@
 //! The feature table that a tree ensemble reads.
 
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
+use std::path::Path;
 
+use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::attention::{attention_scores, for_graph, stage2_input};
-use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage3Config};
+use super::attention::{attention_scores, check_width, for_graph, input_features};
+use super::embed::{Source, TrainedOn, as_features};
+use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
-use crate::graph::{Dataset, HeteroGraph, read_embeddings};
+use crate::graph::{Dataset, Features, HeteroGraph};
 use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
-use crate::models::device_graph::{DeviceGraph, check_device};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::Parameters;
 use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
@@ -68,17 +71,21 @@ pub fn neighbourhood_table<B: GraphBackend>(
     Ok(table)
 }
 
-/// Appends the blocks of Stage 1 from the embeddings of all nodes in `file`.
+/// Appends the blocks of Stage 1 from the embeddings of all nodes.
 ///
 /// # Errors
-/// Embeddings that cannot be read or are not one per node.
-pub fn append_stage1(table: &mut FeatureTable, graph: &HeteroGraph, inputs: &TreeInputs, file: &Path) -> Result<()> {
-    let z = read_embeddings(file, Some(graph.num_nodes()))?;
+/// Embeddings that are not one per node.
+pub fn append_stage1(
+    table: &mut FeatureTable,
+    graph: &HeteroGraph,
+    inputs: &TreeInputs,
+    z: &Array2<f32>,
+) -> Result<()> {
     if inputs.embedding {
         table.append(EMBEDDING, z.as_slice().unwrap_or_default(), z.ncols())?;
     }
     if inputs.reconstruction {
-        table.append(RECONSTRUCTION, &reconstruction_errors(graph, &z), 1)?;
+        table.append(RECONSTRUCTION, &reconstruction_errors(graph, z), 1)?;
     }
     Ok(())
 }
@@ -121,6 +128,11 @@ pub fn reconstruction_errors(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
     (0..graph.num_nodes()).into_par_iter().with_min_len(256).map(error).collect()
 }
 
+/// The scores that Stage 1 gives: `1 - exp(-error)` of [`reconstruction_errors`].
+pub fn reconstruction_scores(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
+    reconstruction_errors(graph, z).into_iter().map(|error| -(-error).exp_m1()).collect()
+}
+
 /// The table that the trees of a checkpoint read, for the data of `options`.
 ///
 /// # Errors
@@ -140,11 +152,16 @@ pub fn table<B: GraphBackend>(
         },
         None => None,
     };
-    let embeddings = options.input.map(in_directory).or_else(|| trained.as_ref()?.data.embeddings_file());
-    if inputs.embedding || inputs.reconstruction {
-        let file = embeddings.clone().unwrap_or_else(|| options.data.join(EMBEDDINGS_FILE));
-        append_stage1(&mut table, &dataset.graph, inputs, &file)?;
+    let source = source_of(options, trained.as_ref());
+    let of_stage2 = trained.as_ref().and_then(|trained| trained.stage2.as_ref());
+    let by_stage2 = (inputs.stage2_score || inputs.stage2_embedding)
+        && of_stage2.is_some_and(|stage2| stage2.data.input == Stage2Input::Embeddings);
+    let by_trees = inputs.embedding || inputs.reconstruction;
+    let z = (by_trees || by_stage2).then(|| source.read::<B>(dataset, options.data, device)).transpose()?;
+    if let (true, Some(z)) = (by_trees, &z) {
+        append_stage1(&mut table, &dataset.graph, inputs, z)?;
     }
+    let z = z.filter(|_| by_stage2).map(as_features);
     if inputs.stage2_score || inputs.stage2_embedding {
         let (Some(run), Some(trained)) = (options.run, &trained) else {
             let help = "give the directory of the run: its folds hold the models of Stage 2";
@@ -154,7 +171,7 @@ pub fn table<B: GraphBackend>(
         let outputs = inputs
             .folds
             .iter()
-            .map(|fold| stage2_output::<B>(&run.join(fold), trained, options, embeddings.as_deref(), dataset, device));
+            .map(|fold| stage2_output::<B>(&run.join(fold), trained, options, z.as_ref(), dataset, device));
         append_stage2(&mut table, inputs, &Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?))?;
     }
     checkpoint.check_columns(table.columns(), options.data)?;
@@ -174,8 +191,17 @@ pub struct TableOptions<'a> {
     pub input: Option<&'a Path>,
 }
 
-fn in_directory(place: &Path) -> PathBuf {
-    if place.is_dir() { place.join(EMBEDDINGS_FILE) } else { place.to_path_buf() }
+/// Where the embeddings of Stage 1 come from.
+fn source_of(options: &TableOptions, trained: Option<&Stage3Config>) -> Source {
+    let trained = match (options.run, trained) {
+        (Some(run), Some(trained)) => {
+            let of_stage2 = trained.stage2.as_ref().and_then(|stage2| stage2.data.embeddings.as_deref());
+            let embeddings = trained.data.embeddings.as_deref().or(of_stage2);
+            Some(TrainedOn { run, data: &trained.data.path, embeddings })
+        }
+        _ => None,
+    };
+    Source::of(options.input, trained, options.data)
 }
 
 /// What one model of Stage 2 makes of the data.
@@ -183,7 +209,7 @@ fn stage2_output<B: GraphBackend>(
     fold: &Path,
     trained: &Stage3Config,
     options: &TableOptions,
-    embeddings: Option<&Path>,
+    embeddings: Option<&Features>,
     dataset: &Dataset,
     device: &B::Device,
 ) -> Result<Stage2Output> {
@@ -192,13 +218,20 @@ fn stage2_output<B: GraphBackend>(
         let help = "the run directory was changed; train it again";
         return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
     };
-    let mut data = stage2.data.clone();
-    data.path = options.data.to_path_buf();
-    data.embeddings = embeddings.map(Path::to_path_buf).or(data.embeddings);
     let spec = for_graph(spec, &dataset.graph, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
-    let (x, _) =
-        stage2_input::<B>(&data, dataset, Some(spec.input), dtype_on::<B>(stage2.train.precision, device)?, device)?;
+    let features = match embeddings {
+        Some(z) => {
+            check_width(&file, z.dim(), Some(spec.input))?;
+            Cow::Borrowed(z)
+        }
+        None => {
+            let data = Stage2Data { path: options.data.to_path_buf(), ..stage2.data.clone() };
+            Cow::Owned(input_features(&data, dataset, Some(spec.input))?)
+        }
+    };
+    let dtype = dtype_on::<B>(stage2.train.precision, device)?;
+    let x: Vec<Tensor<B, 2>> = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
     let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
     let scored = attention_scores(&model, &graph, &x, stage2.train.chunk_size);
     let scores = scored.scores.clone();

@@ -31,6 +31,10 @@ pub struct AutoEncoderSpec {
     pub hidden: usize,
     /// Width of the embeddings.
     pub output: usize,
+    /// Whether sums over neighbours are means: of data with events, where the degree of a source grows with what comes
+    /// later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub causal: bool,
 }
 
 /// Two layers of relation-wise graph convolution; embeddings have length one.
@@ -38,6 +42,7 @@ pub struct AutoEncoderSpec {
 /// ```text
 /// h'_t = act( sum_r (A~_r h) W_r + b_r + h_t W_self,t )        z = h'' / |h''|
 /// A~_r = D^-1/2 (A_r + I) D^-1/2, degrees of a relation and of its reverse, self-loop included
+///        D^-1 (A_r + I) on data with events ([`AutoEncoderSpec::causal`])
 /// ```
 ///
 /// `act` is ReLU after the first layer and nothing after the second. `A~` is never stored: rows are scaled before and
@@ -116,12 +121,12 @@ pub struct Normalisation<B: Backend> {
 }
 
 impl<B: Backend> Normalisation<B> {
-    /// For every relation of `graph`.
-    pub fn of(graph: &HeteroGraph, device: &B::Device) -> Vec<Self> {
-        graph.relations().iter().map(|relation| Self::of_relation(relation, device)).collect()
+    /// For every relation of `graph`; `causal` is [`AutoEncoderSpec::causal`].
+    pub fn of(graph: &HeteroGraph, causal: bool, device: &B::Device) -> Vec<Self> {
+        graph.relations().iter().map(|relation| Self::of_relation(relation, causal, device)).collect()
     }
 
-    fn of_relation(relation: &Relation, device: &B::Device) -> Self {
+    fn of_relation(relation: &Relation, causal: bool, device: &B::Device) -> Self {
         let forward = &relation.forward;
         let own_loop = |i: usize| relation.src == relation.dst && forward.row(i).contains(&(i as u32));
         let rows = forward.num_rows();
@@ -141,6 +146,10 @@ impl<B: Backend> Normalisation<B> {
             let weights = dst_degree.iter().zip(&has_loop).map(|(d, &l)| if l { 0.0 } else { 1.0 / d.max(1.0) });
             vector(weights.collect())
         });
+        if causal {
+            let means = dst_degree.iter().map(|d| 1.0 / d.max(1.0)).collect();
+            return Self { dst_scale: vector(means), src_scale: vector(vec![1.0; sources]), self_weight };
+        }
         Self { dst_scale: inverse_root(&dst_degree), src_scale: inverse_root(&src_degree), self_weight }
     }
 }

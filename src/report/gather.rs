@@ -10,6 +10,7 @@ use super::warnings::{Grounds, warnings};
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::Statistics;
+use crate::run::baseline::OnValidation;
 use crate::score::ranking::Scored;
 
 /// The parts of a run.
@@ -26,6 +27,8 @@ pub struct Parts<'a> {
     /// Whether the run was fitted to the training labels, and not to edges alone.
     pub fitted_to_labels: bool,
     pub baseline: BaselineScores,
+    /// On the validation labels, as the training left it.
+    pub on_validation: Option<OnValidation>,
     pub training: Vec<Panel>,
     /// Highest scores that are listed.
     pub top: usize,
@@ -83,6 +86,7 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
         types: &data.types,
         split: split.as_ref(),
         held_out: held_out.as_ref(),
+        on_validation: parts.on_validation,
         calibration: calibration.as_ref(),
         classes: classes.as_ref(),
         scores: match judged {

@@ -3,7 +3,7 @@
 use super::data::{Panel, ReportData, RunFacts, Series};
 use super::gather::{BaselineScores, Parts, gather};
 use crate::error::{Error, Result};
-use crate::run::baseline::baseline_scores;
+use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::{History, Meta};
 use crate::score::{ClassView, ScoredRun, Stage};
 
@@ -21,7 +21,7 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
     // Labels of one class, or none in a part: then there is nothing to compare with. Classes are compared with the most
     // common one.
     let compared = scored.split.as_ref().filter(|_| scored.stage != Stage::Classes);
-    let baseline = compared.and_then(|split| baseline_scores(&scored.dataset, split).ok().flatten());
+    let baseline = compared.and_then(|split| Baseline::of(&scored.dataset, split).ok().flatten());
     gather(Parts {
         name: name.to_string_lossy().into_owned(),
         stage: match class {
@@ -45,7 +45,8 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
         data_path: scored.data.display().to_string(),
         scored: scored.scored(),
         fitted_to_labels: scored.stage != Stage::Reconstruction,
-        baseline: baseline.map_or(BaselineScores::Unknown, BaselineScores::Scores),
+        baseline: baseline.map_or(BaselineScores::Unknown, |baseline| BaselineScores::Scores(baseline.test_scores)),
+        on_validation: OnValidation::read(run)?,
         // Trees log no epochs.
         training: run.history().map(|history| panels(scored.stage, &history)).unwrap_or_default(),
         top,

@@ -3,6 +3,7 @@
 use super::data::{CalibrationFacts, ClassFacts, HeldOut, Part, Question, SplitFacts, TypeFacts, Warning};
 use super::question::capital;
 use crate::metrics::{FEWEST, KolmogorovSmirnov};
+use crate::run::baseline::OnValidation;
 
 /// Anomalous labels of a part below which its figures are mostly chance.
 const FEW_POSITIVES: usize = 30;
@@ -25,6 +26,7 @@ pub(super) struct Grounds<'a> {
     pub types: &'a [TypeFacts],
     pub split: Option<&'a SplitFacts>,
     pub held_out: Option<&'a HeldOut>,
+    pub on_validation: Option<OnValidation>,
     pub calibration: Option<&'a CalibrationFacts>,
     pub classes: Option<&'a ClassFacts>,
     /// Scores of the training and of the test nodes: normal, then anomalous.
@@ -71,6 +73,9 @@ pub(super) fn warnings(grounds: &Grounds) -> Vec<Warning> {
     if let (Some(held_out), Some(_)) = (grounds.held_out, grounds.split) {
         baseline_warning(held_out, &mut warn);
         perfect_warning(held_out, question, &mut warn);
+    }
+    if let Some(text) = grounds.on_validation.and_then(|figures| figures.warning()) {
+        warn("No better than the baseline on the validation labels", text);
     }
     if let Some(classes) = grounds.classes {
         class_warnings(classes, &mut warn);
@@ -234,6 +239,7 @@ mod tests {
             types,
             split: Some(split),
             held_out: Some(held_out),
+            on_validation: Some(OnValidation { model: 0.9, baseline: 0.8 }),
             calibration: None,
             classes: None,
             scores: [[spread(0.0), spread(0.3)], [spread(0.02), spread(0.3)]],
@@ -269,12 +275,14 @@ mod tests {
         };
         let mut grounds = sound(&split, &held_out, &types);
         grounds.scored = 9;
+        grounds.on_validation = Some(OnValidation { model: 0.6, baseline: 0.7 });
         grounds.calibration = Some(&calibration);
         grounds.scores[1][1] = vec![0.1; 50];
         let expected = [
             "Nodes without a score",
             "Few anomalous test labels",
             "Not clearly better than the baseline",
+            "No better than the baseline on the validation labels",
             "Training and test scores differ",
             "Probabilities rest on few labels",
             "Node types without labels",

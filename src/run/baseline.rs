@@ -1,46 +1,154 @@
 //! What a logistic regression on the raw features reaches, for comparison.
 
 use ndarray::Array2;
+use serde::Deserialize;
 
+use super::RunDir;
+use super::json::read_json;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::Dataset;
-use crate::metrics::roc_auc;
+use crate::metrics::{Report, roc_auc};
 
 /// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
 const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 
-/// Test ROC-AUC of a logistic regression on the raw features; `None` without features.
-///
-/// # Errors
-/// As for [`baseline_scores`].
-pub fn baseline_auc(dataset: &Dataset, split: &Split) -> Result<Option<f64>> {
-    let Some(scores) = baseline_scores(dataset, split)? else { return Ok(None) };
-    roc_auc(&scores, &split.test.iter().map(|(_, label)| *label).collect::<Vec<u8>>()).map(Some)
+/// A logistic regression on the raw features, whose penalty was chosen on the validation part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Baseline {
+    /// ROC-AUC on the validation part.
+    pub validation_auc: f64,
+    /// ROC-AUC on the test part.
+    pub test_auc: f64,
+    /// Of the test part, in its order.
+    pub test_scores: Vec<f32>,
 }
 
-/// Scores that a logistic regression on the raw features gives to the test part of `split`, in its order; `None`
-/// without features. The strength of its penalty is chosen on the validation part.
-///
-/// # Errors
-/// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.
-pub fn baseline_scores(dataset: &Dataset, split: &Split) -> Result<Option<Vec<f32>>> {
-    let Some(features) = &dataset.features else { return Ok(None) };
-    let rows = |part: &[(u32, u8)]| {
-        let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).collect();
-        Array2::from_shape_vec((part.len(), features.dim()), values)
-            .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
-    };
-    let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
-    let (train, validation) = (rows(&split.train), rows(&split.validation));
-    let mut best: Option<(f64, LogisticRegression)> = None;
-    for penalty in PENALTIES {
-        let fitted = LogisticRegression::fit(train.view(), &labels(&split.train), penalty)?;
-        let auc = roc_auc(&fitted.scores(validation.view()), &labels(&split.validation))?;
-        if best.as_ref().is_none_or(|(so_far, _)| auc > *so_far) {
-            best = Some((auc, fitted));
+impl Baseline {
+    /// Fits it to the training part of `split`; `None` without features.
+    ///
+    /// # Errors
+    /// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.
+    pub fn of(dataset: &Dataset, split: &Split) -> Result<Option<Self>> {
+        let Some(features) = &dataset.features else { return Ok(None) };
+        let rows = |part: &[(u32, u8)]| {
+            let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).collect();
+            Array2::from_shape_vec((part.len(), features.dim()), values)
+                .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
+        };
+        let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
+        let (train, validation) = (rows(&split.train), rows(&split.validation));
+        let mut best: Option<(f64, LogisticRegression)> = None;
+        for penalty in PENALTIES {
+            let fitted = LogisticRegression::fit(train.view(), &labels(&split.train), penalty)?;
+            let auc = roc_auc(&fitted.scores(validation.view()), &labels(&split.validation))?;
+            if best.as_ref().is_none_or(|(so_far, _)| auc > *so_far) {
+                best = Some((auc, fitted));
+            }
         }
+        let Some((validation_auc, fitted)) = best else { return Ok(None) };
+        let test_scores = fitted.scores(rows(&split.test).view());
+        let test_auc = roc_auc(&test_scores, &labels(&split.test))?;
+        Ok(Some(Self { validation_auc, test_auc, test_scores }))
     }
-    Ok(best.map(|(_, fitted)| fitted.scores(rows(&split.test).view())))
+}
+
+/// ROC-AUC on the validation labels: of a model, which was chosen on them, and of the logistic regression.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnValidation {
+    pub model: f64,
+    pub baseline: f64,
+}
+
+/// What this reads of the outcome of a training.
+#[derive(Deserialize)]
+struct Stored {
+    evaluation: Option<Parts>,
+    baseline_validation_auc: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Parts {
+    validation: Report,
+}
+
+impl OnValidation {
+    /// The two, where both are known.
+    pub fn of(validation: &Report, baseline: Option<f64>) -> Option<Self> {
+        Some(Self { model: validation.overall.roc_auc?, baseline: baseline? })
+    }
+
+    /// What a finished run of Stage 2 or 3 left; `None` for other tasks, and for a run of an earlier version.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read(run: &RunDir) -> Result<Option<Self>> {
+        let file = run.output("evaluation.json");
+        if !file.is_file() {
+            return Ok(None);
+        }
+        // The validation part of a classification has other figures.
+        let value: serde_json::Value = read_json(&file, "the outcome of a training", "train again")?;
+        let Ok(Stored { evaluation: Some(parts), baseline_validation_auc }) = serde_json::from_value(value) else {
+            return Ok(None);
+        };
+        Ok(Self::of(&parts.validation, baseline_validation_auc))
+    }
+
+    /// In plain words, where the model does not beat the regression.
+    pub fn warning(&self) -> Option<String> {
+        let Self { model, baseline } = self;
+        (model <= baseline).then(|| {
+            format!(
+                "This model is no better than a logistic regression that sees no graph: ROC-AUC {model:.4} on the \
+                 validation labels, the regression {baseline:.4}. Do not rely on its scores."
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::graph::{Features, HeteroGraph};
+    use crate::metrics::evaluate;
+    use crate::run::Meta;
+
+    #[test]
+    fn the_regression_has_a_figure_on_both_parts() {
+        let graph = HeteroGraph::new(vec![("node".into(), 40)], Vec::new()).unwrap();
+        let values = (0..40).map(|node| if node % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        let dataset = Dataset::new(graph, Some(Features::from_f32(values, 40, 1)), None, None);
+        let part = |nodes: std::ops::Range<u32>| nodes.map(|node| (node, u8::from(node % 2 == 0))).collect::<Vec<_>>();
+        let split = Split { train: part(0..20), validation: part(20..30), test: part(30..40) };
+        let found = Baseline::of(&dataset, &split).unwrap().unwrap();
+        assert_eq!((found.validation_auc, found.test_auc, found.test_scores.len()), (1.0, 1.0, 10));
+        let bare = Dataset { features: None, ..dataset };
+        assert_eq!(Baseline::of(&bare, &split).unwrap(), None);
+    }
+
+    #[test]
+    fn a_model_that_does_not_beat_the_regression_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path(), "a", "", Meta::now("cpu", 1)).unwrap();
+        assert_eq!(OnValidation::read(&run).unwrap(), None, "not finished");
+        let report = evaluate(&[0.9, 0.6, 0.8, 0.1], &[1, 1, 0, 0], &[], 0.5).unwrap();
+        let write = |baseline: serde_json::Value| {
+            let outcome =
+                serde_json::json!({ "evaluation": { "validation": report }, "baseline_validation_auc": baseline });
+            fs::write(run.output("evaluation.json"), outcome.to_string()).unwrap();
+            OnValidation::read(&run).unwrap()
+        };
+        assert_eq!(write(serde_json::Value::Null), None, "a run of an earlier version");
+        let found = write(0.75.into()).unwrap();
+        assert_eq!(found, OnValidation { model: 0.75, baseline: 0.75 });
+        let said = found.warning().unwrap();
+        assert!(said.contains("ROC-AUC 0.7500 on the validation labels, the regression 0.7500"), "{said}");
+        assert_eq!(write(0.7.into()).unwrap().warning(), None);
+        fs::write(run.output("evaluation.json"), "{\"validation\": {\"accuracy\": 1.0}}").unwrap();
+        assert_eq!(OnValidation::read(&run).unwrap(), None, "a classification");
+    }
 }

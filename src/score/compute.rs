@@ -6,10 +6,12 @@ use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
 
 use super::{Computed, ScoreOptions, Scores, classes, trees};
-use crate::config::{RunConfig, Stage2Config, Stage2Data, Stage2Input};
+use crate::config::{RunConfig, Stage2Config, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
-use crate::infer::attention::{attention_scores, for_graph, input_features};
+use crate::infer::attention::{attention_scores, for_graph};
+use crate::infer::embed::{self, Source, TrainedOn};
+use crate::infer::tree_table::reconstruction_scores;
 use crate::infer::{layerwise, plan};
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -31,17 +33,14 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     let spec = match &weights.spec {
         ModelSpec::Attention(spec) => spec,
         ModelSpec::NodeClassifier(spec) => return classes::compute::<B>(options, spec, &weights, &file, device),
-        ModelSpec::AutoEncoder(_) => {
-            let help =
-                "score with a Stage-2 checkpoint; a run of Stage 1 has scores of its own graph alone: leave --data out";
-            return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
-        }
+        ModelSpec::AutoEncoder(_) => return reconstruction::<B>(options, device),
     };
     let dataset = Dataset::open(&options.data)?;
     let spec = for_graph(spec, &dataset.graph, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let trained = trained_as(options)?;
-    let features = input_features(&input_of(options, trained.as_ref()), &dataset, Some(spec.input))?;
+    let (input, source) = input_of(options, trained.as_ref());
+    let features = embed::input_of::<B>(input, &source, &dataset, &options.data, spec.input, device)?;
     let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
     // A bare checkpoint does not tell how it was trained.
     let storage = match &trained {
@@ -77,13 +76,29 @@ fn trained_as(options: &ScoreOptions) -> Result<Option<Stage2Config>> {
 }
 
 /// Where the input of the model comes from.
-fn input_of(options: &ScoreOptions, trained: Option<&Stage2Config>) -> Stage2Data {
-    let trained_on = trained.map(|config| &config.data);
-    let place = options.input.clone().or_else(|| trained_on.and_then(|data| data.embeddings.clone()));
-    let from_features = options.input.is_none() && trained_on.is_some_and(|d| d.input == Stage2Input::Features);
-    Stage2Data {
-        path: options.data.clone(),
-        input: if from_features { Stage2Input::Features } else { Stage2Input::Embeddings },
-        embeddings: place,
+fn input_of(options: &ScoreOptions, trained: Option<&Stage2Config>) -> (Stage2Input, Source) {
+    let from_features = options.input.is_none() && trained.is_some_and(|of| of.data.input == Stage2Input::Features);
+    let input = if from_features { Stage2Input::Features } else { Stage2Input::Embeddings };
+    let trained = trained.map(|Stage2Config { data, .. }| TrainedOn {
+        run: &options.checkpoint,
+        data: &data.path,
+        embeddings: data.embeddings.as_deref(),
+    });
+    (input, Source::of(options.input.as_deref(), trained, &options.data))
+}
+
+/// How badly the embeddings of Stage 1 explain the edges of each node, see [`Stage::Reconstruction`].
+fn reconstruction<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Computed> {
+    if let Some(input) = &options.input {
+        return Err(Error::Usage {
+            argument: format!("--input {}", input.display()),
+            expected: "no such argument with a run of Stage 1".into(),
+            found: "one".into(),
+            help: "Stage 1 makes its embeddings itself, from the features of the data".into(),
+        });
     }
+    let dataset = Dataset::open(&options.data)?;
+    let z = Source::of_stage1(&options.checkpoint, &options.data).read::<B>(&dataset, &options.data, device)?;
+    let scores = reconstruction_scores(&dataset.graph, &z);
+    Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings: options.embeddings.then_some(z) })
 }

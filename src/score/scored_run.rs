@@ -15,7 +15,7 @@ use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, EdgeReading, read_embeddings};
-use crate::infer::tree_table::reconstruction_errors;
+use crate::infer::tree_table::reconstruction_scores;
 use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
@@ -112,10 +112,7 @@ impl ScoredRun {
         let dataset = Dataset::open(&data)?;
         let nodes = dataset.graph.num_nodes();
         let scores = match stage {
-            Stage::Reconstruction => {
-                let errors = reconstruction_errors(&dataset.graph, &read_embeddings(&file, Some(nodes))?);
-                errors.into_iter().map(|error| -(-error).exp_m1()).collect()
-            }
+            Stage::Reconstruction => reconstruction_scores(&dataset.graph, &read_embeddings(&file, Some(nodes))?),
             Stage::Attention | Stage::Trees | Stage::Classes => read_scores(&file, nodes)?,
         };
         let split = match (divided(&config, &dataset)?, &dataset.labels) {

@@ -236,13 +236,13 @@ mod bodies {
         let (host, golden) = (graph(&GOLDEN.relations), &GOLDEN.stage1);
         let [input, hidden, output] = GOLDEN.widths;
         let node_types = host.node_types().iter().map(|t| t.name.clone()).collect();
-        let spec = AutoEncoderSpec { streams: streams(&host), node_types, input, hidden, output };
+        let spec = AutoEncoderSpec { streams: streams(&host), node_types, input, hidden, output, causal: false };
         let tensors = host_tensors(&golden.parameters);
         let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
         let model = TripleStreamGae::new(&spec, &mut parameters).unwrap();
 
         let graph = DeviceGraph::upload(&host, device).unwrap();
-        let normalisation = Normalisation::of(&host, device);
+        let normalisation = Normalisation::of(&host, false, device);
         let inputs = Inputs::new(&graph, &normalisation, features::<B>(&host, device), None);
         let z = model.embed(&graph, &ReceptiveField::all(&graph), &normalisation, &inputs);
         assert_near("embeddings", &rows_to_host(z.clone()), &golden.embeddings);

@@ -86,6 +86,7 @@ fn stage_1_has_the_same_loss_and_gradients() {
         input: data.features.as_ref().unwrap().dim(),
         hidden: 24,
         output: 16,
+        causal: false,
     };
     let device = Default::default();
     let model = TripleStreamGae::<Ad>::new(&spec, &mut Parameters::from_seed(3, &device)).unwrap();

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
-use graphsieve::config::{Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
+use graphsieve::config::{OwnTransform, Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
+use graphsieve::infer::embed::Stage1;
 use graphsieve::run::progress::Mode;
+use graphsieve::score::{self, ScoreOptions, Scores};
 use graphsieve::train::{self, RunOptions};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use graphsieve_kernels::on_backend;
@@ -27,6 +29,8 @@ pub fn trials() -> Vec<Trial> {
         another_seed_gives_another_model,
         half_precision_follows_the_curve_of_full_precision,
         any_typed_graph_trains_not_only_a_marketplace,
+        a_rows_own_value_reaches_its_score_where_no_relation_has_loops,
+        stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw,
     );
     on_vulkan!(trials.extend([
         on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_follow_the_cpu),
@@ -267,4 +271,99 @@ fn any_typed_graph_trains_not_only_a_marketplace() {
     (second.model.hidden, second.model.out, second.model.heads) = (12, 6, 3);
     let scores = run::<Flex>(RunConfig::Stage2(second), &Default::default()).join("anomaly_scores_stage2.npy");
     assert_eq!(graphsieve::run::evaluation::read_scores(&scores, n as usize).unwrap().len(), n as usize);
+}
+
+/// Payments that name their customer and terminal, both one way: every relation is without loops. A payment is bad where
+/// its own amount is high, and nothing else tells.
+fn a_rows_own_value_reaches_its_score_where_no_relation_has_loops() {
+    const PAYMENTS: u32 = 600;
+    let dir = tempfile::tempdir().unwrap();
+    let counts = [40u32, 25, PAYMENTS];
+    let edges = |of: u32, step: u32| -> Vec<(u32, u32)> { (0..PAYMENTS).map(|p| (p, p * step % of)).collect() };
+    let spec = |name: &str, src: usize, edges: &[(u32, u32)]| RelationSpec {
+        name: name.into(),
+        src,
+        dst: 2,
+        stream: name.into(),
+        primary: true,
+        adjacency: Adjacency::from_edges(PAYMENTS as usize, counts[src] as usize, edges),
+    };
+    let types = ["customer", "terminal", "payment"].into_iter().zip(counts).map(|(name, n)| (name.into(), n as usize));
+    let relations = vec![spec("paid_by", 0, &edges(40, 7)), spec("paid_at", 1, &edges(25, 11))];
+    let graph = HeteroGraph::new(types.collect(), relations).unwrap();
+    assert_eq!(graph.looped_types(), [false; 3]);
+    let (nodes, first) = (graph.num_nodes(), nodes_before_payments(&counts));
+    let amount = |payment: u32| ((payment * 7919 + 13) % 1000) as f32 / 1000.0;
+    let mut values: Vec<f32> = (0..nodes * 3).map(|k| ((k * 31) % 17) as f32 / 17.0 - 0.5).collect();
+    (0..PAYMENTS).for_each(|payment| values[(first + payment as usize) * 3] = amount(payment) - 0.5);
+    let entries = (0..PAYMENTS).map(|p| (first as u32 + p, u8::from(amount(p) > 0.8))).collect();
+    let features = Some(Features::from_f32(values, nodes, 3));
+    Dataset::new(graph, features, Some(Labels { entries }), None).write(&dir.path().join("data")).unwrap();
+
+    let test_auc = |own: OwnTransform| {
+        let mut config = stage2(&dir);
+        (config.model.hidden, config.model.out, config.model.own) = (8, 8, own);
+        (config.train.epochs, config.train.learning_rate, config.loss.lambda_unsup) = (80, 0.02, 0.0);
+        config.train.learning_rate_min = 0.02;
+        let run = run::<Flex>(RunConfig::Stage2(config), &Default::default());
+        let outcome = fs::read_to_string(run.join("evaluation.json")).unwrap();
+        let outcome: serde_json::Value = serde_json::from_str(&outcome).unwrap();
+        outcome["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap()
+    };
+    let [with, without] = [OwnTransform::Auto, OwnTransform::Never].map(test_auc);
+    assert!(with > 0.95 && without < 0.75, "{with} with the transform, {without} without");
+}
+
+fn nodes_before_payments(counts: &[u32; 3]) -> usize {
+    (counts[0] + counts[1]) as usize
+}
+
+fn stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw() {
+    let dir = marketplace();
+    let device = Default::default();
+    let first = run::<Flex>(RunConfig::Stage1(stage1(&dir)), &device);
+    let mut config = stage2(&dir);
+    (config.data.input, config.data.embeddings) = (Stage2Input::Embeddings, Some(first.clone()));
+    let second = run::<Flex>(RunConfig::Stage2(config), &device);
+
+    let data = dir.path().join("data");
+    let dataset = Dataset::open(&data).unwrap();
+    let model = Stage1::open(&first).unwrap();
+    let written = graphsieve::graph::read_embeddings(first.join("Z_embeddings_stage1.npy"), None).unwrap();
+    assert!(model.embed::<Flex>(&dataset, &data, &device).unwrap() == written, "the training's own rows, bit for bit");
+
+    // The same graph elsewhere has the scores of the run, another one has its own.
+    let elsewhere = dir.path().join("elsewhere");
+    dataset.write(&elsewhere).unwrap();
+    let other = dir.path().join("other");
+    let config = SynthConfig { seed: 9, ..SynthConfig::preset(Preset::Quickstart).scaled(0.1) };
+    synth::generate(&config, &|_, _, _| ()).unwrap().write(&other).unwrap();
+    let scores = |run: &Path, data: &Path| {
+        let options = ScoreOptions { checkpoint: run.into(), data: data.into(), input: None, embeddings: false };
+        match score::compute::<Flex>(&options, &device).unwrap().scores {
+            Scores::Anomaly(scores) => scores,
+            Scores::Classes(_) => panic!("no classes"),
+        }
+    };
+    let nodes = dataset.graph.num_nodes();
+    let kept = graphsieve::run::evaluation::read_scores(&second.join("anomaly_scores_stage2.npy"), nodes).unwrap();
+    assert_eq!(scores(&second, &elsewhere), kept);
+    assert_eq!(scores(&second, &data), kept);
+    let own = score::ScoredRun::open(&first, None).unwrap().scores;
+    let bits = |scores: &[f32]| scores.iter().map(|score| score.to_bits()).collect::<Vec<u32>>();
+    assert_eq!(bits(&scores(&first, &elsewhere)), bits(&own));
+    let unseen = Dataset::open(&other).unwrap();
+    assert_ne!(unseen.graph.num_nodes(), nodes);
+    for run in [&first, &second] {
+        assert_eq!(scores(run, &other).len(), unseen.graph.num_nodes());
+    }
+
+    let narrow = Features::from_f32(vec![0.0; nodes], nodes, 1);
+    let narrow = Dataset::new(dataset.graph.clone(), Some(narrow), None, None);
+    let refused = model.embed::<Flex>(&narrow, &data, &device).unwrap_err().to_string();
+    assert!(refused.contains("columns, as the model was trained on") && refused.contains("found 1"), "{refused}");
+    let renamed = HeteroGraph::new(vec![("account".into(), 4)], Vec::new()).unwrap();
+    let renamed = Dataset::new(renamed, dataset.features.clone(), None, None);
+    let refused = model.embed::<Flex>(&renamed, &data, &device).unwrap_err().to_string();
+    assert!(refused.contains("as the model was trained on"), "{refused}");
 }

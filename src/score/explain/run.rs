@@ -15,11 +15,13 @@ use super::similar::Known;
 use super::stage1;
 use super::stage3::{self, Forest};
 use crate::config::{
-    ClassifyConfig, EMBEDDINGS_FILE, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage2Config, Stage2Input, Stage3Config,
+    ClassifyConfig, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage1Config, Stage2Config, Stage2Data, Stage2Input,
+    Stage3Config,
 };
 use crate::error::{Error, Result};
 use crate::graph::read_embeddings;
-use crate::infer::attention::{for_graph, input_features};
+use crate::infer::attention::for_graph;
+use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::tree_table::{TableOptions, table};
 use crate::models::attention::TripleStreamGat;
 use crate::models::named;
@@ -38,8 +40,8 @@ use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, 
 /// of the labels, so there are no known anomalies to compare with.
 ///
 /// # Errors
-/// As for [`ScoredRun::open`]; data and input that do not fit the model; any with a run of Stage 1, which has scores of
-/// its own graph alone, and input with a node classifier.
+/// As for [`ScoredRun::open`]; data and input that do not fit the model; input with a run of Stage 1 and with a node
+/// classifier.
 pub fn open_run<B: GraphBackend>(
     path: &Path,
     class: Option<u32>,
@@ -69,13 +71,9 @@ pub fn open_run<B: GraphBackend>(
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Classes
         }
-        RunConfig::Stage1(_) => {
-            return Err(Error::Usage {
-                argument: if data.is_some() { "--data" } else { "--input" }.into(),
-                expected: "no such argument with a run of Stage 1".into(),
-                found: "one".into(),
-                help: "Stage 1 has scores of the graph that it was trained on alone".into(),
-            });
+        RunConfig::Stage1(Stage1Config { data: trained, .. }) => {
+            trained.path = data.unwrap_or(&trained.path).to_path_buf();
+            Stage::Reconstruction
         }
         // Says what is wrong with it.
         RunConfig::Pipeline(_) => return ScoredRun::open(path, class),
@@ -109,7 +107,7 @@ pub fn open_run<B: GraphBackend>(
 pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
     let names = Names::new(&run.dataset, &run.scores);
     match (&run.config, &run.classes) {
-        (RunConfig::Stage1(_), _) => reconstruction(run, &names, nodes),
+        (RunConfig::Stage1(_), _) => reconstruction::<B>(run, &names, nodes, device),
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
         (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
@@ -129,8 +127,13 @@ fn known<'a>(run: &ScoredRun, embeddings: ArrayView2<'a, f32>) -> Option<Known<'
     Some(Known { embeddings, anomalies })
 }
 
-fn reconstruction(run: &ScoredRun, names: &Names, nodes: &[u32]) -> Result<Vec<Explanation>> {
-    let z = read_embeddings(run.run.output(EMBEDDINGS_FILE), Some(run.dataset.graph.num_nodes()))?;
+fn reconstruction<B: GraphBackend>(
+    run: &ScoredRun,
+    names: &Names,
+    nodes: &[u32],
+    device: &B::Device,
+) -> Result<Vec<Explanation>> {
+    let z = Source::of_stage1(run.run.path(), &run.data).read::<B>(&run.dataset, &run.data, device)?;
     let known = known(run, z.view());
     let explain = |&node: &u32| stage1::explain(names, z.view(), run.probability(node), known.as_ref(), node);
     nodes.iter().map(explain).collect()
@@ -153,7 +156,8 @@ fn attention<B: GraphBackend>(
     // Through the model, which checks names, shapes and values.
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let (network, head) = parameters::of_attention(&spec, &model.export(&spec).0, graph);
-    let features = input_features(&config.data, &run.dataset, Some(spec.input))?;
+    let source = source_of(run, &config.data)?;
+    let features = embed::input_of::<B>(config.data.input, &source, &run.dataset, &run.data, spec.input, device)?;
     let refined = match &run.split {
         Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
         None => None,
@@ -168,6 +172,16 @@ fn attention<B: GraphBackend>(
     let model = Model { names, view, columns, known: known.as_ref() };
     let question = Question::Score { head: &head };
     nodes.iter().map(|&node| model.explain(run.probability(node), node, &question)).collect()
+}
+
+/// Where the embeddings come from that a run of Stage 2 reads; `now` is its section with what the user gave.
+fn source_of(run: &ScoredRun, now: &Stage2Data) -> Result<Source> {
+    let RunConfig::Stage2(Stage2Config { data: trained, .. }) = RunConfig::load_kept(&run.run.config(), &[])? else {
+        return Ok(Source::of(now.embeddings.as_deref(), None, &run.data));
+    };
+    let given = now.embeddings.as_deref().filter(|given| trained.embeddings.as_deref() != Some(*given));
+    let trained = TrainedOn { run: run.run.path(), data: &trained.path, embeddings: trained.embeddings.as_deref() };
+    Ok(Source::of(given, Some(trained), &run.data))
 }
 
 /// Each node for the class that it is seen through; scores and labels of all others are of that class, too.
@@ -219,7 +233,11 @@ fn trees<B: GraphBackend>(
         Error::format(path, "checkpoint/best.trees", "the checkpoint of a run", "no such file", help)
     })?;
     let checkpoint = TreeCheckpoint::read(&file)?;
-    let input = config.data.embeddings.as_deref();
+    let trained = match RunConfig::load_kept(&run.run.config(), &[])? {
+        RunConfig::Stage3(trained) => trained.data.embeddings,
+        _ => None,
+    };
+    let input = config.data.embeddings.as_deref().filter(|given| trained.as_deref() != Some(*given));
     let options = TableOptions { checkpoint: path, run: Some(path), data: &run.data, input };
     let table = table::<B>(&options, &checkpoint, &run.dataset, device)?;
     let embeddings: Option<Array2<f32>> = stage3::embeddings_of(&table, run.dataset.graph.num_nodes());

@@ -19,10 +19,10 @@ use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, write_npy_f32};
+use crate::graph::{Dataset, read_embeddings, write_npy_f32};
 use crate::infer::tree_table::{append_stage1, append_stage2, neighbourhood_table};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
-use crate::run::baseline::baseline_auc;
+use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{Evaluation, evaluate_split};
 use crate::run::progress::{Progress, Unit};
@@ -48,6 +48,8 @@ pub struct Stage3Outcome {
     pub evaluation: Evaluation,
     /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
     pub baseline_auc: Option<f64>,
+    /// Of the same on the validation part.
+    pub baseline_validation_auc: Option<f64>,
     /// Share of every block in the gain of all splits.
     pub blocks: Vec<BlockShare>,
 }
@@ -70,6 +72,10 @@ impl fmt::Display for Stage3Outcome {
         )?;
         if let Some(auc) = self.baseline_auc {
             writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
+        }
+        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation_auc);
+        if let Some(warning) = compared.and_then(|compared| compared.warning()) {
+            writeln!(f, "warning: {warning}")?;
         }
         let shares = self.blocks.iter().map(|b| format!("{} {:.0} %", b.block, 100.0 * b.share));
         writeln!(f, "gain by block: {}", shares.collect::<Vec<_>>().join(", "))
@@ -118,7 +124,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
     if (inputs.embedding || inputs.reconstruction)
         && let Some(file) = config.data.embeddings_file()
     {
-        append_stage1(&mut table, &dataset.graph, &inputs, &file)?;
+        let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
+        append_stage1(&mut table, &dataset.graph, &inputs, &z)?;
     }
     if let Some(stage2) = &config.stage2 {
         let out_of_fold = folds::run::<B>(stage2, &parts, &dataset, &split, &run, options, device, &progress)?;
@@ -134,12 +141,14 @@ pub fn run<B: GraphBackend + TreeBackend>(
     write_npy_f32(run.output(STAGE3_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     let gain = checkpoint.ensemble.importance(Importance::Gain);
     write_importance(&run, &table, &gain, &checkpoint.ensemble.importance(Importance::Split))?;
+    let baseline = Baseline::of(&dataset, &split)?;
     let outcome = Stage3Outcome {
         run: run.path().to_path_buf(),
         trees: checkpoint.ensemble.num_trees(),
         columns: table.columns().len(),
         evaluation: evaluate_split(&scores, &dataset.graph, &split)?,
-        baseline_auc: baseline_auc(&dataset, &split)?,
+        baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
+        baseline_validation_auc: baseline.map(|baseline| baseline.validation_auc),
         blocks: block_shares(&table, &gain),
     };
     if config.output.plots {

@@ -29,7 +29,7 @@ use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
-use crate::run::baseline::baseline_auc;
+use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{Evaluation, evaluate_split};
 use crate::run::splits::split_of;
@@ -65,6 +65,8 @@ pub struct Stage2Outcome {
     pub evaluation: Evaluation,
     /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
     pub baseline_auc: Option<f64>,
+    /// Of the same on the validation part.
+    pub baseline_validation_auc: Option<f64>,
     /// Mean wall time of the epochs after the first.
     #[serde(skip)]
     pub seconds_per_epoch: Option<f64>,
@@ -75,6 +77,10 @@ impl fmt::Display for Stage2Outcome {
         writeln!(f, "best epoch {}, held-out test labels:\n{}", self.best_epoch, self.evaluation.test)?;
         if let Some(auc) = self.baseline_auc {
             writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
+        }
+        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation_auc);
+        if let Some(warning) = compared.and_then(|compared| compared.warning()) {
+            writeln!(f, "warning: {warning}")?;
         }
         crate::train::session::write_speed(f, self.seconds_per_epoch)
     }
@@ -148,11 +154,13 @@ pub fn run_on<B: GraphBackend>(
     let HostScored { scores, embeddings } = task.scored(&model)?;
     write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
+    let baseline = Baseline::of(dataset, split)?;
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
         evaluation: evaluate_split(&scores, host, split)?,
-        baseline_auc: baseline_auc(dataset, split)?,
+        baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
+        baseline_validation_auc: baseline.map(|baseline| baseline.validation_auc),
         seconds_per_epoch,
     };
     write_calibration(&session.run, &scores, split)?;

@@ -105,6 +105,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         Error::format(&config.data.path, "features", "a feature file", "none", help)
     })?;
     let host = &dataset.graph;
+    let causal = false;
     let split = EdgeSplit::new(config.split.held_out, config.split.seed);
     let training = split.map_or_else(|| host.clone(), |split| split.training_graph(host));
     let mut notes = dataset.notes.clone();
@@ -112,7 +113,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
         notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
     }
-    let task = AutoEncoder::<B>::upload(config, &training, features, device)?;
+    let task = AutoEncoder::<B>::upload(config, &training, features, causal, device)?;
 
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
@@ -132,7 +133,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         Some(_) => {
             // What is written is made of all edges.
             drop((z, task));
-            AutoEncoder::<B>::upload(config, host, features, device)?.embed_all(&model)
+            AutoEncoder::<B>::upload(config, host, features, causal, device)?.embed_all(&model)
         }
     };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
@@ -152,10 +153,16 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
 
 impl<B: GraphBackend> AutoEncoder<B> {
     /// On the graph `host`, which is uploaded with its features.
-    fn upload(config: &Stage1Config, host: &HeteroGraph, features: &Features, device: &B::Device) -> Result<Self> {
+    fn upload(
+        config: &Stage1Config,
+        host: &HeteroGraph,
+        features: &Features,
+        causal: bool,
+        device: &B::Device,
+    ) -> Result<Self> {
         let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
         let x = upload_features(host.node_types(), features, dtype_on::<B>(config.train.precision, device)?, device)?;
-        Ok(Self::new(config, host, graph, x, device))
+        Ok(Self::with(config, host, graph, x, causal, device))
     }
 
     /// On a graph with the features `x`, one matrix per node type.
@@ -166,14 +173,26 @@ impl<B: GraphBackend> AutoEncoder<B> {
         x: Vec<Tensor<Autodiff<B>, 2>>,
         device: &B::Device,
     ) -> Self {
+        Self::with(config, host, graph, x, false, device)
+    }
+
+    fn with(
+        config: &Stage1Config,
+        host: &HeteroGraph,
+        graph: DeviceGraph<Autodiff<B>>,
+        x: Vec<Tensor<Autodiff<B>, 2>>,
+        causal: bool,
+        device: &B::Device,
+    ) -> Self {
         let spec = AutoEncoderSpec {
             streams: host.streams().into_iter().map(String::from).collect(),
             node_types: host.node_types().iter().map(|t| t.name.clone()).collect(),
             input: x.first().map_or(0, |x| x.dims()[1]),
             hidden: config.model.hidden,
             output: config.model.out,
+            causal,
         };
-        let normalisation = Normalisation::of(host, device);
+        let normalisation = Normalisation::of(host, causal, device);
         // Features have no gradient and no edge is dropped: the first aggregation never changes.
         let inputs = Inputs::new(&graph, &normalisation, x, config.train.chunk_size);
         let (config, host, device) = (config.clone(), host.clone(), device.clone());

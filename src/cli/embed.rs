@@ -1,0 +1,56 @@
+//! `graphsieve embed`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Compute, Console, check_new_file};
+use crate::backend::with_backend;
+use crate::config::RunConfig;
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, write_npy_f32};
+use crate::infer::embed::{STAGE1_COPY, Stage1};
+
+/// Write Stage-1 embeddings of a graph that the training need not have seen
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Directory of a run of Stage 1, or of one that holds a copy of its weights, or a checkpoint file
+    #[arg(value_name = "RUN|FILE")]
+    checkpoint: PathBuf,
+
+    /// Data directory with the node types, relations and feature columns of the training [default: the data of the run]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
+    /// File to write: a float32 row per node
+    #[arg(long, value_name = "Z.npy")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    compute: Compute,
+
+    /// Replace the file where it exists
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    check_new_file(&arguments.out, arguments.force)?;
+    let copy = arguments.checkpoint.join(STAGE1_COPY);
+    let stage1 = Stage1::open(if copy.is_dir() { &copy } else { &arguments.checkpoint })?;
+    let config = arguments.checkpoint.join("config.toml");
+    let own = config.is_file().then(|| RunConfig::load_kept(&config, &[])).transpose()?;
+    let own = own.map(|config| config.data_path().to_path_buf());
+    let data = arguments.data.or(own).ok_or_else(|| Error::Usage {
+        argument: "--data".into(),
+        expected: "the data to embed: a checkpoint file does not know them".into(),
+        found: "none".into(),
+        help: "give --data DIR, or the directory of a run instead of a file".into(),
+    })?;
+    let dataset = Dataset::open(&data)?;
+    let (device, _) = arguments.compute.choose(console)?;
+    let z = with_backend!(device, |B, d| stage1.embed::<B>(&dataset, &data, &d))?;
+    write_npy_f32(&arguments.out, &z)?;
+    console.note(format_args!("{} embeddings of {} columns: {}", z.nrows(), z.ncols(), arguments.out.display()));
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! Stage 1 on any graph with the node types, streams and feature columns that it was trained on.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{DType, Tensor};
+use graphsieve_kernels::GraphBackend;
+use ndarray::Array2;
+
+use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
+use crate::error::{Error, Result};
+use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
+use crate::infer::attention::check_width;
+use crate::models::TripleStreamGae;
+use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
+use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
+use crate::models::parameters::{Parameters, rows_to_host};
+use crate::models::precision::dtype_on;
+use crate::models::receptive_field::ReceptiveField;
+use crate::models::weights::{ModelSpec, Weights};
+
+/// Directory in a run of Stage 2 or 3 with a copy of the Stage-1 run that its input came from.
+pub const STAGE1_COPY: &str = "stage1";
+
+/// Trained weights of Stage 1.
+#[derive(Clone, Debug)]
+pub struct Stage1 {
+    spec: AutoEncoderSpec,
+    weights: Weights,
+    /// The checkpoint, for errors.
+    file: PathBuf,
+    /// How it was trained; a bare checkpoint does not tell.
+    trained: Option<Stage1Config>,
+}
+
+impl Stage1 {
+    /// Reads a run of Stage 1, or a checkpoint file.
+    ///
+    /// # Errors
+    /// A checkpoint that cannot be read, or of another model.
+    pub fn open(place: &Path) -> Result<Self> {
+        let (weights, file) = Weights::read(place)?;
+        let ModelSpec::AutoEncoder(spec) = &weights.spec else {
+            let help = "embeddings are made by a run of Stage 1; give its directory or its checkpoint";
+            return Err(Error::format(file, "model", "a Stage-1 auto-encoder", weights.spec.name(), help));
+        };
+        let (spec, config) = (spec.clone(), place.join("config.toml"));
+        let trained = match config.is_file().then(|| RunConfig::load_kept(&config, &[])).transpose()? {
+            Some(RunConfig::Stage1(config)) => Some(config),
+            _ => None,
+        };
+        Ok(Self { spec, weights, file, trained })
+    }
+
+    /// Embeddings of length one of all nodes of `dataset`, which was read from `data`: `[nodes, width]`, by global id.
+    /// On the graph of the training these are the rows that the training wrote.
+    ///
+    /// # Errors
+    /// Data without features, or with other node types, streams or numbers of columns than those of the training; a
+    /// device that failed.
+    pub fn embed<B: GraphBackend>(&self, dataset: &Dataset, data: &Path, device: &B::Device) -> Result<Array2<f32>> {
+        let features = dataset.features.as_ref().ok_or_else(|| {
+            let help = "Stage 1 embeds features; add them to the data directory";
+            Error::format(data, "features", "a feature file", "none", help)
+        })?;
+        let graph = &dataset.graph;
+        let spec = for_graph(&self.spec, graph, data)?;
+        if features.dim() != spec.input {
+            let expected = format!("{} columns, as the model was trained on", spec.input);
+            let help = "give data with the columns of the training, in their order";
+            return Err(Error::format(data, "features", expected, features.dim().to_string(), help));
+        }
+        let mut parameters = Parameters::<B>::from_tensors(&self.weights.tensors, &self.file, device);
+        let model = TripleStreamGae::<B>::new(&spec, &mut parameters)?;
+        let storage = match &self.trained {
+            Some(config) => dtype_on::<B>(config.train.precision, device)?,
+            None => DType::F32,
+        };
+        let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
+        let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, storage, device)?;
+        let on_device = DeviceGraph::<B>::upload(graph, device)?;
+        let normalisation = Normalisation::of(graph, spec.causal, device);
+        let inputs = Inputs::new(&on_device, &normalisation, x, chunk_rows);
+        let z = model.embed(&on_device, &ReceptiveField::all(&on_device), &normalisation, &inputs);
+        let values = rows_to_host(z);
+        check_device()?;
+        Ok(Array2::from_shape_vec((graph.num_nodes(), spec.output), values)
+            .unwrap_or_else(|e| unreachable!("a row per node: {e}")))
+    }
+}
+
+/// The model's shape with streams and node types in the graph's order.
+fn for_graph(spec: &AutoEncoderSpec, graph: &HeteroGraph, data: &Path) -> Result<AutoEncoderSpec> {
+    let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
+    let node_types: Vec<String> = graph.node_types().iter().map(|t| t.name.clone()).collect();
+    for (what, known, found) in [("streams", &spec.streams, &streams), ("node types", &spec.node_types, &node_types)] {
+        if known.len() != found.len() || found.iter().any(|name| !known.contains(name)) {
+            let expected = format!("{}, as the model was trained on", known.join(", "));
+            let help = "give data with the node types and relations of the training";
+            return Err(Error::format(data, what, expected, found.join(", "), help));
+        }
+    }
+    Ok(AutoEncoderSpec { streams, node_types, ..spec.clone() })
+}
+
+/// Where the embeddings come from that a model of Stage 2 or 3 reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An array with a row per node.
+    Array(PathBuf),
+    /// Weights of Stage 1: a run, or a checkpoint file.
+    Weights(PathBuf),
+}
+
+/// What a run was trained on.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainedOn<'a> {
+    /// Its directory.
+    pub run: &'a Path,
+    /// Its data directory.
+    pub data: &'a Path,
+    /// The embeddings that its configuration names.
+    pub embeddings: Option<&'a Path>,
+}
+
+impl Source {
+    /// The source for the data in `data`: `given` by the user (a `.npy` file, or a run of Stage 1), else of the model's
+    /// training. Other data than those that an array was made of have their embeddings computed, wherever the weights
+    /// are at hand: in the run's own copy, or in the run that its embeddings are of.
+    pub fn of(given: Option<&Path>, trained: Option<TrainedOn>, data: &Path) -> Self {
+        if let Some(given) = given {
+            let computes = is_run(given) && !data_of(given).is_some_and(|of| same(&of, data));
+            return if computes { Source::Weights(given.into()) } else { Source::Array(embeddings_at(given)) };
+        }
+        let Some(trained) = trained else { return Source::Array(embeddings_at(data)) };
+        let array = embeddings_at(trained.embeddings.unwrap_or(data));
+        if array.is_file() && (trained.embeddings.is_none() || same(trained.data, data)) {
+            return Source::Array(array);
+        }
+        let beside = array.parent().filter(|_| array.file_name().is_some_and(|name| name == EMBEDDINGS_FILE));
+        let places = [Some(trained.run.join(STAGE1_COPY)), beside.map(Path::to_path_buf)];
+        let weights = places.into_iter().flatten().find(|place| is_run(place));
+        weights.map_or(Source::Array(array), Source::Weights)
+    }
+
+    /// Of the embeddings of Stage 1 itself.
+    pub fn of_stage1(run: &Path, data: &Path) -> Self {
+        Self::of(Some(run), None, data)
+    }
+
+    /// Reads or computes the embeddings of `dataset`, which was read from `data`; and what they are from, for errors.
+    ///
+    /// # Errors
+    /// An array that cannot be read or is not of this graph; as for [`Stage1::embed`].
+    pub fn read<B: GraphBackend>(&self, dataset: &Dataset, data: &Path, device: &B::Device) -> Result<Array2<f32>> {
+        match self {
+            Source::Array(file) => read_embeddings(file, Some(dataset.graph.num_nodes())),
+            Source::Weights(place) => Stage1::open(place)?.embed::<B>(dataset, data, device),
+        }
+    }
+
+    /// The file or directory.
+    pub fn place(&self) -> &Path {
+        match self {
+            Source::Array(place) | Source::Weights(place) => place,
+        }
+    }
+}
+
+/// What a Stage-2 model of so many input columns starts from on other data than those of its training, in host memory.
+///
+/// # Errors
+/// Features or embeddings that are missing, or of another width.
+pub fn input_of<B: GraphBackend>(
+    input: Stage2Input,
+    source: &Source,
+    dataset: &Dataset,
+    data: &Path,
+    width: usize,
+    device: &B::Device,
+) -> Result<Features> {
+    match input {
+        Stage2Input::Features => {
+            let data = crate::config::Stage2Data { path: data.to_path_buf(), input, embeddings: None };
+            super::attention::input_features(&data, dataset, Some(width))
+        }
+        Stage2Input::Embeddings => {
+            let z = source.read::<B>(dataset, data, device)?;
+            check_width(source.place(), z.ncols(), Some(width))?;
+            Ok(as_features(z))
+        }
+    }
+}
+
+/// A row of embeddings per node, as the input of a model.
+pub fn as_features(z: Array2<f32>) -> Features {
+    let (rows, width) = z.dim();
+    let values = if z.is_standard_layout() { z.into_raw_vec_and_offset().0 } else { z.iter().copied().collect() };
+    Features::from_f32(values, rows, width)
+}
+
+/// Whether a place is a run with weights, rather than a directory with an array alone.
+fn is_run(place: &Path) -> bool {
+    place.join("checkpoint").join("best.bpk").is_file()
+}
+
+/// The data that a run was trained on, where it says so.
+fn data_of(run: &Path) -> Option<PathBuf> {
+    RunConfig::load_kept(&run.join("config.toml"), &[]).ok().map(|config| config.data_path().to_path_buf())
+}
+
+/// Whether two paths lead to one place.
+fn same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
