@@ -4,11 +4,11 @@ use ndarray::Array2;
 use serde::Deserialize;
 
 use super::RunDir;
-use super::json::read_json;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::Dataset;
+use crate::graph::json::read_json;
 use crate::metrics::{Report, roc_auc};
 
 /// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
