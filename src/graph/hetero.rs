@@ -1,5 +1,6 @@
 //! Typed heterogeneous graphs: node types in one global id space, relations between them.
 
+mod induced;
 mod pairs;
 
 use std::collections::HashSet;

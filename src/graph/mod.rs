@@ -64,6 +64,7 @@ mod npz;
 mod self_loops;
 pub mod statistics;
 mod stored_split;
+mod subset;
 
 pub use adjacency::{Adjacency, AdjacencyError};
 pub use classes::{Classes, Masks};
@@ -83,3 +84,4 @@ pub use npz::EdgeReading;
 pub use self_loops::SelfLoops;
 pub use statistics::Statistics;
 pub use stored_split::{SplitRule, StoredSplit, TimeWindow};
+pub use subset::Subset;

@@ -4,7 +4,7 @@ use crate::config::{ClassifySplit, SplitConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Classes, Dataset, SplitRule, StoredSplit};
+use crate::graph::{Classes, Dataset, SplitRule, StoredSplit, Subset};
 
 /// The split of binary labels: the one that the data have, else one that is stratified by node type and label.
 /// `seed` is that of the run.
@@ -40,6 +40,23 @@ fn check_agrees(stored: &StoredSplit, split: &SplitConfig, seed: u64) -> Result<
         found: format!("shares {}, {}, {} and seed {}", shares[0], shares[1], shares[2], split.seed),
         help: "leave it out, or change [split] of the description and import the tables again".into(),
     })
+}
+
+/// The labels that a training on `known`, the part of `dataset` that was known at the end of validation, learns from and
+/// is chosen by, in the numbering of that part. Labels that were not known before the first test event are left out; the
+/// test part is empty.
+pub fn within(split: &Split, known: &Subset, dataset: &Dataset) -> Split {
+    let places = known.places(dataset.graph.num_nodes());
+    let starts = dataset.split.as_ref().and_then(|stored| stored.times(0)).map(|times| times.test[0]);
+    let in_time = |node: u32| match (&dataset.events, starts) {
+        (Some(events), Some(start)) => events.known[node as usize] <= start,
+        _ => true,
+    };
+    let part = |part: &[(u32, u8)]| {
+        let kept = part.iter().filter(|(node, _)| in_time(*node));
+        kept.filter_map(|&(node, label)| Some((places[node as usize]?, label))).collect()
+    };
+    Split { train: part(&split.train), validation: part(&split.validation), test: Vec::new() }
 }
 
 /// The split of classes.

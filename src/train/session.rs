@@ -17,6 +17,7 @@ use super::record::Pipeline;
 use super::task::Task;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
+use crate::graph::{Dataset, Subset};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
 use crate::run::progress::{Mode, Progress, Unit, rate};
@@ -297,6 +298,12 @@ pub fn check_finite(term: &str, value: f32, epoch: usize) -> Result<()> {
         epoch,
         help: "lower train.learning_rate, set train.clip_norm, or use precision f32".into(),
     })
+}
+
+/// What a training says that is made on a part of the data.
+pub fn part_note(known: &Subset, dataset: &Dataset) -> String {
+    let [nodes, all] = [known.nodes.len(), dataset.graph.num_nodes()];
+    format!("split by time: trained on the {nodes} of {all} nodes that were known at the end of validation")
 }
 
 /// How fast the epochs were, as a line of an outcome.

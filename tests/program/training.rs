@@ -210,12 +210,18 @@ fn a_checkpoint_of_other_shapes_is_refused() {
 }
 
 #[test]
-fn a_checkpoint_of_the_other_stage_is_refused() {
+fn a_run_of_stage_1_scores_and_embeds_and_is_not_taken_for_another() {
     let sandbox = with_config(STAGE1);
     sandbox.succeeds(train(&[]));
     let run = sandbox.only_run("runs");
     assert!(sandbox.path(&run).join("Z_embeddings_stage1.npy").is_file());
-    sandbox.refuses(score(&run, &[]), 1, &["best.bpk: model: expected a Stage-2 attention network, found a Stage-1"]);
+    sandbox.succeeds(score(&run, &[]));
+    let embed = ["--quiet", "embed", &run, "--device", "cpu", "--out"];
+    sandbox.succeeds([&embed[..], &["Z.npy", "--data", "data"]].concat());
+    assert!(sandbox.read("Z.npy") == sandbox.read(&format!("{run}/Z_embeddings_stage1.npy")));
+    sandbox.refuses([&embed[..], &["Z.npy"]].concat(), 1, &["exists already"]);
+    sandbox.succeeds(["--quiet", "synth", "--scale", "0.05", "--seed", "3", "--out", "other"]);
+    sandbox.succeeds([&embed[..], &["other.npy", "--data", "other"]].concat());
     let eval = ["eval", "--scores", "s.npy", "--data", "data", "--run", &run];
     sandbox.refuses(eval, 2, &["expected a run that splits labels"]);
 }

@@ -1,7 +1,9 @@
 //! Stage 2 out of fold: no training node is scored by a model that has seen its label.
 //!
 //! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the
-//! other parts; all other nodes, validation and test among them, get the mean of these models.
+//! other parts; all other nodes, validation and test among them, get the mean of these models. Of data that are split by
+//! time the parts follow one another, and each is scored by a model of what was known of the earlier ones: a later label
+//! would tell what nobody knew at the time.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -16,15 +18,76 @@ use super::super::tasks::attention;
 use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, read_embeddings};
+use crate::graph::{Dataset, Events, TimeWindow, read_embeddings};
 use crate::infer::tree_table::Stage2Output;
 use crate::run::RunDir;
 use crate::run::evaluation::read_scores;
 use crate::run::progress::{Mode, Progress};
 
+/// Which models are trained, and which labels they leave out.
+#[derive(Debug, Default)]
+pub(super) struct Folds {
+    pub models: Vec<Model>,
+    /// Training labels that no model may score, because none learns from earlier ones: those of the first fold in time.
+    /// They do not enter the trees.
+    first: Vec<(u32, u8)>,
+}
+
+/// One Stage 2.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    /// Labels that it learns from, ascending.
+    train: Vec<(u32, u8)>,
+    /// Training labels that it scores, ascending.
+    held_out: Vec<(u32, u8)>,
+    /// Whether it scores the nodes that are no training labels.
+    others: bool,
+}
+
+impl Folds {
+    /// The models for the training labels of `split` in `count` parts: stratified ones, each scored by a model of all
+    /// others; of data that are split by time contiguous ones in time, each scored by a model of what was known of the
+    /// earlier ones when it began, and all other nodes by a model of all.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for parts that lack a class.
+    pub fn of(dataset: &Dataset, split: &Split, count: usize, seed: u64) -> Result<Self> {
+        let train = &split.train;
+        let (Some(_), Some(events)) = (time_split(dataset), &dataset.events) else {
+            let without = |held_out: &[(u32, u8)]| {
+                train.iter().filter(|entry| held_out.binary_search(entry).is_err()).copied().collect()
+            };
+            let model = |held_out: Vec<(u32, u8)>| Model { train: without(&held_out), held_out, others: true };
+            return Ok(Self { models: parts(train, count, seed)?.into_iter().map(model).collect(), first: Vec::new() });
+        };
+        let mut parts = in_time(train, events, count)?;
+        let mut models = Vec::with_capacity(count);
+        for k in 1..count {
+            let start = parts[k].iter().map(|&(node, _)| events.time[node as usize]).min().unwrap_or_default();
+            let mut earlier = parts[..k].concat();
+            earlier.retain(|&(node, _)| events.known[node as usize] < start);
+            earlier.sort_unstable();
+            both_classes(&earlier, count)?;
+            models.push(Model { train: earlier, held_out: parts[k].clone(), others: false });
+        }
+        models.push(Model { train: train.clone(), held_out: Vec::new(), others: true });
+        Ok(Self { models, first: parts.swap_remove(0) })
+    }
+
+    /// The training labels that the trees learn from.
+    pub fn entering(&self, train: &[(u32, u8)]) -> Vec<(u32, u8)> {
+        train.iter().filter(|entry| self.first.binary_search(entry).is_err()).copied().collect()
+    }
+}
+
+/// The times of data that are split by time.
+fn time_split(dataset: &Dataset) -> Option<TimeWindow> {
+    dataset.split.as_ref()?.times(0)
+}
+
 /// What the models of all folds leave.
 pub(super) struct OutOfFoldOutput {
-    /// Their runs, relative to the run of Stage 3.
+    /// Runs of the models that score nodes other than training labels, relative to the run of Stage 3.
     pub runs: Vec<PathBuf>,
     pub output: Stage2Output,
 }
@@ -33,7 +96,7 @@ pub(super) struct OutOfFoldOutput {
 #[expect(clippy::too_many_arguments, reason = "what a training needs, once")]
 pub(super) fn run<B: GraphBackend>(
     config: &Stage2Config,
-    parts: &[Vec<(u32, u8)>],
+    folds: &Folds,
     dataset: &Dataset,
     split: &Split,
     run: &RunDir,
@@ -42,10 +105,11 @@ pub(super) fn run<B: GraphBackend>(
     progress: &Progress,
 ) -> Result<OutOfFoldOutput> {
     let options = RunOptions { resume: None, progress: Mode::Quiet, ..options.clone() };
-    let (mut runs, mut outputs) = (Vec::new(), Vec::new());
-    for (k, held_out) in parts.iter().enumerate() {
-        let others = split.train.iter().filter(|entry| held_out.binary_search(entry).is_err()).copied().collect();
-        let fold = Split { train: others, validation: split.validation.clone(), test: held_out.clone() };
+    let (mut runs, mut outputs, mut of_held_out) = (Vec::new(), Vec::new(), Vec::new());
+    let nodes = dataset.graph.num_nodes();
+    for (k, model) in folds.models.iter().enumerate() {
+        let test = if model.held_out.is_empty() { split.test.clone() } else { model.held_out.clone() };
+        let fold = Split { train: model.train.clone(), validation: split.validation.clone(), test };
         let mut config = config.clone();
         config.name = format!("fold-{k}");
         config.output.dir = run.path().join("folds");
@@ -58,23 +122,26 @@ pub(super) fn run<B: GraphBackend>(
                 outcome.map_err(|error| interrupted(error, run))?.run
             }
         };
-        let nodes = dataset.graph.num_nodes();
         let [scores, embeddings, _] = OUTPUTS.map(|file| of_fold.join(file));
-        outputs.push(Stage2Output {
+        let output = Stage2Output {
             scores: read_scores(&scores, nodes)?,
             embeddings: read_embeddings(embeddings, Some(nodes))?,
-        });
-        progress.update(k as u64 + 1, &format!("stage 2, fold {} of {}", k + 1, parts.len()));
-        let relative = of_fold.strip_prefix(run.path()).map(PathBuf::from);
-        runs.push(relative.unwrap_or_else(|_| unreachable!("folds lie in the run directory")));
+        };
+        for &(node, _) in &model.held_out {
+            let node = node as usize;
+            of_held_out.push((node, output.scores[node], output.embeddings.row(node).to_owned()));
+        }
+        progress.update(k as u64 + 1, &format!("stage 2, fold {} of {}", k + 1, folds.models.len()));
+        if model.others {
+            outputs.push(output);
+            let relative = of_fold.strip_prefix(run.path()).map(PathBuf::from);
+            runs.push(relative.unwrap_or_else(|_| unreachable!("folds lie in the run directory")));
+        }
     }
     let mut output = Stage2Output::mean(&outputs);
-    for (held_out, fold) in parts.iter().zip(&outputs) {
-        for &(node, _) in held_out {
-            let node = node as usize;
-            output.scores[node] = fold.scores[node];
-            output.embeddings.row_mut(node).assign(&fold.embeddings.row(node));
-        }
+    for (node, score, embedding) in of_held_out {
+        output.scores[node] = score;
+        output.embeddings.row_mut(node).assign(&embedding);
     }
     Ok(OutOfFoldOutput { runs, output })
 }
@@ -133,9 +200,72 @@ pub(super) fn parts(labels: &[(u32, u8)], count: usize, seed: u64) -> Result<Vec
     Ok(parts)
 }
 
+/// Parts of labelled events one behind the other in time, each in ascending order of id; events of one time are in one
+/// part.
+fn in_time(labels: &[(u32, u8)], events: &Events, count: usize) -> Result<Vec<Vec<(u32, u8)>>> {
+    let time = |entry: &(u32, u8)| events.time[entry.0 as usize];
+    let mut order = labels.to_vec();
+    order.sort_unstable_by_key(|entry| (time(entry), entry.0));
+    let mut parts: Vec<Vec<(u32, u8)>> = vec![Vec::new(); count];
+    let mut part = 0;
+    for (at, entry) in order.iter().enumerate() {
+        let begins = at > 0 && time(entry) > time(&order[at - 1]);
+        if begins && part + 1 < count && at >= (part + 1) * order.len() / count {
+            part += 1;
+        }
+        parts[part].push(*entry);
+    }
+    for part in &mut parts {
+        both_classes(part, count)?;
+        part.sort_unstable();
+    }
+    Ok(parts)
+}
+
+/// Refuses labels of one class alone.
+fn both_classes(labels: &[(u32, u8)], count: usize) -> Result<()> {
+    let anomalous = labels.iter().filter(|(_, label)| *label == 1).count();
+    if anomalous > 0 && anomalous < labels.len() {
+        return Ok(());
+    }
+    Err(Error::Data {
+        what: "training labels".into(),
+        expected: format!(
+            "both classes in each of features.stage2_folds = {count} parts in time, and known before the next one begins"
+        ),
+        found: format!("a part with {anomalous} anomalous and {} normal nodes", labels.len() - anomalous),
+        help: "lower features.stage2_folds, or leave stage2_score and stage2_embedding out".into(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn events(times: &[i64], delay: i64) -> Events {
+        let known = times.iter().map(|time| time + delay).collect();
+        Events { time: times.to_vec(), known, amount: None, alert: None }
+    }
+
+    #[test]
+    fn folds_in_time_follow_one_another_and_events_of_one_time_stay_together() {
+        let times: Vec<i64> = (0..60).map(|node| (node * 37 % 60) / 4).collect();
+        let labels: Vec<(u32, u8)> = (0..60).map(|node| (node, u8::from(node % 3 == 0))).collect();
+        let of = events(&times, 0);
+        let parts = in_time(&labels, &of, 4).unwrap();
+        let mut all = parts.concat();
+        all.sort_unstable();
+        assert_eq!(all, labels);
+        let range = |part: &Vec<(u32, u8)>| {
+            let times = part.iter().map(|(node, _)| of.time[*node as usize]);
+            (times.clone().min().unwrap(), times.max().unwrap())
+        };
+        let ranges: Vec<(i64, i64)> = parts.iter().map(range).collect();
+        assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "{ranges:?}");
+        assert!(parts.iter().all(|part| part.is_sorted() && part.len() >= 12));
+        let error = in_time(&labels, &events(&[1; 60], 0), 4).unwrap_err().to_string();
+        assert!(error.contains("stage2_folds = 4 parts in time"), "{error}");
+    }
 
     #[test]
     fn every_label_is_held_out_once_and_every_part_has_both_classes() {

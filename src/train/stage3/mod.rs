@@ -6,9 +6,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend, finds_splits};
-use ndarray::Array1;
+use ndarray::{Array1, Array2, Axis};
 use serde::Serialize;
 
+use self::folds::Folds;
 use super::plots;
 use super::session::{RunOptions, check_same_settings};
 use crate::config::{
@@ -19,14 +20,14 @@ use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, read_embeddings, write_npy_f32};
-use crate::infer::tree_table::{append_stage1, append_stage2, neighbourhood_table};
+use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
+use crate::infer::tree_table::{Stage2Output, append_stage1, append_stage2, neighbourhood_table};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{Evaluation, evaluate_split};
 use crate::run::progress::{Progress, Unit};
-use crate::run::splits::split_of;
+use crate::run::splits::{split_of, within};
 use crate::run::{Meta, RunDir};
 use crate::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
@@ -97,11 +98,16 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let dataset = Dataset::open(&config.data.path)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
-    let parts = match &config.stage2 {
-        Some(stage2) => folds::parts(&split.train, config.features.stage2_folds, stage2.seed)?,
-        None => Vec::new(),
+    let folds = match &config.stage2 {
+        Some(stage2) => Folds::of(&dataset, &split, config.features.stage2_folds, stage2.seed)?,
+        None => Folds::default(),
     };
-    let mut table = neighbourhood_table::<B>(&dataset, &config.data.path, &config.features.neighbourhood, device)?;
+    let neighbourhood =
+        |of: &Dataset| neighbourhood_table::<B>(of, &config.data.path, &config.features.neighbourhood, device);
+    let mut table = neighbourhood(&dataset)?;
+    // Under a split by time the trees learn from what was known at the end of validation.
+    let known = dataset.training_part();
+    let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset)).transpose()?;
     // What is refused above leaves no directory.
     let run = match resumed {
         Some(run) => run,
@@ -109,7 +115,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
             RunDir::create(&config.output.dir, &config.name, &toml, Meta::now(options.device.clone(), config.seed))?
         }
     };
-    let steps = 2 + config.stage2.as_ref().map_or(0, |_| config.features.stage2_folds);
+    let steps = 2 + folds.models.len();
     let progress = Progress::with_mode("stage 3", steps as u64, Unit::Items, options.progress);
     dataset.notes.iter().for_each(|note| progress.println(note));
 
@@ -126,15 +132,30 @@ pub fn run<B: GraphBackend + TreeBackend>(
     {
         let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
         append_stage1(&mut table, &dataset.graph, &inputs, &z)?;
+        if let (Some(table), Some(known)) = (&mut of_training, &known) {
+            append_stage1(table, &known.dataset.graph, &inputs, &rows_of(known, &z))?;
+        }
     }
     if let Some(stage2) = &config.stage2 {
-        let out_of_fold = folds::run::<B>(stage2, &parts, &dataset, &split, &run, options, device, &progress)?;
+        let out_of_fold = folds::run::<B>(stage2, &folds, &dataset, &split, &run, options, device, &progress)?;
         inputs.folds = out_of_fold.runs;
         append_stage2(&mut table, &inputs, &out_of_fold.output)?;
+        if let (Some(table), Some(known)) = (&mut of_training, &known) {
+            let Stage2Output { scores, embeddings } = &out_of_fold.output;
+            let output = Stage2Output {
+                scores: known.nodes.iter().map(|&node| scores[node as usize]).collect(),
+                embeddings: rows_of(known, embeddings),
+            };
+            append_stage2(table, &inputs, &output)?;
+        }
     }
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
 
-    let ensemble = fit::<B>(config, &table, &split, device)?;
+    let seen = Split { train: folds.entering(&split.train), ..split.clone() };
+    let ensemble = match (&of_training, &known) {
+        (Some(table), Some(known)) => fit::<B>(config, table, &within(&seen, known, &dataset), device)?,
+        _ => fit::<B>(config, &table, &seen, device)?,
+    };
     let scores = ensemble.predict(&matrix(&table)?)?;
     let checkpoint = TreeCheckpoint { inputs, ensemble };
     checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
@@ -166,6 +187,12 @@ pub fn run<B: GraphBackend + TreeBackend>(
     progress.update(steps as u64, "");
     progress.finish(&format!("{} trees", outcome.trees));
     Ok(outcome)
+}
+
+/// The rows of the nodes that are kept.
+fn rows_of(known: &Subset, z: &Array2<f32>) -> Array2<f32> {
+    let rows: Vec<usize> = known.nodes.iter().map(|&node| node as usize).collect();
+    z.select(Axis(0), &rows)
 }
 
 /// The run to go on with, if there is one; it must not be finished.

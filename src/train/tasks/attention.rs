@@ -32,7 +32,7 @@ use crate::models::weights::ModelSpec;
 use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{Evaluation, evaluate_split};
-use crate::run::splits::split_of;
+use crate::run::splits::{split_of, within};
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
 use crate::train::edges::EdgeSample;
 use crate::train::full::Full;
@@ -41,7 +41,7 @@ use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::runner::Runner;
 use crate::train::sampled::{Part, Sampled, Sampling, epoch_of, number_of, order_of};
-use crate::train::session::{RunOptions, Session, check_finite};
+use crate::train::session::{RunOptions, Session, check_finite, part_note};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
 
@@ -144,13 +144,29 @@ pub fn run_on<B: GraphBackend>(
     let host = &dataset.graph;
     let features = input_features(&config.data, dataset, None)?;
     // Before there is a run: what does not fit leaves none.
-    let (task, decisions) = Attention::<B>::open(config, host, features, split, device)?;
-    let notes = [&dataset.notes[..], &decisions].concat();
+    let known = dataset.training_part();
+    let (task, decisions) = match &known {
+        None => Attention::<B>::open(config, host, features.clone(), split, device)?,
+        Some(known) => {
+            let labels = within(split, known, dataset);
+            Attention::<B>::open(config, &known.dataset.graph, known.rows_of(&features), &labels, device)?
+        }
+    };
+    let of_part = known.as_ref().map(|known| part_note(known, dataset));
+    let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).collect();
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
     let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
     let Trained { session, model, position, seconds_per_epoch, .. } =
         trainer::train(&task, &place, options, &notes, device)?;
 
+    let task = match known {
+        None => task,
+        // What is written is of the whole graph.
+        Some(_) => {
+            drop(task);
+            Attention::<B>::open(config, host, features, split, device)?.0
+        }
+    };
     let HostScored { scores, embeddings } = task.scored(&model)?;
     write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;

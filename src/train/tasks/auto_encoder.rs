@@ -26,7 +26,7 @@ use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::reconstruction::{EdgeMetrics, Pairs, Scored, edge_metrics};
 use crate::train::runner::Runner;
-use crate::train::session::{RunOptions, Session};
+use crate::train::session::{RunOptions, Session, part_note};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
 
@@ -104,16 +104,21 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         let help = "Stage 1 learns from features; add them to the data directory";
         Error::format(&config.data.path, "features", "a feature file", "none", help)
     })?;
-    let host = &dataset.graph;
-    let causal = false;
+    let causal = dataset.events.is_some();
+    let known = dataset.training_part();
+    let (host, of_training) = match &known {
+        Some(known) => (&known.dataset.graph, &known.rows_of(features)),
+        None => (&dataset.graph, features),
+    };
     let split = EdgeSplit::new(config.split.held_out, config.split.seed);
     let training = split.map_or_else(|| host.clone(), |split| split.training_graph(host));
     let mut notes = dataset.notes.clone();
+    notes.extend(known.as_ref().map(|known| part_note(known, &dataset)));
     if split.is_some() {
         let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
         notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
     }
-    let task = AutoEncoder::<B>::upload(config, &training, features, causal, device)?;
+    let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
 
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
@@ -128,12 +133,12 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
             Pairs::new(host, &drawn, Rows::All).metrics(&z, device)?
         }
     };
-    let z = match split {
-        None => z,
-        Some(_) => {
+    let z = match (&split, &known) {
+        (None, None) => z,
+        _ => {
             // What is written is made of all edges.
             drop((z, task));
-            AutoEncoder::<B>::upload(config, host, features, causal, device)?.embed_all(&model)
+            AutoEncoder::<B>::upload(config, &dataset.graph, features, causal, device)?.embed_all(&model)
         }
     };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
