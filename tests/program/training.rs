@@ -220,7 +220,7 @@ fn a_run_of_stage_1_scores_and_embeds_and_is_not_taken_for_another() {
     sandbox.succeeds([&embed[..], &["Z.npy", "--data", "data"]].concat());
     assert!(sandbox.read("Z.npy") == sandbox.read(&format!("{run}/Z_embeddings_stage1.npy")));
     sandbox.refuses([&embed[..], &["Z.npy"]].concat(), 1, &["exists already"]);
-    sandbox.succeeds(["--quiet", "synth", "--scale", "0.05", "--seed", "3", "--out", "other"]);
+    sandbox.succeeds(["--quiet", "synth", "--scale", "0.1", "--seed", "3", "--out", "other"]);
     sandbox.succeeds([&embed[..], &["other.npy", "--data", "other"]].concat());
     let eval = ["eval", "--scores", "s.npy", "--data", "data", "--run", &run];
     sandbox.refuses(eval, 2, &["expected a run that splits labels"]);
