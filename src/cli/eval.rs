@@ -141,7 +141,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
         SplitPart::Train => &split.train,
         SplitPart::All => &labels.entries,
     };
-    let report = report(&scores, graph, entries, threshold)?;
+    let report = report(&scores, &dataset, entries, threshold)?;
     let labels = entries.len();
     arguments.format.print(&Outcome { part, labels, threshold_labels: split.validation.len(), seed, report })
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::threshold::check_threshold;
-use super::{Confusion, Ranking, TopK, check_scores};
+use super::{Alerts, Confusion, Ranking, TopK, check_scores};
 use crate::error::{Error, Result};
 
 /// The fixed K of precision@K and recall@K; the other K is the number of anomalous nodes.
@@ -20,6 +20,9 @@ pub struct Report {
     pub overall: GroupReport,
     /// One entry per group (node type), in the order given.
     pub groups: Vec<GroupReport>,
+    /// Of events: what a day's alerts find.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alerts: Option<Alerts>,
 }
 
 /// Metrics of one group of labelled nodes. What the group is too small for is `None`.
@@ -85,7 +88,7 @@ pub fn evaluate(scores: &[f32], labels: &[u8], groups: &[(String, Vec<usize>)], 
         GroupReport::new(name, &scores, &labels, threshold)
     });
     let groups = groups.collect::<Result<Vec<_>>>()?;
-    Ok(Report { threshold, overall, groups })
+    Ok(Report { threshold, overall, groups, alerts: None })
 }
 
 impl GroupReport {
@@ -148,7 +151,11 @@ impl fmt::Display for Report {
             writeln!(f, "(@{TOP_K} looks at all nodes of a row where there are fewer)")?;
         }
         writeln!(f)?;
-        write_table(f, &decisions)
+        write_table(f, &decisions)?;
+        match &self.alerts {
+            Some(alerts) => writeln!(f, "\n{alerts}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::graph::HeteroGraph;
 use crate::graph::formats::map_file;
-use crate::metrics::{self, ClassReport, ConfusionMatrix, Report, predicted_class};
+use crate::graph::{Dataset, Events, HeteroGraph};
+use crate::metrics::{self, ALERTS_PER_DAY, AlertEvent, Alerts, ClassReport, ConfusionMatrix, Report, predicted_class};
 
 /// Reports on the parts of a split that a model was not fitted to, at one threshold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,12 +27,12 @@ pub struct Evaluation {
 ///
 /// # Errors
 /// As for [`validation_threshold`] and [`report`].
-pub fn evaluate_split(scores: &[f32], graph: &HeteroGraph, split: &Split) -> Result<Evaluation> {
-    let threshold = validation_threshold(scores, graph, split)?;
+pub fn evaluate_split(scores: &[f32], dataset: &Dataset, split: &Split) -> Result<Evaluation> {
+    let threshold = validation_threshold(scores, &dataset.graph, split)?;
     Ok(Evaluation {
         threshold,
-        validation: report(scores, graph, &split.validation, threshold)?,
-        test: report(scores, graph, &split.test, threshold)?,
+        validation: report(scores, dataset, &split.validation, threshold)?,
+        test: report(scores, dataset, &split.test, threshold)?,
     })
 }
 
@@ -52,16 +52,36 @@ pub fn validation_threshold(scores: &[f32], graph: &HeteroGraph, split: &Split) 
 /// # Errors
 /// [`Error::Data`] when there is not one finite score per node, when there is no labelled node or one outside the
 /// graph, and for a threshold that is NaN.
-pub fn report(scores: &[f32], graph: &HeteroGraph, entries: &[(u32, u8)], threshold: f64) -> Result<Report> {
+pub fn report(scores: &[f32], dataset: &Dataset, entries: &[(u32, u8)], threshold: f64) -> Result<Report> {
+    let graph = &dataset.graph;
     check_scores(scores, graph)?;
     let (scores, labels) = select(scores, entries)?;
+    let alerts = dataset.events.as_ref().and_then(|events| alerts(events, entries, &scores));
     let mut groups: Vec<(String, Vec<usize>)> =
         graph.node_types().iter().map(|node_type| (node_type.name.clone(), Vec::new())).collect();
     for (position, &(node, _)) in entries.iter().enumerate() {
         groups[graph.type_of(node as usize)].1.push(position);
     }
     groups.retain(|(_, positions)| !positions.is_empty());
-    metrics::evaluate(&scores, &labels, &groups, threshold)
+    Ok(Report { alerts, ..metrics::evaluate(&scores, &labels, &groups, threshold)? })
+}
+
+/// What the alerts of every day find among labelled events; `None` where there are none. An event without an entity to
+/// block is one of its own.
+fn alerts(events: &Events, entries: &[(u32, u8)], scores: &[f32]) -> Option<Alerts> {
+    let of_entry = |(&(node, label), &score): (&(u32, u8), &f32)| {
+        let at = node as usize;
+        let unit = events.alert.as_ref().map(|alert| alert[at]).filter(|&unit| unit != Events::NO_NODE);
+        Some(AlertEvent {
+            day: events.time_of(node)?.div_euclid(86_400),
+            unit: unit.unwrap_or(node),
+            score,
+            is_fraud: label == 1,
+            amount: events.amount.as_ref().map_or(f32::NAN, |amount| amount[at]),
+        })
+    };
+    let events: Vec<AlertEvent> = entries.iter().zip(scores).filter_map(of_entry).collect();
+    Alerts::of(&events, ALERTS_PER_DAY)
 }
 
 /// Figures of `values` (logits or probabilities, `classes` per node) on some labelled nodes.
@@ -146,6 +166,10 @@ mod tests {
         HeteroGraph::new(types.map(|(name, count)| (name.to_owned(), count)).into(), Vec::new()).unwrap()
     }
 
+    fn dataset() -> Dataset {
+        Dataset::new(graph(), None, None, None)
+    }
+
     fn split() -> Split {
         Split { train: vec![(7, 1)], validation: vec![(0, 1), (1, 0)], test: vec![(2, 1), (3, 0), (4, 1), (5, 0)] }
     }
@@ -153,7 +177,7 @@ mod tests {
     #[test]
     fn the_threshold_comes_from_the_validation_part_and_the_figures_from_the_test_part() {
         let scores = [0.75, 0.25, 0.9, 0.6, 0.4, 0.1, 0.5, 0.0];
-        let evaluation = evaluate_split(&scores, &graph(), &split()).unwrap();
+        let evaluation = evaluate_split(&scores, &dataset(), &split()).unwrap();
         assert_eq!(evaluation.threshold, 0.5);
         assert_eq!(evaluation.validation.overall.f1, Some(1.0));
         let test = &evaluation.test;
@@ -166,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_evaluated_is_a_typed_error() {
-        let fault = |scores: &[f32], split: &Split| match evaluate_split(scores, &graph(), split) {
+        let fault = |scores: &[f32], split: &Split| match evaluate_split(scores, &dataset(), split) {
             Err(Error::Data { what, found, .. }) => (what, found),
             other => panic!("{other:?}"),
         };

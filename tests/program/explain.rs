@@ -146,7 +146,7 @@ fn the_planted_ring_of_a_flagged_node_is_among_its_five_strongest_neighbours() {
     dataset.write(&sandbox.path("data")).unwrap();
     let run = trained(&sandbox, &["train.epochs=40", "seed=0"]);
     let graph = &run.dataset.graph;
-    let threshold = evaluate_split(&run.scores, graph, run.split.as_ref().unwrap()).unwrap().threshold;
+    let threshold = evaluate_split(&run.scores, &run.dataset, run.split.as_ref().unwrap()).unwrap().threshold;
     for kind in ["user", "seller"] {
         let labels = run.dataset.labels.as_ref().unwrap();
         let flagged = |node: u32| f64::from(run.scores[node as usize]) >= threshold;

@@ -24,7 +24,7 @@ fn tables_are_imported_described_and_exported() {
     let sandbox = tables();
     let said = sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
     assert!(said.stdout.starts_with("user: 3 nodes, 1 of them from edges only; labels: 1 anomalous, 1 normal"));
-    assert!(said.stdout.contains("1 repeats merged") && said.stderr.contains("wrote"), "{said:?}");
+    assert!(said.stdout.contains("1 rows repeat an edge") && said.stderr.contains("wrote"), "{said:?}");
     let info = sandbox.succeeds(["info", "--data", "data", "--format", "json"]);
     let info: Value = serde_json::from_str(&info.stdout).unwrap();
     assert_eq!((&info["nodes"], &info["edges"]), (&Value::from(3), &Value::from(4)), "both directions of two edges");

@@ -9,6 +9,7 @@ mod bench;
 mod causal;
 mod classes;
 mod commands;
+mod events;
 mod explain;
 mod explain_classes;
 mod figures;

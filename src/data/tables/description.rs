@@ -1,13 +1,16 @@
 //! The description of an import: a TOML file that says which tables hold nodes, edges and labels.
 
+mod division;
 mod forms;
+mod span;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::split::SplitFractions;
+pub use self::division::{SplitBy, SplitTable};
+pub use self::span::Span;
 use crate::data::text::LANES;
 use crate::error::{Error, Place, Result, Snippet, UnknownName};
 
@@ -27,27 +30,9 @@ pub struct Description {
     /// Columns whose equal values join nodes.
     #[serde(default)]
     pub shared: Vec<SharedColumn>,
-}
-
-/// `[split]`: give training the same one.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SplitTable {
-    /// Seed of the split, default 42.
-    pub seed: u64,
-    /// Share of the labels for training, default 0.6.
-    pub train: f64,
-    /// Share for validation, default 0.2.
-    pub validation: f64,
-    /// Share for the test, default 0.2.
-    pub test: f64,
-}
-
-impl Default for SplitTable {
-    fn default() -> Self {
-        let SplitFractions { train, validation, test } = SplitFractions::default();
-        Self { seed: 42, train, validation, test }
-    }
+    /// Windowed features of events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowTable>,
 }
 
 /// One `[[nodes]]` table.
@@ -62,6 +47,18 @@ pub struct NodeTable {
     /// Column of the ids; without it the id is the number of the row, counted from 1 over all files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Column of the times: with it the nodes are events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeColumn>,
+    /// Column of what a fraudulent event costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount: Option<String>,
+    /// Node type that an alert about an event blocks, such as its card.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert: Option<String>,
+    /// Earlier events of the same entity that an event is joined to: the latest ones. Default 10.
+    #[serde(default = "history", skip_serializing_if = "is_default_history")]
+    pub history: usize,
     /// Column of the labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<LabelColumn>,
@@ -143,6 +140,36 @@ pub struct LabelColumn {
     pub normal: Vec<String>,
     /// Cells that say nothing; an empty cell never does.
     pub unknown: Vec<String>,
+    /// How long after its event a label becomes known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    /// Column that says when each label became known, instead of a delay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<TimeColumn>,
+}
+
+/// One `[[windows]]` table: windowed features of the events of a node table.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WindowTable {
+    /// Node type of the events; may be left out where there is one table with times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// Column of the values that are summed; default: the amount of the events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Lengths of the windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spans: Option<Vec<Span>>,
+    /// Numbers of events that a window over the last events holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Vec<usize>>,
+    /// Windows over the other members of an entity, such as the other customers of a terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_hop: Option<Vec<Span>>,
+    /// Whether known labels are counted; default: where labels have a delay and the split is by time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<bool>,
 }
 
 /// A column of times.
@@ -246,6 +273,14 @@ pub enum Encoding {
     Frequency,
 }
 
+fn history() -> usize {
+    10
+}
+
+fn is_default_history(of: &usize) -> bool {
+    *of == history()
+}
+
 fn hash_width() -> usize {
     16
 }
@@ -294,12 +329,6 @@ impl Description {
         Ok(description)
     }
 
-    /// The shares of `[split]`.
-    pub(super) fn fractions(&self) -> SplitFractions {
-        let SplitTable { train, validation, test, .. } = self.split;
-        SplitFractions { train, validation, test }
-    }
-
     fn check(&self) -> Result<()> {
         let wrong = |key: String, expected: &str, found: String, help: &str| Error::Config {
             origin: String::new().into(),
@@ -308,15 +337,7 @@ impl Description {
             found,
             help: help.into(),
         };
-        let SplitTable { train, validation, test, .. } = self.split;
-        let shares = [train, validation, test];
-        if !shares.iter().all(|share| share.is_finite() && *share > 0.0)
-            || (shares.iter().sum::<f64>() - 1.0).abs() > 1e-6
-        {
-            let found = format!("train {train}, validation {validation}, test {test}");
-            let help = "use for example 0.6, 0.2 and 0.2";
-            return Err(wrong("split".into(), "three positive shares that add up to 1", found, help));
-        }
+        self.split.check()?;
         if self.edges.is_empty() && self.shared.is_empty() {
             let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
             return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));
@@ -326,6 +347,27 @@ impl Description {
                 let help = "list the files of one type in one table: file = [\"a.csv\", \"b.csv\"]";
                 let found = format!("`{}` twice", table.node_type);
                 return Err(wrong("nodes.type".into(), "every type once", found, help));
+            }
+            let of_events = [("amount", table.amount.is_some()), ("alert", table.alert.is_some())];
+            if let (None, Some((key, _))) = (&table.time, of_events.iter().find(|(_, given)| *given)) {
+                let help = "add time = \"COLUMN\", or leave it out";
+                let expected = "it in a table of events, which has a time";
+                return Err(wrong(format!("nodes.{key}"), expected, format!("no time in `{}`", table.node_type), help));
+            }
+            if let Some(label) = &table.label {
+                let help = "a label is known at its time, after a delay, or when a column says";
+                if label.delay.is_some() && label.known.is_some() {
+                    return Err(wrong("nodes.label".into(), "a delay or a column", "both".into(), help));
+                }
+                if table.time.is_none() && (label.delay.is_some() || label.known.is_some()) {
+                    let found = format!("no time in `{}`", table.node_type);
+                    return Err(wrong(
+                        "nodes.label".into(),
+                        "a delay in a table of events, which has a time",
+                        found,
+                        help,
+                    ));
+                }
             }
             let mut seen = std::collections::HashSet::new();
             for (column, kind) in &table.features.0 {

@@ -1,6 +1,8 @@
 //! Edges of one relation while they are collected, and what becomes of them: sorted rows, merged repeats, figures by
 //! end.
 
+use std::cmp::Ordering;
+
 use rayon::prelude::*;
 
 use crate::graph::Adjacency;
@@ -37,7 +39,7 @@ pub(super) struct EndFigures {
     pub last: Vec<i64>,
 }
 
-/// Edges as the graph holds them: rows are destinations, repeats are merged.
+/// Edges as the graph holds them: rows are destinations, repeats without times are merged.
 #[derive(Debug)]
 pub(super) struct Merged {
     pub adjacency: Adjacency,
@@ -49,6 +51,14 @@ pub(super) struct Merged {
     pub repeated: usize,
     pub src: EndFigures,
     pub dst: EndFigures,
+}
+
+impl Merged {
+    /// Edges that were made in order.
+    pub fn of_events(adjacency: Adjacency) -> Self {
+        let none = EndFigures::default;
+        Self { adjacency, weight: None, time: None, repeated: 0, src: none(), dst: none() }
+    }
 }
 
 /// `destination << 32 | source`.
@@ -68,8 +78,9 @@ impl EdgeList {
         }
     }
 
-    /// Sorts and merges; ids have to be below `num_dst` and `num_src`. The result does not depend on the order of the
-    /// edges, because equal ones are added up in the order of their times and weights.
+    /// Sorts, and merges what has no time; ids have to be below `num_dst` and `num_src`. Edges with times stay as they
+    /// are, in the order of time within a row. The result does not depend on the order of the edges, because equal ones
+    /// are added up in the order of their weights.
     pub fn merge(self, num_dst: usize, num_src: usize, has_weight: bool, has_time: bool) -> Merged {
         let mut sink = Sink::new(num_dst, num_src, has_weight, has_time, self.len());
         match self {
@@ -79,8 +90,13 @@ impl EdgeList {
             }
             Self::Valued(mut edges) => {
                 edges.par_sort_unstable_by(|a, b| {
-                    a.key.cmp(&b.key).then(a.time.cmp(&b.time)).then(a.weight.total_cmp(&b.weight))
+                    let by_row = (a.key >> 32).cmp(&(b.key >> 32));
+                    let by_time = if has_time { a.time.cmp(&b.time) } else { Ordering::Equal };
+                    by_row.then(by_time).then(a.key.cmp(&b.key)).then(a.weight.total_cmp(&b.weight))
                 });
+                if has_time {
+                    sink.count_partners(&edges);
+                }
                 edges.iter().for_each(|&edge| sink.push(edge));
             }
         }
@@ -117,9 +133,22 @@ impl Sink {
         }
     }
 
+    /// Different neighbours at both ends, of edges that are not in the order of their sources.
+    fn count_partners(&mut self, edges: &[Edge]) {
+        let mut keys: Vec<u64> = edges.iter().map(|edge| edge.key).collect();
+        keys.par_sort_unstable();
+        keys.dedup();
+        self.repeated = edges.len() - keys.len();
+        for key in keys {
+            self.dst.degree[(key >> 32) as usize] += 1;
+            self.src.degree[key as u32 as usize] += 1;
+        }
+    }
+
     fn push(&mut self, edge: Edge) {
         let (dst, src) = ((edge.key >> 32) as usize, edge.key as u32 as usize);
-        let is_new = self.last != Some(edge.key);
+        let (is_timed, is_repeated) = (self.time.is_some(), self.last == Some(edge.key));
+        let is_new = is_timed || !is_repeated;
         if is_new {
             self.row_ptr[dst + 1] += 1;
             self.col_idx.push(src as u32);
@@ -134,11 +163,11 @@ impl Sink {
             set_last(weights, is_new, sum);
         }
         if let Some(times) = &mut self.time {
-            // Sorted by time: the last one is the latest.
-            set_last(times, is_new, edge.time);
+            times.push(edge.time);
         }
-        self.dst.add(dst, &edge, is_new);
-        self.src.add(src, &edge, is_new);
+        // Partners of edges with times are counted already.
+        self.dst.add(dst, &edge, is_new && !is_timed);
+        self.src.add(src, &edge, is_new && !is_timed);
     }
 
     fn finish(mut self, num_src: usize) -> Merged {
@@ -211,21 +240,41 @@ mod tests {
     }
 
     #[test]
-    fn repeats_add_their_weights_and_keep_the_last_time() {
-        let mut oracle: BTreeMap<u64, (f64, i64)> = BTreeMap::new();
+    fn repeats_without_times_add_their_weights() {
+        let mut oracle: BTreeMap<u64, f64> = BTreeMap::new();
         for edge in edges() {
-            let entry = oracle.entry(edge.key).or_insert((0.0, i64::MIN));
-            *entry = (entry.0 + f64::from(edge.weight), entry.1.max(edge.time));
+            *oracle.entry(edge.key).or_insert(0.0) += f64::from(edge.weight);
         }
-        let merged = EdgeList::Valued(edges()).merge(14, 17, true, true);
+        let merged = EdgeList::Valued(edges()).merge(14, 17, true, false);
         assert_eq!(merged.repeated, 5_000 - oracle.len());
         let found: Vec<u64> =
             (0..14).flat_map(|dst| merged.adjacency.row(dst).iter().map(move |&src| key(dst as u32, src))).collect();
         assert_eq!(found, oracle.keys().copied().collect::<Vec<_>>());
-        for (at, (sum, last)) in oracle.values().enumerate() {
+        for (at, sum) in oracle.values().enumerate() {
             assert!((f64::from(merged.weight.as_ref().unwrap()[at]) - sum).abs() < 1e-4);
-            assert_eq!(merged.time.as_ref().unwrap()[at], *last);
         }
+    }
+
+    #[test]
+    fn edges_with_times_are_never_merged_and_lie_in_the_order_of_time() {
+        let merged = EdgeList::Valued(edges()).merge(14, 17, true, true);
+        assert_eq!(merged.adjacency.num_edges(), 5_000);
+        let (times, weights) = (merged.time.unwrap(), merged.weight.unwrap());
+        let mut found = Vec::new();
+        for dst in 0..14 {
+            let entries = merged.adjacency.entries(dst);
+            assert!(times[entries.clone()].is_sorted());
+            let sources = merged.adjacency.row(dst).iter();
+            found.extend(
+                entries.zip(sources).map(|(at, &src)| (key(dst as u32, src), times[at], weights[at].to_bits())),
+            );
+        }
+        let mut expected: Vec<_> = edges().iter().map(|edge| (edge.key, edge.time, edge.weight.to_bits())).collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        let different: std::collections::BTreeSet<u64> = edges().iter().map(|edge| edge.key).collect();
+        assert_eq!(merged.repeated, 5_000 - different.len());
     }
 
     #[test]
@@ -251,7 +300,8 @@ mod tests {
             assert_eq!(merged.src.last[at], own.iter().map(|e| e.time).max().unwrap_or(i64::MIN));
         }
         let plain = EdgeList::Plain(edges().iter().map(|edge| edge.key).collect()).merge(13, 18, false, false);
-        assert_eq!((plain.adjacency, plain.src.degree), (merged.adjacency, merged.src.degree));
+        assert_eq!(plain.src.degree, merged.src.degree);
+        assert_eq!(plain.adjacency, EdgeList::Valued(edges()).merge(13, 18, true, false).adjacency);
         assert!(plain.weight.is_none() && plain.src.count.is_empty());
     }
 }

@@ -30,6 +30,23 @@ pub(super) struct RelationEdges {
     pub hubs: Option<HubCounts>,
 }
 
+impl RelationEdges {
+    /// A relation between events of one type, whose edges are made and not read.
+    pub fn of_events(name: String, events: usize) -> Self {
+        Self {
+            name,
+            src: events,
+            dst: events,
+            edges: EdgeList::new(false),
+            has_weight: false,
+            has_time: false,
+            one_way: true,
+            skipped: 0,
+            hubs: None,
+        }
+    }
+}
+
 /// What became of the values of a shared column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HubCounts {

@@ -15,10 +15,12 @@ use super::id_table::IdTable;
 use super::nodes::{FeatureColumn, NodeType, Values};
 use super::stored::Stored;
 use super::transforms::{Categories, Fitted, Transforms};
+use super::windowed::Windowed;
 use crate::data::text::TextDirections;
 use crate::data::text::hashing::{add_random_direction, hash_text};
 use crate::data::text::ragged::Ragged;
 use crate::data::text::terms::Term;
+use crate::data::windows::WindowTable;
 use crate::error::Result;
 
 /// Seed of directions of categories and of texts: the same in every import, so that columns mean the same.
@@ -60,6 +62,7 @@ enum Fill<'a> {
     Degree { degree: &'a [u32], scaler: Scaler },
     Weight { figures: &'a EndFigures, mean: Scaler, max: Scaler },
     Last { figures: &'a EndFigures, latest: i64, scaler: Scaler },
+    Windows { table: &'a WindowTable, scalers: Vec<Scaler> },
 }
 
 /// Features of all nodes, what their columns are called, and what was learned for them.
@@ -78,11 +81,13 @@ pub(super) struct FeatureMatrix {
 pub(super) fn build(
     types: &mut [NodeType],
     ends: &[RelationEnd],
+    windowed: &[Windowed],
     is_fitted: &[bool],
     with: Option<&Stored>,
     progress: &dyn Fn(u64, u64),
 ) -> Result<FeatureMatrix> {
-    let total = types.iter().map(|node_type| node_type.columns.len()).sum::<usize>() + ends.len() + 1;
+    let total = types.iter().map(|node_type| node_type.columns.len()).sum::<usize>();
+    let total = total + ends.len() + windowed.len() + 1;
     let mut done = 0;
     let mut step = || {
         done += 1;
@@ -112,6 +117,10 @@ pub(super) fn build(
         }
         for end in ends.iter().filter(|end| end.node_type == at) {
             builder.end(end, is_fitted, &mut own)?;
+            step();
+        }
+        for of_events in windowed.iter().filter(|of_events| of_events.node_type == at) {
+            own.push(builder.windows(&node_type.name, &of_events.table, is_fitted)?);
             step();
         }
         encoders.push(own);
@@ -276,6 +285,18 @@ impl Builder<'_> {
         self.unknown.push(UnknownCategories { column: name.into(), rows: all, unknown });
     }
 
+    /// Columns over windows: standardised `sign(x) ln(1 + |x|)`, 0 where nothing is known.
+    fn windows<'a>(&mut self, node_type: &str, table: &'a WindowTable, is_fitted: &[bool]) -> Result<Encoder<'a>> {
+        let names: Vec<String> = table.names.iter().map(|name| format!("{node_type}.{name}")).collect();
+        let mut scalers = Vec::with_capacity(names.len());
+        for (at, name) in names.iter().enumerate() {
+            let value = |event: usize| table.values[event * table.width + at];
+            let known = |event| Some(value(event)).filter(|value| !value.is_nan()).map(signed_log);
+            scalers.push(self.scaler(name, is_fitted, known)?);
+        }
+        Ok(self.add(Fill::Windows { table, scalers }, names))
+    }
+
     fn end<'a>(&mut self, end: &RelationEnd<'a>, is_fitted: &[bool], out: &mut Vec<Encoder<'a>>) -> Result<()> {
         let figures = end.figures;
         let has_values = figures.has_weight || figures.has_time;
@@ -399,6 +420,12 @@ impl Fill<'_> {
             Fill::Last { figures, latest, scaler } => {
                 if figures.count[node] > 0 {
                     out[0] = scaler.apply(log_age(*latest, figures.last[node]));
+                }
+            }
+            Fill::Windows { table, scalers } => {
+                let values = &table.values[node * table.width..(node + 1) * table.width];
+                for ((out, &value), scaler) in out.iter_mut().zip(values).zip(scalers) {
+                    *out = if value.is_nan() { 0.0 } else { scaler.apply(signed_log(value)) };
                 }
             }
         }

@@ -25,7 +25,8 @@
 //! Everything that can be said:
 //!
 //! ```toml
-//! [split]                          # scales are fitted on its training rows; give training the same split
+//! [split]                          # stored with the data; scales are fitted on its training rows, every training reads it
+//! by = "random"                    # or "group", "time": see below
 //! seed = 42
 //! train = 0.6
 //! validation = 0.2
@@ -62,9 +63,63 @@
 //! max_degree = 5000                # a value of more nodes joins nobody
 //! ```
 //!
+//! # Events
+//! A `time` makes the rows of a node table events, such as payments:
+//!
+//! ```toml
+//! [split]
+//! by = "time"
+//! train = "21d"                    # lengths of time, or shares of the labels in the order of time
+//! validation = "7d"
+//! test = "7d"
+//! gap = "7d"                       # before validation and before the test; left out: the delay of the labels
+//! test_from = "2018-08-08"         # left out: the test ends with the last day
+//! windows = 4                      # so many splits, each a test further on
+//! blocked = "customer"             # its events leave validation and test once a fraud of it is known
+//!
+//! [[nodes]]
+//! type = "payment"
+//! file = "payments.csv"
+//! id = "id"
+//! time = "time"                    # or { column, format, unit }
+//! amount = "amount"                # what a fraud costs
+//! alert = "customer"               # what an alert blocks
+//! history = 10                     # earlier events of an entity that an event is joined to
+//! label = { column = "fraud", delay = "7d" }         # or known = "charged_back": the column that says when
+//! features = { amount = "numeric" }
+//!
+//! [[edges]]
+//! name = "paid_by"
+//! src = "customer.customer"
+//! dst = "payment"
+//!
+//! [[edges]]
+//! name = "paid_at"
+//! src = "terminal.terminal"
+//! dst = "payment"
+//!
+//! [[windows]]                      # windowed features, see `graphsieve::data::windows`
+//! nodes = "payment"                # may be left out where there is one table of events
+//! value = "amount"                 # left out: the amount
+//! spans = ["1d", "3d", "7d", "14d", "30d"]
+//! last = [1, 3, 5, 20, 100]
+//! one_hop = ["1d", "3d", "7d"]
+//! labels = true                    # left out: where labels have a delay and the split is by time
+//! ```
+//!
+//! What an event is told by has a smaller time than it has; events of one moment do not see each other. So the relations
+//! of such a graph are one way: from what an event names (its customer) to the event, and `earlier_{relation}` from the
+//! latest `history` events of the same customer to it. What an event names is an entity: it has the columns of its own
+//! table and no state, and nothing is counted up for it, because that would tell an event of later ones. Edges between
+//! events keep to the order of time, too. Edges with times between entities are refused: make their rows events.
+//!
+//! A split by group keeps nodes together that share a node of the types `groups`, directly or through others:
+//! `by = "group"`, `groups = ["device"]`. Edges with times are never merged, in any graph.
+//!
+//! # Nodes and edges
 //! A node type needs no table: ids that only edges name are nodes too, unless the import is strict and the type has a
 //! table. Ids are kept as they are written. Rows that repeat an id and everything else are merged, edges that are
-//! repeated too: their weights are added up, the latest time stays.
+//! repeated without times too: their weights are added up.
 //!
 //! # The features
 //! All nodes share one matrix. Each type has a block of columns, which is zero for nodes of other types:
@@ -77,7 +132,8 @@
 //! - times as sine and cosine of hour of day (unless the format has none), day of week and day of year, and `_recency`,
 //!   the standardised `ln(1 + seconds before the latest training row)`, with `_missing`;
 //! - texts as the leading directions of their hashed TF-IDF;
-//! - `{relation}.in_…` and `{relation}.out_…` for the destination and the source of a relation: `degree`, the
+//! - windows of events, standardised `sign(x) ln(1 + |x|)`, 0 where nothing is known;
+//! - `{relation}.in_…` and `{relation}.out_…` (not at events) for the destination and the source of a relation: `degree`, the
 //!   standardised `ln(1 + neighbours)`; for edges with values `count`, the same of edges; with weights `mean_weight`
 //!   and `max_weight`, standardised `sign(w) ln(1 + |w|)`; with times `recency` of the last edge.
 //!
@@ -99,8 +155,10 @@
 
 mod cells;
 mod description;
+mod division;
 mod edge_list;
 mod edges;
+mod events;
 mod export;
 mod features;
 mod fitting;
@@ -115,6 +173,7 @@ mod stored;
 mod summary;
 mod transforms;
 mod values;
+mod windowed;
 
 use std::path::{Path, PathBuf};
 
@@ -126,8 +185,11 @@ pub use export::{ExportSummary, TableFormat, export};
 pub use stored::{IMPORT_BINARY, IMPORT_FILE};
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
+use self::description::SplitBy;
+use self::division::Divider;
 use self::edge_list::{EdgeList, Merged};
 use self::edges::{EdgeReader, RelationEdges};
+use self::events::events_of;
 use self::features::{FeatureMatrix, RelationEnd, UnknownCategories};
 use self::input::Limits;
 use self::nodes::NodeType;
@@ -136,7 +198,6 @@ use self::reading::{Reading, file_size};
 use self::stored::{BinaryFile, FORMAT, Stored};
 use self::transforms::Entry;
 use crate::data::Progress;
-use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::digest;
 use crate::graph::{Dataset, EdgeValues, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values};
@@ -259,7 +320,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
 
     for ((table, files), node_type) in description.nodes.iter().zip(&node_files).zip(&mut types) {
         let mut rows = 0;
-        of_nodes.for_each_batch(files, &NodeType::wanted(table), |batch| {
+        of_nodes.for_each_batch(files, &node_type.wanted(table), |batch| {
             node_type.add(table, batch, rows)?;
             rows += batch.num_rows();
             Ok(())
@@ -277,36 +338,79 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         return Err(nodes::too_many(&node_type.name));
     }
 
-    let (labels, split) = labels_and_split(&types, &description);
+    let named = events::named(&types, &relations);
+    let events = events_of(&types, &description, &named).map_err(|error| located(error, options))?;
+    let labels = labels_of(&types);
     let mut notes = Vec::new();
-    let mut is_fitted = vec![true; types.iter().map(|node_type| node_type.ids.len()).sum()];
-    match &split {
-        _ if with.is_some() => {}
-        Some(Ok(split)) => {
-            let held_out = split.validation.iter().chain(&split.test);
-            held_out.for_each(|&(node, _)| is_fitted[node as usize] = false);
+    let divider = Divider {
+        types: &types,
+        description: &description,
+        labels: &labels.entries,
+        events: events.as_ref(),
+        named: &named,
+        relations: &relations,
+    };
+    let split = match divider.divide() {
+        _ if labels.entries.is_empty() => None,
+        Ok(split) => {
+            if description.split.by != SplitBy::Random {
+                notes.push(format!("labels are divided {}", split.rule));
+            }
+            Some(split)
         }
+        // Labels of a later day need not be enough for a split: nothing is fitted to them.
+        Err(_) if with.is_some() => None,
         // Too few labels for a split: training cannot make one either.
-        Some(Err(Error::Data { what, expected, found, .. })) => notes.push(format!(
-            "scales are fitted on all rows, because the labels cannot be split ({what}: expected {expected}, found \
-             {found})"
-        )),
-        _ => {}
-    }
+        Err(Error::Data { what, expected, found, .. }) if description.split.by == SplitBy::Random => {
+            notes.push(format!(
+                "scales are fitted on all rows, because the labels cannot be split ({what}: expected {expected}, found \
+                 {found})"
+            ));
+            None
+        }
+        Err(error) => return Err(located(error, options)),
+    };
+    let is_fitted = match &with {
+        Some(_) => vec![true; types.iter().map(|node_type| node_type.ids.len()).sum()],
+        None => divider.fitted(split.as_ref()),
+    };
+    let windowed = match &events {
+        None => Vec::new(),
+        Some(_) => {
+            notes.extend(events::one_way(&mut relations, &types).map_err(|error| located(error, options))?);
+            let made = windowed::compute(&types, &description, &named, &|done, total| {
+                progress(Progress { stage: "windows", done, total });
+            });
+            made.map_err(|error| located(error, options))?
+        }
+    };
 
     let counts: Vec<usize> = types.iter().map(|node_type| node_type.ids.len()).collect();
-    let merged: Vec<Merged> = relations
+    let mut merged: Vec<Merged> = relations
         .iter_mut()
         .map(|relation| {
             let edges = std::mem::replace(&mut relation.edges, EdgeList::new(false));
             edges.merge(counts[relation.dst], counts[relation.src], relation.has_weight, relation.has_time)
         })
         .collect();
+    for named in named.iter().filter(|_| events.is_some()) {
+        let history = description.nodes[named.events].history;
+        let times = events::times(&types[named.events]).unwrap_or_default();
+        if history > 0 {
+            let adjacency = events::earlier(named, &times, types[named.entity].ids.len(), history);
+            relations.push(RelationEdges::of_events(format!("earlier_{}", named.relation), named.events));
+            merged.push(Merged::of_events(adjacency));
+        }
+    }
     let summaries = types.iter().map(TypeSummary::of).collect::<Vec<_>>();
     let repeated: Vec<usize> = merged.iter().map(|merged| merged.repeated).collect();
     let FeatureMatrix { values, names, transforms, unknown } = {
-        let ends: Vec<RelationEnd> = relations.iter().zip(&merged).flat_map(ends_of).collect();
-        features::build(&mut types, &ends, &is_fitted, with.as_ref(), &|done, total| {
+        // What an entity adds up to would tell an event of later ones: windows say it as of the event.
+        let is_static = |(relation, _): &(&RelationEdges, &Merged)| {
+            [relation.src, relation.dst].iter().all(|&end| !types[end].is_of_events())
+        };
+        let ends: Vec<RelationEnd> = relations.iter().zip(&merged).filter(is_static).flat_map(ends_of).collect();
+        features::build(&mut types, &ends, &windowed, &is_fitted, with.as_ref(), &|done, total| {
             progress(Progress { stage: "features", done, total });
         })?
     };
@@ -357,26 +461,33 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let dataset = Dataset {
         feature_names: Some(names),
         edge_values,
+        events,
+        split,
         ..Dataset::new(graph, Some(features), labels, Some(IdMaps(ids)))
     };
     Ok(Import { dataset, summary, provenance, binary })
 }
 
-/// Labels by global id, and the split that training makes of them; `None` without labels.
-fn labels_and_split(types: &[NodeType], description: &Description) -> (Labels, Option<Result<Split>>) {
-    let mut offsets = Vec::with_capacity(types.len());
+/// Gives an error about the description its file.
+fn located(error: Error, options: &ImportOptions) -> Error {
+    match error {
+        Error::Config { key, expected, found, help, .. } => {
+            Error::Config { origin: options.description.display().to_string().into(), key, expected, found, help }
+        }
+        other => other,
+    }
+}
+
+/// Labels by global id.
+fn labels_of(types: &[NodeType]) -> Labels {
     let mut entries = Vec::new();
     let mut offset = 0;
     for node_type in types {
-        offsets.push(offset);
         let known = node_type.labels.iter().enumerate().filter_map(|(node, label)| Some((node, (*label)?)));
         entries.extend(known.map(|(node, label)| ((offset + node) as u32, label)));
         offset += node_type.ids.len();
     }
-    let type_of = |node: u32| offsets.partition_point(|&offset| offset <= node as usize) - 1;
-    let split = (!entries.is_empty())
-        .then(|| Split::stratified(&entries, type_of, description.fractions(), description.split.seed));
-    (Labels { entries }, split)
+    Labels { entries }
 }
 
 /// Both ends of a relation, destination first.

@@ -1,7 +1,7 @@
 //! Node types under construction: their ids, labels and columns.
 
 use super::cells::{Batch, Column, shown};
-use super::description::{FeatureKind, NodeTable, TimeFormat};
+use super::description::{FeatureKind, NodeTable, Scale, TimeColumn, TimeFormat, WindowTable};
 use super::id_table::IdTable;
 use super::values::{self, TimeReader, read_column};
 use crate::data::text::ragged::Ragged;
@@ -21,8 +21,44 @@ pub(super) struct NodeType {
     pub labels: Vec<Option<u8>>,
     /// Columns that become features, with one value per declared node.
     pub columns: Vec<FeatureColumn>,
+    /// Of events: what is known about them beside their features.
+    pub facts: Vec<(Fact, FeatureColumn)>,
     /// Rows that repeat an earlier one.
     pub repeated: usize,
+}
+
+/// What a column says about an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fact {
+    /// When it happened; every event says it.
+    Time,
+    /// When its label became known.
+    Known,
+    /// What it costs.
+    Amount,
+    /// What windows sum.
+    Value,
+}
+
+impl Fact {
+    /// The facts that a description names about the events of a table, with their columns.
+    pub fn of(table: &NodeTable, windows: &[WindowTable]) -> Vec<(Fact, FeatureColumn)> {
+        let Some(time) = &table.time else { return Vec::new() };
+        let moment = |column: &TimeColumn| {
+            let TimeFormat { format, unit } = column.format.clone();
+            FeatureColumn::new(&column.column, &FeatureKind::Timestamp { format, unit })
+        };
+        let number =
+            |column: &String| FeatureColumn::new(column, &FeatureKind::Numeric { scale: Scale::None, log: false });
+        let mut facts = vec![(Fact::Time, moment(time))];
+        let known = table.label.as_ref().and_then(|label| label.known.as_ref());
+        facts.extend(known.map(|column| (Fact::Known, moment(column))));
+        facts.extend(table.amount.as_ref().map(|column| (Fact::Amount, number(column))));
+        let of_table = |windows: &&WindowTable| windows.nodes.as_ref().is_none_or(|nodes| *nodes == table.node_type);
+        let value = windows.iter().find(of_table).and_then(|windows| windows.value.as_ref());
+        facts.extend(value.or(table.amount.as_ref()).map(|column| (Fact::Value, number(column))));
+        facts
+    }
 }
 
 /// A column that becomes features.
@@ -138,10 +174,22 @@ impl NodeType {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// The columns that the table of the type has to hold: id, label, features, each where there is one.
-    pub fn wanted(table: &NodeTable) -> Vec<String> {
+    /// The columns that the table of the type has to hold: id, label, features, facts, each where there is one.
+    pub fn wanted(&self, table: &NodeTable) -> Vec<String> {
         let label = table.label.iter().map(|label| &label.column);
-        table.id.iter().chain(label).chain(table.features.0.iter().map(|(column, _)| column)).cloned().collect()
+        let features = table.features.0.iter().map(|(column, _)| column);
+        let facts = self.facts.iter().map(|(_, column)| &column.name);
+        table.id.iter().chain(label).chain(features).chain(facts).cloned().collect()
+    }
+
+    /// Whether the nodes are events.
+    pub fn is_of_events(&self) -> bool {
+        !self.facts.is_empty()
+    }
+
+    /// The values of a fact, of the declared nodes.
+    pub fn fact(&self, wanted: Fact) -> Option<&Values> {
+        self.facts.iter().find(|(fact, _)| *fact == wanted).map(|(_, column)| &column.values)
     }
 
     /// Adds the rows of a batch of [`wanted`](Self::wanted) columns; `first_row` is the number of the first one.
@@ -161,6 +209,19 @@ impl NodeType {
         let mut parsed = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             parsed.push(column.parse(batch, at)?);
+            at += 1;
+        }
+        let first_fact = at;
+        let mut facts = Vec::with_capacity(self.facts.len());
+        for (fact, column) in &self.facts {
+            let values = column.parse(batch, at)?;
+            if let (Fact::Time, Parsed::Time(times)) = (fact, &values)
+                && let Some(row) = times.iter().position(Option::is_none)
+            {
+                let help = "every event has a time; fill it in, or leave the row out";
+                return Err(batch.error(row, &column.name, "a time", batch.columns[at].get(row), help));
+            }
+            facts.push(values);
             at += 1;
         }
         let mut number = String::new();
@@ -189,15 +250,21 @@ impl NodeType {
                 for (column, parsed) in self.columns.iter_mut().zip(&mut parsed) {
                     column.push(parsed, row).ok_or_else(|| too_many(&column.name))?;
                 }
+                for ((_, column), parsed) in self.facts.iter_mut().zip(&mut facts) {
+                    column.push(parsed, row).ok_or_else(|| too_many(&column.name))?;
+                }
                 continue;
             }
-            let first_column = at - self.columns.len();
+            let first_column = first_fact - self.columns.len();
             let agrees = |(column, parsed): (&FeatureColumn, &Parsed)| column.agrees(node, parsed, row);
             let differing = self.columns.iter().zip(&parsed).position(|pair| !agrees(pair));
+            let of_facts =
+                self.facts.iter().zip(&facts).position(|((_, column), fact)| !column.agrees(node, fact, row));
+            let of_facts = of_facts.map(|at| (&self.facts[at].1.name, first_fact + at));
             let differing = match (differing, &table.label) {
                 (Some(column), _) => Some((&self.columns[column].name, first_column + column)),
                 (None, Some(column)) if self.labels[node] != label => Some((&column.column, first_column - 1)),
-                _ => None,
+                _ => of_facts,
             };
             if let Some((name, column)) = differing {
                 let expected = format!("what an earlier row of the id {} says", shown(id));

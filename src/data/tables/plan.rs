@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::description::{Description, EdgeTable, End, FeatureKind, Files, TimeFormat};
 use super::edges::ResolvedShared;
-use super::nodes::{FeatureColumn, NodeType, time_reader};
+use super::nodes::{Fact, FeatureColumn, NodeType, time_reader};
 use crate::error::{Error, Result, nearest_name};
 use crate::graph::check_name;
 
@@ -37,6 +37,7 @@ impl Plan {
             types.push(NodeType {
                 has_table: true,
                 columns: table.features.0.iter().map(|(name, kind)| FeatureColumn::new(name, kind)).collect(),
+                facts: Fact::of(table, &description.windows),
                 ..NodeType::new(&table.node_type)
             });
         }
@@ -100,7 +101,13 @@ impl Planner<'_> {
             _ => None,
         });
         let of_edges = self.description.edges.iter().filter_map(|table| table.time.as_ref());
-        for (name, format) in of_nodes.chain(of_edges.map(|time| (&time.column, time.format.clone()))) {
+        let of_events = self
+            .description
+            .nodes
+            .iter()
+            .flat_map(|table| table.time.iter().chain(table.label.iter().filter_map(|label| label.known.as_ref())));
+        let times = of_edges.chain(of_events).map(|time| (&time.column, time.format.clone()));
+        for (name, format) in of_nodes.chain(times) {
             if let Err(Error::Config { key, expected, found, help, .. }) = time_reader(&format, name).map(|_| ()) {
                 return Err(Error::Config { origin: self.origin.clone().into(), key, expected, found, help });
             }

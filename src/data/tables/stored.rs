@@ -181,6 +181,17 @@ fn difference(key: &str, stored: &Value, now: &Value) -> Option<Difference> {
                     (stored, now) => return differ(&part, &missing(stored), &missing(now)),
                 }
             }
+            // Windows of known labels end a delay before the event.
+            let when = |map: &Map<String, Value>| {
+                ["delay", "known"].map(|key| map.get("label").and_then(|of| of.get(key)).cloned())
+            };
+            if let (Some(Value::Object(_)), Some(Value::Object(_))) = (stored.get("label"), now.get("label"))
+                && when(stored) != when(now)
+            {
+                let said =
+                    |map| when(map).into_iter().flatten().map(|value| value.to_string()).collect::<Vec<_>>().join(", ");
+                return differ(&joined("label"), &format!("labels known after {}", said(stored)), &said(now));
+            }
             let (before, after) = (kept(stored), kept(now));
             // Columns lie in the order of the description.
             if is_features && before != after {

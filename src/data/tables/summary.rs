@@ -51,7 +51,7 @@ pub struct RelationSummary {
     pub name: String,
     pub src: String,
     pub dst: String,
-    /// Edges after merging.
+    /// Edges: those without times are merged where they repeat.
     pub edges: usize,
     /// Rows that repeat an edge.
     pub repeated: usize,
@@ -156,7 +156,7 @@ impl fmt::Display for ImportSummary {
             let RelationSummary { name, src, dst, edges, repeated, skipped, .. } = relation;
             write!(f, "{name} ({dst} <- {src}): {edges} edges")?;
             if *repeated > 0 {
-                write!(f, ", {repeated} repeats merged")?;
+                write!(f, ", {repeated} rows repeat an edge")?;
             }
             if *skipped > 0 {
                 write!(f, ", {skipped} rows with an empty end left out")?;

@@ -246,6 +246,8 @@ mod tests {
             anomalous: cells(&["1", "true"]),
             normal: cells(&["0", "false"]),
             unknown: cells(unknown),
+            delay: None,
+            known: None,
         };
         let labels = ["1", "0", "", "True", "FALSE"].map(|cell| label(cell, &of(&[])).unwrap());
         assert_eq!(labels, [Some(1), Some(0), None, Some(1), Some(0)]);

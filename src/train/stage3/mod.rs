@@ -167,7 +167,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         run: run.path().to_path_buf(),
         trees: checkpoint.ensemble.num_trees(),
         columns: table.columns().len(),
-        evaluation: evaluate_split(&scores, &dataset.graph, &split)?,
+        evaluation: evaluate_split(&scores, &dataset, &split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
         baseline_validation_auc: baseline.map(|baseline| baseline.validation_auc),
         blocks: block_shares(&table, &gain),

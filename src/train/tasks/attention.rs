@@ -174,7 +174,7 @@ pub fn run_on<B: GraphBackend>(
     let outcome = Stage2Outcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
-        evaluation: evaluate_split(&scores, host, split)?,
+        evaluation: evaluate_split(&scores, dataset, split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
         baseline_validation_auc: baseline.map(|baseline| baseline.validation_auc),
         seconds_per_epoch,

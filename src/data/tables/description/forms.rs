@@ -7,7 +7,7 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{End, FeatureColumns, FeatureKind, Files, KINDS, LabelColumn, TimeColumn, TimeFormat, TimeUnit};
+use super::{End, FeatureColumns, FeatureKind, Files, KINDS, LabelColumn, Span, TimeColumn, TimeFormat, TimeUnit};
 
 impl Serialize for Files {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -102,6 +102,8 @@ impl<'de> Deserialize<'de> for LabelColumn {
             anomalous: Option<Vec<Cell>>,
             normal: Option<Vec<Cell>>,
             unknown: Option<Vec<Cell>>,
+            delay: Option<Span>,
+            known: Option<TimeColumn>,
         }
         let cells = |given: Option<Vec<Cell>>, default: &[&str]| match given {
             Some(cells) => cells.into_iter().map(|cell| cell.0).collect(),
@@ -112,10 +114,15 @@ impl<'de> Deserialize<'de> for LabelColumn {
             anomalous: cells(full.anomalous, &["1", "true"]),
             normal: cells(full.normal, &["0", "false"]),
             unknown: cells(full.unknown, &[]),
+            delay: full.delay,
+            known: full.known,
         };
-        let of_name =
-            |name: &str| Ok(of_table(Full { column: name.into(), anomalous: None, normal: None, unknown: None }));
-        name_or_table(deserializer, "the name of a column or { column, anomalous, normal, unknown }", of_name, of_table)
+        let of_name = |name: &str| {
+            let (anomalous, normal, unknown) = (None, None, None);
+            Ok(of_table(Full { column: name.into(), anomalous, normal, unknown, delay: None, known: None }))
+        };
+        let expecting = "the name of a column or { column, anomalous, normal, unknown, delay, known }";
+        name_or_table(deserializer, expecting, of_name, of_table)
     }
 }
 

@@ -1,0 +1,355 @@
+//! The split that import stores with the data: by a draw, by groups or by time.
+
+use std::collections::HashMap;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::description::{Description, SplitBy, SplitTable, TimeFormat};
+use super::edges::RelationEdges;
+use super::events::{Named, no_entity};
+use super::nodes::NodeType;
+use super::values::TimeReader;
+use crate::data::split::Split;
+use crate::error::{Error, Result};
+use crate::graph::{Events, SplitRule, StoredSplit, TimeWindow};
+
+/// What a split is made of; ids are global.
+pub(super) struct Divider<'a> {
+    pub types: &'a [NodeType],
+    pub description: &'a Description,
+    pub labels: &'a [(u32, u8)],
+    pub events: Option<&'a Events>,
+    pub named: &'a [Named],
+    /// As the tables have them.
+    pub relations: &'a [RelationEdges],
+}
+
+impl Divider<'_> {
+    /// Divides the labels.
+    ///
+    /// # Errors
+    /// [`Error::Data`] where a part would be without one of the classes; [`Error::Config`] for a split by time of labels
+    /// without times, and for groups that are no node types.
+    pub fn divide(&self) -> Result<StoredSplit> {
+        let table = &self.description.split;
+        let split = match table.by {
+            SplitBy::Random => self.random(table)?,
+            SplitBy::Group => self.by_group(table)?,
+            SplitBy::Time => self.by_time(table)?,
+        };
+        for window in 0..split.windows.len() {
+            Split::of_stored(&split, self.labels, window)?;
+        }
+        Ok(split)
+    }
+
+    /// Which nodes scales may be learned from: of a split by time those that are known while the first window trains,
+    /// otherwise all but the labels that are held out.
+    pub fn fitted(&self, split: Option<&StoredSplit>) -> Vec<bool> {
+        let offsets = self.offsets();
+        let mut fitted = vec![true; self.num_nodes()];
+        let Some(split) = split else { return fitted };
+        let (Some(times), Some(events)) = (split.times(0), self.events) else {
+            let held_out = |(fitted, part): (&mut bool, &u8)| *fitted = *part <= 1;
+            fitted.iter_mut().zip(&split.windows[0]).for_each(held_out);
+            return fitted;
+        };
+        let until = times.train[1];
+        for (fitted, &time) in fitted.iter_mut().zip(&events.time) {
+            *fitted = time == Events::NO_TIME || time < until;
+        }
+        // Of entities those that an event of that time names.
+        let mut entities: HashMap<usize, Vec<bool>> = HashMap::new();
+        for named in self.named.iter().filter(|named| !self.types[named.entity].is_of_events()) {
+            let nodes = self.types[named.entity].ids.len();
+            let seen = entities.entry(named.entity).or_insert_with(|| vec![false; nodes]);
+            let times = &events.time[offsets[named.events]..];
+            for (&entity, &time) in named.of_event.iter().zip(times) {
+                if entity != Events::NO_NODE && time < until {
+                    seen[entity as usize] = true;
+                }
+            }
+        }
+        for (entity, seen) in entities {
+            fitted[offsets[entity]..][..seen.len()].copy_from_slice(&seen);
+        }
+        fitted
+    }
+
+    fn offsets(&self) -> Vec<usize> {
+        let nodes = self.types.iter().map(|node_type| node_type.ids.len());
+        nodes.scan(0, |end, count| Some(std::mem::replace(end, *end + count))).collect()
+    }
+
+    fn num_nodes(&self) -> usize {
+        self.types.iter().map(|node_type| node_type.ids.len()).sum()
+    }
+
+    fn parts(&self, split: &Split) -> Vec<u8> {
+        let mut parts = vec![0; self.num_nodes()];
+        for (part, nodes) in [(1, &split.train), (2, &split.validation), (3, &split.test)] {
+            nodes.iter().for_each(|&(node, _)| parts[node as usize] = part);
+        }
+        parts
+    }
+
+    fn random(&self, table: &SplitTable) -> Result<StoredSplit> {
+        let fractions = table.fractions().unwrap_or_default();
+        let offsets = self.offsets();
+        let type_of = |node: u32| offsets.partition_point(|&offset| offset <= node as usize) - 1;
+        let split = Split::stratified(self.labels, type_of, fractions, table.seed)?;
+        let rule = SplitRule::Random {
+            seed: table.seed,
+            train: fractions.train,
+            validation: fractions.validation,
+            test: fractions.test,
+        };
+        Ok(StoredSplit { rule, windows: vec![self.parts(&split)] })
+    }
+
+    /// Whole groups, the largest first, each to the part that lacks most of what the group has.
+    fn by_group(&self, table: &SplitTable) -> Result<StoredSplit> {
+        let offsets = self.offsets();
+        let is_group: Vec<bool> = self.types.iter().map(|of| table.groups.contains(&of.name)).collect();
+        if let Some(unknown) = table.groups.iter().find(|name| self.types.iter().all(|of| of.name != **name)) {
+            let known: Vec<&str> = self.types.iter().map(|of| of.name.as_str()).collect();
+            return Err(config(
+                "split.groups",
+                "node types of the tables",
+                unknown,
+                &format!("one of {}", known.join(", ")),
+            ));
+        }
+        let mut groups = Groups::new(self.num_nodes());
+        for relation in self.relations.iter().filter(|relation| is_group[relation.src] || is_group[relation.dst]) {
+            let (src, dst) = (offsets[relation.src] as u32, offsets[relation.dst] as u32);
+            relation.edges.for_each_key(|key| groups.join(src + key as u32, dst + (key >> 32) as u32));
+        }
+        let mut members: HashMap<u32, [usize; 2]> = HashMap::new();
+        for &(node, label) in self.labels {
+            members.entry(groups.of(node)).or_default()[usize::from(label.min(1))] += 1;
+        }
+        let mut order: Vec<(u32, [usize; 2])> = members.into_iter().collect();
+        order.sort_unstable();
+        order.shuffle(&mut ChaCha8Rng::seed_from_u64(table.seed));
+        order.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[0] + counts[1]));
+        let total =
+            [0, 1].map(|class: u8| self.labels.iter().filter(|(_, label)| *label == class).count().max(1) as f64);
+        let fractions = table.fractions().unwrap_or_default();
+        let shares = [fractions.train, fractions.validation, fractions.test];
+        let mut have = [[0usize; 2]; 3];
+        let mut part_of: HashMap<u32, usize> = HashMap::new();
+        for (group, counts) in order {
+            // What a part lacks of a class, as a share of the whole class, counted by what the group brings.
+            let lack = |part: usize| {
+                let of_class = |class: usize| {
+                    (shares[part] - have[part][class] as f64 / total[class]) * counts[class] as f64 / total[class]
+                };
+                of_class(0) + of_class(1)
+            };
+            let part = (0..3).rev().max_by(|&a, &b| lack(a).total_cmp(&lack(b))).unwrap_or(0);
+            (0..2).for_each(|class| have[part][class] += counts[class]);
+            part_of.insert(group, part);
+        }
+        let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
+        for &(node, label) in self.labels {
+            parts[part_of[&groups.of(node)]].push((node, label));
+        }
+        let split = Split::of_parts(parts).map_err(|error| match error {
+            Error::Data { what, expected, found, .. } => {
+                let help = "few groups hold most labels; name other groups, or split at random".into();
+                Error::Data { what, expected, found, help }
+            }
+            other => other,
+        })?;
+        let rule = SplitRule::Group {
+            groups: table.groups.clone(),
+            seed: table.seed,
+            train: fractions.train,
+            validation: fractions.validation,
+            test: fractions.test,
+        };
+        Ok(StoredSplit { rule, windows: vec![self.parts(&split)] })
+    }
+
+    fn by_time(&self, table: &SplitTable) -> Result<StoredSplit> {
+        let help = "add time = \"COLUMN\" to the [[nodes]] table of the labels, or split at random";
+        let events =
+            self.events.ok_or_else(|| config("split.by", "labels of events, which have times", "time", help))?;
+        let timed: Vec<(i64, u32, u8)> = self
+            .labels
+            .iter()
+            .filter_map(|&(node, label)| events.time_of(node).map(|time| (time, node, label)))
+            .collect();
+        if timed.is_empty() {
+            return Err(config("split.by", "labels of events, which have times", "time", help));
+        }
+        let delay =
+            self.description.nodes.iter().filter_map(|table| table.label.as_ref()?.delay).map(|delay| delay.0).max();
+        let gap = table.gap.map_or(delay.unwrap_or(0), |gap| gap.0);
+        let windows = match table.spans() {
+            Some(spans) => {
+                let last = timed.iter().map(|&(time, ..)| time).max().unwrap_or(0);
+                let from = table.test_from.as_deref().map(read_time).transpose()?;
+                // Whole days, where there are any.
+                let from = from.unwrap_or_else(|| {
+                    let end =
+                        if spans[2] % 86_400 == 0 { (last + 86_400).div_euclid(86_400) * 86_400 } else { last + 1 };
+                    end - spans[2] * table.windows as i64
+                });
+                (0..table.windows as i64).map(|at| of_spans(spans, gap, from + at * spans[2])).collect()
+            }
+            None => vec![of_shares(table, gap, timed.iter().map(|&(time, ..)| time).collect())],
+        };
+        let blocked = table.blocked.as_ref().map(|name| self.entities(name)).transpose()?;
+        let parts = windows.iter().map(|window| self.parts_of(window, &timed, events, blocked.as_deref())).collect();
+        Ok(StoredSplit { rule: SplitRule::Time { windows, blocked: table.blocked.clone() }, windows: parts })
+    }
+
+    /// By global id, the entity of a type that an event names.
+    fn entities(&self, name: &str) -> Result<Vec<u32>> {
+        let offsets = self.offsets();
+        let mut of_node = vec![Events::NO_NODE; self.num_nodes()];
+        let mut found = false;
+        for named in self.named.iter().filter(|named| self.types[named.entity].name == name) {
+            found = true;
+            of_node[offsets[named.events]..][..named.of_event.len()].copy_from_slice(&named.of_event);
+        }
+        let events = self.types.iter().position(NodeType::is_of_events).unwrap_or_default();
+        if found { Ok(of_node) } else { Err(no_entity("split.blocked", name, events, self.types, self.named)) }
+    }
+
+    fn parts_of(
+        &self,
+        window: &TimeWindow,
+        timed: &[(i64, u32, u8)],
+        events: &Events,
+        entity: Option<&[u32]>,
+    ) -> Vec<u8> {
+        let mut parts = vec![0; self.num_nodes()];
+        let within = |time: i64, [from, to]: [i64; 2]| (from..to).contains(&time);
+        for &(time, node, _) in timed {
+            let ranges = [window.train, window.validation, window.test];
+            let part = ranges.into_iter().position(|range| within(time, range));
+            parts[node as usize] = part.map_or(0, |part| part as u8 + 1);
+        }
+        let Some(entity) = entity else { return parts };
+        // When the first fraud of each entity since the training began became known.
+        let mut first: HashMap<u32, i64> = HashMap::new();
+        for &(time, node, label) in timed {
+            let of = entity[node as usize];
+            if label == 1 && of != Events::NO_NODE && time >= window.train[0] {
+                let known = events.known[node as usize];
+                first.entry(of).and_modify(|first| *first = known.min(*first)).or_insert(known);
+            }
+        }
+        for &(time, node, _) in timed {
+            let is_blocked = first.get(&entity[node as usize]).is_some_and(|&known| known <= time);
+            if is_blocked && parts[node as usize] > 1 {
+                parts[node as usize] = 0;
+            }
+        }
+        parts
+    }
+}
+
+/// A window whose test begins at `from`; a gap lies before validation and before the test.
+fn of_spans([train, validation, test]: [i64; 3], gap: i64, from: i64) -> TimeWindow {
+    let validation_end = from - gap;
+    let train_end = validation_end - validation - gap;
+    TimeWindow {
+        train: [train_end - train, train_end],
+        validation: [validation_end - validation, validation_end],
+        test: [from, from + test],
+    }
+}
+
+/// Shares of the labels in the order of time; equal times stay together, the gap leaves out what is late in a part.
+fn of_shares(table: &SplitTable, gap: i64, mut times: Vec<i64>) -> TimeWindow {
+    times.sort_unstable();
+    let fractions = table.fractions().unwrap_or_default();
+    let at = |share: f64| times[((share * times.len() as f64).round() as usize).min(times.len() - 1)];
+    let (validation, test) = (at(fractions.train), at(fractions.train + fractions.validation));
+    TimeWindow {
+        train: [times[0], validation.saturating_sub(gap)],
+        validation: [validation, test.saturating_sub(gap)],
+        test: [test, times[times.len() - 1] + 1],
+    }
+}
+
+fn read_time(text: &str) -> Result<i64> {
+    let format = TimeFormat::default();
+    let reader = TimeReader::new(&format);
+    let time = reader.and_then(|reader| reader.read(text, false).ok().flatten());
+    time.ok_or_else(|| config("split.test_from", "a time", text, "for example \"2018-08-08\""))
+}
+
+fn config(key: &str, expected: &str, found: &str, help: &str) -> Error {
+    Error::Config {
+        origin: "the description of the tables".into(),
+        key: key.into(),
+        expected: expected.into(),
+        found: format!("{found:?}"),
+        help: help.into(),
+    }
+}
+
+/// Nodes that stay together, by union and find.
+struct Groups {
+    parent: Vec<u32>,
+}
+
+impl Groups {
+    fn new(nodes: usize) -> Self {
+        Self { parent: (0..nodes as u32).collect() }
+    }
+
+    /// The smallest member of a node's group.
+    fn of(&mut self, node: u32) -> u32 {
+        let mut root = node;
+        while self.parent[root as usize] != root {
+            root = self.parent[root as usize];
+        }
+        let mut at = node;
+        while self.parent[at as usize] != root {
+            at = std::mem::replace(&mut self.parent[at as usize], root);
+        }
+        root
+    }
+
+    fn join(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.of(a), self.of(b));
+        self.parent[a.max(b) as usize] = a.min(b);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_end_a_gap_before_what_follows() {
+        let window = of_spans([21, 7, 5], 3, 100);
+        assert_eq!(window, TimeWindow { train: [66, 87], validation: [90, 97], test: [100, 105] });
+        assert_eq!(window.known_until(), 97);
+    }
+
+    #[test]
+    fn shares_are_cut_by_time_and_equal_times_stay_together() {
+        let table = SplitTable::default();
+        let times = vec![9, 1, 2, 3, 4, 5, 6, 6, 8, 7];
+        let window = of_shares(&table, 0, times);
+        // In order: 1 2 3 4 5 6 | 6 7 | 8 9 would part the two sixes.
+        assert_eq!(window, TimeWindow { train: [1, 6], validation: [6, 8], test: [8, 10] });
+        assert_eq!(of_shares(&table, 1, vec![1, 2, 3, 4, 5, 6, 6, 7, 8, 9]).validation, [6, 7]);
+    }
+
+    #[test]
+    fn groups_are_connected_nodes() {
+        let mut groups = Groups::new(6);
+        [(4, 1), (2, 4), (5, 3)].into_iter().for_each(|(a, b)| groups.join(a, b));
+        assert_eq!((0..6).map(|node| groups.of(node)).collect::<Vec<_>>(), [0, 1, 1, 3, 1, 3]);
+    }
+}

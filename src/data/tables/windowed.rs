@@ -1,0 +1,86 @@
+//! Windowed features of the tables of events.
+
+use super::description::{Description, SplitBy, WindowTable as Wanted};
+use super::events::{Named, known, numbers, times};
+use super::nodes::{Fact, NodeType};
+use crate::data::windows::{self, Entity, EventColumns, KnownLabels, WindowConfig, WindowTable};
+use crate::error::{Error, Result};
+
+/// Windows of the events of one type.
+pub(super) struct Windowed {
+    /// Index of the node type.
+    pub node_type: usize,
+    pub table: WindowTable,
+}
+
+/// Computes what the `[[windows]]` of a description ask for.
+///
+/// # Errors
+/// [`Error::Config`] for windows of nodes that are no events, and for windows of labels where the split is not by time.
+pub(super) fn compute(
+    types: &[NodeType],
+    description: &Description,
+    named: &[Named],
+    progress: &dyn Fn(u64, u64),
+) -> Result<Vec<Windowed>> {
+    description.windows.iter().map(|wanted| of_table(types, description, named, wanted, progress)).collect()
+}
+
+fn of_table(
+    types: &[NodeType],
+    description: &Description,
+    named: &[Named],
+    wanted: &Wanted,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Windowed> {
+    let mut of_events = description.nodes.iter().enumerate().filter(|(_, table)| table.time.is_some());
+    let found = match &wanted.nodes {
+        Some(name) => of_events.find(|(_, table)| table.node_type == *name),
+        None => of_events.next().filter(|_| of_events.next().is_none()),
+    };
+    let Some((node_type, table)) = found else {
+        let expected = "the type of a [[nodes]] table with a time";
+        let found = wanted.nodes.clone().unwrap_or_default();
+        return Err(config("windows.nodes", expected, &found, "name the type of the events: nodes = \"payment\""));
+    };
+    let delay = table.label.as_ref().and_then(|label| label.delay.map(|delay| delay.0));
+    let by_time = description.split.by == SplitBy::Time;
+    if wanted.labels == Some(true) && !(by_time && delay.is_some()) {
+        let expected = "false, unless labels have a delay and the split is by time: otherwise they tell of the test";
+        let help = "write label = { column = \"...\", delay = \"7d\" } and [split] by = \"time\", or leave it out";
+        return Err(config("windows.labels", expected, "true", help));
+    }
+    let of_type = &types[node_type];
+    let (times, values) = (times(of_type).unwrap_or_default(), numbers(of_type, Fact::Value));
+    let known = known(of_type, table);
+    let mut entities: Vec<Entity> = Vec::new();
+    for named in named.iter().filter(|named| named.events == node_type) {
+        let name = types[named.entity].name.as_str();
+        // Two relations to one type: the second is called by its own name.
+        let is_taken = entities.iter().any(|entity| entity.name == name);
+        let name = if is_taken { named.relation.as_str() } else { name };
+        entities.push(Entity { name, of_event: &named.of_event, count: types[named.entity].ids.len() });
+    }
+    let labels = delay.map(|delay| KnownLabels { label: &of_type.labels, known: &known, delay });
+    let default = WindowConfig::default();
+    let seconds = |spans: &Vec<super::description::Span>| spans.iter().map(|span| span.0).collect::<Vec<_>>();
+    let windows = WindowConfig {
+        spans: wanted.spans.as_ref().map_or(default.spans, seconds),
+        last: wanted.last.clone().unwrap_or(default.last),
+        one_hop: wanted.one_hop.as_ref().map_or(default.one_hop, seconds),
+        labels: wanted.labels.unwrap_or(by_time && delay.is_some()),
+        measures: default.measures,
+    };
+    let events = EventColumns { times: &times, values: values.as_deref(), labels, entities };
+    Ok(Windowed { node_type, table: windows::compute(&events, &windows, progress) })
+}
+
+fn config(key: &str, expected: &str, found: &str, help: &str) -> Error {
+    Error::Config {
+        origin: "the description of the tables".into(),
+        key: key.into(),
+        expected: expected.into(),
+        found: format!("{found:?}"),
+        help: help.into(),
+    }
+}

@@ -1,0 +1,191 @@
+//! Tables of events: times, delays, the split that import stores, and what an event is told by.
+
+use graphsieve::graph::{Dataset, SplitRule};
+
+use crate::support::{Sandbox, repository};
+
+const DAY: i64 = 86_400;
+
+/// `count` payments of 7 cards at 5 shops, several a day from 1970-01-01, every eleventh a fraud.
+fn payments(count: usize) -> Vec<[String; 6]> {
+    let row = |at: usize| {
+        let time = at as i64 * DAY / 6 + (at * 7919 % 3_000) as i64;
+        let amount = 5.0 + (at * 31 % 97) as f64;
+        let fraud = usize::from(at % 11 == 3);
+        [
+            at.to_string(),
+            time.to_string(),
+            format!("c{}", at * 13 % 7),
+            format!("s{}", at * 17 % 5),
+            amount.to_string(),
+            fraud.to_string(),
+        ]
+    };
+    (0..count).map(row).collect()
+}
+
+fn tables(rows: &[[String; 6]], description: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    let lines: Vec<String> = rows.iter().map(|row| row.join(",")).collect();
+    sandbox.write("payments.csv", format!("id,time,card,shop,amount,fraud\n{}\n", lines.join("\n")));
+    sandbox.write("graph.toml", description);
+    sandbox
+}
+
+const EVENTS: &str = r#"
+[[nodes]]
+type = "payment"
+file = "payments.csv"
+id = "id"
+time = "time"
+amount = "amount"
+alert = "card"
+label = { column = "fraud", delay = "2d" }
+features = { amount = "numeric" }
+[[edges]]
+name = "paid_with"
+src = "card.card"
+dst = "payment"
+[[edges]]
+name = "paid_at"
+src = "payment"
+dst = "shop.shop"
+[[windows]]
+spans = ["1d", "7d"]
+last = [3]
+"#;
+
+const BY_TIME: &str = "[split]\nby = \"time\"\ntrain = \"10d\"\nvalidation = \"4d\"\ntest = \"4d\"\n";
+
+fn imported(rows: &[[String; 6]], description: &str) -> (Dataset, Sandbox) {
+    let sandbox = tables(rows, description);
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
+    (Dataset::open(&sandbox.path("data")).unwrap(), sandbox)
+}
+
+/// Every edge of a graph with events leads from an entity or an earlier event to an event.
+#[test]
+fn nothing_points_from_a_later_event_or_at_an_entity() {
+    let (data, _dir) = imported(&payments(150), &format!("{BY_TIME}{EVENTS}"));
+    let events = data.events.as_ref().unwrap();
+    let types = data.graph.node_types();
+    let names: Vec<&str> = data.graph.relations().iter().map(|relation| relation.name.as_str()).collect();
+    assert_eq!(names, ["paid_with", "paid_at_T", "earlier_paid_with", "earlier_paid_at"]);
+    for relation in data.graph.relations() {
+        assert_eq!(types[relation.dst].name, "payment");
+        for dst in 0..relation.forward.num_rows() {
+            for &src in relation.forward.row(dst) {
+                let [to, from] = [types[relation.dst].offset + dst, types[relation.src].offset + src as usize];
+                assert!(events.time[from] < events.time[to], "{}: {from} to {to}", relation.name);
+            }
+        }
+    }
+    let history = data.graph.relations().iter().find(|relation| relation.name == "earlier_paid_with").unwrap();
+    assert!((0..150).any(|row| history.forward.degree(row) == 10), "long histories are cut to the latest ten");
+    assert_eq!(events.alert.as_ref().unwrap()[0], types[1].offset as u32);
+    assert_eq!(events.known[3] - events.time[3], 2 * DAY);
+}
+
+#[test]
+fn the_split_by_time_is_stored_with_its_gaps() {
+    let (data, _dir) = imported(&payments(150), &format!("{BY_TIME}{EVENTS}"));
+    let (split, events) = (data.split.as_ref().unwrap(), data.events.as_ref().unwrap());
+    let times = split.times(0).unwrap();
+    assert_eq!(times.test, [21 * DAY, 25 * DAY], "it ends with the last day");
+    assert_eq!((times.validation, times.train), ([15 * DAY, 19 * DAY], [3 * DAY, 13 * DAY]));
+    for (node, &part) in split.windows[0].iter().enumerate() {
+        let within = [times.train, times.validation, times.test];
+        let expected = within.iter().position(|[from, to]| (*from..*to).contains(&events.time[node]));
+        assert_eq!(usize::from(part), expected.map_or(0, |part| part + 1));
+    }
+}
+
+/// Whatever comes after a moment may change: the features and edges of what came before it do not, bit for bit.
+#[test]
+fn what_comes_later_changes_nothing_before_it() {
+    let description = format!("{BY_TIME}test_from = \"1970-01-19\"\n{EVENTS}");
+    let whole = payments(150);
+    let until = 12 * DAY;
+    let is_later = |row: &[String; 6]| row[1].parse::<i64>().unwrap() >= until;
+    let mut changed: Vec<[String; 6]> = whole.clone();
+    for row in changed.iter_mut().filter(|row| is_later(row)) {
+        row[4] = "9999".into();
+        row[3] = "s1".into();
+        row[5] = if row[5] == "0" { "1" } else { "0" }.into();
+    }
+    let removed: Vec<_> = whole
+        .iter()
+        .enumerate()
+        .filter(|(at, row)| !is_later(row) || at % 3 != 1)
+        .map(|(_, row)| row.clone())
+        .collect();
+    let mut added = whole.clone();
+    added.extend((0..40).map(|at| {
+        let row = &whole[149 - at];
+        [format!("new{at}"), row[1].clone(), format!("c{}", at % 9), "s9".into(), "1".into(), "0".into()]
+    }));
+    let first = |rows: &[[String; 6]]| {
+        let (data, _dir) = imported(rows, &description);
+        let (features, before) = (data.features.as_ref().unwrap(), rows.iter().filter(|row| !is_later(row)).count());
+        let values: Vec<Vec<u32>> = (0..before).map(|node| features.row(node).map(f32::to_bits).collect()).collect();
+        let earlier = data.graph.relations().iter().filter(|relation| relation.src == relation.dst);
+        let edges: Vec<Vec<u32>> =
+            earlier.flat_map(|relation| (0..before).map(|row| relation.forward.row(row).to_vec())).collect();
+        (values, edges)
+    };
+    let expected = first(&whole);
+    assert!(expected.0.len() > 60 && expected.1.iter().any(|row| row.len() > 5));
+    for rows in [changed, removed, added] {
+        assert_eq!(first(&rows), expected);
+    }
+}
+
+#[test]
+fn another_split_than_that_of_the_data_is_refused() {
+    let (_data, sandbox) = imported(&payments(150), &format!("{BY_TIME}{EVENTS}"));
+    let config = repository("configs/stage3.toml");
+    let mut arguments: Vec<String> = ["train", &config.display().to_string(), "--device", "cpu"].map(Into::into).into();
+    for set in ["data.path=data", "output.dir=runs", "split.train=0.5", "split.test=0.3"] {
+        arguments.extend(["--set".into(), set.into()]);
+    }
+    sandbox.refuses(&arguments, 1, &["by time, training from 1970-01-04 to 1970-01-14", "leave it out"]);
+}
+
+#[test]
+fn groups_stay_together() {
+    let description = EVENTS.replace("[[windows]]\nspans = [\"1d\", \"7d\"]\nlast = [3]\n", "");
+    let (data, _dir) =
+        imported(&payments(150), &format!("[split]\nby = \"group\"\ngroups = [\"card\"]\n{description}"));
+    let split = data.split.as_ref().unwrap();
+    assert!(matches!(&split.rule, SplitRule::Group { groups, .. } if groups == &["card"]));
+    let cards = data.events.as_ref().unwrap().alert.as_ref().unwrap();
+    let mut part_of = std::collections::HashMap::new();
+    for (node, &part) in split.windows[0].iter().enumerate().take(150) {
+        assert_eq!(*part_of.entry(cards[node]).or_insert(part), part, "one card on two sides");
+    }
+    assert!((1..=3).all(|part| part_of.values().any(|of| *of == part)));
+}
+
+#[test]
+fn bad_times_and_keys_are_named_and_nothing_is_written() {
+    let mut gap = payments(60);
+    gap[17][1] = String::new();
+    let mut odd = payments(60);
+    odd[20][1] = "1534567890123".into();
+    let whole = payments(150);
+    let by_time = format!("{BY_TIME}{EVENTS}");
+    let without_time = EVENTS.replace("time = \"time\"\namount = \"amount\"\nalert = \"card\"\n", "");
+    let cases: [(&[[String; 6]], String, i32, &str); 8] = [
+        (&gap, by_time.clone(), 1, "payments.csv: line 19"),
+        (&odd, by_time.clone(), 1, "payments.csv: line 22"),
+        (&whole, by_time.replace("\"10d\"", "\"10 days\""), 2, "expected a share such as 0.2, or a length of time"),
+        (&whole, by_time.replace("alert = \"card\"", "alert = \"till\""), 2, "one of card, shop"),
+        (&whole, by_time.replace("by = \"time\"\n", ""), 2, "add by = \"time\""),
+        (&whole, without_time, 2, "no time in `payment`"),
+        (&whole, format!("{EVENTS}labels = true\n"), 2, "otherwise they tell of the test"),
+        (&whole, format!("{BY_TIME}test_from = \"1980-01-01\"\n{EVENTS}"), 1, "class 0 (normal)"),
+    ];
+    for (rows, description, code, expected) in cases {
+        tables(rows, &description).refuses(["import", "tables", "graph.toml", "--out", "data"], code, &[expected]);
+    }
+}
