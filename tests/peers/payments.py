@@ -181,4 +181,5 @@ def main():
             print(f"{name:<22}" + "  ".join(f"{key} {table[key].mean():.3f} ± {table[key].std():.3f}" for key in table), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
