@@ -95,6 +95,10 @@ impl<'a> Plan<'a> {
                 let window = format!("{own}_{}", span_name(span));
                 names.extend(["known_frauds", "fraud_share"].map(|what| format!("{window}_{what}")));
             }
+            names.extend(self.last.iter().map(|last| format!("{own}_last_{last}_fraud_share")));
+            names.push(format!("{own}_last_fraud_days"));
+            let longest = self.spans.iter().max();
+            names.extend(longest.map(|&span| format!("{own}_{}_first_fraud_days", span_name(span))));
         }
         self.names.append(&mut names);
     }

@@ -11,6 +11,9 @@
 //! | `customer_7d_over_mean` | this value over their mean |
 //! | `customer_7d_z` | this value less their mean, over their deviation |
 //! | `customer_7d_known_frauds`, `_fraud_share` | of the events whose label was known: how many are 1, and their share |
+//! | `customer_last_5_fraud_share` | share of the last 5 labels that became known a delay or more after their event |
+//! | `customer_last_fraud_days` | days since the last known fraud |
+//! | `customer_30d_first_fraud_days` | days since the first known fraud in the longest window |
 //! | `customer_last_5_mean` | mean of the values of the last 5 events, or of as many as there were |
 //! | `customer_last_5_days` | days since the 5th last event |
 //! | `customer_so_far_count`, `_over_mean` | events so far, this value over their mean |

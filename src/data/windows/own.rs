@@ -91,7 +91,7 @@ impl<'a> OwnWindows<'a> {
             }
             if let Some(labels) = plan.events.labels.filter(|_| plan.labels) {
                 self.known.advance(time, labels.delay, &self.history.times, plan.spans);
-                self.row.extend(self.known.columns().flatten());
+                self.known.push_columns(plan, time, &self.history.times, &mut self.row);
             }
             write(event, &self.row, unusual);
         }

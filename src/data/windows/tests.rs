@@ -178,6 +178,22 @@ impl Table {
                 push(format!("{}_fraud_share", span_name(span)), frauds / labels.len() as f64);
             }
             let longest = *config.spans.iter().max().unwrap();
+            let visible = |e: usize| self.known[e].max(self.times[e] + self.delay);
+            let mut labels: Vec<usize> =
+                before.iter().copied().filter(|&e| visible(e) < time && self.label[e].is_some()).collect();
+            labels.sort_by_key(|&e| (visible(e), self.times[e], e));
+            let is_fraud = |e: &&usize| self.label[**e] == Some(1);
+            for &last in &config.last {
+                let shown = &labels[labels.len().saturating_sub(last)..];
+                let frauds = shown.iter().filter(is_fraud).count() as f64;
+                push(format!("last_{last}_fraud_share"), frauds / shown.len() as f64);
+            }
+            let frauds: Vec<i64> = labels.iter().filter(is_fraud).map(|&e| self.times[e]).collect();
+            let days =
+                |happened: Option<&i64>| happened.map_or(f64::NAN, |happened| (time - happened) as f64 / 86_400.0);
+            push("last_fraud_days".into(), days(frauds.iter().max()));
+            let recent = frauds.iter().filter(|&&happened| happened >= time - self.delay - longest);
+            push(format!("{}_first_fraud_days", span_name(longest)), days(recent.min()));
             for &other in &others {
                 let own = self.entities[other][event];
                 for &span in &config.one_hop {
