@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Console, check_new_directory, print};
 use crate::data::synth::payments::{self, PaymentsConfig};
-use crate::data::synth::{DEFAULT_SEED, Preset, SynthConfig, generate};
+use crate::data::synth::{DEFAULT_SEED, Preset, SynthConfig, generate_with_rings, split_by_rings};
 use crate::error::{Error, Result, nearest_name};
 use crate::graph::Statistics;
 use crate::run::progress::{StageProgress, Unit};
@@ -26,6 +26,11 @@ pub(super) struct Arguments {
     /// Seed of everything random
     #[arg(long, default_value_t = DEFAULT_SEED)]
     seed: u64,
+
+    /// Of a marketplace: store a split of the labels in which no review ring has members on two sides, for figures about
+    /// rings that a training never saw [default: the configuration of a training divides the labels at random]
+    #[arg(long)]
+    split_by_rings: bool,
 
     /// Directory to make; absent or empty
     #[arg(long, value_name = "DIR")]
@@ -76,10 +81,19 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     match world {
         World::Marketplace(preset) => {
             let config = SynthConfig { seed: arguments.seed, ..SynthConfig::preset(preset).scaled(arguments.scale) };
-            let dataset = generate(&config, &progress.callback())?;
+            let (mut dataset, rings) = generate_with_rings(&config, &progress.callback())?;
+            if arguments.split_by_rings {
+                dataset.split = Some(split_by_rings(&dataset, &rings, arguments.seed)?);
+            }
             wrote(dataset.write(&arguments.out)?.len());
             print(&Statistics::of(&dataset))
         }
+        World::Payments if arguments.split_by_rings => Err(Error::Usage {
+            argument: "--split-by-rings".into(),
+            expected: "a marketplace".into(),
+            found: format!("--preset {PAYMENTS}"),
+            help: "its graph.toml has a [split]".into(),
+        }),
         World::Payments => {
             let config = PaymentsConfig { seed: arguments.seed, ..PaymentsConfig::default().scaled(arguments.scale) };
             let payments = payments::generate(&config, &progress.callback())?;

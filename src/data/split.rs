@@ -133,6 +133,58 @@ impl Split {
         Ok(Self { train, validation, test })
     }
 
+    /// Divides whole groups, the largest first and equal ones by a draw: each goes to the part that lacks most of what the
+    /// group has. `group_of` gives the group of a global id.
+    ///
+    /// # Errors
+    /// As for [`stratified`](Self::stratified); few large groups leave a part without a class.
+    pub fn of_groups(
+        labels: &[(u32, u8)],
+        mut group_of: impl FnMut(u32) -> u32,
+        fractions: SplitFractions,
+        seed: u64,
+    ) -> Result<Self> {
+        fractions.check()?;
+        let mut sorted = labels.to_vec();
+        sorted.sort_unstable();
+        check_entries(&sorted)?;
+        let mut members: BTreeMap<u32, [usize; 2]> = BTreeMap::new();
+        for &(node, label) in &sorted {
+            members.entry(group_of(node)).or_default()[usize::from(label)] += 1;
+        }
+        let mut order: Vec<(u32, [usize; 2])> = members.into_iter().collect();
+        order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+        order.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[0] + counts[1]));
+        let total = [0, 1].map(|class: u8| sorted.iter().filter(|(_, label)| *label == class).count().max(1) as f64);
+        let shares = fractions.as_array();
+        let mut have = [[0usize; 2]; 3];
+        let mut part_of: BTreeMap<u32, usize> = BTreeMap::new();
+        for (group, counts) in order {
+            // What a part lacks of its share of a class, as a share of that share, weighted by what the group brings.
+            let lack = |part: usize| -> f64 {
+                let of_class = |class: usize| {
+                    let wanted = shares[part] * total[class];
+                    (wanted - have[part][class] as f64) / wanted * counts[class] as f64 / total[class]
+                };
+                of_class(0) + of_class(1)
+            };
+            let part = (0..3).rev().max_by(|&a, &b| lack(a).total_cmp(&lack(b))).unwrap_or(0);
+            (0..2).for_each(|class| have[part][class] += counts[class]);
+            part_of.insert(group, part);
+        }
+        let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
+        for &(node, label) in &sorted {
+            parts[part_of[&group_of(node)]].push((node, label));
+        }
+        Self::of_parts(parts).map_err(|error| match error {
+            Error::Data { what, expected, found, .. } => {
+                let help = "few groups hold most labels; name other groups, or split at random".into();
+                Error::Data { what, expected, found, help }
+            }
+            other => other,
+        })
+    }
+
     /// The division that belongs to the data, in one of its windows; labels in no part are left out.
     ///
     /// # Errors
@@ -289,6 +341,28 @@ mod tests {
         let error = Split::stratified(&labels(50, 2), |_| 0, SplitFractions::default(), 0).unwrap_err().to_string();
         assert!(error.contains("class 1 (anomalous)") && error.contains("2 in all"), "{error}");
         assert!(Split::stratified(&[], |_| 0, SplitFractions::default(), 0).is_err());
+    }
+
+    #[test]
+    fn groups_stay_whole_and_parts_have_about_their_shares() {
+        let labels = labels(600, 200);
+        let group_of = |node: u32| node / 3 % 97;
+        let split = Split::of_groups(&labels, group_of, SplitFractions::default(), 5).unwrap();
+        let groups =
+            |part: &[(u32, u8)]| part.iter().map(|entry| group_of(entry.0)).collect::<std::collections::BTreeSet<_>>();
+        let [train, validation, test] = [&split.train, &split.validation, &split.test].map(|part| groups(part));
+        assert!(train.is_disjoint(&validation) && train.is_disjoint(&test) && validation.is_disjoint(&test));
+        for (part, share) in [(&split.train, 0.6), (&split.validation, 0.2), (&split.test, 0.2)] {
+            for (class, all) in [(0, 600.0), (1, 200.0)] {
+                assert!((count(part, class) as f64 - share * all).abs() < 0.05 * all, "{share} of class {class}");
+            }
+        }
+        let mut all = [&split.train[..], &split.validation, &split.test].concat();
+        all.sort_unstable();
+        assert_eq!(all, labels);
+        assert_eq!(split, Split::of_groups(&labels, group_of, SplitFractions::default(), 5).unwrap());
+        let one = Split::of_groups(&labels, |_| 0, SplitFractions::default(), 5).unwrap_err().to_string();
+        assert!(one.contains("few groups hold most labels"), "{one}");
     }
 
     #[test]

@@ -58,6 +58,15 @@ impl TimeWindow {
 }
 
 impl StoredSplit {
+    /// One window: the nodes of each part.
+    pub fn of_parts(rule: SplitRule, num_nodes: usize, parts: [&[(u32, u8)]; 3]) -> Self {
+        let mut of_node = vec![0; num_nodes];
+        for (part, nodes) in (1..).zip(parts) {
+            nodes.iter().for_each(|&(node, _)| of_node[node as usize] = part);
+        }
+        Self { rule, windows: vec![of_node] }
+    }
+
     /// The times of a window of a split by time.
     pub fn times(&self, window: usize) -> Option<TimeWindow> {
         match &self.rule {

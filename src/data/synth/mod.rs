@@ -29,8 +29,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::config::PipelineSynth;
+use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels};
+use crate::graph::{Adjacency, Dataset, Features, HeteroGraph, IdMaps, Labels, SplitRule, StoredSplit};
 use catalogue::Catalogue;
 use features::{FEATURE_DIM, Marketplace};
 pub use provide::provide;
@@ -234,6 +235,20 @@ pub fn generate_with_rings(
     let features = Features::from_vec(features, config.num_nodes(), FEATURE_DIM);
     let rings = rings_of_nodes(config, &scheme);
     Ok((Dataset::new(graph, Some(features), Some(labels), Some(draw_ids(config))), rings))
+}
+
+/// The split of the labels of a marketplace in which no ring has members on two sides: nodes of no ring stand alone.
+///
+/// # Errors
+/// As for [`Split::of_groups`].
+pub fn split_by_rings(dataset: &Dataset, rings: &[Option<u32>], seed: u64) -> Result<StoredSplit> {
+    let SplitFractions { train, validation, test } = SplitFractions::default();
+    let labels = dataset.labels.as_ref().map_or(&[][..], |labels| &labels.entries);
+    let first = rings.iter().flatten().max().map_or(0, |last| last + 1);
+    let group_of = |node: u32| rings[node as usize].unwrap_or(first + node);
+    let split = Split::of_groups(labels, group_of, SplitFractions::default(), seed)?;
+    let rule = SplitRule::Group { groups: vec!["ring".into()], seed, train, validation, test };
+    Ok(StoredSplit::of_parts(rule, dataset.graph.num_nodes(), [&split.train, &split.validation, &split.test]))
 }
 
 fn rings_of_nodes(config: &SynthConfig, scheme: &Scheme) -> Vec<Option<u32>> {

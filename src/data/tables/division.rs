@@ -2,10 +2,6 @@
 
 use std::collections::HashMap;
 
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
-
 use super::description::{Description, SplitBy, SplitTable, TimeFormat};
 use super::edges::RelationEdges;
 use super::events::{Named, no_entity};
@@ -87,12 +83,8 @@ impl Divider<'_> {
         self.types.iter().map(|node_type| node_type.ids.len()).sum()
     }
 
-    fn parts(&self, split: &Split) -> Vec<u8> {
-        let mut parts = vec![0; self.num_nodes()];
-        for (part, nodes) in [(1, &split.train), (2, &split.validation), (3, &split.test)] {
-            nodes.iter().for_each(|&(node, _)| parts[node as usize] = part);
-        }
-        parts
+    fn stored(&self, rule: SplitRule, Split { train, validation, test }: &Split) -> StoredSplit {
+        StoredSplit::of_parts(rule, self.num_nodes(), [train, validation, test])
     }
 
     fn random(&self, table: &SplitTable) -> Result<StoredSplit> {
@@ -106,10 +98,9 @@ impl Divider<'_> {
             validation: fractions.validation,
             test: fractions.test,
         };
-        Ok(StoredSplit { rule, windows: vec![self.parts(&split)] })
+        Ok(self.stored(rule, &split))
     }
 
-    /// Whole groups, the largest first, each to the part that lacks most of what the group has.
     fn by_group(&self, table: &SplitTable) -> Result<StoredSplit> {
         let offsets = self.offsets();
         let is_group: Vec<bool> = self.types.iter().map(|of| table.groups.contains(&of.name)).collect();
@@ -127,43 +118,8 @@ impl Divider<'_> {
             let (src, dst) = (offsets[relation.src] as u32, offsets[relation.dst] as u32);
             relation.edges.for_each_key(|key| groups.join(src + key as u32, dst + (key >> 32) as u32));
         }
-        let mut members: HashMap<u32, [usize; 2]> = HashMap::new();
-        for &(node, label) in self.labels {
-            members.entry(groups.of(node)).or_default()[usize::from(label.min(1))] += 1;
-        }
-        let mut order: Vec<(u32, [usize; 2])> = members.into_iter().collect();
-        order.sort_unstable();
-        order.shuffle(&mut ChaCha8Rng::seed_from_u64(table.seed));
-        order.sort_by_key(|(_, counts)| std::cmp::Reverse(counts[0] + counts[1]));
-        let total =
-            [0, 1].map(|class: u8| self.labels.iter().filter(|(_, label)| *label == class).count().max(1) as f64);
         let fractions = table.fractions().unwrap_or_default();
-        let shares = [fractions.train, fractions.validation, fractions.test];
-        let mut have = [[0usize; 2]; 3];
-        let mut part_of: HashMap<u32, usize> = HashMap::new();
-        for (group, counts) in order {
-            // What a part lacks of a class, as a share of the whole class, counted by what the group brings.
-            let lack = |part: usize| {
-                let of_class = |class: usize| {
-                    (shares[part] - have[part][class] as f64 / total[class]) * counts[class] as f64 / total[class]
-                };
-                of_class(0) + of_class(1)
-            };
-            let part = (0..3).rev().max_by(|&a, &b| lack(a).total_cmp(&lack(b))).unwrap_or(0);
-            (0..2).for_each(|class| have[part][class] += counts[class]);
-            part_of.insert(group, part);
-        }
-        let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
-        for &(node, label) in self.labels {
-            parts[part_of[&groups.of(node)]].push((node, label));
-        }
-        let split = Split::of_parts(parts).map_err(|error| match error {
-            Error::Data { what, expected, found, .. } => {
-                let help = "few groups hold most labels; name other groups, or split at random".into();
-                Error::Data { what, expected, found, help }
-            }
-            other => other,
-        })?;
+        let split = Split::of_groups(self.labels, |node| groups.of(node), fractions, table.seed)?;
         let rule = SplitRule::Group {
             groups: table.groups.clone(),
             seed: table.seed,
@@ -171,7 +127,7 @@ impl Divider<'_> {
             validation: fractions.validation,
             test: fractions.test,
         };
-        Ok(StoredSplit { rule, windows: vec![self.parts(&split)] })
+        Ok(self.stored(rule, &split))
     }
 
     fn by_time(&self, table: &SplitTable) -> Result<StoredSplit> {
