@@ -229,7 +229,15 @@ fn unusual_stage3() -> [RunConfig; 2] {
 
 #[test]
 fn resolved_text_loads_again_to_an_equal_configuration() {
-    let shipped = ["stage1.toml", "stage2.toml", "quickstart.toml", "stage3.toml", "cora-gcn.toml", "cora-gat.toml"];
+    let shipped = [
+        "stage1.toml",
+        "stage2.toml",
+        "quickstart.toml",
+        "stage3.toml",
+        "cora-gcn.toml",
+        "cora-gat.toml",
+        "payments.toml",
+    ];
     let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
     for config in unusual().into_iter().chain(unusual_classify()).chain(unusual_stage3()).chain(shipped) {
         let text = config.to_toml().unwrap();
@@ -265,7 +273,15 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
     for key in keys {
         assert!(reference.contains(&format!("`{key}`")), "configs/README.md lacks `{key}`");
     }
-    for file in ["quickstart.toml", "stage1.toml", "stage2.toml", "stage3.toml", "cora-gcn.toml", "cora-gat.toml"] {
+    for file in [
+        "quickstart.toml",
+        "stage1.toml",
+        "stage2.toml",
+        "stage3.toml",
+        "cora-gcn.toml",
+        "cora-gat.toml",
+        "payments.toml",
+    ] {
         let text = fs::read_to_string(shipped(file)).unwrap();
         for line in text.lines().filter(|line| line.contains(" = ")) {
             assert!(line.contains('#'), "{file}: no comment on {line}");

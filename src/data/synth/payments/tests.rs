@@ -96,7 +96,7 @@ fn customers_find_as_many_terminals_at_every_scale() {
 
 #[test]
 fn tables_are_written_as_a_whole_and_imported() {
-    let config = PaymentsConfig { seed: 7, ..PaymentsConfig::default() }.scaled(0.01);
+    let config = PaymentsConfig { seed: 7, ..PaymentsConfig::default() }.scaled(0.05);
     let payments = generated(&config);
     let sandbox = tempfile::tempdir().unwrap();
     let dir = sandbox.path().join("payments");
@@ -113,6 +113,10 @@ fn tables_are_written_as_a_whole_and_imported() {
 
     let imported = import(&ImportOptions::new(dir.join("graph.toml")), &|_| {}).unwrap();
     assert_eq!(imported.dataset.graph.node_types()[0].count, payments.len());
+    let amounts = imported.dataset.events.unwrap().amount.unwrap();
+    assert!(payments.iter().zip(amounts).all(|(payment, amount)| amount == (f64::from(payment.cents) / 100.0) as f32));
+    let parts = &imported.dataset.split.unwrap().windows[0];
+    assert!((1..=3).all(|part| parts.iter().filter(|&&found| found == part).count() > 500));
     assert!(matches!(write(&config, &payments, &dir), Err(Error::Exists { .. })));
 }
 
