@@ -10,11 +10,12 @@ use super::loader::LoaderMode;
 use super::reader::{Document, Unread};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 use super::sections::{OwnTransform, Stage1Data};
-use super::stage3;
+use super::stage3::{self, Stage3Config};
 use crate::error::Result;
 
 const STAGE1: &str = "stage1";
 pub(super) const STAGE2: &str = "stage2";
+const STAGE3: &str = "stage3";
 
 /// Characters of a run's name; leaves room for the time in the name of its directory.
 pub(super) const MAX_NAME: usize = 100;
@@ -27,6 +28,12 @@ const PIPELINE_DECIDES: &[(&str, &str)] = &[
     ("data.path", "set `path` in [data] of this file; all steps share it"),
     ("data.embeddings", "stage 2 of a pipeline reads what stage 1 just wrote"),
     ("output", "set it in [output] of this file; all steps share it"),
+];
+
+/// The same of its Stage 3.
+const PIPELINE_DECIDES_STAGE3: &[(&str, &str)] = &[
+    ("split", "set it in [stage2] of this file; both stages learn from the same labels"),
+    ("stage2", "set it in [stage2] of this file; the models out of fold have its settings"),
 ];
 
 #[derive(Clone, Copy, PartialEq, Deserialize)]
@@ -142,8 +149,8 @@ pub(super) fn stage2(document: &Document, mut default: Stage2Config) -> Result<S
 
 /// Reads a pipeline and the stage files that it names.
 fn pipeline(mut document: Document, path: &Path) -> Result<PipelineConfig> {
-    let [first, second] = [STAGE1, STAGE2].map(|stage| document.take_section(stage));
-    let (first, second) = (first?, second?);
+    let [first, second, third] = [STAGE1, STAGE2, STAGE3].map(|stage| document.take_section(stage));
+    let (first, second, third) = (first?, second?, third?);
     let mut default = PipelineConfig::new("");
     default.synth.seed = document.integer("seed").unwrap_or(default.seed);
     let PipelineConfig { name, seed, data, synth, output, .. } = document.read(&default, &[], &[])?;
@@ -161,7 +168,17 @@ fn pipeline(mut document: Document, path: &Path) -> Result<PipelineConfig> {
         let default = Stage2Config { name, seed, output: output.clone(), ..Stage2Config::new(&data.path) };
         stage2(&stage(STAGE2, second)?, default)?
     };
-    Ok(PipelineConfig { name, seed, data: Stage1Data { path: data.path }, synth, stage1, stage2, output })
+    let stage3 = match third {
+        None => None,
+        Some(section) => {
+            let decided = [PIPELINE_DECIDES, PIPELINE_DECIDES_STAGE3].concat();
+            let document = stage_document(STAGE3, Some(section), path, &decided, document.strict)?;
+            let name = format!("{name}-{STAGE3}");
+            let default = Stage3Config { name, seed, output: output.clone(), ..Stage3Config::new(&data.path) };
+            Some(Box::new(stage3::of_pipeline(&document, default, &stage2)?))
+        }
+    };
+    Ok(PipelineConfig { name, seed, data: Stage1Data { path: data.path }, synth, stage1, stage2, stage3, output })
 }
 
 /// One stage of a larger task: the file that `config` names with the section's own keys on top. `decided` lists the

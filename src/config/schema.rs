@@ -64,6 +64,12 @@ impl RunConfig {
             RunConfig::Pipeline(config) => {
                 config.stage1.name = format!("{name}-stage1");
                 config.stage2.name = format!("{name}-stage2");
+                if let Some(stage3) = &mut config.stage3 {
+                    stage3.name = format!("{name}-stage3");
+                    if let Some(stage2) = &mut stage3.stage2 {
+                        stage2.name = format!("{name}-stage3-stage2");
+                    }
+                }
                 config.name = name;
             }
         }
@@ -177,13 +183,13 @@ impl Stage2Config {
     }
 }
 
-/// A synthetic marketplace, then both stages on it.
+/// A synthetic marketplace, or data that are there, then the stages on them, each on what the one before learned.
 ///
 /// The pipeline decides what has to agree between the stages: both take its seed, data directory and output, and
 /// Stage 2 starts from the embeddings of the pipeline's own Stage 1 ([`Stage2Data::embeddings`] is `None`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipelineConfig {
-    /// Part of the run directories' names; the stages are called `<name>-stage1` and `<name>-stage2`. Default
+    /// Part of the run directories' names; the stages are called `<name>-stage1` and so on. Default
     /// `pipeline`.
     pub name: String,
     /// Seed of every random choice of all three steps, 0 to 2^63 - 1. Default 42.
@@ -197,6 +203,10 @@ pub struct PipelineConfig {
     pub stage1: Stage1Config,
     /// `[stage2]`: Stage 2 as it will run.
     pub stage2: Stage2Config,
+    /// `[stage3]`: Stage 3 as it will run, where there is the section: on the embeddings of the pipeline's own Stage 1,
+    /// with its Stage 2 out of fold and the same split.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage3: Option<Box<Stage3Config>>,
     /// `[output]`
     pub output: OutputConfig,
 }
@@ -211,6 +221,7 @@ impl PipelineConfig {
             synth: PipelineSynth { preset: Preset::Quickstart, scale: 1.0, seed: 42 },
             stage1: Stage1Config::new(&path),
             stage2: Stage2Config::new(&path),
+            stage3: None,
             data: Stage1Data { path },
             output: OutputConfig::default(),
         }

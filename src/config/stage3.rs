@@ -287,10 +287,48 @@ pub(super) fn read(mut document: Document, path: &Path) -> Result<Stage3Config> 
     let section = document.take_section(STAGE2)?;
     let mut default = Stage3Config::new("");
     default.split.seed = document.integer("seed").unwrap_or(default.seed);
-    let embeddings = document.has("data.embeddings");
-    default.features.embedding = embeddings;
-    default.features.reconstruction = embeddings;
-    default.features.stage2_score = section.is_some();
+    let before = Before { stage1: document.has("data.embeddings"), stage2: section.is_some() };
+    let mut config = keys(&document, default, before)?;
+    document.check_name(&config.name, MAX_NAME - "-stage2".len())?;
+    document.check_path(&config.data.path)?;
+    if before.stage2 && !(config.features.stage2_score || config.features.stage2_embedding) {
+        let help = "remove [stage2], or set stage2_score in [features]";
+        return Err(document.error("stage2", "a feature that it is for", help));
+    }
+    if let Some(section) = section {
+        config.stage2 = Some(folded(section, path, &config, document.strict)?);
+    }
+    Ok(config)
+}
+
+/// Reads the Stage 3 of a pipeline; what its document lacks has its value from `default`. The models out of fold are
+/// those of the pipeline's Stage 2.
+pub(super) fn of_pipeline(
+    document: &Document,
+    mut default: Stage3Config,
+    stage2: &Stage2Config,
+) -> Result<Stage3Config> {
+    default.split = stage2.split.clone();
+    let mut config = keys(document, default, Before { stage1: true, stage2: true })?;
+    if config.features.stage2_score || config.features.stage2_embedding {
+        let name = format!("{}-{STAGE2}", config.name);
+        config.stage2 = Some(Stage2Config { name, ..stage2.clone() });
+    }
+    Ok(config)
+}
+
+/// Which stages have results that trees may read.
+#[derive(Clone, Copy)]
+struct Before {
+    stage1: bool,
+    stage2: bool,
+}
+
+/// Reads everything but a section `[stage2]`.
+fn keys(document: &Document, mut default: Stage3Config, before: Before) -> Result<Stage3Config> {
+    default.features.embedding = before.stage1;
+    default.features.reconstruction = before.stage1;
+    default.features.stage2_score = before.stage2;
     let [booster, forest] = [TreeModel::Booster(BoosterConfig::default()), TreeModel::Forest(ForestConfig::default())];
     let (model, other, since, help) = match document.choice("model.kind")?.unwrap_or(Kind::Forest) {
         Kind::Forest => {
@@ -302,34 +340,25 @@ pub(super) fn read(mut document: Document, path: &Path) -> Result<Stage3Config> 
     };
     default.model = model;
     let variant = Variant { defaults: Stage3Config { model: other, ..default.clone() }, since, help };
-    let mut config = document.read(&default, &["data.embeddings"], &[variant])?;
-    document.check_name(&config.name, MAX_NAME - "-stage2".len())?;
-    document.check_path(&config.data.path)?;
-    config.features.check(&document, section.is_some())?;
-    config.split.check(&document)?;
-    let unread = config.features.unread(section.is_some()).into_iter().chain(config.model.unread());
+    let config: Stage3Config = document.read(&default, &["data.embeddings"], &[variant])?;
+    config.features.check(document, before)?;
+    config.split.check(document)?;
+    let unread = config.features.unread(before.stage2).into_iter().chain(config.model.unread());
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
-    if let Some(section) = section {
-        config.stage2 = Some(folded(section, path, &config, document.strict)?);
-    }
     Ok(config)
 }
 
 impl Stage3Features {
-    fn check(&self, document: &Document, has_stage2: bool) -> Result<()> {
+    fn check(&self, document: &Document, before: Before) -> Result<()> {
         let of_stage1 = [("embedding", self.embedding), ("reconstruction", self.reconstruction)];
-        if let Some((key, _)) = of_stage1.iter().find(|(_, wanted)| *wanted && !document.has("data.embeddings")) {
+        if let Some((key, _)) = of_stage1.iter().find(|(_, wanted)| *wanted && !before.stage1) {
             let help = "set `embeddings` in [data] to a Stage-1 run or a .npy file";
             return Err(document.error(&format!("features.{key}"), "data.embeddings to be given", help));
         }
         let of_stage2 = [("stage2_score", self.stage2_score), ("stage2_embedding", self.stage2_embedding)];
-        if let Some((key, _)) = of_stage2.iter().find(|(_, wanted)| *wanted && !has_stage2) {
+        if let Some((key, _)) = of_stage2.iter().find(|(_, wanted)| *wanted && !before.stage2) {
             let help = "add the section, e.g. [stage2] with config = \"stage2.toml\"";
             return Err(document.error(&format!("features.{key}"), "a section [stage2]", help));
-        }
-        if has_stage2 && !of_stage2.iter().any(|(_, wanted)| *wanted) {
-            let help = "remove [stage2], or set stage2_score in [features]";
-            return Err(document.error("stage2", "a feature that it is for", help));
         }
         Ok(())
     }

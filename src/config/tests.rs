@@ -153,7 +153,8 @@ fn unusual() -> [RunConfig; 3] {
     let input = Stage2Data { path: data.path.clone(), input: Stage2Input::Features, embeddings: None };
     let second = Stage2Config { name, seed, output: out, data: input, ..stage2.clone() };
     let synth = PipelineSynth { preset: Preset::Electronics, scale: 0.5, seed: 17 };
-    let pipeline = PipelineConfig { name: "p".into(), seed: 5, data, synth, stage1: first, stage2: second, output };
+    let pipeline =
+        PipelineConfig { name: "p".into(), seed: 5, data, synth, stage1: first, stage2: second, stage3: None, output };
     [RunConfig::Stage1(stage1), RunConfig::Stage2(stage2), RunConfig::Pipeline(pipeline)]
 }
 
@@ -560,6 +561,32 @@ fn a_pipeline_decides_what_its_stages_share() {
     assert_eq!([&*key, &*help], ["stage1.train.epoch", "did you mean `stage1.train.epochs`?"]);
     let [_, key, ..] = error(PIPELINE, &["train.epochs=1"]);
     assert_eq!(key, "train.epochs");
+}
+
+#[test]
+fn a_pipeline_may_have_a_third_stage_on_what_the_others_learned() {
+    let third = |overrides: &[&str]| {
+        let Ok(RunConfig::Pipeline(config)) = parse(PIPELINE, overrides) else { panic!("{overrides:?}") };
+        config
+    };
+    assert_eq!(third(&[]).stage3, None);
+    let config = third(&["stage3.model.trees=7", "stage2.train.epochs=3", "stage2.split.seed=9", "seed=5"]);
+    let stage3 = config.stage3.clone().unwrap();
+    let Stage3Features { embedding, reconstruction, stage2_score, .. } = stage3.features;
+    assert_eq!([embedding, reconstruction, stage2_score], [true; 3]);
+    assert_eq!((stage3.seed, stage3.split.seed, &stage3.data.path), (5, 9, &config.data.path));
+    let folded = stage3.stage2.unwrap();
+    assert_eq!((folded.train.epochs, folded.split), (3, config.stage2.split.clone()));
+    let none = third(&["stage3.features.stage2_score=false"]).stage3.unwrap();
+    assert_eq!(none.stage2, None);
+    for config in [config, third(&["stage3.features.stage2_score=false", "stage3.model.kind=booster"])] {
+        let text = RunConfig::Pipeline(config.clone()).to_toml().unwrap();
+        assert_eq!(parse(&text, &[]).unwrap_or_else(|e| panic!("{e}\n{text}")), RunConfig::Pipeline(config), "{text}");
+    }
+    for key in ["split.train", "stage2.train.epochs", "data.embeddings", "seed"] {
+        let [_, found, ..] = error(PIPELINE, &[&format!("stage3.{key}=1")]);
+        assert!(format!("stage3.{key}").starts_with(&found), "{found}");
+    }
 }
 
 #[test]

@@ -20,10 +20,11 @@ impl RunConfig {
     pub fn to_toml(&self) -> Result<String> {
         let mut table = Table::try_from(self).map_err(unwritable)?;
         if let RunConfig::Pipeline(_) | RunConfig::Stage3(_) = self {
-            for stage in ["stage1", "stage2"] {
-                if let Some(Value::Table(section)) = table.remove(stage) {
+            for stage in ["stage1", "stage2", "stage3"] {
+                if let Some(Value::Table(mut section)) = table.remove(stage) {
+                    section.remove("stage2");
                     let mut section = stage_section(section);
-                    if let RunConfig::Stage3(_) = self {
+                    if matches!(self, RunConfig::Stage3(_)) || stage == "stage3" {
                         section.retain(|key, _| !key.starts_with("split."));
                     }
                     table.insert(stage.to_string(), Value::Table(section));

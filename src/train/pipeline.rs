@@ -1,10 +1,11 @@
-//! A synthetic marketplace, then both stages on it. The pipeline has a run of its own, from which it goes on to its
+//! A synthetic marketplace, or data that are there, then the stages on them. The pipeline has a run of its own, from which it goes on to its
 //! end.
 
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::record::Pipeline;
 use super::session::{RunOptions, check_same_settings};
+use super::stage3;
 use super::tasks::{attention, auto_encoder};
 use super::{Outcome, tasks::attention::Stage2Outcome, tasks::auto_encoder::Stage1Outcome};
 use crate::config::{PipelineConfig, RunConfig, Stage2Input};
@@ -17,7 +18,11 @@ use crate::run::{Meta, RunDir};
 ///
 /// # Errors
 /// What a stage runs into; an interruption names the run of the pipeline.
-pub fn run<B: GraphBackend>(config: &PipelineConfig, options: &RunOptions, device: &B::Device) -> Result<Outcome> {
+pub fn run<B: GraphBackend + TreeBackend>(
+    config: &PipelineConfig,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Outcome> {
     let toml = RunConfig::Pipeline(config.clone()).to_toml()?;
     let run = match &options.resume {
         Some(path) => {
@@ -43,7 +48,17 @@ pub fn run<B: GraphBackend>(config: &PipelineConfig, options: &RunOptions, devic
     }
     let stage2: Stage2Outcome =
         stage(&run, "stage2", options, |options| attention::run::<B>(&second, options, device))?;
-    Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), ..Outcome::default() })
+    let stage3 = match config.stage3.clone() {
+        None => None,
+        Some(mut third) => {
+            third.data.embeddings = Some(stage1.run.clone());
+            if let Some(folded) = third.stage2.as_mut().filter(|of| of.data.input == Stage2Input::Embeddings) {
+                folded.data.embeddings = Some(stage1.run.clone());
+            }
+            Some(stage(&run, "stage3", options, |options| stage3::run::<B>(&third, options, device))?)
+        }
+    };
+    Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), stage3, ..Outcome::default() })
 }
 
 /// Runs a stage from where it ended; an interruption of it is one of the pipeline.

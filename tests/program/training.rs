@@ -370,3 +370,25 @@ fn a_pipeline_goes_on_to_its_end_wherever_it_ended() {
     // Other data would be another pipeline.
     sandbox.refuses([&resume[..], &["--set", "seed=7"]].concat(), 2, &["seed", "keeps what it has begun"]);
 }
+
+#[test]
+fn a_pipeline_of_three_stages_ends_with_a_model_that_is_resumed_and_scored() {
+    let third = "[stage3]\nfeatures.stage2_folds = 2\nmodel.trees = 9\n";
+    let sandbox = with_config(&PIPELINE.replace("[output]", &format!("{third}[output]")));
+    let said = sandbox.succeeds(train(&[]));
+    assert!(said.stdout.contains("Stage 3: 9 trees"), "{}", said.stdout);
+    let entries = fs::read_dir(sandbox.path("runs")).unwrap();
+    let mut runs: Vec<String> =
+        entries.map(|entry| format!("runs/{}", entry.unwrap().file_name().to_str().unwrap())).collect();
+    runs.sort_unstable_by_key(|run| run.rsplit('-').next().unwrap().to_owned());
+    let [pipeline, _, _, last] = &runs[..] else { panic!("{runs:?}") };
+    assert!(pipeline.ends_with("-both") && last.ends_with("-both-stage3"), "{runs:?}");
+    let scores = format!("{last}/anomaly_scores_stage3.npy");
+    let whole = sandbox.read(&scores);
+    sandbox.succeeds(["--quiet", "score", last, "--device", "cpu", "--out", "scores.csv"]);
+    for file in ["evaluation.json", "anomaly_scores_stage3.npy"] {
+        fs::remove_file(sandbox.path(&format!("{last}/{file}"))).unwrap();
+    }
+    sandbox.succeeds(["--quiet", "train", "--device", "cpu", "--resume", pipeline]);
+    assert!(sandbox.read(&scores) == whole);
+}

@@ -104,7 +104,7 @@ pub(super) fn run<B: GraphBackend>(
     device: &B::Device,
     progress: &Progress,
 ) -> Result<OutOfFoldOutput> {
-    let options = RunOptions { resume: None, progress: Mode::Quiet, ..options.clone() };
+    let options = RunOptions { resume: None, pipeline: None, progress: Mode::Quiet, ..options.clone() };
     let (mut runs, mut outputs, mut of_held_out) = (Vec::new(), Vec::new(), Vec::new());
     let nodes = dataset.graph.num_nodes();
     for (k, model) in folds.models.iter().enumerate() {

@@ -112,7 +112,12 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let run = match resumed {
         Some(run) => run,
         None => {
-            RunDir::create(&config.output.dir, &config.name, &toml, Meta::now(options.device.clone(), config.seed))?
+            let meta = Meta::now(options.device.clone(), config.seed);
+            let run = RunDir::create(&config.output.dir, &config.name, &toml, meta)?;
+            if let Some(pipeline) = &options.pipeline {
+                pipeline.record(&run)?;
+            }
+            run
         }
     };
     let steps = 2 + folds.models.len();
@@ -199,7 +204,8 @@ fn rows_of(known: &Subset, z: &Array2<f32>) -> Array2<f32> {
 fn resumed(options: &RunOptions, toml: &str) -> Result<Option<RunDir>> {
     let Some(path) = &options.resume else { return Ok(None) };
     let run = RunDir::open(path)?;
-    if run.output(EVALUATION).exists() {
+    // A pipeline goes on from its last stage, finished or not.
+    if run.output(EVALUATION).exists() && options.pipeline.is_none() {
         return Err(Error::Usage {
             argument: format!("--resume {}", path.display()),
             expected: "a run that was interrupted".into(),
