@@ -10,6 +10,7 @@ use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, write_npy_f32};
 use crate::infer::embed::{STAGE1_COPY, Stage1};
+use crate::run::bundle::{Bundle, Reads};
 
 /// Write Stage-1 embeddings of a graph that the training need not have seen
 #[derive(Debug, Args)]
@@ -36,18 +37,23 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     check_new_file(&arguments.out, arguments.force)?;
+    let run = &arguments.checkpoint;
+    let bundle = if run.is_dir() { Bundle::open(run)? } else { None };
     let copy = arguments.checkpoint.join(STAGE1_COPY);
     let stage1 = Stage1::open(if copy.is_dir() { &copy } else { &arguments.checkpoint })?;
     let config = arguments.checkpoint.join("config.toml");
     let own = config.is_file().then(|| RunConfig::load_kept(&config, &[])).transpose()?;
     let own = own.map(|config| config.data_path().to_path_buf());
-    let data = arguments.data.or(own).ok_or_else(|| Error::Usage {
+    let data = arguments.data.clone().or(own).ok_or_else(|| Error::Usage {
         argument: "--data".into(),
         expected: "the data to embed: a checkpoint file does not know them".into(),
         found: "none".into(),
         help: "give --data DIR, or the directory of a run instead of a file".into(),
     })?;
     let dataset = Dataset::open(&data)?;
+    if let Some(bundle) = bundle {
+        bundle.check(run, &dataset, &data, Reads::Features)?;
+    }
     let (device, _) = arguments.compute.choose(console)?;
     let z = with_backend!(device, |B, d| stage1.embed::<B>(&dataset, &data, &d))?;
     write_npy_f32(&arguments.out, &z)?;

@@ -14,6 +14,7 @@ mod import;
 mod info;
 mod logging;
 mod man;
+mod moment;
 mod report;
 mod score;
 mod synth;

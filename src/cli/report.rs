@@ -21,6 +21,10 @@ pub(super) struct Arguments {
     #[arg(value_name = "RUN")]
     run: PathBuf,
 
+    /// Where the data of the run are now, if they were moved
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+
     /// Of a node classifier: look at this class against the rest [default: class 1 of two; of more the predicted class
     /// of each node]
     #[arg(long, value_name = "C")]
@@ -56,7 +60,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let out = arguments.out.unwrap_or_else(|| arguments.run.join("report.html"));
-    let scored = ScoredRun::open(&arguments.run, arguments.class)?;
+    let scored = ScoredRun::open_at(&arguments.run, arguments.class, arguments.data.as_deref())?;
     check_new_file(&out, arguments.force)?;
     let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
     if !arguments.no_explanations && !data.anomalies.is_empty() {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use ndarray::{Array2, ArrayView1};
 
+use super::moment::moment;
 use super::{Compute, Console, check_new_file};
 use crate::backend::with_backend;
 use crate::config::RunConfig;
@@ -19,7 +20,10 @@ use crate::run::baseline::OnValidation;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
 use crate::score::list::{write_csv, write_json, write_parquet};
 use crate::score::ranking::{RankedNode, RankingFilter, Scored, rank};
-use crate::score::{self, ClassView, Computed, ScoreOptions, ScoredRun, Scores, check_class, divided, divided_classes};
+use crate::score::{
+    self, ClassView, Comparison, Computed, ScoreOptions, ScoredRun, Scores, check_class, check_place, compare, divided,
+    divided_classes,
+};
 
 /// Score every node with a trained model and list the most suspicious first, by original id
 #[derive(Debug, Args)]
@@ -44,6 +48,16 @@ pub(super) struct Arguments {
     /// says which labels training used: `training`, `validation` or `test` (not used)
     #[arg(long)]
     unlabelled: bool,
+
+    /// List only events of this date, time or number of seconds since 1970, and later; nodes without a time are left
+    /// out, but scores come from all of them
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
+    since: Option<i64>,
+
+    /// Share of anomalies that is expected among these nodes, e.g. 0.002: probabilities are those of labels that were
+    /// drawn so (their odds are corrected); the order stays
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    base_rate: Option<f64>,
 
     /// Of a node classifier: rank by the probability of this class [default: class 1 of two; of more the probability of
     /// the class that is predicted of each node]
@@ -77,6 +91,12 @@ pub(super) struct Arguments {
     force: bool,
 }
 
+/// A share that is neither none nor all.
+fn share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(|| "expected a share between 0 and 1, e.g. 0.002".into())
+}
+
 /// How scores are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
@@ -102,7 +122,7 @@ impl OutputFormat {
 
     /// What the arguments ask for.
     fn of(arguments: &Arguments) -> Result<Self> {
-        let Arguments { format, out, top, node_type, unlabelled, class, .. } = arguments;
+        let Arguments { format, out, top, node_type, unlabelled, class, since, base_rate, .. } = arguments;
         let by_name = |path: &PathBuf| {
             let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
             Self::value_variants().iter().copied().find(|format| format.name() == extension)
@@ -135,6 +155,8 @@ impl OutputFormat {
                     ("--node-type", node_type.is_some()),
                     ("--unlabelled", *unlabelled),
                     ("--class", class.is_some()),
+                    ("--since", since.is_some()),
+                    ("--base-rate", base_rate.is_some()),
                 ];
                 match listed.into_iter().find(|(_, given)| *given) {
                     Some(("--class", _)) => {
@@ -164,7 +186,10 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             help: "scores and embeddings are two arrays".into(),
         });
     }
-    let scored = scored(&arguments, console)?;
+    let mut scored = scored(&arguments, console)?;
+    if let Some(rate) = arguments.base_rate {
+        scored.calibration = Some(scored.at_base_rate(rate)?);
+    }
     let nodes = scored.dataset.graph.num_nodes();
     if let (Some(path), Some(matrix)) = (&arguments.embeddings, &scored.embeddings) {
         write_npy_f32(path, matrix)?;
@@ -175,8 +200,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         console.note(format_args!("{nodes} scores: {}", path.display()));
         return Ok(());
     }
-    let Arguments { top, node_type, unlabelled, .. } = arguments;
-    let filter = RankingFilter { top, node_type, unlabelled };
+    let Arguments { top, node_type, unlabelled, since, .. } = arguments;
+    let filter = RankingFilter { top, node_type, unlabelled, since };
     let ranking = scored.ranking(&filter)?;
     console.note(format_args!("{}", scored.probabilities()));
     match &arguments.out {
@@ -231,6 +256,27 @@ impl ScoredData {
         self.classes.is_some()
     }
 
+    /// The calibration for another share of anomalies.
+    fn at_base_rate(&self, rate: f64) -> Result<Calibration> {
+        let refuse = |expected: &str, found: &str, help: &str| Error::Usage {
+            argument: format!("--base-rate {rate}"),
+            expected: expected.into(),
+            found: found.into(),
+            help: help.into(),
+        };
+        match (&self.classes, &self.calibration) {
+            (None, Some(calibration)) => Ok(calibration.at_base_rate(rate)),
+            (None, None) => Err(refuse(
+                "probabilities to correct",
+                "scores without a calibration",
+                "give the directory of a run whose labels have a validation part",
+            )),
+            (Some(_), _) => {
+                Err(refuse("scores of Stage 1, 2 or 3", "class probabilities", "a base rate is that of anomalies"))
+            }
+        }
+    }
+
     /// Where the probabilities beside the scores come from.
     fn probabilities(&self) -> String {
         let view = self.classes.as_ref();
@@ -282,6 +328,9 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         found: "none".into(),
         help: "give --data DIR, or the directory of a run instead of a file".into(),
     })?;
+    if let (Some(run), None) = (&run, &arguments.data) {
+        check_place(run, &data)?;
+    }
     if let Some(config) = &config {
         check_class(arguments.class, matches!(config, RunConfig::Classify(_)))?;
     }
@@ -293,8 +342,16 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         embeddings: arguments.embeddings.is_some(),
     };
     let Computed { mut dataset, scores, embeddings } = with_backend!(device, |B, d| score::compute::<B>(&options, &d))?;
+    let comparison = match &run {
+        None => Comparison::default(),
+        Some(run) => {
+            let scores = if let Scores::Anomaly(scores) = &scores { &scores[..] } else { &[] };
+            compare(run, &dataset, scores, &options.data, arguments.since)?
+        }
+    };
+    comparison.warnings.iter().for_each(|warning| log::warn!("warning: {warning}"));
     // Of other data the run knows no label.
-    let config = config.filter(|config| config.data_path() == options.data);
+    let config = config.filter(|_| comparison.same_data);
     match scores {
         Scores::Anomaly(scores) => {
             check_class(arguments.class, false)?;

@@ -85,6 +85,11 @@ impl RunConfig {
         of_any!(self, config => &config.data.path)
     }
 
+    /// Reads the data from another place.
+    pub fn set_data_path(&mut self, path: PathBuf) {
+        of_any!(self, config => config.data.path = path);
+    }
+
     /// Where and what the run writes.
     pub fn output(&self) -> &OutputConfig {
         of_any!(self, config => &config.output)

@@ -17,9 +17,10 @@ use crate::models::parameters::{Parameters, rows_to_host};
 use crate::models::precision::dtype_on;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::{ModelSpec, Weights};
+use crate::run::bundle::STAGE1_DIR;
 
 /// Directory in a run of Stage 2 or 3 with a copy of the Stage-1 run that its input came from.
-pub const STAGE1_COPY: &str = "stage1";
+pub const STAGE1_COPY: &str = STAGE1_DIR;
 
 /// Trained weights of Stage 1.
 #[derive(Clone, Debug)]

@@ -29,6 +29,9 @@ pub struct Calibration {
     /// Labelled nodes that it was fitted to, and how many of them are anomalous.
     pub labels: usize,
     pub anomalous: usize,
+    /// Share of anomalies among the nodes that are asked about, where it is not that of the labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base_rate: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,7 +87,7 @@ impl Calibration {
             let share = points.iter().map(|point| point[1]).sum::<f64>() / points.len() as f64;
             (slope, intercept) = (0.0, (share / (1.0 - share)).ln());
         }
-        Ok(Self { map: Map::Platt { slope, intercept }, labels: labels.len(), anomalous })
+        Ok(Self { map: Map::Platt { slope, intercept }, labels: labels.len(), anomalous, base_rate: None })
     }
 
     /// Fits the non-decreasing step function of least squares (pool adjacent violators); between two steps it is
@@ -114,11 +117,29 @@ impl Calibration {
         }
         let blocks =
             pools.iter().map(|pool| Block { from: pool.from, to: pool.to, probability: pool.mean() }).collect();
-        Ok(Self { map: Map::Isotonic { blocks }, labels: labels.len(), anomalous })
+        Ok(Self { map: Map::Isotonic { blocks }, labels: labels.len(), anomalous, base_rate: None })
+    }
+
+    /// The same map for nodes of which a share of `rate`, in (0, 1), is anomalous: of the labels a share `r` was, so the
+    /// odds are multiplied by `(rate / (1 - rate)) / (r / (1 - r))`. The order of the scores stays.
+    ///
+    /// # Source
+    /// Saerens, Latinne and Decaestecker, Adjusting the outputs of a classifier to new a priori probabilities (2002).
+    pub fn at_base_rate(&self, rate: f64) -> Self {
+        Self { base_rate: Some(rate), ..self.clone() }
     }
 
     /// The probability that a score means; none of a score that is NaN.
     pub fn probability(&self, score: f32) -> Option<f64> {
+        let fitted = self.fitted(score)?;
+        let Some(rate) = self.base_rate else { return Some(fitted) };
+        let own = self.anomalous as f64 / self.labels as f64;
+        let (anomalous, normal) = (fitted * rate / own, (1.0 - fitted) * (1.0 - rate) / (1.0 - own));
+        Some(anomalous / (anomalous + normal))
+    }
+
+    /// Of a node drawn like the labels.
+    fn fitted(&self, score: f32) -> Option<f64> {
         if score.is_nan() {
             return None;
         }
@@ -152,7 +173,8 @@ impl Calibration {
     /// rest; without a class `(75 anomalous)`.
     pub fn describe(&self, class: Option<u32>) -> String {
         let of = class.map_or_else(|| "anomalous".into(), |class| format!("of class {class}"));
-        format!("{}, fitted to {} validation labels ({} {of})", self.method(), self.labels, self.anomalous)
+        let rate = self.base_rate.map_or(String::new(), |rate| format!(", at a base rate of {} %", 100.0 * rate));
+        format!("{}, fitted to {} validation labels ({} {of}){rate}", self.method(), self.labels, self.anomalous)
     }
 }
 
@@ -258,6 +280,24 @@ mod tests {
             (score as f32, u8::from(spread(i) < probability(score)))
         };
         (0..count).map(draw).unzip()
+    }
+
+    #[test]
+    fn a_base_rate_multiplies_the_odds_and_that_of_the_labels_changes_nothing() {
+        let scores = [0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9];
+        let calibration = Calibration::platt(&scores, &[0, 0, 1, 0, 0, 1, 0, 0]).unwrap();
+        let odds = |p: f64| p / (1.0 - p);
+        let rare = calibration.at_base_rate(0.002);
+        let factor = odds(0.002) / odds(0.25);
+        for score in scores {
+            let (before, after) = (calibration.probability(score).unwrap(), rare.probability(score).unwrap());
+            assert!((odds(after) / odds(before) / factor - 1.0).abs() < 1e-9, "{score}: {before} {after}");
+            let same = calibration.at_base_rate(0.25).probability(score).unwrap();
+            assert!((same - before).abs() < 1e-12);
+        }
+        assert!(rare.to_string().ends_with("(2 anomalous), at a base rate of 0.2 %"), "{rare}");
+        let isotonic = Calibration::isotonic(&[0.1, 0.9], &[0, 1]).unwrap().at_base_rate(0.5);
+        assert_eq!([0.1, 0.9].map(|score| isotonic.probability(score)), [Some(0.0), Some(1.0)]);
     }
 
     #[test]

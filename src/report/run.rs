@@ -1,6 +1,6 @@
 //! The report of a run on the disk.
 
-use super::data::{Panel, ReportData, RunFacts, Series};
+use super::data::{Panel, ReportData, RunFacts, Series, Warning};
 use super::gather::{BaselineScores, Parts, gather};
 use crate::error::{Error, Result};
 use crate::run::baseline::{Baseline, OnValidation};
@@ -22,7 +22,7 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
     // common one.
     let compared = scored.split.as_ref().filter(|_| scored.stage != Stage::Classes);
     let baseline = compared.and_then(|split| Baseline::of(&scored.dataset, split).ok().flatten());
-    gather(Parts {
+    let mut report = gather(Parts {
         name: name.to_string_lossy().into_owned(),
         stage: match class {
             Some(class) => format!("{}, class {class}", scored.stage.title()),
@@ -51,7 +51,10 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
         training: run.history().map(|history| panels(scored.stage, &history)).unwrap_or_default(),
         top,
         all,
-    })
+    })?;
+    let changed = |text: &String| Warning { title: "The data changed since the training".into(), text: text.clone() };
+    report.warnings.splice(..0, scored.warnings.iter().map(changed));
+    Ok(report)
 }
 
 fn meaning(stage: Stage) -> &'static str {

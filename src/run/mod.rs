@@ -2,6 +2,7 @@
 //! split of its labels, and what its scores are held against.
 
 pub mod baseline;
+pub mod bundle;
 pub mod calibration;
 pub mod directory;
 pub mod evaluation;

@@ -7,6 +7,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::{Array2, ArrayView2};
 use ndarray_npy::ViewNpyExt;
 
+use super::fits::check_data;
 use super::{Computed, ScoreOptions, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
@@ -21,10 +22,12 @@ use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::precision::dtype_on;
 use crate::models::weights::Weights;
+use crate::run::bundle::{Bundle, Reads};
 
 /// Probabilities of the classes of all nodes.
 pub(super) fn compute<B: GraphBackend>(
     options: &ScoreOptions,
+    bundle: Option<&Bundle>,
     spec: &ClassifierSpec,
     weights: &Weights,
     file: &Path,
@@ -40,6 +43,7 @@ pub(super) fn compute<B: GraphBackend>(
         });
     }
     let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
+    check_data(bundle, options, &dataset, Reads::Features)?;
     spec.check_graph(&dataset.graph, file)?;
     let features = features_for(spec, &dataset, &options.data)?;
     let graph = &dataset.graph;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
 
+use super::fits::{bundle_of, check_data};
 use super::{Computed, ScoreOptions, Scores, classes, trees};
 use crate::config::{RunConfig, Stage2Config, Stage2Input};
 use crate::error::{Error, Result};
@@ -19,6 +20,7 @@ use crate::models::parameters::Parameters;
 use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
+use crate::run::bundle::{Bundle, Reads};
 
 /// Scores the graph of a data directory with a checkpoint.
 ///
@@ -26,20 +28,28 @@ use crate::models::weights::{ModelSpec, Weights};
 /// A checkpoint, data or input that cannot be read or do not fit each other.
 pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Computed> {
     graphsieve_kernels::device::watch();
+    // Before its files are read.
+    let bundle = bundle_of(options)?;
+    let bundle = bundle.as_ref();
     if let Some(file) = TreeCheckpoint::file_of(&options.checkpoint) {
-        return trees::compute::<B>(options, &file, device);
+        return trees::compute::<B>(options, bundle, &file, device);
     }
     let (weights, file) = Weights::read(&options.checkpoint)?;
     let spec = match &weights.spec {
         ModelSpec::Attention(spec) => spec,
-        ModelSpec::NodeClassifier(spec) => return classes::compute::<B>(options, spec, &weights, &file, device),
-        ModelSpec::AutoEncoder(_) => return reconstruction::<B>(options, device),
+        ModelSpec::NodeClassifier(spec) => {
+            return classes::compute::<B>(options, bundle, spec, &weights, &file, device);
+        }
+        ModelSpec::AutoEncoder(_) => return reconstruction::<B>(options, bundle, device),
     };
     let dataset = Dataset::open(&options.data)?;
     let spec = for_graph(spec, &dataset.graph, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let trained = trained_as(options)?;
     let (input, source) = input_of(options, trained.as_ref());
+    // Embeddings that were made already say nothing of columns.
+    let given = input == Stage2Input::Embeddings && matches!(source, Source::Array(_));
+    check_data(bundle, options, &dataset, if given { Reads::Graph } else { Reads::Features })?;
     let features = embed::input_of::<B>(input, &source, &dataset, &options.data, spec.input, device)?;
     let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
     // A bare checkpoint does not tell how it was trained.
@@ -88,7 +98,11 @@ fn input_of(options: &ScoreOptions, trained: Option<&Stage2Config>) -> (Stage2In
 }
 
 /// How badly the embeddings of Stage 1 explain the edges of each node, see [`Stage::Reconstruction`].
-fn reconstruction<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Computed> {
+fn reconstruction<B: GraphBackend>(
+    options: &ScoreOptions,
+    bundle: Option<&Bundle>,
+    device: &B::Device,
+) -> Result<Computed> {
     if let Some(input) = &options.input {
         return Err(Error::Usage {
             argument: format!("--input {}", input.display()),
@@ -98,6 +112,7 @@ fn reconstruction<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -
         });
     }
     let dataset = Dataset::open(&options.data)?;
+    check_data(bundle, options, &dataset, Reads::Features)?;
     let z = Source::of_stage1(&options.checkpoint, &options.data).read::<B>(&dataset, &options.data, device)?;
     let scores = reconstruction_scores(&dataset.graph, &z);
     Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings: options.embeddings.then_some(z) })

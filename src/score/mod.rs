@@ -4,6 +4,7 @@ mod class_view;
 pub mod classes;
 mod compute;
 pub mod explain;
+mod fits;
 pub mod list;
 pub mod ranking;
 mod scored_run;
@@ -11,6 +12,7 @@ mod trees;
 
 pub use class_view::ClassView;
 pub use compute::compute;
+pub use fits::{Comparison, check_place, compare};
 pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
 
 use std::path::PathBuf;

@@ -60,6 +60,8 @@ pub struct RankingFilter {
     pub node_type: Option<String>,
     /// Only nodes that have no label in the data.
     pub unlabelled: bool,
+    /// Only events of this time and later, in seconds since 1970.
+    pub since: Option<i64>,
 }
 
 impl Scored<'_> {
@@ -98,7 +100,7 @@ impl Scored<'_> {
 /// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else.
 ///
 /// # Errors
-/// [`Error::Usage`] for a type that the graph does not have.
+/// [`Error::Usage`] for a type that the graph does not have, and for a time where nodes have none.
 ///
 /// # Panics
 /// When there is not one score per node.
@@ -123,13 +125,24 @@ pub fn rank<'a>(scored: &Scored<'a>, filter: &RankingFilter) -> Result<Vec<Ranke
             found.offset as u32..(found.offset + found.count) as u32
         }
     };
+    let events = dataset.events.as_ref();
+    if let (Some(since), None) = (filter.since, events) {
+        return Err(Error::Usage {
+            argument: format!("--since {since}"),
+            expected: "data whose nodes have times".into(),
+            found: "none".into(),
+            help: "name the column of the times, `time = \"COLUMN\"` in [[nodes]], and import the tables again".into(),
+        });
+    }
+    let is_late = |node| filter.since.is_none_or(|since| events.and_then(|of| of.time_of(node)) >= Some(since));
     let id = |node: u32| match &dataset.ids {
         Some(ids) => Cow::Borrowed(ids.get(node as usize).unwrap_or_default()),
         None => Cow::Owned((node as usize - types[graph.type_of(node as usize)].offset).to_string()),
     };
     let labels = scored.labels();
     let label = |node: u32| labels[node as usize];
-    let mut order: Vec<u32> = listed.filter(|&node| !filter.unlabelled || label(node).is_none()).collect();
+    let mut order: Vec<u32> =
+        listed.filter(|&node| (!filter.unlabelled || label(node).is_none()) && is_late(node)).collect();
     let descending = |&a: &u32, &b: &u32| {
         let [score_a, score_b] = [a, b].map(|node| scores[node as usize]);
         score_a

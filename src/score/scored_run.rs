@@ -6,10 +6,11 @@ use ndarray::Array2;
 
 use super::class_view::ClassView;
 use super::classes::read_probabilities;
+use super::fits::{check_own, check_place};
 use super::ranking::Scored;
 use crate::config::{
     ClassifyConfig, EMBEDDINGS_FILE, PROBABILITIES_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE,
-    Stage2Config, Stage3Config,
+    Stage2Config, Stage2Input, Stage3Config,
 };
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
@@ -18,6 +19,7 @@ use crate::graph::{Dataset, EdgeReading, read_embeddings};
 use crate::infer::tree_table::reconstruction_scores;
 use crate::metrics::Calibration;
 use crate::run::RunDir;
+use crate::run::bundle::Reads;
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
 use crate::run::evaluation::read_scores;
 use crate::run::splits::{class_split_of, split_of};
@@ -70,6 +72,8 @@ pub struct ScoredRun {
     pub calibration: Option<Calibration>,
     /// Of a node classifier all classes.
     pub classes: Option<ClassView>,
+    /// What the user should know of data that changed since the training.
+    pub warnings: Vec<String>,
 }
 
 impl ScoredRun {
@@ -81,8 +85,20 @@ impl ScoredRun {
     /// of another task; [`Error::Format`] or [`Error::Io`] for a run that is not finished, and for data or outputs that
     /// cannot be read or no longer belong together.
     pub fn open(path: &Path, class: Option<u32>) -> Result<Self> {
+        Self::open_at(path, class, None)
+    }
+
+    /// Like [`open`](Self::open), with the place where the data of the run are now. Data that changed since the training
+    /// are refused if their place is given, and make a [warning](Self::warnings) if it is not.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open); data that are not those of the training.
+    pub fn open_at(path: &Path, class: Option<u32>, place: Option<&Path>) -> Result<Self> {
         let run = RunDir::open(path)?;
-        let config = RunConfig::load_kept(&run.config(), &[])?;
+        let mut config = RunConfig::load_kept(&run.config(), &[])?;
+        if let Some(place) = place {
+            config.set_data_path(place.to_path_buf());
+        }
         let (stage, file) = match &config {
             RunConfig::Stage1(_) => (Stage::Reconstruction, EMBEDDINGS_FILE),
             RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
@@ -104,12 +120,27 @@ impl ScoredRun {
             let help = format!("go on with it: graphsieve train --resume {}", path.display());
             return Err(Error::format(&file, "file", "the outputs of a finished run", "no such file", help));
         }
+        check_place(&run, &data)?;
+        let own = |dataset: &Dataset, reads| -> Result<Vec<String>> {
+            let warnings = check_own(&run, dataset, &data, reads, place.is_some())?;
+            warnings.iter().for_each(|warning| log::warn!("warning: {warning}"));
+            Ok(warnings)
+        };
         if let RunConfig::Classify(settings) = &config {
             let dataset = Dataset::open_with(&data, EdgeReading { directed: settings.data.directed })?;
+            let warnings = own(&dataset, Reads::Features)?;
             let view = own_classes(&run, settings, &dataset, &file, class)?;
-            return Ok(Self::of_classes(run, config, data, dataset, view));
+            return Ok(Self { warnings, ..Self::of_classes(run, config, data, dataset, view) });
         }
         let dataset = Dataset::open(&data)?;
+        let warnings = own(
+            &dataset,
+            match &config {
+                RunConfig::Stage1(_) => Reads::Graph,
+                RunConfig::Stage2(config) if config.data.input == Stage2Input::Embeddings => Reads::Graph,
+                _ => Reads::Features,
+            },
+        )?;
         let nodes = dataset.graph.num_nodes();
         let scores = match stage {
             Stage::Reconstruction => reconstruction_scores(&dataset.graph, &read_embeddings(&file, Some(nodes))?),
@@ -130,7 +161,7 @@ impl ScoredRun {
             None => split.as_ref().and_then(|split| calibrate(&scores, split).ok()),
             stored => stored,
         };
-        Ok(Self { run, config, stage, data, dataset, scores, split, calibration, classes: None })
+        Ok(Self { run, config, stage, data, dataset, scores, split, calibration, classes: None, warnings })
     }
 
     /// A run of node classification with what its model says about the nodes of a data directory.
@@ -146,6 +177,7 @@ impl ScoredRun {
             split: view.binary_split(),
             calibration: view.calibration().cloned(),
             classes: Some(view),
+            warnings: Vec::new(),
         }
     }
 

@@ -4,17 +4,24 @@ use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
 
+use super::fits::check_data;
 use super::{Computed, ScoreOptions, Scores};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::infer::tree_table::{TableOptions, table};
 use crate::models::tree_ensemble::{TreeCheckpoint, matrix};
+use crate::run::bundle::{Bundle, Reads};
 
 /// Scores the graph of a data directory with trees.
 ///
 /// # Errors
 /// As for [`table`].
-pub(super) fn compute<B: GraphBackend>(options: &ScoreOptions, file: &Path, device: &B::Device) -> Result<Computed> {
+pub(super) fn compute<B: GraphBackend>(
+    options: &ScoreOptions,
+    bundle: Option<&Bundle>,
+    file: &Path,
+    device: &B::Device,
+) -> Result<Computed> {
     if options.embeddings {
         return Err(Error::Usage {
             argument: "--embeddings".into(),
@@ -25,6 +32,7 @@ pub(super) fn compute<B: GraphBackend>(options: &ScoreOptions, file: &Path, devi
     }
     let checkpoint = TreeCheckpoint::read(file)?;
     let dataset = Dataset::open(&options.data)?;
+    check_data(bundle, options, &dataset, Reads::Features)?;
     let place = TableOptions {
         checkpoint: &options.checkpoint,
         run: options.checkpoint.is_dir().then_some(options.checkpoint.as_path()),

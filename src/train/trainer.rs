@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
+use crate::run::bundle::Origin;
 
 /// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it
 /// makes.
@@ -155,8 +156,11 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     notes: &[String],
     device: &B::Device,
 ) -> Result<Trained<T::Inner>> {
-    let Place { runs, name, seed, config } = *place;
+    let Place { runs, name, seed, config, origin } = *place;
     let (run, checkpoint) = open_or_create(options, runs, name, seed, config)?;
+    if let Some(origin) = origin.filter(|_| options.resume.is_some()) {
+        origin.check_resumed(&run)?;
+    }
     let (spec, settings) = (task.spec(), task.train());
     let Start { model, optimiser, position } = restored(&run, checkpoint, task, &spec, seed, device)?;
     let mut trainer = Trainer::new(task, model, optimiser, position, seed)?;
@@ -166,6 +170,9 @@ pub fn train<B: GraphBackend, T: Task<B>>(
         trainer.best = Some(task.inner_model(&mut Parameters::from_tensors(&best.tensors, &file, device))?);
     }
     let mut session = Session::new(run, position.epoch, T::NAME, settings, task.edges_per_epoch(), options.progress)?;
+    if let Some(origin) = origin {
+        origin.begin(&session.run)?;
+    }
     notes.iter().cloned().chain(trainer.runner.note()).for_each(|note| session.note(&note));
 
     // A run that had stopped when it was saved has nothing left to do.
@@ -228,4 +235,6 @@ pub struct Place<'a> {
     pub seed: u64,
     /// The resolved configuration.
     pub config: &'a str,
+    /// The data, of a run that is a model of its own and not a part of another.
+    pub origin: Option<&'a Origin>,
 }

@@ -176,6 +176,9 @@ fn a_class_that_cannot_be_looked_at_and_a_run_that_is_not_finished_are_refused()
     sandbox.refuses(["score", &run, "--class", "x"], 2, &["--class"]);
     sandbox.refuses(["score", &run, "--class", "1", "--out", "p.npy"], 2, &["--class", "holds every class"]);
     sandbox.edit(&format!("{run}/calibration.json"), |bytes| *bytes = b"[null]".to_vec());
+    sandbox.refuses(["score", &run], 1, &["calibration.json: length", "as model.json says"]);
+    // A run of an earlier version says nothing of its files.
+    std::fs::remove_file(sandbox.path(&format!("{run}/model.json"))).unwrap();
     sandbox.refuses(["score", &run], 1, &["calibration.json", "3 calibrations", "remove it"]);
     sandbox.edit(&format!("{run}/calibration.json"), |bytes| *bytes = b"[null,\n{}]".to_vec());
     sandbox.refuses(["score", &run], 1, &["calibration.json", "line 2"]);

@@ -6,6 +6,7 @@ mod support;
 mod bad_config;
 mod bad_data;
 mod bench;
+mod bundle;
 mod causal;
 mod classes;
 mod commands;

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::cli::{Console, Format, check_new_directory};
 use crate::data::tables::{self, ImportOptions};
 use crate::error::Result;
+use crate::run::bundle::Bundle;
 use crate::run::progress::{StageProgress, Unit};
 
 const EXAMPLE: &str = "\
@@ -67,6 +68,9 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let started = Instant::now();
     let Arguments { description, strict, max_bytes, with, .. } = arguments;
     let options = ImportOptions { description, strict, max_bytes, with };
+    if let Some(run) = options.with.as_deref().filter(|dir| dir.is_dir()) {
+        Bundle::open(run)?;
+    }
     let [read, made] = [Unit::Bytes, Unit::Items].map(|unit| StageProgress::with_mode(unit, console.progress()));
     let mut import = tables::import(&options, &|progress| {
         let stages = if progress.stage == "features" { &made } else { &read };

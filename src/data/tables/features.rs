@@ -6,14 +6,13 @@ use chrono::{DateTime, Datelike};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
-use serde::Serialize;
 
 use super::description::{Encoding, FeatureKind, Scale};
 use super::edge_list::EndFigures;
 use super::fitting::{Scaler, quantile, signed_log};
 use super::id_table::IdTable;
 use super::nodes::{FeatureColumn, NodeType, Values};
-use super::stored::Stored;
+use super::stored::{Stored, UnknownCategories};
 use super::transforms::{Categories, Fitted, Transforms};
 use super::windowed::Windowed;
 use crate::data::text::TextDirections;
@@ -26,15 +25,6 @@ use crate::error::Result;
 /// Seed of directions of categories and of texts: the same in every import, so that columns mean the same.
 const SEED: u64 = 42;
 const DAY: i64 = 86_400;
-
-/// Rows of a column whose category no fitted row has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct UnknownCategories {
-    pub column: String,
-    /// Rows that have a category: those that nothing was learned from.
-    pub rows: usize,
-    pub unknown: usize,
-}
 
 /// Edges of one relation at one end.
 pub(super) struct RelationEnd<'a> {

@@ -182,7 +182,7 @@ use serde::Serialize;
 pub use description::Description;
 pub use edges::HubCounts;
 pub use export::{ExportSummary, TableFormat, export};
-pub use stored::{IMPORT_BINARY, IMPORT_FILE};
+pub use stored::{IMPORT_BINARY, IMPORT_FILE, UnknownCategories, fit_of, unknown_categories};
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
 use self::description::SplitBy;
@@ -190,7 +190,7 @@ use self::division::Divider;
 use self::edge_list::{EdgeList, Merged};
 use self::edges::{EdgeReader, RelationEdges};
 use self::events::events_of;
-use self::features::{FeatureMatrix, RelationEnd, UnknownCategories};
+use self::features::{FeatureMatrix, RelationEnd};
 use self::input::Limits;
 use self::nodes::NodeType;
 use self::plan::Plan;

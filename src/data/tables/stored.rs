@@ -24,6 +24,47 @@ const HELP: &str = "give a run that was trained on imported tables, or the data 
 /// What of a description makes no column and no relation: it may be another one in an import that takes transforms.
 const FREE: [&str; 5] = ["split", "file", "label", "id", "skip_empty"];
 
+/// What tells one fit from another, of the import in a directory; none where there is none.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for a file that was changed.
+pub fn fit_of(dir: &Path) -> Result<Option<String>> {
+    let file = dir.join(IMPORT_FILE);
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let content: Value = read_json(&file, "what an import learned", "the file was changed; import the tables again")?;
+    let part = |key: &str| content.get(key).map(Value::to_string).unwrap_or_default();
+    Ok(Some(digest::of_bytes([part("fitted"), part("binary"), part("columns")].concat().as_bytes())))
+}
+
+/// Rows of a column whose category no fitted row has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownCategories {
+    pub column: String,
+    /// Rows that have a category: those that nothing was learned from.
+    pub rows: usize,
+    pub unknown: usize,
+}
+
+/// Categories that the rows of an import have and its fitted rows lack, by column; none where `dir` holds no import.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for a file that was changed.
+pub fn unknown_categories(dir: &Path) -> Result<Vec<UnknownCategories>> {
+    #[derive(Deserialize)]
+    struct Part {
+        #[serde(default)]
+        unknown_categories: Vec<UnknownCategories>,
+    }
+    let file = dir.join(IMPORT_FILE);
+    if !file.is_file() {
+        return Ok(Vec::new());
+    }
+    let help = "the file was changed; import the tables again";
+    Ok(read_json::<Part>(&file, "what an import learned", help)?.unknown_categories)
+}
+
 /// `import.bin` in `import.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct BinaryFile {

@@ -90,7 +90,8 @@ pub fn open_run<B: GraphBackend>(
     match scores {
         Scores::Anomaly(scores) => {
             let calibration = read_calibration(&run)?;
-            Ok(ScoredRun { run, config, stage, data, dataset, scores, split: None, calibration, classes: None })
+            let (split, classes, warnings) = (None, None, Vec::new());
+            Ok(ScoredRun { run, config, stage, data, dataset, scores, split, calibration, classes, warnings })
         }
         Scores::Classes(probabilities) => {
             let mut view = ClassView::new(probabilities, class)?;

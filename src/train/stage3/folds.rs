@@ -118,7 +118,7 @@ pub(super) fn run<B: GraphBackend>(
             begun => {
                 let resume = begun.filter(|run| RunDir::open(run).is_ok_and(|run| last_file(&run).is_file()));
                 let options = RunOptions { resume, ..options.clone() };
-                let outcome = attention::run_on::<B>(&config, dataset, &fold, &options, device);
+                let outcome = attention::run_on::<B>(&config, dataset, &fold, None, &options, device);
                 outcome.map_err(|error| interrupted(error, run))?.run
             }
         };

@@ -24,6 +24,8 @@ use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
 use crate::infer::tree_table::{Stage2Output, append_stage1, append_stage2, neighbourhood_table};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, OnValidation};
+use crate::run::bundle::Origin;
+use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{Evaluation, evaluate_split};
 use crate::run::progress::{Progress, Unit};
@@ -120,6 +122,14 @@ pub fn run<B: GraphBackend + TreeBackend>(
             run
         }
     };
+    // What the models of Stage 2 read is what the trees read.
+    let embeddings = config.stage2.as_ref().and_then(|stage2| stage2.data.embeddings.as_deref());
+    let embeddings = config.data.embeddings.as_deref().or(embeddings);
+    let origin = Origin::of("stage3", &config.data.path, &dataset, embeddings)?;
+    if options.resume.is_some() {
+        origin.check_resumed(&run)?;
+    }
+    origin.begin(&run)?;
     let steps = 2 + folds.models.len();
     let progress = Progress::with_mode("stage 3", steps as u64, Unit::Items, options.progress);
     dataset.notes.iter().for_each(|note| progress.println(note));
@@ -187,6 +197,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         )?;
     }
     write_calibration(&run, &scores, &split)?;
+    origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &split.train))?;
     // Last: a run with this file is finished.
     atomic_write(run.output(EVALUATION), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     progress.update(steps as u64, "");

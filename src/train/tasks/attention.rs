@@ -30,6 +30,8 @@ use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 use crate::run::baseline::{Baseline, OnValidation};
+use crate::run::bundle::Origin;
+use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{Evaluation, evaluate_split};
 use crate::run::splits::{split_of, within};
@@ -127,10 +129,13 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let dataset = Dataset::open(&config.data.path)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
-    run_on::<B>(config, &dataset, &split, options, device)
+    let embeddings = config.data.embeddings.as_deref();
+    let origin = Origin::of("stage2", &config.data.path, &dataset, embeddings)?;
+    run_on::<B>(config, &dataset, &split, Some(&origin), options, device)
 }
 
-/// [`run`] on data that are read and labels that are divided already.
+/// [`run`] on data that are read and labels that are divided already. Without an `origin` the run is a part of another
+/// one and leaves no model of its own.
 ///
 /// # Errors
 /// As for [`run`].
@@ -138,6 +143,7 @@ pub fn run_on<B: GraphBackend>(
     config: &Stage2Config,
     dataset: &Dataset,
     split: &Split,
+    origin: Option<&Origin>,
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Stage2Outcome> {
@@ -155,7 +161,7 @@ pub fn run_on<B: GraphBackend>(
     let of_part = known.as_ref().map(|known| part_note(known, dataset));
     let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).collect();
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
-    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
+    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml, origin };
     let Trained { session, model, position, seconds_per_epoch, .. } =
         trainer::train(&task, &place, options, &notes, device)?;
 
@@ -180,6 +186,9 @@ pub fn run_on<B: GraphBackend>(
         seconds_per_epoch,
     };
     write_calibration(&session.run, &scores, split)?;
+    if let Some(origin) = origin {
+        origin.finish(&session.run, &Profile::of_training(dataset, Some(&scores), &split.train))?;
+    }
     atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session, &scores, split, outcome.evaluation.threshold)?;

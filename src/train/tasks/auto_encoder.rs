@@ -20,6 +20,8 @@ use crate::models::parameters::{Export, Parameters, rows_to_host};
 use crate::models::precision::dtype_on;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
+use crate::run::bundle::Origin;
+use crate::run::bundle::drift::Profile;
 use crate::train::edges::{Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
 use crate::train::plots::{self, Series};
@@ -121,7 +123,9 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
 
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
-    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
+    let origin = Origin::of("stage1", &config.data.path, &dataset, None)?;
+    let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
+    let place = Place { runs, name, seed, config: &toml, origin: Some(&origin) };
     let Trained { session, model, loss, seconds_per_epoch, .. } =
         trainer::train(&task, &place, options, &notes, device)?;
     let z = task.embed_all(&model);
@@ -144,6 +148,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_embeddings(&embeddings, z)?;
     let run = session.run.path().to_path_buf();
+    origin.finish(&session.run, &Profile::of_training(&dataset, None, &[]))?;
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
     atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {

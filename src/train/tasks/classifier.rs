@@ -30,6 +30,8 @@ use crate::models::parameters::{Export, Parameters, to_host};
 use crate::models::precision::dtype_on;
 use crate::models::weights::ModelSpec;
 use crate::nn::TrainingPass;
+use crate::run::bundle::Origin;
+use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_class_calibrations;
 use crate::run::evaluation::class_report;
 use crate::run::splits::class_split_of;
@@ -93,6 +95,8 @@ pub struct Classifier<B: GraphBackend> {
     pub notes: Vec<String>,
     /// What was decided about mini-batches, where the configuration leaves that to the program.
     pub decisions: Vec<String>,
+    /// The data and what they looked like, where they were read here.
+    kept: Option<(Origin, Profile)>,
     config: ClassifyConfig,
     train: TrainConfig,
     placement: Placement<B>,
@@ -164,7 +168,9 @@ pub fn run<B: GraphBackend>(
 ) -> Result<ClassifyOutcome> {
     let task = Classifier::<B>::open(config, device)?;
     let toml = RunConfig::Classify(config.clone()).to_toml()?;
-    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml };
+    let origin = task.kept.as_ref().map(|(origin, _)| origin);
+    let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
+    let place = Place { runs, name, seed, config: &toml, origin };
     let notes = [&task.notes[..], &task.decisions].concat();
     let Trained { session, model, position, seconds_per_epoch, .. } =
         trainer::train(&task, &place, options, &notes, device)?;
@@ -177,6 +183,9 @@ pub fn run<B: GraphBackend>(
     write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
     write_npy(session.run.output("predictions.npy"), &predictions)?;
     write_class_calibrations(&session.run, &probabilities, &task.split)?;
+    if let Some((origin, profile)) = &task.kept {
+        origin.finish(&session.run, profile)?;
+    }
     let outcome = ClassifyOutcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
@@ -242,7 +251,10 @@ impl<B: GraphBackend> Classifier<B> {
         } else {
             Placement::Device(Box::new(OnDevice::upload(&spec, graph, features, dtype, &split.train, device)?))
         };
-        Ok(Self { notes: dataset.notes.clone(), decisions, ..Self::of(config, spec, split, placement, device) })
+        let origin = Origin::of("classify", path, &dataset, None)?;
+        let kept = Some((origin, Profile::of_training(&dataset, None, &[])));
+        let notes = dataset.notes.clone();
+        Ok(Self { notes, decisions, kept, ..Self::of(config, spec, split, placement, device) })
     }
 
     /// In mini-batches of the rows of `input`, which `store` holds.
@@ -265,7 +277,7 @@ impl<B: GraphBackend> Classifier<B> {
         device: &B::Device,
     ) -> Self {
         let (train, config, device) = (config.train.shared(), config.clone(), device.clone());
-        Self { spec, split, notes: Vec::new(), decisions: Vec::new(), config, train, placement, device }
+        Self { spec, split, notes: Vec::new(), decisions: Vec::new(), kept: None, config, train, placement, device }
     }
 
     fn sampled(

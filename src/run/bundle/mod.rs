@@ -1,0 +1,289 @@
+//! What makes a run a model that can be used elsewhere: `model.json`.
+//!
+//! ```text
+//! artifacts/runs/20260131-093000-stage2/
+//!   model.json           versions, schema, digests of the training data and of the files below
+//!   checkpoint/best.bpk  (best.trees, calibration.json, folds/*/checkpoint/best.bpk)
+//!   import.json          of imported tables: description and everything that was fitted, with import.bin
+//!   profile.json         what features and scores of the training looked like
+//!   stage1/              the Stage-1 model that the embeddings came from: config.toml, meta.json, checkpoint/best.bpk
+//! ```
+//!
+//! Paths in it are relative to the run, so that a run can be moved. It is begun with the training, so that a run that
+//! goes on finds the data that it began with, and finished at the end, when the files are there.
+
+mod data;
+pub mod drift;
+mod schema;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use self::data::DataDigest;
+use self::drift::Profile;
+pub use self::schema::{Columns, Reads, RelationFacts, Schema, changed};
+use super::RunDir;
+use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, fit_of};
+use crate::error::{Error, Result};
+use crate::graph::formats::atomic_write;
+use crate::graph::json::read_json;
+use crate::graph::{Dataset, digest};
+
+/// The file.
+pub const MODEL_FILE: &str = "model.json";
+/// What features and scores of the training looked like.
+pub const PROFILE_FILE: &str = "profile.json";
+/// Directory in a run that holds the Stage-1 model whose embeddings it reads.
+pub const STAGE1_DIR: &str = "stage1";
+/// Grows when an older program could not read it.
+pub const FORMAT: u32 = 1;
+
+const CHANGED: &str = "the file was changed after the run wrote it; restore it or train again";
+
+/// `model.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bundle {
+    /// Version of this file.
+    pub format: u32,
+    /// Program and version that trained.
+    pub program: String,
+    /// `stage1`, `stage2`, `stage3` or `classify`.
+    pub task: String,
+    /// Whether the training came to its end.
+    pub finished: bool,
+    /// The data that it was trained on.
+    pub data: DataDigest,
+    /// What data that it is used on have to agree in.
+    pub schema: Schema,
+    /// Files of the model by their paths in the run; none before the end.
+    pub files: BTreeMap<String, FileFacts>,
+}
+
+/// One file of a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFacts {
+    pub bytes: u64,
+    pub sha256: String,
+}
+
+/// The data of a training: what its run remembers of them.
+#[derive(Debug)]
+pub struct Origin {
+    task: &'static str,
+    /// Where they were read from.
+    data: PathBuf,
+    digest: DataDigest,
+    schema: Schema,
+    /// The Stage-1 run whose embeddings are read.
+    stage1: Option<PathBuf>,
+}
+
+impl Origin {
+    /// Of the data at `data`; `embeddings` is where the input comes from instead of the features: a `.npy` file, or a
+    /// Stage-1 run, whose model the run keeps.
+    ///
+    /// # Errors
+    /// Weights or times of edges that cannot be read.
+    pub fn of(task: &'static str, data: &Path, dataset: &Dataset, embeddings: Option<&Path>) -> Result<Self> {
+        // The run of embeddings that are named by their file.
+        let run_of = |path: &Path| {
+            let is_run = |path: &Path| path.join("meta.json").is_file();
+            [Some(path), path.parent()].into_iter().flatten().find(|path| is_run(path)).map(Path::to_owned)
+        };
+        Ok(Self {
+            task,
+            data: data.to_owned(),
+            digest: DataDigest::of(dataset)?,
+            schema: Schema::of(dataset),
+            stage1: embeddings.and_then(run_of),
+        })
+    }
+
+    /// Writes what is known when a training begins or goes on: everything but the files of the model.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn begin(&self, run: &RunDir) -> Result<()> {
+        for name in [IMPORT_FILE, IMPORT_BINARY] {
+            copy(&self.data.join(name), &run.output(name))?;
+        }
+        if let Some(stage1) = &self.stage1 {
+            for name in ["config.toml", "meta.json", "checkpoint/best.bpk"] {
+                copy(&stage1.join(name), &run.output(STAGE1_DIR).join(name))?;
+            }
+        }
+        self.bundle(false, BTreeMap::new()).write(run)
+    }
+
+    /// Refuses to go on with a run that began with other data. A run of an earlier version knows nothing of them.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for other columns, node types or relations, and for data that changed since.
+    pub fn check_resumed(&self, run: &RunDir) -> Result<()> {
+        let Some(begun) = Bundle::read(run.path())? else { return Ok(()) };
+        begun.schema.check(&self.schema, Reads::Features, &self.data, &run.output(MODEL_FILE))?;
+        let changed = changed(&begun.data, &self.digest);
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let help = "a run goes on with the data that it began with; start a new run for others";
+        let found = format!("other {}", changed.join(" and "));
+        Err(Error::format(&self.data, "data", format!("those that {} began with", run.path().display()), found, help))
+    }
+
+    /// Writes what is known at the end, when all files of the model are there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn finish(&self, run: &RunDir, profile: &Profile) -> Result<()> {
+        atomic_write(run.output(PROFILE_FILE), |file| Ok(serde_json::to_writer(file, profile)?))?;
+        let mut files = BTreeMap::new();
+        for (path, bytes) in run.files()? {
+            let relative = path.strip_prefix(run.path()).unwrap_or(&path);
+            let name = relative.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/");
+            if makes_the_model(&name) {
+                files.insert(name, FileFacts { bytes, sha256: digest::of_file(&path)? });
+            }
+        }
+        self.bundle(true, files).write(run)
+    }
+
+    fn bundle(&self, finished: bool, files: BTreeMap<String, FileFacts>) -> Bundle {
+        Bundle {
+            format: FORMAT,
+            program: concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into(),
+            task: self.task.into(),
+            finished,
+            data: self.digest.clone(),
+            schema: self.schema.clone(),
+            files,
+        }
+    }
+}
+
+/// Whether scores depend on a file of a run. Its configuration may be edited: data move.
+fn makes_the_model(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    let is_checkpoint = name.starts_with("checkpoint/") || name.contains("/checkpoint/");
+    [IMPORT_FILE, IMPORT_BINARY, PROFILE_FILE, "calibration.json"].contains(&name)
+        || is_checkpoint && ["best.bpk", "best.trees"].contains(&file)
+}
+
+impl Bundle {
+    /// What a run says of its model; none of a run of an earlier version. The files of a finished run are those that it
+    /// wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for another version, and for a file that was changed, cut or removed.
+    pub fn open(run: &Path) -> Result<Option<Self>> {
+        let Some(bundle) = Self::read(run)? else { return Ok(None) };
+        for (name, known) in &bundle.files {
+            let file = run.join(name);
+            let found = fs::metadata(&file).map_err(|source| Error::io(&file, "read", source))?.len();
+            if found != known.bytes {
+                let expected = format!("{} bytes, as {MODEL_FILE} says", known.bytes);
+                return Err(Error::format(file, "length", expected, format!("{found} bytes"), CHANGED));
+            }
+            let found = digest::of_file(&file)?;
+            if found != known.sha256 {
+                let expected = format!("{}, as {MODEL_FILE} says", known.sha256);
+                return Err(Error::format(file, "SHA-256", expected, found, CHANGED));
+            }
+        }
+        Ok(Some(bundle))
+    }
+
+    /// `model.json` alone.
+    fn read(run: &Path) -> Result<Option<Self>> {
+        let file = run.join(MODEL_FILE);
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let content: Value = read_json(&file, "what a run says of its model", CHANGED)?;
+        let found = content.get("format").map_or("none".into(), Value::to_string);
+        if found != FORMAT.to_string() {
+            let help = "use the version of the program that trained it, or train again with this one";
+            let program = content.get("program").and_then(Value::as_str).unwrap_or("an unknown program");
+            let found = format!("{found}, of {program}");
+            return Err(Error::format(file, "format", format!("version {FORMAT}"), found, help));
+        }
+        serde_json::from_value(content).map(Some).map_err(|fault| {
+            Error::format(&file, "content", "what a run says of its model", fault.to_string(), CHANGED)
+        })
+    }
+
+    /// Refuses data, read from `data`, that the model of `run` cannot be used on, and says what should be known of those
+    /// that it can be used on.
+    ///
+    /// # Errors
+    /// As for [`Schema::check`].
+    pub fn check(&self, run: &Path, dataset: &Dataset, data: &Path, reads: Reads) -> Result<()> {
+        let notes = self.schema.check(&Schema::of(dataset), reads, data, &run.join(MODEL_FILE))?;
+        notes.iter().for_each(|note| log::info!("{note}"));
+        if reads == Reads::Features { same_fit(run, data) } else { Ok(()) }
+    }
+
+    /// Which parts of the data are no longer those of the training: `graph`, `features`, `labels`.
+    ///
+    /// # Errors
+    /// Weights or times of edges that cannot be read.
+    pub fn changes(&self, dataset: &Dataset) -> Result<Vec<&'static str>> {
+        Ok(changed(&self.data, &DataDigest::of(dataset)?))
+    }
+
+    /// What features and scores of the training looked like, of a finished run.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for a file that was changed.
+    pub fn profile(&self, run: &Path) -> Result<Option<Profile>> {
+        let file = run.join(PROFILE_FILE);
+        if !self.files.contains_key(PROFILE_FILE) {
+            return Ok(None);
+        }
+        read_json(&file, "the profile of a training", CHANGED).map(Some)
+    }
+
+    fn write(&self, run: &RunDir) -> Result<()> {
+        atomic_write(run.output(MODEL_FILE), |file| {
+            serde_json::to_writer_pretty(&mut *file, self)?;
+            file.write_all(b"\n")
+        })
+    }
+}
+
+/// Refuses imported tables whose scales, categories and texts were fitted on themselves and not taken from the model:
+/// the same value then has another feature.
+fn same_fit(run: &Path, data: &Path) -> Result<()> {
+    let [known, found] = [run, data].map(fit_of);
+    let (Some(known), Some(found)) = (known?, found?) else { return Ok(()) };
+    if known == found {
+        return Ok(());
+    }
+    Err(Error::format(
+        data.join(IMPORT_FILE),
+        "fitted",
+        format!("the scales, categories and texts of {}", run.display()),
+        "others, fitted to these tables",
+        format!(
+            "the same value would have another feature; import them again: graphsieve import tables GRAPH.toml --with {} --out DIR",
+            run.display()
+        ),
+    ))
+}
+
+/// Copies a file that is there, and not there yet.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_file() || to.is_file() {
+        return Ok(());
+    }
+    let bytes = fs::read(from).map_err(|source| Error::io(from, "read", source))?;
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent).map_err(|source| Error::io(parent, "create", source))?;
+    }
+    atomic_write(to, |file| file.write_all(&bytes))
+}
