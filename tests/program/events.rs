@@ -189,3 +189,52 @@ fn bad_times_and_keys_are_named_and_nothing_is_written() {
         tables(rows, &description).refuses(["import", "tables", "graph.toml", "--out", "data"], code, &[expected]);
     }
 }
+
+/// What a run said of the events that it held out, it says of them in another import, too.
+#[test]
+fn later_events_of_another_import_get_the_scores_that_the_run_gave_them() {
+    let rows = payments(150);
+    let (data, sandbox) = imported(&rows, &format!("{BY_TIME}{EVENTS}"));
+    let config = repository("configs/payments.toml").display().to_string();
+    let mut train: Vec<&str> = vec!["--quiet", "train", &config, "--device", "cpu"];
+    let settings =
+        ["data.path=data", "output.dir=runs", "output.plots=false", "model.trees=20", "model.min_data_in_leaf=2"];
+    settings.iter().for_each(|set| train.extend(["--set", set]));
+    sandbox.succeeds(&train);
+    let run = sandbox.only_run("runs");
+    let from = data.split.as_ref().unwrap().times(0).unwrap().test[0];
+    // Without the labels of the test: nobody knows them on that day.
+    let later: Vec<[String; 6]> = rows
+        .iter()
+        .map(|row| {
+            let mut row = row.clone();
+            if row[1].parse::<i64>().unwrap() >= from {
+                row[5] = String::new();
+            }
+            row
+        })
+        .collect();
+    let lines: Vec<String> = later.iter().map(|row| row.join(",")).collect();
+    sandbox.write("payments.csv", format!("id,time,card,shop,amount,fraud\n{}\n", lines.join("\n")));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--with", &run, "--out", "later"]);
+    let since = from.to_string();
+    let listed = |arguments: &[&str]| -> Vec<(String, f64)> {
+        let said = sandbox.succeeds([&["score", &run, "--device", "cpu"][..], arguments].concat());
+        let mut lines = said.stdout.lines();
+        let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+        let at = |name: &str| names.iter().position(|column| *column == name).unwrap();
+        let mut rows: Vec<(String, f64)> = lines
+            .map(|line| {
+                let cells: Vec<&str> = line.split(',').collect();
+                (cells[at("id")].to_owned(), cells[at("score")].parse().unwrap())
+            })
+            .collect();
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        rows
+    };
+    let (own, other) = (listed(&["--since", &since]), listed(&["--data", "later", "--since", &since]));
+    assert!(own.len() > 15 && own.len() == other.len(), "{} and {}", own.len(), other.len());
+    for ((id, score), (same, again)) in own.iter().zip(&other) {
+        assert!(id == same && (score - again).abs() <= 1e-6, "{id}: {score}, {same}: {again}");
+    }
+}
