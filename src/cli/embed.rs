@@ -9,8 +9,8 @@ use crate::backend::with_backend;
 use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, write_npy_f32};
-use crate::infer::embed::{STAGE1_COPY, Stage1};
-use crate::run::bundle::{Bundle, Reads};
+use crate::infer::embed::Stage1;
+use crate::run::bundle::{Bundle, Reads, STAGE1_DIR};
 
 /// Write Stage-1 embeddings of a graph that the training need not have seen
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     check_new_file(&arguments.out, arguments.force)?;
     let run = &arguments.checkpoint;
     let bundle = if run.is_dir() { Bundle::open(run)? } else { None };
-    let copy = arguments.checkpoint.join(STAGE1_COPY);
+    let copy = arguments.checkpoint.join(STAGE1_DIR);
     let stage1 = Stage1::open(if copy.is_dir() { &copy } else { &arguments.checkpoint })?;
     let config = arguments.checkpoint.join("config.toml");
     let own = config.is_file().then(|| RunConfig::load_kept(&config, &[])).transpose()?;

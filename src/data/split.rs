@@ -98,10 +98,7 @@ impl Split {
         fractions: SplitFractions,
         seed: u64,
     ) -> Result<Self> {
-        fractions.check()?;
-        let mut sorted = labels.to_vec();
-        sorted.sort_unstable();
-        check_entries(&sorted)?;
+        let sorted = checked(labels, fractions)?;
 
         let mut strata: BTreeMap<(u8, usize), Vec<u32>> = BTreeMap::new();
         for &(id, label) in &sorted {
@@ -133,8 +130,8 @@ impl Split {
         Ok(Self { train, validation, test })
     }
 
-    /// Divides whole groups, the largest first and equal ones by a draw: each goes to the part that lacks most of what the
-    /// group has. `group_of` gives the group of a global id.
+    /// Divides whole groups, the largest first and equal ones by a draw: each goes to the part that lacks most of what
+    /// the group has. `group_of` gives the group of a global id.
     ///
     /// # Errors
     /// As for [`stratified`](Self::stratified); few large groups leave a part without a class.
@@ -144,10 +141,7 @@ impl Split {
         fractions: SplitFractions,
         seed: u64,
     ) -> Result<Self> {
-        fractions.check()?;
-        let mut sorted = labels.to_vec();
-        sorted.sort_unstable();
-        check_entries(&sorted)?;
+        let sorted = checked(labels, fractions)?;
         let mut members: BTreeMap<u32, [usize; 2]> = BTreeMap::new();
         for &(node, label) in &sorted {
             members.entry(group_of(node)).or_default()[usize::from(label)] += 1;
@@ -248,6 +242,15 @@ pub(super) fn apportion(n: usize, fractions: [f64; 3], owed: &mut [f64; 3]) -> [
     }
     *owed = std::array::from_fn(|p| ideal[p] - counts[p] as f64);
     counts
+}
+
+/// Labels in ascending order of id, where they and the shares can be divided.
+fn checked(labels: &[(u32, u8)], fractions: SplitFractions) -> Result<Vec<(u32, u8)>> {
+    fractions.check()?;
+    let mut sorted = labels.to_vec();
+    sorted.sort_unstable();
+    check_entries(&sorted)?;
+    Ok(sorted)
 }
 
 fn check_entries(sorted: &[(u32, u8)]) -> Result<()> {

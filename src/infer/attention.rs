@@ -7,7 +7,6 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::embed::as_features;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
@@ -101,6 +100,13 @@ pub(super) fn check_width(what: &Path, width: usize, expected: Option<usize>) ->
         )),
         _ => Ok(()),
     }
+}
+
+/// A row of embeddings per node, as the input of a model.
+pub(super) fn as_features(z: Array2<f32>) -> Features {
+    let (rows, width) = z.dim();
+    let values = if z.is_standard_layout() { z.into_raw_vec_and_offset().0 } else { z.iter().copied().collect() };
+    Features::from_f32(values, rows, width)
 }
 
 /// What a Stage-2 model starts from on the data of its training, in host memory.

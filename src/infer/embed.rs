@@ -9,7 +9,7 @@ use ndarray::Array2;
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
-use crate::infer::attention::check_width;
+use crate::infer::attention::{as_features, check_width, input_features};
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -18,9 +18,6 @@ use crate::models::precision::dtype_on;
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::bundle::STAGE1_DIR;
-
-/// Directory in a run of Stage 2 or 3 with a copy of the Stage-1 run that its input came from.
-pub const STAGE1_COPY: &str = STAGE1_DIR;
 
 /// Trained weights of Stage 1.
 #[derive(Clone, Debug)]
@@ -138,7 +135,7 @@ impl Source {
             return Source::Array(array);
         }
         let beside = array.parent().filter(|_| array.file_name().is_some_and(|name| name == EMBEDDINGS_FILE));
-        let places = [Some(trained.run.join(STAGE1_COPY)), beside.map(Path::to_path_buf)];
+        let places = [Some(trained.run.join(STAGE1_DIR)), beside.map(Path::to_path_buf)];
         let weights = places.into_iter().flatten().find(|place| is_run(place));
         weights.map_or(Source::Array(array), Source::Weights)
     }
@@ -182,7 +179,7 @@ pub fn input_of<B: GraphBackend>(
     match input {
         Stage2Input::Features => {
             let data = crate::config::Stage2Data { path: data.to_path_buf(), input, embeddings: None };
-            super::attention::input_features(&data, dataset, Some(width))
+            input_features(&data, dataset, Some(width))
         }
         Stage2Input::Embeddings => {
             let z = source.read::<B>(dataset, data, device)?;
@@ -190,13 +187,6 @@ pub fn input_of<B: GraphBackend>(
             Ok(as_features(z))
         }
     }
-}
-
-/// A row of embeddings per node, as the input of a model.
-pub fn as_features(z: Array2<f32>) -> Features {
-    let (rows, width) = z.dim();
-    let values = if z.is_standard_layout() { z.into_raw_vec_and_offset().0 } else { z.iter().copied().collect() };
-    Features::from_f32(values, rows, width)
 }
 
 /// Whether a place is a run with weights, rather than a directory with an array alone.

@@ -8,8 +8,8 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::attention::{attention_scores, check_width, for_graph, input_features};
-use super::embed::{Source, TrainedOn, as_features};
+use super::attention::{as_features, attention_scores, check_width, for_graph, input_features};
+use super::embed::{Source, TrainedOn};
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use super::description::{Description, SplitBy, SplitTable, TimeFormat};
 use super::edges::RelationEdges;
-use super::events::{Named, no_entity};
+use super::events::{Named, no_entity, wrong_key};
 use super::nodes::NodeType;
 use super::values::TimeReader;
 use crate::data::split::Split;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Events, SplitRule, StoredSplit, TimeWindow};
 
 /// What a split is made of; ids are global.
@@ -106,7 +106,7 @@ impl Divider<'_> {
         let is_group: Vec<bool> = self.types.iter().map(|of| table.groups.contains(&of.name)).collect();
         if let Some(unknown) = table.groups.iter().find(|name| self.types.iter().all(|of| of.name != **name)) {
             let known: Vec<&str> = self.types.iter().map(|of| of.name.as_str()).collect();
-            return Err(config(
+            return Err(wrong_key(
                 "split.groups",
                 "node types of the tables",
                 unknown,
@@ -133,14 +133,14 @@ impl Divider<'_> {
     fn by_time(&self, table: &SplitTable) -> Result<StoredSplit> {
         let help = "add time = \"COLUMN\" to the [[nodes]] table of the labels, or split at random";
         let events =
-            self.events.ok_or_else(|| config("split.by", "labels of events, which have times", "time", help))?;
+            self.events.ok_or_else(|| wrong_key("split.by", "labels of events, which have times", "time", help))?;
         let timed: Vec<(i64, u32, u8)> = self
             .labels
             .iter()
             .filter_map(|&(node, label)| events.time_of(node).map(|time| (time, node, label)))
             .collect();
         if timed.is_empty() {
-            return Err(config("split.by", "labels of events, which have times", "time", help));
+            return Err(wrong_key("split.by", "labels of events, which have times", "time", help));
         }
         let delay =
             self.description.nodes.iter().filter_map(|table| table.label.as_ref()?.delay).map(|delay| delay.0).max();
@@ -239,17 +239,7 @@ fn read_time(text: &str) -> Result<i64> {
     let format = TimeFormat::default();
     let reader = TimeReader::new(&format);
     let time = reader.and_then(|reader| reader.read(text, false).ok().flatten());
-    time.ok_or_else(|| config("split.test_from", "a time", text, "for example \"2018-08-08\""))
-}
-
-fn config(key: &str, expected: &str, found: &str, help: &str) -> Error {
-    Error::Config {
-        origin: "the description of the tables".into(),
-        key: key.into(),
-        expected: expected.into(),
-        found: format!("{found:?}"),
-        help: help.into(),
-    }
+    time.ok_or_else(|| wrong_key("split.test_from", "a time", text, "for example \"2018-08-08\""))
 }
 
 /// Nodes that stay together, by union and find.

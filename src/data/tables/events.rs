@@ -110,15 +110,22 @@ pub(super) fn events_of(types: &[NodeType], description: &Description, named: &[
 pub(super) fn no_entity(key: &str, found: &str, events: usize, types: &[NodeType], named: &[Named]) -> Error {
     let of_events = named.iter().filter(|named| named.events == events);
     let known: Vec<&str> = of_events.map(|named| types[named.entity].name.as_str()).collect();
+    let expected = format!("a node type that the events of type `{}` name", types[events].name);
+    let help = match known.is_empty() {
+        true => "name it in an [[edges]] or [[shared]] table of their rows".into(),
+        false => format!("one of {}", known.join(", ")),
+    };
+    wrong_key(key, &expected, found, &help)
+}
+
+/// The error of a key of the description; whoever read the file adds where it lies.
+pub(super) fn wrong_key(key: &str, expected: &str, found: &str, help: &str) -> Error {
     Error::Config {
         origin: "the description of the tables".into(),
         key: key.into(),
-        expected: format!("a node type that the events of type `{}` name", types[events].name),
+        expected: expected.into(),
         found: format!("{found:?}"),
-        help: match known.is_empty() {
-            true => "name it in an [[edges]] or [[shared]] table of their rows".into(),
-            false => format!("one of {}", known.join(", ")),
-        },
+        help: help.into(),
     }
 }
 

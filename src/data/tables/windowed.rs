@@ -1,10 +1,10 @@
 //! Windowed features of the tables of events.
 
 use super::description::{Description, SplitBy, WindowTable as Wanted};
-use super::events::{Named, known, numbers, times};
+use super::events::{Named, known, numbers, times, wrong_key};
 use super::nodes::{Fact, NodeType};
 use crate::data::windows::{self, Entity, EventColumns, KnownLabels, WindowConfig, WindowTable};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Windows of the events of one type.
 pub(super) struct Windowed {
@@ -41,14 +41,14 @@ fn of_table(
     let Some((node_type, table)) = found else {
         let expected = "the type of a [[nodes]] table with a time";
         let found = wanted.nodes.clone().unwrap_or_default();
-        return Err(config("windows.nodes", expected, &found, "name the type of the events: nodes = \"payment\""));
+        return Err(wrong_key("windows.nodes", expected, &found, "name the type of the events: nodes = \"payment\""));
     };
     let delay = table.label.as_ref().and_then(|label| label.delay.map(|delay| delay.0));
     let by_time = description.split.by == SplitBy::Time;
     if wanted.labels == Some(true) && !(by_time && delay.is_some()) {
         let expected = "false, unless labels have a delay and the split is by time: otherwise they tell of the test";
         let help = "write label = { column = \"...\", delay = \"7d\" } and [split] by = \"time\", or leave it out";
-        return Err(config("windows.labels", expected, "true", help));
+        return Err(wrong_key("windows.labels", expected, "true", help));
     }
     let of_type = &types[node_type];
     let (times, values) = (times(of_type).unwrap_or_default(), numbers(of_type, Fact::Value));
@@ -73,14 +73,4 @@ fn of_table(
     };
     let events = EventColumns { times: &times, values: values.as_deref(), labels, entities };
     Ok(Windowed { node_type, table: windows::compute(&events, &windows, progress) })
-}
-
-fn config(key: &str, expected: &str, found: &str, help: &str) -> Error {
-    Error::Config {
-        origin: "the description of the tables".into(),
-        key: key.into(),
-        expected: expected.into(),
-        found: format!("{found:?}"),
-        help: help.into(),
-    }
 }

@@ -58,8 +58,8 @@ impl UnusualOf for UnusualEvents {
 /// Computes the columns that `config` asks for and the events have something for; see the [module](super).
 ///
 /// Time grows with the number of events times that of the columns, and with the logarithm of the events of an entity;
-/// memory is that of the result and about 40 bytes an event. `progress` is called from this thread with `(done, total)`. The result does
-/// not depend on the number of threads.
+/// memory is that of the result and about 40 bytes an event. `progress` is called from this thread with `(done, total)`.
+/// The result does not depend on the number of threads.
 ///
 /// # Panics
 /// When columns differ in length, an entity's id is not below its count, the delay of the labels is negative, or a span or

@@ -1,6 +1,7 @@
 //! Synthetic card payments: tables of payments with planted fraud, for import.
 //!
-//! The simulation is the published one of Le Borgne et al., Reproducible Machine Learning for Credit Card Fraud Detection, with its rates:
+//! The simulation is the published one of Le Borgne et al., Reproducible Machine Learning for Credit Card Fraud
+//! Detection, with its rates:
 //!
 //! - Customers and terminals lie evenly on a square of 100 by 100. A customer pays at terminals within 5 of home, each
 //!   as likely as the other.
