@@ -46,6 +46,23 @@ impl CsrArrays {
     }
 }
 
+impl CsrArrays {
+    /// Checks rows that are spans of one list of entries (see [`Csr::from_spans`](crate::Csr::from_spans)) and builds
+    /// the reverse.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    pub fn spans(row_start: &[u64], row_end: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
+        check_spans(row_start, row_end, col_idx, num_cols)?;
+        let (mut row_ptr, mut cols) = (vec![0], Vec::new());
+        for (&start, &end) in row_start.iter().zip(row_end) {
+            cols.extend_from_slice(&col_idx[start as usize..end as usize]);
+            row_ptr.push(cols.len() as u64);
+        }
+        Self::new(&row_ptr, &cols, num_cols)
+    }
+}
+
 /// What is left of an adjacency whose lists are being uploaded.
 pub(crate) struct CsrShape {
     pub(super) forward: DirectionShape,
@@ -159,10 +176,30 @@ pub(super) fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result
     if last != col_idx.len() as u64 {
         return Err(CsrError::EdgeCount { row_ptr: last, col_idx: col_idx.len() });
     }
+    check_columns(col_idx, row_ptr.len() - 1, num_cols)
+}
+
+fn check_spans(row_start: &[u64], row_end: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
+    if row_start.len() != row_end.len() {
+        return Err(CsrError::SpanEnds { row_start: row_start.len(), row_end: row_end.len() });
+    }
+    let entries = col_idx.len();
+    let is_bad = |(&start, &end): (&u64, &u64)| end < start || end > entries as u64;
+    if let Some(row) = row_start.par_iter().zip(row_end).position_first(is_bad) {
+        let (start, end) = (row_start[row], row_end[row]);
+        return Err(match end < start {
+            true => CsrError::BackwardSpan { row, start, end },
+            false => CsrError::SpanOutOfRange { row, end, entries },
+        });
+    }
+    check_columns(col_idx, row_start.len(), num_cols)
+}
+
+fn check_columns(col_idx: &[u32], num_rows: usize, num_cols: usize) -> Result<(), CsrError> {
     if let Some(edge) = col_idx.par_iter().position_first(|&c| c as usize >= num_cols) {
         return Err(CsrError::ColumnOutOfRange { edge, found: col_idx[edge], num_cols });
     }
-    match num_cols.max(row_ptr.len() - 1) {
+    match num_cols.max(num_rows) {
         n if n > i32::MAX as usize => Err(CsrError::TooManyNodes { found: n }),
         _ => Ok(()),
     }

@@ -13,6 +13,12 @@ pub enum CsrError {
     Decreasing { row: usize, from: u64, to: u64 },
     /// The last `row_ptr` is not the number of entries.
     EdgeCount { row_ptr: u64, col_idx: usize },
+    /// Spans with unequal numbers of starts and ends.
+    SpanEnds { row_start: usize, row_end: usize },
+    /// A span that ends before it starts.
+    BackwardSpan { row: usize, start: u64, end: u64 },
+    /// A span that ends behind the last entry.
+    SpanOutOfRange { row: usize, end: u64, entries: usize },
     /// A list of edges with unequal numbers of ends.
     EdgeEnds { destinations: usize, sources: usize },
     /// A destination id is outside the rows.
@@ -37,6 +43,15 @@ impl fmt::Display for CsrError {
             }
             Self::EdgeCount { row_ptr, col_idx } => {
                 write!(f, "row_ptr ends at {row_ptr}: expected the number of entries, {col_idx}")
+            }
+            Self::SpanEnds { row_start, row_end } => {
+                write!(f, "row_end: expected as many elements as row_start has, {row_start}, found {row_end}")
+            }
+            Self::BackwardSpan { row, start, end } => {
+                write!(f, "row_end[{row}]: expected at least row_start[{row}], {start}, found {end}")
+            }
+            Self::SpanOutOfRange { row, end, entries } => {
+                write!(f, "row_end[{row}]: expected at most the number of entries, {entries}, found {end}")
             }
             Self::EdgeEnds { destinations, sources } => {
                 write!(f, "edges: expected as many sources as destinations, found {sources} and {destinations}")

@@ -68,6 +68,39 @@ impl<B: Backend> Csr<B> {
         Ok(CsrArrays::new(row_ptr, col_idx, num_cols)?.upload(device))
     }
 
+    /// Uploads an adjacency whose rows are spans of one list of entries: row `i` is `col_idx[row_start[i]..row_end[i]]`.
+    /// Spans may overlap, so that rows share what they have in common. Every row that names an entry has an edge of its
+    /// own by it: [`Csr::num_edges`] is the sum of the lengths of the spans.
+    ///
+    /// Rows that are events see what came before them: the entries are those of one entity after another, each list in
+    /// the order of time, and the span of an event ends where its own time begins.
+    ///
+    /// # Errors
+    /// [`CsrError`] names the first row or entry that is wrong.
+    ///
+    /// # Example
+    /// ```
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve_kernels::{Csr, SpmmConfig, spmm};
+    /// let device = Default::default();
+    /// // Payments 0, 1 and 2 of one card: each sees those before it.
+    /// let csr = Csr::<Flex>::from_spans(&[0, 0, 0], &[0, 1, 2], &[0, 1, 2], 3, &device).unwrap();
+    /// assert_eq!((csr.num_rows(), csr.num_edges()), (3, 3));
+    /// let amounts = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
+    /// let earlier = spmm(&csr, amounts, None, SpmmConfig::default());
+    /// assert_eq!(earlier.into_data().to_vec::<f32>().unwrap(), [0.0, 1.0, 11.0]);
+    /// ```
+    pub fn from_spans(
+        row_start: &[u64],
+        row_end: &[u64],
+        col_idx: &[u32],
+        num_cols: usize,
+        device: &B::Device,
+    ) -> Result<Self, CsrError> {
+        Ok(CsrArrays::spans(row_start, row_end, col_idx, num_cols)?.upload(device))
+    }
+
     /// Uploads a CSR and the reverse that the caller has already; rows of the reverse list destinations in ascending
     /// order. That one is the reverse of the other is the caller's promise: only the sizes are compared.
     ///
@@ -348,6 +381,27 @@ mod tests {
 
     use super::*;
     use crate::runtime::switches::with_wide_positions;
+
+    #[test]
+    fn spans_that_are_none_are_refused_by_row() {
+        let refused = |row_start: &[u64], row_end: &[u64], col_idx: &[u32]| {
+            Csr::<Flex>::from_spans(row_start, row_end, col_idx, 3, &Default::default()).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&[0, 1], &[1], &[0, 1]), "row_end: expected as many elements as row_start has, 2, found 1");
+        assert_eq!(refused(&[0, 2], &[1, 1], &[0, 1]), "row_end[1]: expected at least row_start[1], 2, found 1");
+        assert_eq!(
+            refused(&[0, 1], &[1, 3], &[0, 1]),
+            "row_end[1]: expected at most the number of entries, 2, found 3"
+        );
+        assert_eq!(refused(&[0], &[1], &[0, 3]), "col_idx[1]: expected an id below 3, found 3");
+    }
+
+    #[test]
+    fn there_may_be_no_rows_and_no_entries() {
+        let csr = Csr::<Flex>::from_spans(&[], &[], &[], 2, &Default::default()).unwrap();
+        assert_eq!((csr.num_rows(), csr.num_cols(), csr.num_edges()), (0, 2, 0));
+        assert_eq!(csr.reverse().num_rows(), 2);
+    }
 
     #[test]
     fn all_positions_are_wide_where_that_is_asked_for() {
