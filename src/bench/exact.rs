@@ -67,26 +67,27 @@ pub fn maximum(adjacency: &Adjacency, x: Matrix, i: usize) -> Vec<f64> {
     (0..x.width).map(|c| largest(c).unwrap_or(0.0)).collect()
 }
 
-/// Row and column of entry `e`.
+/// Row and column of edge `e`.
 fn ends(adjacency: &Adjacency, e: usize) -> [usize; 2] {
-    [adjacency.row_of_edge(e as u64), adjacency.col_idx()[e] as usize]
+    let (row, col) = adjacency.edge(e);
+    [row, col as usize]
 }
 
-/// The product of the ends of entry `e`, by head.
+/// The product of the ends of edge `e`, by head.
 pub fn edge_dot(adjacency: &Adjacency, [u, v]: [Matrix; 2], heads: usize, e: usize) -> Vec<f64> {
     let ([i, j], channels) = (ends(adjacency, e), u.width / heads);
     (0..heads).map(|head| dot(u.head(j, head, channels), v.head(i, head, channels))).collect()
 }
 
-/// The sum of the ends of entry `e`.
+/// The sum of the ends of edge `e`.
 pub fn edge_sum(adjacency: &Adjacency, [u, v]: [Matrix; 2], e: usize) -> Vec<f64> {
     let [i, j] = ends(adjacency, e);
     u.row(j).iter().zip(v.row(i)).map(|(u, v)| f64::from(*u) + f64::from(*v)).collect()
 }
 
-/// The softmax of entry `e` among those of its row.
+/// The softmax of edge `e` among those of its row.
 pub fn edge_softmax(adjacency: &Adjacency, logits: Matrix, e: usize) -> Vec<f64> {
-    let entries = adjacency.entries(adjacency.row_of_edge(e as u64));
+    let entries = adjacency.entries(adjacency.edge(e).0);
     let of_head = |head: usize| {
         let logit = |entry: usize| f64::from(logits.row(entry)[head]);
         let largest = entries.clone().map(logit).fold(f64::NEG_INFINITY, f64::max);

@@ -232,7 +232,10 @@ fn sampling<B: SampleBackend>(
             break;
         }
         note(&format!("sampling from {place}"));
-        let relations: Vec<_> = graph.relations().iter().map(loader::sampled).collect();
+        let Some(relations) = graph.relations().iter().map(loader::sampled).collect::<Option<Vec<_>>>() else {
+            note(&format!("{place}: left out: rows are spans"));
+            continue;
+        };
         let mut on_device = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {
             Ok(sampler) => sampler,
             Err(reason) => {

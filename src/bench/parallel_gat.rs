@@ -19,7 +19,7 @@ use super::report::{GraphFacts, Row, error_bound};
 use super::{BenchOptions, Note, counted_heads};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, Dataset};
-use crate::models::device_graph::upload_features;
+use crate::models::device_graph::{self, upload_features};
 use crate::models::parameters::to_host;
 use crate::models::precision::dtype;
 use crate::nn::{GatConv, GatConvConfig};
@@ -143,7 +143,7 @@ fn layer<B: GraphBackend + MemoryBackend>(
     note: Note,
 ) -> Result<Vec<Row>> {
     let upload = || -> Result<Csr<B>> {
-        Csr::from_host(adjacency.row_ptr(), adjacency.col_idx(), adjacency.num_cols(), device).map_err(|problem| {
+        device_graph::csr(adjacency, device).map_err(|problem| {
             let [what, expected, help] = ["graph", "an adjacency", "report this"].map(String::from);
             Error::Data { what, expected, found: problem.to_string(), help }
         })
@@ -184,7 +184,7 @@ fn layer<B: GraphBackend + MemoryBackend>(
         Ok(())
     })?;
     let recorded: GatConv<Autodiff<B>> = config.init(device);
-    let csr = Csr::<Autodiff<B>>::from_host(adjacency.row_ptr(), adjacency.col_idx(), adjacency.num_cols(), device);
+    let csr = device_graph::csr::<Autodiff<B>>(adjacency, device);
     let csr = csr.unwrap_or_else(|problem| unreachable!("uploaded before: {problem}"));
     let (tracked, g) = (x.tracked(), forward());
     let both = measure(format!("{name}, forward + backward"), &|| {

@@ -76,6 +76,11 @@ impl NeighbourhoodConfig {
         Self { raw: false, mean: false, difference: false, wavelets: false, log_degree: false, ..Self::default() }
     }
 
+    /// Whether any block goes along edges.
+    pub(crate) fn walks(&self) -> bool {
+        self.mean || self.max || self.sum || self.difference || self.wavelets
+    }
+
     /// # Errors
     /// [`Error::Config`] for a distance out of range, or when every block is left out.
     pub(crate) fn check(&self) -> Result<()> {

@@ -12,7 +12,7 @@ use super::table::FeatureTable;
 use super::view::View;
 use super::wavelets::coefficients;
 use crate::error::{Error, MEMORY_HELP, Result};
-use crate::graph::FeatureValues;
+use crate::graph::{FeatureValues, Rows};
 
 /// How columns are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +77,7 @@ impl Neighbourhood<'_> {
                 let degree = |node| (view.adjacency.degree(node) as f32).ln_1p();
                 emit(first, 1, (0..self.num_nodes()).map(degree).collect())?;
             }
-            let config = &self.config;
-            let walks = config.mean || config.max || config.sum || config.difference || config.wavelets;
-            if !view.in_blocks || !walks {
+            if !view.in_blocks || !self.config.walks() {
                 continue;
             }
             // One relation is on the device at a time.
@@ -212,10 +210,11 @@ struct Operator<B: Backend> {
 
 impl<B: GraphBackend> Operator<B> {
     fn upload(view: &View, device: &B::Device) -> Result<Self> {
-        let (row_ptr, col_idx) = (view.adjacency.row_ptr(), view.adjacency.col_idx());
-        let csr = match view.symmetric {
-            true => Csr::<B>::from_host_symmetric(row_ptr, col_idx, device),
-            false => Csr::<B>::from_host(row_ptr, col_idx, view.adjacency.num_cols(), device),
+        let (col_idx, num_cols) = (view.adjacency.col_idx(), view.adjacency.num_cols());
+        let csr = match view.adjacency.rows() {
+            Rows::Lists { row_ptr } if view.symmetric => Csr::<B>::from_host_symmetric(row_ptr, col_idx, device),
+            Rows::Lists { row_ptr } => Csr::<B>::from_host(row_ptr, col_idx, num_cols, device),
+            Rows::Spans { start, end } => Csr::<B>::from_spans(start, &end, col_idx, num_cols, device),
         };
         let csr = csr.map_err(|problem| Error::Data {
             what: "edges of all relations".into(),

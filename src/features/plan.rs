@@ -33,7 +33,8 @@ impl<'a> Neighbourhood<'a> {
     /// Builds the graphs that `config` asks for and lays out the columns.
     ///
     /// # Errors
-    /// [`Error::Config`] for a setting out of range; [`Error::Data`] when the features are not one row per node.
+    /// [`Error::Config`] for a setting out of range; [`Error::Data`] when the features are not one row per node,
+    /// or when events share histories of more edges than can be listed where that is asked for.
     pub fn new(graph: &HeteroGraph, features: &'a Features, config: &NeighbourhoodConfig) -> Result<Self> {
         config.check()?;
         if features.num_rows() != graph.num_nodes() {
@@ -44,7 +45,7 @@ impl<'a> Neighbourhood<'a> {
                 help: "give the features of this graph".into(),
             });
         }
-        let views = views(graph, config);
+        let views = views(graph, config)?;
         let mut plan = Self { features, config: config.clone(), views, columns: Vec::new(), first: HashMap::new() };
         plan.lay_out();
         Ok(plan)

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::config::{NeighbourhoodConfig, Over};
-use crate::graph::{Adjacency, HeteroGraph, Relation};
+use crate::error::{Error, Result};
+use crate::graph::{Adjacency, HeteroGraph, Relation, Rows};
 
 /// A simple graph over all nodes in their global numbering.
 pub(super) struct View {
@@ -18,45 +19,95 @@ pub(super) struct View {
     pub symmetric: bool,
 }
 
+/// Most edges of rows that share entries, where every row has to have a list of its own.
+const MOST_EXPANDED: usize = i32::MAX as usize;
+
 impl View {
-    fn of(graph: &HeteroGraph, relations: &[&Relation], self_loops: bool, prefix: String) -> Self {
-        let nodes = graph.num_nodes();
-        let count: usize = relations.iter().map(|relation| relation.forward.num_edges()).sum();
-        let mut edges = Vec::with_capacity(count + if self_loops { nodes } else { 0 });
-        for relation in relations {
-            let [dst, src] = [relation.dst, relation.src].map(|t| graph.node_types()[t].offset as u32);
-            let into = |i: usize| relation.forward.row(i).iter().map(move |&j| (dst + i as u32, src + j));
-            edges.extend((0..relation.forward.num_rows()).flat_map(into));
-        }
-        if self_loops {
-            edges.extend((0..nodes as u32).map(|node| (node, node)));
-        }
-        let adjacency = Adjacency::from_edges(nodes, nodes, &edges);
+    fn of(graph: &HeteroGraph, relations: &[&Relation], self_loops: bool, prefix: String) -> Result<Self> {
+        let shared = match relations {
+            [relation] if !self_loops => spans(graph, relation),
+            _ => None,
+        };
+        let adjacency = match shared {
+            Some(adjacency) => adjacency,
+            None => simple(graph, relations, self_loops)?,
+        };
         let symmetric = adjacency.is_reverse_of(&adjacency);
-        Self { degree: format!("{prefix}log_degree"), prefix, in_blocks: true, adjacency, symmetric }
+        Ok(Self { degree: format!("{prefix}log_degree"), prefix, in_blocks: true, adjacency, symmetric })
     }
 }
 
-/// The graphs that a configuration asks for, the union first.
-pub(super) fn views(graph: &HeteroGraph, config: &NeighbourhoodConfig) -> Vec<View> {
+/// A relation whose rows are spans, over all nodes; none where an entry stands twice, which a simple graph does not have.
+/// Rows keep their order, that of time.
+fn spans(graph: &HeteroGraph, relation: &Relation) -> Option<Adjacency> {
+    let Rows::Spans { start: own_start, end: own_end } = relation.forward.rows() else { return None };
+    let [dst, src] = [relation.dst, relation.src].map(|t| graph.node_types()[t].offset);
+    let mut seen = vec![false; relation.forward.num_cols()];
+    let is_repeated = |&col: &u32| std::mem::replace(&mut seen[col as usize], true);
+    if relation.forward.col_idx().iter().any(is_repeated) {
+        return None;
+    }
+    let (mut start, mut end) = (vec![0; graph.num_nodes()], vec![0; graph.num_nodes()]);
+    start[dst..dst + own_start.len()].copy_from_slice(own_start);
+    end[dst..dst + own_end.len()].copy_from_slice(&own_end);
+    let col_idx = relation.forward.col_idx().iter().map(|&col| src as u32 + col).collect();
+    Some(Adjacency::from_checked_spans(start, &end, col_idx, graph.num_nodes()))
+}
+
+/// All edges of some relations, each once and in the order of ids.
+fn simple(graph: &HeteroGraph, relations: &[&Relation], self_loops: bool) -> Result<Adjacency> {
+    let nodes = graph.num_nodes();
+    let count: usize = relations.iter().map(|relation| relation.forward.num_edges()).sum();
+    if count > MOST_EXPANDED && relations.iter().any(|relation| relation.forward.is_spans()) {
+        return Err(Error::Data {
+            what: "edges of one graph for neighbourhood features".into(),
+            expected: format!("at most {MOST_EXPANDED} where events share their histories"),
+            found: count.to_string(),
+            help: "set features.over = \"relations\" without self_loops, which keeps them shared, or import with a \
+                   shorter history"
+                .into(),
+        });
+    }
+    let mut edges = Vec::with_capacity(count + if self_loops { nodes } else { 0 });
+    for relation in relations {
+        let [dst, src] = [relation.dst, relation.src].map(|t| graph.node_types()[t].offset as u32);
+        let into = |i: usize| relation.forward.row(i).iter().map(move |&j| (dst + i as u32, src + j));
+        edges.extend((0..relation.forward.num_rows()).flat_map(into));
+    }
+    if self_loops {
+        edges.extend((0..nodes as u32).map(|node| (node, node)));
+    }
+    Ok(Adjacency::from_edges(nodes, nodes, &edges))
+}
+
+/// The graphs that a configuration asks for, the union first; none where no column looks at an edge.
+///
+/// # Errors
+/// [`Error::Data`] for more edges of shared histories than can be listed one by one.
+pub(super) fn views(graph: &HeteroGraph, config: &NeighbourhoodConfig) -> Result<Vec<View>> {
+    if !config.walks() && !config.log_degree {
+        return Ok(Vec::new());
+    }
     let groups = groups(graph.relations());
     let of_relation = |group: &Vec<&Relation>| View::of(graph, group, config.self_loops, name(group));
     if config.over == Over::Relations {
         return groups.iter().map(of_relation).collect();
     }
     let all: Vec<&Relation> = graph.relations().iter().collect();
-    let mut views = vec![View::of(graph, &all, config.self_loops, String::new())];
+    let mut views = vec![View::of(graph, &all, config.self_loops, String::new())?];
     match &groups[..] {
         [] => {}
         // The union is this relation.
         [group] => views[0].degree = format!("{}log_degree", name(group)),
         several if config.log_degree || config.over == Over::Both => {
             let in_blocks = config.over == Over::Both;
-            views.extend(several.iter().map(|group| View { in_blocks, ..of_relation(group) }));
+            for group in several {
+                views.push(View { in_blocks, ..of_relation(group)? });
+            }
         }
         _ => {}
     }
-    views
+    Ok(views)
 }
 
 fn name(group: &[&Relation]) -> String {

@@ -29,17 +29,37 @@ pub enum AdjacencyError {
     #[error("row_ptr ends at {end}, but col_idx has {entries} entries")]
     Overrun { end: u64, entries: usize },
     /// An entry is not below the number of columns.
-    #[error("entry {edge} (row {row}) is {col}, expected less than {num_cols}")]
-    ColumnOutOfRange { edge: usize, row: usize, col: u32, num_cols: usize },
+    #[error("entry {entry} is {col}, expected less than {num_cols}")]
+    ColumnOutOfRange { entry: usize, col: u32, num_cols: usize },
+    /// Rows as spans have another number of starts than of ends.
+    #[error("{starts} starts of rows and {ends} ends")]
+    LengthsDiffer { starts: usize, ends: usize },
+    /// A span ends behind the last entry.
+    #[error("row {row} ends at {end}, but col_idx has {entries} entries")]
+    SpanOverrun { row: usize, end: u64, entries: usize },
+}
+
+/// How the rows of an [`Adjacency`] lie in its entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rows<'a> {
+    /// One behind another: row `i` is `row_ptr[i]..row_ptr[i + 1]`.
+    Lists { row_ptr: &'a [u64] },
+    /// Each with a start and an end of its own: row `i` is `start[i]..end[i]`.
+    Spans { start: &'a [u64], end: Vec<u64> },
 }
 
 /// In-neighbours of every destination row; entries are ids *local* to the source type.
 ///
-/// Row `i` is `col_idx[row_ptr[i]..row_ptr[i + 1]]`. Rows may be empty; entries may repeat and need not be sorted,
-/// though everything this crate builds has sorted rows.
+/// Row `i` is `col_idx[row_ptr[i]..row_ptr[i + 1]]`, or, where rows are spans, `col_idx[start[i]..end[i]]`: rows can then
+/// share entries, as payments share the earlier payments of their card, and what an entry stands in counts as often as
+/// there are edges to it. Rows may be empty; entries may repeat and need not be sorted, though all lists that this crate
+/// builds are. Spans of events are in the order of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adjacency {
-    row_ptr: Vec<u64>,
+    /// Where the edges of each row begin, counted row after row, and their number.
+    edge_ptr: Vec<u64>,
+    /// Where each row begins among the entries; without it edges are entries.
+    row_start: Option<Vec<u64>>,
     col_idx: Vec<u32>,
     num_cols: usize,
 }
@@ -64,24 +84,62 @@ impl Adjacency {
         if end != col_idx.len() as u64 {
             return Err(AdjacencyError::Overrun { end, entries: col_idx.len() });
         }
-        let adjacency = Self { row_ptr, col_idx, num_cols };
-        let bad = |chunk: &[u32]| chunk.iter().position(|&col| col as usize >= num_cols);
-        let chunks = adjacency.col_idx.par_chunks(GRAIN).enumerate();
-        match chunks.find_map_first(|(chunk, entries)| bad(entries).map(|at| chunk * GRAIN + at)) {
-            None => Ok(adjacency),
-            Some(edge) => Err(AdjacencyError::ColumnOutOfRange {
-                edge,
-                row: adjacency.row_of_edge(edge as u64),
-                col: adjacency.col_idx[edge],
-                num_cols,
-            }),
+        check_columns(&col_idx, num_cols)?;
+        Ok(Self { edge_ptr: row_ptr, row_start: None, col_idx, num_cols })
+    }
+
+    /// Takes over rows as spans, `col_idx[start[i]..end[i]]`, after checking every element.
+    ///
+    /// # Errors
+    /// The first element that breaks the layout, see [`AdjacencyError`].
+    ///
+    /// # Example
+    /// ```
+    /// use graphsieve::graph::Adjacency;
+    /// // Four payments of one card: each has those before it in its row, at most two.
+    /// let earlier = Adjacency::from_spans(vec![0, 0, 0, 1], vec![0, 1, 2, 3], vec![0, 1, 2, 3], 4)?;
+    /// assert_eq!((earlier.row(3), earlier.num_edges(), earlier.num_entries()), (&[1, 2][..], 5, 4));
+    /// assert_eq!(earlier.reverse().row(1), [2, 3]);
+    /// # Ok::<(), graphsieve::graph::AdjacencyError>(())
+    /// ```
+    pub fn from_spans(
+        row_start: Vec<u64>,
+        row_end: Vec<u64>,
+        col_idx: Vec<u32>,
+        num_cols: usize,
+    ) -> Result<Self, AdjacencyError> {
+        if row_start.len() != row_end.len() {
+            return Err(AdjacencyError::LengthsDiffer { starts: row_start.len(), ends: row_end.len() });
         }
+        let largest = num_cols.max(row_start.len());
+        if largest > u32::MAX as usize {
+            return Err(AdjacencyError::TooLarge { found: largest });
+        }
+        let entries = col_idx.len();
+        let is_bad = |(start, end): (&u64, &u64)| end < start || *end > entries as u64;
+        if let Some(row) = row_start.par_iter().zip(&row_end).with_min_len(GRAIN).position_first(is_bad) {
+            let (start, end) = (row_start[row], row_end[row]);
+            return Err(match end < start {
+                true => AdjacencyError::Decreasing { row, start, end },
+                false => AdjacencyError::SpanOverrun { row, end, entries },
+            });
+        }
+        check_columns(&col_idx, num_cols)?;
+        Ok(Self::from_checked_spans(row_start, &row_end, col_idx, num_cols))
     }
 
     /// Takes over arrays that the caller has checked already.
     pub(crate) fn from_checked(row_ptr: Vec<u64>, col_idx: Vec<u32>, num_cols: usize) -> Self {
         debug_assert_eq!(row_ptr.last().copied(), Some(col_idx.len() as u64));
-        Self { row_ptr, col_idx, num_cols }
+        Self { edge_ptr: row_ptr, row_start: None, col_idx, num_cols }
+    }
+
+    /// Takes over spans that the caller has checked already.
+    pub(crate) fn from_checked_spans(row_start: Vec<u64>, row_end: &[u64], col_idx: Vec<u32>, num_cols: usize) -> Self {
+        let lengths = row_start.iter().zip(row_end).map(|(start, end)| end - start);
+        let mut edge_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
+        accumulate(&mut edge_ptr);
+        Self { edge_ptr, row_start: Some(row_start), col_idx, num_cols }
     }
 
     /// Builds sorted rows from `(destination row, source column)` pairs of local ids; duplicates are removed.
@@ -103,12 +161,12 @@ impl Adjacency {
         }
         accumulate(&mut row_ptr);
         let col_idx = keys.par_iter().with_min_len(GRAIN).map(|&key| key as u32).collect();
-        Self { row_ptr, col_idx, num_cols }
+        Self { edge_ptr: row_ptr, row_start: None, col_idx, num_cols }
     }
 
     /// Number of destination nodes.
     pub fn num_rows(&self) -> usize {
-        self.row_ptr.len() - 1
+        self.edge_ptr.len() - 1
     }
 
     /// Number of source nodes.
@@ -116,17 +174,38 @@ impl Adjacency {
         self.num_cols
     }
 
-    /// Number of entries.
+    /// Number of edges: the lengths of all rows together.
     pub fn num_edges(&self) -> usize {
+        self.edge_ptr.last().map_or(0, |&end| end as usize)
+    }
+
+    /// Number of entries, which rows as spans share.
+    pub fn num_entries(&self) -> usize {
         self.col_idx.len()
     }
 
-    /// Start of every row and, as the last element, the number of entries.
-    pub fn row_ptr(&self) -> &[u64] {
-        &self.row_ptr
+    /// How the rows lie in the entries.
+    pub fn rows(&self) -> Rows<'_> {
+        match &self.row_start {
+            None => Rows::Lists { row_ptr: &self.edge_ptr },
+            Some(start) => {
+                let end = start.iter().zip(self.edge_ptr.windows(2)).map(|(start, edges)| start + edges[1] - edges[0]);
+                Rows::Spans { start, end: end.collect() }
+            }
+        }
     }
 
-    /// Source ids of all rows, one row behind another.
+    /// Numbers that hold it: entries, and where rows lie in them.
+    pub fn num_words(&self) -> usize {
+        self.num_entries() + if self.is_spans() { 2 * self.num_rows() } else { self.num_rows() + 1 }
+    }
+
+    /// Whether rows are spans, which can share entries.
+    pub fn is_spans(&self) -> bool {
+        self.row_start.is_some()
+    }
+
+    /// Source ids of all rows: one row behind another, or what spans are part of.
     pub fn col_idx(&self) -> &[u32] {
         &self.col_idx
     }
@@ -136,12 +215,19 @@ impl Adjacency {
     /// # Panics
     /// When `i` is not below [`num_rows`](Self::num_rows).
     pub fn row(&self, i: usize) -> &[u32] {
-        &self.col_idx[self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize]
+        &self.col_idx[self.entries(i)]
     }
 
     /// Positions of the entries of row `i`.
-    pub fn entries(&self, i: usize) -> std::ops::Range<usize> {
-        self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize
+    ///
+    /// # Panics
+    /// When `i` is not below [`num_rows`](Self::num_rows).
+    pub fn entries(&self, i: usize) -> Range<usize> {
+        let start = match &self.row_start {
+            None => self.edge_ptr[i],
+            Some(starts) => starts[i],
+        } as usize;
+        start..start + self.degree(i)
     }
 
     /// Number of in-neighbours of row `i`, repeated ones counted as often as they occur.
@@ -149,23 +235,27 @@ impl Adjacency {
     /// # Panics
     /// When `i` is not below [`num_rows`](Self::num_rows).
     pub fn degree(&self, i: usize) -> usize {
-        (self.row_ptr[i + 1] - self.row_ptr[i]) as usize
+        (self.edge_ptr[i + 1] - self.edge_ptr[i]) as usize
     }
 
-    /// The row that holds entry `e`, by binary search.
+    /// Row and column of edge `e`, counted row after row, by binary search.
     ///
     /// # Panics
     /// When `e` is not below [`num_edges`](Self::num_edges).
-    pub fn row_of_edge(&self, e: u64) -> usize {
-        assert!(e < self.col_idx.len() as u64, "entry {e} is out of range: there are {} entries", self.col_idx.len());
-        self.row_ptr.partition_point(|&start| start <= e) - 1
+    pub fn edge(&self, e: usize) -> (usize, u32) {
+        assert!(e < self.num_edges(), "edge {e} is out of range: there are {} edges", self.num_edges());
+        let row = self.edge_ptr.partition_point(|&first| first <= e as u64) - 1;
+        (row, self.row(row)[e - self.edge_ptr[row] as usize])
     }
 
     /// The same edges seen from the sources: rows = source nodes, entries = destinations, every row sorted.
     ///
     /// A counting sort whose scatter runs in parallel; sorting the rows afterwards makes the result independent of the
-    /// order in which threads arrive.
+    /// order in which threads arrive. The reverse of spans is spans where that can be, see the module `spans`.
     pub fn reverse(&self) -> Adjacency {
+        if self.is_spans() {
+            return self.reverse_of_spans().unwrap_or_else(|| self.expanded().reverse());
+        }
         let cursors: Vec<AtomicU64> = (0..self.num_cols).map(|_| AtomicU64::new(0)).collect();
         self.col_idx.par_iter().with_min_len(GRAIN).for_each(|&col| {
             cursors[col as usize].fetch_add(1, Relaxed);
@@ -187,29 +277,30 @@ impl Adjacency {
         // Same size and alignment: `collect` reuses the allocation.
         let mut col_idx: Vec<u32> = slots.into_iter().map(AtomicU32::into_inner).collect();
         for_each_row_mut(&row_ptr, &mut col_idx, &|_, entries| entries.sort_unstable());
-        Adjacency { row_ptr, col_idx, num_cols: self.num_rows() }
+        Adjacency::from_checked(row_ptr, col_idx, self.num_rows())
     }
 
-    /// The entries `(row, column)` that `keep` wants, in the same order.
+    /// The edges `(row, column)` that `keep` wants, in the same order. What a row keeps of a span is its own: where edges
+    /// go, every row has its list.
     pub(crate) fn filtered(&self, keep: impl Fn(u32, u32) -> bool + Sync) -> Adjacency {
         let kept = |row: usize| self.row(row).iter().copied().filter(|&col| keep(row as u32, col)).collect::<Vec<_>>();
         let rows = || (0..self.num_rows()).into_par_iter().with_min_len(256);
         let lengths: Vec<u64> = rows().map(|row| kept(row).len() as u64).collect();
         let mut row_ptr: Vec<u64> = std::iter::once(0).chain(lengths).collect();
         accumulate(&mut row_ptr);
+        if row_ptr[self.num_rows()] == self.num_edges() as u64 {
+            return self.clone();
+        }
         let mut col_idx = vec![0; row_ptr[self.num_rows()] as usize];
         for_each_row_mut(&row_ptr, &mut col_idx, &|row, entries| entries.copy_from_slice(&kept(row)));
-        Adjacency { row_ptr, col_idx, num_cols: self.num_cols }
+        Adjacency::from_checked(row_ptr, col_idx, self.num_cols)
     }
 
     /// Whether `other` holds exactly the edges of `self` with rows and columns exchanged, in whatever order.
     ///
     /// Compares the counts and an order-independent 64-bit hash of the pairs.
     pub fn is_reverse_of(&self, other: &Adjacency) -> bool {
-        self.num_rows() == other.num_cols
-            && self.num_cols == other.num_rows()
-            && self.num_edges() == other.num_edges()
-            && self.edge_hash() == other.reverse_edge_hash()
+        self.may_reverse(other) && self.edge_hash() == other.reverse_edge_hash()
     }
 
     /// Sum over all edges of a hash of `(row, column)`, modulo 2^64.
@@ -228,6 +319,15 @@ impl Adjacency {
         };
         let rows = (0..self.num_rows()).into_par_iter().with_min_len(256);
         rows.map(of_row).reduce(|| 0, u64::wrapping_add)
+    }
+}
+
+/// Whether every entry is below the number of columns.
+fn check_columns(col_idx: &[u32], num_cols: usize) -> Result<(), AdjacencyError> {
+    let is_bad = |&col: &u32| col as usize >= num_cols;
+    match col_idx.par_iter().with_min_len(GRAIN).position_first(is_bad) {
+        None => Ok(()),
+        Some(entry) => Err(AdjacencyError::ColumnOutOfRange { entry, col: col_idx[entry], num_cols }),
     }
 }
 
@@ -261,119 +361,4 @@ pub(crate) fn for_each_row_mut(row_ptr: &[u64], entries: &mut [u32], f: &(impl F
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn edges_of(adjacency: &Adjacency) -> Vec<(u32, u32)> {
-        (0..adjacency.num_rows()).flat_map(|i| adjacency.row(i).iter().map(move |&col| (i as u32, col))).collect()
-    }
-
-    #[test]
-    fn from_edges_sorts_rows_and_drops_duplicates() {
-        let adjacency = Adjacency::from_edges(4, 3, &[(2, 1), (0, 2), (2, 0), (0, 2), (2, 2)]);
-        assert_eq!(adjacency.row_ptr(), [0, 1, 1, 4, 4]);
-        assert_eq!(adjacency.col_idx(), [2, 0, 1, 2]);
-        assert_eq!((adjacency.num_rows(), adjacency.num_cols(), adjacency.num_edges()), (4, 3, 4));
-        assert_eq!((adjacency.degree(1), adjacency.degree(2), adjacency.row(2)), (0, 3, &[0, 1, 2][..]));
-    }
-
-    #[test]
-    #[should_panic(expected = "column 3 is out of range")]
-    fn from_edges_panics_on_a_column_out_of_range() {
-        Adjacency::from_edges(1, 3, &[(0, 3)]);
-    }
-
-    #[test]
-    fn row_of_edge_skips_empty_rows() {
-        let adjacency = Adjacency::from_edges(6, 9, &[(1, 0), (1, 8), (4, 3)]);
-        assert_eq!([0, 1, 2].map(|e| adjacency.row_of_edge(e)), [1, 1, 4]);
-    }
-
-    #[test]
-    fn new_names_the_first_broken_place() {
-        use AdjacencyError::*;
-        let build = |row_ptr: &[u64], col_idx: &[u32]| Adjacency::new(row_ptr.to_vec(), col_idx.to_vec(), 3);
-        assert_eq!(build(&[], &[]), Err(Empty));
-        assert_eq!(build(&[1, 2], &[0, 1]), Err(FirstNotZero { found: 1 }));
-        assert_eq!(build(&[0, 2, 1, 2], &[0, 1]), Err(Decreasing { row: 1, start: 2, end: 1 }));
-        assert_eq!(build(&[0, 1, 3], &[0, 1]), Err(Overrun { end: 3, entries: 2 }));
-        let bad = ColumnOutOfRange { edge: 2, row: 2, col: 3, num_cols: 3 };
-        assert_eq!(build(&[0, 1, 1, 4], &[0, 1, 3, 9]), Err(bad));
-        assert!(build(&[0], &[]).is_ok());
-    }
-
-    #[test]
-    fn reverse_of_a_large_graph_with_a_hub_is_sorted_and_complete() {
-        // Larger than GRAIN, so that work is split; column 7 is a hub, most rows are empty.
-        let edges: Vec<(u32, u32)> = (0..60_000u32)
-            .map(|e| (e.wrapping_mul(2_654_435_761) % 70_000, if e % 3 == 0 { 7 } else { e % 501 }))
-            .collect();
-        let adjacency = Adjacency::from_edges(70_000, 501, &edges);
-        let expected: BTreeSet<(u32, u32)> = edges.iter().map(|&(row, col)| (col, row)).collect();
-        assert_eq!(edges_of(&adjacency.reverse()), expected.into_iter().collect::<Vec<_>>());
-        assert!(adjacency.is_reverse_of(&adjacency.reverse()));
-    }
-
-    #[test]
-    fn reverse_keeps_repeated_edges() {
-        let adjacency = Adjacency::new(vec![0, 2, 3], vec![1, 1, 0], 2).unwrap();
-        assert_eq!(edges_of(&adjacency.reverse()), [(0, 1), (1, 0), (1, 0)]);
-    }
-
-    #[test]
-    fn is_reverse_of_ignores_the_order_inside_rows() {
-        let sorted = Adjacency::new(vec![0, 2], vec![0, 1], 2).unwrap();
-        let unsorted = Adjacency::new(vec![0, 2], vec![1, 0], 2).unwrap();
-        assert!(unsorted.is_reverse_of(&sorted.reverse()));
-    }
-
-    fn graphs() -> impl Strategy<Value = (usize, usize, Vec<(u32, u32)>)> {
-        (1..20usize, 1..20usize).prop_flat_map(|(rows, cols)| {
-            let edges = prop::collection::vec((0..rows as u32, 0..cols as u32), 0..60);
-            (Just(rows), Just(cols), edges)
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn from_edges_holds_the_set_of_edges((rows, cols, edges) in graphs()) {
-            let adjacency = Adjacency::from_edges(rows, cols, &edges);
-            let set: BTreeSet<_> = edges.into_iter().collect();
-            prop_assert_eq!(edges_of(&adjacency), set.into_iter().collect::<Vec<_>>());
-            let (row_ptr, col_idx) = (adjacency.row_ptr().to_vec(), adjacency.col_idx().to_vec());
-            prop_assert_eq!(Adjacency::new(row_ptr, col_idx, cols), Ok(adjacency));
-        }
-
-        #[test]
-        fn reversing_twice_changes_nothing((rows, cols, edges) in graphs()) {
-            let adjacency = Adjacency::from_edges(rows, cols, &edges);
-            prop_assert_eq!(adjacency.reverse().reverse(), adjacency);
-        }
-
-        #[test]
-        fn only_the_exact_reverse_is_a_reverse((rows, cols, edges) in graphs()) {
-            let adjacency = Adjacency::from_edges(rows, cols, &edges);
-            let reverse = adjacency.reverse();
-            prop_assert!(adjacency.is_reverse_of(&reverse) && reverse.is_reverse_of(&adjacency));
-            for missing in 0..adjacency.num_edges() {
-                let mut fewer = edges_of(&adjacency);
-                let (row, col) = fewer[missing];
-                fewer[missing] = (row, (col + 1) % cols as u32);
-                let other = Adjacency::from_edges(rows, cols, &fewer);
-                prop_assert_eq!(other.is_reverse_of(&reverse), other == adjacency);
-            }
-        }
-
-        #[test]
-        fn every_entry_lies_in_its_row((rows, cols, edges) in graphs()) {
-            let adjacency = Adjacency::from_edges(rows, cols, &edges);
-            for (e, (row, _)) in edges_of(&adjacency).into_iter().enumerate() {
-                prop_assert_eq!(adjacency.row_of_edge(e as u64), row as usize);
-            }
-        }
-    }
-}
+mod tests;

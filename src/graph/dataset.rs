@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+use super::adjacency::Rows;
 use super::classes::Classes;
 use super::directory::write_directory;
 use super::edge_values::{EdgeValues, Values};
 use super::events::Events;
 use super::features::Features;
-use super::formats::{AdjacencyFiles, is_present, write_adjacency, write_new};
+use super::formats::{AdjacencyFiles, RowFiles, is_present, write_lists, write_new, write_spans};
 use super::hetero::{HeteroGraph, NodeType, RelationSpec};
 use super::ids::IdMaps;
 use super::labels::Labels;
@@ -239,7 +240,8 @@ impl Dataset {
         let graph = &self.graph;
         let types = graph.node_types();
         // Its files have entries that no edge stands for: values could not be told apart.
-        let marketplace = graph.is_marketplace() && self.edge_values.is_empty();
+        let lists = graph.relations().iter().all(|relation| !relation.forward.is_spans());
+        let marketplace = graph.is_marketplace() && lists && self.edge_values.is_empty();
         let mut names = Vec::new();
         let features = self.features.as_ref().map(|features| (features.dim(), features.exact_type()));
         if marketplace {
@@ -264,12 +266,18 @@ impl Dataset {
             write_new(&dir.join("graph.toml"), |file| file.write_all(text?.as_bytes()))?;
         }
         let written = graph.relations().par_iter().map(|relation| {
-            let names = ["row_ptr", "col_idx"].map(|part| format!("{}_{part}.bin", relation.name));
+            let file = |part: &str| format!("{}_{part}.bin", relation.name);
+            if let Rows::Spans { start, end } = relation.forward.rows() {
+                let names = ["row_start", "row_end", "col_idx"].map(file);
+                write_spans(&names.each_ref().map(|name| dir.join(name)), [start, &end], &relation.forward)?;
+                return Ok(names.to_vec());
+            }
+            let names = ["row_ptr", "col_idx"].map(file);
             let [row_ptr, col_idx] = [0, 1].map(|at| dir.join(&names[at]));
             let (src_offset, own_ids) =
                 if marketplace { (types[relation.src].offset, Some(types[relation.dst].offset)) } else { (0, None) };
-            write_adjacency([&row_ptr, &col_idx], &relation.forward, src_offset, own_ids)?;
-            Ok(names)
+            write_lists([&row_ptr, &col_idx], &relation.forward, src_offset, own_ids)?;
+            Ok(names.to_vec())
         });
         names.extend(written.collect::<Result<Vec<_>>>()?.into_iter().flatten());
         for EdgeValues { relation, weight, time } in &self.edge_values {
@@ -353,6 +361,17 @@ impl Dataset {
                 help: "name the relation as the graph does".into(),
             });
         }
+        let is_spans = |values: &&EdgeValues| {
+            relations.iter().any(|relation| relation.name == values.relation && relation.forward.is_spans())
+        };
+        if let Some(values) = self.edge_values.iter().find(is_spans) {
+            return Err(Error::Data {
+                what: format!("values of edges of `{}`", values.relation),
+                expected: "a list per row, so that every edge has an entry of its own".into(),
+                found: "rows as spans, which share entries".into(),
+                help: "leave the values out, or give the relation lists".into(),
+            });
+        }
         self.labels.as_ref().map_or(Ok(()), |labels| labels.check(nodes))?;
         self.classes.as_ref().map_or(Ok(()), |classes| classes.check(nodes))?;
         self.events.as_ref().map_or(Ok(()), |events| events.check(nodes))?;
@@ -382,7 +401,10 @@ fn read_graph(dir: &Path, manifest: &Manifest, manifest_path: &Path, types: &[No
             None => dir.join(format!("{}_{part}.bin", entry.name)),
         };
         let files = AdjacencyFiles {
-            row_ptr: file(&entry.row_ptr, "row_ptr"),
+            rows: match (&entry.row_start, &entry.row_end) {
+                (Some(start), Some(end)) => RowFiles::Spans([dir.join(start), dir.join(end)]),
+                _ => RowFiles::Lists(file(&entry.row_ptr, "row_ptr")),
+            },
             col_idx: file(&entry.col_idx, "col_idx"),
             dst: (&dst_type.name, dst_type.count),
             src: &src_type.name,

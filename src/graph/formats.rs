@@ -1,7 +1,10 @@
 //! Files of the data directory: atomic writes, checked memory maps, adjacency as raw little-endian arrays.
 //!
 //! `{stem}_row_ptr.bin` holds rows + 1 offsets as i32 (as i64 when there are more than `i32::MAX` edges; readers tell
-//! the two apart by the file length), `{stem}_col_idx.bin` the source ids as i32.
+//! the two apart by the file length), `{stem}_col_idx.bin` the source ids as i32. Rows as spans have a start and an end
+//! each, in `{stem}_row_start.bin` and `{stem}_row_end.bin`, of the same two types.
+
+mod spans;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -96,9 +99,17 @@ pub(crate) fn map_file(path: &Path) -> Result<Mmap> {
     unsafe { Mmap::map(&file) }.map_err(failed)
 }
 
+/// Where the rows of an adjacency lie in its entries.
+pub(crate) enum RowFiles {
+    /// One behind another.
+    Lists(PathBuf),
+    /// Each with a start and an end, in a file each.
+    Spans([PathBuf; 2]),
+}
+
 /// Where an adjacency lies and how its ids are to be read.
 pub(crate) struct AdjacencyFiles<'a> {
-    pub row_ptr: PathBuf,
+    pub rows: RowFiles,
     pub col_idx: PathBuf,
     /// Name and number of the destination nodes.
     pub dst: (&'a str, usize),
@@ -117,11 +128,18 @@ impl AdjacencyFiles<'_> {
     /// Two passes over the mapped file, one to check and count, one to convert; nothing but the result is allocated
     /// per entry.
     pub fn read(&self) -> Result<(Adjacency, usize)> {
-        let row_ptr = self.read_row_ptr()?;
+        match &self.rows {
+            RowFiles::Lists(path) => self.read_lists(path),
+            RowFiles::Spans([start, end]) => Ok((self.read_spans(start, end)?, 0)),
+        }
+    }
+
+    fn read_lists(&self, path: &Path) -> Result<(Adjacency, usize)> {
+        let row_ptr = self.read_row_ptr(path)?;
         let map = map_file(&self.col_idx)?;
         let end = row_ptr.last().copied().unwrap_or(0);
         if map.len() as u64 != end.saturating_mul(4) {
-            return Err(self.wrong_col_idx_length(end, map.len()));
+            return Err(self.wrong_col_idx_length(path, end, map.len()));
         }
         let entries: &[i32] = bytemuck::cast_slice(&map);
         let num_cols = self.src_ids.len();
@@ -165,35 +183,41 @@ impl AdjacencyFiles<'_> {
         Ok((Adjacency::from_checked(kept_ptr, col_idx, num_cols), removed))
     }
 
-    fn read_row_ptr(&self) -> Result<Vec<u64>> {
-        let map = map_file(&self.row_ptr)?;
+    /// Offsets into the entries: one for each row and `more`.
+    fn read_offsets(&self, path: &Path, more: u64) -> Result<Vec<i64>> {
+        let map = map_file(path)?;
         let (dst, rows) = self.dst;
-        let length = rows as u64 + 1;
+        let length = rows as u64 + more;
         let bytes = map.len() as u64;
-        let values: Vec<i64> = if bytes == length * 4 {
-            bytemuck::cast_slice::<u8, i32>(&map).par_iter().with_min_len(1 << 14).map(|&v| i64::from(v)).collect()
-        } else if bytes == length * 8 {
-            bytemuck::cast_slice::<u8, i64>(&map).to_vec()
+        if bytes == length * 4 {
+            let values = bytemuck::cast_slice::<u8, i32>(&map).par_iter().with_min_len(1 << 14);
+            return Ok(values.map(|&value| i64::from(value)).collect());
+        }
+        if bytes == length * 8 {
+            return Ok(bytemuck::cast_slice::<u8, i64>(&map).to_vec());
+        }
+        let other = if bytes >= 4 * more && bytes > 0 && bytes.is_multiple_of(4) {
+            format!("as i32 it would fit {} `{dst}` nodes; check the node counts", bytes / 4 - more)
         } else {
-            let other = if bytes > 0 && bytes.is_multiple_of(4) {
-                format!("as i32 it would fit {} `{dst}` nodes; check the node counts", bytes / 4 - 1)
-            } else {
-                "the file is truncated or holds something else".into()
-            };
-            return Err(Error::format(
-                &self.row_ptr,
-                "file length",
-                format!("{} bytes (i32) or {} (i64) for {rows} `{dst}` rows", length * 4, length * 8),
-                format!("{bytes} bytes"),
-                format!("{other}; write the directory again if it is damaged"),
-            ));
+            "the file is truncated or holds something else".into()
         };
+        Err(Error::format(
+            path,
+            "file length",
+            format!("{} bytes (i32) or {} (i64) for {rows} `{dst}` rows", length * 4, length * 8),
+            format!("{bytes} bytes"),
+            format!("{other}; write the directory again if it is damaged"),
+        ))
+    }
+
+    fn read_row_ptr(&self, path: &Path) -> Result<Vec<u64>> {
+        let values = self.read_offsets(path, 1)?;
         if values[0] != 0 {
-            return Err(Error::format(&self.row_ptr, "row 0", "a start of 0", values[0].to_string(), ROW_PTR_HELP));
+            return Err(Error::format(path, "row 0", "a start of 0", values[0].to_string(), ROW_PTR_HELP));
         }
         if let Some(row) = values.par_windows(2).with_min_len(1 << 14).position_first(|pair| pair[1] < pair[0]) {
             return Err(Error::format(
-                &self.row_ptr,
+                path,
                 format!("row {row}"),
                 format!("an end of at least {}, its start", values[row]),
                 values[row + 1].to_string(),
@@ -204,7 +228,7 @@ impl AdjacencyFiles<'_> {
         Ok(values.into_iter().map(|value| value as u64).collect())
     }
 
-    fn wrong_col_idx_length(&self, end: u64, bytes: usize) -> Error {
+    fn wrong_col_idx_length(&self, row_ptr: &Path, end: u64, bytes: usize) -> Error {
         let found = if bytes.is_multiple_of(4) {
             format!("{} entries ({bytes} bytes)", bytes / 4)
         } else {
@@ -213,7 +237,7 @@ impl AdjacencyFiles<'_> {
         Error::format(
             &self.col_idx,
             "file length",
-            format!("{end} entries ({} bytes), the last value of {}", end.saturating_mul(4), self.row_ptr.display()),
+            format!("{end} entries ({} bytes), the last value of {}", end.saturating_mul(4), row_ptr.display()),
             found,
             "the two files belong together: one of them is truncated or comes from another run",
         )
@@ -234,11 +258,13 @@ impl AdjacencyFiles<'_> {
 
 const ROW_PTR_HELP: &str = "row_ptr starts at 0 and never decreases; the file is damaged or not a row_ptr";
 
-/// Writes both files of an adjacency, without a temporary name: for directories that appear as a whole.
+pub(crate) use spans::write_spans;
+
+/// Writes both files of an adjacency with lists, without a temporary name: for directories that appear as a whole.
 ///
 /// `src_offset` is added to every id. With `own_ids = Some(first)` row `i` also gets the entry `first + i`, its own
 /// global id, in sorted position, unless it holds that entry already.
-pub(crate) fn write_adjacency(
+pub(crate) fn write_lists(
     paths: [&Path; 2],
     adjacency: &Adjacency,
     src_offset: usize,
@@ -246,14 +272,7 @@ pub(crate) fn write_adjacency(
 ) -> Result<()> {
     let [row_ptr_path, col_idx_path] = paths;
     let largest = (src_offset + adjacency.num_cols()).max(own_ids.unwrap_or(0) + adjacency.num_rows());
-    if largest > i32::MAX as usize {
-        return Err(Error::Data {
-            what: format!("ids for {}", col_idx_path.display()),
-            expected: format!("at most {}, the files hold i32", i32::MAX),
-            found: largest.to_string(),
-            help: "split the graph; the file format of the original ends here".into(),
-        });
-    }
+    check_ids(largest, col_idx_path)?;
     let own_id = |row: usize| {
         let own = own_ids? + row;
         let held = own.checked_sub(src_offset).is_some_and(|id| adjacency.row(row).contains(&(id as u32)));
@@ -265,13 +284,10 @@ pub(crate) fn write_adjacency(
 
     write_new(row_ptr_path, |file| {
         let mut end = 0u64;
-        let mut put = |value: u64| {
-            if wide { file.write_all(&value.to_le_bytes()) } else { file.write_all(&(value as u32).to_le_bytes()) }
-        };
-        put(0)?;
+        put_offset(file, 0, wide)?;
         for row in rows.clone() {
             end += adjacency.degree(row) as u64 + u64::from(own_id(row).is_some());
-            put(end)?;
+            put_offset(file, end, wide)?;
         }
         Ok(())
     })?;
@@ -287,6 +303,24 @@ pub(crate) fn write_adjacency(
         }
         Ok(())
     })
+}
+
+/// Whether the ids of a file are below 2^31.
+fn check_ids(largest: usize, path: &Path) -> Result<()> {
+    if largest <= i32::MAX as usize {
+        return Ok(());
+    }
+    Err(Error::Data {
+        what: format!("ids for {}", path.display()),
+        expected: format!("at most {}, the files hold i32", i32::MAX),
+        found: largest.to_string(),
+        help: "split the graph; the file format of the original ends here".into(),
+    })
+}
+
+/// Writes an offset into entries, in eight bytes where four do not hold all of them.
+fn put_offset(file: &mut impl Write, value: u64, wide: bool) -> io::Result<()> {
+    if wide { file.write_all(&value.to_le_bytes()) } else { file.write_all(&(value as u32).to_le_bytes()) }
 }
 
 #[cfg(test)]
@@ -333,9 +367,10 @@ mod tests {
         let (row_ptr, col_idx) = (dir.path().join("r"), dir.path().join("c"));
         fs::write(&row_ptr, [0i64, 2, 3].map(i64::to_le_bytes).concat()).unwrap();
         fs::write(&col_idx, [1i32, 0, 1].map(i32::to_le_bytes).concat()).unwrap();
-        let files = AdjacencyFiles { row_ptr, col_idx, dst: ("a", 2), src: "b", src_ids: 0..2, first_row_id: None };
+        let rows = RowFiles::Lists(row_ptr);
+        let files = AdjacencyFiles { rows, col_idx, dst: ("a", 2), src: "b", src_ids: 0..2, first_row_id: None };
         let (adjacency, removed) = files.read().unwrap();
-        assert_eq!((adjacency.row_ptr(), adjacency.col_idx(), removed), (&[0, 2, 3][..], &[1, 0, 1][..], 0));
+        assert_eq!((adjacency, removed), (Adjacency::new(vec![0, 2, 3], vec![1, 0, 1], 2).unwrap(), 0));
     }
 
     #[test]
@@ -343,7 +378,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let written = |name: &str, adjacency: &Adjacency, src_offset, own| {
             let paths = ["r", "c"].map(|part| dir.path().join(format!("{name}{part}")));
-            write_adjacency([&paths[0], &paths[1]], adjacency, src_offset, own).unwrap();
+            write_lists([&paths[0], &paths[1]], adjacency, src_offset, own).unwrap();
             paths.map(|path| i32s(&path))
         };
         let bipartite = Adjacency::from_edges(2, 3, &[(0, 0), (0, 2)]);

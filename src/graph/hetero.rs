@@ -3,10 +3,9 @@
 mod induced;
 mod pairs;
 
+use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::sync::Arc;
-
-use rayon::prelude::*;
 
 use super::adjacency::Adjacency;
 use crate::error::{Error, Result};
@@ -237,7 +236,7 @@ impl HeteroGraph {
                 Some(partner) => forwards[partner].clone(),
                 None => Arc::new(forward.reverse()),
             };
-            let in_range = if src == dst { count_loops(&forward) } else { 0 };
+            let in_range = if src == dst { forward.num_loops() } else { 0 };
             let loops = LoopReport { in_range, removed: 0 };
             let generated = (partners[at].is_none() && generate[at]).then(|| Relation {
                 name: format!("{name}_T"),
@@ -338,12 +337,14 @@ fn check(node_types: &[NodeType], specs: &[RelationSpec]) -> Result<()> {
 
 /// For every relation the one that holds exactly its reverse: itself, one of its stream, or any other.
 fn find_partners(specs: &[RelationSpec]) -> Vec<Option<usize>> {
-    let hashes: Vec<(u64, u64)> =
-        specs.iter().map(|spec| (spec.adjacency.edge_hash(), spec.adjacency.reverse_edge_hash())).collect();
+    // Asked for where sizes do not decide: the edges of long spans take long.
+    let hashes: Vec<LazyCell<u64, _>> = specs.iter().map(|spec| LazyCell::new(|| spec.adjacency.edge_hash())).collect();
+    let reverse_hashes: Vec<LazyCell<u64, _>> =
+        specs.iter().map(|spec| LazyCell::new(|| spec.adjacency.reverse_edge_hash())).collect();
     let reverses = |at: usize, other: usize| {
         (specs[at].src, specs[at].dst) == (specs[other].dst, specs[other].src)
-            && specs[at].adjacency.num_edges() == specs[other].adjacency.num_edges()
-            && hashes[at].0 == hashes[other].1
+            && specs[at].adjacency.may_reverse(&specs[other].adjacency)
+            && *hashes[at] == *reverse_hashes[other]
     };
     let partner_of = |at: usize| {
         let candidates = || (0..specs.len()).filter(|&other| reverses(at, other));
@@ -351,11 +352,6 @@ fn find_partners(specs: &[RelationSpec]) -> Vec<Option<usize>> {
         if reverses(at, at) { Some(at) } else { of_stream().or_else(|| candidates().next()) }
     };
     (0..specs.len()).map(partner_of).collect()
-}
-
-fn count_loops(adjacency: &Adjacency) -> usize {
-    let of_row = |row: usize| adjacency.row(row).iter().filter(|&&col| col as usize == row).count();
-    (0..adjacency.num_rows()).into_par_iter().with_min_len(256).map(of_row).sum()
 }
 
 #[cfg(test)]

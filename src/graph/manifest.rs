@@ -54,6 +54,12 @@ pub struct RelationEntry {
     /// File of row starts; default `{name}_row_ptr.bin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_ptr: Option<PathBuf>,
+    /// File of the starts of rows that are spans of the source ids, and can share them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_start: Option<PathBuf>,
+    /// File of their ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_end: Option<PathBuf>,
     /// File of source ids; default `{name}_col_idx.bin`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub col_idx: Option<PathBuf>,
@@ -237,12 +243,16 @@ impl Manifest {
             let relation = &relations[at];
             let reverse_of = partner_of(at).map(|partner| partner.name.clone());
             let reversed = relations.iter().any(|other| std::sync::Arc::ptr_eq(&relation.reverse, &other.forward));
+            let of_spans =
+                |part: &str| relation.forward.is_spans().then(|| format!("{}_{part}.bin", relation.name).into());
             RelationEntry {
                 name: relation.name.clone(),
                 src: types[relation.src].name.clone(),
                 dst: types[relation.dst].name.clone(),
                 stream: Some(relation.stream.clone()),
                 row_ptr: None,
+                row_start: of_spans("row_start"),
+                row_end: of_spans("row_end"),
                 col_idx: None,
                 weight: None,
                 time: None,
@@ -293,6 +303,10 @@ impl Manifest {
                     return Err(unknown_name(path, place(key).into(), "a name of node_types", name, names));
                 }
             }
+            relation.check_rows().map_err(|(key, expected, found)| {
+                let help = "rows are spans with a row_start and a row_end, else they are lists with a row_ptr";
+                Error::format(path, place(key), expected, found, help)
+            })?;
             let Some(partner_name) = &relation.reverse_of else { continue };
             let names = self.relations.iter().map(|other| other.name.as_str()).filter(|name| *name != relation.name);
             let partner = self.relation(partner_name).filter(|partner| partner.name != relation.name);
@@ -323,6 +337,21 @@ impl Manifest {
             }
         }
         Ok(())
+    }
+}
+
+impl RelationEntry {
+    /// Whether the files of its rows belong together: else the key, what was expected and what was found.
+    fn check_rows(&self) -> std::result::Result<(), (&'static str, &'static str, &'static str)> {
+        match (&self.row_start, &self.row_end) {
+            (None, None) => Ok(()),
+            (Some(_), None) => Err(("row_end", "the ends of the rows", "their starts alone")),
+            (None, Some(_)) => Err(("row_start", "the starts of the rows", "their ends alone")),
+            _ if self.row_ptr.is_some() => Err(("row_ptr", "starts and ends, or a row_ptr", "both")),
+            _ if self.weight.is_some() => Err(("weight", "no values of edges where rows share entries", "a file")),
+            _ if self.time.is_some() => Err(("time", "no values of edges where rows share entries", "a file")),
+            _ => Ok(()),
+        }
     }
 }
 

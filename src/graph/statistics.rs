@@ -129,7 +129,8 @@ impl Statistics {
 }
 
 fn sorted_degrees(adjacency: &Adjacency) -> Vec<u64> {
-    let mut degrees: Vec<u64> = adjacency.row_ptr().par_windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let rows = (0..adjacency.num_rows()).into_par_iter();
+    let mut degrees: Vec<u64> = rows.map(|row| adjacency.degree(row) as u64).collect();
     degrees.par_sort_unstable();
     degrees
 }

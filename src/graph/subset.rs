@@ -117,13 +117,16 @@ impl Dataset {
         let is_entity = |node: usize| events.time[node] == Events::NO_TIME;
         let mut keep: Vec<bool> = (0..nodes).map(|node| !is_entity(node) && events.time[node] < time).collect();
         let types = self.graph.node_types();
+        let has_entities: Vec<bool> = types.iter().map(|t| (t.offset..t.offset + t.count).any(is_entity)).collect();
         let mut reached: Vec<usize> = (0..nodes).filter(|&node| keep[node]).collect();
         while let Some(node) = reached.pop() {
             let t = self.graph.type_of(node);
             for relation in self.graph.relations() {
                 let ends =
                     [(relation.dst, relation.src, &relation.forward), (relation.src, relation.dst, &relation.reverse)];
-                for (_, other, adjacency) in ends.into_iter().filter(|(own, ..)| *own == t) {
+                // Rows of events among events are long and lead to no entity.
+                for (_, other, adjacency) in ends.into_iter().filter(|&(own, other, _)| own == t && has_entities[other])
+                {
                     let first = types[other].offset;
                     for &neighbour in adjacency.row(node - types[t].offset) {
                         let neighbour = first + neighbour as usize;

@@ -107,9 +107,7 @@ fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize)
 fn adjacency_bytes(graph: &HeteroGraph) -> u64 {
     let mut seen = HashSet::new();
     let all = graph.relations().iter().flat_map(|r| [&r.forward, &r.reverse]);
-    all.filter(|adjacency| seen.insert(Arc::as_ptr(adjacency)))
-        .map(|adjacency| 4 * (adjacency.num_edges() + adjacency.num_rows() + 1) as u64)
-        .sum()
+    all.filter(|adjacency| seen.insert(Arc::as_ptr(adjacency))).map(|adjacency| 4 * adjacency.num_words() as u64).sum()
 }
 
 /// Whether a graph is trained at once.

@@ -12,7 +12,7 @@ use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use crate::error::{Error, Result};
-use crate::graph::Relation;
+use crate::graph::{Relation, Rows};
 use crate::nn::KeptRows;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler};
 
@@ -28,14 +28,20 @@ pub(super) struct OnDevice<B: SampleBackend> {
 /// Whether a device can draw for `sampler`: without weights and variates of sources, and not too many at a time.
 pub fn draws_on_device<B: SampleBackend>(sampler: &NeighbourSampler) -> bool {
     let config = sampler.config();
-    let plain = config.dependency.is_none() && config.weights.iter().all(Option::is_none);
+    let lists = sampler.graph().relations().iter().all(|relation| !relation.forward.is_spans());
+    let plain = lists && config.dependency.is_none() && config.weights.iter().all(Option::is_none);
     let few = |fanout: &Fanout| !matches!(fanout, Fanout::Most(most) if *most > MAX_FANOUT);
     B::SAMPLES && plain && config.fanouts.iter().flatten().all(few)
 }
 
-/// A relation as a device takes it.
-pub(crate) fn sampled(of: &Relation) -> SampleRelation<'_> {
-    SampleRelation { src: of.src, dst: of.dst, row_ptr: of.forward.row_ptr(), col_idx: of.forward.col_idx() }
+/// A relation as a device takes it, unless its rows are spans.
+pub(crate) fn sampled(of: &Relation) -> Option<SampleRelation<'_>> {
+    match of.forward.rows() {
+        Rows::Lists { row_ptr } => {
+            Some(SampleRelation { src: of.src, dst: of.dst, row_ptr, col_idx: of.forward.col_idx() })
+        }
+        Rows::Spans { .. } => None,
+    }
 }
 
 /// A batch in the memory of the thread that made it. That thread makes the next one once it has a copy back, which
@@ -71,7 +77,8 @@ impl<B: GraphBackend> OnDevice<B> {
             return Err(refuse("its kernels do not reach the features".into()));
         };
         let graph = host.graph();
-        let relations: Vec<SampleRelation<'_>> = graph.relations().iter().map(sampled).collect();
+        let relations: Option<Vec<SampleRelation<'_>>> = graph.relations().iter().map(sampled).collect();
+        let relations = relations.ok_or_else(|| refuse("it has no kernel for rows as spans".into()))?;
         let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
         let pinned = options.placement == Placement::HostZeroCopy;
         let sampler = DeviceSampler::new(&relations, &counts, pinned, device).map_err(refuse)?;

@@ -128,7 +128,8 @@ impl<B: Backend> Normalisation<B> {
 
     fn of_relation(relation: &Relation, causal: bool, device: &B::Device) -> Self {
         let forward = &relation.forward;
-        let own_loop = |i: usize| relation.src == relation.dst && forward.row(i).contains(&(i as u32));
+        let may_loop = relation.loops.in_range > 0;
+        let own_loop = |i: usize| may_loop && forward.row(i).contains(&(i as u32));
         let rows = forward.num_rows();
         let has_loop: Vec<bool> = (0..rows).map(own_loop).collect();
         // The degree counts the self-loop, stored or added.

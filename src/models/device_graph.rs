@@ -5,11 +5,11 @@ use std::sync::Arc;
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::Csr;
+use graphsieve_kernels::{Csr, CsrError};
 use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
-use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, NodeType, Relation};
+use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, NodeType, Relation, Rows};
 use crate::nn::{Block, KeptRows, RelationEdges};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
@@ -121,17 +121,32 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
     }
 }
 
+/// Uploads an adjacency; the kernels make its reverse.
+///
+/// # Errors
+/// When it does not fit what they can index.
+pub fn csr<B: Backend>(adjacency: &Adjacency, device: &B::Device) -> Result<Csr<B>, CsrError> {
+    let (col_idx, num_cols) = (adjacency.col_idx(), adjacency.num_cols());
+    match adjacency.rows() {
+        Rows::Lists { row_ptr } => Csr::from_host(row_ptr, col_idx, num_cols, device),
+        Rows::Spans { start, end } => Csr::from_spans(start, &end, col_idx, num_cols, device),
+    }
+}
+
 /// Uploads one relation.
 ///
 /// # Errors
 /// [`Error::Data`] when it does not fit what the kernels can index.
 pub fn upload<B: Backend>(relation: &Relation, device: &B::Device) -> Result<Csr<B>> {
     let (forward, reverse) = (&relation.forward, &relation.reverse);
-    let csr = if relation.is_symmetric() {
-        Csr::from_host_symmetric(forward.row_ptr(), forward.col_idx(), device)
-    } else {
-        let rows = (forward.row_ptr(), forward.col_idx());
-        Csr::from_host_with_reverse(rows, (reverse.row_ptr(), reverse.col_idx()), device)
+    let csr = match (forward.rows(), reverse.rows()) {
+        (Rows::Lists { row_ptr }, _) if relation.is_symmetric() => {
+            Csr::from_host_symmetric(row_ptr, forward.col_idx(), device)
+        }
+        (Rows::Lists { row_ptr }, Rows::Lists { row_ptr: reverse_ptr }) => {
+            Csr::from_host_with_reverse((row_ptr, forward.col_idx()), (reverse_ptr, reverse.col_idx()), device)
+        }
+        _ => csr(forward, device),
     };
     csr.map_err(|problem| Error::Data {
         what: format!("relation {}", relation.name),

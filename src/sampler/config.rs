@@ -107,10 +107,10 @@ fn check_weights(weights: Option<&[f32]>, relation: &Relation) -> Result<()> {
         let help = "give a finite weight of at least 0 for every entry".into();
         Err(Error::Data { what, expected, found, help })
     };
-    let edges = relation.forward.num_edges();
-    if weights.len() != edges {
+    let entries = relation.forward.num_entries();
+    if weights.len() != entries {
         let what = format!("weights of relation {}", relation.name);
-        return refuse(what, format!("{edges} values"), weights.len().to_string());
+        return refuse(what, format!("{entries} values"), weights.len().to_string());
     }
     match weights.iter().position(|w| !(w.is_finite() && *w >= 0.0)) {
         None => Ok(()),

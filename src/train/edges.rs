@@ -73,7 +73,8 @@ pub fn sample_edges(
     let draws = edges.min(count + spare);
     let mut sample = EdgeSample::default();
     for e in index::sample(&mut rng, edges, draws) {
-        let (dst, src) = (adjacency.row_of_edge(e as u64) as u32, adjacency.col_idx()[e]);
+        let (dst, src) = adjacency.edge(e);
+        let dst = dst as u32;
         if sample.len() < count && (relation.src != relation.dst || dst != src) {
             sample.dst.push(dst);
             sample.src.push(src);

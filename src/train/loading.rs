@@ -40,7 +40,7 @@ pub fn placement<B: GraphBackend>(
     store: &FeatureStore<B>,
 ) -> PlacementInput {
     let graph = sampler.graph();
-    let csr = graph.relations().iter().map(|r| 4 * (r.forward.num_edges() + r.forward.num_rows() + 1) as u64).sum();
+    let csr = graph.relations().iter().map(|r| 4 * r.forward.num_words() as u64).sum();
     let cached = match store.is_resident() {
         // What is free now is free beside them.
         true if loader.memory == 0.0 => 0,

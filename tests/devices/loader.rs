@@ -11,7 +11,7 @@ use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, OwnTransform, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation};
+use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation, Rows};
 use graphsieve::infer::{
     attention::{attention_scores, own_types},
     layerwise,
@@ -223,11 +223,9 @@ mod bodies {
             let relations: Vec<_> = graph.relations().iter().map(relation).collect();
             let relations: Vec<SampleRelation<'_>> = relations
                 .iter()
-                .map(|(src, dst, of)| SampleRelation {
-                    src: *src,
-                    dst: *dst,
-                    row_ptr: of.row_ptr(),
-                    col_idx: of.col_idx(),
+                .map(|(src, dst, of)| {
+                    let Rows::Lists { row_ptr } = of.rows() else { panic!("lists") };
+                    SampleRelation { src: *src, dst: *dst, row_ptr, col_idx: of.col_idx() }
                 })
                 .collect();
             let mut sampler = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {

@@ -89,9 +89,25 @@ enum Leak {
     EarlyLabel,
 }
 
+/// How payments have the earlier ones of the same customer and terminal.
+#[derive(Clone, Copy)]
+enum Past {
+    /// Copies of the latest three.
+    Copies,
+    /// As spans of one list: so many of the latest.
+    Spans(usize),
+}
+
+/// All of them, however many.
+const ALL: Past = Past::Spans(usize::MAX);
+
 /// Customers and terminals, in the order of their names, and payments, in that of time, with the latest three earlier
 /// ones of the same customer and terminal.
 fn dataset(payments: &[Payment], leak: Leak) -> Dataset {
+    dataset_with(payments, leak, Past::Copies)
+}
+
+fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
     let mut payments = payments.to_vec();
     payments.sort_by_key(|payment| (payment.time, payment.id));
     let names = |of: fn(&Payment) -> u32| {
@@ -103,13 +119,16 @@ fn dataset(payments: &[Payment], leak: Leak) -> Dataset {
     let (customers, terminals) = (names(|p| p.customer), names(|p| p.terminal));
     let place = |names: &[u32], name: u32| names.binary_search(&name).unwrap() as u32;
     let counts = [customers.len(), terminals.len(), payments.len()];
-    let spec = |name: &str, [src, dst]: [usize; 2], edges: Vec<(u32, u32)>| RelationSpec {
+    let relation = |name: &str, [src, dst]: [usize; 2], adjacency: Adjacency| RelationSpec {
         name: name.into(),
         src,
         dst,
         stream: name.into(),
         primary: true,
-        adjacency: Adjacency::from_edges(counts[dst], counts[src], &edges),
+        adjacency,
+    };
+    let spec = |name: &str, ends: [usize; 2], edges: Vec<(u32, u32)>| {
+        relation(name, ends, Adjacency::from_edges(counts[ends[1]], counts[ends[0]], &edges))
     };
     let all = || payments.iter().zip(0u32..);
     let named = |names: &[u32], of: fn(&Payment) -> u32| all().map(|(p, at)| (at, place(names, of(p)))).collect();
@@ -120,6 +139,18 @@ fn dataset(payments: &[Payment], leak: Leak) -> Dataset {
             same.split_off(same.len().saturating_sub(3))
         };
         all().flat_map(before).collect()
+    };
+    let spans = |of: fn(&Payment) -> u32, most: usize| {
+        let mut order: Vec<u32> = (0..payments.len() as u32).collect();
+        let key = |at: u32| (of(&payments[at as usize]), payments[at as usize].time);
+        order.sort_by_key(|&at| key(at));
+        let first = |least: (u32, i64)| order.partition_point(|&at| key(at) < least);
+        let span = |payment: &Payment| {
+            let end = first((of(payment), payment.time));
+            (first((of(payment), i64::MIN)).max(end.saturating_sub(most)) as u64, end as u64)
+        };
+        let (start, end) = payments.iter().map(span).unzip();
+        Adjacency::from_spans(start, end, order, payments.len()).unwrap()
     };
     let paid_by: Vec<(u32, u32)> = named(&customers, |p| p.customer);
     let mut earlier_by = earlier(|p| p.customer);
@@ -135,6 +166,11 @@ fn dataset(payments: &[Payment], leak: Leak) -> Dataset {
         spec("earlier_paid_by", [2, 2], earlier_by),
         spec("earlier_paid_at", [2, 2], earlier(|p| p.terminal)),
     ];
+    if let Past::Spans(most) = past {
+        relations.truncate(2);
+        relations.push(relation("earlier_paid_by", [2, 2], spans(|p| p.customer, most)));
+        relations.push(relation("earlier_paid_at", [2, 2], spans(|p| p.terminal, most)));
+    }
     if leak == Leak::EntityState {
         relations.push(spec("paid", [2, 0], paid_by.iter().map(|&(payment, customer)| (customer, payment)).collect()));
     }
@@ -265,12 +301,21 @@ fn written(trained: &Trained, nodes: usize) -> Vec<Vec<f32>> {
 
 #[test]
 fn what_comes_later_changes_no_earlier_score_of_any_stage_at_fixed_weights() {
+    stays_at_fixed_weights(Past::Copies);
+}
+
+#[test]
+fn what_comes_later_changes_no_earlier_score_where_a_payment_has_all_before_it() {
+    stays_at_fixed_weights(ALL);
+}
+
+fn stays_at_fixed_weights(past: Past) {
+    let dataset = |payments: &[Payment]| dataset_with(payments, Leak::Nothing, past);
     let now = payments();
-    let data = dataset(&now, Leak::Nothing);
-    let trained = trained(&data);
+    let trained = trained(&dataset(&now));
     let later = changed(&now, LATER, LATER);
     let other = trained.dir.path().join("other");
-    dataset(&later, Leak::Nothing).write(&other).unwrap();
+    dataset(&later).write(&other).unwrap();
     for (stage, run) in trained.runs.iter().enumerate() {
         let own = computed(run, &trained.dir.path().join("data"));
         let (want, got) = (before(&now, LATER, &own), before(&later, LATER, &computed(run, &other)));
@@ -280,7 +325,7 @@ fn what_comes_later_changes_no_earlier_score_of_any_stage_at_fixed_weights() {
     }
     let model = Stage1::open(&trained.runs[0]).unwrap();
     let embed = |payments: &[Payment]| {
-        let data = dataset(payments, Leak::Nothing);
+        let data = dataset(payments);
         let z = model.embed::<Flex>(&data, Path::new("data"), &Default::default()).unwrap();
         (0..z.ncols()).map(|column| before(payments, LATER, &z.column(column).to_vec())).collect::<Vec<_>>()
     };
@@ -289,11 +334,39 @@ fn what_comes_later_changes_no_earlier_score_of_any_stage_at_fixed_weights() {
 
 #[test]
 fn a_training_that_ends_at_a_time_does_not_depend_on_what_comes_after_it() {
+    training_does_not_depend_on_what_comes_after_it(Past::Copies);
+}
+
+#[test]
+fn a_training_on_all_earlier_payments_does_not_depend_on_what_comes_after_it() {
+    training_does_not_depend_on_what_comes_after_it(ALL);
+}
+
+/// Rows that are spans of shared entries get the scores of rows with copies of the same payments.
+#[test]
+fn scores_do_not_depend_on_how_earlier_payments_are_stored() {
+    let now = payments();
+    let [copies, spans] = [Past::Copies, Past::Spans(3)].map(|past| dataset_with(&now, Leak::Nothing, past));
+    assert_eq!(spans.graph.num_edges(), copies.graph.num_edges());
+    let entries =
+        |data: &Dataset| data.graph.relations()[2..].iter().map(|r| r.forward.num_entries()).collect::<Vec<_>>();
+    assert_eq!(entries(&spans), [PAYMENTS as usize; 2], "every payment is stored once for a customer and a terminal");
+    assert!(entries(&copies).iter().all(|&entries| entries > 2 * PAYMENTS as usize));
+    let trained = trained(&copies);
+    let other = trained.dir.path().join("other");
+    spans.write(&other).unwrap();
+    for (stage, run) in trained.runs.iter().enumerate() {
+        let scores = |data: &Path| computed(run, data).into_iter().map(f32::to_bits).collect::<Vec<_>>();
+        assert!(scores(&trained.dir.path().join("data")) == scores(&other), "stage {}", stage + 1);
+    }
+}
+
+fn training_does_not_depend_on_what_comes_after_it(past: Past) {
     let now = payments();
     let end = WINDOW.known_until();
     let later = changed(&now, end, WINDOW.test[0] + 1);
     let run = |payments: &[Payment]| {
-        let data = dataset(payments, Leak::Nothing);
+        let data = dataset_with(payments, Leak::Nothing, past);
         let nodes = data.graph.num_nodes();
         let written = written(&trained(&data), nodes);
         written.iter().map(|scores| before(payments, end, scores)).collect::<Vec<_>>()
@@ -358,7 +431,12 @@ fn a_fold_is_scored_by_earlier_labels_alone_and_a_fold_by_chance_is_noticed() {
 
 #[test]
 fn no_sampled_neighbour_is_later_than_its_seed() {
-    let data = dataset(&payments(), Leak::Nothing);
+    for past in [Past::Copies, ALL] {
+        neighbours_are_earlier(dataset_with(&payments(), Leak::Nothing, past));
+    }
+}
+
+fn neighbours_are_earlier(data: Dataset) {
     let (graph, events) = (std::sync::Arc::new(data.graph), data.events.unwrap());
     let first = graph.node_types()[2].offset;
     for fanout in [Fanout::All, Fanout::Most(2)] {
@@ -381,13 +459,20 @@ fn no_sampled_neighbour_is_later_than_its_seed() {
 
 #[test]
 fn the_part_that_is_known_has_its_own_numbering_and_nothing_of_later_entities() {
+    for past in [Past::Copies, Past::Spans(3), ALL] {
+        known_has_its_own_numbering(past);
+    }
+}
+
+fn known_has_its_own_numbering(past: Past) {
     let now = payments();
     let later = changed(&now, LATER, LATER);
-    let [a, b] = [&now, &later].map(|payments| dataset(payments, Leak::Nothing).known_until(LATER).dataset);
+    let known = |payments: &Vec<Payment>| dataset_with(payments, Leak::Nothing, past).known_until(LATER).dataset;
+    let [a, b] = [&now, &later].map(known);
     let counts = |data: &Dataset| data.graph.node_types().iter().map(|t| t.count).collect::<Vec<_>>();
     assert_eq!(counts(&a), counts(&b));
     for (a, b) in a.graph.relations().iter().zip(b.graph.relations()) {
-        assert_eq!((a.forward.row_ptr(), a.forward.col_idx()), (b.forward.row_ptr(), b.forward.col_idx()));
+        assert_eq!(a.forward, b.forward);
         assert!(a.reverse.is_reverse_of(&a.forward));
     }
     let values = |data: &Dataset| -> Vec<u32> {

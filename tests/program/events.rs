@@ -80,10 +80,40 @@ fn nothing_points_from_a_later_event_or_at_an_entity() {
             }
         }
     }
-    let history = data.graph.relations().iter().find(|relation| relation.name == "earlier_paid_with").unwrap();
-    assert!((0..150).any(|row| history.forward.degree(row) == 10), "long histories are cut to the latest ten");
+    let earlier = &data.graph.relations()[2].forward;
+    assert_eq!((0..150).map(|row| earlier.degree(row)).max(), Some(10), "long histories are cut to the latest ten");
     assert_eq!(events.alert.as_ref().unwrap()[0], types[1].offset as u32);
     assert_eq!(events.known[3] - events.time[3], 2 * DAY);
+}
+
+#[test]
+fn an_event_may_have_all_earlier_ones_and_each_is_stored_once() {
+    let rows = payments(150);
+    let import = |history: &str| {
+        let description = EVENTS.replace("alert = \"card\"\n", &format!("alert = \"card\"\n{history}"));
+        imported(&rows, &format!("{BY_TIME}{description}"))
+    };
+    let ((all, dir), (ten, other)) = (import("history = \"all\"\n"), import(""));
+    let events = all.events.as_ref().unwrap();
+    for (at, column) in [(2, 2), (3, 3)] {
+        let (all, ten) = (&all.graph.relations()[at].forward, &ten.graph.relations()[at].forward);
+        for row in 0..150 {
+            let before = |of: usize| rows[of][column] == rows[row][column] && events.time[of] < events.time[row];
+            let mut expected: Vec<u32> = (0..150).filter(|&of| before(of)).map(|of| of as u32).collect();
+            expected.sort_by_key(|&of| events.time[of as usize]);
+            assert_eq!(all.row(row), expected);
+            assert_eq!(ten.row(row), &expected[expected.len().saturating_sub(10)..]);
+        }
+        assert_eq!((all.num_entries(), ten.num_entries()), (150, 150));
+        assert!(all.num_edges() > 1_000, "{}", all.num_edges());
+    }
+    for file in ["earlier_paid_with_row_start.bin", "earlier_paid_with_row_end.bin", "earlier_paid_with_col_idx.bin"] {
+        for sandbox in [&dir, &other] {
+            assert_eq!(std::fs::metadata(sandbox.path(&format!("data/{file}"))).unwrap().len(), 4 * 150, "{file}");
+        }
+    }
+    let none = import("history = 0\n").0;
+    assert_eq!(none.graph.relations().len(), 2);
 }
 
 #[test]
@@ -103,7 +133,12 @@ fn the_split_by_time_is_stored_with_its_gaps() {
 /// Whatever comes after a moment may change: the features and edges of what came before it do not, bit for bit.
 #[test]
 fn what_comes_later_changes_nothing_before_it() {
-    let description = format!("{BY_TIME}test_from = \"1970-01-19\"\n{EVENTS}");
+    stays_whatever_comes_later(EVENTS);
+    stays_whatever_comes_later(&EVENTS.replace("alert = \"card\"\n", "alert = \"card\"\nhistory = \"all\"\n"));
+}
+
+fn stays_whatever_comes_later(events: &str) {
+    let description = format!("{BY_TIME}test_from = \"1970-01-19\"\n{events}");
     let whole = payments(150);
     let until = 12 * DAY;
     let is_later = |row: &[String; 6]| row[1].parse::<i64>().unwrap() >= until;
@@ -175,13 +210,17 @@ fn bad_times_and_keys_are_named_and_nothing_is_written() {
     let whole = payments(150);
     let by_time = format!("{BY_TIME}{EVENTS}");
     let without_time = EVENTS.replace("time = \"time\"\namount = \"amount\"\nalert = \"card\"\n", "");
-    let cases: [(&[[String; 6]], String, i32, &str); 8] = [
+    let history = |value: &str| by_time.replace("alert = \"card\"", &format!("alert = \"card\"\nhistory = {value}"));
+    let cases: [(&[[String; 6]], String, i32, &str); 11] = [
         (&gap, by_time.clone(), 1, "payments.csv: line 19"),
         (&odd, by_time.clone(), 1, "payments.csv: line 22"),
         (&whole, by_time.replace("\"10d\"", "\"10 days\""), 2, "expected a share such as 0.2, or a length of time"),
         (&whole, by_time.replace("alert = \"card\"", "alert = \"till\""), 2, "one of card, shop"),
         (&whole, by_time.replace("by = \"time\"\n", ""), 2, "add by = \"time\""),
         (&whole, without_time, 2, "no time in `payment`"),
+        (&whole, history("\"ten\""), 2, "a number of events, or \"all\""),
+        (&whole, history("-1"), 2, "a number of events below 2^32"),
+        (&whole, history("2.5"), 2, "a number of events, or \"all\""),
         (&whole, format!("{EVENTS}labels = true\n"), 2, "otherwise they tell of the test"),
         (&whole, format!("{BY_TIME}test_from = \"1980-01-01\"\n{EVENTS}"), 1, "class 0 (normal)"),
     ];

@@ -2,6 +2,7 @@
 
 mod division;
 mod forms;
+mod history;
 mod span;
 
 use std::fs;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::division::{SplitBy, SplitTable};
+pub use self::history::History;
 pub use self::span::Span;
 use crate::data::text::LANES;
 use crate::error::{Error, Place, Result, Snippet, UnknownName};
@@ -56,9 +58,9 @@ pub struct NodeTable {
     /// Node type that an alert about an event blocks, such as its card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert: Option<String>,
-    /// Earlier events of the same entity that an event is joined to: the latest ones. Default 10.
-    #[serde(default = "history", skip_serializing_if = "is_default_history")]
-    pub history: usize,
+    /// Earlier events of the same entity that an event is joined to: so many of the latest, or `all`. Default 10.
+    #[serde(default, skip_serializing_if = "History::is_default")]
+    pub history: History,
     /// Column of the labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<LabelColumn>,
@@ -271,14 +273,6 @@ pub enum Encoding {
     Hash,
     /// How frequent the value is.
     Frequency,
-}
-
-fn history() -> usize {
-    10
-}
-
-fn is_default_history(of: &usize) -> bool {
-    *of == history()
 }
 
 fn hash_width() -> usize {

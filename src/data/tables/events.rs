@@ -3,11 +3,11 @@
 //! An event at time `t` is told by events of smaller times alone; entities (customers, terminals) have the columns of
 //! their own tables and no state, so nothing that happens later reaches an event through them. The relations of a graph
 //! with events are therefore one way: entity to event, and event to later event of the same entity
-//! (`earlier_{relation}`), the latest ones of each.
+//! (`earlier_{relation}`), the latest ones of each or all.
 
 use rayon::prelude::*;
 
-use super::description::{Description, NodeTable};
+use super::description::{Description, History, NodeTable};
 use super::edge_list::{Edge, EdgeList, key};
 use super::edges::RelationEdges;
 use super::nodes::{Fact, NodeType, Values};
@@ -199,40 +199,28 @@ pub(super) fn one_way(relations: &mut [RelationEdges], types: &[NodeType]) -> Re
 }
 
 /// `earlier_{relation}`: every event and the latest `history` events of smaller times that name the same entity, in the
-/// order of time.
-pub(super) fn earlier(named: &Named, times: &[i64], entities: usize, history: usize) -> Adjacency {
-    let mut order: Vec<u32> = (0..times.len() as u32).collect();
-    order.par_sort_unstable_by_key(|&event| (times[event as usize], event));
-    let mut lists: Vec<Vec<u32>> = vec![Vec::new(); entities];
-    for event in order {
-        if let Some(list) = lists.get_mut(named.of_event[event as usize] as usize) {
-            list.push(event);
-        }
-    }
-    // Of the list of its entity: where the events of smaller times end.
-    let mut ends = vec![0u32; times.len()];
-    for list in &lists {
-        let mut end = 0;
-        for (at, &event) in list.iter().enumerate() {
-            if times[list[end] as usize] < times[event as usize] {
-                end = at;
-            }
-            ends[event as usize] = end as u32;
-        }
-    }
-    let row = |event: usize| {
-        let end = ends[event] as usize;
-        let list = lists.get(named.of_event[event] as usize);
-        list.map_or(&[][..], |list| &list[end.saturating_sub(history)..end])
+/// order of time. The events of an entity are there once: what an event is joined to is a span of them.
+pub(super) fn earlier(named: &Named, times: &[i64], entities: usize, history: History) -> Adjacency {
+    let most = match history {
+        History::Latest(most) => most as usize,
+        History::All => usize::MAX,
     };
-    let mut row_ptr = Vec::with_capacity(times.len() + 1);
-    row_ptr.push(0u64);
-    let mut col_idx = Vec::new();
-    for event in 0..times.len() {
-        col_idx.extend_from_slice(row(event));
-        row_ptr.push(col_idx.len() as u64);
+    let entity_of = |event: u32| Some(named.of_event[event as usize] as usize).filter(|&entity| entity < entities);
+    let mut order: Vec<u32> = (0..times.len() as u32).filter(|&event| entity_of(event).is_some()).collect();
+    order.par_sort_unstable_by_key(|&event| (entity_of(event), times[event as usize], event));
+    let (mut row_start, mut row_end) = (vec![0; times.len()], vec![0; times.len()]);
+    // Where the list of the entity begins, and where its events of smaller times end.
+    let (mut first, mut end) = (0, 0);
+    for (at, &event) in order.iter().enumerate() {
+        if at == 0 || entity_of(event) != entity_of(order[at - 1]) {
+            (first, end) = (at, at);
+        } else if times[order[at - 1] as usize] < times[event as usize] {
+            end = at;
+        }
+        row_start[event as usize] = end.saturating_sub(most).max(first) as u64;
+        row_end[event as usize] = end as u64;
     }
-    Adjacency::from_checked(row_ptr, col_idx, times.len())
+    Adjacency::from_checked_spans(row_start, &row_end, order, times.len())
 }
 
 impl EdgeList {
@@ -275,13 +263,18 @@ mod tests {
         let entities = [0, 0, 0, 0, 1, none, 0];
         let rows = |history| {
             let adjacency = earlier(&of_events(&entities), &times, 2, history);
+            // Every event that names an entity is stored once.
+            assert_eq!((adjacency.col_idx(), adjacency.num_rows()), (&[1, 0, 2, 3, 6, 4][..], 7));
             (0..7).map(|event| adjacency.row(event).to_vec()).collect::<Vec<_>>()
         };
+        let all = rows(History::All);
         let no: Vec<u32> = Vec::new();
-        assert_eq!(rows(9), [vec![1], no.clone(), vec![1], vec![1, 0, 2], no.clone(), no.clone(), vec![1, 0, 2]]);
-        assert_eq!(rows(2)[3], [0, 2]);
+        assert_eq!(all, [vec![1], no.clone(), vec![1], vec![1, 0, 2], no.clone(), no.clone(), vec![1, 0, 2]]);
+        assert_eq!(rows(History::Latest(9)), all);
+        assert_eq!(rows(History::Latest(2))[3], [0, 2]);
+        assert_eq!(rows(History::Latest(1)), [vec![1], no.clone(), vec![1], vec![2], no.clone(), no, vec![2]]);
         // Whatever comes later changes nothing before.
-        let adjacency = earlier(&of_events(&entities[..6]), &times[..6], 2, 9);
-        assert_eq!((0..6).map(|event| adjacency.row(event).to_vec()).collect::<Vec<_>>(), rows(9)[..6]);
+        let adjacency = earlier(&of_events(&entities[..6]), &times[..6], 2, History::All);
+        assert_eq!((0..6).map(|event| adjacency.row(event).to_vec()).collect::<Vec<_>>(), all[..6]);
     }
 }

@@ -143,19 +143,15 @@ impl Exporter<'_> {
         let valued: Vec<&str> = valued.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
         let columns = [&["src", "dst"][..], &valued].concat();
         let adjacency = &relation.forward;
-        let mut dst = 0;
-        self.table(&name, &columns, adjacency.num_edges(), |entries| {
-            let dsts = entries.clone().map(|entry| {
-                while adjacency.row_ptr()[dst + 1] <= entry as u64 {
-                    dst += 1;
-                }
-                self.id(relation.dst, dst)
-            });
-            let dsts = dsts.collect();
-            let srcs = adjacency.col_idx()[entries.clone()].iter().map(|&src| self.id(relation.src, src as usize));
-            let mut cells = vec![Cells::Text(srcs.collect()), Cells::Text(dsts)];
-            cells.extend(weights.as_ref().map(|weights| Cells::Weight(weights[entries.clone()].to_vec())));
-            cells.extend(times.as_ref().map(|times| Cells::Time(times[entries].to_vec())));
+        self.table(&name, &columns, adjacency.num_edges(), |edges| {
+            let (dsts, srcs) = edges
+                .clone()
+                .map(|edge| adjacency.edge(edge))
+                .map(|(dst, src)| (self.id(relation.dst, dst), self.id(relation.src, src as usize)))
+                .unzip();
+            let mut cells = vec![Cells::Text(srcs), Cells::Text(dsts)];
+            cells.extend(weights.as_ref().map(|weights| Cells::Weight(weights[edges.clone()].to_vec())));
+            cells.extend(times.as_ref().map(|times| Cells::Time(times[edges].to_vec())));
             cells
         })?;
         let types = self.dataset.graph.node_types();

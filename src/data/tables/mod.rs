@@ -84,7 +84,7 @@
 //! time = "time"                    # or { column, format, unit }
 //! amount = "amount"                # what a fraud costs
 //! alert = "customer"               # what an alert blocks
-//! history = 10                     # earlier events of an entity that an event is joined to
+//! history = 10                     # earlier events of an entity that an event is joined to; "all" for every one
 //! label = { column = "fraud", delay = "7d" }         # or known = "charged_back": the column that says when
 //! features = { amount = "numeric" }
 //!
@@ -109,7 +109,8 @@
 //!
 //! What an event is told by has a smaller time than it has; events of one moment do not see each other. So the relations
 //! of such a graph are one way: from what an event names (its customer) to the event, and `earlier_{relation}` from the
-//! latest `history` events of the same customer to it. What an event names is an entity: it has the columns of its own
+//! latest `history` events of the same customer to it. The events of a customer are stored once, in the order of time, and
+//! each of them has a span of that list, so `history = "all"` takes no more room than 10. What an event names is an entity: it has the columns of its own
 //! table and no state, and nothing is counted up for it, because that would tell an event of later ones. Edges between
 //! events keep to the order of time, too. Edges with times between entities are refused: make their rows events.
 //!
@@ -185,7 +186,7 @@ pub use export::{ExportSummary, TableFormat, export};
 pub use stored::{IMPORT_BINARY, IMPORT_FILE, UnknownCategories, fit_of, unknown_categories};
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
-use self::description::SplitBy;
+use self::description::{History, SplitBy};
 use self::division::Divider;
 use self::edge_list::{EdgeList, Merged};
 use self::edges::{EdgeReader, RelationEdges};
@@ -396,7 +397,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     for named in named.iter().filter(|_| events.is_some()) {
         let history = description.nodes[named.events].history;
         let times = events::times(&types[named.events]).unwrap_or_default();
-        if history > 0 {
+        if history != History::Latest(0) {
             let adjacency = events::earlier(named, &times, types[named.entity].ids.len(), history);
             relations.push(RelationEdges::of_events(format!("earlier_{}", named.relation), named.events));
             merged.push(Merged::of_events(adjacency));

@@ -457,3 +457,5 @@ fn classes_and_splits_survive_and_damage_to_them_is_named() {
         assert!(fault.contains(".npy: ") && fault.contains(expected), "{fault}\nlacks {expected}");
     }
 }
+
+mod spans;

@@ -47,10 +47,8 @@ impl HeteroGraph {
         for relation in &self.relations {
             let forward = part(&relation.forward, [relation.dst, relation.src]);
             let reverse = part(&relation.reverse, [relation.src, relation.dst]);
-            let rows = forward.num_rows();
-            let own = |row: usize| forward.row(row).iter().filter(|&&source| source as usize == row).count();
-            let in_range = if relation.src == relation.dst { (0..rows).map(own).sum() } else { 0 };
-            let loops = LoopReport { in_range, removed: relation.loops.removed.min(rows) };
+            let in_range = if relation.src == relation.dst { forward.num_loops() } else { 0 };
+            let loops = LoopReport { in_range, removed: relation.loops.removed.min(forward.num_rows()) };
             relations.push(Relation { forward, reverse, loops, ..relation.clone() });
         }
         Self { node_types, relations }
@@ -58,12 +56,7 @@ impl HeteroGraph {
 }
 
 fn induced(whole: &Adjacency, rows: &[u32], columns: &[u32], num_cols: usize) -> Adjacency {
-    let mut row_ptr = vec![0];
-    let mut col_idx = Vec::new();
-    for row in (0..rows.len()).filter(|&row| rows[row] != LEFT_OUT) {
-        let kept = whole.row(row).iter().map(|&column| columns[column as usize]);
-        col_idx.extend(kept.filter(|&column| column != LEFT_OUT));
-        row_ptr.push(col_idx.len() as u64);
-    }
-    Adjacency::from_checked(row_ptr, col_idx, num_cols)
+    let kept = (0..rows.len()).filter(|&row| rows[row] != LEFT_OUT);
+    let column = |column: u32| Some(columns[column as usize]).filter(|&column| column != LEFT_OUT);
+    whole.restricted(kept, column, num_cols)
 }

@@ -81,8 +81,8 @@ mod tests {
         // Products are nodes 3 and 4.
         let left = whole.without_pairs(|a, b| [(0, 4), (0, 2), (1, 1)].contains(&(a, b)));
         let [bought, bought_t, knows, knows_t] = left.relations() else { panic!("four relations") };
-        assert_eq!((bought.forward.row_ptr(), bought.forward.col_idx()), (&[0, 1, 1, 2][..], &[0, 1][..]));
-        assert_eq!((knows.forward.row_ptr(), knows.forward.col_idx()), (&[0, 0, 2, 2][..], &[1, 2][..]));
+        assert_eq!(*bought.forward, Adjacency::new(vec![0, 1, 1, 2], vec![0, 1], 2).unwrap());
+        assert_eq!(*knows.forward, Adjacency::new(vec![0, 0, 2, 2], vec![1, 2], 3).unwrap());
         for (relation, reverse) in [(bought, bought_t), (knows, knows_t)] {
             assert!(
                 Arc::ptr_eq(&relation.forward, &reverse.reverse) && Arc::ptr_eq(&relation.reverse, &reverse.forward)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::graph::digest::Digest;
-use crate::graph::{Dataset, EdgeValues, FeatureValues};
+use crate::graph::{Dataset, EdgeValues, FeatureValues, Rows};
 
 /// SHA-256 of the parts of some data. Ids and names of columns are not in it: no model reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +39,13 @@ fn graph_of(dataset: &Dataset) -> Result<String> {
             let mut digest = Digest::default();
             digest.text(&relation.name).number(relation.src as u64).number(relation.dst as u64).text(&relation.stream);
             let forward = &relation.forward;
-            digest.bytes(bytemuck::cast_slice(forward.row_ptr())).bytes(bytemuck::cast_slice(forward.col_idx()));
+            match forward.rows() {
+                Rows::Lists { row_ptr } => digest.bytes(bytemuck::cast_slice(row_ptr)),
+                Rows::Spans { start, end } => {
+                    digest.text("spans").bytes(bytemuck::cast_slice(start)).bytes(bytemuck::cast_slice(&end))
+                }
+            };
+            digest.bytes(bytemuck::cast_slice(forward.col_idx()));
             let own = dataset.edge_values.iter().filter(|values| values.relation == relation.name);
             for EdgeValues { weight, time, .. } in own {
                 if let Some(weight) = weight {
