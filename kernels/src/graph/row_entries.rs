@@ -10,6 +10,8 @@ use crate::runtime::rows::{KeepKey, keep_into};
 /// The kept entries of the rows of a view.
 pub(crate) struct RowEntries<'a> {
     row_ptr: Offsets<'a>,
+    /// How far behind the start of a row its end stands.
+    ends: usize,
     col_idx: &'a [i32],
     rows: Option<&'a [i32]>,
     position: Option<&'a [i32]>,
@@ -20,6 +22,7 @@ impl<'a> RowEntries<'a> {
     pub(crate) fn new(view: &'a View<FlexTensor>, drop: Option<DropEdge>) -> Self {
         Self {
             row_ptr: Offsets::of(&view.topology.row_ptr),
+            ends: view.topology.ends(),
             col_idx: ids(&view.topology.col_idx),
             rows: view.rows.as_ref().map(|set| ids(&set.rows)),
             position: view.cols.as_ref().map(|set| ids(&set.position)),
@@ -34,7 +37,7 @@ impl<'a> RowEntries<'a> {
 
     /// The entries of `node` in storage order, whether kept or not.
     pub(crate) fn entries(&self, node: usize) -> (std::ops::Range<usize>, &'a [i32]) {
-        let range = self.row_ptr.row(node);
+        let range = self.row_ptr.get(node)..self.row_ptr.get(node + self.ends);
         (range.clone(), &self.col_idx[range])
     }
 

@@ -6,8 +6,12 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 /// Uploads positions among entries: as i64 where they are `wide`, else as i32.
-pub(crate) fn int_tensor<B: Backend>(values: Vec<i64>, wide: bool, device: &B::Device) -> IntTensor<B> {
+pub(crate) fn int_tensor<B: Backend>(mut values: Vec<i64>, wide: bool, device: &B::Device) -> IntTensor<B> {
     if wide {
+        if values.is_empty() {
+            // As `index_tensor` does.
+            values.push(0);
+        }
         let len = values.len();
         let data = TensorData::new(values, [len]);
         return Tensor::<B, 1, Int>::from_data(data, (device, DType::I64)).into_primitive();

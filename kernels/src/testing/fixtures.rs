@@ -15,6 +15,16 @@ pub struct Fixture {
     pub row_ptr: Vec<u64>,
     /// Source of every edge, in no particular order within a row; duplicates are separate edges.
     pub col_idx: Vec<u32>,
+    /// How the rows are stored where they share entries.
+    pub spans: Option<Spans>,
+}
+
+/// Rows that share entries: row `i` is `entries[start[i]..end[i]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spans {
+    pub start: Vec<u64>,
+    pub end: Vec<u64>,
+    pub entries: Vec<u32>,
 }
 
 impl Fixture {
@@ -26,7 +36,19 @@ impl Fixture {
         }
         let col_idx = rows.concat();
         assert!(col_idx.iter().all(|&j| (j as usize) < num_cols), "{name}: a source is outside 0..{num_cols}");
-        Fixture { name: name.to_string(), num_rows: rows.len(), num_cols, row_ptr, col_idx }
+        Fixture { name: name.to_string(), num_rows: rows.len(), num_cols, row_ptr, col_idx, spans: None }
+    }
+
+    /// The graph whose row `i` has the sources `entries[spans[i]]`, stored as such.
+    pub fn from_spans(name: &str, num_cols: usize, spans: &[(usize, usize)], entries: Vec<u32>) -> Self {
+        let rows: Vec<Vec<u32>> = spans.iter().map(|&(start, end)| entries[start..end].to_vec()).collect();
+        let (start, end) = spans.iter().map(|&(start, end)| (start as u64, end as u64)).unzip();
+        Fixture { spans: Some(Spans { start, end, entries }), ..Self::from_rows(name, num_cols, &rows) }
+    }
+
+    /// The same graph with a list of its own for every row.
+    pub fn as_lists(&self) -> Self {
+        Fixture { spans: None, ..self.clone() }
     }
 
     /// A graph whose row `i` has `degrees[i]` random sources, distinct as long as `num_cols` allows.
@@ -150,6 +172,68 @@ pub fn small_fixtures() -> Vec<Fixture> {
     ]
 }
 
+/// Graphs whose rows share entries: prefixes, windows, and spans whose reverse has an entry per edge. Their lengths are
+/// those that kernels branch on, in both directions.
+pub fn span_fixtures() -> Vec<Fixture> {
+    let mut rng = Rng::new(41);
+    let mut all = small_span_fixtures();
+    // Two lists, of 1500 and of 40 entries; rows of both in turn.
+    let ends = [0, 1, 2, 31, 32, 33, 511, 512, 513, 1025, 1500, 1500];
+    let mut spans: Vec<(usize, usize)> = ends.iter().map(|&end| (0, end)).collect();
+    [0, 5, 40].iter().enumerate().for_each(|(at, &end)| spans.insert(3 * at, (1500, 1500 + end)));
+    all.push(Fixture::from_spans("prefixes of a long list", 1600, &spans, rng.permutation(1600)[..1540].to_vec()));
+    let latest = |most: usize, step: usize| {
+        move |len: usize| (0..=len).step_by(step).map(move |end| (end.saturating_sub(most), end))
+    };
+    let windows: Vec<(usize, usize)> = latest(600, 90)(1300).collect();
+    all.push(Fixture::from_spans("long windows", 1300, &windows, rng.permutation(1300)));
+    // Events of three cards, each of which sees those before it on its card; or the latest seven of these.
+    for (name, most) in [("all that came before", usize::MAX), ("the latest seven", 7)] {
+        let (mut spans, mut first) = (Vec::new(), 0);
+        for len in [9, 60, 33] {
+            spans.extend(latest(most, 1)(len - 1).map(|(start, end)| (first + start, first + end)));
+            first += len;
+        }
+        // Numbered by time: entries of a list ascend, rows of a list do not stand together.
+        let order = rng.permutation(first);
+        let mut of_card = order.clone();
+        [0..9, 9..69, 69..102].into_iter().for_each(|card| of_card[card].sort_unstable());
+        let mut by_event = vec![(0, 0); first];
+        of_card.iter().zip(spans).for_each(|(&event, span)| by_event[event as usize] = span);
+        all.push(Fixture::from_spans(name, first, &by_event, of_card));
+    }
+    all.push(Fixture::from_spans("a list that 700 rows share", 5, &[(1, 4); 700], vec![4, 0, 3, 2]));
+    let any = |k: usize| {
+        let len = rng.below(800) / if k.is_multiple_of(3) { 1 } else { 8 };
+        let start = rng.below(801 - len);
+        (start, start + len)
+    };
+    let spans: Vec<(usize, usize)> = (0..40).map(any).collect();
+    all.push(Fixture::from_spans("any spans", 900, &spans, rng.permutation(900)[..800].to_vec()));
+    let entries = rng.indices(800, 12);
+    all.push(Fixture::from_spans("spans of repeated sources", 12, &spans, entries));
+    let lists = Fixture::power_law(42, 200);
+    let spans: Vec<(usize, usize)> = lists.row_ptr.windows(2).map(|row| (row[0] as usize, row[1] as usize)).collect();
+    all.push(Fixture::from_spans("spans that share nothing", 200, &spans, lists.col_idx));
+    all
+}
+
+/// Those small enough to differentiate numerically.
+pub fn small_span_fixtures() -> Vec<Fixture> {
+    let graph = |name: &str, num_cols: usize, spans: &[(usize, usize)], entries: &[u32]| {
+        Fixture::from_spans(name, num_cols, spans, entries.to_vec())
+    };
+    vec![
+        graph("spans without rows", 4, &[], &[1, 2]),
+        graph("spans of nothing", 3, &[(0, 0), (0, 0)], &[]),
+        graph("spans without entries", 3, &[(1, 1), (0, 0), (2, 2)], &[2, 0]),
+        graph("one row that is a span", 3, &[(1, 3)], &[1, 2, 0]),
+        graph("two lists", 6, &[(0, 0), (0, 1), (3, 4), (0, 2), (3, 3), (1, 3), (3, 5)], &[5, 1, 4, 0, 2]),
+        graph("spans within spans", 5, &[(0, 4), (1, 3), (2, 2), (3, 4)], &[3, 1, 4, 0]),
+        graph("a source twice", 3, &[(0, 3), (1, 4), (2, 4)], &[1, 0, 1, 2]),
+    ]
+}
+
 /// SplitMix64: a counter hashed to 64 bits. Small enough to trust, the same on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
@@ -251,6 +335,25 @@ mod tests {
         assert!(all.iter().any(duplicated) && !all.iter().all(duplicated));
         assert!(all.iter().all(|f| f.num_edges() < 6000), "a fixture is too large for a quick test");
         assert!(small_fixtures().iter().all(|f| f.num_edges() <= 20 && f.num_rows.max(f.num_cols) <= 9));
+    }
+
+    #[test]
+    fn spans_are_those_of_their_rows_and_reach_every_length_in_both_directions() {
+        let (all, mut names) = (span_fixtures(), HashSet::new());
+        for f in &all {
+            assert!(names.insert(f.name.clone()), "{} occurs twice", f.name);
+            let Spans { start, end, entries } = f.spans.as_ref().unwrap();
+            assert_eq!((start.len(), end.len()), (f.num_rows, f.num_rows), "{}", f.name);
+            for i in 0..f.num_rows {
+                assert_eq!(row(f, i), &entries[start[i] as usize..end[i] as usize], "{}: row {i}", f.name);
+            }
+        }
+        let has = |lists: &dyn Fn(&Fixture) -> Fixture, degree: usize| {
+            all.iter().map(lists).any(|f| (0..f.num_rows).any(|i| f.degree(i) == degree))
+        };
+        assert!([0, 1, 31, 32, 33, 511, 512, 513, 1500].iter().all(|&degree| has(&Fixture::clone, degree)));
+        assert!([0, 1, 700].iter().all(|&degree| has(&|f| f.reverse().0, degree)));
+        assert!(all.iter().any(|f| f.num_edges() > 3 * f.spans.as_ref().unwrap().entries.len()));
     }
 
     fn row(f: &Fixture, i: usize) -> &[u32] {

@@ -20,7 +20,9 @@ pub mod oracle;
 pub mod tolerance;
 
 pub use crate::runtime::switches::{with_narrow_additions, with_wide_positions};
-pub use fixtures::{Fixture, Rng, fixtures, small_fixtures, values, values_f16, values_in};
+pub use fixtures::{
+    Fixture, Rng, Spans, fixtures, small_fixtures, small_span_fixtures, span_fixtures, values, values_f16, values_in,
+};
 pub use gradient::{assert_gradient, central_difference, probe, weighted_sum};
 pub use layer::{LayerInput, LayerShape, assert_graph_layer_laws};
 pub use oracle::{AttendInput, Drop, GatInput, SpmmWeights, keep_all};

@@ -56,14 +56,14 @@ pub fn check_edge_softmax<B: GraphBackend>(heads: &[usize], dtype: Dtype, device
 
 /// What attention leaves out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Dropped {
+pub enum Dropped {
     Nothing,
     Edges,
     Weights,
     Both,
 }
 
-fn check_gat<B: GraphBackend>(
+pub fn check_gat<B: GraphBackend>(
     f: &Fixture,
     (heads, channels): (usize, usize),
     dtype: Dtype,
@@ -240,7 +240,7 @@ pub fn check_half_inputs<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     }
 }
 
-fn check_attended_inputs<B: GraphBackend>(
+pub fn check_attended_inputs<B: GraphBackend>(
     f: &Fixture,
     [rows, cols]: [&[u32]; 2],
     width: usize,

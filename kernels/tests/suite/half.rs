@@ -7,7 +7,7 @@ use graphsieve_kernels::testing::Dtype;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{GraphBackend, row_dots};
 
-use crate::{attention, dense, messages, passes, selection, self_loops, spmm, sums, support};
+use crate::{attention, dense, messages, passes, selection, self_loops, spans, spmm, sums, support};
 
 /// A module of trials per type.
 macro_rules! in_both_types {
@@ -48,6 +48,7 @@ fn stored<B: GraphBackend>(dtype: Dtype) -> Result<(), String> {
 in_both_types! {
     spmm: spmm::check_half::<B>;
     gspmm: messages::check_half_gspmm::<B>;
+    spans: spans::check::<B>;
     gsddmm: messages::check_half_gsddmm::<B>;
     segment_reduce: messages::check_segments::<B>;
     edge_softmax: |dtype, device| attention::check_edge_softmax::<B>(&[1, 8], dtype, device);

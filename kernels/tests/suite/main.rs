@@ -18,6 +18,7 @@ mod prims;
 mod sampling;
 mod selection;
 mod self_loops;
+mod spans;
 mod spmm;
 mod sums;
 mod support;
@@ -28,6 +29,7 @@ mod wide;
 fn main() -> ExitCode {
     let subjects = [
         spmm::trials(),
+        spans::trials(),
         messages::trials(),
         attention::trials(),
         dense::trials(),

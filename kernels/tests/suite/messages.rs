@@ -39,7 +39,7 @@ pub fn trials() -> Vec<Trial> {
     )
 }
 
-const REDUCTIONS: [(Reduce, Reduction); 4] = [
+pub const REDUCTIONS: [(Reduce, Reduction); 4] = [
     (Reduce::Sum, Reduction::Sum),
     (Reduce::Mean, Reduction::Mean),
     (Reduce::Max, Reduction::Max),
@@ -106,17 +106,17 @@ impl Check<'_> {
 }
 
 #[derive(Clone, Copy)]
-struct GspmmCase<'a> {
-    f: &'a Fixture,
-    op: MessageOp,
+pub struct GspmmCase<'a> {
+    pub f: &'a Fixture,
+    pub op: MessageOp,
     /// Of `u` and `e`; one of them is 0 for a copy of the other.
-    columns: [usize; 2],
-    reduction: (Reduce, Reduction),
-    dtype: Dtype,
-    strategy: Strategy,
+    pub columns: [usize; 2],
+    pub reduction: (Reduce, Reduction),
+    pub dtype: Dtype,
+    pub strategy: Strategy,
 }
 
-fn check_gspmm<B: GraphBackend>(case: GspmmCase<'_>, device: &B::Device) {
+pub fn check_gspmm<B: GraphBackend>(case: GspmmCase<'_>, device: &B::Device) {
     let GspmmCase { f, op, columns, reduction: (reduce_by, reduction), dtype, strategy } = case;
     let name = format!("gspmm {} of {columns:?} {reduction:?} {dtype:?} {strategy:?} on {}", op.name, f.name);
     let width = columns[0].max(columns[1]);

@@ -59,7 +59,18 @@ pub fn check_selected<B: GraphBackend>(widths: &[usize], dtype: Dtype, device: &
 }
 
 pub fn marks_find_the_sources_of_kept_edges<B: GraphBackend>(device: &B::Device) {
-    for f in fixtures().into_iter().filter(|f| f.num_rows > 0 && f.num_cols > 0) {
+    check_marks::<B>(fixtures(), device);
+    // More than one stretch of marks per launch, and none at all.
+    let nodes = 5_000;
+    for list in node_lists(nodes) {
+        let mut marks = NodeMarks::<B>::new(nodes, device);
+        marks.add(&NodeSet::new(&list, nodes, device));
+        assert_eq!(NodeMarks::into_sets(vec![marks])[0].to_host(), list);
+    }
+}
+
+pub fn check_marks<B: GraphBackend>(graphs: Vec<Fixture>, device: &B::Device) {
+    for f in graphs.into_iter().filter(|f| f.num_rows > 0 && f.num_cols > 0) {
         let csr = csr_of::<B>(&f, device);
         let (drop, mask) = half_dropped(&f);
         for wanted in node_lists(f.num_rows) {
@@ -81,13 +92,6 @@ pub fn marks_find_the_sources_of_kept_edges<B: GraphBackend>(device: &B::Device)
             }
         }
     }
-    // More than one stretch of marks per launch, and none at all.
-    let nodes = 5_000;
-    for list in node_lists(nodes) {
-        let mut marks = NodeMarks::<B>::new(nodes, device);
-        marks.add(&NodeSet::new(&list, nodes, device));
-        assert_eq!(NodeMarks::into_sets(vec![marks])[0].to_host(), list);
-    }
 }
 
 /// A restricted product or attention is that of the graph whose other edges do not exist.
@@ -105,7 +109,7 @@ pub fn check_restrictions<B: GraphBackend>(pairs: &[(usize, usize)], dtype: Dtyp
     }
 }
 
-fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], dtype: Dtype, device: &B::Device) {
+pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32], dtype: Dtype, device: &B::Device) {
     let width = 12;
     let name = format!("{} {dtype:?} between {} and {} nodes", f.name, rows.len(), cols.len());
     // The sub-graph with nodes numbered anew, and its DropEdge fates under the numbers of the whole.

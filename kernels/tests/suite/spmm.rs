@@ -16,7 +16,7 @@ pub fn trials() -> Vec<Trial> {
     )
 }
 
-fn check_spmm<B: GraphBackend>(
+pub fn check_spmm<B: GraphBackend>(
     f: &Fixture,
     width: usize,
     dtype: Dtype,

@@ -2,7 +2,7 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::testing::{Dtype, Fixture, oracle, probe};
+use graphsieve_kernels::testing::{Dtype, Fixture, Spans, oracle, probe};
 use graphsieve_kernels::{Csr, DropEdge, Dropout, GraphBackend, ScoreColumns};
 
 pub type Ad<B> = Autodiff<B>;
@@ -40,7 +40,11 @@ pub fn down<B: GraphBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
 }
 
 pub fn csr_of<B: GraphBackend>(f: &Fixture, device: &B::Device) -> Csr<B> {
-    Csr::from_host(&f.row_ptr, &f.col_idx, f.num_cols, device).expect("fixtures are valid")
+    match &f.spans {
+        Some(Spans { start, end, entries }) => Csr::from_spans(start, end, entries, f.num_cols, device),
+        None => Csr::from_host(&f.row_ptr, &f.col_idx, f.num_cols, device),
+    }
+    .expect("fixtures are valid")
 }
 
 /// A mask of the fixture and the same mask as the operators take it.

@@ -7,7 +7,7 @@ use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::testing::with_wide_positions;
 use graphsieve_kernels::{GraphBackend, on_every_backend};
 
-use crate::{attention, messages, passes, selection, self_loops, spmm, sums};
+use crate::{attention, messages, passes, selection, self_loops, spans, spmm, sums};
 
 /// A device that computes with what positions are stored in.
 fn wide_integers<B: GraphBackend>() -> Requirement {
@@ -45,6 +45,7 @@ wide! {
     edge_softmax_by_source: |device| messages::check_by_source::<B>(&[3], Dtype::F32, device);
     lists_of_edges: messages::edges_keep_an_order_of_their_own::<B>;
     symmetric_adjacencies: messages::symmetric_rows_in_any_order_have_right_gradients::<B>;
+    spans: spans::spans_match_the_oracle::<B>;
     gat: attention::gat_matches_the_oracle_on_every_fixture::<B>;
     gat_of_very_wide_rows: attention::gat_of_very_wide_rows_matches_the_oracle::<B>;
     attend_inputs: attention::attended_inputs_match_the_oracle::<B>;

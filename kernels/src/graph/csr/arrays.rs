@@ -5,6 +5,7 @@ use burn::tensor::ops::IntTensor;
 use rayon::prelude::*;
 
 use super::error::CsrError;
+use super::spans::{RowBounds, check_spans, reverse_spans};
 use super::topology::{LONG_ROW, Topology, is_wide};
 use crate::runtime::host::{index_tensor, int_tensor};
 
@@ -32,8 +33,9 @@ impl CsrArrays {
     /// [`CsrError`] names the first row or entry that is wrong.
     pub fn new(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
         let arrays = Self::one_way(row_ptr, col_idx, num_cols)?;
-        let (reverse_ptr, reverse_idx) = reverse_host(row_ptr, col_idx, num_cols);
-        Ok(Self { reverse: Some(Direction::new(&reverse_ptr, &reverse_idx, row_ptr.len() - 1)), ..arrays })
+        let (reverse_ptr, reverse_idx) = reverse_host(RowBounds::lists(row_ptr), col_idx, num_cols);
+        let reverse = Direction::new(RowBounds::lists(&reverse_ptr), &reverse_idx, row_ptr.len() - 1);
+        Ok(Self { reverse: Some(reverse), ..arrays })
     }
 
     /// Checks a CSR and leaves the reverse to whoever first needs it.
@@ -42,24 +44,18 @@ impl CsrArrays {
     /// [`CsrError`] names the first row or entry that is wrong.
     pub fn one_way(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
         check(row_ptr, col_idx, num_cols)?;
-        Ok(Self { forward: Direction::new(row_ptr, col_idx, num_cols), reverse: None })
+        Ok(Self { forward: Direction::new(RowBounds::lists(row_ptr), col_idx, num_cols), reverse: None })
     }
-}
 
-impl CsrArrays {
-    /// Checks rows that are spans of one list of entries (see [`Csr::from_spans`](crate::Csr::from_spans)) and builds
-    /// the reverse.
+    /// Checks rows that are spans of one list of entries ([`Csr::from_spans`](crate::Csr::from_spans)) and builds the
+    /// reverse where it is spans, too; else it is left to whoever first needs it.
     ///
     /// # Errors
     /// [`CsrError`] names the first row or entry that is wrong.
     pub fn spans(row_start: &[u64], row_end: &[u64], col_idx: &[u32], num_cols: usize) -> Result<Self, CsrError> {
-        check_spans(row_start, row_end, col_idx, num_cols)?;
-        let (mut row_ptr, mut cols) = (vec![0], Vec::new());
-        for (&start, &end) in row_start.iter().zip(row_end) {
-            cols.extend_from_slice(&col_idx[start as usize..end as usize]);
-            row_ptr.push(cols.len() as u64);
-        }
-        Self::new(&row_ptr, &cols, num_cols)
+        let rows = RowBounds::spans(row_start, row_end);
+        check_spans(rows, col_idx, num_cols)?;
+        Ok(Self { forward: Direction::new(rows, col_idx, num_cols), reverse: reverse_spans(rows, col_idx, num_cols) })
     }
 }
 
@@ -73,7 +69,9 @@ pub(super) struct DirectionShape {
     num_rows: usize,
     num_cols: usize,
     num_edges: usize,
+    num_entries: usize,
     num_long: usize,
+    spans: bool,
     /// Row pointers that no list of i32 holds.
     wide: Option<Vec<i64>>,
 }
@@ -94,9 +92,9 @@ impl DirectionShape {
     ) -> Topology<IntTensor<B>> {
         let mut next = || lists.next().unwrap_or_else(|| unreachable!("a list comes back for each that was given"));
         let (row_ptr, col_idx, long_rows) = (next(), next(), next());
-        let DirectionShape { num_rows, num_cols, num_edges, num_long, wide } = self;
+        let DirectionShape { num_rows, num_cols, num_edges, num_entries, num_long, spans, wide } = self;
         let row_ptr = wide.map_or(row_ptr, |values| int_tensor::<B>(values, true, device));
-        Topology { row_ptr, col_idx, num_rows, num_cols, num_edges, long_rows, num_long }
+        Topology { row_ptr, col_idx, spans, num_rows, num_cols, num_edges, num_entries, long_rows, num_long }
     }
 }
 
@@ -106,9 +104,13 @@ pub(super) struct Direction {
     row_ptr: RowPtr,
     col_idx: Vec<i32>,
     long_rows: Vec<i32>,
+    num_rows: usize,
     num_cols: usize,
+    num_edges: usize,
+    spans: bool,
 }
 
+/// [`Topology::row_ptr`].
 #[derive(Clone, Debug)]
 enum RowPtr {
     Narrow(Vec<i32>),
@@ -117,27 +119,36 @@ enum RowPtr {
 }
 
 impl Direction {
-    pub fn new(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Self {
-        let is_long = |w: &[u64]| (w[1] - w[0]) as usize > LONG_ROW;
+    pub fn new(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize) -> Self {
+        let RowBounds { start, end, spans } = rows;
+        // A list ends where the next one starts.
+        let last = [end.last().copied().unwrap_or(0)];
+        let bounds = start.par_iter().chain(if spans { end } else { &last });
+        let is_long = |&(start, end): &(&u64, &u64)| (end - start) as usize > LONG_ROW;
+        let of_rows = || start.par_iter().zip(end);
         Self {
             row_ptr: match is_wide(col_idx.len()) {
-                true => RowPtr::Wide(row_ptr.par_iter().map(|&p| p as i64).collect()),
-                false => RowPtr::Narrow(row_ptr.par_iter().map(|&p| p as i32).collect()),
+                true => RowPtr::Wide(bounds.map(|&p| p as i64).collect()),
+                false => RowPtr::Narrow(bounds.map(|&p| p as i32).collect()),
             },
             col_idx: col_idx.par_iter().map(|&c| c as i32).collect(),
-            long_rows: row_ptr.par_windows(2).enumerate().filter(|(_, w)| is_long(w)).map(|(i, _)| i as i32).collect(),
+            long_rows: of_rows().enumerate().filter(|(_, row)| is_long(row)).map(|(i, _)| i as i32).collect(),
+            num_rows: rows.len(),
             num_cols,
+            num_edges: of_rows().map(|(start, end)| (end - start) as usize).sum(),
+            spans,
         }
     }
 
     fn take_lists(self, lists: &mut Vec<Vec<i32>>) -> DirectionShape {
-        let (num_edges, num_long, num_cols) = (self.col_idx.len(), self.long_rows.len(), self.num_cols);
-        let (num_rows, narrow, wide) = match self.row_ptr {
-            RowPtr::Narrow(values) => (values.len() - 1, values, None),
-            RowPtr::Wide(values) => (values.len() - 1, Vec::new(), Some(values)),
+        let Self { row_ptr, col_idx, long_rows, num_rows, num_cols, num_edges, spans } = self;
+        let (num_entries, num_long) = (col_idx.len(), long_rows.len());
+        let (narrow, wide) = match row_ptr {
+            RowPtr::Narrow(values) => (values, None),
+            RowPtr::Wide(values) => (Vec::new(), Some(values)),
         };
-        lists.extend([narrow, self.col_idx, self.long_rows]);
-        DirectionShape { num_rows, num_cols, num_edges, num_long, wide }
+        lists.extend([narrow, col_idx, long_rows]);
+        DirectionShape { num_rows, num_cols, num_edges, num_entries, num_long, spans, wide }
     }
 
     pub fn upload<B: Backend>(self, device: &B::Device) -> Topology<IntTensor<B>> {
@@ -179,23 +190,7 @@ pub(super) fn check(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> Result
     check_columns(col_idx, row_ptr.len() - 1, num_cols)
 }
 
-fn check_spans(row_start: &[u64], row_end: &[u64], col_idx: &[u32], num_cols: usize) -> Result<(), CsrError> {
-    if row_start.len() != row_end.len() {
-        return Err(CsrError::SpanEnds { row_start: row_start.len(), row_end: row_end.len() });
-    }
-    let entries = col_idx.len();
-    let is_bad = |(&start, &end): (&u64, &u64)| end < start || end > entries as u64;
-    if let Some(row) = row_start.par_iter().zip(row_end).position_first(is_bad) {
-        let (start, end) = (row_start[row], row_end[row]);
-        return Err(match end < start {
-            true => CsrError::BackwardSpan { row, start, end },
-            false => CsrError::SpanOutOfRange { row, end, entries },
-        });
-    }
-    check_columns(col_idx, row_start.len(), num_cols)
-}
-
-fn check_columns(col_idx: &[u32], num_rows: usize, num_cols: usize) -> Result<(), CsrError> {
+pub(super) fn check_columns(col_idx: &[u32], num_rows: usize, num_cols: usize) -> Result<(), CsrError> {
     if let Some(edge) = col_idx.par_iter().position_first(|&c| c as usize >= num_cols) {
         return Err(CsrError::ColumnOutOfRange { edge, found: col_idx[edge], num_cols });
     }
@@ -206,30 +201,31 @@ fn check_columns(col_idx: &[u32], num_rows: usize, num_cols: usize) -> Result<()
 }
 
 /// Rows and columns exchanged; entries of each new row ascend.
-pub(super) fn reverse_host(row_ptr: &[u64], col_idx: &[u32], num_cols: usize) -> (Vec<u64>, Vec<u32>) {
+pub(super) fn reverse_host(rows: RowBounds<'_>, col_idx: &[u32], num_cols: usize) -> (Vec<u64>, Vec<u32>) {
     let mut reverse_ptr = vec![0u64; num_cols + 1];
-    for &c in col_idx {
-        reverse_ptr[c as usize + 1] += 1;
+    for (_, entries) in rows.rows() {
+        col_idx[entries].iter().for_each(|&c| reverse_ptr[c as usize + 1] += 1);
     }
     for c in 0..num_cols {
         reverse_ptr[c + 1] += reverse_ptr[c];
     }
     let mut next = reverse_ptr.clone();
-    let mut reverse_idx = vec![0u32; col_idx.len()];
-    for (row, w) in row_ptr.windows(2).enumerate() {
-        for &c in &col_idx[w[0] as usize..w[1] as usize] {
-            reverse_idx[next[c as usize] as usize] = row as u32;
+    let mut reverse_idx = vec![0u32; reverse_ptr[num_cols] as usize];
+    for (row, entries) in rows.rows() {
+        for &c in &col_idx[entries] {
+            reverse_idx[next[c as usize] as usize] = row;
             next[c as usize] += 1;
         }
     }
     (reverse_ptr, reverse_idx)
 }
 
+/// Uploads rows one behind the other.
 pub(super) fn upload<B: Backend>(
     row_ptr: &[u64],
     col_idx: &[u32],
     num_cols: usize,
     device: &B::Device,
 ) -> Topology<IntTensor<B>> {
-    Direction::new(row_ptr, col_idx, num_cols).upload::<B>(device)
+    Direction::new(RowBounds::lists(row_ptr), col_idx, num_cols).upload::<B>(device)
 }

@@ -4,6 +4,7 @@ mod arrays;
 mod error;
 mod parts;
 pub(crate) mod self_loops;
+mod spans;
 mod topology;
 
 use std::fmt;
@@ -21,13 +22,14 @@ use crate::runtime::host::{int_tensor, to_host};
 pub use arrays::CsrArrays;
 use arrays::{CsrShape, check, group_by, upload};
 pub use error::CsrError;
-use parts::CsrParts;
+use parts::{CsrParts, Host};
 use topology::is_wide;
-pub use topology::{LONG_ROW, Topology, View};
+pub use topology::{EdgeIds, LONG_ROW, Topology, View};
 
 /// A sparse adjacency on a device, checked once at construction.
 ///
-/// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources). The reverse
+/// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources), or a start and
+/// an end per row are ([`Csr::from_spans`]). The reverse
 /// direction, which backward passes walk, is built on the host or given, or built when it is first needed. Clones,
 /// [`Csr::reverse`] and
 /// [`Csr::restrict`] share the arrays.
@@ -55,7 +57,11 @@ impl<B: Backend> Clone for Csr<B> {
 
 impl<B: Backend> fmt::Debug for Csr<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Csr({} x {}, {} edges)", self.num_rows(), self.num_cols(), self.num_edges())
+        write!(f, "Csr({} x {}, {} edges", self.num_rows(), self.num_cols(), self.num_edges())?;
+        match self.topology().spans {
+            true => write!(f, " in spans of {} entries)", self.num_entries()),
+            false => write!(f, ")"),
+        }
     }
 }
 
@@ -70,10 +76,16 @@ impl<B: Backend> Csr<B> {
 
     /// Uploads an adjacency whose rows are spans of one list of entries: row `i` is `col_idx[row_start[i]..row_end[i]]`.
     /// Spans may overlap, so that rows share what they have in common. Every row that names an entry has an edge of its
-    /// own by it: [`Csr::num_edges`] is the sum of the lengths of the spans.
+    /// own by it: [`Csr::num_edges`] is the sum of the lengths of the spans. What edges carry has no place here, and
+    /// operators that take or give it refuse such an adjacency.
     ///
     /// Rows that are events see what came before them: the entries are those of one entity after another, each list in
-    /// the order of time, and the span of an event ends where its own time begins.
+    /// the order of time, and the span of an event ends where its own time begins. What a row comes to depends on
+    /// nothing but its own span: not on other rows, nor on what its list goes on with.
+    ///
+    /// The reverse is spans, too, of the rows sorted by their ends, if every source stands at most once among the
+    /// entries, and starts ascend where ends do (all that came before, the latest few, windows of time). Else it has
+    /// an entry per edge, and is made when it is first needed.
     ///
     /// # Errors
     /// [`CsrError`] names the first row or entry that is wrong.
@@ -270,9 +282,25 @@ impl<B: Backend> Csr<B> {
         self.cols.as_ref().map_or(self.topology().num_cols, NodeSet::len)
     }
 
-    /// Entries, whether selected or not.
+    /// Entries of all rows together, whether selected or not.
     pub fn num_edges(&self) -> usize {
         self.topology().num_edges
+    }
+
+    /// Entries that are stored: not those of [`Csr::num_edges`] where rows are spans.
+    pub fn num_entries(&self) -> usize {
+        self.topology().num_entries
+    }
+
+    /// Whether rows are spans that may share entries, in this direction or in the other.
+    pub(crate) fn has_spans(&self) -> bool {
+        self.parts.forward.spans
+    }
+
+    /// Fails for rows that share their entries: `argument` is of edges, one by one.
+    #[track_caller]
+    pub(crate) fn check_lists(&self, op: &str, argument: &str) {
+        assert!(!self.has_spans(), "{op}: {argument}: takes an adjacency with a list per row, got {self:?}");
     }
 
     /// Entries of every row of the whole graph, f32.
@@ -284,7 +312,7 @@ impl<B: Backend> Csr<B> {
             // Some devices do not take a launch over nothing.
             return Tensor::empty([0], &row_ptr.device());
         }
-        (row_ptr.clone().narrow(0, 1, rows) - row_ptr.narrow(0, 0, rows)).float()
+        (row_ptr.clone().narrow(0, topology.ends(), rows) - row_ptr.narrow(0, 0, rows)).float()
     }
 
     /// Whether some nodes are left out.
@@ -332,14 +360,43 @@ impl<B: Backend> Csr<B> {
         slot.get_or_init(|| {
             // Without entries the array has an element that stands for none.
             let cols: Vec<u32> =
-                to_host::<B>(&from.col_idx).into_iter().take(from.num_edges).map(|col| col as u32).collect();
+                to_host::<B>(&from.col_idx).into_iter().take(from.num_entries).map(|col| col as u32).collect();
             let (_, entries) = group_by(&cols, from.num_cols);
             let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
             let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
             let edges = entries.into_iter().map(edge).collect();
-            int_tensor::<B>(edges, is_wide(from.num_edges), &B::int_device(&from.col_idx))
+            int_tensor::<B>(edges, is_wide(from.num_entries), &B::int_device(&from.col_idx))
         })
         .clone()
+    }
+
+    /// How the reverse finds the entries of this direction, which tell of several in a row which one it was.
+    ///
+    /// # Panics
+    /// Where this direction has an entry per edge and the reverse shares its own.
+    pub(crate) fn reverse_ids(&self) -> EdgeIds<IntTensor<B>> {
+        if !self.has_spans() {
+            return EdgeIds::OfEntries(self.reverse_edge());
+        }
+        let reverse = self.reverse();
+        let (of, reverse) = (self.topology(), reverse.topology());
+        assert!(of.spans, "reverse_ids: expected entries that rows share, got {self:?}");
+        let slot = if self.reversed { &self.parts.forward_edge } else { &self.parts.reverse_edge };
+        let ids = slot.get_or_init(|| {
+            let host = Host::of::<B>(of);
+            let ids = if reverse.spans {
+                // A source stands nowhere else.
+                let mut entries = vec![0; reverse.num_rows];
+                (host.col_idx.iter().enumerate()).for_each(|(entry, &col)| entries[col as usize] = entry as i64);
+                entries
+            } else {
+                let entries: Vec<usize> = host.bounds().rows().flat_map(|(_, entries)| entries).collect();
+                let cols: Vec<u32> = entries.iter().map(|&entry| host.col_idx[entry]).collect();
+                group_by(&cols, of.num_cols).1.into_iter().map(|at| entries[at as usize] as i64).collect()
+            };
+            int_tensor::<B>(ids, is_wide(reverse.num_entries), &B::int_device(&of.col_idx))
+        });
+        if reverse.spans { EdgeIds::OfRows(ids.clone()) } else { EdgeIds::OfEntries(ids.clone()) }
     }
 }
 

@@ -6,6 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::IntTensor;
 
 use super::arrays::{reverse_host, upload};
+use super::spans::{RowBounds, reverse_spans};
 use super::topology::Topology;
 use crate::graph::row_index::RowIndexParts;
 use crate::runtime::host::to_host;
@@ -30,9 +31,13 @@ impl<I> CsrParts<I> {
     pub fn reversed<B: Backend<IntTensorPrimitive = I>>(&self) -> &Topology<I> {
         self.reverse.get_or_init(|| {
             let from = &self.forward;
-            let Host { row_ptr, col_idx } = Host::of::<B>(from);
-            let (row_ptr, col_idx) = reverse_host(&row_ptr, &col_idx, from.num_cols);
-            upload::<B>(&row_ptr, &col_idx, from.num_rows, &B::int_device(&from.col_idx))
+            let (host, device) = (Host::of::<B>(from), B::int_device(&from.col_idx));
+            let rows = host.bounds();
+            if let Some(reverse) = rows.spans.then(|| reverse_spans(rows, &host.col_idx, from.num_cols)).flatten() {
+                return reverse.upload::<B>(&device);
+            }
+            let (row_ptr, col_idx) = reverse_host(rows, &host.col_idx, from.num_cols);
+            upload::<B>(&row_ptr, &col_idx, from.num_rows, &device)
         })
     }
 }
@@ -58,7 +63,10 @@ pub struct EdgeMap<I> {
 
 /// One direction on the host.
 pub(crate) struct Host {
-    pub row_ptr: Vec<u64>,
+    row_ptr: Vec<u64>,
+    num_rows: usize,
+    ends: usize,
+    spans: bool,
     pub col_idx: Vec<u32>,
 }
 
@@ -67,11 +75,13 @@ impl Host {
     pub fn of<B: Backend>(topology: &Topology<IntTensor<B>>) -> Self {
         let mut col_idx: Vec<u32> = to_host::<B>(&topology.col_idx).into_iter().map(|c| c as u32).collect();
         // Without entries the array has an element that stands for none.
-        col_idx.truncate(topology.num_edges);
-        Self { row_ptr: to_host::<B>(&topology.row_ptr).into_iter().map(|p| p as u64).collect(), col_idx }
+        col_idx.truncate(topology.num_entries);
+        let row_ptr = to_host::<B>(&topology.row_ptr).into_iter().map(|p| p as u64).collect();
+        Self { row_ptr, num_rows: topology.num_rows, ends: topology.ends(), spans: topology.spans, col_idx }
     }
 
-    pub fn rows(&self) -> impl Iterator<Item = (u32, std::ops::Range<usize>)> + '_ {
-        self.row_ptr.windows(2).enumerate().map(|(row, w)| (row as u32, w[0] as usize..w[1] as usize))
+    pub fn bounds(&self) -> RowBounds<'_> {
+        let Self { row_ptr, num_rows, ends, spans, .. } = self;
+        RowBounds { start: &row_ptr[..*num_rows], end: &row_ptr[*ends..ends + num_rows], spans: *spans }
     }
 }

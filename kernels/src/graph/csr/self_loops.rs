@@ -9,6 +9,7 @@ use burn::tensor::{Int, Tensor};
 use super::Csr;
 use super::arrays::{reverse_host, upload};
 use super::parts::{EdgeMap, Host, LoopParts};
+use super::spans::RowBounds;
 use crate::graph::row_index::RowIndex;
 use crate::runtime::host::{index_tensor, to_host};
 
@@ -42,8 +43,9 @@ impl<B: Backend> Csr<B> {
             .float()
     }
 
-    /// The adjacency with exactly one self-loop per node: loops that are there give way to one. Made on the host by the
-    /// first call and shared by clones and by [`Csr::reverse`] from then on.
+    /// The adjacency with exactly one self-loop per node: loops that are there give way to one. It has a list per row,
+    /// also where the rows of this one are spans. Made on the host by the first call and shared by clones and by
+    /// [`Csr::reverse`] from then on.
     ///
     /// # Panics
     /// Unless rows and columns are the same nodes: as many of one as of the other, and no restriction.
@@ -68,14 +70,14 @@ impl<B: Backend> Csr<B> {
         let parts = self.loops("Csr::with_self_loops").looped.get_or_init(|| {
             let from = &self.parts.forward;
             let host = Host::of::<B>(from);
-            let (mut row_ptr, mut col_idx) = (vec![0], Vec::with_capacity(host.col_idx.len() + from.num_rows));
-            for (row, entries) in host.rows() {
+            let (mut row_ptr, mut col_idx) = (vec![0], Vec::with_capacity(from.num_edges + from.num_rows));
+            for (row, entries) in host.bounds().rows() {
                 col_idx.extend(host.col_idx[entries].iter().filter(|&&col| col != row));
                 col_idx.push(row);
                 row_ptr.push(col_idx.len() as u64);
             }
             let device = B::int_device(&from.col_idx);
-            let (reverse_ptr, reverse_idx) = reverse_host(&row_ptr, &col_idx, from.num_cols);
+            let (reverse_ptr, reverse_idx) = reverse_host(RowBounds::lists(&row_ptr), &col_idx, from.num_cols);
             let forward = upload::<B>(&row_ptr, &col_idx, from.num_cols, &device);
             Self::from_parts(forward, upload::<B>(&reverse_ptr, &reverse_idx, from.num_rows, &device)).parts
         });
@@ -94,7 +96,7 @@ impl<B: Backend> Csr<B> {
             let count = |(row, entries): (u32, std::ops::Range<usize>)| {
                 host.col_idx[entries].iter().filter(|&&col| col == row).count() as i32
             };
-            let counts = index_tensor::<B>(host.rows().map(count).collect(), &B::int_device(&from.col_idx));
+            let counts = index_tensor::<B>(host.bounds().rows().map(count).collect(), &B::int_device(&from.col_idx));
             Arc::new(LoopParts { counts, looped: OnceLock::new(), edge_maps: Default::default() })
         })
     }
@@ -126,7 +128,7 @@ impl<B: Backend> SelfLoops<B> {
                 let edge_of = |entry: usize| ids.as_ref().map_or(entry, |ids| ids[entry] as usize);
                 let mut index = Vec::with_capacity(to.col_idx.len());
                 let (mut averaged_ptr, mut averaged) = (vec![0], Vec::new());
-                for ((row, entries), (_, looped)) in from.rows().zip(to.rows()) {
+                for ((row, entries), (_, looped)) in from.bounds().rows().zip(to.bounds().rows()) {
                     let is_loop = |e: &usize| from.col_idx[*e] == row;
                     averaged.extend(entries.clone().filter(|e| is_loop(e) != is_mean).map(|e| edge_of(e) as u32));
                     averaged_ptr.push(averaged.len() as u64);
@@ -139,7 +141,8 @@ impl<B: Backend> SelfLoops<B> {
                 }
                 let index = RowIndex::<B>::new(&index, num_edges + self.of.num_rows(), &device).parts;
                 let averaged = (!averaged.is_empty()).then(|| {
-                    let (reverse_ptr, reverse_idx) = reverse_host(&averaged_ptr, &averaged, num_edges);
+                    let (reverse_ptr, reverse_idx) =
+                        reverse_host(RowBounds::lists(&averaged_ptr), &averaged, num_edges);
                     let forward = upload::<B>(&averaged_ptr, &averaged, num_edges, &device);
                     let reverse = upload::<B>(&reverse_ptr, &reverse_idx, self.of.num_rows(), &device);
                     Csr::<B>::from_parts(forward, reverse).parts
@@ -163,7 +166,7 @@ mod tests {
 
     fn rows(csr: &Csr<Flex>) -> Vec<Vec<u32>> {
         let host = Host::of::<Flex>(csr.topology());
-        host.rows().map(|(_, entries)| host.col_idx[entries].to_vec()).collect()
+        host.bounds().rows().map(|(_, entries)| host.col_idx[entries].to_vec()).collect()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    Edges, RowList, first_work, in_reach, result_of, row_of, team_rank, work_step,
+    Edges, RowList, first_work, in_reach, result_of, row_of, span_of, team_rank, work_step,
 };
 use crate::runtime::args::launch_args;
 
@@ -46,8 +46,7 @@ pub(crate) fn mark_sources_kernel<P: Int>(
     let mut work = first_work(schedule);
     while work < rows.end {
         let row = row_of(work, rows, schedule);
-        let first = usize::cast_from(edges.row_ptr[row]);
-        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if result_of(work, row, rows, schedule) >= 0i32 && in_reach(last - first, schedule) {
             let mut e = first + team_rank(schedule) * schedule.plane + UNIT_POS_X as usize;
             while e < last {

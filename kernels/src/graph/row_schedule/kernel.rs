@@ -14,6 +14,8 @@ launch_args! {
     Edges, EdgesArgs<P: Int> {
         row_ptr: Array<P>,
         col_idx: Array<i32>,
+        /// How far behind the start of a row its end stands in `row_ptr`; unread unless rows are spans.
+        ends: usize,
     }
 }
 
@@ -35,7 +37,7 @@ launch_args! {
 
 impl<R: CubeRuntime> Topology<CubeTensor<R>> {
     pub(crate) fn edges<P: Int>(&self) -> EdgesLaunch<P, R> {
-        EdgesArgs { row_ptr: array(&self.row_ptr), col_idx: array(&self.col_idx) }.launch()
+        EdgesArgs { row_ptr: array(&self.row_ptr), col_idx: array(&self.col_idx), ends: self.ends() }.launch()
     }
 }
 
@@ -79,6 +81,14 @@ pub(crate) fn row_of(work: usize, rows: &RowList, #[comptime] schedule: RowSched
         RowMode::Each | RowMode::Scattered => work,
         _ => usize::cast_from(rows.list[work]),
     }
+}
+
+/// Where the entries of `row` start and end.
+#[cube]
+pub(crate) fn span_of<P: Int>(edges: &Edges<P>, row: usize, #[comptime] spans: bool) -> (usize, usize) {
+    let first = usize::cast_from(edges.row_ptr[row]);
+    let end = if comptime!(spans) { row + edges.ends } else { row + 1 };
+    (first, usize::cast_from(edges.row_ptr[end]))
 }
 
 /// Where the result of `row` goes; negative when nobody wants it.

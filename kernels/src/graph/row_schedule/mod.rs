@@ -41,6 +41,8 @@ pub(crate) struct RowSchedule {
     pub plane: usize,
     /// Rows with more entries are left to another launch.
     pub longest: Option<usize>,
+    /// Rows have an end of their own beside their start, and may share entries.
+    pub spans: bool,
     /// Columns are looked up in a selection, and passed over when they are not in it.
     pub select_cols: bool,
     /// Words of a ballot that can have bits: a plane of 64 lanes has two.
@@ -82,12 +84,15 @@ pub(crate) fn row_launches<R: CubeRuntime>(
         team /= 2;
     }
     let has_long = topology.num_long > 0 && team > 1;
+    // Spans share their kernel with whatever rows there will be: a long one changes nothing for the others.
+    let leaves_long = has_long || topology.spans && team > 1;
     let col_position = cols.as_ref().map_or_else(|| unread.clone(), |c| c.position.clone());
     let schedule = RowSchedule {
         mode: if rows.is_some() { RowMode::Listed } else { RowMode::Each },
         team: 1,
         plane,
-        longest: has_long.then_some(LONG_ROW),
+        longest: leaves_long.then_some(LONG_ROW),
+        spans: topology.spans,
         select_cols: cols.is_some(),
         ballot_words: plane.div_ceil(32),
         in_flight: if drops { 2 } else { 4 },
@@ -130,6 +135,7 @@ pub(crate) fn scattered_launch<R: CubeRuntime>(list: &CubeTensor<R>, rows: usize
             team: 1,
             plane,
             longest: None,
+            spans: false,
             select_cols: false,
             ballot_words: plane.div_ceil(32),
             in_flight: 4,

@@ -68,7 +68,7 @@ impl End {
 /// `de_ij = a_ij (da_ij - sum_k a_ik da_ik)`. Saved: the result. Deterministic.
 ///
 /// # Panics
-/// If `logits` does not have a row per entry.
+/// If `logits` does not have a row per entry, or rows are spans ([`Csr::from_spans`]).
 ///
 /// # Source
 /// Velickovic et al., Graph attention networks (ICLR 2018), equation 2.
@@ -98,7 +98,7 @@ pub fn edge_softmax<B: EdgeSoftmaxBackend>(csr: &Csr<B>, logits: Tensor<B, 2>) -
 /// `de_ij = a_ij (da_ij - sum_k a_kj da_kj)`. Saved: the result. Deterministic.
 ///
 /// # Panics
-/// If `logits` does not have a row per entry.
+/// If `logits` does not have a row per entry, or rows are spans ([`Csr::from_spans`]).
 ///
 /// # Source
 /// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019).
@@ -119,6 +119,7 @@ pub fn edge_softmax_by_source<B: EdgeSoftmaxBackend>(csr: &Csr<B>, logits: Tenso
 }
 
 fn softmax<B: EdgeSoftmaxBackend>(op: &str, csr: &Csr<B>, by: End, logits: Tensor<B, 2>) -> Tensor<B, 2> {
+    csr.check_lists(op, "logits");
     let logits = logits.into_primitive().tensor();
     check::storage::<B>(op, "logits", &logits);
     check::size(op, "rows of logits", csr.num_edges(), check::matrix(op, "logits", &logits)[0]);

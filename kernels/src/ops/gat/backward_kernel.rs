@@ -9,7 +9,8 @@ use super::kernel::{
 use crate::graph::drop_edge::{DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, lane_sum, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::edge_factor;
@@ -170,8 +171,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let result = result_of(work, row, rows, schedule);
-        let first = usize::cast_from(edges.row_ptr[row]);
-        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && in_reach(last - first, schedule) {
             let j = usize::cast_from(result);
             let mut own_score = Array::<f32>::new(heads);

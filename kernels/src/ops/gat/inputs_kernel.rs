@@ -6,7 +6,8 @@ use super::kernel::{Attended, Attention, GatShape, leaky_relu, score, zeros};
 use crate::graph::drop_edge::{DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::lane_sum;
 use crate::ops::dropout::kernel::edge_factor;
@@ -58,8 +59,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let result = result_of(work, row, rows, schedule);
-        let first = usize::cast_from(edges.row_ptr[row]);
-        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && first < last && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
             let mut gradient = zeros::<N>(shape.slots);

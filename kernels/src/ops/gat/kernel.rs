@@ -7,7 +7,8 @@ use cubecl::prelude::*;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    work_step,
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, team_max, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
@@ -171,8 +172,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let result = result_of(work, row, rows, schedule);
-        let first = usize::cast_from(edges.row_ptr[row]);
-        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && in_reach(last - first, schedule) {
             let i = usize::cast_from(result);
             let scored = if shape.whole { row } else { i };

@@ -9,7 +9,7 @@ use burn_autodiff::{Autodiff, NodeId};
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::{BinOp, Fold, Formula, MessageBackend, Messages, Operand, Place, Strategy, Term, forward, inverse_degrees};
-use crate::graph::csr::{Csr, Topology, View};
+use crate::graph::csr::{Csr, EdgeIds, Topology, View};
 use crate::runtime::accumulate::accumulate;
 
 #[derive(Debug)]
@@ -61,13 +61,13 @@ impl<B: MessageBackend> Backward<B, 2> for MessagePassing {
                 }
                 Place::Row => accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
                     let messages = messages(g);
-                    let edge_map = if messages.name_entries() { csr.edge_ids() } else { None };
+                    let edge_map = csr.edge_ids().filter(|_| messages.name_entries()).map(EdgeIds::OfEntries);
                     B::reduce_messages(&csr.view(), edge_map, &messages, Fold::Sum, columns, strategy, accumulate_into)
                         .0
                 }),
                 Place::Col => accumulate::<B>(grads, node.id, g.clone(), |g, accumulate_into| {
                     let messages = messages(g).reverse();
-                    let edge_map = messages.name_entries().then(|| csr.reverse_edge());
+                    let edge_map = messages.name_entries().then(|| csr.reverse_ids());
                     let view = csr.reverse_view();
                     B::reduce_messages(&view, edge_map, &messages, Fold::Sum, columns, strategy, accumulate_into).0
                 }),
@@ -79,7 +79,7 @@ impl<B: MessageBackend> Backward<B, 2> for MessagePassing {
 impl<B: MessageBackend, C: CheckpointStrategy> MessageBackend for Autodiff<B, C> {
     fn reduce_messages(
         view: &View<IntTensor<Self>>,
-        edge_map: Option<IntTensor<Self>>,
+        edge_map: Option<EdgeIds<IntTensor<Self>>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         fold: Fold,
         out_width: usize,

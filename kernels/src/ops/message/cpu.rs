@@ -9,7 +9,7 @@ use burn_flex::{Flex, FlexTensor, Layout};
 use rayon::prelude::*;
 
 use super::{Fold, MessageBackend, Messages, NO_ENTRY, Place, Strategy, Term};
-use crate::graph::csr::{Topology, View};
+use crate::graph::csr::{EdgeIds, Topology, View};
 use crate::graph::row_entries::RowEntries;
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, in_edges, with_storage};
 use crate::runtime::rows::{Kernel, Vector, dispatch};
@@ -20,7 +20,7 @@ const EDGES_PER_TASK: usize = 1024;
 impl MessageBackend for Flex {
     fn reduce_messages(
         view: &View<IntTensor<Self>>,
-        edge_map: Option<IntTensor<Self>>,
+        edge_map: Option<EdgeIds<IntTensor<Self>>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         fold: Fold,
         out_width: usize,
@@ -292,7 +292,7 @@ fn add_up(sums: &[f32], ones: &[f32], out: &mut [f32]) {
 
 fn reduce<E: Storage>(
     view: &View<FlexTensor>,
-    edge_map: Option<FlexTensor>,
+    edge_map: Option<EdgeIds<FlexTensor>>,
     messages: &Messages<FlexTensor, FlexTensor>,
     fold: Fold,
     out_width: usize,
@@ -303,7 +303,8 @@ fn reduce<E: Storage>(
     let reader = Reader::<E>::new(messages);
     let row_entries = RowEntries::new(view, None);
     let position = view.cols.as_ref().map(|set| flex::ids(&set.position));
-    let edge_map = edge_map.as_ref().map(Offsets::of);
+    let (edge_map, of_rows) = edge_map.map(EdgeIds::split).unzip();
+    let (edge_map, of_rows) = (edge_map.as_ref().map(Offsets::of), of_rows.unwrap_or(false));
     let records = fold != Fold::Sum;
     // Folds some entries of result row `r`.
     let piece =
@@ -314,7 +315,7 @@ fn reduce<E: Storage>(
                 let col = col as usize;
                 let at = position.map_or(col as i32, |p| p[col]);
                 if at >= 0 {
-                    let e = edge_map.map_or(e, |map| map.get(e));
+                    let e = edge_map.map_or(e, |map| map.get(if of_rows { node } else { e }));
                     room.entries.push(Entry { nodes: [node, col], rows: [r, at as usize, e] });
                 }
             }

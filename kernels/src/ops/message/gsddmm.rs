@@ -74,7 +74,8 @@ impl<B: Backend> EdgeValue<B> {
 /// operand for the other's gradient, for a quotient also the divisor. Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, the heads do not divide the channels, or the adjacency is restricted.
+/// If a shape or dtype does not fit, the heads do not divide the channels, the adjacency is restricted, or its rows are
+/// spans ([`Csr::from_spans`]).
 ///
 /// # Source
 /// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019),
@@ -99,6 +100,7 @@ impl<B: Backend> EdgeValue<B> {
 pub fn gsddmm<B: MessageBackend>(csr: &Csr<B>, value: EdgeValue<B>, strategy: Strategy) -> Tensor<B, 2> {
     const OP: &str = "gsddmm";
     assert!(!csr.is_restricted(), "{OP}: csr: expected a whole adjacency, got {csr:?}");
+    csr.check_lists(OP, "csr");
     let parts = |target: Target<B>| match target {
         Target::Source(values) => (values.into_primitive().tensor(), Place::Col),
         Target::Edge(values) => (values.into_primitive().tensor(), Place::Edge),

@@ -74,8 +74,9 @@ pub enum Reduce {
 /// winning entry of every element. Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, or `e` is given for a restricted adjacency; for a maximum or minimum over 2^32 - 1
-/// entries or more.
+/// If a shape or dtype does not fit, or `e` is given for a restricted adjacency or for rows that are spans
+/// ([`Csr::from_spans`]); for a maximum or minimum over 2^32 - 1 entries or more, or over the reverse of spans where that
+/// has an entry per edge.
 ///
 /// # Source
 /// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019),
@@ -109,20 +110,25 @@ pub fn gspmm<B: MessageBackend + SpmmBackend>(
         Message::Binary(op, u, e) => (Some(*op), float(u), Place::Col, Some(float(e))),
     };
     let left_name = if left_place == Place::Edge { "e" } else { "u" };
+    let names_edges = right.is_some() || left_place == Place::Edge;
+    if names_edges {
+        csr.check_lists(OP, "e");
+    }
     let mut width = check_operand(OP, left_name, csr, &left, left_place);
     if let Some(e) = &right {
         let columns = check_operand(OP, "e", csr, e, Place::Edge);
         check::same_dtype(OP, "e", e, &left);
         width = check_widths(OP, ["u", "e"], [width, columns]);
     }
-    let names_edges = right.is_some() || left_place == Place::Edge;
     assert!(!names_edges || !csr.is_restricted(), "{OP}: e: expected a whole adjacency, got {csr:?}");
     if let Some(done) = in_spmm(csr, &message, reduce, strategy) {
         return done;
     }
     if matches!(reduce, Reduce::Max | Reduce::Min) {
-        let (edges, most) = (csr.num_edges(), u32::MAX as usize);
-        assert!(edges < most, "{OP}: csr: expected fewer than {most} entries for {reduce:?}, got {edges}");
+        let (entries, most) = (csr.num_entries(), u32::MAX as usize);
+        assert!(entries < most, "{OP}: csr: expected fewer than {most} entries for {reduce:?}, got {entries}");
+        let one_way = csr.has_spans() && !csr.topology().spans;
+        assert!(!one_way, "{OP}: csr: {reduce:?} takes a reverse that is spans, too, got {csr:?}");
     }
     let places = [left_place, Place::Edge];
     let formula = Formula { op, places, width, out_width: width, reduce: Some(reduce), strategy };

@@ -14,7 +14,7 @@ use super::reduce_kernel::{
     MergeInputsArgs, MergeStepsArgs, MergedArgs, PiecesArgs, ReduceShape, ReducedArgs, merge_kernel, reduce_kernel,
 };
 use super::{Fold, MessageBackend, Messages, Place, Strategy};
-use crate::graph::csr::{Topology, View};
+use crate::graph::csr::{EdgeIds, Topology, View};
 use crate::graph::row_schedule::{padded_bytes, row_launches};
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
@@ -32,7 +32,7 @@ const VECTORS_IN_FLIGHT: usize = 4;
 impl_for_devices! { MessageBackend =>
     fn reduce_messages(
         view: &View<IntTensor<Self>>,
-        edge_map: Option<IntTensor<Self>>,
+        edge_map: Option<EdgeIds<IntTensor<Self>>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         fold: Fold,
         out_width: usize,
@@ -86,7 +86,7 @@ impl_for_devices! { MessageBackend =>
         if out.shape().num_elements() == 0 {
             return out;
         }
-        let reader = Reader::new(messages, edge_map);
+        let reader = Reader::new(messages, edge_map.map(EdgeIds::OfEntries));
         let geometry = PlanePerRow::of(&out.client);
         let plane = geometry.plane as usize;
         let adds_up = out_width < messages.width;
@@ -135,12 +135,15 @@ struct Reader<'a, R: CubeRuntime> {
     messages: &'a Messages<CubeTensor<R>, CubeTensor<R>>,
     operands: Vec<Rows<R>>,
     edge_map: Option<CubeTensor<R>>,
+    /// Whether the edges are those of rows.
+    of_rows: bool,
 }
 
 impl<'a, R: CubeRuntime> Reader<'a, R> {
-    fn new(messages: &'a Messages<CubeTensor<R>, CubeTensor<R>>, edge_map: Option<CubeTensor<R>>) -> Self {
+    fn new(messages: &'a Messages<CubeTensor<R>, CubeTensor<R>>, edge_map: Option<EdgeIds<CubeTensor<R>>>) -> Self {
         let operands = messages.operands.iter().map(|o| Rows::of(o.values.clone())).collect();
-        Self { messages, operands, edge_map }
+        let (edge_map, of_rows) = edge_map.map(EdgeIds::split).unzip();
+        Self { messages, operands, edge_map, of_rows: of_rows.unwrap_or(false) }
     }
 
     /// Operand `k`; the last stands in for those that the term does not have.
@@ -257,6 +260,7 @@ fn reduce<R: CubeRuntime>(
     let slots = vectors.div_ceil(lanes);
     let shape = ReduceShape {
         message: reader.shape(),
+        edge_of_row: reader.of_rows,
         fold,
         accumulate_into: out.accumulate_into,
         lanes,

@@ -21,7 +21,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 
-use crate::graph::csr::{Csr, Topology, View};
+use crate::graph::csr::{Csr, EdgeIds, Topology, View};
 use crate::runtime::check;
 
 pub use gsddmm::{EdgeValue, Target, gsddmm};
@@ -45,7 +45,8 @@ pub enum BinOp {
 /// sums at most; each is the same in every run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// By edges for one value per edge, and for reductions into few and long rows; by rows for all others.
+    /// By edges for one value per edge, and for reductions into few and long rows; by rows for all others, and always
+    /// where rows are spans ([`Csr::from_spans`]): what a row comes to does not depend on other rows then.
     #[default]
     Auto,
     /// By rows: a plane of a GPU takes a row (several planes a long one), a thread of a CPU some rows.
@@ -68,7 +69,7 @@ impl Strategy {
             Strategy::Rows => 1,
             Strategy::Edges => parts.max(2),
             // Rows of fewer entries are done before a second step starts.
-            Strategy::Auto if mean >= 32 * PIECE_ENTRIES => parts.max(1),
+            Strategy::Auto if mean >= 32 * PIECE_ENTRIES && !topology.spans => parts.max(1),
             Strategy::Auto => 1,
         }
     }
@@ -211,7 +212,7 @@ pub trait MessageBackend: Backend {
     #[doc(hidden)]
     fn reduce_messages(
         view: &View<IntTensor<Self>>,
-        edge_map: Option<IntTensor<Self>>,
+        edge_map: Option<EdgeIds<IntTensor<Self>>>,
         messages: &Messages<FloatTensor<Self>, IntTensor<Self>>,
         fold: Fold,
         out_width: usize,
@@ -267,7 +268,8 @@ fn forward<B: MessageBackend>(
         Reduce::Min => Fold::Min,
     };
     // Winners are edges, too.
-    let edge_map = if fold != Fold::Sum || messages.name_entries() { csr.edge_ids() } else { None };
+    let names_entries = fold != Fold::Sum || messages.name_entries();
+    let edge_map = csr.edge_ids().filter(|_| names_entries).map(EdgeIds::OfEntries);
     B::reduce_messages(&csr.view(), edge_map, &messages, fold, formula.out_width, formula.strategy, None)
 }
 

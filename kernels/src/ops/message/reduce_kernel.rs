@@ -7,7 +7,7 @@ use super::kernel::{Entry, MessageShape, Operands, message};
 use super::{Fold, NO_ENTRY};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, result_of, row_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, result_of, row_of, span_of, team_rank, work_step,
 };
 use crate::graph::row_schedule::sums::team_sum;
 use crate::runtime::args::{Matrix, Table, launch_args};
@@ -15,6 +15,8 @@ use crate::runtime::args::{Matrix, Table, launch_args};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ReduceShape {
     pub message: MessageShape,
+    /// The edge map has an edge per row, not per entry.
+    pub edge_of_row: bool,
     pub fold: Fold,
     /// The result is added to the rows that are there.
     pub accumulate_into: bool,
@@ -114,8 +116,7 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
         let part = work % pieces.parts;
         let row = row_of(piece, rows, schedule);
         let result = result_of(piece, row, rows, schedule);
-        let first = usize::cast_from(edges.row_ptr[row]);
-        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if result >= 0i32 && in_reach(last - first, schedule) {
             let mut values = Array::<Vector<f32, N>>::new(shape.slots);
             let mut entries = Array::<Vector<u32, N>>::new(shape.slots);
@@ -150,7 +151,8 @@ pub(crate) fn reduce_kernel<F: Float, P: Int, O: Float, N: Size, VA: Size, VB: S
                     cols[u] = usize::cast_from(select(col >= 0i32, col, 0i32));
                     let mut edge = at;
                     if shape.message.edge_map {
-                        edge = usize::cast_from(edge_map[at]);
+                        let named = if comptime!(shape.edge_of_row) { row } else { at };
+                        edge = usize::cast_from(edge_map[named]);
                     }
                     edge_ids[u] = edge;
                 }

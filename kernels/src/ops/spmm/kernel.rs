@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, result_of, row_of, team_rank, work_step,
+    ColumnPositions, Edges, RowList, col_of, first_work, in_reach, result_of, row_of, span_of, team_rank, work_step,
 };
 use crate::graph::row_schedule::sums::{add_groups, add_narrow_rows, add_rows, lane_sum, team_sum};
 use crate::runtime::args::{Extent, Matrix, launch_args};
@@ -102,8 +102,7 @@ pub(crate) fn spmm_kernel<F: Float, P: Int, N: Size>(
     while work < rows.end {
         let row = row_of(work, rows, schedule);
         let out_row = result_of(work, row, rows, schedule);
-        let first = usize::cast_from(edges.row_ptr[row]);
-        let last = usize::cast_from(edges.row_ptr[row + 1]);
+        let (first, last) = span_of(edges, row, schedule.spans);
         if out_row >= 0i32 && in_reach(last - first, schedule) {
             let mut sums = Array::<Vector<f32, N>>::new(shape.slots);
             let mut unused = Array::<Vector<f32, N>>::new(shape.slots);
@@ -226,8 +225,7 @@ pub(crate) fn weight_gradient_kernel<F: Float, P: Int, N: Size>(
     let plane = CUBE_DIM_X as usize;
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     while row < extent.rows {
-        let start = usize::cast_from(edges.row_ptr[row]);
-        let end = usize::cast_from(edges.row_ptr[row + 1]);
+        let (start, end) = span_of(edges, row, false);
         let mut own = Array::<Vector<f32, N>>::new(shape.slots);
         #[unroll]
         for slot in 0..shape.slots {

@@ -40,7 +40,8 @@ impl_for_devices! { SpmmBackend =>
         };
         // A team holds a row of f32 vectors, padded to whole planes.
         let row_launches = row_launches(view, padded_bytes(width, &x), args.drop_edge.is_some());
-        let sparse = Sparse { row_ptr: &view.topology.row_ptr, col_idx: &view.topology.col_idx };
+        let Topology { row_ptr, col_idx, .. } = &view.topology;
+        let sparse = Sparse { row_ptr, col_idx, ends: view.topology.ends() };
         launch(sparse, row_launches, x, Factors { weight, edge_map, own }, args, out)
     }
 
@@ -61,7 +62,7 @@ impl_for_devices! { SpmmBackend =>
         }
         let edge_map = weight.is_some().then(|| groups.position.clone());
         let none = SpmmArgs { dst_scale: None, src_scale: None, drop_edge: None };
-        let sparse = Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry };
+        let sparse = Sparse { row_ptr: &groups.row_ptr, col_idx: &groups.entry, ends: 1 };
         let row_launches = vec![scattered_launch(&groups.rows, groups.num_groups)];
         launch(sparse, row_launches, x, Factors { weight, edge_map, own: None }, &none, out)
     }
@@ -124,6 +125,7 @@ impl_for_devices! { SpmmBackend =>
 struct Sparse<'a, R: CubeRuntime> {
     row_ptr: &'a CubeTensor<R>,
     col_idx: &'a CubeTensor<R>,
+    ends: usize,
 }
 
 struct Factors<R: CubeRuntime> {
@@ -186,7 +188,8 @@ fn launch<R: CubeRuntime>(
                 row_launch.dim,
                 address(&[sparse.row_ptr, sparse.col_idx, &x.tensor, &out.tensor]),
                 v,
-                EdgesArgs { row_ptr: array(sparse.row_ptr), col_idx: array(sparse.col_idx) }.launch(),
+                EdgesArgs { row_ptr: array(sparse.row_ptr), col_idx: array(sparse.col_idx), ends: sparse.ends }
+                    .launch(),
                 SpmmInputsArgs {
                     x: x.matrix(v),
                     scales: ScalesArgs { dst: array(&dst_scale), src: array(&src_scale) }.launch(),

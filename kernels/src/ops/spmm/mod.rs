@@ -152,7 +152,8 @@ pub trait SpmmBackend: SelectBackend {
 /// Saved: `x` only when the edge weights need a gradient. Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit; the message names the argument, what was expected and what was got.
+/// If a shape or dtype does not fit, or `edge_weight` is given for rows that are spans ([`Csr::from_spans`]); the message
+/// names the argument, what was expected and what was got.
 ///
 /// # Source
 /// Kipf and Welling, Semi-supervised classification with graph convolutional networks (ICLR 2017), equation 2.
@@ -177,6 +178,7 @@ pub fn spmm<B: SpmmBackend>(
 ) -> Tensor<B, 2> {
     const OP: &str = "spmm";
     let weight = edge_weight.map(|weight| {
+        csr.check_lists(OP, "edge_weight");
         let weight = weight.into_primitive().tensor();
         check::vector(OP, "edge_weight", &weight, csr.num_edges());
         check::dtype(OP, "edge_weight", &weight, DType::F32);

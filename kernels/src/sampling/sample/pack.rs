@@ -250,9 +250,11 @@ impl<B: SampleBackend> PackedSample<B> {
             Topology {
                 row_ptr: words(direction.row_ptr, direction.rows + 1),
                 col_idx: words(direction.col_idx, of.edges),
+                spans: false,
                 num_rows: direction.rows,
                 num_cols: direction.cols,
                 num_edges: of.edges,
+                num_entries: of.edges,
                 long_rows: words(direction.long_rows, direction.num_long),
                 num_long: direction.num_long,
             }
