@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Note;
 use crate::config::{ClassifyConfig, LayerKind, RunConfig};
 use crate::error::{Error, Result};
-use crate::train::tasks::classifier::Classifier;
+use crate::train::tasks::classifier::{Classifier, ClassifierData};
 use crate::train::trainer::Trainer;
 
 /// What to measure.
@@ -112,8 +112,9 @@ pub fn run<B: GraphBackend>(options: &AccuracyOptions, device: &B::Device, note:
     };
     let started = Instant::now();
     note(&format!("reading {}", config.data.path.display()));
-    let task = Classifier::<B>::open(&config, device)?;
-    task.notes.iter().for_each(|text| note(text));
+    let data = ClassifierData::read(&config)?;
+    let task = Classifier::<B>::of(&config, &data, device)?;
+    data.dataset.notes.iter().for_each(|text| note(text));
     let mut epoch_seconds = Vec::new();
     let mut seeds = Vec::with_capacity(options.seeds);
     for at in 0..options.seeds as u64 {

@@ -6,29 +6,49 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::Format;
+use super::moment::moment;
+use super::{Compute, Console, Format};
+use crate::backend::with_backend;
 use crate::config::{ClassifySplit, RunConfig, SplitConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Labels};
+use crate::graph::{Dataset, Labels, date};
 use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
 use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};
 use crate::run::splits::class_split_of;
 use crate::score::classes::{holds_probabilities, read_probabilities};
+use crate::score::{Computed, Judged, ScoreOptions, Scores, SideBySide, compute};
 
 /// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
-/// probabilities accuracy, macro F1 and confusion counts
+/// probabilities accuracy, macro F1 and confusion counts. Or set models side by side
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Scores of all nodes, as `graphsieve score` writes them
-    #[arg(long, value_name = "SCORES.npy")]
-    scores: PathBuf,
+    /// Runs of stage 2 or 3 that are set side by side: each on its own test labels, or, with --data, all on the same
+    #[arg(value_name = "RUN", required_unless_present = "scores", conflicts_with_all = ["scores", "run", "seed", "fractions", "labels"])]
+    models: Vec<PathBuf>,
 
-    /// Data directory of these scores
+    /// Scores of all nodes, as `graphsieve score` writes them
+    #[arg(long, value_name = "SCORES.npy", requires = "data")]
+    scores: Option<PathBuf>,
+
+    /// Data directory of these scores, or that the models score
     #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    data: Option<PathBuf>,
+
+    /// With models: labels of events of this date, time or number of seconds since 1970, and later [default: the test part
+    /// of the data's split]
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true, requires = "data", conflicts_with_all = ["scores", "split"])]
+    since: Option<i64>,
+
+    /// With models: and before this one
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true, requires = "since")]
+    until: Option<i64>,
+
+    /// Window of a split by time, counted from 1 [default: that of --run, else 1]
+    #[arg(long, value_name = "N")]
+    window: Option<usize>,
 
     /// SplitPart of the labels that the figures are about [default: test, or all with --include-train]
     #[arg(long, value_enum)]
@@ -57,6 +77,9 @@ pub(super) struct Arguments {
     /// How to print the figures
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+
+    #[command(flatten)]
+    compute: Compute,
 }
 
 /// Labels that the figures are about.
@@ -85,6 +108,7 @@ impl SplitPart {
 }
 
 /// Where the parts of the labels come from.
+#[derive(Clone)]
 enum SplitSource {
     /// Shares and seed of a stratified split.
     Labels(SplitFractions, u64),
@@ -92,22 +116,27 @@ enum SplitSource {
     Classes(ClassifySplit),
 }
 
-pub(super) fn run(arguments: Arguments) -> Result<()> {
+pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+    let (Some(scores), Some(data)) = (&arguments.scores, &arguments.data) else {
+        return side_by_side(&arguments, console);
+    };
     let part = part(arguments.split, arguments.include_train)?;
-    let source = match &arguments.run {
-        Some(run) => split_of_run(run)?,
+    let of_run = arguments.run.as_deref().map(split_of_run).transpose()?;
+    let source = match &of_run {
+        Some((source, _)) => source.clone(),
         None => SplitSource::Labels(
             fractions(arguments.fractions.as_deref().unwrap_or(&[0.6, 0.2, 0.2]))?,
             arguments.seed.unwrap_or(42),
         ),
     };
-    let dataset = Dataset::open(&arguments.data)?;
-    if holds_probabilities(&arguments.scores)? {
-        return classified(&arguments, &dataset, source, part);
+    let window = arguments.window.or(of_run.as_ref().map(|(_, window)| *window)).unwrap_or(1);
+    let dataset = Dataset::open(data)?.in_window(window)?;
+    if holds_probabilities(scores)? {
+        return classified(&arguments, [scores, data], &dataset, source, part);
     }
     let SplitSource::Labels(fractions, seed) = source else {
         return Err(Error::Usage {
-            argument: format!("--scores {}", arguments.scores.display()),
+            argument: format!("--scores {}", scores.display()),
             expected: "class probabilities, as `graphsieve score` writes them with a run of task \"classify\"".into(),
             found: "another array".into(),
             help: "score the data with the run of --run".into(),
@@ -117,11 +146,11 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     let labels = match &arguments.labels {
         Some(path) => Labels::from_csv(path, dataset.ids.as_ref(), graph.num_nodes())?,
         None => match dataset.labels {
-            None if dataset.classes.is_none() => return Err(no_labels(&arguments.data)),
-            _ => dataset.binary_labels(&arguments.data)?.clone(),
+            None if dataset.classes.is_none() => return Err(no_labels(data)),
+            _ => dataset.binary_labels(data)?.clone(),
         },
     };
-    let scores = read_scores(&arguments.scores, graph.num_nodes())?;
+    let scores = read_scores(scores, graph.num_nodes())?;
     let split = match &dataset.split {
         Some(stored) if arguments.seed.is_some() || arguments.fractions.is_some() => {
             return Err(Error::Usage {
@@ -131,7 +160,7 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
                 help: "leave it out; [split] of the description decides, when the tables are imported".into(),
             });
         }
-        Some(stored) => Split::of_stored(stored, &labels.entries, 0)?,
+        Some(stored) => Split::of_stored(stored, &labels.entries)?,
         None => Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?,
     };
     let threshold = validation_threshold(&scores, graph, &split)?;
@@ -146,8 +175,62 @@ pub(super) fn run(arguments: Arguments) -> Result<()> {
     arguments.format.print(&Outcome { part, labels, threshold_labels: split.validation.len(), seed, report })
 }
 
+/// Sets models side by side.
+fn side_by_side(arguments: &Arguments, console: Console) -> Result<()> {
+    let judged = arguments.models.iter().map(|run| Judged::open(run)).collect::<Result<Vec<_>>>()?;
+    let Some(data) = &arguments.data else {
+        let models = judged.iter().map(Judged::own_figures).collect();
+        return arguments.format.print(&SideBySide { same_labels: false, models });
+    };
+    let (device, _) = arguments.compute.choose(console)?;
+    let mut models = Vec::with_capacity(judged.len());
+    for judged in judged {
+        let checkpoint = judged.run.path().to_owned();
+        let options = ScoreOptions { checkpoint, data: data.clone(), input: None, embeddings: false };
+        let Computed { dataset, scores, .. } = with_backend!(device, |B, d| compute::<B>(&options, &d))?;
+        let Scores::Anomaly(scores) = scores else { unreachable!("stages 2 and 3 score anomalies") };
+        let dataset = dataset.in_window(arguments.window.unwrap_or(1))?;
+        models.push(judged.figures(&dataset, data, &scores, &entries(arguments, &dataset, data)?)?);
+    }
+    arguments.format.print(&SideBySide { same_labels: true, models })
+}
+
+/// The labels that all models are judged by.
+fn entries(arguments: &Arguments, dataset: &Dataset, data: &Path) -> Result<Vec<(u32, u8)>> {
+    let labels = dataset.binary_labels(data)?;
+    let Some(since) = arguments.since else {
+        let Some(stored) = &dataset.split else {
+            return Err(Error::Usage {
+                argument: "--since".into(),
+                expected: "the time from which on labels count, because these data have no split of their own".into(),
+                found: "none".into(),
+                help: "give --since TIME, or put [split] into the description and import the tables again".into(),
+            });
+        };
+        return Ok(Split::of_stored(stored, &labels.entries)?.test);
+    };
+    let time = |node| dataset.events.as_ref().and_then(|events| events.time_of(node));
+    let counts = |time: i64| time >= since && arguments.until.is_none_or(|until| time < until);
+    let entries: Vec<_> = labels.entries.iter().filter(|(node, _)| time(*node).is_some_and(counts)).copied().collect();
+    if entries.is_empty() {
+        return Err(Error::Data {
+            what: format!("labels of {}", data.display()),
+            expected: format!("some of events from {} on", date(since)),
+            found: "none".into(),
+            help: "give an earlier --since or a later --until".into(),
+        });
+    }
+    Ok(entries)
+}
+
 /// Evaluates class probabilities.
-fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, part: SplitPart) -> Result<()> {
+fn classified(
+    arguments: &Arguments,
+    [scores, data]: [&PathBuf; 2],
+    dataset: &Dataset,
+    source: SplitSource,
+    part: SplitPart,
+) -> Result<()> {
     if let Some(path) = &arguments.labels {
         return Err(Error::Usage {
             argument: format!("--labels {}", path.display()),
@@ -156,9 +239,9 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
             help: "classes come with the data".into(),
         });
     }
-    let classes = dataset.node_classes(&arguments.data)?;
+    let classes = dataset.node_classes(data)?;
     let split = match source {
-        SplitSource::Classes(split) => class_split_of(&classes, &split)?,
+        SplitSource::Classes(split) => class_split_of(dataset, &classes, &split)?,
         // Of a wrong guess the training nodes would count as held out.
         SplitSource::Labels(..) if arguments.seed.is_none() && arguments.fractions.is_none() => {
             return Err(Error::Usage {
@@ -170,7 +253,7 @@ fn classified(arguments: &Arguments, dataset: &Dataset, source: SplitSource, par
         }
         SplitSource::Labels(fractions, seed) => ClassSplit::stratified(&classes, fractions, seed)?,
     };
-    let values = read_probabilities(&arguments.scores, dataset.graph.num_nodes(), classes.count())?;
+    let values = read_probabilities(scores, dataset.graph.num_nodes(), classes.count())?;
     let all: Vec<(u32, u32)>;
     let entries = match part {
         SplitPart::Test => &split.test,
@@ -260,14 +343,16 @@ fn fractions(given: &[f64]) -> Result<SplitFractions> {
     }
 }
 
-/// The split that a run of stage 2 or 3, of a pipeline or of a node classification used.
-fn split_of_run(path: &Path) -> Result<SplitSource> {
+/// The split that a run of stage 2 or 3, of a pipeline or of a node classification used, and its window.
+fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
     let run = RunDir::open(path)?;
-    let SplitConfig { train, validation, test, seed } = match RunConfig::load_kept(&run.config(), &[])? {
+    let config = RunConfig::load_kept(&run.config(), &[])?;
+    let window = config.window();
+    let SplitConfig { train, validation, test, seed } = match config {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
         RunConfig::Stage3(config) => config.split,
-        RunConfig::Classify(config) => return Ok(SplitSource::Classes(config.split)),
+        RunConfig::Classify(config) => return Ok((SplitSource::Classes(config.split), window)),
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {
                 argument: format!("--run {}", path.display()),
@@ -277,7 +362,7 @@ fn split_of_run(path: &Path) -> Result<SplitSource> {
             });
         }
     };
-    Ok(SplitSource::Labels(SplitFractions { train, validation, test }, seed))
+    Ok((SplitSource::Labels(SplitFractions { train, validation, test }, seed), window))
 }
 
 fn no_labels(data: &Path) -> Error {

@@ -96,7 +96,7 @@ fn run_command(command: Command, console: Console) -> Result<()> {
         Command::Train(arguments) => train::run(arguments, console),
         Command::Embed(arguments) => embed::run(arguments, console),
         Command::Score(arguments) => score::run(arguments, console),
-        Command::Eval(arguments) => eval::run(arguments),
+        Command::Eval(arguments) => eval::run(arguments, console),
         Command::Explain(arguments) => explain::run(arguments, console),
         Command::Report(arguments) => report::run(arguments, console),
         Command::Export(arguments) => export::run(arguments, console),

@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::{Compute, Console};
 use crate::backend::with_backend;
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::Result;
+use crate::graph::StoredSplit;
 use crate::run::RunDir;
 use crate::run::progress::{StageProgress, Unit};
+use crate::score::{Judged, SideBySide};
 use crate::train::{self, RunOptions};
 
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.
@@ -37,6 +40,15 @@ pub(super) struct Arguments {
     /// Go on with this run from its last checkpoint
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+
+    /// Begin with the weights of this finished run instead of random ones, for example with those of last week when new
+    /// labels have come in; of a pipeline with those of a pipeline, whose trees are grown anew
+    #[arg(long, value_name = "MODEL", conflicts_with = "resume")]
+    from: Option<PathBuf>,
+
+    /// Train once for each window of the data's split by time, and set the test figures side by side
+    #[arg(long, conflicts_with_all = ["resume", "from"])]
+    each_window: bool,
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
@@ -51,12 +63,42 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if arguments.resume.is_none() {
         provide_data(&config, console)?;
     }
-    let (resume, progress) = (arguments.resume, console.progress());
-    let options = RunOptions { device: description, resume, pipeline: None, progress };
+    let (resume, from, progress) = (arguments.resume, arguments.from, console.progress());
+    let options = RunOptions { device: description, resume, from, pipeline: None, progress };
+    if arguments.each_window {
+        return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
+    }
     let outcome = with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?;
     super::print(&outcome)?;
     console.note(outcome.files()?);
     Ok(())
+}
+
+/// Trains for one window of the split after the other.
+fn each_window<B: GraphBackend + TreeBackend>(
+    config: &RunConfig,
+    options: &RunOptions,
+    device: &B::Device,
+    console: Console,
+) -> Result<()> {
+    let windows = StoredSplit::count(config.data_path())?;
+    let mut last = Vec::with_capacity(windows);
+    for window in 1..=windows {
+        let mut own = config.clone();
+        own.set_window(window);
+        own.set_name(format!("{}-window-{window}", config.name()));
+        console.note(format_args!("window {window} of {windows}"));
+        let outcome = train::run::<B>(own, options, device)?;
+        super::print(&outcome)?;
+        console.note(outcome.files()?);
+        last.extend(outcome.last_judged().map(Path::to_owned));
+    }
+    let models = last.iter().map(|run| Ok(Judged::open(run)?.own_figures())).collect::<Result<Vec<_>>>()?;
+    if models.is_empty() {
+        // Stage 1 and classes have no such figures.
+        return Ok(());
+    }
+    super::print(&SideBySide { same_labels: false, models })
 }
 
 /// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has

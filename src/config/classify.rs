@@ -44,6 +44,9 @@ pub struct ClassifyConfig {
 pub struct ClassifyData {
     /// `.npz` file or data directory. Required.
     pub path: PathBuf,
+    /// Which window of a split by time, counted from 1. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
+    pub window: usize,
     /// Whether the features of every node are divided by the sum of their absolute values, as both papers do. Default
     /// true.
     pub row_normalise: bool,
@@ -256,7 +259,7 @@ impl ClassifyConfig {
         Self {
             name: "classify".into(),
             seed: 42,
-            data: ClassifyData { path: data.into(), row_normalise: true, directed: false },
+            data: ClassifyData { path: data.into(), window: 1, row_normalise: true, directed: false },
             model: ClassifyModel { layer, layers: 2, hidden, dropout, attention },
             train,
             loader: LoaderConfig::classify(2),

@@ -9,7 +9,7 @@ use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::loader::LoaderMode;
 use super::reader::{Document, Unread};
 use super::schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
-use super::sections::{OwnTransform, Stage1Data};
+use super::sections::OwnTransform;
 use super::stage3::{self, Stage3Config};
 use crate::error::Result;
 
@@ -26,6 +26,7 @@ const PIPELINE_DECIDES: &[(&str, &str)] = &[
     ("name", "set `name` at the top of this file; the stage's name is derived from it"),
     ("seed", "set `seed` at the top of this file; all steps share it"),
     ("data.path", "set `path` in [data] of this file; all steps share it"),
+    ("data.window", "set `window` in [data] of this file; all steps share it"),
     ("data.embeddings", "stage 2 of a pipeline reads what stage 1 just wrote"),
     ("output", "set it in [output] of this file; all steps share it"),
 ];
@@ -160,12 +161,14 @@ fn pipeline(mut document: Document, path: &Path) -> Result<PipelineConfig> {
     let stage = |stage, section| stage_document(stage, section, path, PIPELINE_DECIDES, document.strict);
     let stage1 = {
         let name = format!("{name}-{STAGE1}");
-        let default = Stage1Config { name, seed, output: output.clone(), ..Stage1Config::new(&data.path) };
+        let mut default = Stage1Config { name, seed, output: output.clone(), ..Stage1Config::new(&data.path) };
+        default.data.window = data.window;
         stage1(&stage(STAGE1, first)?, default)?
     };
     let stage2 = {
         let name = format!("{name}-{STAGE2}");
-        let default = Stage2Config { name, seed, output: output.clone(), ..Stage2Config::new(&data.path) };
+        let mut default = Stage2Config { name, seed, output: output.clone(), ..Stage2Config::new(&data.path) };
+        default.data.window = data.window;
         stage2(&stage(STAGE2, second)?, default)?
     };
     let stage3 = match third {
@@ -174,11 +177,12 @@ fn pipeline(mut document: Document, path: &Path) -> Result<PipelineConfig> {
             let decided = [PIPELINE_DECIDES, PIPELINE_DECIDES_STAGE3].concat();
             let document = stage_document(STAGE3, Some(section), path, &decided, document.strict)?;
             let name = format!("{name}-{STAGE3}");
-            let default = Stage3Config { name, seed, output: output.clone(), ..Stage3Config::new(&data.path) };
+            let mut default = Stage3Config { name, seed, output: output.clone(), ..Stage3Config::new(&data.path) };
+            default.data.window = data.window;
             Some(Box::new(stage3::of_pipeline(&document, default, &stage2)?))
         }
     };
-    Ok(PipelineConfig { name, seed, data: Stage1Data { path: data.path }, synth, stage1, stage2, stage3, output })
+    Ok(PipelineConfig { name, seed, data, synth, stage1, stage2, stage3, output })
 }
 
 /// One stage of a larger task: the file that `config` names with the section's own keys on top. `decided` lists the

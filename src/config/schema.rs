@@ -85,9 +85,31 @@ impl RunConfig {
         of_any!(self, config => &config.data.path)
     }
 
+    /// The window of a split by time that the run looks at, counted from 1.
+    pub fn window(&self) -> usize {
+        of_any!(self, config => config.data.window)
+    }
+
     /// Reads the data from another place.
     pub fn set_data_path(&mut self, path: PathBuf) {
         of_any!(self, config => config.data.path = path);
+    }
+
+    /// Looks at another window of a split by time, counted from 1.
+    pub fn set_window(&mut self, window: usize) {
+        of_any!(self, config => config.data.window = window);
+        if let RunConfig::Stage3(Stage3Config { stage2: Some(stage2), .. }) = self {
+            stage2.data.window = window;
+        }
+        if let RunConfig::Pipeline(config) = self {
+            (config.stage1.data.window, config.stage2.data.window) = (window, window);
+            if let Some(stage3) = &mut config.stage3 {
+                stage3.data.window = window;
+                if let Some(stage2) = &mut stage3.stage2 {
+                    stage2.data.window = window;
+                }
+            }
+        }
     }
 
     /// Where and what the run writes.
@@ -126,7 +148,7 @@ impl Stage1Config {
         Self {
             name: "stage1".into(),
             seed: 42,
-            data: Stage1Data { path: data.into() },
+            data: Stage1Data { path: data.into(), window: 1 },
             model: Stage1Model { hidden: 128, out: 128 },
             train: TrainConfig::stage1(),
             sampling: SamplingConfig::default(),
@@ -169,7 +191,7 @@ impl Stage2Config {
         Self {
             name: "stage2".into(),
             seed: 42,
-            data: Stage2Data { path: data.into(), input: Stage2Input::Embeddings, embeddings: None },
+            data: Stage2Data { path: data.into(), window: 1, input: Stage2Input::Embeddings, embeddings: None },
             model: Stage2Model {
                 hidden: 128,
                 out: 128,
@@ -227,7 +249,7 @@ impl PipelineConfig {
             stage1: Stage1Config::new(&path),
             stage2: Stage2Config::new(&path),
             stage3: None,
-            data: Stage1Data { path },
+            data: Stage1Data { path, window: 1 },
             output: OutputConfig::default(),
         }
     }

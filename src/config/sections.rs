@@ -26,6 +26,9 @@ pub const PROBABILITIES_FILE: &str = "probabilities.npy";
 pub struct Stage1Data {
     /// Data directory (graph, features, labels), relative to the working directory. Required.
     pub path: PathBuf,
+    /// Which window of a split by time, counted from 1. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
+    pub window: usize,
 }
 
 /// `[data]` of Stage 2.
@@ -33,6 +36,9 @@ pub struct Stage1Data {
 pub struct Stage2Data {
     /// Data directory (graph, features, labels), relative to the working directory. Required.
     pub path: PathBuf,
+    /// Which window of a split by time, counted from 1. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
+    pub window: usize,
     /// What a node's input vector is. Default `embeddings`.
     pub input: Stage2Input,
     /// A `.npy` file, or a directory that holds `Z_embeddings_stage1.npy` such as a Stage-1 run. Default: `path`.

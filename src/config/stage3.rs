@@ -41,6 +41,9 @@ pub struct Stage3Config {
 pub struct Stage3Data {
     /// Data directory or `.npz` file: graph, features, labels. Required.
     pub path: PathBuf,
+    /// Which window of a split by time, counted from 1. Default 1.
+    #[serde(deserialize_with = "at_least::<1, _>")]
+    pub window: usize,
     /// A `.npy` file, or a directory that holds `Z_embeddings_stage1.npy` such as a Stage-1 run; for the blocks
     /// `embedding` and `reconstruction`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,6 +218,7 @@ const STAGE3_DECIDES: &[(&str, &str)] = &[
     ("name", "set `name` at the top of this file; the names of the folds are derived from it"),
     ("seed", "set `seed` at the top of this file; all models share it"),
     ("data.path", "set `path` in [data] of this file"),
+    ("data.window", "set `window` in [data] of this file"),
     ("data.embeddings", "set `embeddings` in [data] of this file"),
     ("split", "set it in [split] of this file; the folds are parts of its training labels"),
     ("output", "set it in [output] of this file"),
@@ -272,7 +276,7 @@ impl Stage3Config {
         Self {
             name: "stage3".into(),
             seed: 42,
-            data: Stage3Data { path: data.into(), embeddings: None },
+            data: Stage3Data { path: data.into(), window: 1, embeddings: None },
             features: Stage3Features::default(),
             model: TreeModel::Forest(ForestConfig::default()),
             stage2: None,
@@ -425,6 +429,7 @@ fn folded(section: Table, path: &Path, config: &Stage3Config, strict: bool) -> R
         output: config.output.clone(),
         ..Stage2Config::new(&config.data.path)
     };
+    default.data.window = config.data.window;
     let embeddings = &config.data.embeddings;
     default.data.input = if embeddings.is_some() { Stage2Input::Embeddings } else { Stage2Input::Features };
     let mut stage = stage2(&document, default)?;

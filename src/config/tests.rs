@@ -102,7 +102,7 @@ fn unusual() -> [RunConfig; 3] {
     let stage1 = Stage1Config {
         name: "a-b_c.d".into(),
         seed: i64::MAX as u64,
-        data: Stage1Data { path: "C:\\data".into() },
+        data: Stage1Data { path: "C:\\data".into(), window: 2 },
         model: Stage1Model { hidden: 3, out: 5 },
         train: TrainConfig { schedule: Schedule::Constant, learning_rate_min: 0.02, clip_norm: None, ..train.clone() },
         sampling: SamplingConfig {
@@ -117,7 +117,12 @@ fn unusual() -> [RunConfig; 3] {
     let stage2 = Stage2Config {
         name: "e".into(),
         seed: 0,
-        data: Stage2Data { path: "d".into(), input: Stage2Input::Embeddings, embeddings: Some("z.npy".into()) },
+        data: Stage2Data {
+            path: "d".into(),
+            window: 3,
+            input: Stage2Input::Embeddings,
+            embeddings: Some("z.npy".into()),
+        },
         model: Stage2Model {
             hidden: 6,
             out: 9,
@@ -150,7 +155,8 @@ fn unusual() -> [RunConfig; 3] {
     let (name, seed, out) = inside("stage1");
     let first = Stage1Config { name, seed, output: out, ..stage1.clone() };
     let (name, seed, out) = inside("stage2");
-    let input = Stage2Data { path: data.path.clone(), input: Stage2Input::Features, embeddings: None };
+    let input =
+        Stage2Data { path: data.path.clone(), window: data.window, input: Stage2Input::Features, embeddings: None };
     let second = Stage2Config { name, seed, output: out, data: input, ..stage2.clone() };
     let synth = PipelineSynth { preset: Preset::Electronics, scale: 0.5, seed: 17 };
     let pipeline =
@@ -164,7 +170,7 @@ fn unusual_classify() -> [RunConfig; 3] {
     let gat = ClassifyConfig {
         name: "c".into(),
         seed: 3,
-        data: ClassifyData { path: "g.npz".into(), row_normalise: false, directed: true },
+        data: ClassifyData { path: "g.npz".into(), window: 4, row_normalise: false, directed: true },
         model: ClassifyModel {
             layer: LayerKind::Gat,
             layers: 4,

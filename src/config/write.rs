@@ -55,7 +55,7 @@ fn stage_section(stage: Table) -> Table {
         }
         for (key, value) in keys.as_table().cloned().into_iter().flatten() {
             let key = format!("{section}.{key}");
-            if key != "data.path" && key != "data.embeddings" {
+            if !["data.path", "data.window", "data.embeddings"].contains(&key.as_str()) {
                 flat.insert(key, value);
             }
         }

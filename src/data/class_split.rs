@@ -40,6 +40,15 @@ impl ClassSplit {
         Ok(Self { train: part(&chosen.train), validation: part(&chosen.validation), test: part(&chosen.test) })
     }
 
+    /// The division that belongs to the data, from the part of every node: 0 in no part, 1 training, 2 validation, 3 test.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when a part has no node.
+    pub fn of_nodes(of_node: &[u8], classes: &Classes) -> Result<Self> {
+        let part = |wanted: u8| classes.labelled().filter(|(node, _)| of_node[*node as usize] == wanted).collect();
+        Self { train: part(1), validation: part(2), test: part(3) }.checked()
+    }
+
     /// Divides the labelled nodes so that every class is spread over the parts by `fractions`.
     ///
     /// # Errors
@@ -47,22 +56,22 @@ impl ClassSplit {
     pub fn stratified(classes: &Classes, fractions: SplitFractions, seed: u64) -> Result<Self> {
         let SplitFractions { train, validation, test } = fractions;
         let mut owed = [0.0; 3];
-        let split =
-            Self::shuffled(classes, seed, |_, nodes| Ok(apportion(nodes, [train, validation, test], &mut owed)))?;
-        match [&split.train, &split.validation, &split.test].iter().all(|part| !part.is_empty()) {
-            true => Ok(split),
-            false => Err(Error::Data {
-                what: "split of the labels".into(),
-                expected: "at least one node in every part".into(),
-                found: format!(
-                    "{} training, {} validation, {} test",
-                    split.train.len(),
-                    split.validation.len(),
-                    split.test.len()
-                ),
-                help: "label more nodes, or change the shares".into(),
-            }),
+        Self::shuffled(classes, seed, |_, nodes| Ok(apportion(nodes, [train, validation, test], &mut owed)))?.checked()
+    }
+
+    /// Refuses a part without nodes.
+    fn checked(self) -> Result<Self> {
+        let counts = [&self.train, &self.validation, &self.test].map(Vec::len);
+        if counts.iter().all(|&count| count > 0) {
+            return Ok(self);
         }
+        let [train, validation, test] = counts;
+        Err(Error::Data {
+            what: "split of the labels".into(),
+            expected: "at least one node in every part".into(),
+            found: format!("{train} training, {validation} validation, {test} test"),
+            help: "label more nodes, or change the shares".into(),
+        })
     }
 
     /// Takes `per_class` nodes of every class for training, and of all labelled nodes the shares `validation` and

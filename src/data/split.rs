@@ -179,19 +179,19 @@ impl Split {
         })
     }
 
-    /// The division that belongs to the data, in one of its windows; labels in no part are left out.
+    /// The division that belongs to the data, in the window that is looked at; labels in no part are left out.
     ///
     /// # Errors
-    /// [`Error::Data`] for a window that there is not, and as for [`of_parts`](Self::of_parts).
-    pub fn of_stored(stored: &StoredSplit, labels: &[(u32, u8)], window: usize) -> Result<Self> {
-        let Some(of_node) = stored.windows.get(window) else {
-            return Err(Error::Data {
-                what: "the split of the data".into(),
-                expected: format!("a window below {}", stored.windows.len()),
-                found: window.to_string(),
-                help: "count windows from 0".into(),
-            });
-        };
+    /// As for [`of_parts`](Self::of_parts).
+    pub fn of_stored(stored: &StoredSplit, labels: &[(u32, u8)]) -> Result<Self> {
+        Self::of_nodes(stored.parts(), labels)
+    }
+
+    /// The same from the part of every node: 0 in no part, 1 training, 2 validation, 3 test.
+    ///
+    /// # Errors
+    /// As for [`of_parts`](Self::of_parts).
+    pub fn of_nodes(of_node: &[u8], labels: &[(u32, u8)]) -> Result<Self> {
         let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
         for &(node, label) in labels {
             if let Some(part) =

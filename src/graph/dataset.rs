@@ -87,6 +87,30 @@ impl Dataset {
         Self::open_with(path, EdgeReading::default())
     }
 
+    /// The same data, looked at through one of the windows of their split by time, counted from 1. Data that are divided
+    /// otherwise, or not, have one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a window that there is not.
+    pub fn in_window(mut self, window: usize) -> Result<Self> {
+        let windows = self.split.as_ref().map_or(1, |split| split.windows.len());
+        if !(1..=windows).contains(&window) {
+            return Err(Error::Config {
+                origin: "the configuration".into(),
+                key: "data.window".into(),
+                expected: match windows {
+                    1 => "1: the data have one window".into(),
+                    _ => format!("1 to {windows}, the windows of the split of the data"),
+                },
+                found: window.to_string(),
+                help: "import makes windows in turn: by = \"time\" and windows = N in [split] of the description"
+                    .into(),
+            });
+        }
+        self.split = self.split.and_then(|split| split.at(window - 1));
+        Ok(self)
+    }
+
     /// Like [`open`](Self::open), with a word on the edges of an `.npz` file. A data directory says itself which way
     /// its relations go.
     ///

@@ -88,5 +88,5 @@ pub use npy::{read_embeddings, write_npy, write_npy_f32};
 pub use npz::EdgeReading;
 pub use self_loops::SelfLoops;
 pub use statistics::Statistics;
-pub use stored_split::{SplitRule, StoredSplit, TimeWindow};
+pub use stored_split::{SplitRule, StoredSplit, TimeWindow, date};
 pub use subset::Subset;

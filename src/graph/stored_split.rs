@@ -1,7 +1,6 @@
 //! The split of the labels that belongs to the data: made once, by import, and read by whatever learns from them.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use ndarray::Array2;
@@ -9,9 +8,11 @@ use ndarray_npy::WriteNpyExt;
 use serde::{Deserialize, Serialize};
 
 use super::formats::{is_present, write_new};
+use super::json::read_json;
 use super::npy::Npy;
 use crate::error::{Error, Result};
 
+const HELP: &str = "the split is made by `graphsieve import`; import the tables again, or remove both files";
 const RULE_FILE: &str = "split.json";
 const PARTS_FILE: &str = "split.npy";
 
@@ -23,6 +24,8 @@ pub struct StoredSplit {
     /// By window and global id: 0 in no part, 1 training, 2 validation, 3 test. There is one window unless the split is
     /// by time.
     pub windows: Vec<Vec<u8>>,
+    /// The window that is looked at, counted from 0; it is chosen, not stored.
+    pub window: usize,
 }
 
 /// What decides about the part of a label.
@@ -64,15 +67,33 @@ impl StoredSplit {
         for (part, nodes) in (1..).zip(parts) {
             nodes.iter().for_each(|&(node, _)| of_node[node as usize] = part);
         }
-        Self { rule, windows: vec![of_node] }
+        Self { rule, windows: vec![of_node], window: 0 }
     }
 
-    /// The times of a window of a split by time.
-    pub fn times(&self, window: usize) -> Option<TimeWindow> {
+    /// The part of every node in the window that is looked at.
+    pub fn parts(&self) -> &[u8] {
+        &self.windows[self.window]
+    }
+
+    /// The times of the window that is looked at, of a split by time.
+    pub fn times(&self) -> Option<TimeWindow> {
         match &self.rule {
-            SplitRule::Time { windows, .. } => windows.get(window).copied(),
+            SplitRule::Time { windows, .. } => windows.get(self.window).copied(),
             _ => None,
         }
+    }
+
+    /// The same split, looked at through another window, counted from 0.
+    pub fn at(self, window: usize) -> Option<Self> {
+        (window < self.windows.len()).then_some(Self { window, ..self })
+    }
+
+    /// How many windows the split of a data directory has: one where there is none, or it is not by time.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for a damaged file.
+    pub fn count(dir: &Path) -> Result<usize> {
+        Ok(read_rule(dir)?.map_or(1, |rule| rule.windows()))
     }
 
     /// Reads what a data directory holds, if anything.
@@ -80,20 +101,8 @@ impl StoredSplit {
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`] for files that do not belong together or to `num_nodes` nodes.
     pub(super) fn read(dir: &Path, num_nodes: usize) -> Result<Option<Self>> {
-        const HELP: &str = "the split is made by `graphsieve import`; import the tables again, or remove both files";
-        let path = dir.join(RULE_FILE);
-        if !is_present(&path) {
-            return Ok(None);
-        }
-        let text = fs::read_to_string(&path).map_err(|source| Error::io(&path, "read", source))?;
-        let rule: SplitRule = serde_json::from_str(&text).map_err(|fault| {
-            let place = format!("line {}, column {}", fault.line(), fault.column());
-            Error::format(&path, place, "a split by random, group or time", fault.to_string(), HELP)
-        })?;
-        let count = match &rule {
-            SplitRule::Time { windows, .. } => windows.len(),
-            _ => 1,
-        };
+        let Some(rule) = read_rule(dir)? else { return Ok(None) };
+        let count = rule.windows();
         let npy = Npy::open(&dir.join(PARTS_FILE))?;
         if npy.shape() != [count, num_nodes] {
             let expected = format!("[{count}, {num_nodes}]: windows, nodes");
@@ -108,7 +117,7 @@ impl StoredSplit {
         };
         let parts: Vec<u8> = npy.integers(HELP)?.enumerate().map(part).collect::<Result<_>>()?;
         let windows = (0..count).map(|window| parts[window * num_nodes..(window + 1) * num_nodes].to_vec()).collect();
-        Ok(Some(Self { rule, windows }))
+        Ok(Some(Self { rule, windows, window: 0 }))
     }
 
     /// Writes the files and returns their names.
@@ -130,6 +139,23 @@ impl StoredSplit {
                 found: found.map_or("none".into(), |parts| parts.len().to_string()),
                 help: "give every node a part, 0 for none".into(),
             }),
+        }
+    }
+}
+
+fn read_rule(dir: &Path) -> Result<Option<SplitRule>> {
+    let path = dir.join(RULE_FILE);
+    if !is_present(&path) {
+        return Ok(None);
+    }
+    read_json(&path, "a split by random, group or time", HELP).map(Some)
+}
+
+impl SplitRule {
+    fn windows(&self) -> usize {
+        match self {
+            SplitRule::Time { windows, .. } => windows.len(),
+            _ => 1,
         }
     }
 }
@@ -160,8 +186,8 @@ impl fmt::Display for SplitRule {
     }
 }
 
-/// `2018-07-25`, with the time of day unless it is midnight.
-fn date(time: i64) -> String {
+/// A time in words: `2018-07-25`, with the time of day unless it is midnight.
+pub fn date(time: i64) -> String {
     let date = chrono::DateTime::from_timestamp(time, 0).unwrap_or_default();
     let pattern = if time.rem_euclid(86_400) == 0 { "%Y-%m-%d" } else { "%Y-%m-%d %H:%M:%S" };
     date.format(pattern).to_string()
@@ -177,7 +203,7 @@ mod tests {
         assert_eq!(StoredSplit::read(dir.path(), 3).unwrap(), None);
         let window = TimeWindow { train: [0, 86_400], validation: [86_400, 90_000], test: [90_000, 100_000] };
         let rule = SplitRule::Time { windows: vec![window; 2], blocked: Some("card".into()) };
-        let split = StoredSplit { rule, windows: vec![vec![1, 2, 3], vec![0, 1, 3]] };
+        let split = StoredSplit { rule, windows: vec![vec![1, 2, 3], vec![0, 1, 3]], window: 0 };
         assert_eq!(
             split.rule.to_string(),
             "by time, training from 1970-01-01 to 1970-01-02, validation from 1970-01-02 to 1970-01-02 01:00:00, test \
@@ -187,7 +213,7 @@ mod tests {
         assert_eq!(StoredSplit::read(dir.path(), 3).unwrap(), Some(split));
         let error = StoredSplit::read(dir.path(), 2).unwrap_err().to_string();
         assert!(error.contains("split.npy") && error.contains("[2, 2]"), "{error}");
-        fs::write(dir.path().join("split.json"), "{\"by\": \"luck\"}").unwrap();
+        std::fs::write(dir.path().join("split.json"), "{\"by\": \"luck\"}").unwrap();
         let error = StoredSplit::read(dir.path(), 3).unwrap_err().to_string();
         assert!(error.contains("split.json") && error.contains("luck"), "{error}");
     }

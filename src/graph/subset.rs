@@ -86,6 +86,7 @@ impl Dataset {
         let split = self.split.as_ref().map(|split| StoredSplit {
             rule: split.rule.clone(),
             windows: split.windows.iter().map(|parts| of(&nodes, parts)).collect(),
+            window: split.window,
         });
         let parts = Dataset::new(self.graph.induced(keep), features, labels, ids);
         Subset { dataset: Dataset { feature_names: self.feature_names.clone(), events, split, ..parts }, nodes }
@@ -146,10 +147,9 @@ impl Dataset {
         subset
     }
 
-    /// What a training may see of data that are split by time: [`known_until`](Self::known_until) the end of validation,
-    /// in the first window. `None` for data that are divided otherwise.
+    /// What a training may see of data that are split by time: [`known_until`](Self::known_until) the end of validation. `None` for data that are divided otherwise.
     pub fn training_part(&self) -> Option<Subset> {
-        let times = self.split.as_ref()?.times(0)?;
+        let times = self.split.as_ref()?.times()?;
         self.events.as_ref()?;
         Some(self.known_until(times.known_until()))
     }

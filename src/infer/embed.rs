@@ -178,7 +178,7 @@ pub fn input_of<B: GraphBackend>(
 ) -> Result<Features> {
     match input {
         Stage2Input::Features => {
-            let data = crate::config::Stage2Data { path: data.to_path_buf(), input, embeddings: None };
+            let data = crate::config::Stage2Data { path: data.to_path_buf(), window: 1, input, embeddings: None };
             input_features(&data, dataset, Some(width))
         }
         Stage2Input::Embeddings => {

@@ -28,6 +28,7 @@ pub use multiclass::{ClassFigures, ClassReport, ConfusionMatrix, log_sum_exp, pr
 pub use ranking::{PrPoint, Ranking, RankingStep, RocPoint, TopK, average_precision, roc_auc};
 pub use reliability::{Reliability, ReliabilityBin, wilson};
 pub use report::{GroupReport, Report, TOP_K, evaluate};
+pub(crate) use report::{share, write_table};
 pub use threshold::{Confusion, ThresholdChoice, best_f1_threshold};
 pub use two_sample::KolmogorovSmirnov;
 

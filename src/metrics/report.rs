@@ -159,12 +159,12 @@ impl fmt::Display for Report {
     }
 }
 
-fn share(value: Option<f64>) -> String {
+pub(crate) fn share(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"))
 }
 
-/// First column to the left, the others to the right, two spaces between.
-fn write_table<const N: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
+/// Writes a table: first column to the left, the others to the right, two spaces between.
+pub(crate) fn write_table<const N: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
     let width: [usize; N] =
         std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     for row in rows {

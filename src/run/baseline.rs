@@ -4,6 +4,7 @@ use ndarray::Array2;
 use serde::Deserialize;
 
 use super::RunDir;
+use super::evaluation::EVALUATION_FILE;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::Split;
 use crate::error::Result;
@@ -84,7 +85,7 @@ impl OnValidation {
     /// # Errors
     /// A file that cannot be read.
     pub fn read(run: &RunDir) -> Result<Option<Self>> {
-        let file = run.output("evaluation.json");
+        let file = run.output(EVALUATION_FILE);
         if !file.is_file() {
             return Ok(None);
         }

@@ -4,16 +4,22 @@ use std::path::Path;
 
 use ndarray::ArrayView1;
 use ndarray_npy::ViewNpyExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::RunDir;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
+use crate::graph::json::read_json;
 use crate::graph::{Dataset, Events, HeteroGraph};
 use crate::metrics::{self, ALERTS_PER_DAY, AlertEvent, Alerts, ClassReport, ConfusionMatrix, Report, predicted_class};
 
+/// Outcome of a finished run.
+pub const EVALUATION_FILE: &str = "evaluation.json";
+
 /// Reports on the parts of a split that a model was not fitted to, at one threshold.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The threshold with the best F1 on the validation part.
     pub threshold: f64,
@@ -21,6 +27,22 @@ pub struct Evaluation {
     pub validation: Report,
     /// The test part.
     pub test: Report,
+}
+
+impl Evaluation {
+    /// What a finished run of Stage 2 or 3 found; `None` of other runs.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for a file that is no JSON.
+    pub fn of_run(run: &RunDir) -> Result<Option<Self>> {
+        let file = run.output(EVALUATION_FILE);
+        if !file.is_file() {
+            return Ok(None);
+        }
+        let mut outcome: Value = read_json(&file, "the outcome of a training", "train again")?;
+        // That of a classification has other figures.
+        Ok(outcome.get_mut("evaluation").and_then(|value| serde_json::from_value(value.take()).ok()))
+    }
 }
 
 /// Evaluates `scores` (one per node, by global id) on the validation and the test part of `split`.

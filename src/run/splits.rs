@@ -15,7 +15,7 @@ use crate::graph::{Classes, Dataset, SplitRule, StoredSplit, Subset};
 pub fn split_of(dataset: &Dataset, entries: &[(u32, u8)], split: &SplitConfig, seed: u64) -> Result<Split> {
     if let Some(stored) = &dataset.split {
         check_agrees(stored, split, seed)?;
-        return Split::of_stored(stored, entries, 0);
+        return Split::of_stored(stored, entries);
     }
     let fractions = SplitFractions { train: split.train, validation: split.validation, test: split.test };
     Split::stratified(entries, |node| dataset.graph.type_of(node as usize), fractions, split.seed)
@@ -34,36 +34,59 @@ fn check_agrees(stored: &StoredSplit, split: &SplitConfig, seed: u64) -> Result<
     if !is_asked || (shares == own && Some(split.seed) == own_seed) {
         return Ok(());
     }
-    Err(Error::Data {
+    let found = format!("shares {}, {}, {} and seed {}", shares[0], shares[1], shares[2], split.seed);
+    Err(another_split(stored, found))
+}
+
+fn another_split(stored: &StoredSplit, found: String) -> Error {
+    Error::Data {
         what: "[split] of the configuration".into(),
         expected: format!("none, because the data are divided already: {}", stored.rule),
-        found: format!("shares {}, {}, {} and seed {}", shares[0], shares[1], shares[2], split.seed),
+        found,
         help: "leave it out, or change [split] of the description and import the tables again".into(),
-    })
+    }
 }
 
 /// The labels that a training on `known`, the part of `dataset` that was known at the end of validation, learns from and
 /// is chosen by, in the numbering of that part. Labels that were not known before the first test event are left out; the
 /// test part is empty.
 pub fn within(split: &Split, known: &Subset, dataset: &Dataset) -> Split {
+    let [train, validation] = known_entries([&split.train, &split.validation], known, dataset);
+    Split { train, validation, test: Vec::new() }
+}
+
+/// [`within`] of classes.
+pub fn classes_within(split: &ClassSplit, known: &Subset, dataset: &Dataset) -> ClassSplit {
+    let [train, validation] = known_entries([&split.train, &split.validation], known, dataset);
+    ClassSplit { train, validation, test: Vec::new() }
+}
+
+fn known_entries<L: Copy>(parts: [&[(u32, L)]; 2], known: &Subset, dataset: &Dataset) -> [Vec<(u32, L)>; 2] {
     let places = known.places(dataset.graph.num_nodes());
-    let starts = dataset.split.as_ref().and_then(|stored| stored.times(0)).map(|times| times.test[0]);
+    let starts = dataset.split.as_ref().and_then(|stored| stored.times()).map(|times| times.test[0]);
     let in_time = |node: u32| match (&dataset.events, starts) {
         (Some(events), Some(start)) => events.known[node as usize] <= start,
         _ => true,
     };
-    let part = |part: &[(u32, u8)]| {
+    parts.map(|part| {
         let kept = part.iter().filter(|(node, _)| in_time(*node));
         kept.filter_map(|&(node, label)| Some((places[node as usize]?, label))).collect()
-    };
-    Split { train: part(&split.train), validation: part(&split.validation), test: Vec::new() }
+    })
 }
 
-/// The split of classes.
+/// The split of classes: the one that import made, else the one that the configuration asks for.
 ///
 /// # Errors
-/// As for [`ClassSplit`].
-pub fn class_split_of(classes: &Classes, split: &ClassifySplit) -> Result<ClassSplit> {
+/// [`Error::Data`] where the configuration asks for another split than that of the data; as for [`ClassSplit`].
+pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySplit) -> Result<ClassSplit> {
+    match (&dataset.split, split) {
+        (Some(stored), ClassifySplit::Masks { index: 0 }) => return ClassSplit::of_nodes(stored.parts(), classes),
+        (Some(stored), ClassifySplit::Masks { index }) => {
+            return Err(another_split(stored, format!("masks {index}")));
+        }
+        (Some(stored), ClassifySplit::Random { .. }) => return Err(another_split(stored, "a random one".into())),
+        (None, _) => {}
+    }
     match split {
         ClassifySplit::Masks { index } => ClassSplit::of_masks(classes, *index),
         ClassifySplit::Random { per_class: Some(count), shares } => {

@@ -8,12 +8,14 @@ mod fits;
 pub mod list;
 pub mod ranking;
 mod scored_run;
+mod side_by_side;
 mod trees;
 
 pub use class_view::ClassView;
 pub use compute::compute;
 pub use fits::{Comparison, check_place, compare};
 pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
+pub use side_by_side::{Judged, ModelFigures, SideBySide};
 
 use std::path::PathBuf;
 

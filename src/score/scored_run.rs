@@ -127,12 +127,13 @@ impl ScoredRun {
             Ok(warnings)
         };
         if let RunConfig::Classify(settings) = &config {
-            let dataset = Dataset::open_with(&data, EdgeReading { directed: settings.data.directed })?;
+            let edges = EdgeReading { directed: settings.data.directed };
+            let dataset = Dataset::open_with(&data, edges)?.in_window(config.window())?;
             let warnings = own(&dataset, Reads::Features)?;
             let view = own_classes(&run, settings, &dataset, &file, class)?;
             return Ok(Self { warnings, ..Self::of_classes(run, config, data, dataset, view) });
         }
-        let dataset = Dataset::open(&data)?;
+        let dataset = Dataset::open(&data)?.in_window(config.window())?;
         let warnings = own(
             &dataset,
             match &config {
@@ -153,7 +154,7 @@ impl ScoredRun {
                 Split::stratified(&labels.entries, type_of, SplitFractions::default(), run.meta().seed).ok()
             }
             (None, Some(labels)) => {
-                dataset.split.as_ref().and_then(|stored| Split::of_stored(stored, &labels.entries, 0).ok())
+                dataset.split.as_ref().and_then(|stored| Split::of_stored(stored, &labels.entries).ok())
             }
             (split, _) => split,
         };
@@ -219,7 +220,7 @@ fn own_classes(
     let probabilities = Array2::from_shape_vec((nodes, count), read_probabilities(file, nodes, count)?)
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
     let mut view = ClassView::new(probabilities, class)?;
-    let split = class_split_of(&classes, &config.split)?;
+    let split = class_split_of(dataset, &classes, &config.split)?;
     view.calibrations = match read_class_calibrations(run, count)? {
         Some(stored) => stored,
         None => calibrate_classes(view.probabilities(), &split),
@@ -265,5 +266,5 @@ pub fn divided(config: &RunConfig, dataset: &Dataset) -> Result<Option<Split>> {
 /// Data without classes, and as for [`class_split_of`].
 pub fn divided_classes(config: &RunConfig, dataset: &Dataset) -> Result<Option<ClassSplit>> {
     let RunConfig::Classify(config) = config else { return Ok(None) };
-    class_split_of(dataset.node_classes(&config.data.path)?.as_ref(), &config.split).map(Some)
+    class_split_of(dataset, dataset.node_classes(&config.data.path)?.as_ref(), &config.split).map(Some)
 }

@@ -21,6 +21,7 @@ pub mod tasks;
 pub mod trainer;
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
@@ -54,6 +55,14 @@ impl Outcome {
         let runs = runs.chain(self.stage3.iter().map(|s| &s.run)).chain(self.classify.iter().map(|s| &s.run));
         let summaries: Result<Vec<String>> = runs.map(|run| RunDir::open(run)?.summary()).collect();
         Ok(summaries?.join("\n"))
+    }
+}
+
+impl Outcome {
+    /// The run of the last stage that gives nodes a score which labels can judge.
+    pub fn last_judged(&self) -> Option<&Path> {
+        let stage2 = self.stage2.as_ref().map(|stage2| &stage2.run);
+        self.stage3.as_ref().map(|stage3| &stage3.run).or(stage2).map(PathBuf::as_path)
     }
 }
 

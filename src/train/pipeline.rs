@@ -1,6 +1,8 @@
 //! A synthetic marketplace, or data that are there, then the stages on them. The pipeline has a run of its own, from which it goes on to its
 //! end.
 
+use std::path::{Path, PathBuf};
+
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::record::Pipeline;
@@ -24,6 +26,9 @@ pub fn run<B: GraphBackend + TreeBackend>(
     device: &B::Device,
 ) -> Result<Outcome> {
     let toml = RunConfig::Pipeline(config.clone()).to_toml()?;
+    if let Some(from) = &options.from {
+        stage_of(from, "stage1").and(stage_of(from, "stage2"))?;
+    }
     let run = match &options.resume {
         Some(path) => {
             let run = RunDir::open(path)?;
@@ -69,11 +74,26 @@ fn stage<T>(
     work: impl FnOnce(&RunOptions) -> Result<T>,
 ) -> Result<T> {
     let pipeline = Pipeline::stage(run, name);
-    let options = RunOptions { resume: pipeline.begun()?, pipeline: Some(pipeline), ..options.clone() };
+    let from = match &options.from {
+        // Trees are grown anew.
+        Some(from) if name != "stage3" => Some(stage_of(from, name)?),
+        _ => None,
+    };
+    let options = RunOptions { resume: pipeline.begun()?, from, pipeline: Some(pipeline), ..options.clone() };
     work(&options).map_err(|error| match error {
         Error::Interrupted { epoch, .. } => {
             Error::Interrupted { epoch, resume: format!("graphsieve train --resume {}", run.path().display()) }
         }
         other => other,
+    })
+}
+
+/// The run of a stage of the pipeline `from`.
+fn stage_of(from: &Path, name: &'static str) -> Result<PathBuf> {
+    Pipeline::stage(&RunDir::open(from)?, name).begun()?.ok_or_else(|| Error::Usage {
+        argument: format!("--from {}", from.display()),
+        expected: format!("the run of a pipeline that has trained a {name}"),
+        found: "none".into(),
+        help: "a pipeline begins with a pipeline, a stage with a run of that stage".into(),
     })
 }

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Subset};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
+use crate::run::bundle::Origin;
 use crate::run::progress::{Mode, Progress, Unit, rate};
 use crate::run::{Meta, MetricsLog, RunDir, interrupt};
 
@@ -30,6 +31,8 @@ pub struct RunOptions {
     pub device: String,
     /// The run directory to go on with.
     pub resume: Option<PathBuf>,
+    /// The run whose best weights a new one begins with.
+    pub from: Option<PathBuf>,
     /// The pipeline that this run is a stage of.
     pub pipeline: Option<Pipeline>,
     /// How progress is shown.
@@ -53,6 +56,47 @@ pub struct Session {
 /// File of the checkpoint with the best validation metric.
 pub fn best_file(run: &RunDir) -> PathBuf {
     run.best_checkpoint().with_extension(NATIVE_EXTENSION)
+}
+
+/// File of the weights that a run began with, if they are those of another one.
+fn start_file(run: &RunDir) -> PathBuf {
+    best_file(run).with_file_name("start").with_extension(NATIVE_EXTENSION)
+}
+
+/// The best weights of another run, for a new one to begin with.
+pub struct Start {
+    from: RunDir,
+    weights: Weights,
+}
+
+impl Start {
+    /// Reads them before there is the new run, of a model as `spec` and data as `origin` say.
+    ///
+    /// # Errors
+    /// A run that has no such model, and what [`Origin::check_from`] refuses.
+    pub fn read(from: &Path, spec: &ModelSpec, origin: &Origin, config_toml: &str) -> Result<Self> {
+        let from = RunDir::open(from)?;
+        let same_division = check_same_settings(&from, config_toml, &["split"]).is_ok()
+            && check_same_settings(&from, config_toml, &["data"]).is_ok();
+        origin.check_from(&from, same_division)?;
+        let (weights, file) = Weights::read(&best_file(&from))?;
+        if weights.spec != *spec {
+            let help = "train with the [model] of that run, or without --from";
+            let (expected, found) = (format!("{spec:?}"), format!("{:?}", weights.spec));
+            return Err(Error::format(file, "model", expected, found, help));
+        }
+        Ok(Self { from, weights })
+    }
+
+    /// The run that they are of.
+    pub fn run(&self) -> &Path {
+        self.from.path()
+    }
+
+    /// Keeps them in the new run, which then needs the other one no longer.
+    pub fn keep(&self, run: &RunDir) -> Result<()> {
+        self.weights.write_native(&start_file(run))
+    }
 }
 
 /// File of the checkpoint to go on from.
@@ -105,6 +149,10 @@ pub(super) fn check_same_settings(run: &RunDir, config_toml: &str, sections: &[&
         let mut split = toml::Table::from_iter([("held_out".into(), toml::Value::Float(0.0))]);
         split.extend(before.get("seed").map(|seed| ("seed".into(), seed.clone())));
         before.insert("split".into(), split.into());
+    }
+    // Data had one window before there was the key.
+    if let Some(toml::Value::Table(data)) = before.get_mut("data") {
+        data.entry("window").or_insert(toml::Value::Integer(1));
     }
     let settings = |table: &toml::Table, name: &str| -> BTreeMap<String, toml::Value> {
         match table.get(name) {
@@ -239,13 +287,13 @@ impl Session {
 }
 
 /// Where a training begins.
-pub struct Start<B: GraphBackend, T: Task<B>> {
+pub struct Restored<B: GraphBackend, T: Task<B>> {
     pub model: T::Model,
     pub optimiser: Optimiser<B, T::Model>,
     pub position: Position,
 }
 
-/// A model with its optimiser and position: new from `seed`, or as the last checkpoint of the run left them.
+/// A model with its optimiser and position: new from `seed` or from the weights that the run began with, or as the last checkpoint of the run left them.
 ///
 /// # Errors
 /// A checkpoint that is damaged or of another model.
@@ -256,10 +304,14 @@ pub fn restored<B: GraphBackend, T: Task<B>>(
     spec: &ModelSpec,
     seed: u64,
     device: &B::Device,
-) -> Result<Start<B, T>> {
+) -> Result<Restored<B, T>> {
     let Some(weights) = checkpoint else {
-        let model = task.model(&mut Parameters::from_seed(seed, device))?;
-        return Ok(Start { model, optimiser: task.optimiser(), position: Position::default() });
+        let start = start_file(run);
+        let model = match start.is_file() {
+            true => task.model(&mut Parameters::from_tensors(&Weights::read(&start)?.0.tensors, &start, device))?,
+            false => task.model(&mut Parameters::from_seed(seed, device))?,
+        };
+        return Ok(Restored { model, optimiser: task.optimiser(), position: Position::default() });
     };
     let file = last_file(run);
     if weights.spec != *spec {
@@ -284,7 +336,7 @@ pub fn restored<B: GraphBackend, T: Task<B>>(
         let (expected, found) = (format!("moments of {values} values"), format!("{:?}", optimiser.num_values()));
         return Err(Error::format(file, "optimiser", expected, found, help));
     }
-    Ok(Start { model, optimiser, position })
+    Ok(Restored { model, optimiser, position })
 }
 
 /// Fails when a value of the loss is not finite.

@@ -10,7 +10,7 @@ use graphsieve_kernels::GraphBackend;
 use super::optimiser::{Optimiser, learning_rate};
 use super::position::Position;
 use super::runner::{Epoch, Runner};
-use super::session::{RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
+use super::session::{Restored, RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
 use super::task::{Judgement, Task};
 use crate::error::Result;
 use crate::models::device_graph::check_device;
@@ -157,12 +157,18 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     device: &B::Device,
 ) -> Result<Trained<T::Inner>> {
     let Place { runs, name, seed, config, origin } = *place;
+    let (spec, settings) = (task.spec(), task.train());
+    // What is refused leaves no directory.
+    let start = match (&options.from, origin) {
+        (Some(from), Some(origin)) if options.resume.is_none() => Some(Start::read(from, &spec, origin, config)?),
+        _ => None,
+    };
     let (run, checkpoint) = open_or_create(options, runs, name, seed, config)?;
+    start.iter().try_for_each(|start| start.keep(&run))?;
     if let Some(origin) = origin.filter(|_| options.resume.is_some()) {
         origin.check_resumed(&run)?;
     }
-    let (spec, settings) = (task.spec(), task.train());
-    let Start { model, optimiser, position } = restored(&run, checkpoint, task, &spec, seed, device)?;
+    let Restored { model, optimiser, position } = restored(&run, checkpoint, task, &spec, seed, device)?;
     let mut trainer = Trainer::new(task, model, optimiser, position, seed)?;
     if position.best_epoch > 0 {
         let file = best_file(&run);
@@ -171,9 +177,10 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     }
     let mut session = Session::new(run, position.epoch, T::NAME, settings, task.edges_per_epoch(), options.progress)?;
     if let Some(origin) = origin {
-        origin.begin(&session.run)?;
+        origin.begin(&session.run, start.as_ref().map(Start::run))?;
     }
-    notes.iter().cloned().chain(trainer.runner.note()).for_each(|note| session.note(&note));
+    let begins = start.map(|start| format!("begins with the weights of {}", start.run().display()));
+    notes.iter().cloned().chain(begins).chain(trainer.runner.note()).for_each(|note| session.note(&note));
 
     // A run that had stopped when it was saved has nothing left to do.
     let mut over = task.is_over(&position);

@@ -208,7 +208,7 @@ fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
     let entries = all().map(|(p, at)| (first as u32 + at, p.label)).collect();
     Dataset {
         events: Some(Events { time, known, amount: None, alert: None }),
-        split: Some(StoredSplit { rule, windows: vec![parts] }),
+        split: Some(StoredSplit { rule, windows: vec![parts], window: 0 }),
         ..Dataset::new(graph, Some(features), Some(Labels { entries }), None)
     }
 }
@@ -232,7 +232,7 @@ struct Trained {
 }
 
 fn run(config: RunConfig) -> PathBuf {
-    let options = RunOptions { device: "test".into(), resume: None, pipeline: None, progress: Mode::Quiet };
+    let options = RunOptions { device: "test".into(), resume: None, from: None, pipeline: None, progress: Mode::Quiet };
     let outcome = train::run::<Flex>(config, &options, &Default::default()).unwrap();
     let first = outcome.stage1.map(|stage| stage.run).or(outcome.stage2.map(|stage| stage.run));
     first.or(outcome.stage3.map(|stage| stage.run)).unwrap()

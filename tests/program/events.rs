@@ -120,7 +120,7 @@ fn an_event_may_have_all_earlier_ones_and_each_is_stored_once() {
 fn the_split_by_time_is_stored_with_its_gaps() {
     let (data, _dir) = imported(&payments(150), &format!("{BY_TIME}{EVENTS}"));
     let (split, events) = (data.split.as_ref().unwrap(), data.events.as_ref().unwrap());
-    let times = split.times(0).unwrap();
+    let times = split.times().unwrap();
     assert_eq!(times.test, [21 * DAY, 25 * DAY], "it ends with the last day");
     assert_eq!((times.validation, times.train), ([15 * DAY, 19 * DAY], [3 * DAY, 13 * DAY]));
     for (node, &part) in split.windows[0].iter().enumerate() {
@@ -241,7 +241,7 @@ fn later_events_of_another_import_get_the_scores_that_the_run_gave_them() {
     settings.iter().for_each(|set| train.extend(["--set", set]));
     sandbox.succeeds(&train);
     let run = sandbox.only_run("runs");
-    let from = data.split.as_ref().unwrap().times(0).unwrap().test[0];
+    let from = data.split.as_ref().unwrap().times().unwrap().test[0];
     // Without the labels of the test: nobody knows them on that day.
     let later: Vec<[String; 6]> = rows
         .iter()

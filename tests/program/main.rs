@@ -21,6 +21,7 @@ mod import;
 mod import_files;
 mod layers;
 mod log;
+mod models_in_turn;
 mod score;
 mod stage3;
 mod tables;

@@ -110,7 +110,7 @@ fn choose(dataset: &Dataset, path: &Path, wanted: Option<InitTask>) -> Result<(I
     let binary = || {
         let labels = dataset.binary_labels(path)?;
         if let Some(stored) = &dataset.split {
-            return Split::of_stored(stored, &labels.entries, 0);
+            return Split::of_stored(stored, &labels.entries);
         }
         let type_of = |id: u32| dataset.graph.type_of(id as usize);
         Split::stratified(&labels.entries, type_of, SplitFractions::default(), SEED)

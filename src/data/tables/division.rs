@@ -35,9 +35,7 @@ impl Divider<'_> {
             SplitBy::Group => self.by_group(table)?,
             SplitBy::Time => self.by_time(table)?,
         };
-        for window in 0..split.windows.len() {
-            Split::of_stored(&split, self.labels, window)?;
-        }
+        split.windows.iter().try_for_each(|parts| Split::of_nodes(parts, self.labels).map(drop))?;
         Ok(split)
     }
 
@@ -47,9 +45,9 @@ impl Divider<'_> {
         let offsets = self.offsets();
         let mut fitted = vec![true; self.num_nodes()];
         let Some(split) = split else { return fitted };
-        let (Some(times), Some(events)) = (split.times(0), self.events) else {
+        let (Some(times), Some(events)) = (split.times(), self.events) else {
             let held_out = |(fitted, part): (&mut bool, &u8)| *fitted = *part <= 1;
-            fitted.iter_mut().zip(&split.windows[0]).for_each(held_out);
+            fitted.iter_mut().zip(split.parts()).for_each(held_out);
             return fitted;
         };
         let until = times.train[1];
@@ -161,7 +159,8 @@ impl Divider<'_> {
         };
         let blocked = table.blocked.as_ref().map(|name| self.entities(name)).transpose()?;
         let parts = windows.iter().map(|window| self.parts_of(window, &timed, events, blocked.as_deref())).collect();
-        Ok(StoredSplit { rule: SplitRule::Time { windows, blocked: table.blocked.clone() }, windows: parts })
+        let rule = SplitRule::Time { windows, blocked: table.blocked.clone() };
+        Ok(StoredSplit { rule, windows: parts, window: 0 })
     }
 
     /// By global id, the entity of a type that an event names.

@@ -146,7 +146,7 @@ impl Profile {
     /// Of the data of a training: features of what it knew (of a split by time the nodes before its end), scores, by
     /// global id, of what it did not learn by heart, which are the nodes without a label in `train`.
     pub fn of_training(dataset: &Dataset, scores: Option<&[f32]>, train: &[(u32, u8)]) -> Self {
-        let end = dataset.split.as_ref().and_then(|split| split.times(0)).map(|window| window.known_until());
+        let end = dataset.split.as_ref().and_then(|split| split.times()).map(|window| window.known_until());
         let time = |node| dataset.events.as_ref().and_then(|events| events.time_of(node));
         let learned: std::collections::HashSet<u32> = train.iter().map(|&(node, _)| node).collect();
         let known = |node| end.is_none_or(|end| time(node).is_none_or(|time| time < end));

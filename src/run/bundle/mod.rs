@@ -32,7 +32,7 @@ use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, fit_of};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
-use crate::graph::{Dataset, digest};
+use crate::graph::{Dataset, TimeWindow, date, digest};
 
 /// The file.
 pub const MODEL_FILE: &str = "model.json";
@@ -56,6 +56,12 @@ pub struct Bundle {
     pub task: String,
     /// Whether the training came to its end.
     pub finished: bool,
+    /// Of data that are split by time, the window that was looked at: it knows nothing from the end of validation on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<TimeWindow>,
+    /// The run whose weights it began with, if it did not begin anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// The data that it was trained on.
     pub data: DataDigest,
     /// What data that it is used on have to agree in.
@@ -79,6 +85,8 @@ pub struct Origin {
     data: PathBuf,
     digest: DataDigest,
     schema: Schema,
+    /// Of data that are split by time.
+    times: Option<TimeWindow>,
     /// The Stage-1 run whose embeddings are read.
     stage1: Option<PathBuf>,
 }
@@ -100,15 +108,49 @@ impl Origin {
             data: data.to_owned(),
             digest: DataDigest::of(dataset)?,
             schema: Schema::of(dataset),
+            times: dataset.split.as_ref().and_then(|split| split.times()),
             stage1: embeddings.and_then(run_of),
         })
     }
 
-    /// Writes what is known when a training begins or goes on: everything but the files of the model.
+    /// Refuses to begin a training with the weights of the run `from` where they do not fit, or know too much.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a run that is not finished, of other columns, node types, relations or scales; and, of a
+    /// model that learned from labels, for one that may know those that choose and test this one: its data have to end
+    /// before the validation part of these begins, or be these, divided as they are now (`same_division`).
+    pub fn check_from(&self, from: &RunDir, same_division: bool) -> Result<()> {
+        let help = "train without --from, or begin with a run of this version that came to its end";
+        let file = from.output(MODEL_FILE);
+        let Some(begun) = Bundle::open(from.path())?.filter(|bundle| bundle.finished) else {
+            return Err(Error::format(file, "content", "a finished model", "none", help));
+        };
+        begun.schema.check(&self.schema, Reads::Features, &self.data, &file)?;
+        same_fit(from.path(), &self.data)?;
+        let end = begun.times.map(|times| times.known_until());
+        let is_earlier = || end.zip(self.times).is_some_and(|(end, times)| end <= times.validation[0]);
+        let same_labels = || same_division && begun.data.labels == self.digest.labels;
+        if self.task != "stage1" && !is_earlier() && !same_labels() {
+            return Err(Error::format(
+                from.path(),
+                "labels",
+                "none that choose or test the new model",
+                match end {
+                    Some(end) => format!("a model that knows all labels up to {}", date(end)),
+                    None => "a model that may have learned from some of them".into(),
+                },
+                "split by time with a validation part that begins later ([split] of the description), or train without --from",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Writes what is known when a training begins or goes on: everything but the files of the model. `from` is the run
+    /// whose weights a new one begins with.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn begin(&self, run: &RunDir) -> Result<()> {
+    pub fn begin(&self, run: &RunDir, from: Option<&Path>) -> Result<()> {
         for name in [IMPORT_FILE, IMPORT_BINARY] {
             copy(&self.data.join(name), &run.output(name))?;
         }
@@ -117,7 +159,11 @@ impl Origin {
                 copy(&stage1.join(name), &run.output(STAGE1_DIR).join(name))?;
             }
         }
-        self.bundle(false, BTreeMap::new()).write(run)
+        let from = match from {
+            Some(from) => Some(from.display().to_string()),
+            None => Bundle::read(run.path())?.and_then(|begun| begun.from),
+        };
+        self.bundle(from).write(run)
     }
 
     /// Refuses to go on with a run that began with other data. A run of an earlier version knows nothing of them.
@@ -150,18 +196,22 @@ impl Origin {
                 files.insert(name, FileFacts { bytes, sha256: digest::of_file(&path)? });
             }
         }
-        self.bundle(true, files).write(run)
+        let from = Bundle::read(run.path())?.and_then(|begun| begun.from);
+        Bundle { finished: true, files, ..self.bundle(from) }.write(run)
     }
 
-    fn bundle(&self, finished: bool, files: BTreeMap<String, FileFacts>) -> Bundle {
+    /// Of a training that is not at its end.
+    fn bundle(&self, from: Option<String>) -> Bundle {
         Bundle {
             format: FORMAT,
             program: concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into(),
             task: self.task.into(),
-            finished,
+            finished: false,
+            times: self.times,
+            from,
             data: self.digest.clone(),
             schema: self.schema.clone(),
-            files,
+            files: BTreeMap::new(),
         }
     }
 }

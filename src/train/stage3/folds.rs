@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Events, TimeWindow, read_embeddings};
 use crate::infer::tree_table::Stage2Output;
 use crate::run::RunDir;
-use crate::run::evaluation::read_scores;
+use crate::run::evaluation::{EVALUATION_FILE, read_scores};
 use crate::run::progress::{Mode, Progress};
 
 /// Which models are trained, and which labels they leave out.
@@ -82,7 +82,7 @@ impl Folds {
 
 /// The times of data that are split by time.
 fn time_split(dataset: &Dataset) -> Option<TimeWindow> {
-    dataset.split.as_ref()?.times(0)
+    dataset.split.as_ref()?.times()
 }
 
 /// What the models of all folds leave.
@@ -104,7 +104,7 @@ pub(super) fn run<B: GraphBackend>(
     device: &B::Device,
     progress: &Progress,
 ) -> Result<OutOfFoldOutput> {
-    let options = RunOptions { resume: None, pipeline: None, progress: Mode::Quiet, ..options.clone() };
+    let options = RunOptions { resume: None, from: None, pipeline: None, progress: Mode::Quiet, ..options.clone() };
     let (mut runs, mut outputs, mut of_held_out) = (Vec::new(), Vec::new(), Vec::new());
     let nodes = dataset.graph.num_nodes();
     for (k, model) in folds.models.iter().enumerate() {
@@ -147,7 +147,7 @@ pub(super) fn run<B: GraphBackend>(
 }
 
 /// What a finished run of Stage 2 has.
-const OUTPUTS: [&str; 3] = [STAGE2_SCORES_FILE, STAGE2_EMBEDDINGS_FILE, "evaluation.json"];
+const OUTPUTS: [&str; 3] = [STAGE2_SCORES_FILE, STAGE2_EMBEDDINGS_FILE, EVALUATION_FILE];
 
 /// The latest run of that name in `runs`, if there is any.
 fn earlier(runs: &Path, name: &str) -> Result<Option<PathBuf>> {

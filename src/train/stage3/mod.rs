@@ -27,7 +27,7 @@ use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
-use crate::run::evaluation::{Evaluation, evaluate_split};
+use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
 use crate::run::progress::{Progress, Unit};
 use crate::run::splits::{split_of, within};
 use crate::run::{Meta, RunDir};
@@ -35,9 +35,6 @@ use crate::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
     Importance, Matrix, Measure, Objective, SplitRule, Validation,
 };
-
-/// What a finished run has.
-const EVALUATION: &str = "evaluation.json";
 
 /// What a finished Stage 3 leaves.
 #[derive(Clone, Debug, Serialize)]
@@ -95,9 +92,17 @@ pub fn run<B: GraphBackend + TreeBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Stage3Outcome> {
+    if let Some(from) = &options.from {
+        return Err(Error::Usage {
+            argument: format!("--from {}", from.display()),
+            expected: "a task that learns weights: stage 1, stage 2, classify or a pipeline".into(),
+            found: "stage 3".into(),
+            help: "leave it out: trees are grown anew in less time than they could be changed".into(),
+        });
+    }
     let toml = RunConfig::Stage3(config.clone()).to_toml()?;
     let resumed = resumed(options, &toml)?;
-    let dataset = Dataset::open(&config.data.path)?;
+    let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let folds = match &config.stage2 {
@@ -129,7 +134,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     if options.resume.is_some() {
         origin.check_resumed(&run)?;
     }
-    origin.begin(&run)?;
+    origin.begin(&run, None)?;
     let steps = 2 + folds.models.len();
     let progress = Progress::with_mode("stage 3", steps as u64, Unit::Items, options.progress);
     dataset.notes.iter().for_each(|note| progress.println(note));
@@ -199,7 +204,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     write_calibration(&run, &scores, &split)?;
     origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &split.train))?;
     // Last: a run with this file is finished.
-    atomic_write(run.output(EVALUATION), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     progress.update(steps as u64, "");
     progress.finish(&format!("{} trees", outcome.trees));
     Ok(outcome)
@@ -216,7 +221,7 @@ fn resumed(options: &RunOptions, toml: &str) -> Result<Option<RunDir>> {
     let Some(path) = &options.resume else { return Ok(None) };
     let run = RunDir::open(path)?;
     // A pipeline goes on from its last stage, finished or not.
-    if run.output(EVALUATION).exists() && options.pipeline.is_none() {
+    if run.output(EVALUATION_FILE).exists() && options.pipeline.is_none() {
         return Err(Error::Usage {
             argument: format!("--resume {}", path.display()),
             expected: "a run that was interrupted".into(),

@@ -33,7 +33,7 @@ use crate::run::baseline::{Baseline, OnValidation};
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
-use crate::run::evaluation::{Evaluation, evaluate_split};
+use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
 use crate::run::splits::{split_of, within};
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
 use crate::train::edges::EdgeSample;
@@ -126,7 +126,7 @@ pub struct EpochInput {
 /// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
-    let dataset = Dataset::open(&config.data.path)?;
+    let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let embeddings = config.data.embeddings.as_deref();
@@ -189,7 +189,7 @@ pub fn run_on<B: GraphBackend>(
     if let Some(origin) = origin {
         origin.finish(&session.run, &Profile::of_training(dataset, Some(&scores), &split.train))?;
     }
-    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session, &scores, split, outcome.evaluation.threshold)?;
     }

@@ -22,6 +22,7 @@ use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
+use crate::run::evaluation::EVALUATION_FILE;
 use crate::train::edges::{Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
 use crate::train::plots::{self, Series};
@@ -101,7 +102,7 @@ pub struct AutoEncoder<B: GraphBackend> {
 /// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device: &B::Device) -> Result<Stage1Outcome> {
-    let dataset = Dataset::open(&config.data.path)?;
+    let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     let features = dataset.features.as_ref().ok_or_else(|| {
         let help = "Stage 1 learns from features; add them to the data directory";
         Error::format(&config.data.path, "features", "a feature file", "none", help)
@@ -119,6 +120,12 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     if split.is_some() {
         let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
         notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
+    }
+    if split.is_some() && options.from.is_some() {
+        notes.push(
+            "the model that it begins with may have learned from edges that are held out now: their figure flatters"
+                .into(),
+        );
     }
     let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
 
@@ -150,7 +157,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let run = session.run.path().to_path_buf();
     origin.finish(&session.run, &Profile::of_training(&dataset, None, &[]))?;
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
-    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session)?;
     }

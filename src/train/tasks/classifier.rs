@@ -33,8 +33,8 @@ use crate::nn::TrainingPass;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_class_calibrations;
-use crate::run::evaluation::class_report;
-use crate::run::splits::class_split_of;
+use crate::run::evaluation::{EVALUATION_FILE, class_report};
+use crate::run::splits::{class_split_of, classes_within};
 use crate::train::early_stopping::Verdict;
 use crate::train::full::Full;
 use crate::train::loading::transferred;
@@ -43,7 +43,7 @@ use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::runner::Runner;
 use crate::train::sampled::{Part, Sampled, Sampling, number_of, order_of};
-use crate::train::session::{RunOptions, Session, check_finite};
+use crate::train::session::{RunOptions, Session, check_finite, part_note};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
 
@@ -91,12 +91,8 @@ pub struct EpochLine {
 pub struct Classifier<B: GraphBackend> {
     pub spec: ClassifierSpec,
     pub split: ClassSplit,
-    /// What reading did to the data.
-    pub notes: Vec<String>,
     /// What was decided about mini-batches, where the configuration leaves that to the program.
     pub decisions: Vec<String>,
-    /// The data and what they looked like, where they were read here.
-    kept: Option<(Origin, Profile)>,
     config: ClassifyConfig,
     train: TrainConfig,
     placement: Placement<B>,
@@ -166,15 +162,29 @@ pub fn run<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<ClassifyOutcome> {
-    let task = Classifier::<B>::open(config, device)?;
+    let data = ClassifierData::read(config)?;
+    let known = data.known();
+    let task = match &known {
+        Some((known, _)) => Classifier::<B>::of(config, known, device)?,
+        None => Classifier::<B>::of(config, &data, device)?,
+    };
     let toml = RunConfig::Classify(config.clone()).to_toml()?;
-    let origin = task.kept.as_ref().map(|(origin, _)| origin);
+    let origin = Origin::of("classify", &config.data.path, &data.dataset, None)?;
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
-    let place = Place { runs, name, seed, config: &toml, origin };
-    let notes = [&task.notes[..], &task.decisions].concat();
+    let place = Place { runs, name, seed, config: &toml, origin: Some(&origin) };
+    let of_part = known.as_ref().map(|(_, note)| note.clone());
+    let notes: Vec<String> = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).collect();
     let Trained { session, model, position, seconds_per_epoch, .. } =
         trainer::train(&task, &place, options, &notes, device)?;
 
+    let task = match known {
+        None => task,
+        // What is written is of the whole graph.
+        Some(_) => {
+            drop(task);
+            Classifier::<B>::of(config, &data, device)?
+        }
+    };
     let logits = task.logits(&model)?;
     let classes = task.spec.classes;
     let predictions: Array1<i64> = logits.chunks_exact(classes).map(|row| i64::from(predicted_class(row))).collect();
@@ -183,20 +193,18 @@ pub fn run<B: GraphBackend>(
     write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
     write_npy(session.run.output("predictions.npy"), &predictions)?;
     write_class_calibrations(&session.run, &probabilities, &task.split)?;
-    if let Some((origin, profile)) = &task.kept {
-        origin.finish(&session.run, profile)?;
-    }
+    origin.finish(&session.run, &Profile::of_training(&data.dataset, None, &[]))?;
     let outcome = ClassifyOutcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
         epochs: position.epoch,
-        notes: task.notes.clone(),
+        notes: data.dataset.notes.clone(),
         train: task.report(&logits, &task.split.train)?,
         validation: task.report(&logits, &task.split.validation)?,
         test: task.report(&logits, &task.split.test)?,
         seconds_per_epoch,
     };
-    atomic_write(session.run.output("evaluation.json"), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session)?;
     }
@@ -204,14 +212,22 @@ pub fn run<B: GraphBackend>(
     Ok(outcome)
 }
 
-impl<B: GraphBackend> Classifier<B> {
-    /// Reads what a configuration names, and uploads it or prepares to load it.
+/// What a classification reads: data with features and classes, and how they are divided.
+pub struct ClassifierData {
+    pub dataset: Dataset,
+    spec: ClassifierSpec,
+    split: ClassSplit,
+}
+
+impl ClassifierData {
+    /// Reads what a configuration names.
     ///
     /// # Errors
     /// Data that cannot be read, that lack features or labels, or that do not fit the split.
-    pub fn open(config: &ClassifyConfig, device: &B::Device) -> Result<Self> {
+    pub fn read(config: &ClassifyConfig) -> Result<Self> {
         let path = &config.data.path;
-        let dataset = Dataset::open_with(path, EdgeReading { directed: config.data.directed })?;
+        let edges = EdgeReading { directed: config.data.directed };
+        let dataset = Dataset::open_with(path, edges)?.in_window(config.data.window)?;
         let classes = dataset.node_classes(path)?;
         let features = dataset.features.as_ref().ok_or_else(|| {
             let help = "node classification learns from features; add them to the data";
@@ -233,28 +249,45 @@ impl<B: GraphBackend> Classifier<B> {
             types: Vec::new(),
             relations: Vec::new(),
         };
+        let spec = spec.over(&dataset.graph)?;
+        let split = class_split_of(&dataset, &classes, &config.split)?;
+        drop(classes);
+        Ok(Self { dataset, spec, split })
+    }
+
+    /// Of data that are split by time what training may see, and a note about it.
+    fn known(&self) -> Option<(Self, String)> {
+        let known = self.dataset.training_part()?;
+        let (split, note) = (classes_within(&self.split, &known, &self.dataset), part_note(&known, &self.dataset));
+        Some((Self { split, spec: self.spec.clone(), dataset: known.dataset }, note))
+    }
+}
+
+impl<B: GraphBackend> Classifier<B> {
+    /// Uploads data or prepares to load them.
+    ///
+    /// # Errors
+    /// A precision or a transfer that the device does not have, and data that do not fit the model.
+    pub fn of(config: &ClassifyConfig, data: &ClassifierData, device: &B::Device) -> Result<Self> {
+        let ClassifierData { dataset, spec, split } = data;
         let graph = &dataset.graph;
-        let spec = spec.over(graph)?;
+        let features = dataset.features.as_ref().unwrap_or_else(|| unreachable!("what was read has features"));
         let dtype = dtype_on::<B>(config.train.precision, device)?;
-        let split = class_split_of(&classes, &config.split)?;
-        let plan = plan::classes::<B>(config, &spec, graph, features, device);
+        let plan = plan::classes::<B>(config, spec, graph, features, device);
         let mut decisions = Vec::new();
         if config.loader.mode != LoaderMode::Full {
             decisions.push(plan.to_string());
         }
         let placement = if plan.sampled {
-            let input = SampledInput::new(&spec, graph, features, dtype)?;
+            let input = SampledInput::new(spec, graph, features, dtype)?;
             let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
             let (store, how) = transferred(store, &config.loader)?;
             decisions.push(how);
             Placement::Host { input, store }
         } else {
-            Placement::Device(Box::new(OnDevice::upload(&spec, graph, features, dtype, &split.train, device)?))
+            Placement::Device(Box::new(OnDevice::upload(spec, graph, features, dtype, &split.train, device)?))
         };
-        let origin = Origin::of("classify", path, &dataset, None)?;
-        let kept = Some((origin, Profile::of_training(&dataset, None, &[])));
-        let notes = dataset.notes.clone();
-        Ok(Self { notes, decisions, kept, ..Self::of(config, spec, split, placement, device) })
+        Ok(Self { decisions, ..Self::placed(config, spec.clone(), split.clone(), placement, device) })
     }
 
     /// In mini-batches of the rows of `input`, which `store` holds.
@@ -266,10 +299,10 @@ impl<B: GraphBackend> Classifier<B> {
         store: FeatureStore<Autodiff<B>>,
     ) -> Self {
         let device = store.device().clone();
-        Self::of(config, spec, split, Placement::Host { input, store }, &device)
+        Self::placed(config, spec, split, Placement::Host { input, store }, &device)
     }
 
-    fn of(
+    fn placed(
         config: &ClassifyConfig,
         spec: ClassifierSpec,
         split: ClassSplit,
@@ -277,7 +310,7 @@ impl<B: GraphBackend> Classifier<B> {
         device: &B::Device,
     ) -> Self {
         let (train, config, device) = (config.train.shared(), config.clone(), device.clone());
-        Self { spec, split, notes: Vec::new(), decisions: Vec::new(), kept: None, config, train, placement, device }
+        Self { spec, split, decisions: Vec::new(), config, train, placement, device }
     }
 
     fn sampled(

@@ -1,0 +1,198 @@
+//! Models one after the other: windows of a split by time, training that goes on with new labels, and models side by side.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{Sandbox, repository};
+
+const DAY: i64 = 86_400;
+
+const DESCRIPTION: &str = r#"
+[[nodes]]
+type = "payment"
+file = "payments.csv"
+id = "id"
+time = "time"
+amount = "amount"
+alert = "card"
+label = { column = "fraud", delay = "2d" }
+features = { amount = "numeric" }
+[[edges]]
+name = "paid_with"
+src = "card.card"
+dst = "payment"
+[[windows]]
+spans = ["1d", "7d"]
+[split]
+by = "time"
+train = "10d"
+validation = "4d"
+test = "4d"
+windows = 3
+"#;
+
+/// 50 days, six payments on each of nine cards; a fraud costs more than the others.
+fn imported() -> Sandbox {
+    let sandbox = Sandbox::new();
+    let mut table = String::from("id,time,card,amount,fraud\n");
+    for at in 0..300i64 {
+        let fraud = i64::from(at % 11 == 3);
+        let time = at * DAY / 6 + at * 7919 % 3_000;
+        let amount = 5 + at * 31 % 97 + fraud * 60;
+        table += &format!("{at},{time},c{},{amount},{fraud}\n", at * 13 % 9);
+    }
+    sandbox.write("payments.csv", table);
+    sandbox.write("graph.toml", DESCRIPTION);
+    sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "data"]);
+    sandbox
+}
+
+fn json(sandbox: &Sandbox, file: &str) -> Value {
+    serde_json::from_slice(&sandbox.read(file)).unwrap()
+}
+
+/// Times of the windows of the stored split.
+fn windows(sandbox: &Sandbox) -> Vec<Value> {
+    json(sandbox, "data/split.json")["windows"].as_array().unwrap().clone()
+}
+
+const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
+                      [train]\nepochs = 4\ncheckpoint_every = 2\n[output]\nplots = false\n";
+
+/// Trains Stage 2 in a directory of its own and returns the run.
+fn stage2(sandbox: &Sandbox, runs: &str, settings: &[&str]) -> String {
+    let output = format!("output.dir={runs}");
+    let sets = settings.iter().copied().chain(["--set", &output]);
+    sandbox.succeeds(["--quiet", "train", "stage2.toml", "--device", "cpu"].into_iter().chain(sets));
+    sandbox.only_run(runs)
+}
+
+fn scores(sandbox: &Sandbox, run: &str) -> Vec<f32> {
+    let bytes = sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    bytes[header..].as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect()
+}
+
+#[test]
+fn every_window_has_a_model_of_its_own_and_their_figures_stand_side_by_side() {
+    let sandbox = imported();
+    let config = repository("configs/payments.toml").display().to_string();
+    let mut train: Vec<&str> = vec!["--quiet", "train", &config, "--device", "cpu", "--each-window"];
+    let settings =
+        ["data.path=data", "output.dir=runs", "output.plots=false", "model.trees=20", "model.min_data_in_leaf=2"];
+    settings.iter().for_each(|set| train.extend(["--set", set]));
+    let said = sandbox.succeeds(&train);
+    let mut runs: Vec<String> = fs::read_dir(sandbox.path("runs"))
+        .unwrap()
+        .map(|entry| format!("runs/{}", entry.unwrap().file_name().to_str().unwrap()))
+        .collect();
+    runs.sort_by_key(|run| run.split("-window-").nth(1).unwrap().to_owned());
+    assert_eq!(runs.len(), 3, "{runs:?}");
+    for (run, window) in runs.iter().zip(windows(&sandbox)) {
+        assert_eq!(json(&sandbox, &format!("{run}/model.json"))["times"], window, "{run}");
+    }
+    let table = sandbox.succeeds(["eval"].into_iter().chain(runs.iter().map(String::as_str))).stdout;
+    assert!(said.stdout.ends_with(&table), "training ends with the table of eval:\n{}", said.stdout);
+    let figures = |name: &str| -> Vec<f64> {
+        let line = table.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}: {table}"));
+        line.split_whitespace().rev().take(6).map(|figure| figure.parse().unwrap()).collect()
+    };
+    let all = [1, 2, 3].map(|window| figures(&format!("-window-{window} ")));
+    for (at, mean) in figures("mean").into_iter().enumerate() {
+        assert!((all.iter().map(|own| own[at]).sum::<f64>() / 3.0 - mean).abs() < 2e-4, "{table}");
+    }
+    // Every event of the test of a window is in the figures of that window, and in no other's.
+    let said = sandbox.succeeds(["eval", &runs[0], &runs[1], &runs[2], "--format", "json"]);
+    let stated: Value = serde_json::from_str(&said.stdout).unwrap();
+    for (model, window) in stated["models"].as_array().unwrap().iter().zip(windows(&sandbox)) {
+        assert_eq!(model["from_until"], window["test"]);
+        let [from, to] = [0, 1].map(|at| window["test"][at].as_i64().unwrap());
+        let within = (0..300i64).filter(|at| (from..to).contains(&(at * DAY / 6 + at * 7919 % 3_000))).count();
+        let overall = &model["report"]["overall"];
+        let labels = ["positives", "negatives"].map(|class| overall[class].as_u64().unwrap());
+        assert_eq!(labels.iter().sum::<u64>(), within as u64);
+    }
+    let set = ["--set", "data.path=data", "--set", "data.window=4", "--set", "output.dir=runs"];
+    let refused = ["--quiet", "train", &config, "--device", "cpu"].into_iter().chain(set);
+    sandbox.refuses(refused, 2, &["data.window = 4", "1 to 3"]);
+}
+
+#[test]
+fn a_training_goes_on_from_a_model_that_knows_no_label_which_judges_the_new_one() {
+    let sandbox = imported();
+    sandbox.write("stage2.toml", STAGE2);
+    let monday = stage2(&sandbox, "monday", &[]);
+    // A step of next to no length leaves the weights where they were.
+    let still = ["--from", &monday, "--set", "train.learning_rate=1e-30", "--set", "train.learning_rate_min=1e-30"];
+    let same = stage2(&sandbox, "same", &still);
+    assert_eq!(scores(&sandbox, &same), scores(&sandbox, &monday));
+    assert_eq!(json(&sandbox, &format!("{same}/model.json"))["from"], Value::from(monday.clone()));
+    // Without its last checkpoint a run begins again, with the weights that it began with; the other run may be gone.
+    for file in fs::read_dir(sandbox.path(&format!("{same}/checkpoint"))).unwrap().map(|entry| entry.unwrap().path()) {
+        if !file.file_name().unwrap().to_str().unwrap().starts_with("start") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    fs::rename(sandbox.path("monday"), sandbox.path("away")).unwrap();
+    sandbox.succeeds(["--quiet", "train", "--resume", &same, "--device", "cpu"]);
+    fs::rename(sandbox.path("away"), sandbox.path("monday")).unwrap();
+    assert_eq!(scores(&sandbox, &same), scores(&sandbox, &monday));
+    assert_eq!(json(&sandbox, &format!("{same}/model.json"))["from"], Value::from(monday.clone()));
+
+    let tuesday = stage2(&sandbox, "tuesday", &["--from", &monday, "--set", "data.window=2"]);
+    let from_none = stage2(&sandbox, "none", &["--set", "data.window=2"]);
+    assert_ne!(scores(&sandbox, &tuesday), scores(&sandbox, &from_none));
+    let train = |from: &str, more: &[&str]| -> Vec<String> {
+        let first =
+            ["--quiet", "train", "stage2.toml", "--device", "cpu", "--set", "output.dir=refused", "--from", from];
+        first.iter().chain(more).map(|text| text.to_string()).collect()
+    };
+    sandbox.refuses(train(&tuesday, &[]), 1, &["labels", "knows all labels up to", "begins later"]);
+    let wider = train(&monday, &["--set", "model.hidden=16"]);
+    sandbox.refuses(wider, 1, &["model", "train with the [model] of that run"]);
+    let trees = repository("configs/payments.toml").display().to_string();
+    let trees = ["--quiet", "train", &trees, "--device", "cpu", "--set", "data.path=data", "--from", &monday];
+    sandbox.refuses(trees, 2, &["--from", "stage 3", "grown anew"]);
+
+    // Both on what came after both.
+    let window = &windows(&sandbox)[1];
+    let [from, to] = [0, 1].map(|at| window["test"][at].to_string());
+    let both = ["eval", &monday, &tuesday, "--data", "data", "--device", "cpu", "--format", "json"];
+    let said = sandbox.succeeds(both.into_iter().chain(["--since", &from, "--until", &to]));
+    let stated: Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(stated["same_labels"], true);
+    let counted = |at: usize| stated["models"][at]["report"]["overall"]["negatives"].as_u64().unwrap();
+    assert!(counted(0) > 10 && counted(0) == counted(1));
+    let auc = |report: &Value| report["overall"]["roc_auc"].as_f64().unwrap();
+    let own = json(&sandbox, &format!("{tuesday}/evaluation.json"));
+    assert!((auc(&stated["models"][1]["report"]) - auc(&own["evaluation"]["test"])).abs() < 1e-6);
+    let early = both.into_iter().chain(["--since", "1970-01-12"]);
+    sandbox.refuses(early, 1, &["labels of events from", "that it knew", "flatter"]);
+}
+
+#[test]
+fn a_pipeline_begins_with_the_weights_of_another_and_grows_its_trees_anew() {
+    let sandbox = Sandbox::with_data();
+    let text = "task = \"pipeline\"\n[data]\npath = \"data\"\n[output]\nplots = false\ndir = \"RUNS\"\n[stage1]\n\
+                train.epochs = 2\nmodel.hidden = 8\nmodel.out = 8\n[stage2]\ntrain.epochs = 2\nmodel.hidden = 8\n\
+                model.out = 8\n[stage3]\nmodel.trees = 5\nfeatures.stage2_score = false\n";
+    let train = |runs: &str, more: &[&str]| {
+        sandbox.write("pipeline.toml", text.replace("RUNS", runs));
+        sandbox.succeeds(["--quiet", "train", "pipeline.toml", "--device", "cpu"].iter().chain(more));
+        let stage = |name: &str| {
+            let of = |file: fs::DirEntry| file.file_name().to_str().unwrap().to_owned();
+            let mut all = fs::read_dir(sandbox.path(runs)).unwrap().map(|entry| of(entry.unwrap()));
+            format!("{runs}/{}", all.find(|run| run.ends_with(name)).unwrap())
+        };
+        ["pipeline", "pipeline-stage1", "pipeline-stage2", "pipeline-stage3"].map(stage)
+    };
+    let first = train("first", &[]);
+    let second = train("second", &["--from", &first[0]]);
+    for at in [1, 2] {
+        assert_eq!(json(&sandbox, &format!("{}/model.json", second[at]))["from"], Value::from(first[at].clone()));
+    }
+    assert_eq!(json(&sandbox, &format!("{}/model.json", second[3])).get("from"), None);
+    let stage = ["--quiet", "train", "pipeline.toml", "--device", "cpu", "--from", &first[1]];
+    sandbox.refuses(stage, 2, &["--from", "a pipeline begins with a pipeline"]);
+}
