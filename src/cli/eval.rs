@@ -155,7 +155,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         Some(stored) if arguments.seed.is_some() || arguments.fractions.is_some() => {
             return Err(Error::Usage {
                 argument: if arguments.seed.is_some() { "--seed" } else { "--fractions" }.into(),
-                expected: format!("no other split than that of the data, {}", stored.rule),
+                expected: format!("no other split than that of the data, {stored}"),
                 found: "one".into(),
                 help: "leave it out; [split] of the description decides, when the tables are imported".into(),
             });

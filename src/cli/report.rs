@@ -11,8 +11,8 @@ use crate::backend::with_backend;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
-use crate::score::ScoredRun;
 use crate::score::explain::explain_run;
+use crate::score::{Judged, ScoredRun};
 
 /// Write a report of a run: one HTML file that a browser shows without network or server
 #[derive(Debug, Args)]
@@ -33,6 +33,11 @@ pub(super) struct Arguments {
     /// Where to write it [default: RUN/report.html]
     #[arg(long, value_name = "FILE.html")]
     out: Option<PathBuf>,
+
+    /// Another run of Stage 2 or 3 whose test figures stand beside those of this one, e.g. of another window of the split;
+    /// may be given several times
+    #[arg(long, value_name = "RUN")]
+    beside: Vec<PathBuf>,
 
     /// Number of the highest scores that are listed, of nodes without a label
     #[arg(long, value_name = "N", default_value_t = 25)]
@@ -68,6 +73,10 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
         let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
         data.explain(explanations.iter().map(report::explained));
+    }
+    if !arguments.beside.is_empty() {
+        let runs = std::iter::once(&arguments.run).chain(&arguments.beside);
+        data.beside = runs.map(|run| Ok(Judged::open(run)?.own_figures())).collect::<Result<_>>()?;
     }
     let page = report::render(&data);
     atomic_write(&out, |file| file.write_all(page.as_bytes()))?;

@@ -160,9 +160,9 @@ impl SplitRule {
     }
 }
 
-impl fmt::Display for SplitRule {
+impl fmt::Display for StoredSplit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match &self.rule {
             SplitRule::Random { seed, train, validation, test } => {
                 write!(f, "at random, {train} / {validation} / {test}, seed {seed}")
             }
@@ -171,14 +171,14 @@ impl fmt::Display for SplitRule {
             }
             SplitRule::Time { windows, .. } => {
                 write!(f, "by time")?;
-                let Some(window) = windows.first() else { return Ok(()) };
+                let Some(window) = windows.get(self.window) else { return Ok(()) };
                 for (name, [from, to]) in
                     [("training", window.train), ("validation", window.validation), ("test", window.test)]
                 {
                     write!(f, ", {name} from {} to {}", date(from), date(to))?;
                 }
                 if windows.len() > 1 {
-                    write!(f, ", and {} windows after it", windows.len() - 1)?;
+                    write!(f, " (window {} of {})", self.window + 1, windows.len())?;
                 }
                 Ok(())
             }
@@ -205,9 +205,9 @@ mod tests {
         let rule = SplitRule::Time { windows: vec![window; 2], blocked: Some("card".into()) };
         let split = StoredSplit { rule, windows: vec![vec![1, 2, 3], vec![0, 1, 3]], window: 0 };
         assert_eq!(
-            split.rule.to_string(),
+            split.to_string(),
             "by time, training from 1970-01-01 to 1970-01-02, validation from 1970-01-02 to 1970-01-02 01:00:00, test \
-             from 1970-01-02 01:00:00 to 1970-01-02 03:46:40, and 1 windows after it"
+             from 1970-01-02 01:00:00 to 1970-01-02 03:46:40 (window 1 of 2)"
         );
         split.write(dir.path()).unwrap();
         assert_eq!(StoredSplit::read(dir.path(), 3).unwrap(), Some(split));

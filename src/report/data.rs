@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 pub use super::question::Question;
 pub use crate::data::split::Part;
-use crate::metrics::{ClassEstimates, ClassReport, Confusion, Estimate, Estimates, Reliability};
+use crate::metrics::{Alerts, ClassEstimates, ClassReport, Confusion, Estimate, Estimates, Reliability};
+pub use crate::score::ModelFigures;
 
 /// A report about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,8 @@ pub struct ReportData {
     /// Nodes that have a score and a label, where the list leaves them out; 0 where it does not.
     pub left_out: usize,
     pub warnings: Vec<Warning>,
+    /// This run and others, each on its own test labels; empty unless others are named.
+    pub beside: Vec<ModelFigures>,
 }
 
 /// Where a run comes from.
@@ -92,6 +95,8 @@ pub struct RelationFacts {
 /// Labels of every part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitFacts {
+    /// By what the data say that they are divided; `None` where the run divided them.
+    pub rule: Option<String>,
     pub parts: Vec<PartFacts>,
 }
 
@@ -123,6 +128,8 @@ pub struct HeldOut {
     pub types: Vec<TypeEstimates>,
     pub baseline: Option<Baseline>,
     pub curves: Option<Curves>,
+    /// Of events: what a day's alerts find.
+    pub alerts: Option<Alerts>,
 }
 
 /// Figures of one node type.

@@ -2,12 +2,13 @@
 
 use maud::{Markup, html};
 
-use super::data::{CalibrationFacts, HeldOut, Question};
+use super::data::{CalibrationFacts, HeldOut, ModelFigures, Question};
 use super::figures;
 use super::held_out::has_interval;
 use super::page::{estimate, percent};
 use super::question::capital;
-use crate::metrics::{Estimate, Estimates};
+use crate::graph::date;
+use crate::metrics::{Alerts, Estimate, Estimates};
 
 pub(super) fn held_out(held_out: &HeldOut, question: Question) -> Markup {
     html! {
@@ -16,6 +17,7 @@ pub(super) fn held_out(held_out: &HeldOut, question: Question) -> Markup {
             @if let Some(curves) = &held_out.curves { (figures::curves(held_out, curves, question)) }
         }
         (by_type(held_out, question))
+        @if let Some(alerts) = &held_out.alerts { (of_alerts(alerts)) }
         div.columns {
             (top(held_out, question))
             (decisions(held_out, question))
@@ -149,6 +151,61 @@ fn range(figure: Option<Estimate>, class: &str) -> Markup {
                 path class={ "line " (class) } d={ "M" (x(interval.low)) " 7H" (x(interval.high)) } {}
             }
             circle class={ "dot " (class) } cx=(x(value)) cy="7" r="3.5" {}
+        }
+    }
+}
+
+fn of_alerts(alerts: &Alerts) -> Markup {
+    html! {
+        p {
+            strong { (percent(alerts.precision)) }
+            " of " (alerts.per_day) " alerts a day are right, on " (alerts.days) " days (no order of the scores could reach \
+              more than " (percent(alerts.best_precision)) "). What is found leaves the queue of the days after it"
+            @if let Some(stopped) = alerts.stopped {
+                ", and " strong { (percent(stopped)) } " of the fraudulent amount falls on it from that day on"
+            }
+            "."
+        }
+    }
+}
+
+/// This run and others on their own test labels.
+pub(super) fn beside(models: &[ModelFigures]) -> Markup {
+    let share = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
+    html! {
+        div.scroll {
+            table {
+                caption { "Each model on its own test labels" }
+                thead {
+                    tr {
+                        th scope="col" { "Run" }
+                        th scope="col" { "Test" }
+                        @for name in ["Labels", "ROC-AUC", "Average precision", "F1", "Alerts", "Stopped"] {
+                            th.number scope="col" { (name) }
+                        }
+                    }
+                }
+                tbody {
+                    @for model in models {
+                        @let overall = &model.report.overall;
+                        @let alerts = model.report.alerts;
+                        tr {
+                            th scope="row" { (model.run.file_name().unwrap_or_default().to_string_lossy()) }
+                            td { @if let Some([from, until]) = model.from_until { (date(from)) " to " (date(until)) } @else { "–" } }
+                            td.number { (overall.positives + overall.negatives) }
+                            @for figure in [
+                                overall.roc_auc,
+                                overall.average_precision,
+                                overall.f1,
+                                alerts.map(|alerts| alerts.precision),
+                                alerts.and_then(|alerts| alerts.stopped),
+                            ] {
+                                td.number { (share(figure)) }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use super::listed::{anomalies, histograms};
 use super::warnings::{Grounds, warnings};
 use crate::data::split::Split;
 use crate::error::Result;
-use crate::graph::Statistics;
+use crate::graph::{Dataset, Statistics};
 use crate::run::baseline::OnValidation;
 use crate::score::ranking::Scored;
 
@@ -62,7 +62,7 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
         _ => scored.split.cloned(),
     };
     let judged = judged.as_ref();
-    let split = judged.map(split_facts);
+    let split = judged.map(|split| split_facts(split, scored.dataset));
     let test = judged.map(|split| labelled(scored.scores, &split.test)).filter(|test| !test.scores.is_empty());
     let held_out = match (judged, &test) {
         (Some(split), Some(test)) if question != Question::Predicted => Some(held_out(&parts, split, test)?),
@@ -116,6 +116,7 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
         scored_nodes,
         left_out: if with_labelled { 0 } else { labelled_nodes },
         warnings,
+        beside: Vec::new(),
     })
 }
 
@@ -164,11 +165,11 @@ fn data_facts(statistics: &Statistics, labels: &[Option<u32>], parts: &Parts) ->
     }
 }
 
-fn split_facts(split: &Split) -> SplitFacts {
+fn split_facts(split: &Split, dataset: &Dataset) -> SplitFacts {
     let parts = [(Part::Train, &split.train), (Part::Validation, &split.validation), (Part::Test, &split.test)];
     let facts = parts.map(|(part, entries)| {
         let anomalous = entries.iter().filter(|entry| entry.1 == 1).count();
         PartFacts { part, labelled: entries.len(), anomalous, normal: entries.len() - anomalous }
     });
-    SplitFacts { parts: facts.into() }
+    SplitFacts { rule: dataset.split.as_ref().map(|stored| stored.to_string()), parts: facts.into() }
 }

@@ -91,6 +91,9 @@ fn sections(data: &ReportData) -> Vec<Section> {
         };
         sections.push(section("test", &title, evaluation::held_out(held_out, data.question)));
     }
+    if !data.beside.is_empty() {
+        sections.push(section("beside", "Beside other models", evaluation::beside(&data.beside)));
+    }
     if !data.anomalies.is_empty() {
         sections.push(section("top", "Highest scores", anomalies::table(data)));
     }

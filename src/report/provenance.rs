@@ -107,7 +107,10 @@ fn parts(split: &SplitFacts, question: Question) -> Markup {
     html! {
         div.scroll {
             table {
-                caption { "Labels" }
+                caption {
+                    "Labels"
+                    @if let Some(rule) = &split.rule { ", divided " (rule) }
+                }
                 thead {
                     tr {
                         th scope="col" { "Part" }

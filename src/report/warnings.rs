@@ -205,6 +205,7 @@ mod tests {
     fn split(counts: [(usize, usize); 3]) -> SplitFacts {
         let parts = [Part::Train, Part::Validation, Part::Test].into_iter().zip(counts);
         SplitFacts {
+            rule: None,
             parts: parts
                 .map(|(part, (anomalous, normal))| PartFacts { part, labelled: anomalous + normal, anomalous, normal })
                 .collect(),
@@ -222,6 +223,7 @@ mod tests {
             types: Vec::new(),
             baseline: Some(Baseline { roc_auc, average_precision: None, difference: None }),
             curves: None,
+            alerts: None,
         }
     }
 

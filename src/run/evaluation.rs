@@ -78,7 +78,7 @@ pub fn report(scores: &[f32], dataset: &Dataset, entries: &[(u32, u8)], threshol
     let graph = &dataset.graph;
     check_scores(scores, graph)?;
     let (scores, labels) = select(scores, entries)?;
-    let alerts = dataset.events.as_ref().and_then(|events| alerts(events, entries, &scores));
+    let alerts = alerts(dataset, entries, &scores);
     let mut groups: Vec<(String, Vec<usize>)> =
         graph.node_types().iter().map(|node_type| (node_type.name.clone(), Vec::new())).collect();
     for (position, &(node, _)) in entries.iter().enumerate() {
@@ -88,9 +88,10 @@ pub fn report(scores: &[f32], dataset: &Dataset, entries: &[(u32, u8)], threshol
     Ok(Report { alerts, ..metrics::evaluate(&scores, &labels, &groups, threshold)? })
 }
 
-/// What the alerts of every day find among labelled events; `None` where there are none. An event without an entity to
-/// block is one of its own.
-fn alerts(events: &Events, entries: &[(u32, u8)], scores: &[f32]) -> Option<Alerts> {
+/// What the alerts of every day find among labelled events with `scores` in the order of `entries`; `None` where there are
+/// none. An event without an entity to block is one of its own.
+pub fn alerts(dataset: &Dataset, entries: &[(u32, u8)], scores: &[f32]) -> Option<Alerts> {
+    let events = dataset.events.as_ref()?;
     let of_entry = |(&(node, label), &score): (&(u32, u8), &f32)| {
         let at = node as usize;
         let unit = events.alert.as_ref().map(|alert| alert[at]).filter(|&unit| unit != Events::NO_NODE);

@@ -41,7 +41,7 @@ fn check_agrees(stored: &StoredSplit, split: &SplitConfig, seed: u64) -> Result<
 fn another_split(stored: &StoredSplit, found: String) -> Error {
     Error::Data {
         what: "[split] of the configuration".into(),
-        expected: format!("none, because the data are divided already: {}", stored.rule),
+        expected: format!("none, because the data are divided already: {stored}"),
         found,
         help: "leave it out, or change [split] of the description and import the tables again".into(),
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Comparison, compare};
 use crate::config::RunConfig;
@@ -17,11 +17,11 @@ use crate::run::bundle::Bundle;
 use crate::run::evaluation::{Evaluation, report};
 
 /// Figures of one model.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelFigures {
     pub run: PathBuf,
     /// Times of the labels that the figures are about, where they have some: from, and up to but not including.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_until: Option<[i64; 2]>,
     pub report: Report,
 }

@@ -113,6 +113,13 @@ fn every_window_has_a_model_of_its_own_and_their_figures_stand_side_by_side() {
         let labels = ["positives", "negatives"].map(|class| overall[class].as_u64().unwrap());
         assert_eq!(labels.iter().sum::<u64>(), within as u64);
     }
+    // The report has them, too, with the window that it is about and what a day's alerts find.
+    sandbox.succeeds(["--quiet", "report", &runs[1], "--beside", &runs[0], "--beside", &runs[2], "--no-explanations"]);
+    let page = String::from_utf8(sandbox.read(&format!("{}/report.html", runs[1]))).unwrap();
+    for run in &runs {
+        assert!(page.contains(&format!("<th scope=\"row\">{}</th>", run.strip_prefix("runs/").unwrap())), "{run}");
+    }
+    assert!(page.contains("(window 2 of 3)") && page.contains("alerts a day are right"), "{page}");
     let set = ["--set", "data.path=data", "--set", "data.window=4", "--set", "output.dir=runs"];
     let refused = ["--quiet", "train", &config, "--device", "cpu"].into_iter().chain(set);
     sandbox.refuses(refused, 2, &["data.window = 4", "1 to 3"]);

@@ -14,6 +14,7 @@ pub use self::division::{SplitBy, SplitTable};
 pub use self::history::History;
 pub use self::span::Span;
 use crate::data::text::LANES;
+use crate::data::windows::Measure;
 use crate::error::{Error, Place, Result, Snippet, UnknownName};
 
 /// A whole description; the TOML keys are the field names, see the [module](super).
@@ -142,10 +143,11 @@ pub struct LabelColumn {
     pub normal: Vec<String>,
     /// Cells that say nothing; an empty cell never does.
     pub unknown: Vec<String>,
-    /// How long after its event a label becomes known.
+    /// How long after its event a label becomes known; beside `known` the time by which windows of labels end before the
+    /// event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// Column that says when each label became known, instead of a delay.
+    /// Column that says when each label became known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<TimeColumn>,
 }
@@ -169,6 +171,9 @@ pub struct WindowTable {
     /// Windows over the other members of an entity, such as the other customers of a terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_hop: Option<Vec<Span>>,
+    /// What is computed over windows of time, in whatever order; default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measures: Option<Vec<Measure>>,
     /// Whether known labels are counted; default: where labels have a delay and the split is by time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<bool>,
@@ -350,9 +355,6 @@ impl Description {
             }
             if let Some(label) = &table.label {
                 let help = "a label is known at its time, after a delay, or when a column says";
-                if label.delay.is_some() && label.known.is_some() {
-                    return Err(wrong("nodes.label".into(), "a delay or a column", "both".into(), help));
-                }
                 if table.time.is_none() && (label.delay.is_some() || label.known.is_some()) {
                     let found = format!("no time in `{}`", table.node_type);
                     return Err(wrong(

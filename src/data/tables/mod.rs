@@ -85,7 +85,7 @@
 //! amount = "amount"                # what a fraud costs
 //! alert = "customer"               # what an alert blocks
 //! history = 10                     # earlier events of an entity that an event is joined to; "all" for every one
-//! label = { column = "fraud", delay = "7d" }         # or known = "charged_back": the column that says when
+//! label = { column = "fraud", delay = "7d" }         # known = "charged_back": the column that says when
 //! features = { amount = "numeric" }
 //!
 //! [[edges]]
@@ -104,6 +104,7 @@
 //! spans = ["1d", "3d", "7d", "14d", "30d"]
 //! last = [1, 3, 5, 20, 100]
 //! one_hop = ["1d", "3d", "7d"]
+//! measures = ["count", "sum", "mean", "deviation", "largest", "distinct", "over_mean", "z"]
 //! labels = true                    # left out: where labels have a delay and the split is by time
 //! ```
 //!
@@ -355,7 +356,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         _ if labels.entries.is_empty() => None,
         Ok(split) => {
             if description.split.by != SplitBy::Random {
-                notes.push(format!("labels are divided {}", split.rule));
+                notes.push(format!("labels are divided {split}"));
             }
             Some(split)
         }

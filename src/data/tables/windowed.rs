@@ -69,7 +69,10 @@ fn of_table(
         last: wanted.last.clone().unwrap_or(default.last),
         one_hop: wanted.one_hop.as_ref().map_or(default.one_hop, seconds),
         labels: wanted.labels.unwrap_or(by_time && delay.is_some()),
-        measures: default.measures,
+        measures: match &wanted.measures {
+            Some(wanted) => default.measures.into_iter().filter(|measure| wanted.contains(measure)).collect(),
+            None => default.measures,
+        },
     };
     let events = EventColumns { times: &times, values: values.as_deref(), labels, entities };
     Ok(Windowed { node_type, table: windows::compute(&events, &windows, progress) })

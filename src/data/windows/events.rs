@@ -1,5 +1,7 @@
 //! Columns of events, and what to compute of them.
 
+use serde::{Deserialize, Serialize};
+
 /// Seconds of a day.
 pub(super) const DAY: i64 = 86_400;
 
@@ -37,7 +39,8 @@ pub struct Entity<'a> {
 }
 
 /// A column per span of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Events within the window.
     Count,
@@ -54,6 +57,7 @@ pub enum Measure {
     /// This value over their mean.
     OverMean,
     /// This value less their mean, over their deviation.
+    #[serde(rename = "z")]
     ZScore,
 }
 
