@@ -112,8 +112,8 @@ impl SplitPart {
 enum SplitSource {
     /// Shares and seed of a stratified split.
     Labels(SplitFractions, u64),
-    /// What a node classification was told.
-    Classes(ClassifySplit),
+    /// What a node classification was told, and its seed.
+    Classes(ClassifySplit, u64),
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
@@ -241,7 +241,7 @@ fn classified(
     }
     let classes = dataset.node_classes(data)?;
     let split = match source {
-        SplitSource::Classes(split) => class_split_of(dataset, &classes, &split)?,
+        SplitSource::Classes(split, seed) => class_split_of(dataset, &classes, &split, seed)?,
         // Of a wrong guess the training nodes would count as held out.
         SplitSource::Labels(..) if arguments.seed.is_none() && arguments.fractions.is_none() => {
             return Err(Error::Usage {
@@ -352,7 +352,7 @@ fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
         RunConfig::Stage3(config) => config.split,
-        RunConfig::Classify(config) => return Ok((SplitSource::Classes(config.split), window)),
+        RunConfig::Classify(config) => return Ok((SplitSource::Classes(config.split, config.seed), window)),
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {
                 argument: format!("--run {}", path.display()),

@@ -74,18 +74,22 @@ fn known_entries<L: Copy>(parts: [&[(u32, L)]; 2], known: &Subset, dataset: &Dat
     })
 }
 
-/// The split of classes: the one that import made, else the one that the configuration asks for.
+/// The split of classes: the one that import made, else the one that the configuration asks for. `seed` is that of the
+/// run.
 ///
 /// # Errors
 /// [`Error::Data`] where the configuration asks for another split than that of the data; as for [`ClassSplit`].
-pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySplit) -> Result<ClassSplit> {
-    match (&dataset.split, split) {
-        (Some(stored), ClassifySplit::Masks { index: 0 }) => return ClassSplit::of_nodes(stored.parts(), classes),
-        (Some(stored), ClassifySplit::Masks { index }) => {
-            return Err(another_split(stored, format!("masks {index}")));
+pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySplit, seed: u64) -> Result<ClassSplit> {
+    if let Some(stored) = &dataset.split {
+        match split {
+            ClassifySplit::Masks { index: 0 } => {}
+            ClassifySplit::Masks { index } => return Err(another_split(stored, format!("masks {index}"))),
+            ClassifySplit::Random { per_class: None, shares } => check_agrees(stored, shares, seed)?,
+            ClassifySplit::Random { per_class: Some(count), .. } => {
+                return Err(another_split(stored, format!("{count} nodes of every class")));
+            }
         }
-        (Some(stored), ClassifySplit::Random { .. }) => return Err(another_split(stored, "a random one".into())),
-        (None, _) => {}
+        return ClassSplit::of_nodes(stored.parts(), classes);
     }
     match split {
         ClassifySplit::Masks { index } => ClassSplit::of_masks(classes, *index),

@@ -220,7 +220,7 @@ fn own_classes(
     let probabilities = Array2::from_shape_vec((nodes, count), read_probabilities(file, nodes, count)?)
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
     let mut view = ClassView::new(probabilities, class)?;
-    let split = class_split_of(dataset, &classes, &config.split)?;
+    let split = class_split_of(dataset, &classes, &config.split, config.seed)?;
     view.calibrations = match read_class_calibrations(run, count)? {
         Some(stored) => stored,
         None => calibrate_classes(view.probabilities(), &split),
@@ -266,5 +266,6 @@ pub fn divided(config: &RunConfig, dataset: &Dataset) -> Result<Option<Split>> {
 /// Data without classes, and as for [`class_split_of`].
 pub fn divided_classes(config: &RunConfig, dataset: &Dataset) -> Result<Option<ClassSplit>> {
     let RunConfig::Classify(config) = config else { return Ok(None) };
-    class_split_of(dataset, dataset.node_classes(&config.data.path)?.as_ref(), &config.split).map(Some)
+    let classes = dataset.node_classes(&config.data.path)?;
+    class_split_of(dataset, &classes, &config.split, config.seed).map(Some)
 }

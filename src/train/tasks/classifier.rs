@@ -250,7 +250,7 @@ impl ClassifierData {
             relations: Vec::new(),
         };
         let spec = spec.over(&dataset.graph)?;
-        let split = class_split_of(&dataset, &classes, &config.split)?;
+        let split = class_split_of(&dataset, &classes, &config.split, config.seed)?;
         drop(classes);
         Ok(Self { dataset, spec, split })
     }
