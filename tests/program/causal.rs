@@ -6,7 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
-use graphsieve::config::{ForestConfig, RunConfig, Stage1Config, Stage2Config, Stage2Input, Stage3Config, TreeModel};
+use graphsieve::config::{
+    ClassifyConfig, ForestConfig, LayerKind, RunConfig, Stage1Config, Stage2Config, Stage2Input, Stage3Config,
+    TreeModel,
+};
 use graphsieve::graph::{
     Adjacency, Dataset, Events, Features, HeteroGraph, Labels, RelationSpec, SplitRule, StoredSplit, TimeWindow,
 };
@@ -14,7 +17,7 @@ use graphsieve::infer::embed::Stage1;
 use graphsieve::run::evaluation::read_scores;
 use graphsieve::run::progress::Mode;
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
-use graphsieve::score::{self, ScoreOptions, Scores};
+use graphsieve::score::{self, ScoreOptions, ScoredRun, Scores};
 use graphsieve::train::{self, RunOptions};
 use tempfile::TempDir;
 
@@ -227,15 +230,16 @@ fn before(payments: &[Payment], time: i64, scores: &[f32]) -> ByName {
 
 struct Trained {
     dir: TempDir,
-    /// Of the stages.
-    runs: [PathBuf; 3],
+    /// Of the stages, and of node classification.
+    runs: [PathBuf; 4],
 }
 
 fn run(config: RunConfig) -> PathBuf {
     let options = RunOptions { device: "test".into(), resume: None, from: None, pipeline: None, progress: Mode::Quiet };
     let outcome = train::run::<Flex>(config, &options, &Default::default()).unwrap();
     let first = outcome.stage1.map(|stage| stage.run).or(outcome.stage2.map(|stage| stage.run));
-    first.or(outcome.stage3.map(|stage| stage.run)).unwrap()
+    let classify = outcome.classify.map(|classify| classify.run);
+    first.or(outcome.stage3.map(|stage| stage.run)).or(classify).unwrap()
 }
 
 fn stage2(dir: &Path, input: Stage2Input) -> Stage2Config {
@@ -276,26 +280,33 @@ fn trained(data: &Dataset) -> Trained {
     };
     let second = run(RunConfig::Stage2(second));
     let third = run(RunConfig::Stage3(third));
-    Trained { runs: [first, second, third], dir }
+    let classify = {
+        let mut config = ClassifyConfig::new(LayerKind::Gat, dir.path().join("data"));
+        (config.output.dir, config.output.plots) = (dir.path().join("runs"), false);
+        (config.model.hidden, config.train.epochs) = (16, 12);
+        run(RunConfig::Classify(config))
+    };
+    Trained { runs: [first, second, third, classify], dir }
 }
 
 fn computed(run: &Path, data: &Path) -> Vec<f32> {
     let options = ScoreOptions { checkpoint: run.into(), data: data.into(), input: None, embeddings: false };
     match score::compute::<Flex>(&options, &Default::default()).unwrap().scores {
         Scores::Anomaly(scores) => scores,
-        Scores::Classes(_) => panic!("no classes"),
+        Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
     }
 }
 
 /// What each stage wrote of all nodes: scores of Stage 1, 2 and 3, and the first column of the embeddings.
 fn written(trained: &Trained, nodes: usize) -> Vec<Vec<f32>> {
-    let [first, second, third] = &trained.runs;
+    let [first, second, third, classify] = &trained.runs;
     let z = graphsieve::graph::read_embeddings(first.join("Z_embeddings_stage1.npy"), Some(nodes)).unwrap();
     vec![
-        score::ScoredRun::open(first, None).unwrap().scores,
+        ScoredRun::open(first, None).unwrap().scores,
         read_scores(&second.join("anomaly_scores_stage2.npy"), nodes).unwrap(),
         read_scores(&third.join("anomaly_scores_stage3.npy"), nodes).unwrap(),
         z.column(0).to_vec(),
+        ScoredRun::open(classify, Some(1)).unwrap().scores,
     ]
 }
 
@@ -320,8 +331,8 @@ fn stays_at_fixed_weights(past: Past) {
         let own = computed(run, &trained.dir.path().join("data"));
         let (want, got) = (before(&now, LATER, &own), before(&later, LATER, &computed(run, &other)));
         assert_eq!(want.len(), 4 * LATER as usize);
-        assert!(want == got, "stage {}", stage + 1);
-        assert!(own.iter().any(|score| score != &own[own.len() - 1]), "stage {} tells payments apart", stage + 1);
+        assert!(want == got, "run {stage}");
+        assert!(own.iter().any(|score| score != &own[own.len() - 1]), "run {stage} tells payments apart");
     }
     let model = Stage1::open(&trained.runs[0]).unwrap();
     let embed = |payments: &[Payment]| {
@@ -357,7 +368,7 @@ fn scores_do_not_depend_on_how_earlier_payments_are_stored() {
     spans.write(&other).unwrap();
     for (stage, run) in trained.runs.iter().enumerate() {
         let scores = |data: &Path| computed(run, data).into_iter().map(f32::to_bits).collect::<Vec<_>>();
-        assert!(scores(&trained.dir.path().join("data")) == scores(&other), "stage {}", stage + 1);
+        assert!(scores(&trained.dir.path().join("data")) == scores(&other), "run {stage}");
     }
 }
 
@@ -373,7 +384,9 @@ fn training_does_not_depend_on_what_comes_after_it(past: Past) {
     };
     let (want, got) = (run(&now), run(&later));
     assert_eq!(want[0].len(), 4 * end as usize);
-    for (at, what) in ["scores of stage 1", "scores of stage 2", "scores of stage 3", "embeddings"].iter().enumerate() {
+    for (at, what) in
+        ["scores of stage 1", "scores of stage 2", "scores of stage 3", "embeddings", "classes"].iter().enumerate()
+    {
         assert!(want[at] == got[at], "{what}");
     }
 }
