@@ -97,8 +97,8 @@ pub use sampling::backend::SampleBackend;
 pub use sampling::collect::{RowCollector, RowSource};
 pub use sampling::row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};
 pub use sampling::sample::{
-    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleRelation, SampledCsr, SampledRelation,
-    below, distinct, hash, repeated,
+    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleRelation, SampleRows, SampledCsr,
+    SampledRelation, below, distinct, hash, repeated,
 };
 pub use trees::boosting::{BoostBackend, BoostLoss, BoostTargets, boost_derivatives};
 pub use trees::engine::{BoostEngine, LeafTask, TreeEngine};

@@ -11,6 +11,8 @@ pub struct Shape {
     pub rows: u64,
     /// Sources.
     pub cols: u64,
+    /// Numbers that tell where a row stands among the entries: its start, and of spans its end.
+    pub bounds: u64,
     pub edges: u64,
     /// Edges that DropEdge leaves.
     pub kept: u64,
@@ -29,13 +31,13 @@ impl Shape {
 
     /// The reverse relation.
     fn reverse(self) -> Self {
-        Self { rows: self.cols, cols: self.rows, ..self }
+        Self { rows: self.cols, cols: self.rows, bounds: 1, ..self }
     }
 }
 
-/// Ids and row starts, one row of features per kept edge, and the result.
+/// Ids and where rows stand, one row of features per kept edge, and the result.
 pub fn spmm_forward(s: Shape) -> u64 {
-    4 * (s.edges + s.rows) + s.features(s.kept) + s.features(s.rows)
+    4 * (s.edges + s.bounds * s.rows) + s.features(s.kept) + s.features(s.rows)
 }
 
 /// The product with the reverse.
@@ -96,12 +98,13 @@ mod tests {
     use super::*;
 
     /// Two destinations, three sources, five edges of which four are kept, two heads of two channels in f16.
-    const TINY: Shape = Shape { rows: 2, cols: 3, edges: 5, kept: 4, channels: 4, heads: 2, element: 2 };
+    const TINY: Shape = Shape { rows: 2, cols: 3, bounds: 1, edges: 5, kept: 4, channels: 4, heads: 2, element: 2 };
 
     #[test]
     fn bytes_are_those_counted_by_hand() {
         // 5 ids and 2 row starts, 4 gathered rows and 2 written rows of 8 bytes.
         assert_eq!(spmm_forward(TINY), 28 + 32 + 16);
+        assert_eq!(spmm_forward(Shape { bounds: 2, ..TINY }), 36 + 32 + 16);
         assert_eq!(spmm_backward(TINY), 32 + 32 + 24);
         // Scores of 3 sources and 2 destinations and 2 denominators, for both heads.
         assert_eq!(gat_forward(TINY), 76 + 56);
@@ -121,6 +124,7 @@ mod tests {
         let euu = Shape {
             rows: nodes,
             cols: nodes,
+            bounds: 1,
             edges: 45_048_891,
             kept: 45_048_891,
             channels: 128,

@@ -226,7 +226,8 @@ fn inference_bytes(graph: &HeteroGraph, widths: [u64; 3], element: u64) -> u64 {
         let attention = relations.iter().map(|relation| {
             let edges = relation.forward.num_edges() as u64;
             let (rows, cols) = (count(relation.dst), count(relation.src));
-            bytes::gat_forward(Shape { rows, cols, edges, kept: edges, channels: output, heads: 1, element })
+            let bounds = if relation.forward.is_spans() { 2 } else { 1 };
+            bytes::gat_forward(Shape { rows, cols, bounds, edges, kept: edges, channels: output, heads: 1, element })
         });
         (nodes * input + projected * output + nodes * output) * element + attention.sum::<u64>()
     };

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{DeviceSampler, GraphBackend, NodeDraw, RowBuffer, RowIds, SampleBackend};
+use graphsieve_kernels::{GraphBackend, NodeDraw, RowBuffer, RowIds, SampleBackend};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -224,19 +224,14 @@ fn sampling<B: SampleBackend>(
     let draw = |number: usize, layer: usize, relation: usize| {
         let key = sampler.key(number as u64, layer, relation, graph.relations()[relation].src);
         let fanout = options.fanouts[layer];
-        NodeDraw { fanout: (fanout > 0).then_some(fanout), replace: false, key, drop_edge: None }
+        NodeDraw { fanout: (fanout > 0).then_some(fanout), replace: false, latest: false, key, drop_edge: None }
     };
-    let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
     for (place, pinned) in [("device memory, by the device", false), ("host memory, by the device", true)] {
         if !B::SAMPLES {
             break;
         }
         note(&format!("sampling from {place}"));
-        let Some(relations) = graph.relations().iter().map(loader::sampled).collect::<Option<Vec<_>>>() else {
-            note(&format!("{place}: left out: rows are spans"));
-            continue;
-        };
-        let mut on_device = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {
+        let mut on_device = match loader::device_sampler::<B>(graph, pinned, device) {
             Ok(sampler) => sampler,
             Err(reason) => {
                 note(&format!("{place}: left out: {reason}"));

@@ -17,7 +17,7 @@ use super::memory::peak;
 use super::report::{GraphFacts, Row, error_bound};
 use super::{BenchOptions, Note, counted_heads};
 use crate::error::Result;
-use crate::graph::{Dataset, Relation};
+use crate::graph::{Dataset, Relation, Rows};
 use crate::models::device_graph;
 use crate::models::parameters::to_host;
 use crate::models::precision::dtype;
@@ -53,6 +53,7 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
             bench.gat(heads, drop_edge)?;
         }
     }
+    bench.spans()?;
     bench.linear()?;
     bench.elu()?;
     Ok((bench.facts(), bench.rows))
@@ -71,6 +72,8 @@ pub(super) struct Bench<'a, B: GraphBackend> {
     drop_edge: Option<DropEdge>,
     pub csr: Csr<Autodiff<B>>,
     pub inner: Csr<B>,
+    /// What names of rows say about the adjacency.
+    stored: &'static str,
     pub h_src: Stored<B>,
     /// `None` where source and destination are of one type and share their features.
     pub h_dst: Option<Stored<B>>,
@@ -110,6 +113,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
                 .map(|drop| drop.with_bases(dst.offset as u32, src.offset as u32)),
             inner: csr.clone().inner(),
             csr,
+            stored: "",
             h_src: random(src.count, 1),
             h_dst: (relation.src != relation.dst).then(|| random(dst.count, 2)),
             g_dst: random(dst.count, 3),
@@ -179,7 +183,8 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let sample = self.destinations(CHECKED_ROWS);
         let want = exact::rows(&sample, |i| exact::spmm(&self.relation.forward, self.h_src.matrix(), i));
         let error = exact::error(&self.read(forward(), &sample), &want);
-        self.row("spmm forward", bytes::spmm_forward(shape), true, Some(error), forward)?;
+        let name = format!("spmm forward{}", self.stored);
+        self.row(&name, bytes::spmm_forward(shape), true, Some(error), forward)?;
 
         let both =
             |h: &Tensor<Autodiff<B>, 2>| backward_from(spmm(&csr, h.clone(), None, SpmmConfig::default()), g.clone());
@@ -188,7 +193,22 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let tracked = self.h_src.tracked();
         let error = exact::error(&self.gradient(&tracked, &both(&tracked), &sample), &want);
         let bytes = bytes::spmm_forward(shape) + bytes::spmm_backward(shape);
-        self.row("spmm forward + backward", bytes, true, Some(error), || both(&tracked))
+        let name = format!("spmm forward + backward{}", self.stored);
+        self.row(&name, bytes, true, Some(error), || both(&tracked))
+    }
+
+    /// Products and attention by the same rows with a start and an end each: what the end costs. A relation whose rows
+    /// are spans has been measured so already.
+    fn spans(&mut self) -> Result<()> {
+        let forward = &self.relation.forward;
+        let Rows::Lists { row_ptr } = forward.rows() else { return Ok(()) };
+        let (start, end) = (&row_ptr[..forward.num_rows()], &row_ptr[1..]);
+        let spans = Csr::from_spans(start, end, forward.col_idx(), forward.num_cols(), self.device);
+        self.csr = spans.map_err(|problem| device_graph::refused(self.relation, &problem))?;
+        self.inner = self.csr.clone().inner();
+        self.stored = ", rows as spans";
+        self.spmm()?;
+        self.gat(1, None)
     }
 
     fn gat(&mut self, heads: usize, drop_edge: Option<DropEdge>) -> Result<()> {
@@ -204,7 +224,8 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let config = || GatConfig { drop_edge, ..GatConfig::default() };
         let shape = self.shape(heads as u64, drop_edge);
         let kept = if drop_edge.is_some() { ", 15 % kept" } else { "" };
-        let name = |pass: &str| format!("gat {} {pass}{kept}", counted_heads(heads));
+        let stored = self.stored;
+        let name = |pass: &str| format!("gat {} {pass}{kept}{stored}", counted_heads(heads));
         let attention = Attention {
             relation: self.relation,
             heads,
@@ -298,7 +319,9 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let kept = drop_edge
             .map_or(edges, |drop| (0..adjacency.num_rows()).into_par_iter().map(|i| kept_in(drop, i) as u64).sum());
         let (rows, cols) = (adjacency.num_rows() as u64, adjacency.num_cols() as u64);
-        Shape { rows, cols, edges, kept, channels: self.options.channels as u64, heads, element: self.element() }
+        let bounds = if adjacency.is_spans() || !self.stored.is_empty() { 2 } else { 1 };
+        let (channels, element) = (self.options.channels as u64, self.element());
+        Shape { rows, cols, bounds, edges, kept, channels, heads, element }
     }
 
     /// Rows to check, the longest among them.

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use graphsieve_kernels::{
     DeviceSampler, GraphBackend, MAX_FANOUT, NodeDraw, PackedSample, RowCollector, SampleBackend, SampleRelation,
+    SampleRows,
 };
 
 use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
@@ -12,7 +13,7 @@ use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use crate::error::{Error, Result};
-use crate::graph::{Relation, Rows};
+use crate::graph::{HeteroGraph, Rows};
 use crate::nn::KeptRows;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler};
 
@@ -28,20 +29,33 @@ pub(super) struct OnDevice<B: SampleBackend> {
 /// Whether a device can draw for `sampler`: without weights and variates of sources, and not too many at a time.
 pub fn draws_on_device<B: SampleBackend>(sampler: &NeighbourSampler) -> bool {
     let config = sampler.config();
-    let lists = sampler.graph().relations().iter().all(|relation| !relation.forward.is_spans());
-    let plain = lists && config.dependency.is_none() && config.weights.iter().all(Option::is_none);
+    let plain = config.dependency.is_none() && config.weights.iter().all(Option::is_none);
     let few = |fanout: &Fanout| !matches!(fanout, Fanout::Most(most) if *most > MAX_FANOUT);
     B::SAMPLES && plain && config.fanouts.iter().flatten().all(few)
 }
 
-/// A relation as a device takes it, unless its rows are spans.
-pub(crate) fn sampled(of: &Relation) -> Option<SampleRelation<'_>> {
-    match of.forward.rows() {
-        Rows::Lists { row_ptr } => {
-            Some(SampleRelation { src: of.src, dst: of.dst, row_ptr, col_idx: of.forward.col_idx() })
-        }
-        Rows::Spans { .. } => None,
-    }
+/// A sampler of all relations of a graph on a device; see [`DeviceSampler::new`].
+///
+/// # Errors
+/// Says why the device cannot sample.
+pub(crate) fn device_sampler<B: SampleBackend>(
+    graph: &HeteroGraph,
+    pinned: bool,
+    device: &B::Device,
+) -> std::result::Result<DeviceSampler<B>, String> {
+    let rows: Vec<Rows<'_>> = graph.relations().iter().map(|of| of.forward.rows()).collect();
+    let relations = graph.relations().iter().zip(&rows).map(|(of, rows)| SampleRelation {
+        src: of.src,
+        dst: of.dst,
+        rows: match rows {
+            Rows::Lists { row_ptr } => SampleRows::Lists(row_ptr),
+            Rows::Spans { start, end } => SampleRows::Spans { start, end },
+        },
+        col_idx: of.forward.col_idx(),
+    });
+    let relations: Vec<_> = relations.collect();
+    let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
+    DeviceSampler::new(&relations, &counts, pinned, device)
 }
 
 /// A batch in the memory of the thread that made it. That thread makes the next one once it has a copy back, which
@@ -77,11 +91,8 @@ impl<B: GraphBackend> OnDevice<B> {
             return Err(refuse("its kernels do not reach the features".into()));
         };
         let graph = host.graph();
-        let relations: Option<Vec<SampleRelation<'_>>> = graph.relations().iter().map(sampled).collect();
-        let relations = relations.ok_or_else(|| refuse("it has no kernel for rows as spans".into()))?;
-        let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
         let pinned = options.placement == Placement::HostZeroCopy;
-        let sampler = DeviceSampler::new(&relations, &counts, pinned, device).map_err(refuse)?;
+        let sampler = device_sampler(graph, pinned, device).map_err(refuse)?;
         // Where all rows are on the device, none of them moves there.
         let resident = store.is_resident();
         let globals: Vec<u32> = match resident {
@@ -112,6 +123,7 @@ impl<B: GraphBackend> OnDevice<B> {
                     Fanout::Most(most) => Some(most),
                 },
                 replace: config.replace,
+                latest: false,
                 key: host.key(number, layer, relation, of.src),
                 drop_edge: drop.map(|drop| drop.with_bases(base(of.dst), base(of.src))),
             }

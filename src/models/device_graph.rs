@@ -148,12 +148,17 @@ pub fn upload<B: Backend>(relation: &Relation, device: &B::Device) -> Result<Csr
         }
         _ => csr(forward, device),
     };
-    csr.map_err(|problem| Error::Data {
+    csr.map_err(|problem| refused(relation, &problem))
+}
+
+/// The error of a relation that the kernels refused.
+pub fn refused(relation: &Relation, problem: &CsrError) -> Error {
+    Error::Data {
         what: format!("relation {}", relation.name),
         expected: "an adjacency that the kernels can index".into(),
         found: problem.to_string(),
         help: "split the graph".into(),
-    })
+    }
 }
 
 /// Uploads a host matrix `[rows, width]`, one tensor per node type, stored as `dtype`.

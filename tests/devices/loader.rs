@@ -11,7 +11,7 @@ use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use graphsieve::config::{LoaderMode, OwnTransform, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation, Rows};
+use graphsieve::graph::{Dataset, Features, HeteroGraph, Relation, Rows};
 use graphsieve::infer::{
     attention::{attention_scores, own_types},
     layerwise,
@@ -30,7 +30,7 @@ use graphsieve_kernels::on_every_backend;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
     DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
-    SampleRelation, Strategy, gspmm,
+    SampleRelation, SampleRows, Strategy, gspmm,
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -219,15 +219,16 @@ mod bodies {
         let graph = Arc::new(data.graph);
         let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
         for pinned in [false, true] {
-            let relation = |r: &'_ Relation| -> (usize, usize, Arc<Adjacency>) { (r.src, r.dst, r.forward.clone()) };
-            let relations: Vec<_> = graph.relations().iter().map(relation).collect();
-            let relations: Vec<SampleRelation<'_>> = relations
-                .iter()
-                .map(|(src, dst, of)| {
-                    let Rows::Lists { row_ptr } = of.rows() else { panic!("lists") };
-                    SampleRelation { src: *src, dst: *dst, row_ptr, col_idx: of.col_idx() }
-                })
-                .collect();
+            fn relation(of: &Relation) -> SampleRelation<'_> {
+                let Rows::Lists { row_ptr } = of.forward.rows() else { panic!("lists") };
+                SampleRelation {
+                    src: of.src,
+                    dst: of.dst,
+                    rows: SampleRows::Lists(row_ptr),
+                    col_idx: of.forward.col_idx(),
+                }
+            }
+            let relations: Vec<SampleRelation<'_>> = graph.relations().iter().map(relation).collect();
             let mut sampler = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {
                 Ok(sampler) => sampler,
                 // Only CUDA reads host memory, and the processor samples without any kernel.
@@ -268,6 +269,7 @@ mod bodies {
                     let draw = |layer: usize, relation: usize| NodeDraw {
                         fanout: (fanouts[layer] > 0).then_some(fanouts[layer]),
                         replace,
+                        latest: false,
                         key: host.key(number as u64, layer, relation, graph.relations()[relation].src),
                         drop_edge: drop_of(layer, relation),
                     };

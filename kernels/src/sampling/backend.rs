@@ -104,6 +104,17 @@ pub struct Spans<I> {
     pub rows: usize,
 }
 
+/// What draws of a layer there are among its relations; each combination is a kernel of its own.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DrawKinds {
+    pub replace: bool,
+    /// The last entries of rows.
+    pub latest: bool,
+    /// Rows with an end of their own.
+    pub spans: bool,
+}
+
 /// What one layer is sampled from and into.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
@@ -117,7 +128,7 @@ pub struct LayerStep<I> {
     pub rows: usize,
     /// Most entries there can be; `None` where only the device knows.
     pub most: Option<usize>,
-    pub replace: bool,
+    pub kinds: DrawKinds,
     /// Whether DropEdge leaves entries of a relation out.
     pub drops: bool,
     /// The nodes of the batch, type by type.

@@ -6,8 +6,8 @@ use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
     Csr, DeviceSampler, DropEdge, GraphBackend, MAX_FANOUT, Message, NodeDraw, PackedSample, PinnedRows, Reduce,
-    RowCollector, RowSource, SampleBackend, SampleRelation, SampledRelation, Strategy, distinct, gspmm, hash,
-    on_every_backend, repeated,
+    RowCollector, RowSource, SampleBackend, SampleRelation, SampleRows, SampledRelation, Strategy, distinct, gspmm,
+    hash, on_every_backend, repeated,
 };
 
 /// The trials of this file.
@@ -16,6 +16,9 @@ pub fn trials() -> Vec<Trial> {
         "sampling";
         rows_are_drawn_by_the_rule(kernels),
         rows_are_drawn_from_page_locked_memory(kernels, page_locked),
+        spans_are_drawn_like_their_lists(kernels),
+        the_last_entries_of_rows_are_taken(kernels),
+        more_entries_than_can_be_counted_are_refused(kernels),
         new_nodes_are_listed_in_the_order_of_their_first_edge(kernels),
         a_packed_sample_is_the_sample_with_its_reverse_and_its_rows(kernels),
         a_packed_sample_has_rows_of_page_locked_memory(kernels, page_locked),
@@ -53,7 +56,7 @@ fn page_locked<B: SampleBackend>() -> Requirement {
 /// A sampler of one relation between two types.
 fn sampler<B: SampleBackend>(degrees: &[usize], sources: usize, pinned: bool, device: &B::Device) -> DeviceSampler<B> {
     let (row_ptr, col_idx) = graph(degrees, sources);
-    let relation = SampleRelation { src: 1, dst: 0, row_ptr: &row_ptr, col_idx: &col_idx };
+    let relation = SampleRelation { src: 1, dst: 0, rows: SampleRows::Lists(&row_ptr), col_idx: &col_idx };
     DeviceSampler::new(&[relation], &[degrees.len(), sources], pinned, device).expect("a device that samples")
 }
 
@@ -76,7 +79,7 @@ fn check_rows<B: SampleBackend>(pinned: bool, device: &B::Device) {
             let drop_edge = DropEdge::new(rate, 2, 1, 0, 0);
             let rows: Vec<u32> = (0..300).rev().collect();
             let seeds = [rows.clone(), vec![]];
-            let draw = NodeDraw { fanout, replace, key, drop_edge };
+            let draw = NodeDraw { fanout, replace, latest: false, key, drop_edge };
             let sample = sampler.sample(&seeds, 1, |_, _| draw, |_| false);
             let SampledRelation { row_ptr: starts, cols, edges } = sample.blocks_to_host().remove(0).remove(0);
             let nodes = &sample.nodes_to_host()[1];
@@ -110,10 +113,99 @@ fn check_rows<B: SampleBackend>(pinned: bool, device: &B::Device) {
     }
 }
 
+/// Rows that share entries, of 900 sources each of which stands once.
+fn histories() -> (Vec<u64>, Vec<u64>, Vec<u32>) {
+    let ends = [0u64, 1, 2, 5, 40, 63, 64, 65, 512, 700, 900];
+    let (start, end) =
+        (0..330).map(|row| (ends[row % 11], row as u64)).map(|(end, row)| (end.saturating_sub(3 * row), end)).unzip();
+    (start, end, (0..900).map(|k| k * 7 % 900).collect())
+}
+
+/// Two relations between the same types: one of spans, and one of the same rows with a list each.
+fn both<B: SampleBackend>(device: &B::Device) -> DeviceSampler<B> {
+    let (start, end, entries) = histories();
+    let spans = || start.iter().zip(&end).map(|(&start, &end)| start as usize..end as usize);
+    let col_idx: Vec<u32> = spans().flat_map(|span| entries[span].to_vec()).collect();
+    let mut row_ptr = vec![0];
+    spans().for_each(|span| row_ptr.push(row_ptr[row_ptr.len() - 1] + span.len() as u64));
+    let of_lists = SampleRelation { src: 1, dst: 0, rows: SampleRows::Lists(&row_ptr), col_idx: &col_idx };
+    let rows = SampleRows::Spans { start: &start, end: &end };
+    let of_spans = SampleRelation { src: 1, dst: 0, rows, col_idx: &entries };
+    DeviceSampler::new(&[of_spans, of_lists], &[330, 900], false, device).expect("a device that samples")
+}
+
+fn spans_are_drawn_like_their_lists<B: SampleBackend>(device: &B::Device) {
+    let mut sampler = both::<B>(device);
+    for (fanout, replace, latest, rate) in [
+        (Some(5), false, false, 0.0),
+        (Some(64), false, false, 0.5),
+        (None, false, false, 0.0),
+        (Some(7), true, false, 0.0),
+        (Some(9), false, true, 0.0),
+        (Some(9), true, true, 0.4),
+    ] {
+        let drop_edge = DropEdge::new(rate, 2, 1, 0, 0);
+        let draw = NodeDraw { fanout, replace, latest, key: 17, drop_edge };
+        let sample = sampler.sample(&[(0..330).rev().collect(), vec![]], 1, |_, _| draw, |_| true);
+        let blocks = sample.blocks_to_host().remove(0);
+        assert_eq!(blocks[0].row_ptr, blocks[1].row_ptr, "{draw:?}");
+        assert_eq!(blocks[0].cols, blocks[1].cols, "{draw:?}");
+        // Entries are numbered as they are stored.
+        let (_, _, entries) = histories();
+        let nodes = &sample.nodes_to_host()[1];
+        let sources =
+            |block: &SampledRelation| -> Vec<u32> { block.cols.iter().map(|&at| nodes[at as usize]).collect() };
+        let stored: Vec<u32> = blocks[0].edges.iter().map(|&entry| entries[entry as usize]).collect();
+        assert!(!stored.is_empty() && sources(&blocks[0]) == stored, "{draw:?}");
+    }
+}
+
+fn the_last_entries_of_rows_are_taken<B: SampleBackend>(device: &B::Device) {
+    let mut sampler = both::<B>(device);
+    let (start, end, _) = histories();
+    for (fanout, replace) in [(Some(1), false), (Some(10), false), (Some(64), true), (None, true)] {
+        // The other relation is drawn from.
+        let draw =
+            |_: usize, relation: usize| NodeDraw { fanout, replace, latest: relation == 0, key: 3, drop_edge: None };
+        let rows: Vec<u32> = (0..330).collect();
+        let sample = sampler.sample(&[rows.clone(), vec![]], 1, draw, |_| false);
+        let blocks = sample.blocks_to_host().remove(0);
+        let SampledRelation { row_ptr, edges, .. } = &blocks[0];
+        for row in 0..330 {
+            let first = start[row].max(end[row].saturating_sub(fanout.map_or(u64::MAX, u64::from)));
+            let want: Vec<u32> = (first as u32..end[row] as u32).collect();
+            assert_eq!(edges[row_ptr[row] as usize..row_ptr[row + 1] as usize], want, "{fanout:?}, row {row}");
+        }
+        let lens = blocks[1].row_ptr.windows(2).map(|w| w[1] - w[0]);
+        let count = |row: usize| match (fanout, (end[row] - start[row]) as u32) {
+            (Some(fanout), 1..) if replace => fanout,
+            (Some(fanout), degree) => degree.min(fanout),
+            (None, degree) => degree,
+        };
+        assert!(lens.eq((0..330).map(count)), "{fanout:?}");
+    }
+}
+
+fn more_entries_than_can_be_counted_are_refused<B: SampleBackend>(device: &B::Device) {
+    let entries = vec![0u32; 100_000];
+    let (start, end) = (vec![0u64; 50_000], vec![100_000u64; 50_000]);
+    let rows = SampleRows::Spans { start: &start, end: &end };
+    let relation = SampleRelation { src: 1, dst: 0, rows, col_idx: &entries };
+    let mut sampler = DeviceSampler::<B>::new(&[relation], &[50_000, 1], false, device).expect("a device that samples");
+    let draw = |fanout| NodeDraw { fanout, replace: false, latest: true, key: 3, drop_edge: None };
+    let seeds = [(0..50_000).collect::<Vec<u32>>(), vec![]];
+    let few = sampler.sample(&seeds, 1, |_, _| draw(Some(2)), |_| false);
+    assert_eq!(few.num_edges(), 100_000);
+    let all = || sampler.sample(&seeds, 1, |_, _| draw(None), |_| false);
+    let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all)).expect_err("too many");
+    let found = found.downcast_ref::<String>().expect("a message in words");
+    assert!(found.contains("fanout: expected fewer than 2^32 entries of all spans, got up to 5000000000"), "{found}");
+}
+
 fn new_nodes_are_listed_in_the_order_of_their_first_edge<B: SampleBackend>(device: &B::Device) {
     let degrees = vec![40; 5000];
     let mut sampler = sampler::<B>(&degrees, 900, false, device);
-    let draw = NodeDraw { fanout: Some(6), replace: false, key: 9, drop_edge: None };
+    let draw = NodeDraw { fanout: Some(6), replace: false, latest: false, key: 9, drop_edge: None };
     // Again and again: nothing is left of the batch before.
     for seeds in [4000u32, 3, 5000, 0, 900] {
         let known = vec![17, 899, 0];
@@ -158,7 +250,12 @@ impl Typed {
         let owned: Vec<_> = self.relations.iter().map(of).collect();
         let relations: Vec<SampleRelation<'_>> = owned
             .iter()
-            .map(|(src, dst, row_ptr, col_idx)| SampleRelation { src: *src, dst: *dst, row_ptr, col_idx })
+            .map(|(src, dst, row_ptr, col_idx)| SampleRelation {
+                src: *src,
+                dst: *dst,
+                rows: SampleRows::Lists(row_ptr),
+                col_idx,
+            })
             .collect();
         DeviceSampler::new(&relations, &self.counts, false, device).expect("a device that samples")
     }
@@ -210,6 +307,7 @@ fn check_packed<B: GraphBackend>(pinned: bool, device: &B::Device) {
                 let draw = |layer: usize, relation: usize| NodeDraw {
                     fanout: fanouts[layer],
                     replace: false,
+                    latest: false,
                     key: number as u64 * 100 + layer as u64 * 10 + relation as u64,
                     drop_edge: DropEdge::new(rate, 5, layer as u32, relation as u32, 0),
                 };

@@ -15,6 +15,7 @@ use super::args::{
 use super::table::{relation, span};
 use super::{ASKED, NOWHERE};
 use crate::runtime::hash::{SPLITMIX_FACTORS, SPLITMIX_STEP, mix_cube};
+use crate::sampling::backend::DrawKinds;
 
 /// The lower half of the product of two numbers of 64 bits, in halves: high, low.
 #[cube]
@@ -101,9 +102,42 @@ fn destination(layer: &Layer, relation: u32, row: u32) -> u32 {
     layer.nodes[usize::cast_from(word(&layer.relations, relation, relation::DST_LIST) + place)]
 }
 
+/// Where the entries of a node begin, and how many there are.
+#[cube]
+fn entries_of(
+    relations: &Relations,
+    relation: u32,
+    row_ptr: &WordsBehind,
+    node: u32,
+    #[comptime] kinds: DrawKinds,
+) -> (u32, u32) {
+    let at = usize::cast_from(word(relations, relation, relation::ROW_PTR) + node) + row_ptr.delta;
+    let mut end = at + 1;
+    if kinds.spans {
+        end = at + usize::cast_from(word(relations, relation, relation::ENDS));
+    }
+    let first = row_ptr.words[at];
+    (first, row_ptr.words[end] - first)
+}
+
+/// Whether a relation gives the last entries of its rows.
+#[cube]
+fn takes_latest(relations: &Relations, relation: u32, #[comptime] kinds: DrawKinds) -> bool {
+    let mut latest = false.runtime();
+    if kinds.latest {
+        latest = word(relations, relation, relation::LATEST) > 0u32;
+    }
+    latest
+}
+
 /// How many entries every row gives.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn count_kernel(layer: &Layer, row_ptr: &WordsBehind, counts: &mut Array<u32>, #[comptime] replace: bool) {
+pub(crate) fn count_kernel(
+    layer: &Layer,
+    row_ptr: &WordsBehind,
+    counts: &mut Array<u32>,
+    #[comptime] kinds: DrawKinds,
+) {
     let mut row = ABSOLUTE_POS;
     // One more, so that the sum of all stands behind the starts of the rows.
     while row <= layer.rows {
@@ -111,15 +145,14 @@ pub(crate) fn count_kernel(layer: &Layer, row_ptr: &WordsBehind, counts: &mut Ar
         if row < layer.rows {
             let of = of_row(&layer.relations, u32::cast_from(row));
             let node = destination(layer, of, u32::cast_from(row));
-            let at = usize::cast_from(word(&layer.relations, of, relation::ROW_PTR) + node) + row_ptr.delta;
-            let degree = row_ptr.words[at + 1] - row_ptr.words[at];
+            let (_, degree) = entries_of(&layer.relations, of, row_ptr, node, kinds);
             let fanout = word(&layer.relations, of, relation::FANOUT);
             count = degree;
             if fanout > 0u32 {
-                if replace {
-                    count = select(degree > 0u32, fanout, 0u32);
-                } else {
-                    count = u32::min(degree, fanout);
+                count = u32::min(degree, fanout);
+                if kinds.replace {
+                    let repeats = degree > 0u32 && !takes_latest(&layer.relations, of, kinds);
+                    count = select(repeats, fanout, count);
                 }
             }
         }
@@ -135,24 +168,23 @@ pub(crate) fn draw_kernel(
     row_ptr: &WordsBehind,
     starts: &Array<u32>,
     out: &mut Drawn,
-    #[comptime] replace: bool,
+    #[comptime] kinds: DrawKinds,
 ) {
     let mut row = ABSOLUTE_POS;
     while row < layer.rows {
         let of = of_row(&layer.relations, u32::cast_from(row));
         let node = destination(layer, of, u32::cast_from(row));
-        let at_row = usize::cast_from(word(&layer.relations, of, relation::ROW_PTR) + node) + row_ptr.delta;
-        let first = row_ptr.words[at_row];
-        let degree = row_ptr.words[at_row + 1] - first;
+        let (first, degree) = entries_of(&layer.relations, of, row_ptr, node, kinds);
         let start = usize::cast_from(starts[row]);
         let count = starts[row + 1] - starts[row];
-        let by_chance = replace && word(&layer.relations, of, relation::FANOUT) > 0u32;
+        let latest = takes_latest(&layer.relations, of, kinds);
+        let by_chance = kinds.replace && !latest && word(&layer.relations, of, relation::FANOUT) > 0u32;
         let (row_high, row_low) =
             hash(word(&layer.relations, of, relation::KEY_HIGH), word(&layer.relations, of, relation::KEY_LOW), node);
         let mut at = 0u32;
         while at < count {
-            let takes_all = count == degree && !by_chance;
-            if !takes_all {
+            let in_order = latest || count == degree && !by_chance;
+            if !in_order {
                 let mut bound = degree;
                 if !by_chance {
                     bound = degree - count + at + 1u32;
@@ -185,7 +217,8 @@ pub(crate) fn draw_kernel(
                 }
                 out.edges[start + usize::cast_from(to)] = drawn + first;
             } else {
-                out.edges[start + usize::cast_from(at)] = first + at;
+                // The last ones, which may be all.
+                out.edges[start + usize::cast_from(at)] = first + degree - count + at;
             }
             out.owners[start + usize::cast_from(at)] = u32::cast_from(row);
             at += 1u32;

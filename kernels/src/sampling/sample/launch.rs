@@ -49,7 +49,7 @@ impl_for_devices! { SampleBackend =>
     const SAMPLES: bool = true;
 
     fn sample_layer(step: LayerStep<IntTensor<Self>>) -> LayerParts<IntTensor<Self>> {
-        let LayerStep { row_ptr, col_idx, table, rows, replace, drops, nodes, places, .. } = step;
+        let LayerStep { row_ptr, col_idx, table, rows, kinds, drops, nodes, places, .. } = step;
         let count = step.relations as u32;
         let relations = || RelationsArgs { table: array(&table), count }.launch();
         let layer = || LayerArgs { relations: relations(), nodes: array(&nodes), rows }.launch();
@@ -68,7 +68,7 @@ impl_for_devices! { SampleBackend =>
                 layer(),
                 words_behind(&row_ptr),
                 array(&row_counts),
-                replace,
+                kinds,
             );
         }
         let starts = prefix_sum(&row_counts, Counted::Value, Prefix::Exclusive);
@@ -88,7 +88,7 @@ impl_for_devices! { SampleBackend =>
                 words_behind(&row_ptr),
                 array(&starts),
                 DrawnArgs { edges: array(&edges), owners: array(&owners) }.launch(),
-                replace,
+                kinds,
             );
             source_kernel::launch_unchecked::<R>(
                 &client,

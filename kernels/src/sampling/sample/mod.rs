@@ -1,6 +1,7 @@
 //! Neighbour sampling on a device: the draws of a sampler on the host, to the bit.
 //!
-//! [`distinct`] and [`repeated`] say what is drawn; the kernels repeat them. Adjacencies lie in device memory, or in page-locked
+//! [`distinct`] and [`repeated`] say what is drawn, where it is not the last entries of a row; the kernels repeat them.
+//! Adjacencies lie in device memory, or in page-locked
 //! host memory that the kernels read. All relations of a layer are sampled by the same few launches, and the host reads
 //! the numbers of nodes and entries once per layer. What was sampled stays on the device: a [`PackedSample`] is one
 //! array of integers and one matrix of features for a batch.
@@ -26,7 +27,7 @@ use burn::tensor::{DType, Int, Tensor};
 use crate::DropEdge;
 use crate::runtime::check;
 use crate::runtime::host::index_tensor;
-use crate::sampling::backend::{LayerParts, LayerStep, SampleBackend, Spans, Words};
+use crate::sampling::backend::{DrawKinds, LayerParts, LayerStep, SampleBackend, Spans, Words};
 use crate::sampling::row_buffer::PinnedRows;
 use table::{relation, span};
 
@@ -41,6 +42,9 @@ pub struct NodeDraw {
     /// Whether a neighbour can be drawn more than once; then a node with any gives as many as the fanout. The same for
     /// all relations of a layer.
     pub replace: bool,
+    /// Whether the last entries of a row are taken instead of drawn ones, in the order of the row: where entries stand in
+    /// the order of time, the latest. Each is taken once, also where others are drawn with `replace`.
+    pub latest: bool,
     /// What the draws are hashed under.
     pub key: u64,
     /// Which of the edges that were drawn are left out.
@@ -54,10 +58,40 @@ pub struct SampleRelation<'a> {
     pub src: usize,
     /// Node type of the destinations.
     pub dst: usize,
-    /// `[nodes of the type dst + 1]`
-    pub row_ptr: &'a [u64],
+    /// A row per node of the type `dst`.
+    pub rows: SampleRows<'a>,
     /// Nodes of the type `src`.
     pub col_idx: &'a [u32],
+}
+
+/// Where the rows of a relation stand among its entries.
+#[derive(Clone, Copy, Debug)]
+pub enum SampleRows<'a> {
+    /// `[rows + 1]`: row `i` is `row_ptr[i]..row_ptr[i + 1]`.
+    Lists(&'a [u64]),
+    /// Row `i` is `start[i]..end[i]`, and rows may share entries.
+    Spans { start: &'a [u64], end: &'a [u64] },
+}
+
+impl<'a> SampleRows<'a> {
+    /// The numbers that a device holds.
+    fn parts(self) -> [&'a [u64]; 2] {
+        match self {
+            SampleRows::Lists(row_ptr) => [row_ptr, &[]],
+            SampleRows::Spans { start, end } => [start, end],
+        }
+    }
+
+    fn words(self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    /// The number of rows, and the entries of the longest, of spans.
+    fn spans(self) -> Option<(usize, usize)> {
+        let SampleRows::Spans { start, end } = self else { return None };
+        let longest = start.iter().zip(end).map(|(start, end)| end - start).max();
+        Some((start.len(), longest.unwrap_or(0) as usize))
+    }
 }
 
 /// Words of all relations, one relation behind the other. The CPU reads none of them.
@@ -95,7 +129,9 @@ impl<B: SampleBackend> Stored<B> {
 struct Shape {
     src: usize,
     dst: usize,
-    num_edges: usize,
+    num_entries: usize,
+    /// Of spans the number of rows, and the entries of the longest.
+    spans: Option<(usize, usize)>,
     /// Where its words begin among those of all relations.
     row_ptr: u32,
     col_idx: u32,
@@ -134,8 +170,8 @@ struct Listed<I> {
 impl<B: SampleBackend> fmt::Debug for DeviceSampler<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if matches!(self.col_idx, Stored::Pinned(_)) { "host" } else { "device" };
-        let edges: usize = self.relations.iter().map(|r| r.num_edges).sum();
-        write!(f, "DeviceSampler({} relations, {edges} edges, {place})", self.relations.len())
+        let entries: usize = self.relations.iter().map(|r| r.num_entries).sum();
+        write!(f, "DeviceSampler({} relations, {entries} entries, {place})", self.relations.len())
     }
 }
 
@@ -180,7 +216,7 @@ impl<B: SampleBackend> DeviceSampler<B> {
             return Err(format!("{nodes} nodes; a device samples from fewer than 2^30"));
         }
         let words = |of: fn(&SampleRelation<'_>) -> usize| relations.iter().map(of).sum::<usize>();
-        let entries = words(|r| r.col_idx.len()).max(words(|r| r.row_ptr.len()));
+        let entries = words(|r| r.col_idx.len()).max(words(|r| r.rows.words()));
         if entries > u32::MAX as usize {
             return Err(format!("{entries} entries of all relations; a device samples from fewer than 2^32"));
         }
@@ -188,12 +224,13 @@ impl<B: SampleBackend> DeviceSampler<B> {
         let shape = |r: &SampleRelation<'_>| Shape {
             src: r.src,
             dst: r.dst,
-            num_edges: r.col_idx.len(),
-            row_ptr: advance(&mut row_ptr, r.row_ptr.len()) as u32,
+            num_entries: r.col_idx.len(),
+            spans: r.rows.spans(),
+            row_ptr: advance(&mut row_ptr, r.rows.words()) as u32,
             col_idx: advance(&mut col_idx, r.col_idx.len()) as u32,
         };
         let shapes = relations.iter().map(shape).collect();
-        let row_ptrs: Vec<&[u64]> = relations.iter().map(|r| r.row_ptr).collect();
+        let row_ptrs: Vec<&[u64]> = relations.iter().flat_map(|r| r.rows.parts()).collect();
         let col_idxs: Vec<&[u32]> = relations.iter().map(|r| r.col_idx).collect();
         let nowhere = || index_tensor::<B>(vec![NOWHERE as i32; nodes], device);
         Ok(Self {
@@ -214,7 +251,8 @@ impl<B: SampleBackend> DeviceSampler<B> {
     /// too.
     ///
     /// # Panics
-    /// If there is not a list of seeds per type, a seed does not exist, or a fanout is 0 or above [`MAX_FANOUT`].
+    /// If there is not a list of seeds per type, a seed does not exist, or a fanout is 0 or above [`MAX_FANOUT`]; without a
+    /// fanout, if rows that are spans could give a layer 2^32 entries.
     pub fn sample(
         &mut self,
         seeds: &[Vec<u32>],
@@ -269,8 +307,8 @@ impl<B: SampleBackend> DeviceSampler<B> {
             let before = most.clone();
             for (of, draw) in self.relations.iter().zip(draws) {
                 let found = match draw.fanout {
-                    Some(fanout) => (before[of.dst] * fanout as usize).min(of.num_edges),
-                    None => of.num_edges,
+                    Some(fanout) => (before[of.dst] * fanout as usize).min(of.num_entries),
+                    None => of.num_entries,
                 };
                 most[of.src] = (most[of.src] + found).min(self.node_counts[of.src]);
             }
@@ -352,9 +390,16 @@ impl<B: SampleBackend> DeviceSampler<B> {
             index_tensor::<B>(words.collect(), &self.device)
         };
         let none = shapes(&vec![0; self.relations.len()], before);
-        if rows == 0 || self.relations.iter().all(|of| of.num_edges == 0) {
+        if rows == 0 || self.relations.iter().all(|of| of.num_entries == 0) {
             return (SampledLayer { shapes: none, parts: None, reverse: None, long_rows: false }, before.to_vec());
         }
+        let all_of_spans = self.relations.iter().zip(draws).filter(|(_, draw)| draw.fanout.is_none());
+        let all_of_spans = all_of_spans.filter_map(|(of, _)| Some(before[of.dst].saturating_mul(of.spans?.1)));
+        let entries = all_of_spans.fold(0, usize::saturating_add);
+        assert!(
+            entries <= u32::MAX as usize,
+            "DeviceSampler::sample: fanout: expected fewer than 2^32 entries of all spans, got up to {entries}"
+        );
         let most = self.relations.iter().zip(draws).map(|(of, draw)| Some(before[of.dst] * draw.fanout? as usize));
         let mut step = LayerStep {
             row_ptr: self.row_ptr.words(),
@@ -363,7 +408,11 @@ impl<B: SampleBackend> DeviceSampler<B> {
             relations: self.relations.len(),
             rows,
             most: most.sum(),
-            replace: draws.iter().any(|draw| draw.replace),
+            kinds: DrawKinds {
+                replace: draws.iter().any(|draw| draw.replace),
+                latest: draws.iter().any(|draw| draw.latest),
+                spans: self.relations.iter().any(|of| of.spans.is_some()),
+            },
             drops: draws.iter().any(|draw| draw.drop_edge.is_some()),
             nodes: nodes.clone(),
             places: self.places[turn].clone(),
@@ -415,6 +464,8 @@ impl<B: SampleBackend> DeviceSampler<B> {
             set(relation::DROP_COL_BASE, drop.col_base);
         }
         set(relation::FIRST_COL, shape.first_col as u32);
+        set(relation::ENDS, of.spans.map_or(1, |(rows, _)| rows) as u32);
+        set(relation::LATEST, u32::from(draw.latest));
         words
     }
 }
@@ -457,7 +508,7 @@ pub struct SampledRelation {
     pub row_ptr: Vec<u32>,
     /// The source of each entry by its place in the batch.
     pub cols: Vec<u32>,
-    /// The number of each entry among those of the relation.
+    /// The number of each entry among those that the relation stores.
     pub edges: Vec<u32>,
 }
 

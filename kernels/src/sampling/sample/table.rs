@@ -28,8 +28,12 @@ pub(crate) mod relation {
     pub(crate) const DROP_COL_BASE: u32 = 16;
     /// Where its columns begin among those of all relations; known once the layer is sampled.
     pub(crate) const FIRST_COL: u32 = 17;
+    /// How far behind the start of a row its end stands.
+    pub(crate) const ENDS: u32 = 18;
+    /// Not 0 where the last entries of a row are taken.
+    pub(crate) const LATEST: u32 = 19;
     /// Words of a relation.
-    pub(crate) const WORDS: u32 = 18;
+    pub(crate) const WORDS: u32 = 20;
 }
 
 /// Of a node type in a batch.
