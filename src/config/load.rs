@@ -153,8 +153,11 @@ fn pipeline(mut document: Document, path: &Path) -> Result<PipelineConfig> {
     let [first, second, third] = [STAGE1, STAGE2, STAGE3].map(|stage| document.take_section(stage));
     let (first, second, third) = (first?, second?, third?);
     let mut default = PipelineConfig::new("");
-    default.synth.seed = document.integer("seed").unwrap_or(default.seed);
+    if let Some(synth) = &mut default.synth {
+        synth.seed = document.integer("seed").unwrap_or(default.seed);
+    }
     let PipelineConfig { name, seed, data, synth, output, .. } = document.read(&default, &[], &[])?;
+    let synth = synth.filter(|_| document.has("synth"));
     document.check_name(&name, MAX_NAME - "-stage1".len())?;
     document.check_path(&data.path)?;
 

@@ -224,8 +224,9 @@ pub struct PipelineConfig {
     pub seed: u64,
     /// `[data]`: where the synthetic marketplace is, or will be.
     pub data: Stage1Data,
-    /// `[synth]`
-    pub synth: PipelineSynth,
+    /// `[synth]`: the marketplace that is made where there are no data; without the section none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synth: Option<PipelineSynth>,
     /// `[stage1]`: Stage 1 as it will run.
     pub stage1: Stage1Config,
     /// `[stage2]`: Stage 2 as it will run.
@@ -245,7 +246,7 @@ impl PipelineConfig {
         Self {
             name: "pipeline".into(),
             seed: 42,
-            synth: PipelineSynth { preset: Preset::Quickstart, scale: 1.0, seed: 42 },
+            synth: Some(PipelineSynth { preset: Preset::Quickstart, scale: 1.0, seed: 42 }),
             stage1: Stage1Config::new(&path),
             stage2: Stage2Config::new(&path),
             stage3: None,

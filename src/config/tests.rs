@@ -159,8 +159,16 @@ fn unusual() -> [RunConfig; 3] {
         Stage2Data { path: data.path.clone(), window: data.window, input: Stage2Input::Features, embeddings: None };
     let second = Stage2Config { name, seed, output: out, data: input, ..stage2.clone() };
     let synth = PipelineSynth { preset: Preset::Electronics, scale: 0.5, seed: 17 };
-    let pipeline =
-        PipelineConfig { name: "p".into(), seed: 5, data, synth, stage1: first, stage2: second, stage3: None, output };
+    let pipeline = PipelineConfig {
+        name: "p".into(),
+        seed: 5,
+        data,
+        synth: Some(synth),
+        stage1: first,
+        stage2: second,
+        stage3: None,
+        output,
+    };
     [RunConfig::Stage1(stage1), RunConfig::Stage2(stage2), RunConfig::Pipeline(pipeline)]
 }
 
@@ -244,6 +252,7 @@ fn resolved_text_loads_again_to_an_equal_configuration() {
         "cora-gcn.toml",
         "cora-gat.toml",
         "payments.toml",
+        "payments-stages.toml",
     ];
     let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
     for config in unusual().into_iter().chain(unusual_classify()).chain(unusual_stage3()).chain(shipped) {
@@ -288,6 +297,7 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
         "cora-gcn.toml",
         "cora-gat.toml",
         "payments.toml",
+        "payments-stages.toml",
     ] {
         let text = fs::read_to_string(shipped(file)).unwrap();
         for line in text.lines().filter(|line| line.contains(" = ")) {
@@ -314,8 +324,8 @@ fn unnamed_streams_take_the_default_number_of_edges() {
 fn seeds_of_parts_follow_the_run_unless_given() {
     assert_eq!(stage2(STAGE2, &["seed=7"]).split.seed, 7);
     assert_eq!(stage2(STAGE2, &["seed=7", "split.seed=8"]).split.seed, 8);
-    let Ok(RunConfig::Pipeline(config)) = parse(PIPELINE, &["seed=7"]) else { panic!() };
-    assert_eq!([config.synth.seed, config.stage1.seed, config.stage2.split.seed], [7; 3]);
+    let Ok(RunConfig::Pipeline(config)) = parse(&format!("{PIPELINE}[synth]\n"), &["seed=7"]) else { panic!() };
+    assert_eq!([config.synth.unwrap().seed, config.stage1.seed, config.stage2.split.seed], [7; 3]);
 }
 
 #[test]
@@ -601,7 +611,8 @@ fn a_pipeline_describes_its_marketplace() {
     else {
         panic!()
     };
-    assert_eq!((config.synth.preset, config.synth.scale, config.synth.seed), (Preset::Electronics, 0.5, 3));
+    let synth = config.synth.unwrap();
+    assert_eq!((synth.preset, synth.scale, synth.seed), (Preset::Electronics, 0.5, 3));
     let [_, key, _, _, help] = error(PIPELINE, &["synth.preset=electronic"]);
     assert_eq!([&*key, &*help], ["synth.preset", "did you mean \"electronics\"?"]);
 }

@@ -29,6 +29,10 @@ pub fn run<B: GraphBackend + TreeBackend>(
     if let Some(from) = &options.from {
         stage_of(from, "stage1").and(stage_of(from, "stage2"))?;
     }
+    if config.synth.is_none() && !config.data.path.exists() {
+        let help = "import tables first; a section [synth] would make a marketplace";
+        return Err(Error::format(&config.data.path, "path", "a data directory", "nothing", help));
+    }
     let run = match &options.resume {
         Some(path) => {
             let run = RunDir::open(path)?;
@@ -41,9 +45,11 @@ pub fn run<B: GraphBackend + TreeBackend>(
         }
     };
     let progress = StageProgress::with_mode(Unit::Items, options.progress);
-    let made = synth::provide(&config.data.path, &(&config.synth).into(), &progress.callback())?;
-    if !made && options.resume.is_none() {
-        log::info!("data of {}; [synth] is for a run that finds none", config.data.path.display());
+    if let Some(of) = &config.synth {
+        let made = synth::provide(&config.data.path, &of.into(), &progress.callback())?;
+        if !made && options.resume.is_none() {
+            log::info!("data of {}; [synth] is for a run that finds none", config.data.path.display());
+        }
     }
     let stage1: Stage1Outcome =
         stage(&run, "stage1", options, |options| auto_encoder::run::<B>(&config.stage1, options, device))?;
