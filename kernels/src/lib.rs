@@ -32,6 +32,8 @@
 //! these has a gradient, and all but sums of floats give the same bits on every device.
 //!
 //! [`Csr::restrict`] and [`NodeMarks`] run the operators on the nodes that a result depends on, and on no others.
+//! [`Csr::from_spans`] gives them rows that share entries, such as events that see what came before them: a start and
+//! an end per row into lists that are stored once.
 //!
 //! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
 //! as [CubeCL](https://github.com/tracel-ai/cubecl) kernels on CUDA and Vulkan devices. Wrap the backend in

@@ -1,0 +1,68 @@
+//! Where the edges of entries stand, in both directions.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::IntTensor;
+
+use super::Csr;
+use super::arrays::group_by;
+use super::parts::Host;
+use super::topology::{EdgeIds, is_wide};
+use crate::runtime::host::{int_tensor, to_host};
+
+impl<B: Backend> Csr<B> {
+    /// For every entry of this direction its edge; `None` where edges have the order of the entries.
+    pub(crate) fn edge_ids(&self) -> Option<IntTensor<B>> {
+        let ids = self.parts.edge_ids.as_ref()?;
+        Some(if self.reversed { self.reverse().reverse_edge() } else { ids.clone() })
+    }
+
+    /// For every entry of the reverse its edge: its position in this direction where edges have no order of their own.
+    /// The first call reads the structure back and sorts on the host; only what edges carry needs it.
+    pub(crate) fn reverse_edge(&self) -> IntTensor<B> {
+        let (slot, from) = match (&self.parts.edge_ids, self.reversed) {
+            (Some(ids), true) => return ids.clone(),
+            (None, true) => (&self.parts.forward_edge, self.parts.reversed::<B>()),
+            (_, false) => (&self.parts.reverse_edge, &self.parts.forward),
+        };
+        slot.get_or_init(|| {
+            // Without entries the array has an element that stands for none.
+            let cols: Vec<u32> =
+                to_host::<B>(&from.col_idx).into_iter().take(from.num_entries).map(|col| col as u32).collect();
+            let (_, entries) = group_by(&cols, from.num_cols);
+            let ids = self.parts.edge_ids.as_ref().map(to_host::<B>);
+            let edge = |entry: u64| ids.as_ref().map_or(entry as i64, |ids| ids[entry as usize]);
+            let edges = entries.into_iter().map(edge).collect();
+            int_tensor::<B>(edges, is_wide(from.num_entries), &B::int_device(&from.col_idx))
+        })
+        .clone()
+    }
+
+    /// How the reverse finds the entries of this direction, which tell of several in a row which one it was.
+    ///
+    /// # Panics
+    /// Where this direction has an entry per edge and the reverse shares its own.
+    pub(crate) fn reverse_ids(&self) -> EdgeIds<IntTensor<B>> {
+        if !self.has_spans() {
+            return EdgeIds::OfEntries(self.reverse_edge());
+        }
+        let reverse = self.reverse();
+        let (of, reverse) = (self.topology(), reverse.topology());
+        assert!(of.spans, "reverse_ids: expected entries that rows share, got {self:?}");
+        let slot = if self.reversed { &self.parts.forward_edge } else { &self.parts.reverse_edge };
+        let ids = slot.get_or_init(|| {
+            let host = Host::of::<B>(of);
+            let ids = if reverse.spans {
+                // A source stands nowhere else.
+                let mut entries = vec![0; reverse.num_rows];
+                (host.col_idx.iter().enumerate()).for_each(|(entry, &col)| entries[col as usize] = entry as i64);
+                entries
+            } else {
+                let entries: Vec<usize> = host.bounds().rows().flat_map(|(_, entries)| entries).collect();
+                let cols: Vec<u32> = entries.iter().map(|&entry| host.col_idx[entry]).collect();
+                group_by(&cols, of.num_cols).1.into_iter().map(|at| entries[at as usize] as i64).collect()
+            };
+            int_tensor::<B>(ids, is_wide(reverse.num_entries), &B::int_device(&of.col_idx))
+        });
+        if reverse.spans { EdgeIds::OfRows(ids.clone()) } else { EdgeIds::OfEntries(ids.clone()) }
+    }
+}
