@@ -16,6 +16,8 @@ pub struct LoaderConfig {
     /// layer of a classification.
     #[serde(deserialize_with = "integers")]
     pub fanouts: Vec<usize>,
+    /// Which of a node's earlier events are sampled, in data with events. Default `uniform`.
+    pub draw: Draw,
     /// Seeds of a mini-batch, at least 1: in Stage 2 labelled nodes and ends of the edges of the loss, in a
     /// classification training nodes. Default 4096; 1024 of a classification.
     #[serde(deserialize_with = "at_least::<1, _>")]
@@ -45,6 +47,7 @@ impl Default for LoaderConfig {
         Self {
             mode: LoaderMode::Full,
             fanouts: vec![15, 10],
+            draw: Draw::Uniform,
             batch_size: 4096,
             kappa: 0,
             window: true,
@@ -80,6 +83,7 @@ impl LoaderConfig {
                 when: self.mode == LoaderMode::Full,
                 keys: &[
                     ("loader.fanouts", "how many neighbours of a node are sampled in each layer"),
+                    ("loader.draw", "which earlier events are sampled"),
                     ("loader.batch_size", "how many seeds a mini-batch has"),
                     ("loader.kappa", "how many mini-batches in a row draw alike"),
                     ("loader.window", "whether rows of the mini-batch before stay on the device"),
@@ -121,6 +125,18 @@ pub enum LoaderMode {
     Sampled,
     /// All of it where that fits the memory of the device, else a sample.
     Auto,
+}
+
+/// Which in-neighbours of a node are sampled where it has more than the fanout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Draw {
+    /// Any, by chance.
+    #[default]
+    Uniform,
+    /// Of the earlier events of an event, whose rows are spans in the order of time: the last ones. Of other relations
+    /// any.
+    Latest,
 }
 
 /// How the nodes are chosen whose features stay on the device.

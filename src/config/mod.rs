@@ -35,7 +35,7 @@ pub use classify::{
     Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
     LayerKind,
 };
-pub use loader::{HotBy, LoaderConfig, LoaderMode, Transfer};
+pub use loader::{Draw, HotBy, LoaderConfig, LoaderMode, Transfer};
 pub use neighbourhood::{NeighbourhoodConfig, Over};
 pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub(crate) use sections::embeddings_at;

@@ -138,6 +138,7 @@ fn unusual() -> [RunConfig; 3] {
         loader: LoaderConfig {
             mode: LoaderMode::Auto,
             fanouts: vec![0, 7],
+            draw: Draw::Latest,
             batch_size: 3,
             kappa: 5,
             window: false,
@@ -201,6 +202,7 @@ fn unusual_classify() -> [RunConfig; 3] {
         loader: LoaderConfig {
             mode: LoaderMode::Auto,
             fanouts: vec![0, 7, 1, 2],
+            draw: Draw::Latest,
             batch_size: 3,
             kappa: 5,
             window: false,
@@ -352,6 +354,7 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
 /// Keys that nothing reads under the settings before them, in every task that has them.
 const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (STAGE2, &["loader.fanouts=[5, 5]"], "samples nothing", "loader.mode = \"sampled\" or \"auto\""),
+    (STAGE2, &["loader.draw=latest"], "samples nothing", "which earlier events"),
     (STAGE2, &["loader.batch_size=7"], "samples nothing", "how many seeds"),
     (STAGE2, &["loader.kappa=7"], "samples nothing", "draw alike"),
     (STAGE2, &["loader.window=false"], "samples nothing", "mini-batch before"),
@@ -415,7 +418,8 @@ fn a_key_that_nothing_reads_may_say_its_default_and_works_where_something_reads_
     for (document, fanouts, batch) in [(STAGE2, "[15, 10]", 4096), (CLASSIFY, "[10, 10]", 1024)] {
         let defaults =
             ["fanouts=".to_string() + fanouts, format!("batch_size={batch}"), "kappa=0".into(), "window=true".into()];
-        let more = ["hot=0.2", "hot_by=presample", "transfer=auto", "prefetch=2", "memory=0"].map(String::from);
+        let more = ["draw=uniform", "hot=0.2", "hot_by=presample", "transfer=auto", "prefetch=2", "memory=0"]
+            .map(String::from);
         let defaults: Vec<String> = defaults.into_iter().chain(more).map(|set| format!("loader.{set}")).collect();
         fine(document, &defaults.iter().map(String::as_str).collect::<Vec<_>>());
         for mode in ["sampled", "auto"] {

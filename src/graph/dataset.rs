@@ -162,6 +162,8 @@ impl Dataset {
         let edge_values = edge_values.collect();
         let labels = labels.or_else(|| classes.as_ref()?.binary());
         let events = Events::read(dir, graph.num_nodes())?;
+        let spans = events.as_ref().map_or(Ok(()), |events| events.check_spans(&graph));
+        spans.map_err(|error| located(error, &manifest_path))?;
         let split = StoredSplit::read(dir, graph.num_nodes())?;
         let parts = Self::new(graph, features, labels, ids);
         let dataset = Self { classes, feature_names, edge_values, events, split, ..parts };

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use ndarray::Array1;
 use ndarray_npy::{WritableElement, WriteNpyExt};
+use rayon::prelude::*;
 
 use super::formats::{is_present, write_new};
+use super::hetero::HeteroGraph;
 use super::npy::Npy;
 use crate::error::{Error, Result};
 
@@ -41,6 +43,37 @@ impl Events {
     /// The time of a node, if it is an event.
     pub fn time_of(&self, node: u32) -> Option<i64> {
         self.time.get(node as usize).copied().filter(|&time| time != Self::NO_TIME)
+    }
+
+    /// Whether the rows of a graph that are spans have what came before them, in the order of time: that is how the latest
+    /// are found, and how nothing is told of what comes later.
+    ///
+    /// # Errors
+    /// [`Error::Data`] that names the relation.
+    pub(super) fn check_spans(&self, graph: &HeteroGraph) -> Result<()> {
+        for relation in graph.relations().iter().filter(|relation| relation.forward.is_spans()) {
+            let [dst, src] = [relation.dst, relation.src].map(|t| graph.node_types()[t].offset);
+            let refuse = |what: String, expected: &str, found: &str| Error::Data {
+                what,
+                expected: expected.into(),
+                found: found.into(),
+                help: "import the tables again".into(),
+            };
+            let time = |node: u32| self.time[src + node as usize];
+            if !relation.forward.rows_ascend_by(time) {
+                let what = format!("rows of relation `{}`", relation.name);
+                return Err(refuse(what, "spans of events in the order of time", "a later one before an earlier one"));
+            }
+            let is_late = |&row: &usize| {
+                let (last, own) = (relation.forward.row(row).last(), self.time[dst + row]);
+                own != Self::NO_TIME && last.is_some_and(|&last| time(last) >= own)
+            };
+            if let Some(row) = (0..relation.forward.num_rows()).into_par_iter().find_first(is_late) {
+                let what = format!("row {row} of relation `{}`", relation.name);
+                return Err(refuse(what, "events before its own", "one that is not"));
+            }
+        }
+        Ok(())
     }
 
     /// Reads what a data directory holds; `None` without times.

@@ -7,6 +7,7 @@ use graphsieve_kernels::GraphBackend;
 
 use super::layerwise::over_all_nodes;
 use super::sampled_input::SampledInput;
+use crate::config::Draw;
 use crate::error::Result;
 use crate::graph::Features;
 use crate::loader::{Batch, FeatureStore};
@@ -43,7 +44,7 @@ pub fn class_logits<B: GraphBackend>(
         let last = at + 1 == spec.layers;
         let width = if last { spec.classes } else { model.prepared_width(at + 1, spec.hidden) };
         let store = FeatureStore::new(of_layer.features().clone(), graph, device)?;
-        let sampler = of_layer.sampler(&[0], 0, 0)?;
+        let sampler = of_layer.sampler(&[0], (Draw::Uniform, 0), 0)?;
         let values = over_all_nodes(graph, sampler, store, width, &mut [], |Batch { x, blocks, payload, .. }| {
             let BatchRows { mut x, .. } = model.propagate(at, &blocks[0], of_layer.read(x), None);
             let h = x.swap_remove(payload.node_type);

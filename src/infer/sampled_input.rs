@@ -8,7 +8,7 @@ use graphsieve_kernels::GraphBackend;
 use half::f16;
 use rayon::prelude::*;
 
-use crate::config::LayerKind;
+use crate::config::{Draw, LayerKind};
 use crate::error::Result;
 use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops};
 use crate::models::node_classifier::ClassifierSpec;
@@ -101,12 +101,12 @@ impl SampledInput {
         &self.features
     }
 
-    /// A sampler of so many neighbours per node, for the layer next to the seeds first; 0 takes all. Batches draw alike
-    /// so many in a row, 0 none.
+    /// A sampler of so many neighbours per node, for the layer next to the seeds first; 0 takes all. Batches draw as is
+    /// said, so many in a row alike, 0 none.
     ///
     /// # Errors
     /// Settings that it refuses.
-    pub fn sampler(&self, fanouts: &[usize], kappa: usize, seed: u64) -> Result<NeighbourSampler> {
+    pub fn sampler(&self, fanouts: &[usize], (draw, kappa): (Draw, usize), seed: u64) -> Result<NeighbourSampler> {
         let own = u32::from(self.kind == Kind::Gat);
         let fanout = |&fanout: &usize| match Fanout::from(fanout) {
             Fanout::All => Fanout::All,
@@ -117,7 +117,7 @@ impl SampledInput {
         let weights = if own == 0 || all { Vec::new() } else { vec![Some(self.weights())] };
         let dependency = u32::try_from(kappa).ok().filter(|&kappa| kappa > 0);
         let config = SamplerConfig::new(&fanouts, self.graph.relations().len());
-        NeighbourSampler::new(self.graph.clone(), SamplerConfig { dependency, weights, seed, ..config })
+        NeighbourSampler::new(self.graph.clone(), SamplerConfig { draw, dependency, weights, seed, ..config })
     }
 
     /// Weights of the entries that have every node draw itself.
@@ -279,7 +279,7 @@ mod tests {
         let features = Features::from_f32(vec![1.0; NODES], NODES, 1);
         let input = SampledInput::new(&spec(LayerKind::Gat, false), &graph(), &features, DType::F32).unwrap();
         for kappa in [0, 3] {
-            let sampler = input.sampler(&[4], kappa, 1).unwrap();
+            let sampler = input.sampler(&[4], (Draw::Uniform, kappa), 1).unwrap();
             let mut scratch = sampler.scratch();
             for number in 0..20 {
                 let seeds: Vec<u32> = (0..200).map(|k| k * 7 % NODES as u32).collect();

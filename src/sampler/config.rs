@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::config::Draw;
 use crate::error::{Error, Result};
 use crate::graph::Relation;
 
@@ -32,6 +33,9 @@ pub struct SamplerConfig {
     /// Whether a neighbour can be drawn more than once; a node with any then has as many entries as its fanout. Default
     /// false.
     pub replace: bool,
+    /// Which entries are taken of relations whose rows are spans: any, or the last ones of a row, which is in the order of
+    /// time. Lists are drawn from uniformly either way. Default any.
+    pub draw: Draw,
     /// How many batches in a row draw alike. With a number, an edge is drawn by a variate of its *source*, which is the
     /// same for all its edges and changes once in so many batches: the smallest variates of a row win, so neighbouring
     /// seeds and neighbouring batches share nodes and fewer features move. Without a number, every row draws on its
@@ -53,6 +57,11 @@ impl SamplerConfig {
     pub fn new(fanouts: &[Fanout], relations: usize) -> Self {
         let fanouts = fanouts.iter().map(|&fanout| vec![fanout; relations]).collect();
         SamplerConfig { fanouts, ..SamplerConfig::default() }
+    }
+
+    /// Whether the last entries of a row of a relation are taken instead of a draw.
+    pub(super) fn takes_last(&self, relation: &Relation) -> bool {
+        self.draw == Draw::Latest && relation.forward.is_spans()
     }
 
     /// Weights of the entries of a relation.
@@ -90,6 +99,13 @@ impl SamplerConfig {
         for (weights, relation) in self.weights.iter().zip(graph) {
             check_weights(weights.as_deref(), relation)?;
         }
+        check_draw(self.draw, graph, "sampler")?;
+        let weighted =
+            |(at, relation): &(usize, &Relation)| self.takes_last(relation) && self.weights_of(*at).is_some();
+        if let Some((_, relation)) = graph.iter().enumerate().find(weighted) {
+            let (expected, found) = ("none where the last entries are taken", format!("some for {}", relation.name));
+            return Err(refuse("weights", expected.into(), found, "give other relations weights alone"));
+        }
         if self.dependency == Some(0) {
             return Err(refuse("dependency", "at least 1".into(), "0".into(), "1 draws anew for every batch"));
         }
@@ -99,6 +115,26 @@ impl SamplerConfig {
         }
         Ok(())
     }
+}
+
+/// Whether a graph has rows that are in the order of time, where the latest in-neighbours are asked for. `origin` says
+/// who asks.
+///
+/// # Errors
+/// [`Error::Config`].
+pub fn check_draw(draw: Draw, graph: &[Relation], origin: &str) -> Result<()> {
+    if draw == Draw::Uniform || graph.iter().any(|relation| relation.forward.is_spans()) {
+        return Ok(());
+    }
+    Err(Error::Config {
+        origin: origin.to_owned().into(),
+        key: "loader.draw".into(),
+        expected: "\"uniform\" for a graph without histories of events".into(),
+        found: "\"latest\"".into(),
+        help: "leave it out, or import tables whose nodes have a time; histories that an earlier version imported have no \
+               order: import them again"
+            .into(),
+    })
 }
 
 fn check_weights(weights: Option<&[f32]>, relation: &Relation) -> Result<()> {

@@ -9,7 +9,7 @@ mod draw;
 mod neighbour;
 
 pub use batch::{Block, MiniBatch};
-pub use config::{Fanout, SamplerConfig};
+pub use config::{Fanout, SamplerConfig, check_draw};
 pub use neighbour::{EdgePlace, NeighbourSampler, SampleScratch};
 
 #[cfg(test)]

@@ -155,7 +155,9 @@ impl NeighbourSampler {
             for (at, (relation, &fanout)) in self.graph.relations().iter().zip(fanouts).enumerate() {
                 let rows = &nodes[relation.dst][..before[relation.dst]];
                 let key = self.key(number, layer, at, relation.src);
-                let wanted = Wanted { entries: &relation.forward, weights: self.config.weights_of(at), fanout, key };
+                let last = self.config.takes_last(relation);
+                let wanted =
+                    Wanted { entries: &relation.forward, weights: self.config.weights_of(at), last, fanout, key };
                 let Drawn { mut row_ptr, mut edges, mut cols } = self.draw_all(&wanted, rows)?;
                 if let Some(keep) = keep(EdgePlace { layer, relation: at }) {
                     leave_out(&mut row_ptr, &mut edges, &mut cols, |row, source| keep(rows[row], source));
@@ -218,7 +220,7 @@ impl NeighbourSampler {
             None => entries.len(),
             Some(weights) => weights[entries].iter().filter(|&&weight| weight > 0.0).count(),
         };
-        draw::count(wanted.fanout, available, self.config.replace)
+        draw::count(wanted.fanout, available, self.config.replace && !wanted.last)
     }
 
     /// Draws for all of `rows`.
@@ -271,6 +273,10 @@ impl NeighbourSampler {
     fn draw(&self, wanted: &Wanted, row: u32, room: &mut Room) {
         let entries = wanted.entries.entries(row as usize);
         let Room { places, keyed, sums } = room;
+        if wanted.last {
+            let first = entries.len() - places.len();
+            return places.iter_mut().zip(first as u32..).for_each(|(place, at)| *place = at);
+        }
         let of_row = hash(wanted.key, row.into());
         let by_chance = self.config.replace && wanted.fanout != Fanout::All;
         let weights = wanted.weights.map(|weights| &weights[entries.clone()]);
@@ -338,6 +344,8 @@ struct Drawn {
 struct Wanted<'a> {
     entries: &'a Adjacency,
     weights: Option<&'a [f32]>,
+    /// Whether the last entries are taken.
+    last: bool,
     fanout: Fanout,
     key: u64,
 }

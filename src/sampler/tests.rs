@@ -9,6 +9,7 @@ use graphsieve_kernels::{distinct, hash, repeated};
 
 use super::draw::{exponential, repeated_by_weight, smallest, weighted_key};
 use super::*;
+use crate::config::Draw;
 use crate::graph::{Adjacency, HeteroGraph, RelationSpec};
 
 /// Users, items and tags, and four relations between them, some without an edge.
@@ -294,4 +295,85 @@ fn entries_without_weight_are_never_taken() {
         let positive = graph.relations()[0].forward.entries(node).filter(|edge| edge % 3 == 0).count();
         assert_eq!(layers[1][0].row(0).len(), positive, "all of them");
     }
+}
+
+/// Events 0.. of some entities in the order of time, each with all earlier ones of its entity.
+fn histories(entities: &[u32]) -> Adjacency {
+    let mut order: Vec<u32> = (0..entities.len() as u32).collect();
+    order.sort_by_key(|&event| entities[event as usize]);
+    let place = |wanted: (u32, u32)| order.partition_point(|&e| (entities[e as usize], e) < wanted) as u64;
+    let (start, end) = entities.iter().zip(0..).map(|(&of, event)| (place((of, 0)), place((of, event)))).unzip();
+    Adjacency::from_spans(start, end, order, entities.len()).unwrap()
+}
+
+fn of_events(earlier: Adjacency) -> Arc<HeteroGraph> {
+    let events = earlier.num_rows();
+    let others: Vec<(u32, u32)> = (0..events as u32).flat_map(|event| (0..9).map(move |shop| (event, shop))).collect();
+    let spec = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec {
+        name: name.into(),
+        src,
+        dst,
+        stream: name.into(),
+        primary: true,
+        adjacency,
+    };
+    let relations =
+        vec![spec("at", [0, 1], Adjacency::from_edges(events, 9, &others)), spec("earlier", [1, 1], earlier)];
+    Arc::new(HeteroGraph::new(vec![("shop".into(), 9), ("event".into(), events)], relations).unwrap())
+}
+
+proptest! {
+    #[test]
+    fn spans_give_the_batches_of_the_lists_that_they_stand_for(
+        entities in prop::collection::vec(0..4u32, 1..60), number: u64, replace: bool, kappa in prop::option::of(1..3u32),
+    ) {
+        let earlier = histories(&entities);
+        let seeds = vec![vec![], vec![entities.len() as u32 - 1]];
+        let batch = |adjacency: Adjacency| {
+            let fanouts = SamplerConfig::new(&[Fanout::Most(3), Fanout::Most(2)], 2);
+            let (replace, dependency) = (replace && kappa.is_none(), kappa);
+            let sampler = NeighbourSampler::new(of_events(adjacency), SamplerConfig { replace, dependency, ..fanouts }).unwrap();
+            let mut batch = sampler.sample(&mut sampler.scratch(), number, &seeds).unwrap();
+            // Where an edge stands among the entries is another matter.
+            batch.blocks.iter_mut().flatten().for_each(|block| block.edges.clear());
+            batch
+        };
+        prop_assert_eq!(batch(earlier.clone()), batch(earlier.expanded()));
+    }
+
+    #[test]
+    fn the_latest_are_the_last_of_a_row_whatever_the_draw(
+        entities in prop::collection::vec(0..4u32, 1..60), number: u64, seed: u64, replace: bool, most in 1..6u32,
+    ) {
+        let graph = of_events(histories(&entities));
+        let config = SamplerConfig { draw: Draw::Latest, seed, replace, ..SamplerConfig::new(&[Fanout::Most(most)], 2) };
+        let sampler = NeighbourSampler::new(graph.clone(), config).unwrap();
+        let events: Vec<u32> = (0..entities.len() as u32).collect();
+        let batch = sampler.sample(&mut sampler.scratch(), number, &[vec![], events.clone()]).unwrap();
+        let block = &batch.blocks[0][1];
+        for (row, &event) in events.iter().enumerate() {
+            let all: Vec<u32> = (0..event).filter(|&e| entities[e as usize] == entities[row]).collect();
+            let taken: Vec<u32> = block.row(row).map(|at| batch.nodes[1][block.cols[at] as usize]).collect();
+            prop_assert_eq!(taken, &all[all.len().saturating_sub(most as usize)..]);
+            let forward = &graph.relations()[1].forward;
+            let entries: Vec<u64> = forward.entries(row).map(|entry| entry as u64).collect();
+            prop_assert_eq!(&block.edges[block.row(row)], &entries[entries.len() - block.row(row).len()..]);
+        }
+        // Shops have no order: they are drawn.
+        prop_assert!(batch.blocks[0][0].row_ptr.windows(2).all(|row| row[1] - row[0] == most));
+    }
+}
+
+#[test]
+fn the_latest_are_refused_where_rows_have_no_order() {
+    let refused = |graph: Arc<HeteroGraph>, config: SamplerConfig| {
+        let config = SamplerConfig { draw: Draw::Latest, ..config };
+        NeighbourSampler::new(graph, config).unwrap_err().to_string()
+    };
+    let (histories, config) = (histories(&[0, 1, 0]), SamplerConfig::new(&[Fanout::Most(2)], 2));
+    let error = refused(of_events(histories.expanded()), config.clone());
+    assert!(error.contains("loader.draw") && error.contains("import them again"), "{error}");
+    let weights = vec![None, Some(vec![1.0; 3].into())];
+    let error = refused(of_events(histories), SamplerConfig { weights, ..config });
+    assert!(error.contains("some for earlier"), "{error}");
 }

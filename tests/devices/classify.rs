@@ -7,7 +7,7 @@ use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve::config::{ClassifyConfig, LayerKind, LoaderMode};
+use graphsieve::config::{ClassifyConfig, Draw, LayerKind, LoaderMode};
 use graphsieve::data::class_split::ClassSplit;
 use graphsieve::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 use graphsieve::infer::layerwise_classes::class_logits;
@@ -641,7 +641,10 @@ mod bodies {
         let jobs: Vec<Job> =
             (0..BATCHES as u64).map(|number| Job { number, seeds: vec![seeds.clone()], payload: () }).collect();
         let (mut sums, mut squares) = (vec![0f64; want.len()], vec![0f64; want.len()]);
-        for batch in Loader::new(jobs, input.sampler(&[2], 0, 3).unwrap(), store, LoaderOptions::default()).unwrap() {
+        for batch in
+            Loader::new(jobs, input.sampler(&[2], (Draw::Uniform, 0), 3).unwrap(), store, LoaderOptions::default())
+                .unwrap()
+        {
             let Batch { x, blocks, seed_rows, .. } = batch.unwrap();
             let rows = to_host(model.forward_batch(&blocks, input.read(x), None));
             for (node, &row) in seed_rows[0].iter().enumerate() {

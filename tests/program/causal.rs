@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
 use graphsieve::config::{
-    ClassifyConfig, ForestConfig, LayerKind, RunConfig, Stage1Config, Stage2Config, Stage2Input, Stage3Config,
-    TreeModel,
+    ClassifyConfig, Draw, ForestConfig, LayerKind, LoaderMode, RunConfig, Stage1Config, Stage2Config, Stage2Input,
+    Stage3Config, TreeModel,
 };
 use graphsieve::graph::{
     Adjacency, Dataset, Events, Features, HeteroGraph, Labels, RelationSpec, SplitRule, StoredSplit, TimeWindow,
@@ -392,6 +392,34 @@ fn training_does_not_depend_on_what_comes_after_it(past: Past) {
 }
 
 #[test]
+fn a_training_on_the_latest_sampled_payments_does_not_depend_on_what_comes_after_it() {
+    let config = |dir: &Path| {
+        let mut config = stage2(dir, Stage2Input::Features);
+        (config.loader.mode, config.loader.draw) = (LoaderMode::Sampled, Draw::Latest);
+        (config.loader.fanouts, config.loader.batch_size, config.train.epochs) = (vec![3, 2], 96, 6);
+        config
+    };
+    let now = payments();
+    let end = WINDOW.known_until();
+    let scores = |payments: &[Payment]| {
+        let (dir, data) = (tempfile::tempdir().unwrap(), dataset_with(payments, Leak::Nothing, ALL));
+        data.write(&dir.path().join("data")).unwrap();
+        let run = run(RunConfig::Stage2(config(dir.path())));
+        let scores = read_scores(&run.join("anomaly_scores_stage2.npy"), data.graph.num_nodes()).unwrap();
+        before(payments, end, &scores)
+    };
+    assert!(scores(&now) == scores(&changed(&now, end, WINDOW.test[0] + 1)));
+    // Copies have no order that says which are the latest.
+    let dir = tempfile::tempdir().unwrap();
+    dataset(&now, Leak::Nothing).write(&dir.path().join("data")).unwrap();
+    let options = RunOptions { device: "test".into(), resume: None, pipeline: None, progress: Mode::Quiet };
+    let refused = train::run::<Flex>(RunConfig::Stage2(config(dir.path())), &options, &Default::default());
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("loader.draw") && error.contains("import them again"), "{error}");
+    assert!(!dir.path().join("runs").exists(), "what does not fit leaves no run");
+}
+
+#[test]
 fn a_later_edge_a_state_of_an_entity_and_an_early_label_are_noticed() {
     let now = payments();
     let later = changed(&now, LATER, LATER);
@@ -452,10 +480,11 @@ fn no_sampled_neighbour_is_later_than_its_seed() {
 fn neighbours_are_earlier(data: Dataset) {
     let (graph, events) = (std::sync::Arc::new(data.graph), data.events.unwrap());
     let first = graph.node_types()[2].offset;
-    for fanout in [Fanout::All, Fanout::Most(2)] {
-        let sampler =
-            NeighbourSampler::new(graph.clone(), SamplerConfig::new(&[fanout, fanout], graph.relations().len()))
-                .unwrap();
+    let mut configs = vec![(Fanout::All, Draw::Uniform), (Fanout::Most(2), Draw::Uniform)];
+    configs.extend(graph.relations().iter().any(|r| r.forward.is_spans()).then_some((Fanout::Most(2), Draw::Latest)));
+    for (fanout, draw) in configs {
+        let config = SamplerConfig::new(&[fanout, fanout], graph.relations().len());
+        let sampler = NeighbourSampler::new(graph.clone(), SamplerConfig { draw, ..config }).unwrap();
         let mut scratch = sampler.scratch();
         let mut neighbours = 0;
         for seed in 0..PAYMENTS {

@@ -35,7 +35,7 @@ use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
 use crate::run::splits::{split_of, within};
-use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
+use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig, check_draw};
 use crate::train::edges::EdgeSample;
 use crate::train::full::Full;
 use crate::train::loading::transferred;
@@ -210,6 +210,7 @@ impl<B: GraphBackend> Attention<B> {
         device: &B::Device,
     ) -> Result<(Self, Vec<String>)> {
         let storage = dtype_on::<B>(config.train.precision, device)?;
+        check_draw(config.loader.draw, host.relations(), &config.name)?;
         let plan = plan::attention::<B>(config, host, features.dim(), device);
         let mut notes = Vec::new();
         if config.loader.mode != LoaderMode::Full {
@@ -450,7 +451,8 @@ fn sampler(config: &LoaderConfig, seed: u64, graph: Arc<HeteroGraph>) -> Result<
     let fanouts: Vec<Fanout> = config.fanouts.iter().map(|&fanout| Fanout::from(fanout)).collect();
     let dependency = u32::try_from(config.kappa).ok().filter(|&kappa| kappa > 0);
     let relations = graph.relations().len();
-    NeighbourSampler::new(graph, SamplerConfig { dependency, seed, ..SamplerConfig::new(&fanouts, relations) })
+    let draw = config.draw;
+    NeighbourSampler::new(graph, SamplerConfig { draw, dependency, seed, ..SamplerConfig::new(&fanouts, relations) })
 }
 
 /// The mini-batches of an epoch: each has its share of the labels and of the edges of every relation, in an order that

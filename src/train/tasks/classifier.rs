@@ -35,6 +35,7 @@ use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_class_calibrations;
 use crate::run::evaluation::{EVALUATION_FILE, class_report};
 use crate::run::splits::{class_split_of, classes_within};
+use crate::sampler::check_draw;
 use crate::train::early_stopping::Verdict;
 use crate::train::full::Full;
 use crate::train::loading::transferred;
@@ -273,6 +274,7 @@ impl<B: GraphBackend> Classifier<B> {
         let graph = &dataset.graph;
         let features = dataset.features.as_ref().unwrap_or_else(|| unreachable!("what was read has features"));
         let dtype = dtype_on::<B>(config.train.precision, device)?;
+        check_draw(config.loader.draw, graph.relations(), &config.name)?;
         let plan = plan::classes::<B>(config, spec, graph, features, device);
         let mut decisions = Vec::new();
         if config.loader.mode != LoaderMode::Full {
@@ -343,7 +345,7 @@ impl<B: GraphBackend> Classifier<B> {
         let sampling = Sampling {
             config: settings,
             graph: input.graph(),
-            sampler: input.sampler(&settings.fanouts, settings.kappa, seed)?,
+            sampler: input.sampler(&settings.fanouts, (settings.draw, settings.kappa), seed)?,
             store: store.clone(),
             first_reverse: true,
             drop_edge: None,

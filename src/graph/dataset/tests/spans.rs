@@ -71,6 +71,41 @@ fn bad_spans_are_named_by_file_and_row() {
 }
 
 #[test]
+fn spans_of_events_are_in_the_order_of_time_and_end_before_their_row() {
+    let parent = tempfile::tempdir().unwrap();
+    let no = Events::NO_TIME;
+    let open = |name: &str, time: [i64; 5]| {
+        let time = [vec![no; 2], time.to_vec()].concat();
+        let events = Some(Events { known: vec![Events::NEVER; 7], time, amount: None, alert: None });
+        let dir = parent.path().join(name);
+        Dataset { events, ..histories() }.write(&dir).unwrap();
+        Dataset::open(&dir)
+    };
+    // Cards have 0, 1, 3 and 2, 4.
+    assert!(open("fine", [1, 2, 1, 3, 2]).is_ok());
+    assert!(open("entities", [no, 2, no, 3, no]).is_ok());
+    let place = "rows of relation `earlier`: expected spans of events in the order of time";
+    assert_names(&open("order", [4, 2, 5, 5, 6]).unwrap_err(), &["graph.toml", "row 1 of relation `earlier`"]);
+    let wide = || {
+        let spans = Adjacency::from_spans(vec![0], vec![2], vec![1, 0], 2).unwrap();
+        let spec = RelationSpec {
+            name: "earlier".into(),
+            src: 0,
+            dst: 1,
+            stream: "e".into(),
+            primary: true,
+            adjacency: spans,
+        };
+        let types = vec![("old".into(), 2), ("new".into(), 1)];
+        let graph = HeteroGraph::new(types, vec![spec]).unwrap();
+        let events = Some(Events { known: vec![Events::NEVER; 3], time: vec![1, 2, 9], amount: None, alert: None });
+        Dataset { events, ..Dataset::new(graph, None, None, None) }
+    };
+    wide().write(&parent.path().join("wide")).unwrap();
+    assert_names(&Dataset::open(&parent.path().join("wide")).unwrap_err(), &["graph.toml", place]);
+}
+
+#[test]
 fn values_of_edges_that_share_entries_are_refused() {
     let parent = tempfile::tempdir().unwrap();
     let values = EdgeValues { relation: "earlier".into(), weight: Some(Values::Made(vec![1.0; 5])), time: None };
