@@ -9,7 +9,7 @@ use graphsieve_kernels::{
 use super::inputs::Stored;
 use super::operators::{Bench, CHECKED_ROWS, MOST_HEADS};
 use super::report::{GraphFacts, Row};
-use super::{BenchOptions, Note, bytes, counted_heads, exact};
+use super::{BenchOptions, Note, bytes, counted_heads, exact, usage};
 use crate::error::Result;
 use crate::graph::Dataset;
 use crate::models::precision::dtype;
@@ -24,6 +24,15 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
     note: Note,
 ) -> Result<(GraphFacts, Vec<Row>)> {
     let mut bench = Bench::<B>::new(dataset, options, bandwidth, device, note)?;
+    if bench.relation.forward.is_spans() {
+        let name = format!("{:?}, whose rows share entries", bench.relation.name);
+        return Err(usage(
+            "--relation",
+            "a relation with a list per row",
+            &name,
+            "here edges have values of their own",
+        ));
+    }
     bench.sums_of_sources()?;
     for columns in [1, MOST_HEADS] {
         bench.weighted_sums(columns)?;

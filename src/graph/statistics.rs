@@ -57,6 +57,8 @@ pub struct RelationStatistics {
     pub symmetric: bool,
     /// Number of edges.
     pub edges: usize,
+    /// Entries that stand for them: fewer where rows are spans, which share entries.
+    pub entries: usize,
     /// Mean in-degree.
     pub mean_degree: f64,
     /// Median in-degree (nearest rank).
@@ -108,6 +110,7 @@ impl Statistics {
                 primary: relation.primary,
                 symmetric: relation.is_symmetric(),
                 edges,
+                entries: relation.forward.num_entries(),
                 mean_degree: edges as f64 / degrees.len().max(1) as f64,
                 p50_degree: percentile(50),
                 p99_degree: percentile(99),

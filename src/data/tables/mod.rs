@@ -108,12 +108,13 @@
 //! labels = true                    # left out: where labels have a delay and the split is by time
 //! ```
 //!
-//! What an event is told by has a smaller time than it has; events of one moment do not see each other. So the relations
-//! of such a graph are one way: from what an event names (its customer) to the event, and `earlier_{relation}` from the
-//! latest `history` events of the same customer to it. The events of a customer are stored once, in the order of time, and
-//! each of them has a span of that list, so `history = "all"` takes no more room than 10. What an event names is an entity: it has the columns of its own
-//! table and no state, and nothing is counted up for it, because that would tell an event of later ones. Edges between
-//! events keep to the order of time, too. Edges with times between entities are refused: make their rows events.
+//! What an event is told by has a smaller time than it has; events of one moment do not see each other. So the
+//! relations of such a graph are one way: from what an event names (its customer) to the event, and
+//! `earlier_{relation}` from the latest `history` events of the same customer to it. The events of a customer are
+//! stored once, in the order of time, and each of them has a span of that list, so `history = "all"` takes no more
+//! room than 10. What an event names is an entity: it has the columns of its own table and no state, and nothing is
+//! counted up for it, because that would tell an event of later ones. Edges between events keep to the order of time,
+//! too. Edges with times between entities are refused: make their rows events.
 //!
 //! A split by group keeps nodes together that share a node of the types `groups`, directly or through others:
 //! `by = "group"`, `groups = ["device"]`. Edges with times are never merged, in any graph.
