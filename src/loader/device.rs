@@ -12,7 +12,6 @@ use super::config::{DropRule, LoaderOptions};
 use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
 use super::store::FeatureStore;
-use crate::config::Draw;
 use crate::error::{Error, Result};
 use crate::graph::{HeteroGraph, Rows};
 use crate::nn::KeptRows;
@@ -32,8 +31,7 @@ pub fn draws_on_device<B: SampleBackend>(sampler: &NeighbourSampler) -> bool {
     let config = sampler.config();
     let plain = config.dependency.is_none() && config.weights.iter().all(Option::is_none);
     let few = |fanout: &Fanout| !matches!(fanout, Fanout::Most(most) if *most > MAX_FANOUT);
-    let uniform = config.draw == Draw::Uniform;
-    B::SAMPLES && plain && uniform && config.fanouts.iter().flatten().all(few)
+    B::SAMPLES && plain && config.fanouts.iter().flatten().all(few)
 }
 
 /// A sampler of all relations of a graph on a device; see [`DeviceSampler::new`].
@@ -125,7 +123,7 @@ impl<B: GraphBackend> OnDevice<B> {
                     Fanout::Most(most) => Some(most),
                 },
                 replace: config.replace,
-                latest: false,
+                latest: config.takes_last(of),
                 key: host.key(number, layer, relation, of.src),
                 drop_edge: drop.map(|drop| drop.with_bases(base(of.dst), base(of.src))),
             }

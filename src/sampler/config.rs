@@ -60,7 +60,7 @@ impl SamplerConfig {
     }
 
     /// Whether the last entries of a row of a relation are taken instead of a draw.
-    pub(super) fn takes_last(&self, relation: &Relation) -> bool {
+    pub fn takes_last(&self, relation: &Relation) -> bool {
         self.draw == Draw::Latest && relation.forward.is_spans()
     }
 

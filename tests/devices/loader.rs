@@ -9,9 +9,9 @@ use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
-use graphsieve::config::{LoaderMode, OwnTransform, Stage2Config};
+use graphsieve::config::{Draw, LoaderMode, OwnTransform, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Dataset, Features, HeteroGraph, Relation, Rows};
+use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation, RelationSpec, Rows};
 use graphsieve::infer::{
     attention::{attention_scores, own_types},
     layerwise,
@@ -83,6 +83,39 @@ fn trace(graph: &HeteroGraph) -> Vec<Job> {
 
 fn bits(values: Vec<f32>) -> Vec<u32> {
     values.into_iter().map(f32::to_bits).collect()
+}
+
+/// Payments of some cards at some shops, each with all earlier ones of its card and of its shop.
+fn histories() -> HeteroGraph {
+    let counts = [12usize, 5, 400];
+    let of = |payment: usize, entity: usize| (payment * 31 + payment * payment / 7) % counts[entity];
+    let relation = |name: &str, [src, dst]: [usize; 2], adjacency| RelationSpec {
+        name: name.into(),
+        src,
+        dst,
+        stream: name.into(),
+        primary: true,
+        adjacency,
+    };
+    let mut relations = Vec::new();
+    for entity in [0, 1] {
+        let named: Vec<(u32, u32)> = (0..counts[2]).map(|at| (at as u32, of(at, entity) as u32)).collect();
+        relations.push(relation(
+            &format!("of{entity}"),
+            [entity, 2],
+            Adjacency::from_edges(400, counts[entity], &named),
+        ));
+        let mut order: Vec<u32> = (0..400).collect();
+        order.sort_by_key(|&at| of(at as usize, entity));
+        let place = |wanted: (usize, usize)| {
+            order.partition_point(|&at| (of(at as usize, entity), at as usize) < wanted) as u64
+        };
+        let (start, end) = (0..400).map(|at| (place((of(at, entity), 0)), place((of(at, entity), at)))).unzip();
+        let earlier = Adjacency::from_spans(start, end, order, 400).unwrap();
+        relations.push(relation(&format!("earlier_of{entity}"), [2, 2], earlier));
+    }
+    let types = ["card", "shop", "payment"].iter().zip(counts).map(|(name, count)| ((*name).into(), count)).collect();
+    HeteroGraph::new(types, relations).unwrap()
 }
 
 mod bodies {
@@ -215,20 +248,25 @@ mod bodies {
     }
 
     pub fn a_device_draws_what_the_host_draws<B: GraphBackend + SampleBackend>(device: &B::Device) {
-        let data = marketplace(0.4);
-        let graph = Arc::new(data.graph);
+        draws_alike::<B>(marketplace(0.4).graph, Draw::Uniform, device);
+        for draw in [Draw::Uniform, Draw::Latest] {
+            draws_alike::<B>(histories(), draw, device);
+        }
+    }
+
+    fn draws_alike<B: GraphBackend + SampleBackend>(graph: HeteroGraph, rule: Draw, device: &B::Device) {
+        let graph = Arc::new(graph);
         let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
         for pinned in [false, true] {
-            fn relation(of: &Relation) -> SampleRelation<'_> {
-                let Rows::Lists { row_ptr } = of.forward.rows() else { panic!("lists") };
-                SampleRelation {
-                    src: of.src,
-                    dst: of.dst,
-                    rows: SampleRows::Lists(row_ptr),
-                    col_idx: of.forward.col_idx(),
-                }
+            let rows: Vec<Rows<'_>> = graph.relations().iter().map(|of| of.forward.rows()).collect();
+            fn relation<'a>((of, rows): (&'a Relation, &'a Rows<'_>)) -> SampleRelation<'a> {
+                let rows = match rows {
+                    Rows::Lists { row_ptr } => SampleRows::Lists(row_ptr),
+                    Rows::Spans { start, end } => SampleRows::Spans { start, end },
+                };
+                SampleRelation { src: of.src, dst: of.dst, rows, col_idx: of.forward.col_idx() }
             }
-            let relations: Vec<SampleRelation<'_>> = graph.relations().iter().map(relation).collect();
+            let relations: Vec<SampleRelation<'_>> = graph.relations().iter().zip(&rows).map(relation).collect();
             let mut sampler = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {
                 Ok(sampler) => sampler,
                 // Only CUDA reads host memory, and the processor samples without any kernel.
@@ -251,7 +289,8 @@ mod bodies {
                 let fanout = |&most: &u32| if most == 0 { Fanout::All } else { Fanout::Most(most) };
                 let per_layer: Vec<Fanout> = fanouts.iter().map(fanout).collect();
                 let config = SamplerConfig::new(&per_layer, graph.relations().len());
-                let host = NeighbourSampler::new(graph.clone(), SamplerConfig { replace, seed: 11, ..config }).unwrap();
+                let config = SamplerConfig { draw: rule, replace, seed: 11, ..config };
+                let host = NeighbourSampler::new(graph.clone(), config).unwrap();
                 let mut scratch = host.scratch();
                 // The same sampler again and again: it forgets every batch.
                 for (number, job) in trace(&graph).into_iter().enumerate().take(8) {
@@ -269,12 +308,12 @@ mod bodies {
                     let draw = |layer: usize, relation: usize| NodeDraw {
                         fanout: (fanouts[layer] > 0).then_some(fanouts[layer]),
                         replace,
-                        latest: false,
+                        latest: host.config().takes_last(&graph.relations()[relation]),
                         key: host.key(number as u64, layer, relation, graph.relations()[relation].src),
                         drop_edge: drop_of(layer, relation),
                     };
                     let got = sampler.sample(&job.seeds, fanouts.len(), draw, |_| false);
-                    let name = format!("{fanouts:?}, replace {replace}, pinned {pinned}, batch {number}");
+                    let name = format!("{fanouts:?}, {rule:?}, replace {replace}, pinned {pinned}, batch {number}");
                     assert_eq!(got.counts, want.counts, "{name}");
                     assert_eq!(got.nodes_to_host(), want.nodes, "{name}");
                     assert_eq!(got.num_edges(), want.num_edges(), "{name}");
