@@ -42,7 +42,8 @@ pub enum Work {
     Kernels,
     /// General message passing on one relation: reductions, values of edges, softmax
     Messages,
-    /// A graph attention layer with its projection: 2,048 wide on dense graphs of 2,048 nodes, and with four heads on --data
+    /// A graph attention layer with its projection: 2,048 wide on dense graphs of 2,048 nodes, and with four heads on
+    /// --data
     #[serde(rename = "parallel-gat")]
     ParallelGat,
     /// A training epoch of the auto-encoder, on reachable rows and on all

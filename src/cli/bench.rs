@@ -33,7 +33,8 @@ enum What {
     Kernels(Operators),
     /// General message passing on one relation: reductions, values of edges, softmax
     Messages(Operators),
-    /// A graph attention layer with its projection: 2,048 wide on dense graphs of 2,048 nodes, and with four heads on --data
+    /// A graph attention layer with its projection: 2,048 wide on dense graphs of 2,048 nodes, and with four heads on
+    /// --data
     ParallelGat(OnGraph),
     /// A training epoch of the auto-encoder, on reachable rows and on all
     Stage1(OnGraph),

@@ -37,8 +37,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// With models: labels of events of this date, time or number of seconds since 1970, and later [default: the test part
-    /// of the data's split]
+    /// With models: labels of events of this date, time or number of seconds since 1970, and later [default: the test
+    /// part of the data's split]
     #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true, requires = "data", conflicts_with_all = ["scores", "split"])]
     since: Option<i64>,
 

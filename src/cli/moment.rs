@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 
-/// Seconds since 1970 of a date (`2026-11-17`, its first second), a time (`2026-11-17T09:30:00`, with `Z` or an offset if
-/// it is not UTC), or a number of seconds.
+/// Seconds since 1970 of a date (`2026-11-17`, its first second), a time (`2026-11-17T09:30:00`, with `Z` or an offset
+/// if it is not UTC), or a number of seconds.
 pub(super) fn moment(text: &str) -> Result<i64, String> {
     if let Ok(seconds) = text.parse::<i64>() {
         return Ok(seconds);

@@ -34,8 +34,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE.html")]
     out: Option<PathBuf>,
 
-    /// Another run of Stage 2 or 3 whose test figures stand beside those of this one, e.g. of another window of the split;
-    /// may be given several times
+    /// Another run of Stage 2 or 3 whose test figures stand beside those of this one, e.g. of another window of the
+    /// split; may be given several times
     #[arg(long, value_name = "RUN")]
     beside: Vec<PathBuf>,
 

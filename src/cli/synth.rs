@@ -14,8 +14,8 @@ use crate::run::progress::{StageProgress, Unit};
 /// Make a synthetic marketplace with planted review fraud, or tables of card payments with planted fraud
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Shape and size: quickstart (5,000 nodes), luxury-beauty (16,000), electronics (1.5 million), or payments (tables of
-    /// 1.75 million payments, for `graphsieve import tables`)
+    /// Shape and size: quickstart (5,000 nodes), luxury-beauty (16,000), electronics (1.5 million), or payments (tables
+    /// of 1.75 million payments, for `graphsieve import tables`)
     #[arg(long, default_value = Preset::Quickstart.name())]
     preset: String,
 
@@ -27,8 +27,8 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = DEFAULT_SEED)]
     seed: u64,
 
-    /// Of a marketplace: store a split of the labels in which no review ring has members on two sides, for figures about
-    /// rings that a training never saw [default: the configuration of a training divides the labels at random]
+    /// Of a marketplace: store a split of the labels in which no review ring has members on two sides, for figures
+    /// about rings that a training never saw [default: the configuration of a training divides the labels at random]
     #[arg(long)]
     split_by_rings: bool,
 

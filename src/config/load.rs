@@ -52,8 +52,8 @@ impl RunConfig {
     ///
     /// # Errors
     /// [`Usage`](crate::error::Error::Usage) if there is no such file or an override is malformed,
-    /// [`Io`](crate::error::Error::Io) if the file cannot be read, and [`Config`](crate::error::Error::Config) with line
-    /// and key for bad syntax and for a key that is unknown, mistyped, out of range, or without effect.
+    /// [`Io`](crate::error::Error::Io) if the file cannot be read, and [`Config`](crate::error::Error::Config) with
+    /// line and key for bad syntax and for a key that is unknown, mistyped, out of range, or without effect.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Self> {
         Self::parse(&document::read(path)?, path, overrides)
     }

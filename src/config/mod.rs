@@ -1,8 +1,9 @@
 //! Typed configuration of a run: TOML in two levels, overrides from the command line, errors with line and key.
 //!
-//! [`RunConfig::load`] reads a file, [`RunConfig::to_toml`] writes the resolved settings back. A document is parsed once
-//! into a tree that knows the line of every entry and laid over the defaults of its task, which know every key; a field
-//! states its range. Unknown keys are refused with the nearest known one, keys that nothing reads with what reads them.
+//! [`RunConfig::load`] reads a file, [`RunConfig::to_toml`] writes the resolved settings back. A document is parsed
+//! once into a tree that knows the line of every entry and laid over the defaults of its task, which know every key; a
+//! field states its range. Unknown keys are refused with the nearest known one, keys that nothing reads with what reads
+//! them.
 //!
 //! A pipeline stays at two levels: its `[stage1]` and `[stage2]` name a stage's file and take any key of such a file
 //! under its dotted name.

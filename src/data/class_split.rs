@@ -40,7 +40,8 @@ impl ClassSplit {
         Ok(Self { train: part(&chosen.train), validation: part(&chosen.validation), test: part(&chosen.test) })
     }
 
-    /// The division that belongs to the data, from the part of every node: 0 in no part, 1 training, 2 validation, 3 test.
+    /// The division that belongs to the data, from the part of every node: 0 in no part, 1 training, 2 validation, 3
+    /// test.
     ///
     /// # Errors
     /// [`Error::Data`] when a part has no node.

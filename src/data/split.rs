@@ -206,8 +206,8 @@ impl Split {
     /// A division that was made elsewhere: training, validation and test.
     ///
     /// # Errors
-    /// [`Error::Data`] when a label is neither 0 nor 1, when a node is in two parts, and when a class is without examples in
-    /// one of the parts.
+    /// [`Error::Data`] when a label is neither 0 nor 1, when a node is in two parts, and when a class is without
+    /// examples in one of the parts.
     pub fn of_parts(mut parts: [Vec<(u32, u8)>; 3]) -> Result<Self> {
         let mut all = parts.concat();
         all.sort_unstable();

@@ -15,8 +15,8 @@
 //! | given | `embedding.0` | whatever a caller appends ([`FeatureTable::append`]) |
 //!
 //! with `F_p = (L/2)^p (I - L/2)^(C-p) / (2 B(p+1, C-p+1))` and `L = I - D^-1/2 A D^-1/2`, as in
-//! [`nn::BwConv`](crate::nn::BwConv) but without anything to learn. A node without in-neighbours has zeros in `mean`, `max`
-//! and `sum`; its degree tells it from others.
+//! [`nn::BwConv`](crate::nn::BwConv) but without anything to learn. A node without in-neighbours has zeros in `mean`,
+//! `max` and `sum`; its degree tells it from others.
 //!
 //! # Graphs with several relations
 //! Columns cover all node types in their global numbering, so every graph here is a square matrix over all nodes:

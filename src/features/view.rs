@@ -37,8 +37,8 @@ impl View {
     }
 }
 
-/// A relation whose rows are spans, over all nodes; none where an entry stands twice, which a simple graph does not have.
-/// Rows keep their order, that of time.
+/// A relation whose rows are spans, over all nodes; none where an entry stands twice, which a simple graph does not
+/// have. Rows keep their order, that of time.
 fn spans(graph: &HeteroGraph, relation: &Relation) -> Option<Adjacency> {
     let Rows::Spans { start: own_start, end: own_end } = relation.forward.rows() else { return None };
     let [dst, src] = [relation.dst, relation.src].map(|t| graph.node_types()[t].offset);

@@ -50,10 +50,10 @@ pub enum Rows<'a> {
 
 /// In-neighbours of every destination row; entries are ids *local* to the source type.
 ///
-/// Row `i` is `col_idx[row_ptr[i]..row_ptr[i + 1]]`, or, where rows are spans, `col_idx[start[i]..end[i]]`: rows can then
-/// share entries, as payments share the earlier payments of their card, and what an entry stands in counts as often as
-/// there are edges to it. Rows may be empty; entries may repeat and need not be sorted, though all lists that this crate
-/// builds are. Spans of events are in the order of time.
+/// Row `i` is `col_idx[row_ptr[i]..row_ptr[i + 1]]`, or, where rows are spans, `col_idx[start[i]..end[i]]`: rows can
+/// then share entries, as payments share the earlier payments of their card, and what an entry stands in counts as
+/// often as there are edges to it. Rows may be empty; entries may repeat and need not be sorted, though all lists that
+/// this crate builds are. Spans of events are in the order of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adjacency {
     /// Where the edges of each row begin, counted row after row, and their number.
@@ -280,8 +280,8 @@ impl Adjacency {
         Adjacency::from_checked(row_ptr, col_idx, self.num_rows())
     }
 
-    /// The edges `(row, column)` that `keep` wants, in the same order. What a row keeps of a span is its own: where edges
-    /// go, every row has its list.
+    /// The edges `(row, column)` that `keep` wants, in the same order. What a row keeps of a span is its own: where
+    /// edges go, every row has its list.
     pub(crate) fn filtered(&self, keep: impl Fn(u32, u32) -> bool + Sync) -> Adjacency {
         let kept = |row: usize| self.row(row).iter().copied().filter(|&col| keep(row as u32, col)).collect::<Vec<_>>();
         let rows = || (0..self.num_rows()).into_par_iter().with_min_len(256);

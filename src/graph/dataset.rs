@@ -87,8 +87,8 @@ impl Dataset {
         Self::open_with(path, EdgeReading::default())
     }
 
-    /// The same data, looked at through one of the windows of their split by time, counted from 1. Data that are divided
-    /// otherwise, or not, have one.
+    /// The same data, looked at through one of the windows of their split by time, counted from 1. Data that are
+    /// divided otherwise, or not, have one.
     ///
     /// # Errors
     /// [`Error::Config`] for a window that there is not.

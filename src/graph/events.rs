@@ -18,8 +18,8 @@ const ALERT_FILE: &str = "event_alert.npy";
 
 /// Times and amounts of the nodes that are events, by global id; times are seconds since 1970.
 ///
-/// A node without a time is an entity: a customer, a terminal. Nothing of an entity changes, so whatever uses events may
-/// read its features at any time, but may give it no state that events entered.
+/// A node without a time is an entity: a customer, a terminal. Nothing of an entity changes, so whatever uses events
+/// may read its features at any time, but may give it no state that events entered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Events {
     /// When each event happened; [`NO_TIME`](Self::NO_TIME) for an entity.
@@ -28,7 +28,8 @@ pub struct Events {
     pub known: Vec<i64>,
     /// What a fraudulent event costs; NaN for a node without one.
     pub amount: Option<Vec<f32>>,
-    /// The entity that an alert about an event blocks, such as its card, by global id; [`NO_NODE`](Self::NO_NODE) for none.
+    /// The entity that an alert about an event blocks, such as its card, by global id; [`NO_NODE`](Self::NO_NODE) for
+    /// none.
     pub alert: Option<Vec<u32>>,
 }
 
@@ -45,8 +46,8 @@ impl Events {
         self.time.get(node as usize).copied().filter(|&time| time != Self::NO_TIME)
     }
 
-    /// Whether the rows of a graph that are spans have what came before them, in the order of time: that is how the latest
-    /// are found, and how nothing is told of what comes later.
+    /// Whether the rows of a graph that are spans have what came before them, in the order of time: that is how the
+    /// latest are found, and how nothing is told of what comes later.
     ///
     /// # Errors
     /// [`Error::Data`] that names the relation.

@@ -29,8 +29,8 @@
 //! 1 training, 2 validation, 3 test) and `node_id_mappings.json`.
 //!
 //! Rows can be spans of the entries, and share them: a relation that names `row_start` and `row_end` has the start and
-//! the end of every row in these two files (`earlier_row_start.bin`, `earlier_row_end.bin`) instead of a `row_ptr`. Events
-//! of one entity are stored so, once and in the order of time, and each event has a span of what came before it.
+//! the end of every row in these two files (`earlier_row_start.bin`, `earlier_row_end.bin`) instead of a `row_ptr`.
+//! Events of one entity are stored so, once and in the order of time, and each event has a span of what came before it.
 //!
 //! A relation that is not symmetric and that no other one reverses gets a generated reverse `{name}_T`, unless it says
 //! `one_way = true`. Without a manifest, `node_counts.json` stands for the marketplace preset:

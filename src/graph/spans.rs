@@ -52,8 +52,8 @@ impl Adjacency {
         Some(Adjacency::from_checked_spans(row_start, &row_end, rows, self.num_rows()))
     }
 
-    /// Whether sizes, and degrees where rows are spans, allow `other` to be the reverse: to hash the edges of long spans
-    /// takes far longer than to count them.
+    /// Whether sizes, and degrees where rows are spans, allow `other` to be the reverse: to hash the edges of long
+    /// spans takes far longer than to count them.
     pub(super) fn may_reverse(&self, other: &Adjacency) -> bool {
         let sizes = |of: &Adjacency| (of.num_rows(), of.num_cols(), of.num_edges());
         let (rows, cols, edges) = sizes(self);
@@ -92,8 +92,8 @@ impl Adjacency {
         self.col_idx().par_iter().with_min_len(1 << 14).enumerate().filter(is_loop).count()
     }
 
-    /// The entries in `columns`, renumbered so, of the rows in `rows`; `None` for what is left out. Spans stay spans, over
-    /// fewer entries.
+    /// The entries in `columns`, renumbered so, of the rows in `rows`; `None` for what is left out. Spans stay spans,
+    /// over fewer entries.
     pub(super) fn restricted(
         &self,
         rows: impl Iterator<Item = usize>,

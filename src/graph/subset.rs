@@ -93,8 +93,8 @@ impl Dataset {
     }
 
     /// What was known up to `time`, and not including it: the events before it, the entities that they lead to over
-    /// edges (what they name, and what such an entity is joined to), and no others, so that nothing here depends on what
-    /// comes later. Labels that were not known by then are left out. Without events that is everything.
+    /// edges (what they name, and what such an entity is joined to), and no others, so that nothing here depends on
+    /// what comes later. Labels that were not known by then are left out. Without events that is everything.
     ///
     /// # Example
     /// ```
@@ -147,7 +147,8 @@ impl Dataset {
         subset
     }
 
-    /// What a training may see of data that are split by time: [`known_until`](Self::known_until) the end of validation. `None` for data that are divided otherwise.
+    /// What a training may see of data that are split by time: [`known_until`](Self::known_until) the end of
+    /// validation. `None` for data that are divided otherwise.
     pub fn training_part(&self) -> Option<Subset> {
         let times = self.split.as_ref()?.times()?;
         self.events.as_ref()?;

@@ -95,8 +95,8 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
     /// Starts to load the batches of `jobs`.
     ///
     /// # Errors
-    /// [`Error::Data`] for hot nodes that do not exist, [`Error::Config`] for `prefetch` 0, [`Error::Device`] for a placement that
-    /// the device does not have.
+    /// [`Error::Data`] for hot nodes that do not exist, [`Error::Config`] for `prefetch` 0, [`Error::Device`] for a
+    /// placement that the device does not have.
     pub fn new(
         jobs: impl IntoIterator<Item = Job<P>, IntoIter: Send + 'static>,
         sampler: NeighbourSampler,

@@ -54,8 +54,8 @@ impl Calibration {
     /// Fits isotonic regression to [`ISOTONIC_LABELS`] labels and more, Platt's sigmoid to fewer.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::error::Error::Data) for unequal lengths, scores that are not finite, labels other than 0 and 1, or
-    /// one class alone.
+    /// [`Error::Data`](crate::error::Error::Data) for unequal lengths, scores that are not finite, labels other than 0
+    /// and 1, or one class alone.
     pub fn fit(scores: &[f32], labels: &[u8]) -> Result<Self> {
         match scores.len() < ISOTONIC_LABELS {
             true => Self::platt(scores, labels),
@@ -63,8 +63,8 @@ impl Calibration {
         }
     }
 
-    /// Fits `p = sigmoid(a * logit(score) + b)` by maximum likelihood, with targets `(n1 + 1) / (n1 + 2)` and `1 / (n0 +
-    /// 2)` instead of 1 and 0. `a` is not below 0, so the order of the scores stays.
+    /// Fits `p = sigmoid(a * logit(score) + b)` by maximum likelihood, with targets `(n1 + 1) / (n1 + 2)` and `1 / (n0
+    /// + 2)` instead of 1 and 0. `a` is not below 0, so the order of the scores stays.
     ///
     /// # Errors
     /// As for [`fit`](Self::fit).
@@ -120,8 +120,8 @@ impl Calibration {
         Ok(Self { map: Map::Isotonic { blocks }, labels: labels.len(), anomalous, base_rate: None })
     }
 
-    /// The same map for nodes of which a share of `rate`, in (0, 1), is anomalous: of the labels a share `r` was, so the
-    /// odds are multiplied by `(rate / (1 - rate)) / (r / (1 - r))`. The order of the scores stays.
+    /// The same map for nodes of which a share of `rate`, in (0, 1), is anomalous: of the labels a share `r` was, so
+    /// the odds are multiplied by `(rate / (1 - rate)) / (r / (1 - r))`. The order of the scores stays.
     ///
     /// # Source
     /// Saerens, Latinne and Decaestecker, Adjusting the outputs of a classifier to new a priori probabilities (2002).

@@ -1,6 +1,6 @@
 //! Quality of anomaly scores against labels: ranking (ROC-AUC, average precision, top K), decisions at a threshold,
-//! the report that joins them per node type, what a day's alerts find, and how far these figures can be trusted (bootstrap, reliability).
-//! Predicted classes, where there are more than two, have a report of their own.
+//! the report that joins them per node type, what a day's alerts find, and how far these figures can be trusted
+//! (bootstrap, reliability). Predicted classes, where there are more than two, have a report of their own.
 //!
 //! A label is 1 for an anomalous node and 0 for a normal one; a higher score means more anomalous. Everything here is
 //! a function of the ranks of distinct scores, so the order of the input and the number of threads never matter.

@@ -115,8 +115,8 @@ impl<B: GraphBackend> GcnConv<B> {
         self.projected(x.src().clone(), |x| normalised.product(csr, x, 1.0))
     }
 
-    /// The layer after its projection, for a caller with another way to `h = x W`: `y_i = sum_j h_j / sqrt(deg_i deg_j) +
-    /// b`.
+    /// The layer after its projection, for a caller with another way to `h = x W`: `y_i = sum_j h_j / sqrt(deg_i deg_j)
+    /// + b`.
     ///
     /// # Shapes
     /// `h` `[nodes, out_channels]`; result likewise.

@@ -88,8 +88,8 @@ pub fn report(scores: &[f32], dataset: &Dataset, entries: &[(u32, u8)], threshol
     Ok(Report { alerts, ..metrics::evaluate(&scores, &labels, &groups, threshold)? })
 }
 
-/// What the alerts of every day find among labelled events with `scores` in the order of `entries`; `None` where there are
-/// none. An event without an entity to block is one of its own.
+/// What the alerts of every day find among labelled events with `scores` in the order of `entries`; `None` where there
+/// are none. An event without an entity to block is one of its own.
 pub fn alerts(dataset: &Dataset, entries: &[(u32, u8)], scores: &[f32]) -> Option<Alerts> {
     let events = dataset.events.as_ref()?;
     let of_entry = |(&(node, label), &score): (&(u32, u8), &f32)| {

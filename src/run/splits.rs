@@ -47,9 +47,9 @@ fn another_split(stored: &StoredSplit, found: String) -> Error {
     }
 }
 
-/// The labels that a training on `known`, the part of `dataset` that was known at the end of validation, learns from and
-/// is chosen by, in the numbering of that part. Labels that were not known before the first test event are left out; the
-/// test part is empty.
+/// The labels that a training on `known`, the part of `dataset` that was known at the end of validation, learns from
+/// and is chosen by, in the numbering of that part. Labels that were not known before the first test event are left
+/// out; the test part is empty.
 pub fn within(split: &Split, known: &Subset, dataset: &Dataset) -> Split {
     let [train, validation] = known_entries([&split.train, &split.validation], known, dataset);
     Split { train, validation, test: Vec::new() }

@@ -33,8 +33,8 @@ pub struct SamplerConfig {
     /// Whether a neighbour can be drawn more than once; a node with any then has as many entries as its fanout. Default
     /// false.
     pub replace: bool,
-    /// Which entries are taken of relations whose rows are spans: any, or the last ones of a row, which is in the order of
-    /// time. Lists are drawn from uniformly either way. Default any.
+    /// Which entries are taken of relations whose rows are spans: any, or the last ones of a row, which is in the order
+    /// of time. Lists are drawn from uniformly either way. Default any.
     pub draw: Draw,
     /// How many batches in a row draw alike. With a number, an edge is drawn by a variate of its *source*, which is the
     /// same for all its edges and changes once in so many batches: the smallest variates of a row win, so neighbouring

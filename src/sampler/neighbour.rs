@@ -121,7 +121,8 @@ impl NeighbourSampler {
     /// The mini-batch of that number around `seeds`, distinct nodes by type.
     ///
     /// # Errors
-    /// [`Error::Data`] for a seed that does not exist or is there twice, and for a list of seeds that is not one per type.
+    /// [`Error::Data`] for a seed that does not exist or is there twice, and for a list of seeds that is not one per
+    /// type.
     pub fn sample(&self, scratch: &mut SampleScratch, number: u64, seeds: &[Vec<u32>]) -> Result<MiniBatch> {
         self.sample_kept(scratch, number, seeds, |_| None::<fn(u32, u32) -> bool>)
     }

@@ -88,8 +88,8 @@ impl ScoredRun {
         Self::open_at(path, class, None)
     }
 
-    /// Like [`open`](Self::open), with the place where the data of the run are now. Data that changed since the training
-    /// are refused if their place is given, and make a [warning](Self::warnings) if it is not.
+    /// Like [`open`](Self::open), with the place where the data of the run are now. Data that changed since the
+    /// training are refused if their place is given, and make a [warning](Self::warnings) if it is not.
     ///
     /// # Errors
     /// As for [`open`](Self::open); data that are not those of the training.

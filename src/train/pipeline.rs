@@ -1,5 +1,5 @@
-//! A synthetic marketplace, or data that are there, then the stages on them. The pipeline has a run of its own, from which it goes on to its
-//! end.
+//! A synthetic marketplace, or data that are there, then the stages on them. The pipeline has a run of its own, from
+//! which it goes on to its end.
 
 use std::path::{Path, PathBuf};
 

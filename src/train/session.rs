@@ -293,7 +293,8 @@ pub struct Restored<B: GraphBackend, T: Task<B>> {
     pub position: Position,
 }
 
-/// A model with its optimiser and position: new from `seed` or from the weights that the run began with, or as the last checkpoint of the run left them.
+/// A model with its optimiser and position: new from `seed` or from the weights that the run began with, or as the last
+/// checkpoint of the run left them.
 ///
 /// # Errors
 /// A checkpoint that is damaged or of another model.

@@ -273,8 +273,8 @@ fn any_typed_graph_trains_not_only_a_marketplace() {
     assert_eq!(graphsieve::run::evaluation::read_scores(&scores, n as usize).unwrap().len(), n as usize);
 }
 
-/// Payments that name their customer and terminal, both one way: every relation is without loops. A payment is bad where
-/// its own amount is high, and nothing else tells.
+/// Payments that name their customer and terminal, both one way: every relation is without loops. A payment is bad
+/// where its own amount is high, and nothing else tells.
 fn a_rows_own_value_reaches_its_score_where_no_relation_has_loops() {
     const PAYMENTS: u32 = 600;
     let dir = tempfile::tempdir().unwrap();

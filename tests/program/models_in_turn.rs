@@ -1,4 +1,5 @@
-//! Models one after the other: windows of a split by time, training that goes on with new labels, and models side by side.
+//! Models one after the other: windows of a split by time, training that goes on with new labels, and models side by
+//! side.
 
 use std::fs;
 

@@ -21,8 +21,8 @@ pub struct NodeSetParts<I> {
 
 /// Some nodes of one type, in ascending order. Clones share the arrays.
 ///
-/// [`Csr::restrict`](crate::Csr::restrict) walks an adjacency between such sets, [`select_rows`](crate::select_rows) moves matrices from one to
-/// another, and [`NodeMarks`](crate::NodeMarks) finds the set that a computation can reach.
+/// [`Csr::restrict`](crate::Csr::restrict) walks an adjacency between such sets, [`select_rows`](crate::select_rows)
+/// moves matrices from one to another, and [`NodeMarks`](crate::NodeMarks) finds the set that a computation can reach.
 pub struct NodeSet<B: Backend> {
     pub(crate) parts: Arc<NodeSetParts<IntTensor<B>>>,
 }

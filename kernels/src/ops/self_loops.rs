@@ -18,7 +18,8 @@ impl<B: GatherBackend + MessageBackend> SelfLoops<B> {
     /// Every value has that of its entry, and `1 / n` of that of the loop that is a mean of `n` with it. Deterministic.
     ///
     /// # Panics
-    /// If `values` does not have a row per entry; for 2^31 entries or more; where rows are spans ([`Csr::from_spans`](crate::Csr::from_spans)).
+    /// If `values` does not have a row per entry; for 2^31 entries or more; where rows are spans
+    /// ([`Csr::from_spans`](crate::Csr::from_spans)).
     pub fn edge_values(&self, values: Tensor<B, 2>, value: LoopValue) -> Tensor<B, 2> {
         const OP: &str = "SelfLoops::edge_values";
         self.source().check_lists(OP, "values");

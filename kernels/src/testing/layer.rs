@@ -1,7 +1,7 @@
 //! The laws of a graph layer, whatever it computes.
 //!
-//! [`assert_graph_layer_laws`] runs a layer on small graphs and panics with the law that it breaks. A layer is a Burn module
-//! and a function of it; the laws know nothing else of it.
+//! [`assert_graph_layer_laws`] runs a layer on small graphs and panics with the law that it breaks. A layer is a Burn
+//! module and a function of it; the laws know nothing else of it.
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData};

@@ -1,4 +1,5 @@
-//! Counter-based random numbers: every user, product, customer and group has a stream of its own, whatever thread asks for it.
+//! Counter-based random numbers: every user, product, customer and group has a stream of its own, whatever thread asks
+//! for it.
 
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -143,8 +143,8 @@ pub struct LabelColumn {
     pub normal: Vec<String>,
     /// Cells that say nothing; an empty cell never does.
     pub unknown: Vec<String>,
-    /// How long after its event a label becomes known; beside `known` the time by which windows of labels end before the
-    /// event.
+    /// How long after its event a label becomes known; beside `known` the time by which windows of labels end before
+    /// the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// Column that says when each label became known.

@@ -136,19 +136,19 @@
 //!   the standardised `ln(1 + seconds before the latest training row)`, with `_missing`;
 //! - texts as the leading directions of their hashed TF-IDF;
 //! - windows of events, standardised `sign(x) ln(1 + |x|)`, 0 where nothing is known;
-//! - `{relation}.in_…` and `{relation}.out_…` (not at events) for the destination and the source of a relation: `degree`, the
-//!   standardised `ln(1 + neighbours)`; for edges with values `count`, the same of edges; with weights `mean_weight`
-//!   and `max_weight`, standardised `sign(w) ln(1 + |w|)`; with times `recency` of the last edge.
+//! - `{relation}.in_…` and `{relation}.out_…` (not at events) for the destination and the source of a relation:
+//!   `degree`, the standardised `ln(1 + neighbours)`; for edges with values `count`, the same of edges; with weights
+//!   `mean_weight` and `max_weight`, standardised `sign(w) ln(1 + |w|)`; with times `recency` of the last edge.
 //!
 //! The columns follow from the description alone, never from the data, so a model fits every import of one description.
 //! Medians, scales, frequencies and directions are those of the training rows: all but the validation and test nodes of
 //! `[split]`. Scaled values beyond ±10 are drawn in by a logarithm, so that f16 holds every one of them.
 //!
 //! # Tables of another day
-//! What was learned is stored in `import.json` and `import.bin`, and [`ImportOptions::with`] applies it to other tables:
-//! a row then has the features that it would have had. A category or a word that was never seen is one of no training
-//! row; a time later than the latest is as recent as it. The description may name other files, ids, labels and another
-//! split; whatever makes columns or relations has to be the same.
+//! What was learned is stored in `import.json` and `import.bin`, and [`ImportOptions::with`] applies it to other
+//! tables: a row then has the features that it would have had. A category or a word that was never seen is one of no
+//! training row; a time later than the latest is as recent as it. The description may name other files, ids, labels and
+//! another split; whatever makes columns or relations has to be the same.
 //!
 //! # Memory
 //! Tables are read in batches; only the named columns stay. While edges are read each takes 8 bytes, with weight or

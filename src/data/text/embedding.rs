@@ -37,7 +37,8 @@ impl TextColumns {
     }
 }
 
-/// The leading directions of `rows` and the factor that makes the mean square length of a row 1, see [`TextColumns::new`].
+/// The leading directions of `rows` and the factor that makes the mean square length of a row 1, see
+/// [`TextColumns::new`].
 pub(super) fn reduced(
     rows: &dyn RowSpace,
     columns: usize,

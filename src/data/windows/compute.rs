@@ -58,12 +58,12 @@ impl UnusualOf for UnusualEvents {
 /// Computes the columns that `config` asks for and the events have something for; see the [module](super).
 ///
 /// Time grows with the number of events times that of the columns, and with the logarithm of the events of an entity;
-/// memory is that of the result and about 40 bytes an event. `progress` is called from this thread with `(done, total)`.
-/// The result does not depend on the number of threads.
+/// memory is that of the result and about 40 bytes an event. `progress` is called from this thread with `(done,
+/// total)`. The result does not depend on the number of threads.
 ///
 /// # Panics
-/// When columns differ in length, an entity's id is not below its count, the delay of the labels is negative, or a span or
-/// number of last events is not above 0.
+/// When columns differ in length, an entity's id is not below its count, the delay of the labels is negative, or a span
+/// or number of last events is not above 0.
 pub fn compute(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u64, u64)) -> WindowTable {
     let plan = Plan::new(events, config);
     let (count, width) = (events.times.len(), plan.names.len());

@@ -24,16 +24,16 @@
 //! # What an event sees
 //! - Events of strictly smaller time alone. Those of the same second do not see each other.
 //! - A window of span `s` at time `t` holds the times in `[t - s, t)`.
-//! - Labels: events with a time in `[t - delay - s, t - delay)` whose label was known before `t`. The window ends a delay
-//!   before the event, in training as in use, so that a column means the same in both.
+//! - Labels: events with a time in `[t - delay - s, t - delay)` whose label was known before `t`. The window ends a
+//!   delay before the event, in training as in use, so that a column means the same in both.
 //!
 //! So a row never changes with anything that is later: not a bit of it. Sums are exact to about 32 digits, and windows
 //! in which all values are equal have a deviation of exactly 0.
 //!
 //! # What is not known
-//! is NaN: everything about an entity that the event does not name, a mean without values, a deviation of fewer than two
-//! values, a ratio to a mean of 0, a z-score where the deviation is 0, a share where no label was known. Counts of what did not
-//! happen are 0. A value that is not finite is missing: its event counts, its value does not.
+//! is NaN: everything about an entity that the event does not name, a mean without values, a deviation of fewer than
+//! two values, a ratio to a mean of 0, a z-score where the deviation is 0, a share where no label was known. Counts of
+//! what did not happen are 0. A value that is not finite is missing: its event counts, its value does not.
 //!
 //! # Example
 //! ```

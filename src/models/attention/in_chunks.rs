@@ -19,8 +19,8 @@ struct AllScores<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> TripleStreamGat<B> {
-    /// [`TripleStreamGat::embed_layer`] by `chunk_rows` rows at a time. Every head sums inputs and projects their sum, so that no
-    /// projection of all sources is needed.
+    /// [`TripleStreamGat::embed_layer`] by `chunk_rows` rows at a time. Every head sums inputs and projects their sum,
+    /// so that no projection of all sources is needed.
     pub(super) fn layer_in_chunks(
         &self,
         layer: &AttentionLayer<B>,

@@ -267,8 +267,8 @@ impl Bundle {
         })
     }
 
-    /// Refuses data, read from `data`, that the model of `run` cannot be used on, and says what should be known of those
-    /// that it can be used on.
+    /// Refuses data, read from `data`, that the model of `run` cannot be used on, and says what should be known of
+    /// those that it can be used on.
     ///
     /// # Errors
     /// As for [`Schema::check`].

@@ -1,9 +1,9 @@
 //! Stage 2 out of fold: no training node is scored by a model that has seen its label.
 //!
 //! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the
-//! other parts; all other nodes, validation and test among them, get the mean of these models. Of data that are split by
-//! time the parts follow one another, and each is scored by a model of what was known of the earlier ones: a later label
-//! would tell what nobody knew at the time.
+//! other parts; all other nodes, validation and test among them, get the mean of these models. Of data that are split
+//! by time the parts follow one another, and each is scored by a model of what was known of the earlier ones: a later
+//! label would tell what nobody knew at the time.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -17,14 +17,14 @@
 //!
 //! 1. Nodes of every tree; it has one leaf more. Shrinkage of every tree, as the bits of the f64.
 //! 2. Of leaves: value, weight, count.
-//! 3. Of nodes: feature; 1 where missing values go left, plus 2 times what is missing (0 nothing, 1 zero, 2 NaN), plus 8
-//!    for a set of categories; left child; right child. A child is twice a node less its parent, or twice the zigzag of
-//!    a leaf less the parent, plus 1.
-//! 4. Thresholds: how many edges each feature has, all edges by feature in ascending order of their bits, and per node the
-//!    place of its threshold among those of its feature. Sets: words of every set, and the words.
+//! 3. Of nodes: feature; 1 where missing values go left, plus 2 times what is missing (0 nothing, 1 zero, 2 NaN), plus
+//!    8 for a set of categories; left child; right child. A child is twice a node less its parent, or twice the zigzag
+//!    of a leaf less the parent, plus 1.
+//! 4. Thresholds: how many edges each feature has, all edges by feature in ascending order of their bits, and per node
+//!    the place of its threshold among those of its feature. Sets: words of every set, and the words.
 //! 5. Of nodes: value, weight, count and gain, each as the zigzag of what it has more than its children tell:
-//!    `(v_l w_l + v_r w_r) / w`, `w_l + w_r`, `n_l + n_r` and `v_l^2 w_l + v_r^2 w_r - v^2 w`, of f64 the bits as integers, 0 for those of NaN.
-//!    Where that is exact or nearly so the highest bytes are 0, which takes no space.
+//!    `(v_l w_l + v_r w_r) / w`, `w_l + w_r`, `n_l + n_r` and `v_l^2 w_l + v_r^2 w_r - v^2 w`, of f64 the bits as
+//!    integers, 0 for those of NaN. Where that is exact or nearly so the highest bytes are 0, which takes no space.
 
 mod read;
 #[cfg(test)]

@@ -29,11 +29,9 @@ pub use topology::{EdgeIds, LONG_ROW, Topology, View};
 
 /// A sparse adjacency on a device, checked once at construction.
 ///
-/// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources), or a start and
-/// an end per row are ([`Csr::from_spans`]). The reverse
-/// direction, which backward passes walk, is built on the host or given, or built when it is first needed. Clones,
-/// [`Csr::reverse`] and
-/// [`Csr::restrict`] share the arrays.
+/// `row_ptr[i]..row_ptr[i + 1]` are the positions of row `i` (the destination) in `col_idx` (the sources), or a start
+/// and an end per row are ([`Csr::from_spans`]). The reverse direction, which backward passes walk, is built on the
+/// host or given, or built when it is first needed. Clones, [`Csr::reverse`] and [`Csr::restrict`] share the arrays.
 ///
 /// # Example
 /// ```
@@ -75,10 +73,10 @@ impl<B: Backend> Csr<B> {
         Ok(CsrArrays::new(row_ptr, col_idx, num_cols)?.upload(device))
     }
 
-    /// Uploads an adjacency whose rows are spans of one list of entries: row `i` is `col_idx[row_start[i]..row_end[i]]`.
-    /// Spans may overlap, so that rows share what they have in common. Every row that names an entry has an edge of its
-    /// own by it: [`Csr::num_edges`] is the sum of the lengths of the spans. What edges carry has no place here, and
-    /// operators that take or give it refuse such an adjacency.
+    /// Uploads an adjacency whose rows are spans of one list of entries: row `i` is
+    /// `col_idx[row_start[i]..row_end[i]]`. Spans may overlap, so that rows share what they have in common. Every row
+    /// that names an entry has an edge of its own by it: [`Csr::num_edges`] is the sum of the lengths of the spans.
+    /// What edges carry has no place here, and operators that take or give it refuse such an adjacency.
     ///
     /// Rows that are events see what came before them: the entries are those of one entity after another, each list in
     /// the order of time, and the span of an event ends where its own time begins. What a row comes to depends on

@@ -110,8 +110,8 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     }
 }
 
-/// [`add_rows`] for rows of few vectors and one weight: a plane has several groups of `lanes` lanes, each with some of the
-/// tile's entries; a row lies side by side on the lanes of its group. [`add_groups`] brings the groups together.
+/// [`add_rows`] for rows of few vectors and one weight: a plane has several groups of `lanes` lanes, each with some of
+/// the tile's entries; a row lies side by side on the lanes of its group. [`add_groups`] brings the groups together.
 #[cube]
 pub(crate) fn add_narrow_rows<F: Float, N: Size>(
     x: &Matrix<F, N>,

@@ -88,8 +88,8 @@ pub fn edge_softmax<B: EdgeSoftmaxBackend>(csr: &Csr<B>, logits: Tensor<B, 2>) -
     softmax("edge_softmax", csr, End::Destination, logits)
 }
 
-/// [`edge_softmax`] over the out-edges of every source: `a_ij = exp(e_ij - m_j) / sum_k exp(e_kj - m_j)` over the rows `k`
-/// that have an entry for column `j`, for every head on its own.
+/// [`edge_softmax`] over the out-edges of every source: `a_ij = exp(e_ij - m_j) / sum_k exp(e_kj - m_j)` over the rows
+/// `k` that have an entry for column `j`, for every head on its own.
 ///
 /// # Shapes
 /// `logits` `[num_edges, heads]` in f32, f16 or bf16, in the order of `csr`; the result likewise. Sums are f32.

@@ -35,7 +35,8 @@ pub trait HeadBackend: Backend {
         accumulate_into: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self>;
 
-    /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order. Without `w` every factor is 1.
+    /// `out_h = sum_i w_i,h x_i,h`: `[1, heads * channels]`, f32, summed in a fixed order. Without `w` every factor is
+    /// 1.
     #[doc(hidden)]
     fn head_column_sum(x: FloatTensor<Self>, w: Option<FloatTensor<Self>>) -> FloatTensor<Self>;
 }

@@ -103,8 +103,8 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 ///
 /// where a [`Term`] has `S_r`, the rows themselves, a sum over neighbours or attention to them, and `W_r`, which comes
 /// behind the sum. The same as the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend),
-/// [`linear`](crate::linear), [`combine`](crate::combine)), row by row the same sums, but nothing other than `y` exists for more
-/// rows than a chunk has.
+/// [`linear`](crate::linear), [`combine`](crate::combine)), row by row the same sums, but nothing other than `y` exists
+/// for more rows than a chunk has.
 ///
 /// # Shapes
 /// Of each term as its operator has them; every `W_r` `[in_r, width]`; `bias` `[width]`, f32; result `[to.len(),
@@ -113,10 +113,10 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// # Gradient
 /// That of the operators. Saved: the arguments and, with an activation, `y`. The backward pass turns the gradient of
 /// `y` into that before the activation in place, and then
-/// - by chunks of destinations, repeats the sums, for `dW_r = S_r^T dy` and for what attention needs of a destination: three
-///   numbers per head, which stay for all destinations;
-/// - by chunks of sources, gathers `dy` along the reverse, in the width of the result, and projects back what has arrived:
-///   `dx_r = (A_r^T dy) W_r^T`, added in place to the gradient of `x_r` so far.
+/// - by chunks of destinations, repeats the sums, for `dW_r = S_r^T dy` and for what attention needs of a destination:
+///   three numbers per head, which stay for all destinations;
+/// - by chunks of sources, gathers `dy` along the reverse, in the width of the result, and projects back what has
+///   arrived: `dx_r = (A_r^T dy) W_r^T`, added in place to the gradient of `x_r` so far.
 ///
 /// Whole are only the arguments, `y`, the gradients of these, and the scores of attention with their gradients
 /// (`[nodes, heads]`). Sums over rows for the gradients of weights and biases are those of the chunks added up, so they

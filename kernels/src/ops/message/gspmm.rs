@@ -75,8 +75,8 @@ pub enum Reduce {
 ///
 /// # Panics
 /// If a shape or dtype does not fit, or `e` is given for a restricted adjacency or for rows that are spans
-/// ([`Csr::from_spans`]); for a maximum or minimum over 2^32 - 1 entries or more, or over the reverse of spans where that
-/// has an entry per edge.
+/// ([`Csr::from_spans`]); for a maximum or minimum over 2^32 - 1 entries or more, or over the reverse of spans where
+/// that has an entry per edge.
 ///
 /// # Source
 /// Wang et al., Deep Graph Library: a graph-centric, highly-performant package for graph neural networks (2019),

@@ -207,8 +207,8 @@ pub struct Formula {
 pub trait MessageBackend: Backend {
     /// The fold of the messages of every row `[num_rows, out_width]` in the dtype of the operands, zero where there is
     /// none, added to `accumulate_into` where that is given. Channels of an output column are added up. With
-    /// [`Fold::Max`] and [`Fold::Min`] also the entry of each element. Entries of `view` are found in operands and among
-    /// winners through `edge_map`.
+    /// [`Fold::Max`] and [`Fold::Min`] also the entry of each element. Entries of `view` are found in operands and
+    /// among winners through `edge_map`.
     #[doc(hidden)]
     fn reduce_messages(
         view: &View<IntTensor<Self>>,

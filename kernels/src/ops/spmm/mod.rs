@@ -152,8 +152,8 @@ pub trait SpmmBackend: SelectBackend {
 /// Saved: `x` only when the edge weights need a gradient. Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, or `edge_weight` is given for rows that are spans ([`Csr::from_spans`]); the message
-/// names the argument, what was expected and what was got.
+/// If a shape or dtype does not fit, or `edge_weight` is given for rows that are spans ([`Csr::from_spans`]); the
+/// message names the argument, what was expected and what was got.
 ///
 /// # Source
 /// Kipf and Welling, Semi-supervised classification with graph convolutional networks (ICLR 2017), equation 2.

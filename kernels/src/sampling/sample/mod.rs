@@ -42,8 +42,8 @@ pub struct NodeDraw {
     /// Whether a neighbour can be drawn more than once; then a node with any gives as many as the fanout. The same for
     /// all relations of a layer.
     pub replace: bool,
-    /// Whether the last entries of a row are taken instead of drawn ones, in the order of the row: where entries stand in
-    /// the order of time, the latest. Each is taken once, also where others are drawn with `replace`.
+    /// Whether the last entries of a row are taken instead of drawn ones, in the order of the row: where entries stand
+    /// in the order of time, the latest. Each is taken once, also where others are drawn with `replace`.
     pub latest: bool,
     /// What the draws are hashed under.
     pub key: u64,
@@ -251,8 +251,8 @@ impl<B: SampleBackend> DeviceSampler<B> {
     /// too.
     ///
     /// # Panics
-    /// If there is not a list of seeds per type, a seed does not exist, or a fanout is 0 or above [`MAX_FANOUT`]; without a
-    /// fanout, if rows that are spans could give a layer 2^32 entries.
+    /// If there is not a list of seeds per type, a seed does not exist, or a fanout is 0 or above [`MAX_FANOUT`];
+    /// without a fanout, if rows that are spans could give a layer 2^32 entries.
     pub fn sample(
         &mut self,
         seeds: &[Vec<u32>],

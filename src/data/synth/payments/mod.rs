@@ -10,9 +10,9 @@
 //! - Amounts are normal, with a mean drawn from U(5, 100) per customer and half of it as deviation; where that is
 //!   negative, the amount is uniform up to twice the mean.
 //!
-//! Three kinds of fraud are planted, each over what it finds ([`Kind`]): all amounts above 220; every day two terminals,
-//! whose payments of that day and the next 27 are all fraudulent; every day three customers, a third of whose payments of that
-//! day and the next 13 are fraudulent, with five times their amounts.
+//! Three kinds of fraud are planted, each over what it finds ([`Kind`]): all amounts above 220; every day two
+//! terminals, whose payments of that day and the next 27 are all fraudulent; every day three customers, a third of
+//! whose payments of that day and the next 13 are fraudulent, with five times their amounts.
 //!
 //! With 5,000 customers and 10,000 terminals over 183 days these are about 1.75 million payments, 0.84 % of them fraud.
 
