@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N")]
     window: Option<usize>,
 
-    /// SplitPart of the labels that the figures are about [default: test, or all with --include-train]
+    /// Part of the labels that the figures are about [default: test, or all with --include-train]
     #[arg(long, value_enum)]
     split: Option<SplitPart>,
 
