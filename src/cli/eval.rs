@@ -108,7 +108,6 @@ impl SplitPart {
 }
 
 /// Where the parts of the labels come from.
-#[derive(Clone)]
 enum SplitSource {
     /// Shares and seed of a stratified split.
     Labels(SplitFractions, u64),
@@ -121,16 +120,14 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         return side_by_side(&arguments, console);
     };
     let part = part(arguments.split, arguments.include_train)?;
-    let of_run = arguments.run.as_deref().map(split_of_run).transpose()?;
-    let source = match &of_run {
-        Some((source, _)) => source.clone(),
-        None => SplitSource::Labels(
-            fractions(arguments.fractions.as_deref().unwrap_or(&[0.6, 0.2, 0.2]))?,
-            arguments.seed.unwrap_or(42),
-        ),
+    let (source, window) = match &arguments.run {
+        Some(run) => split_of_run(run)?,
+        None => {
+            let fractions = fractions(arguments.fractions.as_deref().unwrap_or(&[0.6, 0.2, 0.2]))?;
+            (SplitSource::Labels(fractions, arguments.seed.unwrap_or(42)), 1)
+        }
     };
-    let window = arguments.window.or(of_run.as_ref().map(|(_, window)| *window)).unwrap_or(1);
-    let dataset = Dataset::open(data)?.in_window(window)?;
+    let dataset = Dataset::open(data)?.in_window(arguments.window.unwrap_or(window))?;
     if holds_probabilities(scores)? {
         return classified(&arguments, [scores, data], &dataset, source, part);
     }

@@ -187,21 +187,12 @@ pub(super) fn beside(models: &[ModelFigures]) -> Markup {
                 }
                 tbody {
                     @for model in models {
-                        @let overall = &model.report.overall;
-                        @let alerts = model.report.alerts;
                         tr {
                             th scope="row" { (model.run.file_name().unwrap_or_default().to_string_lossy()) }
                             td { @if let Some([from, until]) = model.from_until { (date(from)) " to " (date(until)) } @else { "–" } }
-                            td.number { (overall.positives + overall.negatives) }
-                            @for figure in [
-                                overall.roc_auc,
-                                overall.average_precision,
-                                overall.f1,
-                                alerts.map(|alerts| alerts.precision),
-                                alerts.and_then(|alerts| alerts.stopped),
-                            ] {
-                                td.number { (share(figure)) }
-                            }
+                            td.number { (model.labels()) }
+                            @let [area, precision, _, f1, alerts, stopped] = model.shown();
+                            @for figure in [area, precision, f1, alerts, stopped] { td.number { (share(figure)) } }
                         }
                     }
                 }

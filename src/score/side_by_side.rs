@@ -121,17 +121,25 @@ impl Judged {
     }
 }
 
-/// What a row of the table shows of a report.
-fn figures(report: &Report) -> [Option<f64>; 6] {
-    let Report { overall, alerts, .. } = report;
-    [
-        overall.roc_auc,
-        overall.average_precision,
-        overall.at_100.map(|top| top.precision),
-        overall.f1,
-        alerts.map(|alerts| alerts.precision),
-        alerts.and_then(|alerts| alerts.stopped),
-    ]
+impl ModelFigures {
+    /// Labels that the figures are about.
+    pub fn labels(&self) -> u64 {
+        self.report.overall.positives + self.report.overall.negatives
+    }
+
+    /// What a row of a table shows: ROC-AUC, average precision, precision of the 100 highest, F1, precision of a day's
+    /// alerts, and the share of the fraudulent amount that they stop.
+    pub fn shown(&self) -> [Option<f64>; 6] {
+        let Report { overall, alerts, .. } = &self.report;
+        [
+            overall.roc_auc,
+            overall.average_precision,
+            overall.at_100.map(|top| top.precision),
+            overall.f1,
+            alerts.map(|alerts| alerts.precision),
+            alerts.and_then(|alerts| alerts.stopped),
+        ]
+    }
 }
 
 impl fmt::Display for SideBySide {
@@ -144,13 +152,12 @@ impl fmt::Display for SideBySide {
             [name, labels, anomalous, auc, precision, top, f1, alerts, stopped]
         };
         for model in &self.models {
-            let overall = &model.report.overall;
-            let counts = [overall.positives + overall.negatives, overall.positives].map(|count| count.to_string());
+            let counts = [model.labels(), model.report.overall.positives].map(|count| count.to_string());
             let name = model.run.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            rows.push(row(name, counts, figures(&model.report)));
+            rows.push(row(name, counts, model.shown()));
         }
         if !self.same_labels && self.models.len() > 1 {
-            let all: Vec<_> = self.models.iter().map(|model| figures(&model.report)).collect();
+            let all: Vec<_> = self.models.iter().map(ModelFigures::shown).collect();
             let of = |summary: fn(&[f64]) -> f64| -> [Option<f64>; 6] {
                 std::array::from_fn(|at| {
                     let values: Option<Vec<f64>> = all.iter().map(|figures| figures[at]).collect();

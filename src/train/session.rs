@@ -76,8 +76,7 @@ impl Start {
     /// A run that has no such model, and what [`Origin::check_from`] refuses.
     pub fn read(from: &Path, spec: &ModelSpec, origin: &Origin, config_toml: &str) -> Result<Self> {
         let from = RunDir::open(from)?;
-        let same_division = check_same_settings(&from, config_toml, &["split"]).is_ok()
-            && check_same_settings(&from, config_toml, &["data"]).is_ok();
+        let same_division = check_same_settings(&from, config_toml, &["data", "split"]).is_ok();
         origin.check_from(&from, same_division)?;
         let (weights, file) = Weights::read(&best_file(&from))?;
         if weights.spec != *spec {
