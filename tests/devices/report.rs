@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use graphsieve_kernels::testing::harness::{Trial, trial};
 use serde_json::{Value, json};
@@ -34,6 +34,12 @@ pub fn trials() -> Vec<Trial> {
         the_page_prints,
     ));
     trials
+}
+
+/// Tests that write beside the shared run take turns: each compares the files before and after a refusal.
+fn my_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// What stands behind every id of the data: it has to be shown, and nothing of it may run.
@@ -89,6 +95,7 @@ fn numbers(texts: &[String]) -> Vec<f64> {
 
 fn a_report_is_written_once_unless_it_is_forced_and_is_always_the_same() {
     let Reported { sandbox, run, page } = reported();
+    let _turn = my_turn();
     let first = fs::read(page).unwrap();
     sandbox.refuses(["report", run], 1, &["report.html", "exists already", "--force"]);
     sandbox.succeeds(["report", run, "--all", "--top", "40", "--force"]);
@@ -100,6 +107,7 @@ fn a_report_is_written_once_unless_it_is_forced_and_is_always_the_same() {
 
 fn what_is_no_run_of_a_stage_is_refused() {
     let Reported { sandbox, run, .. } = reported();
+    let _turn = my_turn();
     let plain = ["report", run, "--out", "plain.html", "--no-explanations"];
     sandbox.succeeds(plain);
     assert!(!String::from_utf8(sandbox.read("plain.html")).unwrap().contains("class=\"why\""));
