@@ -296,6 +296,14 @@ impl Adjacency {
         Adjacency::from_checked(row_ptr, col_idx, self.num_cols)
     }
 
+    /// The entries, in their order, whose `(row, column)` `keep` wants; rows are lists.
+    pub(crate) fn entries_where(&self, keep: impl Fn(u32, u32) -> bool) -> impl Iterator<Item = usize> {
+        (0..self.num_rows()).flat_map(move |row| {
+            let kept = self.entries(row).zip(self.row(row)).filter(|(_, col)| keep(row as u32, **col));
+            kept.map(|(entry, _)| entry).collect::<Vec<_>>()
+        })
+    }
+
     /// Whether `other` holds exactly the edges of `self` with rows and columns exchanged, in whatever order.
     ///
     /// Compares the counts and an order-independent 64-bit hash of the pairs.

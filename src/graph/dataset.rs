@@ -1,5 +1,7 @@
 //! The data directory: graph, features, labels and string ids, read with every check and written as a whole.
 
+mod edge_values;
+
 use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
@@ -12,7 +14,7 @@ use rayon::prelude::*;
 use super::adjacency::Rows;
 use super::classes::Classes;
 use super::directory::write_directory;
-use super::edge_values::{EdgeValues, Values};
+use super::edge_values::{EdgeColumns, EdgeValues};
 use super::events::Events;
 use super::features::Features;
 use super::formats::{AdjacencyFiles, RowFiles, is_present, write_lists, write_new, write_spans};
@@ -45,7 +47,7 @@ pub struct Dataset {
     pub ids: Option<IdMaps>,
     /// Names of the feature columns.
     pub feature_names: Option<Vec<String>>,
-    /// Weights and times of edges, of the relations that have any.
+    /// Weights, times and values of edges, of the relations that have any.
     pub edge_values: Vec<EdgeValues>,
     /// Times of the nodes that are events.
     pub events: Option<Events>,
@@ -153,13 +155,11 @@ impl Dataset {
             .transpose()?;
         let ids = optional(IDS_FILE).map(|path| IdMaps::read_json(&path, graph.node_types())).transpose()?;
         let feature_names = optional(FEATURE_NAMES_FILE).map(|path| read_feature_names(&path)).transpose()?;
-        let edge_values = manifest.relations.iter().filter(|entry| entry.weight.is_some() || entry.time.is_some());
-        let edge_values = edge_values.map(|entry| EdgeValues {
-            relation: entry.name.clone(),
-            weight: entry.weight.as_ref().map(|file| Values::File(dir.join(file))),
-            time: entry.time.as_ref().map(|file| Values::File(dir.join(file))),
-        });
-        let edge_values = edge_values.collect();
+        let edge_values: Vec<EdgeValues> =
+            manifest.relations.iter().filter_map(|entry| entry.edge_values(dir)).collect();
+        let mut columns = edge_values.iter().filter_map(|values| Some((&values.relation, values.columns.as_ref()?)));
+        let checked = columns.try_for_each(|(relation, columns)| columns.check(relation));
+        checked.map_err(|error| located(error, &manifest_path))?;
         let labels = labels.or_else(|| classes.as_ref()?.binary());
         let events = Events::read(dir, graph.num_nodes())?;
         let spans = events.as_ref().map_or(Ok(()), |events| events.check_spans(&graph));
@@ -169,33 +169,6 @@ impl Dataset {
         let dataset = Self { classes, feature_names, edge_values, events, split, ..parts };
         dataset.check_feature_names().map_err(|error| located(error, &dir.join(FEATURE_NAMES_FILE)))?;
         Ok(dataset)
-    }
-
-    /// Weights of the edges of a relation in the order of its `col_idx`; `None` when it has none.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Format`] when the file has another length than the relation.
-    pub fn edge_weights(&self, relation: &str) -> Result<Option<Cow<'_, [f32]>>> {
-        let values = self.values_of(relation).and_then(|values| values.weight.as_ref());
-        values.map(|values| values.read(self.num_entries(relation))).transpose()
-    }
-
-    /// Times of the edges of a relation, in seconds since 1970, in the order of its `col_idx`; `None` when it has none.
-    ///
-    /// # Errors
-    /// As [`edge_weights`](Self::edge_weights).
-    pub fn edge_times(&self, relation: &str) -> Result<Option<Cow<'_, [i64]>>> {
-        let values = self.values_of(relation).and_then(|values| values.time.as_ref());
-        values.map(|values| values.read(self.num_entries(relation))).transpose()
-    }
-
-    fn values_of(&self, relation: &str) -> Option<&EdgeValues> {
-        self.edge_values.iter().find(|values| values.relation == relation)
-    }
-
-    fn num_entries(&self, relation: &str) -> usize {
-        let relation = self.graph.relations().iter().find(|known| known.name == relation);
-        relation.map_or(0, |relation| relation.forward.num_edges())
     }
 
     /// The labels of a detector: anomalous and normal nodes. `path` is where the dataset was read from.
@@ -286,6 +259,9 @@ impl Dataset {
                     values.and_then(|values| values.weight.as_ref()).map(|_| file("weight")),
                     values.and_then(|values| values.time.as_ref()).map(|_| file("time")),
                 );
+                if let Some(EdgeColumns { names, .. }) = values.and_then(|values| values.columns.as_ref()) {
+                    (entry.values, entry.value_names) = (Some(file("values")), names.clone());
+                }
             }
             let text = toml::to_string(&manifest).map_err(io::Error::other);
             names.push("graph.toml".to_owned());
@@ -306,15 +282,19 @@ impl Dataset {
             Ok(names.to_vec())
         });
         names.extend(written.collect::<Result<Vec<_>>>()?.into_iter().flatten());
-        for EdgeValues { relation, weight, time } in &self.edge_values {
+        for EdgeValues { relation, weight, time, columns } in &self.edge_values {
             let entries = self.num_entries(relation);
             if let Some(values) = weight {
                 names.push(format!("{relation}_weight.bin"));
-                values.write(&dir.join(format!("{relation}_weight.bin")), entries)?;
+                values.write(&dir.join(format!("{relation}_weight.bin")), entries, 1)?;
             }
             if let Some(values) = time {
                 names.push(format!("{relation}_time.bin"));
-                values.write(&dir.join(format!("{relation}_time.bin")), entries)?;
+                values.write(&dir.join(format!("{relation}_time.bin")), entries, 1)?;
+            }
+            if let Some(EdgeColumns { names: columns, values }) = columns {
+                names.push(format!("{relation}_values.bin"));
+                values.write(&dir.join(format!("{relation}_values.bin")), entries, columns.len())?;
             }
         }
         if let Some(columns) = &self.feature_names {
@@ -397,6 +377,9 @@ impl Dataset {
                 found: "rows as spans, which share entries".into(),
                 help: "leave the values out, or give the relation lists".into(),
             });
+        }
+        for values in &self.edge_values {
+            values.columns.as_ref().map_or(Ok(()), |columns| columns.check(&values.relation))?;
         }
         self.labels.as_ref().map_or(Ok(()), |labels| labels.check(nodes))?;
         self.classes.as_ref().map_or(Ok(()), |classes| classes.check(nodes))?;

@@ -1,14 +1,19 @@
-//! Weights and times of edges: raw little-endian arrays beside the adjacency, read when they are asked for.
+//! Weights, times and values of edges: raw little-endian arrays beside the adjacency, read when they are asked for.
 
 use std::borrow::Cow;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
 
 use super::formats::{map_file, write_new};
 use crate::error::{Error, Result};
 
-/// Weights and times of the edges of one relation, one per entry in the order of `col_idx`.
+/// Columns of values that a relation has at most: operators keep those of an edge at hand.
+pub const MAX_EDGE_COLUMNS: usize = 16;
+
+/// What the edges of one relation carry, one of each per entry in the order of `col_idx`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EdgeValues {
     /// Name of the relation.
@@ -17,6 +22,108 @@ pub struct EdgeValues {
     pub weight: Option<Values<f32>>,
     /// Time of each entry, in seconds since 1970.
     pub time: Option<Values<i64>>,
+    /// Values for models.
+    pub columns: Option<EdgeColumns>,
+}
+
+/// Named columns of values, row after row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EdgeColumns {
+    /// At most [`MAX_EDGE_COLUMNS`].
+    pub names: Vec<String>,
+    /// As many of each entry.
+    pub values: Values<f32>,
+}
+
+/// Values of edges in memory: a row per entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EdgeMatrix {
+    width: usize,
+    values: Vec<f32>,
+}
+
+impl EdgeMatrix {
+    /// Rows of `width` values.
+    ///
+    /// # Panics
+    /// Unless there are whole rows.
+    pub fn new(values: Vec<f32>, width: usize) -> Self {
+        assert!(width > 0 && values.len().is_multiple_of(width), "EdgeMatrix: expected rows of {width} values");
+        Self { width, values }
+    }
+
+    /// Number of columns.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Number of entries.
+    pub fn num_entries(&self) -> usize {
+        self.values.len() / self.width
+    }
+
+    /// Row after row.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Those of an entry.
+    ///
+    /// # Panics
+    /// For an entry that there is not.
+    pub fn row(&self, entry: usize) -> &[f32] {
+        &self.values[entry * self.width..(entry + 1) * self.width]
+    }
+
+    /// Those of some entries, in their order.
+    ///
+    /// # Panics
+    /// For an entry that there is not.
+    pub fn picked(&self, entries: impl IntoIterator<Item = usize>) -> Self {
+        let values = entries.into_iter().flat_map(|entry| self.row(entry)).copied().collect();
+        Self { width: self.width, values }
+    }
+}
+
+impl EdgeColumns {
+    /// The values of a relation of `entries` edges, called `relation`.
+    ///
+    /// # Errors
+    /// As [`Values::read`]; [`Error::Format`] or [`Error::Data`] for a value that is not finite.
+    pub fn read(&self, relation: &str, entries: usize) -> Result<EdgeMatrix> {
+        let width = self.names.len();
+        let values = self.values.read_rows(entries, width)?.into_owned();
+        let Some(at) = values.par_iter().position_first(|value| !value.is_finite()) else {
+            return Ok(EdgeMatrix::new(values, width));
+        };
+        let place = format!("entry {} of `{relation}`, column `{}`", at / width, self.names[at % width]);
+        let (expected, found) = ("a finite number", values[at].to_string());
+        Err(match &self.values {
+            Values::File(path) => {
+                Error::format(path, place, expected, found, "the file is damaged; import the tables again")
+            }
+            Values::Made(_) => {
+                let help = "give every edge a finite value".into();
+                Error::Data { what: place, expected: expected.into(), found, help }
+            }
+        })
+    }
+
+    /// Whether they are as many as a relation may have, each with a name of its own.
+    pub(super) fn check(&self, relation: &str) -> Result<()> {
+        let is_repeated = |at: &usize| self.names[..*at].contains(&self.names[*at]);
+        let found = match (0..self.names.len()).find(is_repeated) {
+            Some(at) => format!("`{}` twice", self.names[at]),
+            None if (1..=MAX_EDGE_COLUMNS).contains(&self.names.len()) => return Ok(()),
+            None => self.names.len().to_string(),
+        };
+        Err(Error::Data {
+            what: format!("columns of values of the edges of `{relation}`"),
+            expected: format!("1 to {MAX_EDGE_COLUMNS}, every name once"),
+            found,
+            help: "leave some of them out".into(),
+        })
+    }
 }
 
 /// Values that were made, or the file that holds them.
@@ -34,19 +141,28 @@ impl<T: bytemuck::Pod> Values<T> {
     /// # Errors
     /// [`Error::Io`]; [`Error::Format`] for a file of another length, [`Error::Data`] for values of another number.
     pub fn read(&self, entries: usize) -> Result<Cow<'_, [T]>> {
+        self.read_rows(entries, 1)
+    }
+
+    /// The same of `width` values an edge.
+    fn read_rows(&self, entries: usize, width: usize) -> Result<Cow<'_, [T]>> {
+        let count = entries * width;
         match self {
-            Self::Made(values) if values.len() == entries => Ok(Cow::Borrowed(values)),
+            Self::Made(values) if values.len() == count => Ok(Cow::Borrowed(values)),
             Self::Made(values) => Err(Error::Data {
                 what: "values of edges".into(),
-                expected: format!("{entries}, one per edge"),
+                expected: format!(
+                    "{count}, {}",
+                    if width == 1 { "one per edge".into() } else { format!("{width} per edge") }
+                ),
                 found: values.len().to_string(),
-                help: "give every edge of the relation one value".into(),
+                help: "give every edge of the relation its values".into(),
             }),
             Self::File(path) => {
-                let bytes = entries as u64 * size_of::<T>() as u64;
+                let bytes = count as u64 * size_of::<T>() as u64;
                 let found = fs::metadata(path).map_err(|source| Error::io(path, "read", source))?.len();
                 if found != bytes {
-                    let expected = format!("{bytes} bytes: {entries} edges x {} bytes", size_of::<T>());
+                    let expected = format!("{bytes} bytes: {entries} edges x {} bytes", width * size_of::<T>());
                     let help = "the file is truncated or belongs to another relation; write the directory again";
                     return Err(Error::format(path, "file length", expected, format!("{found} bytes"), help));
                 }
@@ -55,9 +171,9 @@ impl<T: bytemuck::Pod> Values<T> {
         }
     }
 
-    /// Writes the raw values to a new file.
-    pub(super) fn write(&self, path: &std::path::Path, entries: usize) -> Result<()> {
-        let values = self.read(entries)?;
+    /// Writes the raw values, `width` an edge, to a new file.
+    pub(super) fn write(&self, path: &Path, entries: usize, width: usize) -> Result<()> {
+        let values = self.read_rows(entries, width)?;
         write_new(path, |file| file.write_all(bytemuck::cast_slice(&values)))
     }
 }

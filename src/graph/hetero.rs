@@ -1,5 +1,6 @@
 //! Typed heterogeneous graphs: node types in one global id space, relations between them.
 
+mod edge_values;
 mod induced;
 mod pairs;
 
@@ -8,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::adjacency::Adjacency;
+use super::edge_values::EdgeMatrix;
 use crate::error::{Error, Result};
 
 /// A node type: the global ids `[offset, offset + count)`.
@@ -74,6 +76,8 @@ pub struct Relation {
     pub primary: bool,
     /// Self-loops found and removed.
     pub loops: LoopReport,
+    /// Values of the edges, a row per entry of `forward`, where a model was given any.
+    pub values: Option<Arc<EdgeMatrix>>,
 }
 
 impl Relation {
@@ -247,8 +251,9 @@ impl HeteroGraph {
                 reverse: forward.clone(),
                 primary: false,
                 loops,
+                values: None,
             });
-            relations.push(Relation { name, src, dst, stream, forward, reverse, primary, loops });
+            relations.push(Relation { name, src, dst, stream, forward, reverse, primary, loops, values: None });
             relations.extend(generated);
         }
         let mut names = HashSet::new();

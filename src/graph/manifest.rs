@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::edge_values::{EdgeColumns, EdgeValues, Values};
 use super::formats::is_present;
 use super::hetero::HeteroGraph;
 use crate::error::{Error, Place, Result, Snippet, UnknownName, byte_at, line_number, nearest_name};
@@ -69,6 +70,12 @@ pub struct RelationEntry {
     /// File of the times of the edges, i64, in seconds since 1970, if they have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<PathBuf>,
+    /// File of the values of the edges, f32, a row per edge, if they have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<PathBuf>,
+    /// Names of their columns, 1 to 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub value_names: Vec<String>,
     /// Whether the file counts ids over all types or inside the source type.
     #[serde(default)]
     pub ids: IdSpace,
@@ -256,6 +263,8 @@ impl Manifest {
                 col_idx: None,
                 weight: None,
                 time: None,
+                values: None,
+                value_names: Vec::new(),
                 ids,
                 primary: (relation.primary == reverse_of.is_some()).then_some(relation.primary),
                 one_way: !reversed,
@@ -307,6 +316,14 @@ impl Manifest {
                 let help = "rows are spans with a row_start and a row_end, else they are lists with a row_ptr";
                 Error::format(path, place(key), expected, found, help)
             })?;
+            if relation.values.is_some() == relation.value_names.is_empty() {
+                let (key, expected, found) = match &relation.values {
+                    Some(_) => ("value_names", "names of the columns of `values`", "none"),
+                    None => ("values", "the file of the columns that value_names names", "none"),
+                };
+                let help = "name the file and its columns, or neither";
+                return Err(Error::format(path, place(key), expected, found, help));
+            }
             let Some(partner_name) = &relation.reverse_of else { continue };
             let names = self.relations.iter().map(|other| other.name.as_str()).filter(|name| *name != relation.name);
             let partner = self.relation(partner_name).filter(|partner| partner.name != relation.name);
@@ -341,6 +358,18 @@ impl Manifest {
 }
 
 impl RelationEntry {
+    /// What its edges carry, in files of `dir`.
+    pub(super) fn edge_values(&self, dir: &Path) -> Option<EdgeValues> {
+        let columns = self
+            .values
+            .as_ref()
+            .map(|file| EdgeColumns { names: self.value_names.clone(), values: Values::File(dir.join(file)) });
+        let weight = self.weight.as_ref().map(|file| Values::File(dir.join(file)));
+        let time = self.time.as_ref().map(|file| Values::File(dir.join(file)));
+        let has_any = weight.is_some() || time.is_some() || columns.is_some();
+        has_any.then(|| EdgeValues { relation: self.name.clone(), weight, time, columns })
+    }
+
     /// Whether the files of its rows belong together: else the key, what was expected and what was found.
     fn check_rows(&self) -> std::result::Result<(), (&'static str, &'static str, &'static str)> {
         match (&self.row_start, &self.row_end) {
@@ -350,6 +379,7 @@ impl RelationEntry {
             _ if self.row_ptr.is_some() => Err(("row_ptr", "starts and ends, or a row_ptr", "both")),
             _ if self.weight.is_some() => Err(("weight", "no values of edges where rows share entries", "a file")),
             _ if self.time.is_some() => Err(("time", "no values of edges where rows share entries", "a file")),
+            _ if self.values.is_some() => Err(("values", "no values of edges where rows share entries", "a file")),
             _ => Ok(()),
         }
     }

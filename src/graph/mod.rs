@@ -38,7 +38,9 @@
 //!
 //! Beside these there may be `labels.npy`, `node_id_mappings.json`, `feature_names.json` (a list of the names of the
 //! feature columns) and, for relations that say so, weights (`{name}_weight.bin`, f32) and times (`{name}_time.bin`,
-//! i64, seconds since 1970) of the edges, one per entry of `col_idx`.
+//! i64, seconds since 1970) of the edges, one per entry of `col_idx`, and 1 to 16 values for models
+//! (`{name}_values.bin`, f32, a row per entry), whose columns `value_names` names. A generated reverse has the same
+//! values in its own order.
 //!
 //! Data with events ([`Events`]) have `event_time.npy` and `label_known.npy` (i64 `[nodes]`, seconds since 1970, the
 //! smallest integer for a node without a time, the largest for one without a label), and may have `event_amount.npy`
@@ -75,7 +77,7 @@ pub use adjacency::{Adjacency, AdjacencyError, Rows};
 pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
 pub(crate) use directory::write_directory;
-pub use edge_values::{EdgeValues, Values};
+pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, Values};
 pub use events::Events;
 pub use features::{FeatureValues, Features};
 pub use formats::atomic_write;

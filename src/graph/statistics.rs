@@ -71,6 +71,9 @@ pub struct RelationStatistics {
     pub isolated: usize,
     /// Self-loops found and removed.
     pub loops: LoopReport,
+    /// Columns of values of the edges.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
 }
 
 impl Statistics {
@@ -117,6 +120,7 @@ impl Statistics {
                 max_degree: percentile(100),
                 isolated: degrees.partition_point(|&degree| degree == 0),
                 loops: relation.loops,
+                values: dataset.value_names(&relation.name).to_vec(),
             }
         });
         Self {
@@ -169,7 +173,11 @@ impl fmt::Display for Statistics {
         let header = [
             "relation", "edge", "stream", "kind", "edges", "mean", "p50", "p99", "max", "isolated", "loops", "removed",
         ];
-        table(f, &header, 4, relations.collect())
+        table(f, &header, 4, relations.collect())?;
+        let valued = self.relations.iter().filter(|relation| !relation.values.is_empty());
+        valued
+            .map(|relation| (&relation.name, relation.values.join(", ")))
+            .try_for_each(|(name, values)| writeln!(f, "\nvalues of the edges of {name}: {values}"))
     }
 }
 

@@ -10,6 +10,7 @@ mod bundle;
 mod causal;
 mod classes;
 mod commands;
+mod edge_values;
 mod events;
 mod explain;
 mod explain_classes;

@@ -89,6 +89,9 @@ pub struct EdgeTable {
     /// Column of the times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeColumn>,
+    /// Columns that become values of the edges, in this order.
+    #[serde(default, deserialize_with = "forms::edge_values", skip_serializing_if = "FeatureColumns::is_empty")]
+    pub values: FeatureColumns,
     /// Leaves out rows with an empty end instead of refusing them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip_empty: bool,
@@ -365,9 +368,13 @@ impl Description {
                     ));
                 }
             }
+        }
+        let of_nodes = self.nodes.iter().map(|table| ("nodes.features", &table.features));
+        let of_edges = self.edges.iter().map(|table| ("edges.values", &table.values));
+        for (key, columns) in of_nodes.chain(of_edges) {
             let mut seen = std::collections::HashSet::new();
-            for (column, kind) in &table.features.0 {
-                let key = format!("nodes.features.{column}");
+            for (column, kind) in &columns.0 {
+                let key = format!("{key}.{column}");
                 if !seen.insert(column) {
                     return Err(wrong(key, "every column once", "it twice".into(), "remove one of them"));
                 }

@@ -7,13 +7,51 @@ use rayon::prelude::*;
 
 use crate::graph::Adjacency;
 
-/// An edge that carries values: 24 bytes; one that carries none takes eight.
+/// An edge that carries something: 24 bytes; one that carries nothing takes eight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Edge {
     /// `destination << 32 | source`.
     pub key: u64,
     pub time: i64,
     pub weight: f32,
+    /// Number of its row among those of the relation.
+    pub row: u32,
+}
+
+/// What the edges of a relation carry beside their ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Carried {
+    pub weight: bool,
+    pub time: bool,
+    /// Columns of values, which lie beside the edges by row.
+    pub values: bool,
+}
+
+/// The rows of the table that every entry comes from.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Origins {
+    /// Entry by entry.
+    rows: Vec<u32>,
+    /// Where those of each entry end.
+    ends: Vec<u64>,
+}
+
+impl Origins {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The rows of an entry: one, or those that were merged.
+    pub fn of(&self, entry: usize) -> &[u32] {
+        let start = entry.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.rows[start as usize..self.ends[entry] as usize]
+    }
+
+    fn push(&mut self, row: u32, is_new: bool) {
+        self.rows.push(row);
+        set_last(&mut self.ends, is_new, self.rows.len() as u64);
+    }
 }
 
 /// Edges in the order of the tables.
@@ -47,6 +85,8 @@ pub(super) struct Merged {
     pub weight: Option<Vec<f32>>,
     /// Latest time of each entry.
     pub time: Option<Vec<i64>>,
+    /// Where its values come from.
+    pub origins: Option<Origins>,
     /// Edges that repeated an earlier one.
     pub repeated: usize,
     pub src: EndFigures,
@@ -57,7 +97,7 @@ impl Merged {
     /// Edges that were made in order.
     pub fn of_events(adjacency: Adjacency) -> Self {
         let none = EndFigures::default;
-        Self { adjacency, weight: None, time: None, repeated: 0, src: none(), dst: none() }
+        Self { adjacency, weight: None, time: None, origins: None, repeated: 0, src: none(), dst: none() }
     }
 }
 
@@ -67,8 +107,8 @@ pub(super) fn key(dst: u32, src: u32) -> u64 {
 }
 
 impl EdgeList {
-    pub fn new(has_values: bool) -> Self {
-        if has_values { Self::Valued(Vec::new()) } else { Self::Plain(Vec::new()) }
+    pub fn new(carried: Carried) -> Self {
+        if carried == Carried::default() { Self::Plain(Vec::new()) } else { Self::Valued(Vec::new()) }
     }
 
     pub fn len(&self) -> usize {
@@ -80,21 +120,22 @@ impl EdgeList {
 
     /// Sorts, and merges what has no time; ids have to be below `num_dst` and `num_src`. Edges with times stay as they
     /// are, in the order of time within a row. The result does not depend on the order of the edges, because equal ones
-    /// are added up in the order of their weights.
-    pub fn merge(self, num_dst: usize, num_src: usize, has_weight: bool, has_time: bool) -> Merged {
-        let mut sink = Sink::new(num_dst, num_src, has_weight, has_time, self.len());
+    /// are added up in the order of their weights; only edges that agree in all of that keep the order of their rows.
+    pub fn merge(self, num_dst: usize, num_src: usize, carried: Carried) -> Merged {
+        let mut sink = Sink::new(num_dst, num_src, carried, self.len());
         match self {
             Self::Plain(mut keys) => {
                 keys.par_sort_unstable();
-                keys.iter().for_each(|&key| sink.push(Edge { key, time: 0, weight: 0.0 }));
+                keys.iter().for_each(|&key| sink.push(Edge { key, time: 0, weight: 0.0, row: 0 }));
             }
             Self::Valued(mut edges) => {
                 edges.par_sort_unstable_by(|a, b| {
                     let by_row = (a.key >> 32).cmp(&(b.key >> 32));
-                    let by_time = if has_time { a.time.cmp(&b.time) } else { Ordering::Equal };
-                    by_row.then(by_time).then(a.key.cmp(&b.key)).then(a.weight.total_cmp(&b.weight))
+                    let by_time = if carried.time { a.time.cmp(&b.time) } else { Ordering::Equal };
+                    let by_weight = a.weight.total_cmp(&b.weight);
+                    by_row.then(by_time).then(a.key.cmp(&b.key)).then(by_weight).then(a.row.cmp(&b.row))
                 });
-                if has_time {
+                if carried.time {
                     sink.count_partners(&edges);
                 }
                 edges.iter().for_each(|&edge| sink.push(edge));
@@ -110,6 +151,7 @@ struct Sink {
     col_idx: Vec<u32>,
     weight: Option<Vec<f32>>,
     time: Option<Vec<i64>>,
+    origins: Option<Origins>,
     src: EndFigures,
     dst: EndFigures,
     repeated: usize,
@@ -119,12 +161,14 @@ struct Sink {
 }
 
 impl Sink {
-    fn new(num_dst: usize, num_src: usize, has_weight: bool, has_time: bool, len: usize) -> Self {
+    fn new(num_dst: usize, num_src: usize, carried: Carried, len: usize) -> Self {
+        let Carried { weight: has_weight, time: has_time, values } = carried;
         Self {
             row_ptr: vec![0; num_dst + 1],
             col_idx: Vec::with_capacity(len),
             weight: has_weight.then(Vec::new),
             time: has_time.then(Vec::new),
+            origins: values.then(Origins::default),
             src: EndFigures::new(num_src, has_weight, has_time),
             dst: EndFigures::new(num_dst, has_weight, has_time),
             repeated: 0,
@@ -165,6 +209,9 @@ impl Sink {
         if let Some(times) = &mut self.time {
             times.push(edge.time);
         }
+        if let Some(origins) = &mut self.origins {
+            origins.push(edge.row, is_new);
+        }
         // Partners of edges with times are counted already.
         self.dst.add(dst, &edge, is_new && !is_timed);
         self.src.add(src, &edge, is_new && !is_timed);
@@ -181,6 +228,7 @@ impl Sink {
             adjacency: Adjacency::from_checked(self.row_ptr, self.col_idx, num_src),
             weight: self.weight,
             time: self.time,
+            origins: self.origins,
             repeated: self.repeated,
             src: self.src,
             dst: self.dst,
@@ -230,11 +278,15 @@ mod tests {
 
     use super::*;
 
+    const WEIGHTS: Carried = Carried { weight: true, time: false, values: false };
+    const ALL: Carried = Carried { weight: true, time: true, values: true };
+
     fn edges() -> Vec<Edge> {
         (0..5_000u64)
             .map(|i| {
                 let (dst, src) = ((i * 7919 % 13) as u32, (i * 104_729 % 17) as u32);
-                Edge { key: key(dst, src), time: (i * 31 % 101) as i64 - 50, weight: (i % 10) as f32 * 0.1 - 0.3 }
+                let (time, weight) = ((i * 31 % 101) as i64 - 50, (i % 10) as f32 * 0.1 - 0.3);
+                Edge { key: key(dst, src), time, weight, row: i as u32 }
             })
             .collect()
     }
@@ -245,7 +297,7 @@ mod tests {
         for edge in edges() {
             *oracle.entry(edge.key).or_insert(0.0) += f64::from(edge.weight);
         }
-        let merged = EdgeList::Valued(edges()).merge(14, 17, true, false);
+        let merged = EdgeList::Valued(edges()).merge(14, 17, WEIGHTS);
         assert_eq!(merged.repeated, 5_000 - oracle.len());
         let found: Vec<u64> =
             (0..14).flat_map(|dst| merged.adjacency.row(dst).iter().map(move |&src| key(dst as u32, src))).collect();
@@ -257,7 +309,7 @@ mod tests {
 
     #[test]
     fn edges_with_times_are_never_merged_and_lie_in_the_order_of_time() {
-        let merged = EdgeList::Valued(edges()).merge(14, 17, true, true);
+        let merged = EdgeList::Valued(edges()).merge(14, 17, ALL);
         assert_eq!(merged.adjacency.num_edges(), 5_000);
         let (times, weights) = (merged.time.unwrap(), merged.weight.unwrap());
         let mut found = Vec::new();
@@ -279,8 +331,8 @@ mod tests {
 
     #[test]
     fn the_order_of_the_edges_does_not_matter() {
-        let forward = EdgeList::Valued(edges()).merge(13, 17, true, true);
-        let backward = EdgeList::Valued(edges().into_iter().rev().collect()).merge(13, 17, true, true);
+        let forward = EdgeList::Valued(edges()).merge(13, 17, ALL);
+        let backward = EdgeList::Valued(edges().into_iter().rev().collect()).merge(13, 17, ALL);
         assert_eq!(forward.adjacency, backward.adjacency);
         assert_eq!((&forward.weight, &forward.time), (&backward.weight, &backward.time));
         assert_eq!((&forward.src, &forward.dst), (&backward.src, &backward.dst));
@@ -288,7 +340,7 @@ mod tests {
 
     #[test]
     fn figures_of_an_end_are_those_of_a_loop() {
-        let merged = EdgeList::Valued(edges()).merge(13, 18, true, true);
+        let merged = EdgeList::Valued(edges()).merge(13, 18, ALL);
         for src in 0..18u32 {
             let own: Vec<Edge> = edges().into_iter().filter(|edge| edge.key as u32 == src).collect();
             let at = src as usize;
@@ -299,9 +351,9 @@ mod tests {
             assert_eq!(merged.src.weight_max[at], own.iter().map(|e| e.weight).fold(f32::NEG_INFINITY, f32::max));
             assert_eq!(merged.src.last[at], own.iter().map(|e| e.time).max().unwrap_or(i64::MIN));
         }
-        let plain = EdgeList::Plain(edges().iter().map(|edge| edge.key).collect()).merge(13, 18, false, false);
+        let plain = EdgeList::Plain(edges().iter().map(|edge| edge.key).collect()).merge(13, 18, Carried::default());
         assert_eq!(plain.src.degree, merged.src.degree);
-        assert_eq!(plain.adjacency, EdgeList::Valued(edges()).merge(13, 18, true, false).adjacency);
+        assert_eq!(plain.adjacency, EdgeList::Valued(edges()).merge(13, 18, WEIGHTS).adjacency);
         assert!(plain.weight.is_none() && plain.src.count.is_empty());
     }
 }

@@ -6,9 +6,9 @@ use rayon::prelude::*;
 
 use super::cells::Batch;
 use super::description::{EdgeTable, End, NodeTable};
-use super::edge_list::{Edge, EdgeList, key};
+use super::edge_list::{Carried, Edge, EdgeList, key};
 use super::id_table::IdTable;
-use super::nodes::{NodeType, time_reader, too_many};
+use super::nodes::{FeatureColumn, NodeType, time_reader, too_many};
 use super::reading::Reading;
 use super::values::{self, read_column};
 use crate::error::Result;
@@ -21,8 +21,9 @@ pub(super) struct RelationEdges {
     pub src: usize,
     pub dst: usize,
     pub edges: EdgeList,
-    pub has_weight: bool,
-    pub has_time: bool,
+    pub carried: Carried,
+    /// Values by row; rows that were left out have none.
+    pub columns: Vec<FeatureColumn>,
     pub one_way: bool,
     /// Rows left out because an end is empty.
     pub skipped: u64,
@@ -37,9 +38,9 @@ impl RelationEdges {
             name,
             src: events,
             dst: events,
-            edges: EdgeList::new(false),
-            has_weight: false,
-            has_time: false,
+            edges: EdgeList::new(Carried::default()),
+            carried: Carried::default(),
+            columns: Vec::new(),
             one_way: true,
             skipped: 0,
             hubs: None,
@@ -163,7 +164,12 @@ impl EdgeReader<'_> {
                 Some((wanted.len() - 1, column.column.as_str(), time_reader(&column.format, &column.column)?))
             }
         };
-        let mut edges = EdgeList::new(weight.is_some() || time.is_some());
+        let first_value = wanted.len();
+        let mut columns: Vec<FeatureColumn> =
+            table.values.0.iter().map(|(name, kind)| FeatureColumn::new(name, kind)).collect();
+        wanted.extend(columns.iter().map(|column| column.name.clone()));
+        let carried = Carried { weight: weight.is_some(), time: time.is_some(), values: !columns.is_empty() };
+        let mut edges = EdgeList::new(carried);
         let (mut number, mut skipped) = (0, 0);
         reading.for_each_batch(files, &wanted, |batch| {
             let looked_up = [0, 1].map(|end| ends[end].look_up(batch, types));
@@ -179,6 +185,8 @@ impl EdgeReader<'_> {
                 })
             });
             let times = times.transpose()?;
+            let parsed = columns.iter().zip(first_value..).map(|(column, at)| column.parse(batch, at));
+            let mut parsed = parsed.collect::<Result<Vec<_>>>()?;
             for row in 0..batch.num_rows() {
                 let mut nodes = [0; 2];
                 let mut is_complete = true;
@@ -201,11 +209,17 @@ impl EdgeReader<'_> {
                 let key = key(nodes[1], nodes[0]);
                 match &mut edges {
                     EdgeList::Plain(keys) => keys.push(key),
-                    EdgeList::Valued(edges) => edges.push(Edge {
-                        key,
-                        time: times.as_ref().map_or(0, |times| times[row]),
-                        weight: weights.as_ref().map_or(0.0, |weights| weights[row]),
-                    }),
+                    EdgeList::Valued(edges) => {
+                        for (column, parsed) in columns.iter_mut().zip(&mut parsed) {
+                            column.push(parsed, row).ok_or_else(|| too_many(&column.name))?;
+                        }
+                        edges.push(Edge {
+                            key,
+                            time: times.as_ref().map_or(0, |times| times[row]),
+                            weight: weights.as_ref().map_or(0.0, |weights| weights[row]),
+                            row: u32::try_from(edges.len()).map_err(|_| too_many(&table.name))?,
+                        });
+                    }
                 }
             }
             Ok(())
@@ -215,8 +229,8 @@ impl EdgeReader<'_> {
             src: ends[0].node_type,
             dst: ends[1].node_type,
             edges,
-            has_weight: weight.is_some(),
-            has_time: time.is_some(),
+            carried,
+            columns,
             one_way: table.one_way,
             skipped,
             hubs: None,
@@ -286,8 +300,8 @@ impl EdgeReader<'_> {
             src: hub,
             dst: nodes.node_type,
             edges: EdgeList::Plain(keys),
-            has_weight: false,
-            has_time: false,
+            carried: Carried::default(),
+            columns: Vec::new(),
             one_way: false,
             skipped: 0,
             hubs: Some(counts),

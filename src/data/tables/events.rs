@@ -164,7 +164,7 @@ pub(super) fn one_way(relations: &mut [RelationEdges], types: &[NodeType]) -> Re
     let times: Vec<Option<Vec<i64>>> = types.iter().map(times).collect();
     for relation in relations.iter_mut() {
         match (&times[relation.src], &times[relation.dst]) {
-            (None, None) if relation.has_time => {
+            (None, None) if relation.carried.time => {
                 return Err(Error::Config {
                     origin: "the description of the tables".into(),
                     key: format!("edges.time of `{}`", relation.name),

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::data::parquet_file::{self, ParquetFile};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Relation, write_directory};
+use crate::graph::{Dataset, EdgeMatrix, Relation, write_directory};
 
 /// Rows that are held at once.
 const ROWS: usize = 1 << 16;
@@ -54,10 +54,11 @@ impl fmt::Display for ExportSummary {
 /// `nodes_{type}` has the columns `id` and, where the type has labels, `label`; `edges_{relation}` has `src`, `dst`,
 /// and `weight` and `time` (seconds since 1970) where the relation has them; `graph.toml` imports them again with the
 /// same ids and edges. A generated reverse has no table. Nodes without string ids are numbered from 0 inside of their
-/// type. Features are not exported: they were made from tables that hold more.
+/// type. Values of edges stand in `value_0`, `value_1`, … as models read them, scaled and filled in; the description
+/// names them but does not import them. Features are not exported: they were made from tables that hold more.
 ///
 /// # Errors
-/// [`Error::Exists`] unless `out` is absent or empty; [`Error::Io`]; what reading weights and times reports.
+/// [`Error::Exists`] unless `out` is absent or empty; [`Error::Io`]; what reading weights, times and values reports.
 pub fn export(dataset: &Dataset, out: &Path, format: TableFormat) -> Result<ExportSummary> {
     let graph = &dataset.graph;
     let mut edges = 0;
@@ -101,7 +102,7 @@ struct Exporter<'a> {
 enum Cells {
     Text(Vec<String>),
     Label(Vec<Option<i8>>),
-    Weight(Vec<f32>),
+    Float(Vec<f32>),
     Time(Vec<i64>),
 }
 
@@ -138,10 +139,15 @@ impl Exporter<'_> {
     fn edges(&self, relation: &Relation, names: &mut Vec<String>, description: &mut String) -> Result<()> {
         let weights = self.dataset.edge_weights(&relation.name)?;
         let times = self.dataset.edge_times(&relation.name)?;
+        let values = self.dataset.edge_columns(&relation.name)?;
         let name = format!("edges_{}.{}", relation.name, self.format.extension());
         let valued = [("weight", weights.is_some()), ("time", times.is_some())];
         let valued: Vec<&str> = valued.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
-        let columns = [&["src", "dst"][..], &valued].concat();
+        // Numbered: not every name can be that of a column of Parquet.
+        let value_names: Vec<String> =
+            (0..values.as_ref().map_or(0, EdgeMatrix::width)).map(|at| format!("value_{at}")).collect();
+        let of_values: Vec<&str> = value_names.iter().map(String::as_str).collect();
+        let columns = [&["src", "dst"][..], &valued, &of_values].concat();
         let adjacency = &relation.forward;
         self.table(&name, &columns, adjacency.num_edges(), |edges| {
             let (dsts, srcs) = edges
@@ -150,8 +156,12 @@ impl Exporter<'_> {
                 .map(|(dst, src)| (self.id(relation.dst, dst), self.id(relation.src, src as usize)))
                 .unzip();
             let mut cells = vec![Cells::Text(srcs), Cells::Text(dsts)];
-            cells.extend(weights.as_ref().map(|weights| Cells::Weight(weights[edges.clone()].to_vec())));
-            cells.extend(times.as_ref().map(|times| Cells::Time(times[edges].to_vec())));
+            cells.extend(weights.as_ref().map(|weights| Cells::Float(weights[edges.clone()].to_vec())));
+            cells.extend(times.as_ref().map(|times| Cells::Time(times[edges.clone()].to_vec())));
+            let of_column = |values: &EdgeMatrix, column: usize| {
+                Cells::Float(edges.clone().map(|edge| values.row(edge)[column]).collect())
+            };
+            cells.extend(values.iter().flat_map(|values| (0..values.width()).map(|column| of_column(values, column))));
             cells
         })?;
         let types = self.dataset.graph.node_types();
@@ -160,6 +170,9 @@ impl Exporter<'_> {
         *description +=
             &format!("[[edges]]\nname = \"{}\"\nfile = \"{name}\"\nsrc = {src}\ndst = {dst}\n", relation.name);
         valued.iter().for_each(|column| *description += &format!("{column} = \"{column}\"\n"));
+        for (column, name) in value_names.iter().zip(self.dataset.value_names(&relation.name)) {
+            *description += &format!("# {column}: {name:?}, as models read it\n");
+        }
         let all = self.dataset.graph.relations();
         if !all.iter().any(|other| Arc::ptr_eq(&relation.reverse, &other.forward)) {
             *description += "one_way = true\n";
@@ -205,7 +218,7 @@ fn write_csv(file: BufWriter<File>, columns: &[&str], batches: impl Iterator<Ite
                 match cells {
                     Cells::Text(cells) => writer.write_field(&cells[row])?,
                     Cells::Label(cells) => writer.write_field(cells[row].map_or(String::new(), |c| c.to_string()))?,
-                    Cells::Weight(cells) => writer.write_field(cells[row].to_string())?,
+                    Cells::Float(cells) => writer.write_field(cells[row].to_string())?,
                     Cells::Time(cells) => writer.write_field(cells[row].to_string())?,
                 }
             }
@@ -224,6 +237,7 @@ fn write_parquet(
     let types = columns.iter().map(|name| match *name {
         "label" => "optional int32 label (INTEGER(8,true))".to_owned(),
         "weight" => "required float weight".to_owned(),
+        value if value.starts_with("value_") => format!("required float {value}"),
         "time" => "required int64 time".to_owned(),
         id => format!("required binary {id} (STRING)"),
     });
@@ -235,7 +249,7 @@ fn write_parquet(
                 parquet_file::Cells::Text(cells.iter().map(|cell| Some(cell.as_str().into())).collect())
             }
             Cells::Label(cells) => parquet_file::Cells::Int32(cells.iter().map(|cell| cell.map(i32::from)).collect()),
-            Cells::Weight(cells) => parquet_file::Cells::Float(cells.into_iter().map(Some).collect()),
+            Cells::Float(cells) => parquet_file::Cells::Float(cells.into_iter().map(Some).collect()),
             Cells::Time(cells) => parquet_file::Cells::Int64(cells),
         });
         writer.write(&cells.collect::<Vec<_>>())?;

@@ -11,6 +11,7 @@ use super::description::{Encoding, FeatureKind, Scale};
 use super::edge_list::EndFigures;
 use super::fitting::{Scaler, quantile, signed_log};
 use super::id_table::IdTable;
+use super::naming::{column_names, has_hour};
 use super::nodes::{FeatureColumn, NodeType, Values};
 use super::stored::{Stored, UnknownCategories};
 use super::transforms::{Categories, Fitted, Transforms};
@@ -36,10 +37,17 @@ pub(super) struct RelationEnd<'a> {
 }
 
 /// The columns of one source, ready to be written node by node.
-struct Encoder<'a> {
+pub(super) struct Encoder<'a> {
     start: usize,
     width: usize,
     fill: Fill<'a>,
+}
+
+impl Encoder<'_> {
+    /// Writes its columns of a node into a row of all columns, which is zero before.
+    pub fn write(&self, node: usize, row: &mut [f32]) {
+        self.fill.write(node, &mut row[self.start..self.start + self.width]);
+    }
 }
 
 enum Fill<'a> {
@@ -84,14 +92,8 @@ pub(super) fn build(
         progress(done, total as u64);
     };
     let mut builder = Builder { with, ..Builder::default() };
-    // Terms move into the encoders: they are the largest of all columns and needed no more.
-    let mut terms: Vec<Option<Ragged<_>>> = Vec::new();
-    for column in types.iter_mut().flat_map(|node_type| &mut node_type.columns) {
-        terms.push(match &mut column.values {
-            Values::Text(rows) => Some(std::mem::take(rows)),
-            _ => None,
-        });
-    }
+    let terms: Vec<Option<Ragged<_>>> =
+        types.iter_mut().flat_map(|node_type| &mut node_type.columns).map(take_terms).collect();
     let mut terms = terms.into_iter();
     let mut encoders: Vec<Vec<Encoder>> = Vec::with_capacity(types.len());
     let mut offset = 0;
@@ -126,9 +128,7 @@ pub(super) fn build(
             || vec![0.0f32; dim],
             |wide, (node, row)| {
                 wide.fill(0.0);
-                for encoder in encoders {
-                    encoder.fill.write(node, &mut wide[encoder.start..encoder.start + encoder.width]);
-                }
+                encoders.iter().for_each(|encoder| encoder.write(node, wide));
                 row.convert_from_f32_slice(wide);
             },
         );
@@ -138,13 +138,22 @@ pub(super) fn build(
     Ok(FeatureMatrix { values, names, transforms: made, unknown })
 }
 
+/// Terms move into the encoders: they are the largest of all columns and needed no more.
+pub(super) fn take_terms(column: &mut FeatureColumn) -> Option<Ragged<Term>> {
+    match &mut column.values {
+        Values::Text(rows) => Some(std::mem::take(rows)),
+        _ => None,
+    }
+}
+
+/// What makes encoders, and what it learned for them.
 #[derive(Default)]
-struct Builder<'w> {
+pub(super) struct Builder<'w> {
     /// Where to take what is needed from, instead of learning it.
-    with: Option<&'w Stored>,
-    names: Vec<String>,
-    made: Transforms,
-    unknown: Vec<UnknownCategories>,
+    pub with: Option<&'w Stored>,
+    pub names: Vec<String>,
+    pub made: Transforms,
+    pub unknown: Vec<UnknownCategories>,
 }
 
 impl Builder<'_> {
@@ -168,15 +177,18 @@ impl Builder<'_> {
         Ok(self.fitted(column, || Fitted::scale(column, fit(is_fitted, value)))?.scaler())
     }
 
-    fn column<'a>(
+    /// The encoder of a column, whose columns and what was learned for them are called after `name`.
+    ///
+    /// # Errors
+    /// A stored import that lacks it.
+    pub fn column<'a>(
         &mut self,
         column: &'a FeatureColumn,
         name: String,
         terms: Option<Ragged<Term>>,
         is_fitted: &[bool],
     ) -> Result<Encoder<'a>> {
-        let missing = format!("{name}_missing");
-        let numbered = |width: usize| (0..width).map(|at| format!("{name}_{at}")).collect::<Vec<_>>();
+        let names_of = column_names(&column.kind, &name);
         Ok(match (&column.kind, &column.values) {
             (FeatureKind::Numeric { scale, log }, Values::Number(values)) => {
                 let fitted = self.fitted(&name, || {
@@ -188,7 +200,7 @@ impl Builder<'_> {
                     Fitted { median: Some(quantile(&known, 0.5) as f32), ..Fitted::scale(&name, scaler) }
                 })?;
                 let (median, scaler) = (fitted.median.unwrap_or(0.0), fitted.scaler());
-                self.add(Fill::Number { values, log: *log, median, scaler }, vec![name, missing])
+                self.add(Fill::Number { values, log: *log, median, scaler }, names_of)
             }
             (_, Values::Number(values)) => {
                 let fitted = self.fitted(&name, || {
@@ -199,9 +211,9 @@ impl Builder<'_> {
                     Fitted { median: Some(median), ..Fitted::scale(&name, Scaler::IDENTITY) }
                 })?;
                 let (median, scaler) = (fitted.median.unwrap_or(0.0), fitted.scaler());
-                self.add(Fill::Number { values, log: false, median, scaler }, vec![name, missing])
+                self.add(Fill::Number { values, log: false, median, scaler }, names_of)
             }
-            (FeatureKind::Categorical { encoding, width }, Values::Category(codes, names)) => {
+            (FeatureKind::Categorical { encoding, .. }, Values::Category(codes, names)) => {
                 let fitted = self.fitted(&name, || {
                     let rows = codes.iter().zip(is_fitted).filter(|(_, fitted)| **fitted).map(|(code, _)| *code);
                     let categories = Categories::count(rows, names);
@@ -218,11 +230,10 @@ impl Builder<'_> {
                 let rows: Vec<u32> = names.iter().map(|name| categories.rows_of(name)).collect();
                 self.note_unknown(&name, codes, names, &rows, is_fitted);
                 match encoding {
-                    Encoding::Hash => self.add(Fill::Hash { codes, names }, numbered(*width)),
+                    Encoding::Hash => self.add(Fill::Hash { codes, names }, names_of),
                     Encoding::Frequency => {
                         let scaled = rows.iter().map(|&rows| scaler.apply((rows as f32).ln_1p())).collect();
-                        let fill = Fill::Frequency { codes, names, scaled };
-                        self.add(fill, vec![format!("{name}_frequency"), missing])
+                        self.add(Fill::Frequency { codes, names, scaled }, names_of)
                     }
                 }
             }
@@ -236,12 +247,8 @@ impl Builder<'_> {
                     Fitted { scaler, latest: Some(latest), ..Fitted::default() }
                 })?;
                 let (latest, scaler) = (fitted.latest.unwrap_or(0), fitted.scaler());
-                let has_hour = format.as_deref().is_none_or(names_hours);
-                let hour = ["hour_sin", "hour_cos"].into_iter().filter(|_| has_hour);
-                let parts =
-                    hour.chain(["weekday_sin", "weekday_cos", "yearday_sin", "yearday_cos", "recency", "missing"]);
-                let names = parts.map(|part| format!("{name}_{part}")).collect();
-                self.add(Fill::Time { values, has_hour, latest, scaler }, names)
+                let has_hour = has_hour(format.as_deref());
+                self.add(Fill::Time { values, has_hour, latest, scaler }, names_of)
             }
             (FeatureKind::Text { width }, _) => {
                 let mut terms = terms.unwrap_or_default();
@@ -253,7 +260,7 @@ impl Builder<'_> {
                 })?;
                 match fitted.text.clone() {
                     Some(directions) if directions.width() == *width => {
-                        self.add(Fill::Text { terms, directions }, numbered(*width))
+                        self.add(Fill::Text { terms, directions }, names_of)
                     }
                     _ => return Err(self.with.map_or_else(|| unreachable!("it was just fitted"), |s| s.lacks(&name))),
                 }
@@ -335,11 +342,6 @@ fn mean_weight(figures: &EndFigures, node: usize) -> Option<f32> {
 /// `ln(1 + seconds since)`; what is later than the latest is as recent as it.
 fn log_age(latest: i64, time: i64) -> f32 {
     (latest.saturating_sub(time).max(0) as f32).ln_1p()
-}
-
-/// Whether a pattern names the time of day.
-fn names_hours(pattern: &str) -> bool {
-    ["%H", "%I", "%k", "%l", "%T", "%R", "%r", "%X", "%c", "%s", "%+"].iter().any(|part| pattern.contains(part))
 }
 
 fn put_angle(out: &mut [f32], at: usize, share: f32) {

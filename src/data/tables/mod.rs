@@ -52,6 +52,7 @@
 //! dst = { type = "transaction" }   # no column: the id of the row itself, as its node table says
 //! weight = "Amount"
 //! time = { column = "Time", unit = "ms" }          # or "Time"
+//! values = { Amount = "numeric", Type = { kind = "categorical", width = 4 } }   # or ["Amount"] for numbers
 //! skip_empty = true                # rows without a source or destination are left out, not refused
 //! one_way = true                   # no reverse relation
 //!
@@ -144,6 +145,13 @@
 //! Medians, scales, frequencies and directions are those of the training rows: all but the validation and test nodes of
 //! `[split]`. Scaled values beyond ±10 are drawn in by a logarithm, so that f16 holds every one of them.
 //!
+//! # Values of edges
+//! `values` of an edge table become what attention reads of each edge beside its two ends, by the same kinds as
+//! features: a number is scaled and has a `_missing` beside it, and a category without a width is hashed to 4 columns. A
+//! relation has at most 16 of them. They are fitted to the edges both of whose ends are training nodes, stored as
+//! `{relation}_values.bin` and make no column of a node. Where edges without times are merged, the values of the one
+//! that is left are the means of theirs, column by column; a generated reverse has the same values.
+//!
 //! # Tables of another day
 //! What was learned is stored in `import.json` and `import.bin`, and [`ImportOptions::with`] applies it to other
 //! tables: a row then has the features that it would have had. A category or a word that was never seen is one of no
@@ -152,13 +160,15 @@
 //!
 //! # Memory
 //! Tables are read in batches; only the named columns stay. While edges are read each takes 8 bytes, with weight or
-//! time 24; then 8 more (adjacency and its reverse), and 4 and 8 for weight and time. An id takes its length and 14 to
+//! time 24, and 8 per column of values; then 8 more (adjacency and its reverse), 4 and 8 for weight and time, 12 and 4
+//! per column for values. An id takes its length and 14 to
 //! 20 bytes while tables are read, then about 60 and its length in the graph's maps, and 24 for the figures of each
 //! valued relation.
 
 mod cells;
 mod description;
 mod division;
+mod edge_columns;
 mod edge_list;
 mod edges;
 mod events;
@@ -167,6 +177,7 @@ mod features;
 mod fitting;
 mod id_table;
 mod input;
+mod naming;
 mod nodes;
 mod parquet;
 mod plan;
@@ -190,10 +201,10 @@ pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
 use self::description::{History, SplitBy};
 use self::division::Divider;
-use self::edge_list::{EdgeList, Merged};
+use self::edge_list::{Carried, EdgeList, Merged};
 use self::edges::{EdgeReader, RelationEdges};
 use self::events::events_of;
-use self::features::{FeatureMatrix, RelationEnd};
+use self::features::{Builder, FeatureMatrix, RelationEnd};
 use self::input::Limits;
 use self::nodes::NodeType;
 use self::plan::Plan;
@@ -203,7 +214,7 @@ use self::transforms::Entry;
 use crate::data::Progress;
 use crate::error::{Error, Result};
 use crate::graph::digest;
-use crate::graph::{Dataset, EdgeValues, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values};
+use crate::graph::{Dataset, EdgeColumns, EdgeValues, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values};
 
 /// Bytes to which one file may unpack unless told otherwise: one tebibyte.
 pub const MAX_BYTES: u64 = 1 << 40;
@@ -389,11 +400,12 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     };
 
     let counts: Vec<usize> = types.iter().map(|node_type| node_type.ids.len()).collect();
+    let fitted_edges = edge_columns::fitted_rows(&relations, &is_fitted, &counts);
     let mut merged: Vec<Merged> = relations
         .iter_mut()
         .map(|relation| {
-            let edges = std::mem::replace(&mut relation.edges, EdgeList::new(false));
-            edges.merge(counts[relation.dst], counts[relation.src], relation.has_weight, relation.has_time)
+            let edges = std::mem::replace(&mut relation.edges, EdgeList::new(Carried::default()));
+            edges.merge(counts[relation.dst], counts[relation.src], relation.carried)
         })
         .collect();
     for named in named.iter().filter(|_| events.is_some()) {
@@ -420,7 +432,10 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     if let Some(stored) = &with {
         stored.check_columns(&names)?;
     }
-    let (specs, edge_values) = specs_and_values(&relations, merged);
+    let mut builder = Builder { with: with.as_ref(), names: Vec::new(), made: transforms, unknown };
+    let columns = edge_columns::encode(&mut relations, &merged, &fitted_edges, &mut builder)?;
+    let Builder { made: transforms, unknown, .. } = builder;
+    let (specs, edge_values) = specs_and_values(&relations, merged, columns);
     let one_way: Vec<&str> = relations.iter().filter(|r| r.one_way).map(|r| r.name.as_str()).collect();
     let named = types.iter().map(|node_type| (node_type.name.clone(), node_type.ids.len())).collect();
     let graph = HeteroGraph::with_reverse_relations(named, specs, |name| one_way.contains(&name))?;
@@ -500,14 +515,18 @@ fn ends_of<'a>((relation, merged): (&RelationEdges, &'a Merged)) -> [RelationEnd
     })
 }
 
-fn specs_and_values(relations: &[RelationEdges], merged: Vec<Merged>) -> (Vec<RelationSpec>, Vec<EdgeValues>) {
+fn specs_and_values(
+    relations: &[RelationEdges],
+    merged: Vec<Merged>,
+    columns: Vec<Option<EdgeColumns>>,
+) -> (Vec<RelationSpec>, Vec<EdgeValues>) {
     let mut specs = Vec::with_capacity(relations.len());
     let mut values = Vec::new();
-    for (relation, Merged { adjacency, weight, time, .. }) in relations.iter().zip(merged) {
+    for ((relation, Merged { adjacency, weight, time, .. }), columns) in relations.iter().zip(merged).zip(columns) {
         let name = relation.name.clone();
-        if weight.is_some() || time.is_some() {
+        if weight.is_some() || time.is_some() || columns.is_some() {
             let (weight, time) = (weight.map(Values::Made), time.map(Values::Made));
-            values.push(EdgeValues { relation: name.clone(), weight, time });
+            values.push(EdgeValues { relation: name.clone(), weight, time, columns });
         }
         let stream = name.clone();
         specs.push(RelationSpec { name, src: relation.src, dst: relation.dst, stream, primary: true, adjacency });

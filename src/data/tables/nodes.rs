@@ -69,7 +69,7 @@ pub(super) struct FeatureColumn {
     pub values: Values,
 }
 
-/// Values of the declared nodes.
+/// Values of the declared nodes, or of the rows of a table of edges.
 #[derive(Debug)]
 pub(super) enum Values {
     Number(Vec<Option<f32>>),
@@ -80,7 +80,7 @@ pub(super) enum Values {
 }
 
 /// Values of the rows of a batch.
-enum Parsed<'a> {
+pub(super) enum Parsed<'a> {
     Number(Vec<Option<f32>>),
     Time(Vec<Option<i64>>),
     Category(&'a Column),
@@ -98,7 +98,17 @@ impl FeatureColumn {
         Self { name: name.into(), kind: kind.clone(), values }
     }
 
-    /// Declared nodes without a value.
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        match &self.values {
+            Values::Number(values) => values.len(),
+            Values::Time(values) => values.len(),
+            Values::Category(codes, _) => codes.len(),
+            Values::Text(terms) => terms.num_rows(),
+        }
+    }
+
+    /// How many of them are missing.
     pub fn missing(&self) -> usize {
         match &self.values {
             Values::Number(values) => values.iter().filter(|value| value.is_none()).count(),
@@ -108,7 +118,8 @@ impl FeatureColumn {
         }
     }
 
-    fn parse<'a>(&self, batch: &'a Batch, at: usize) -> Result<Parsed<'a>> {
+    /// Reads its cells of a batch, column `at`.
+    pub fn parse<'a>(&self, batch: &'a Batch, at: usize) -> Result<Parsed<'a>> {
         let name = &self.name;
         Ok(match &self.kind {
             FeatureKind::Numeric { .. } => {
@@ -131,8 +142,8 @@ impl FeatureColumn {
         })
     }
 
-    /// Appends the value of a row.
-    fn push(&mut self, parsed: &mut Parsed, row: usize) -> Option<()> {
+    /// Appends the value of a row; `None` for more categories than can be numbered.
+    pub fn push(&mut self, parsed: &mut Parsed, row: usize) -> Option<()> {
         match (&mut self.values, parsed) {
             (Values::Number(values), Parsed::Number(parsed)) => values.push(parsed[row]),
             (Values::Time(values), Parsed::Time(parsed)) => values.push(parsed[row]),

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::description::{Description, EdgeTable, End, FeatureKind, Files, TimeFormat};
 use super::edges::ResolvedShared;
+use super::naming::column_names;
 use super::nodes::{Fact, FeatureColumn, NodeType, time_reader};
 use crate::error::{Error, Result, nearest_name};
-use crate::graph::check_name;
+use crate::graph::{MAX_EDGE_COLUMNS, check_name};
 
 /// What to read, in which order.
 #[derive(Debug)]
@@ -54,6 +55,7 @@ impl Plan {
                 plan.end(key, end)?;
                 add_type(&end.node_type);
             }
+            plan.edge_values(table)?;
         }
         let shared = description.shared.iter().map(|shared| {
             let shared = plan.shared(shared)?;
@@ -96,7 +98,8 @@ impl Planner<'_> {
     /// Refuses a format of times that is none.
     fn times(&self) -> Result<()> {
         let columns = self.description.nodes.iter().flat_map(|table| &table.features.0);
-        let of_nodes = columns.filter_map(|(name, kind)| match kind {
+        let columns = columns.chain(self.description.edges.iter().flat_map(|table| &table.values.0));
+        let of_columns = columns.filter_map(|(name, kind)| match kind {
             FeatureKind::Timestamp { format, unit } => Some((name, TimeFormat { format: format.clone(), unit: *unit })),
             _ => None,
         });
@@ -107,7 +110,7 @@ impl Planner<'_> {
             .iter()
             .flat_map(|table| table.time.iter().chain(table.label.iter().filter_map(|label| label.known.as_ref())));
         let times = of_edges.chain(of_events).map(|time| (&time.column, time.format.clone()));
-        for (name, format) in of_nodes.chain(times) {
+        for (name, format) in of_columns.chain(times) {
             if let Err(Error::Config { key, expected, found, help, .. }) = time_reader(&format, name).map(|_| ()) {
                 return Err(Error::Config { origin: self.origin.clone().into(), key, expected, found, help });
             }
@@ -135,6 +138,21 @@ impl Planner<'_> {
             None => format!("write \"{}.COLUMN\"", end.node_type),
         };
         Err(self.error(key, "a type of a [[nodes]] table, or a column of ids", &end.node_type, help))
+    }
+
+    /// Refuses more values of an edge than a relation has room for.
+    fn edge_values(&self, table: &EdgeTable) -> Result<()> {
+        let of_column = |(name, kind): &(String, FeatureKind)| (name.clone(), column_names(kind, name).len());
+        let columns: Vec<(String, usize)> = table.values.0.iter().map(of_column).collect();
+        let total: usize = columns.iter().map(|(_, width)| width).sum();
+        if total <= MAX_EDGE_COLUMNS {
+            return Ok(());
+        }
+        let parts: Vec<String> = columns.iter().map(|(name, width)| format!("{name} {width}")).collect();
+        let key = format!("edges.values of `{}`", table.name);
+        let expected = format!("at most {MAX_EDGE_COLUMNS} columns of values, those of missing values included");
+        let help = "name fewer columns, or give a category fewer: { kind = \"categorical\", width = 2 }";
+        Err(self.error(&key, expected, &format!("{total}: {}", parts.join(", ")), help))
     }
 
     fn shared(&self, shared: &super::description::SharedColumn) -> Result<ResolvedShared> {

@@ -206,7 +206,7 @@ fn difference(key: &str, stored: &Value, now: &Value) -> Option<Difference> {
     match (stored, now) {
         (Value::Object(stored), Value::Object(now)) => {
             // A column may be called as a key is.
-            let is_features = key.ends_with(".features");
+            let is_features = key.ends_with(".features") || key.ends_with(".values");
             let kept = |map: &Map<String, Value>| -> Vec<String> {
                 map.keys().filter(|key| is_features || !FREE.contains(&key.as_str())).cloned().collect()
             };

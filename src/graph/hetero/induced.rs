@@ -49,7 +49,13 @@ impl HeteroGraph {
             let reverse = part(&relation.reverse, [relation.src, relation.dst]);
             let in_range = if relation.src == relation.dst { forward.num_loops() } else { 0 };
             let loops = LoopReport { in_range, removed: relation.loops.removed.min(forward.num_rows()) };
-            relations.push(Relation { forward, reverse, loops, ..relation.clone() });
+            let values = relation.values.as_ref().map(|values| {
+                let [rows, columns] = [relation.dst, relation.src].map(of_type);
+                let is_kept =
+                    |row: u32, column: u32| rows[row as usize] != LEFT_OUT && columns[column as usize] != LEFT_OUT;
+                Arc::new(values.picked(relation.forward.entries_where(is_kept)))
+            });
+            relations.push(Relation { forward, reverse, loops, values, ..relation.clone() });
         }
         Self { node_types, relations }
     }

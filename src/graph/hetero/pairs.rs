@@ -11,21 +11,28 @@ impl HeteroGraph {
     /// before.
     pub fn without_pairs(&self, removed: impl Fn(u32, u32) -> bool + Sync) -> Self {
         let mut done: Vec<(Arc<Adjacency>, Arc<Adjacency>)> = Vec::new();
+        let keep = |rows: usize, columns: usize| {
+            let (rows, columns) = (self.node_types[rows].offset as u32, self.node_types[columns].offset as u32);
+            let removed = &removed;
+            move |row: u32, column: u32| {
+                let (a, b) = (rows + row, columns + column);
+                a == b || !removed(a.min(b), a.max(b))
+            }
+        };
         let mut filter = |adjacency: &Arc<Adjacency>, rows: usize, columns: usize| {
             if let Some((_, filtered)) = done.iter().find(|(whole, _)| Arc::ptr_eq(whole, adjacency)) {
                 return filtered.clone();
             }
-            let (rows, columns) = (self.node_types[rows].offset as u32, self.node_types[columns].offset as u32);
-            let filtered = Arc::new(adjacency.filtered(|row, column| {
-                let (a, b) = (rows + row, columns + column);
-                a == b || !removed(a.min(b), a.max(b))
-            }));
+            let filtered = Arc::new(adjacency.filtered(keep(rows, columns)));
             done.push((adjacency.clone(), filtered.clone()));
             filtered
         };
         let relation = |relation: &Relation| Relation {
             forward: filter(&relation.forward, relation.dst, relation.src),
             reverse: filter(&relation.reverse, relation.src, relation.dst),
+            values: relation.values.as_ref().map(|values| {
+                Arc::new(values.picked(relation.forward.entries_where(keep(relation.dst, relation.src))))
+            }),
             ..relation.clone()
         };
         Self { node_types: self.node_types.clone(), relations: self.relations.iter().map(relation).collect() }

@@ -10,7 +10,7 @@ use crate::graph::{Dataset, EdgeValues, FeatureValues, Rows};
 /// SHA-256 of the parts of some data. Ids and names of columns are not in it: no model reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataDigest {
-    /// Node types and relations with all edges, their weights and times, and times of events.
+    /// Node types and relations with all edges, what they carry, and times of events.
     pub graph: String,
     /// All values.
     pub features: Option<String>,
@@ -22,7 +22,7 @@ impl DataDigest {
     /// Of some data.
     ///
     /// # Errors
-    /// Weights or times of edges that cannot be read.
+    /// Weights, times or values of edges that cannot be read.
     pub fn of(dataset: &Dataset) -> Result<Self> {
         let (graph, (features, labels)) =
             rayon::join(|| graph_of(dataset), || rayon::join(|| features_of(dataset), || labels_of(dataset)));
@@ -47,12 +47,17 @@ fn graph_of(dataset: &Dataset) -> Result<String> {
             };
             digest.bytes(bytemuck::cast_slice(forward.col_idx()));
             let own = dataset.edge_values.iter().filter(|values| values.relation == relation.name);
-            for EdgeValues { weight, time, .. } in own {
+            for EdgeValues { weight, time, columns, .. } in own {
                 if let Some(weight) = weight {
                     digest.text("weight").bytes(bytemuck::cast_slice(&weight.read(forward.num_edges())?));
                 }
                 if let Some(time) = time {
                     digest.text("time").bytes(bytemuck::cast_slice(&time.read(forward.num_edges())?));
+                }
+                if let Some(columns) = columns {
+                    let values = columns.read(&relation.name, forward.num_edges())?;
+                    let bytes = bytemuck::cast_slice(values.values());
+                    digest.text("values").number(values.width() as u64).bytes(bytes);
                 }
             }
             Ok(digest.finish())

@@ -41,6 +41,9 @@ pub struct RelationFacts {
     pub src: String,
     pub dst: String,
     pub stream: String,
+    /// Columns of values of its edges, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
 }
 
 /// What a model reads of a data directory.
@@ -54,8 +57,9 @@ pub enum Reads {
 
 impl RelationFacts {
     fn words(&self) -> String {
-        let Self { name, src, dst, stream } = self;
-        format!("`{name}` ({dst} <- {src}, stream {stream})")
+        let Self { name, src, dst, stream, values } = self;
+        let values = if values.is_empty() { String::new() } else { format!(", values {}", values.join(" ")) };
+        format!("`{name}` ({dst} <- {src}, stream {stream}{values})")
     }
 }
 
@@ -68,6 +72,7 @@ impl Schema {
             src: types[of.src].name.clone(),
             dst: types[of.dst].name.clone(),
             stream: of.stream.clone(),
+            values: dataset.value_names(&of.name).to_vec(),
         };
         Self {
             features: dataset.features.as_ref().map(|features| Columns {
@@ -192,7 +197,8 @@ mod tests {
     fn schema(columns: &[&str], types: &[&str]) -> Schema {
         let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let columns = Columns { width: columns.len(), dtype: "f16".into(), names: Some(names(columns)) };
-        let relation = RelationFacts { name: "r".into(), src: "a".into(), dst: "b".into(), stream: "r".into() };
+        let relation =
+            RelationFacts { name: "r".into(), src: "a".into(), dst: "b".into(), stream: "r".into(), values: vec![] };
         Schema { features: Some(columns), node_types: names(types), relations: vec![relation], events: false }
     }
 
@@ -223,6 +229,10 @@ mod tests {
         relation.relations[0].src = "b".into();
         let error = fault(&known, &relation);
         assert!(error.contains("relations: ") && error.contains("without `r` (b <- a, stream r)"), "{error}");
+        let mut values = known.clone();
+        values.relations[0].values = vec!["amount".into(), "kind".into()];
+        let error = fault(&known, &values);
+        assert!(error.contains("with `r` (b <- a, stream r, values amount kind)"), "{error}");
         let graph_alone = known.check(&schema(&["q"], &["a", "b"]), Reads::Graph, Path::new(""), Path::new(""));
         assert!(graph_alone.is_ok());
     }

@@ -7,7 +7,12 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{End, FeatureColumns, FeatureKind, Files, KINDS, LabelColumn, Span, TimeColumn, TimeFormat, TimeUnit};
+use super::{
+    End, FeatureColumns, FeatureKind, Files, KINDS, LabelColumn, Scale, Span, TimeColumn, TimeFormat, TimeUnit,
+};
+
+/// Columns of a hashed category of an edge unless a width is given.
+const EDGE_HASH_WIDTH: i64 = 4;
 
 impl Serialize for Files {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -168,21 +173,63 @@ impl Serialize for FeatureColumns {
     }
 }
 
+/// A kind by its name or as a table.
+struct Kind(FeatureKind);
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let of_name = |name: &str| {
+            let unknown = || {
+                let known: Vec<String> = KINDS.iter().map(|kind| format!("`{kind}`")).collect();
+                format!("unknown variant `{name}`, expected one of {}", known.join(", "))
+            };
+            FeatureKind::named(name).ok_or_else(unknown)
+        };
+        name_or_table(deserializer, "the kind of a feature or { kind, ... }", of_name, |kind| kind).map(Kind)
+    }
+}
+
+/// The columns of values of edges: a table of kinds as for nodes, or a list of names of numbers. Edges have room for
+/// few columns, so that a category without a width is hashed to [`EDGE_HASH_WIDTH`] of them.
+pub(super) fn edge_values<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<FeatureColumns, D::Error> {
+    struct NamesOrKinds;
+    impl<'de> Visitor<'de> for NamesOrKinds {
+        type Value = FeatureColumns;
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            f.write_str("a list of columns or a table of column = kind")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> std::result::Result<FeatureColumns, A::Error> {
+            let mut columns = Vec::new();
+            while let Some(name) = names.next_element::<String>()? {
+                columns.push((name, FeatureKind::Numeric { scale: Scale::default(), log: false }));
+            }
+            Ok(FeatureColumns(columns))
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<FeatureColumns, A::Error> {
+            let mut columns = Vec::new();
+            while let Some((column, kind)) = map.next_entry::<String, toml::Value>()? {
+                let mut kind = match kind {
+                    toml::Value::String(name) => toml::Table::from_iter([("kind".into(), name.into())]),
+                    toml::Value::Table(table) => table,
+                    other => return Err(de::Error::invalid_type(de::Unexpected::Other(other.type_str()), &"a kind")),
+                };
+                if kind.get("kind").and_then(toml::Value::as_str) == Some("categorical")
+                    && kind.get("encoding").is_none_or(|encoding| encoding.as_str() == Some("hash"))
+                {
+                    kind.entry("width").or_insert(EDGE_HASH_WIDTH.into());
+                }
+                let kind =
+                    Kind::deserialize(toml::Value::Table(kind)).map_err(|fault| de::Error::custom(fault.message()))?;
+                columns.push((column, kind.0));
+            }
+            Ok(FeatureColumns(columns))
+        }
+    }
+    deserializer.deserialize_any(NamesOrKinds)
+}
+
 impl<'de> Deserialize<'de> for FeatureColumns {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Kind(FeatureKind);
-        impl<'de> Deserialize<'de> for Kind {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-                let of_name = |name: &str| {
-                    let unknown = || {
-                        let known: Vec<String> = KINDS.iter().map(|kind| format!("`{kind}`")).collect();
-                        format!("unknown variant `{name}`, expected one of {}", known.join(", "))
-                    };
-                    FeatureKind::named(name).ok_or_else(unknown)
-                };
-                name_or_table(deserializer, "the kind of a feature or { kind, ... }", of_name, |kind| kind).map(Kind)
-            }
-        }
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
             type Value = FeatureColumns;

@@ -1,0 +1,68 @@
+//! What the edges of a data set carry, read when it is asked for.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::Dataset;
+use crate::error::Result;
+use crate::graph::{EdgeMatrix, EdgeValues};
+
+impl Dataset {
+    /// Weights of the edges of a relation in the order of its `col_idx`; `None` when it has none.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] when the file has another length than the relation.
+    pub fn edge_weights(&self, relation: &str) -> Result<Option<Cow<'_, [f32]>>> {
+        let values = self.values_of(relation).and_then(|values| values.weight.as_ref());
+        values.map(|values| values.read(self.num_entries(relation))).transpose()
+    }
+
+    /// Times of the edges of a relation, in seconds since 1970, in the order of its `col_idx`; `None` when it has none.
+    ///
+    /// # Errors
+    /// As [`edge_weights`](Self::edge_weights).
+    pub fn edge_times(&self, relation: &str) -> Result<Option<Cow<'_, [i64]>>> {
+        let values = self.values_of(relation).and_then(|values| values.time.as_ref());
+        values.map(|values| values.read(self.num_entries(relation))).transpose()
+    }
+
+    /// Values of the edges of a relation, a row per entry of its `col_idx`; `None` when it has none of its own.
+    ///
+    /// # Errors
+    /// As [`edge_weights`](Self::edge_weights), and for a value that is not finite.
+    pub fn edge_columns(&self, relation: &str) -> Result<Option<EdgeMatrix>> {
+        let columns = self.values_of(relation).and_then(|values| values.columns.as_ref());
+        columns.map(|columns| columns.read(relation, self.num_entries(relation))).transpose()
+    }
+
+    /// Names of the columns of values of a relation's edges; none when it has none of its own.
+    pub fn value_names(&self, relation: &str) -> &[String] {
+        self.values_of(relation).and_then(|values| values.columns.as_ref()).map_or(&[], |columns| &columns.names)
+    }
+
+    /// Reads the values of edges of all relations into the graph, from where models take them; a generated reverse gets
+    /// the same values in its own order.
+    ///
+    /// # Errors
+    /// As [`edge_columns`](Self::edge_columns).
+    pub fn load_edge_values(&mut self) -> Result<()> {
+        let relations = self.graph.relations().iter().filter(|relation| relation.values.is_none());
+        let read = relations.map(|relation| Ok((relation.name.clone(), self.edge_columns(&relation.name)?)));
+        for (relation, values) in read.collect::<Result<Vec<_>>>()? {
+            if let Some(values) = values {
+                self.graph.set_edge_values(&relation, Arc::new(values));
+            }
+        }
+        self.graph.mirror_edge_values();
+        Ok(())
+    }
+
+    pub(super) fn values_of(&self, relation: &str) -> Option<&EdgeValues> {
+        self.edge_values.iter().find(|values| values.relation == relation)
+    }
+
+    pub(super) fn num_entries(&self, relation: &str) -> usize {
+        let relation = self.graph.relations().iter().find(|known| known.name == relation);
+        relation.map_or(0, |relation| relation.forward.num_edges())
+    }
+}

@@ -1,0 +1,337 @@
+//! Values of edges: from columns of a table to rows of a relation, and back.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use graphsieve::data::tables::{Import, ImportOptions, import};
+use graphsieve::error::Error;
+use graphsieve::graph::{Dataset, EdgeMatrix, Relation};
+use graphsieve::run::bundle::DataDigest;
+use tempfile::TempDir;
+
+use crate::support::Sandbox;
+
+const NODES: &str = "[[nodes]]\ntype = \"account\"\nfile = \"accounts.csv\"\nid = \"id\"\nlabel = \"fraud\"\n";
+const EDGES: &str = "[[edges]]\nname = \"pays\"\nfile = \"payments.csv\"\nsrc = \"account.from\"\n\
+                     dst = \"account.to\"\n";
+const VALUES: &str = "values = { amount = \"numeric\", online = \"boolean\", kind = \"categorical\" }\n";
+const COLUMNS: [&str; 8] =
+    ["amount", "amount_missing", "online", "online_missing", "kind_0", "kind_1", "kind_2", "kind_3"];
+
+/// A payment: source, destination, amount, whether it was made online, kind, day.
+#[derive(Clone)]
+struct Payment(usize, usize, Option<f32>, Option<bool>, &'static str, usize);
+
+const ACCOUNTS: usize = 60;
+
+fn payments() -> Vec<Payment> {
+    let payment = |at: usize| {
+        let draw = at.wrapping_mul(2_654_435_761) >> 7;
+        let (from, to) = (draw % ACCOUNTS, draw / 61 % 20);
+        let amount = (!at.is_multiple_of(13)).then_some((at * 104_729 % 1000) as f32 / 8.0);
+        let kind = ["card", "cash", "", "wire"][at * 5 % 7 % 4];
+        Payment(from, to, amount, (!at.is_multiple_of(5)).then_some(at.is_multiple_of(3)), kind, at * 17 % 28)
+    };
+    (0..900).map(payment).collect()
+}
+
+fn accounts() -> String {
+    let row = |node: usize| format!("a{node},{}\n", if node % 5 == 1 { 1 } else { 0 });
+    ["id,fraud\n".to_owned()].into_iter().chain((0..ACCOUNTS).map(row)).collect()
+}
+
+fn table(payments: &[Payment]) -> String {
+    let mut text = String::from("from,to,amount,online,kind,day\n");
+    for Payment(from, to, amount, online, kind, day) in payments {
+        let (amount, online) = (amount.map(|a| a.to_string()), online.map(|online| online.to_string()));
+        let (amount, online) = (amount.unwrap_or_default(), online.unwrap_or_default());
+        writeln!(text, "a{from},a{to},{amount},{online},{kind},2020-01-{:02}", day + 1).unwrap();
+    }
+    text
+}
+
+fn tables(description: &str, payments: &[Payment]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("graph.toml"), description).unwrap();
+    fs::write(dir.path().join("accounts.csv"), accounts()).unwrap();
+    fs::write(dir.path().join("payments.csv"), table(payments)).unwrap();
+    dir
+}
+
+fn import_of(dir: &Path, with: Option<PathBuf>) -> Result<Import, Box<Error>> {
+    Ok(import(&ImportOptions { with, ..ImportOptions::new(dir.join("graph.toml")) }, &|_| {})?)
+}
+
+fn relation<'a>(dataset: &'a Dataset, name: &str) -> &'a Relation {
+    dataset.graph.relations().iter().find(|relation| relation.name == name).unwrap()
+}
+
+/// The rows of a relation's values by source and destination, in the order of entries.
+fn by_ends(relation: &Relation, values: &EdgeMatrix) -> BTreeMap<(u32, u32), Vec<Vec<f32>>> {
+    let mut all: BTreeMap<(u32, u32), Vec<Vec<f32>>> = BTreeMap::new();
+    for row in 0..relation.forward.num_rows() {
+        for (entry, &src) in relation.forward.entries(row).zip(relation.forward.row(row)) {
+            all.entry((src, row as u32)).or_default().push(values.row(entry).to_vec());
+        }
+    }
+    all
+}
+
+fn quantile(sorted: &[f32], share: f64) -> f64 {
+    let place = share * (sorted.len() - 1) as f64;
+    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    f64::from(low) + (f64::from(high) - f64::from(low)) * place.fract()
+}
+
+/// What an import of `payments` has to make of them when `is_training` says which accounts are learned from: by ends
+/// the columns of amount and online of every payment.
+fn expected(payments: &[Payment], is_training: impl Fn(usize) -> bool) -> BTreeMap<(u32, u32), Vec<[f64; 4]>> {
+    let fitted = || payments.iter().filter(|payment| is_training(payment.0) && is_training(payment.1));
+    let mut amounts: Vec<f32> = fitted().filter_map(|payment| payment.2).collect();
+    amounts.sort_unstable_by(f32::total_cmp);
+    let (median, range) = (quantile(&amounts, 0.5), quantile(&amounts, 0.75) - quantile(&amounts, 0.25));
+    let online: Vec<bool> = fitted().filter_map(|payment| payment.3).collect();
+    let usual = f64::from(u8::from(2 * online.iter().filter(|online| **online).count() > online.len()));
+    let mut all: BTreeMap<(u32, u32), Vec<[f64; 4]>> = BTreeMap::new();
+    for Payment(from, to, amount, online, ..) in payments {
+        let scaled = amount.map_or(0.0, |amount| (f64::from(amount) - median) / range);
+        let online_value = online.map_or(usual, |online| f64::from(u8::from(online)));
+        let missing = [amount.is_none(), online.is_none()].map(|missing| f64::from(u8::from(missing)));
+        all.entry((*from as u32, *to as u32)).or_default().push([scaled, missing[0], online_value, missing[1]]);
+    }
+    all
+}
+
+#[test]
+fn merged_payments_have_the_mean_of_columns_that_were_fitted_to_training_edges() {
+    let payments = payments();
+    let dir = tables(&format!("{NODES}{EDGES}{VALUES}"), &payments);
+    let mut dataset = import_of(dir.path(), None).unwrap().dataset;
+    assert_eq!(dataset.value_names("pays"), COLUMNS);
+    assert_eq!(dataset.value_names("pays_T"), [""; 0]);
+    let parts = dataset.split.as_ref().unwrap().parts().to_vec();
+    assert!(parts.contains(&3) && parts.contains(&1));
+    let expected = expected(&payments, |account| parts[account] <= 1);
+    assert!(expected.values().any(|of| of.len() > 1) && expected.values().any(|of| of.len() == 1));
+    let values = dataset.edge_columns("pays").unwrap().unwrap();
+    let found = by_ends(relation(&dataset, "pays"), &values);
+    assert_eq!(found.len(), expected.len());
+    for (ends, rows) in &expected {
+        let [found] = &found[ends][..] else { panic!("{ends:?} was not merged") };
+        for column in 0..4 {
+            let mean = rows.iter().map(|row| row[column]).sum::<f64>() / rows.len() as f64;
+            assert!((f64::from(found[column]) - mean).abs() < 1e-6, "{ends:?}: {found:?} for {mean}");
+        }
+    }
+    // A category is the same direction wherever it stands, and none where it is missing.
+    let mut of_kind: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
+    for Payment(from, to, .., kind, _) in &payments {
+        let ends = (*from as u32, *to as u32);
+        if expected[&ends].len() == 1 {
+            let direction = found[&ends][0][4..].to_vec();
+            assert_eq!(of_kind.entry(kind).or_insert_with(|| direction.clone()), &direction, "{kind}");
+        }
+    }
+    assert_eq!((of_kind.len(), &of_kind[""]), (4, &vec![0.0; 4]));
+    assert!(of_kind["card"] != of_kind["cash"] && of_kind["wire"].iter().any(|value| *value != 0.0));
+
+    // The reverse sees the same values; nodes have no column of them.
+    dataset.load_edge_values().unwrap();
+    let reverse = relation(&dataset, "pays_T");
+    for ((src, dst), rows) in by_ends(reverse, reverse.values.as_ref().unwrap()) {
+        assert_eq!(rows, found[&(dst, src)]);
+    }
+    assert!(dataset.feature_names.unwrap().iter().all(|name| !name.contains("amount")));
+}
+
+#[test]
+fn payments_with_times_keep_their_values_in_the_order_of_time() {
+    let mut payments = payments();
+    let dir = tables(&format!("{NODES}{EDGES}{VALUES}time = \"day\"\nweight = \"weight\"\n"), &payments);
+    let text = table(&payments).replace('\n', ",1\n").replacen(",1\n", ",weight\n", 1);
+    fs::write(dir.path().join("payments.csv"), text).unwrap();
+    let mut dataset = import_of(dir.path(), None).unwrap().dataset;
+    let parts = dataset.split.as_ref().unwrap().parts().to_vec();
+    payments.sort_by_key(|payment| payment.5);
+    let expected = expected(&payments, |account| parts[account] <= 1);
+    dataset.load_edge_values().unwrap();
+    let times = dataset.edge_times("pays").unwrap().unwrap();
+    for name in ["pays", "pays_T"] {
+        let relation = relation(&dataset, name);
+        let found = by_ends(relation, relation.values.as_ref().unwrap());
+        assert_eq!(found.values().map(Vec::len).sum::<usize>(), payments.len(), "none was merged");
+        for ((src, dst), rows) in found {
+            let ends = if name == "pays" { (src, dst) } else { (dst, src) };
+            for (found, expected) in rows.iter().zip(&expected[&ends]) {
+                let close = found.iter().zip(expected).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-6);
+                assert!(close, "{name} {ends:?}: {found:?} for {expected:?}");
+            }
+        }
+    }
+    assert_eq!(times.len(), payments.len());
+}
+
+#[test]
+fn what_is_written_is_read_again_and_tells_one_digest_from_another() {
+    let dir = tables(&format!("{NODES}{EDGES}{VALUES}"), &payments());
+    let imported = import_of(dir.path(), None).unwrap();
+    let data = dir.path().join("data");
+    imported.write(&data).unwrap();
+    let opened = Dataset::open(&data).unwrap();
+    assert_eq!(opened.value_names("pays"), COLUMNS);
+    assert_eq!(opened.edge_columns("pays").unwrap(), imported.dataset.edge_columns("pays").unwrap());
+    let digest = DataDigest::of(&opened).unwrap();
+    assert_eq!(digest, DataDigest::of(&imported.dataset).unwrap());
+    opened.write(&dir.path().join("again")).unwrap();
+    for file in ["graph.toml", "pays_values.bin"] {
+        assert_eq!(fs::read(data.join(file)).unwrap(), fs::read(dir.path().join("again").join(file)).unwrap());
+    }
+    let mut bytes = fs::read(data.join("pays_values.bin")).unwrap();
+    bytes[0] ^= 1;
+    fs::write(data.join("pays_values.bin"), bytes).unwrap();
+    let changed = DataDigest::of(&Dataset::open(&data).unwrap()).unwrap();
+    assert!(changed.graph != digest.graph && changed.features == digest.features && changed.labels == digest.labels);
+    // Without the key the data are those of a program that knows none.
+    fs::write(dir.path().join("graph.toml"), format!("{NODES}{EDGES}")).unwrap();
+    let plain = import_of(dir.path(), None).unwrap();
+    plain.write(&dir.path().join("plain")).unwrap();
+    let text = fs::read_to_string(dir.path().join("plain/graph.toml")).unwrap();
+    assert!(!text.contains("value") && !dir.path().join("plain/pays_values.bin").exists());
+    assert_eq!(plain.dataset.edge_columns("pays").unwrap(), None);
+}
+
+#[test]
+fn payments_of_another_day_have_the_values_that_they_would_have_had() {
+    let payments = payments();
+    let dir = tables(&format!("{NODES}{EDGES}{VALUES}"), &payments);
+    let data = dir.path().join("data");
+    let imported = import_of(dir.path(), None).unwrap();
+    imported.write(&data).unwrap();
+    let all = by_ends(relation(&imported.dataset, "pays"), &imported.dataset.edge_columns("pays").unwrap().unwrap());
+    // Some of the payments, and one of a new kind: other medians, same values.
+    let is_kept =
+        |payment: &&Payment| payment.0 % 3 == 1 && payment.2.is_none_or(|amount| amount > 20.0 || payment.1 > 3);
+    let mut some: Vec<Payment> = payments.iter().filter(is_kept).cloned().collect();
+    let count = |of: &[Payment], ends: (u32, u32)| {
+        of.iter().filter(|payment| (payment.0 as u32, payment.1 as u32) == ends).count()
+    };
+    some.push(Payment(0, 59, None, None, "barter", 3));
+    fs::write(dir.path().join("payments.csv"), table(&some)).unwrap();
+    let later = import_of(dir.path(), Some(data.clone())).unwrap();
+    let found = by_ends(relation(&later.dataset, "pays"), &later.dataset.edge_columns("pays").unwrap().unwrap());
+    let mut compared = 0;
+    for (ends, rows) in found.iter().filter(|(ends, _)| count(&some, **ends) == count(&payments, **ends)) {
+        assert_eq!(rows, &all[ends]);
+        compared += 1;
+    }
+    assert!(compared > 20 && some.len() < payments.len(), "{compared} compared");
+    assert!(found[&(0, 59)][0][4..].iter().any(|value| *value != 0.0), "a new category has a direction, too");
+    assert!(later.summary.to_string().contains("have a category of `edges[pays].kind`"), "{}", later.summary);
+    let refused = |values: &str| {
+        fs::write(dir.path().join("graph.toml"), format!("{NODES}{EDGES}{values}")).unwrap();
+        import_of(dir.path(), Some(data.clone())).unwrap_err().to_string()
+    };
+    let order = refused("values = { online = \"boolean\", amount = \"numeric\", kind = \"categorical\" }\n");
+    assert!(order.contains("edges[pays].values") && order.contains("the order amount, online, kind"), "{order}");
+    let kind = refused(
+        "values = { amount = { kind = \"numeric\", log = true }, online = \"boolean\", kind = \"categorical\" }\n",
+    );
+    assert!(kind.contains("edges[pays].values.amount.log"), "{kind}");
+    let none = refused("");
+    assert!(none.contains("edges[pays].values") && none.contains("nothing"), "{none}");
+}
+
+#[test]
+fn parts_of_a_graph_keep_the_values_of_their_edges() {
+    let dir = tables(&format!("{NODES}{EDGES}{VALUES}"), &payments());
+    let mut dataset = import_of(dir.path(), None).unwrap().dataset;
+    dataset.load_edge_values().unwrap();
+    let of = |graph: &graphsieve::graph::HeteroGraph, name: &str| {
+        let relation = graph.relations().iter().find(|relation| relation.name == name).unwrap();
+        by_ends(relation, relation.values.as_ref().unwrap())
+    };
+    let keep: Vec<bool> = (0..dataset.graph.num_nodes()).map(|node| node % 3 != 1).collect();
+    let subset = dataset.subset(&keep);
+    let cut = dataset.graph.without_pairs(|a, b| (a + b) % 4 == 0);
+    for name in ["pays", "pays_T"] {
+        let whole = of(&dataset.graph, name);
+        let named = |(src, dst): (u32, u32)| (subset.nodes[src as usize], subset.nodes[dst as usize]);
+        let part: BTreeMap<_, _> =
+            of(&subset.dataset.graph, name).into_iter().map(|(ends, rows)| (named(ends), rows)).collect();
+        let kept = |ends: &(u32, u32)| keep[ends.0 as usize] && keep[ends.1 as usize];
+        let expected: BTreeMap<_, _> = whole.clone().into_iter().filter(|(ends, _)| kept(ends)).collect();
+        assert!(part == expected && part.len() < whole.len() && !part.is_empty(), "{name}");
+        let left: BTreeMap<_, _> =
+            whole.into_iter().filter(|((src, dst), _)| src == dst || (src + dst) % 4 != 0).collect();
+        assert!(of(&cut, name) == left, "{name}");
+    }
+}
+
+#[test]
+fn a_list_names_numbers() {
+    let dir = tables(&format!("{NODES}{EDGES}values = [\"amount\"]\n"), &payments());
+    let listed = import_of(dir.path(), None).unwrap().dataset.edge_columns("pays").unwrap();
+    fs::write(dir.path().join("graph.toml"), format!("{NODES}{EDGES}values = {{ amount = \"numeric\" }}\n")).unwrap();
+    let named = import_of(dir.path(), None).unwrap().dataset;
+    assert_eq!(named.value_names("pays"), &COLUMNS[..2]);
+    assert_eq!(named.edge_columns("pays").unwrap(), listed);
+}
+
+#[test]
+fn bad_values_are_refused_by_file_line_and_column() {
+    let sandbox = Sandbox::new();
+    sandbox.write("accounts.csv", accounts());
+    let text = table(&payments());
+    sandbox.write("payments.csv", &text);
+    let describe = |values: &str| sandbox.write("graph.toml", format!("{NODES}{EDGES}{values}"));
+    let import = ["import", "tables", "graph.toml", "--out", "data"];
+    describe("values = [\"fee\"]\n");
+    sandbox.refuses(import, 1, &["payments.csv", "`fee`"]);
+    describe("values = { amount = \"numerc\" }\n");
+    sandbox.refuses(import, 2, &["graph.toml:", "did you mean `numeric`?"]);
+    describe("values = { amount = \"numeric\", kind = { kind = \"categorical\", width = 15 } }\n");
+    sandbox.refuses(
+        import,
+        2,
+        &["edges.values of `pays`", "17: amount 2, kind 15", "at most 16 columns", "give a category fewer"],
+    );
+    describe("values = [\"amount\", \"amount\"]\n");
+    sandbox.refuses(import, 2, &["edges.values.amount", "every column once"]);
+    describe("values = [\"kind\"]\n");
+    sandbox.refuses(import, 1, &["payments.csv: line 2, column `kind`", "a number", "card"]);
+    describe("values = { day = { kind = \"timestamp\", format = \"%Q\" } }\n");
+    sandbox.refuses(import, 2, &["day.format"]);
+    assert!(!sandbox.path("data").exists());
+
+    describe(VALUES);
+    sandbox.succeeds(import);
+    let said = sandbox.succeeds(["info", "--data", "data"]);
+    assert!(said.stdout.contains(&format!("values of the edges of pays: {}", COLUMNS.join(", "))), "{}", said.stdout);
+    for format in ["csv", "parquet"] {
+        sandbox.succeeds(["export", "tables", "data", "--out", format, "--format", format]);
+        sandbox.succeeds(["import", "tables", &format!("{format}/graph.toml"), "--out", &format!("of-{format}")]);
+    }
+    let table = String::from_utf8(sandbox.read("csv/edges_pays.csv")).unwrap();
+    assert!(table.starts_with("src,dst,value_0,value_1,value_2,value_3,value_4,"), "{table}");
+    let description = String::from_utf8(sandbox.read("csv/graph.toml")).unwrap();
+    assert!(description.contains("# value_1: \"amount_missing\", as models read it\n"), "{description}");
+
+    let edges = sandbox.read("data/pays_col_idx.bin").len() / 4;
+    let export = ["export", "tables", "data", "--out", "out"];
+    sandbox.edit("data/pays_values.bin", |bytes| bytes[8..12].copy_from_slice(&f32::NAN.to_le_bytes()));
+    sandbox.refuses(export, 1, &["pays_values.bin: entry 0 of `pays`, column `online`", "a finite number", "NaN"]);
+    sandbox.edit("data/pays_values.bin", |bytes| bytes.truncate(32));
+    let length = format!("file length: expected {} bytes: {edges} edges x 32 bytes, found 32 bytes", edges * 32);
+    sandbox.refuses(export, 1, &["pays_values.bin", &length]);
+    let manifest = String::from_utf8(sandbox.read("data/graph.toml")).unwrap();
+    let without = |key: &str| {
+        let kept = manifest.lines().filter(|line| !line.starts_with(&format!("{key} =")));
+        sandbox.write("data/graph.toml", kept.map(|line| format!("{line}\n")).collect::<String>());
+    };
+    without("values");
+    sandbox.refuses(["info", "--data", "data"], 1, &["`pays`, values", "the file of the columns"]);
+    sandbox.write("data/graph.toml", manifest.replace("\"online\"", "\"amount\""));
+    sandbox.refuses(["info", "--data", "data"], 1, &["columns of values of the edges of `pays`", "`amount` twice"]);
+}
