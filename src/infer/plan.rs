@@ -103,11 +103,14 @@ fn attention_footprint(config: &Stage2Config, graph: &HeteroGraph, width: usize)
     }
 }
 
-/// Of the adjacencies of all relations; those that relations share are there once.
+/// Of the adjacencies of all relations and the values of their edges; what relations share is there once.
 fn adjacency_bytes(graph: &HeteroGraph) -> u64 {
+    let values = graph.relations().iter().filter_map(|relation| relation.values.as_ref());
+    let values: u64 = values.map(|values| 4 * values.values().len() as u64).sum();
     let mut seen = HashSet::new();
     let all = graph.relations().iter().flat_map(|r| [&r.forward, &r.reverse]);
-    all.filter(|adjacency| seen.insert(Arc::as_ptr(adjacency))).map(|adjacency| 4 * adjacency.num_words() as u64).sum()
+    let once = all.filter(|adjacency| seen.insert(Arc::as_ptr(adjacency)));
+    once.map(|adjacency| 4 * adjacency.num_words() as u64).sum::<u64>() + values
 }
 
 /// Whether a graph is trained at once.

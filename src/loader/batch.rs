@@ -61,15 +61,19 @@ impl BlockShape {
     }
 
     /// Layer `layer`, counted from the features, with an adjacency of every relation that has nodes at both ends.
+    /// `values` are those of its edges by relation, or no list where no relation has any.
     pub fn block<B: SampleBackend>(
         &self,
         layer: usize,
         csr: impl IntoIterator<Item = Option<Csr<B>>>,
+        values: Vec<Option<Tensor<B, 2>>>,
         kept: Vec<KeptRows<B>>,
     ) -> Block<B> {
         let relations = self.relations.iter().enumerate().zip(csr);
+        let mut values = values.into_iter();
         let edges = relations.filter_map(|((relation, &[src, dst, stream]), csr)| {
-            Some(RelationEdges { relation, src, dst, stream, csr: csr?, drop_edge: None })
+            let (values, csr) = (values.next().flatten(), csr?);
+            Some(RelationEdges { relation, src, dst, stream, csr, drop_edge: None, values })
         });
         Block { edges: edges.collect(), kept, streams_into: self.streams_into.clone(), reads_data: layer == 0 }
     }

@@ -26,10 +26,13 @@ pub(super) struct OnDevice<B: SampleBackend> {
     first_reverse: bool,
 }
 
-/// Whether a device can draw for `sampler`: without weights and variates of sources, and not too many at a time.
+/// Whether a device can draw for `sampler`: without weights, variates of sources and values of edges, and not too many
+/// at a time.
 pub fn draws_on_device<B: SampleBackend>(sampler: &NeighbourSampler) -> bool {
     let config = sampler.config();
     let plain = config.dependency.is_none() && config.weights.iter().all(Option::is_none);
+    // The device gathers rows of nodes, not of edges.
+    let plain = plain && !sampler.graph().has_edge_values();
     let few = |fanout: &Fanout| !matches!(fanout, Fanout::Most(most) if *most > MAX_FANOUT);
     B::SAMPLES && plain && config.fanouts.iter().flatten().all(few)
 }
@@ -163,7 +166,7 @@ impl<B: GraphBackend, P> Handed<B, P> {
             let (before, after) = (&copy.counts[last - k], &copy.counts[last - k - 1]);
             let kept = before.iter().zip(after).map(|(&of, &rows)| KeptRows::First { rows, of }).collect();
             let relations = 0..copy.relations[depth - 1 - k].len();
-            shape.block(k, relations.map(|at| copy.csr(depth - 1 - k, at)), kept)
+            shape.block(k, relations.map(|at| copy.csr(depth - 1 - k, at)), Vec::new(), kept)
         };
         let rows: usize = copy.counts[last].iter().sum();
         let [rows, shared, cached] = [rows, copy.shared, copy.cached].map(|count| count as u64);

@@ -6,7 +6,7 @@ use graphsieve_kernels::{CsrArrays, RowNumbers};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::graph::Relation;
+use crate::graph::{EdgeMatrix, Relation};
 use crate::sampler::{Block, MiniBatch};
 
 /// A layer of a batch, ready to be uploaded.
@@ -14,6 +14,8 @@ use crate::sampler::{Block, MiniBatch};
 pub(super) struct PreparedLayer {
     /// `[relation]`
     pub csr: Vec<Option<CsrArrays>>,
+    /// `[relation]`: values of the sampled edges, where the relation has any.
+    pub values: Vec<Option<EdgeMatrix>>,
     /// `[type]`: rows before the layer that are rows after it, ascending, and the number of rows before.
     pub kept: Vec<(RowNumbers, usize)>,
 }
@@ -70,7 +72,11 @@ pub(super) fn layers(
             let numbers: Vec<u32> = after.order.iter().map(|&place| before.number[place as usize]).collect();
             (RowNumbers::new(&numbers), before.order.len())
         });
-        layers.push(PreparedLayer { csr: csr.collect::<Result<_>>()?, kept: kept.collect() });
+        let values = relations.par_iter().zip(&batch.blocks[depth - 1 - k]).map(|(relation, block)| {
+            let edges = after[relation.dst].order.iter().flat_map(|&place| &block.edges[block.row(place as usize)]);
+            relation.values.as_ref().map(|values| values.picked(edges.map(|&edge| edge as usize)))
+        });
+        layers.push(PreparedLayer { csr: csr.collect::<Result<_>>()?, values: values.collect(), kept: kept.collect() });
     }
     let seeds = levels.into_iter().next_back().unwrap_or_default().into_iter().map(|level| level.number).collect();
     Ok((layers, seeds))

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use burn::tensor::Tensor;
 use graphsieve_kernels::{GraphBackend, NodeSet, SampleBackend, upload_together};
 use rayon::prelude::*;
 
@@ -20,7 +21,7 @@ use super::store::FeatureStore;
 use super::window::Update;
 use crate::error::{Error, Result};
 use crate::graph::Relation;
-use crate::nn::KeptRows;
+use crate::nn::{KeptRows, edge_values};
 use crate::sampler::{EdgePlace, MiniBatch, NeighbourSampler, SampleScratch};
 
 /// Seeds of a batch.
@@ -218,22 +219,24 @@ impl<P> HostBatch<P> {
         // All lists travel together: a copy of a few bytes takes as long as one of many.
         let (mut csrs, mut lists) = (Vec::new(), Vec::new());
         let mut layers = Vec::with_capacity(self.layers.len());
-        for PreparedLayer { csr, kept } in self.layers {
+        for PreparedLayer { csr, values, kept } in self.layers {
             let there: Vec<bool> = csr.iter().map(Option::is_some).collect();
             csrs.extend(csr.into_iter().flatten());
+            let values = values.iter().map(|values| values.as_ref().map(|values| edge_values(values, store.device())));
+            let values: Vec<Option<Tensor<B, 2>>> = values.collect();
             let sizes: Vec<usize> = kept.iter().map(|(_, of)| *of).collect();
             lists.extend(kept.into_iter().map(|(rows, _)| rows));
-            layers.push((there, sizes));
+            layers.push((there, values, sizes));
         }
         let mut deliveries = self.deliveries;
         lists.extend(deliveries.iter_mut().flat_map(Delivery::take_lists));
         let (csrs, ids) = upload_together::<B>(csrs, lists, store.device());
         let (mut csrs, mut ids) = (csrs.into_iter(), ids.into_iter());
-        let mut block = |(at, (there, sizes)): (usize, (Vec<bool>, Vec<usize>))| {
+        let mut block = |(at, (there, values, sizes)): (usize, (Vec<bool>, Vec<_>, Vec<usize>))| {
             let kept =
                 sizes.into_iter().zip(ids.by_ref()).map(|(of, rows)| KeptRows::Listed(NodeSet::of_ids(rows, of)));
             let kept = kept.collect();
-            shape.block(at, there.into_iter().map(|there| if there { csrs.next() } else { None }), kept)
+            shape.block(at, there.into_iter().map(|there| if there { csrs.next() } else { None }), values, kept)
         };
         let blocks = layers.into_iter().enumerate().map(&mut block).collect();
         Batch {

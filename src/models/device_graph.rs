@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
 use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, NodeType, Relation, Rows};
-use crate::nn::{Block, KeptRows, RelationEdges};
+use crate::nn::{Block, KeptRows, RelationEdges, edge_values};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct DeviceRelation<B: Backend> {
     pub csr: Csr<B>,
     /// Index of the relation in the graph on the host.
     pub id: usize,
+    /// Values of the edges, a row per entry, where the graph has any; f32.
+    pub values: Option<Tensor<B, 2>>,
 }
 
 /// Fails when the device failed on its own thread, for example for want of memory. Call it after a read, which waits
@@ -71,7 +73,8 @@ impl<B: Backend> DeviceGraph<B> {
             };
             uploaded.push((relation.reverse.clone(), csr.clone()));
             let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
-            relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id });
+            let values = relation.values.as_deref().map(|values| edge_values(values, device));
+            relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id, values });
         }
         let streams_into = graph.streams_into().into();
         Ok(Self { node_types: graph.node_types().to_vec(), streams, relations, streams_into })
@@ -86,6 +89,7 @@ impl<B: Backend> DeviceGraph<B> {
             stream: relation.stream,
             csr: relation.csr.clone(),
             drop_edge: None,
+            values: relation.values.clone(),
         });
         let all = |t: &NodeType| KeptRows::Selected { before: None, after: None, of: t.count };
         Block {
@@ -111,6 +115,7 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             stream: r.stream,
             csr: r.csr.clone().inner(),
             id: r.id,
+            values: r.values.clone().map(Tensor::inner),
         };
         DeviceGraph {
             node_types: self.node_types.clone(),

@@ -55,6 +55,7 @@ impl<B: GraphBackend> ReceptiveField<B> {
                 stream: relation.stream,
                 csr: self.csr(layer, relation),
                 drop_edge: drop_edge(layer, relation),
+                values: relation.values.clone(),
             });
             let (before, after) = (&self.levels[layer], &self.levels[layer + 1]);
             let kept = graph.node_types.iter().zip(before.iter().zip(after));

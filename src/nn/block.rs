@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeSet, select_rows};
 
 use super::graph_conv::Nodes;
+use crate::graph::EdgeMatrix;
 
 /// The edges of one relation between the rows before a layer and the rows after it.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct RelationEdges<B: Backend> {
     pub csr: Csr<B>,
     /// Edges that the layer leaves out.
     pub drop_edge: Option<DropEdge>,
+    /// Values of the edges, a row per entry of the whole adjacency, also where `csr` is restricted.
+    pub values: Option<Tensor<B, 2>>,
 }
 
 /// Which of the rows of a type before a layer are rows after it.
@@ -59,6 +62,16 @@ pub struct Block<B: Backend> {
     pub streams_into: Arc<[usize]>,
     /// Whether the layer reads features: they are data, and no gradient reaches them.
     pub reads_data: bool,
+}
+
+/// Values of edges on a device, as [`RelationEdges::values`] has them.
+pub fn edge_values<B: Backend>(values: &EdgeMatrix, device: &B::Device) -> Tensor<B, 2> {
+    let shape = [values.num_entries(), values.width()];
+    match shape[0] {
+        // No device takes a copy of nothing.
+        0 => Tensor::empty(shape, (device, DType::F32)),
+        _ => Tensor::from_data(TensorData::new(values.values().to_vec(), shape), (device, DType::F32)),
+    }
 }
 
 impl<B: GraphBackend> KeptRows<B> {

@@ -37,7 +37,7 @@ mod sage_conv;
 
 pub use aggregation::Aggregation;
 pub use appnp_conv::{AppnpConv, AppnpConvConfig};
-pub use block::{Block, KeptRows, RelationEdges};
+pub use block::{Block, KeptRows, RelationEdges, edge_values};
 pub use bw_conv::{BwConv, BwConvConfig};
 pub use conv::{Conv, ConvConfig};
 pub use gat_conv::{GatConv, GatConvConfig};

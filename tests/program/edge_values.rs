@@ -4,11 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use burn::tensor::{DType, Tensor};
+use burn_flex::{Flex, FlexDevice};
 use graphsieve::data::tables::{Import, ImportOptions, import};
 use graphsieve::error::Error;
-use graphsieve::graph::{Dataset, EdgeMatrix, Relation};
+use graphsieve::graph::{Dataset, EdgeMatrix, Features, Relation};
+use graphsieve::loader::{FeatureStore, Job, Loader, LoaderOptions, draws_on_device};
+use graphsieve::models::device_graph::{DeviceGraph, upload_features};
+use graphsieve::models::parameters::to_host;
+use graphsieve::nn::Block;
 use graphsieve::run::bundle::DataDigest;
+use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+use graphsieve_kernels::{Message, Reduce, Strategy, gspmm};
 use tempfile::TempDir;
 
 use crate::support::Sandbox;
@@ -334,4 +343,52 @@ fn bad_values_are_refused_by_file_line_and_column() {
     sandbox.refuses(["info", "--data", "data"], 1, &["`pays`, values", "the file of the columns"]);
     sandbox.write("data/graph.toml", manifest.replace("\"online\"", "\"amount\""));
     sandbox.refuses(["info", "--data", "data"], 1, &["columns of values of the edges of `pays`", "`amount` twice"]);
+}
+
+/// Checks that every edge of a block has its own values: the source's number, which `x` has too, and the destination's,
+/// the other way round in the generated reverse. `x` are the rows before the layer.
+fn check_block(block: &Block<Flex>, x: &Tensor<Flex, 2>) {
+    let rows = block.kept[0].select(x.clone());
+    for edges in &block.edges {
+        let values = edges.values.clone().unwrap();
+        let message = |message| gspmm(&edges.csr, message, Reduce::Sum, Strategy::Auto);
+        let sums = message(Message::CopyE(values));
+        let degrees = message(Message::CopyU(x.ones_like()));
+        let (src, dst) = (message(Message::CopyU(x.clone())), rows.clone() * degrees);
+        let expected = if edges.relation == 0 { [src, dst] } else { [dst, src] };
+        assert_eq!(to_host(sums), to_host(Tensor::cat(expected.to_vec(), 1)));
+    }
+    assert_eq!(block.edges.len(), 2);
+}
+
+#[test]
+fn an_edge_keeps_its_values_in_a_whole_graph_and_in_a_sampled_batch() {
+    let dir = tables(&format!("{NODES}{EDGES}time = \"day\"\n"), &payments());
+    let mut graph = import_of(dir.path(), None).unwrap().dataset.graph;
+    let forward = graph.relations()[0].forward.clone();
+    let ends = (0..forward.num_edges()).map(|edge| forward.edge(edge));
+    let values = ends.flat_map(|(dst, src)| [src as f32, dst as f32]).collect();
+    graph.set_edge_values("pays", Arc::new(EdgeMatrix::new(values, 2)));
+    graph.mirror_edge_values();
+    let nodes = graph.num_nodes();
+    let features = Features::from_f32((0..nodes).map(|node| node as f32).collect(), nodes, 1);
+    let whole = DeviceGraph::<Flex>::upload(&graph, &FlexDevice).unwrap().whole();
+    let x = upload_features(graph.node_types(), &features, DType::F32, &FlexDevice).unwrap();
+    check_block(&whole, &x[0]);
+    let graph = Arc::new(graph);
+    for fanouts in [[Fanout::All, Fanout::All], [Fanout::Most(3), Fanout::Most(2)]] {
+        let sampler = NeighbourSampler::new(graph.clone(), SamplerConfig::new(&fanouts, 2)).unwrap();
+        assert!(!draws_on_device::<Flex>(&sampler));
+        let store = FeatureStore::<Flex>::new(features.clone(), &graph, &FlexDevice).unwrap();
+        let seeds = |number: u64| vec![vec![number as u32, 30 + number as u32, 7]];
+        let jobs = (0..5).map(move |number| Job { number, seeds: seeds(number), payload: () });
+        for batch in Loader::new(jobs, sampler, store, LoaderOptions::default()).unwrap() {
+            let batch = batch.unwrap();
+            let mut x = batch.x[0].clone();
+            for block in &batch.blocks {
+                check_block(block, &x);
+                x = block.kept[0].select(x);
+            }
+        }
+    }
 }
