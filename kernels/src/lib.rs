@@ -10,6 +10,7 @@
 //! | [`edge_softmax_by_source`] | the same over the out-edges of each column | logits |
 //! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
 //! | [`attend`] | the same with scores given | features, both parts of the score |
+//! | [`attend_edges`] | the same with values and times of edges | also the edges' logit, frequencies, phases and values |
 //! | [`attend_inputs`] | the same over data by one head | the vectors behind the scores |
 //! | [`row_dots`] | dot products of every row with a few vectors | both |
 //! | [`pair_dot`] | dot products of listed pairs of rows | both sides |
@@ -71,6 +72,7 @@ pub use ops::adam::{AdamBackend, AdamConfig, AdamState, Clip, adam};
 pub use ops::combine::{Activation, CombineBackend, combine};
 pub use ops::dropout::{Dropout, DropoutBackend, dropout};
 pub use ops::edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
+pub use ops::gat::edges::{Age, EdgeTerm, MAX_EDGE_COLUMNS, TimeEncoding, attend_edges};
 pub use ops::gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use ops::gather::{GatherBackend, gather_rows};
 pub use ops::in_chunks::{ChunkBackend, Destinations, Term, sum_in_chunks};

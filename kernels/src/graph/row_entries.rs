@@ -54,6 +54,20 @@ impl<'a> RowEntries<'a> {
         }
     }
 
+    /// The same with the place of each among the entries of all rows.
+    pub(crate) fn sources_and_entries(&self, node: usize, sources: &mut Vec<u32>, entries: &mut Vec<usize>) {
+        sources.clear();
+        entries.clear();
+        let (range, cols) = self.entries(node);
+        for (entry, &col) in range.zip(cols) {
+            let selected = self.position.is_none_or(|position| position[col as usize] >= 0);
+            if selected && self.keeps(node, col as u32) {
+                sources.push(col as u32);
+                entries.push(entry);
+            }
+        }
+    }
+
     /// Nodes to rows of the matrix at hand, in place: each is selected.
     pub(crate) fn locate(&self, sources: &mut [u32]) {
         if let Some(position) = self.position {

@@ -101,7 +101,7 @@ pub fn edge_softmax_grad_magnitude(f: &Fixture, logits: &[f64], heads: usize, ke
 }
 
 /// `alpha (g + sign sum alpha g)`. Dropped edges have alpha = 0 and so need no mask.
-fn softmax_backward(f: &Fixture, alpha: &[f64], heads: usize, grad: &[f64], sign: f64) -> Vec<f64> {
+pub(super) fn softmax_backward(f: &Fixture, alpha: &[f64], heads: usize, grad: &[f64], sign: f64) -> Vec<f64> {
     let mut mean = vec![0.0; f.num_rows * heads];
     for (e, i, _) in f.edges() {
         for h in 0..heads {

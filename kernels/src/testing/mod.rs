@@ -11,6 +11,7 @@
 //! Arrays are row-major slices. Shapes are written `[rows, columns]`; `E` is the number of edges, `H` of heads and `D`
 //! of channels per head. These functions check shapes with `assert!`, as tests do: a wrong length panics.
 
+pub mod edges;
 pub mod fixtures;
 pub mod gradient;
 pub mod harness;
@@ -20,6 +21,7 @@ pub mod oracle;
 pub mod tolerance;
 
 pub use crate::runtime::switches::{with_narrow_additions, with_wide_positions};
+pub use edges::{EdgeInput, attend_edges, attend_edges_grad, attend_edges_grad_magnitude};
 pub use fixtures::{
     Fixture, Rng, Spans, fixtures, small_fixtures, small_span_fixtures, span_fixtures, values, values_f16, values_in,
 };

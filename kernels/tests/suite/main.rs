@@ -10,6 +10,7 @@ use graphsieve_kernels::testing::harness;
 
 mod attention;
 mod dense;
+mod edge_attention;
 mod half;
 mod in_chunks;
 mod messages;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         spans::trials(),
         messages::trials(),
         attention::trials(),
+        edge_attention::trials(),
         dense::trials(),
         selection::trials(),
         self_loops::trials(),

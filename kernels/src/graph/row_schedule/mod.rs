@@ -64,6 +64,13 @@ pub(crate) struct RowLaunch<R: CubeRuntime> {
     pub col_position: CubeTensor<R>,
 }
 
+impl<R: CubeRuntime> RowLaunch<R> {
+    pub fn cubes(&self) -> u32 {
+        let CubeCount::Static(cubes, ..) = self.count else { unreachable!("row launches count their cubes") };
+        cubes
+    }
+}
+
 /// The launches that walk every row of `view` once: short rows with a plane each, then long ones with a team
 /// of planes each. `lane_bytes` of shared memory per thread hold what a team adds up and hands over; `drops` tells
 /// whether most edges may be passed over.

@@ -110,6 +110,97 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     }
 }
 
+/// [`add_rows`] with one sum, which also leaves `<own, x_j>` per head in `products` of the lane that the entry belongs
+/// to; lanes beyond the row have zeros in `own`.
+#[cube]
+pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
+    x: &Matrix<F, N>,
+    vectors: usize,
+    kept: bool,
+    col: usize,
+    weights: &Array<f32>,
+    head: &Array<usize>,
+    own: &Array<Vector<f32, N>>,
+    sums: &mut Array<Vector<f32, N>>,
+    products: &mut Array<f32>,
+    handed: &mut SharedMemory<f32>,
+    #[comptime] heads: usize,
+    #[comptime] slots: usize,
+    #[comptime] schedule: RowSchedule,
+) {
+    let lane = UNIT_POS_X as usize;
+    let unroll = comptime!(if slots >= schedule.in_flight { 1usize } else { schedule.in_flight / slots });
+    let ballot = plane_ballot(kept);
+    let place = UNIT_POS_Y as usize * comptime!(heads * (schedule.plane + 1));
+    if comptime!(hands_over(heads)) {
+        sync_plane();
+        #[unroll]
+        for h in 0..heads {
+            handed[place + h * comptime!(schedule.plane + 1) + lane] = weights[h];
+        }
+        sync_plane();
+    }
+    #[unroll]
+    for word in 0..schedule.ballot_words {
+        let mut bits = ballot[word];
+        while bits != 0u32 {
+            let mut rows = Array::<usize>::new(unroll);
+            let mut lanes = Array::<u32>::new(unroll);
+            let mut present = Array::<bool>::new(unroll);
+            let mut shares = Array::<f32>::new(comptime!(unroll * heads));
+            let mut last = 0u32;
+            #[unroll]
+            for u in 0..unroll {
+                present[u] = bits != 0u32;
+                // A missing one repeats the row before, which is in cache, with weight zero.
+                last = select(bits != 0u32, bits.find_first_set() - 1u32, last);
+                bits &= bits - select(bits != 0u32, 1u32, 0u32);
+                lanes[u] = last + comptime!(word as u32 * 32u32);
+                rows[u] = plane_shuffle(col as u32, lanes[u]) as usize;
+                #[unroll]
+                for h in 0..heads {
+                    shares[comptime!(u * heads + h)] = 0.0f32;
+                }
+            }
+            #[unroll]
+            for slot in 0..slots {
+                let c = slot * schedule.plane + lane;
+                let mut values = Array::<Vector<F, N>>::new(unroll);
+                #[unroll]
+                for u in 0..unroll {
+                    let at = select(c < vectors, rows[u] * x.stride + c, rows[u] * x.stride);
+                    values[u] = x.values[at];
+                }
+                #[unroll]
+                for u in 0..unroll {
+                    let weight = if comptime!(hands_over(heads)) {
+                        handed[place + head[slot] * comptime!(schedule.plane + 1) + lanes[u] as usize]
+                    } else {
+                        weight_of_head(weights, head[slot], lanes[u], heads)
+                    };
+                    let weight = select(present[u], weight, 0.0f32);
+                    let value = Vector::<f32, N>::cast_from(values[u]);
+                    sums[slot] += value * Vector::<f32, N>::empty().fill(weight);
+                    let share = lane_sum(value * own[slot]);
+                    #[unroll]
+                    for h in 0..heads {
+                        shares[comptime!(u * heads + h)] += select(head[slot] == h, share, 0.0f32);
+                    }
+                }
+            }
+            // A missing one has the product of the row before, and goes to the same lane.
+            #[unroll]
+            for u in 0..unroll {
+                #[unroll]
+                for h in 0..heads {
+                    let product = plane_sum(shares[comptime!(u * heads + h)]);
+                    products[h] = select(lane as u32 == lanes[u], product, products[h]);
+                }
+            }
+        }
+    }
+}
+
 /// [`add_rows`] for rows of few vectors and one weight: a plane has several groups of `lanes` lanes, each with some of
 /// the tile's entries; a row lies side by side on the lanes of its group. [`add_groups`] brings the groups together.
 #[cube]

@@ -10,6 +10,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, TensorMetadata};
 
+use super::edges::{self, EdgeBackward, EdgeGradients, EdgeParts};
 use super::inputs::{self, Inputs};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Scores, ScoresSoFar};
 use crate::graph::csr::{Csr, View};
@@ -40,7 +41,7 @@ impl<B: GatBackend> Saved<B> {
         src_score: Scores<FloatTensor<B>>,
     ) -> (Self, FloatTensor<B>) {
         let (s, t) = (dst_score.clone(), src_score.clone());
-        let forward = B::gat_forward(&csr.view(), h_src.clone(), s, t, args, !args.recompute);
+        let forward = B::gat_forward(&csr.view(), h_src.clone(), s, t, None, args, !args.recompute);
         let out = forward.out.clone();
         let forward = (!args.recompute).then_some(forward);
         (Self { csr, args, h_src, dst_score, src_score, forward }, out)
@@ -57,10 +58,10 @@ impl<B: GatBackend> Saved<B> {
         let args = self.args;
         let forward = self.forward.take().unwrap_or_else(|| {
             let (s, t) = (self.dst_score.clone(), self.src_score.clone());
-            B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, args, true)
+            B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, None, args, true)
         });
         let dst_score = dst_score.then(|| (self.dst_score.clone(), accumulate_into));
-        let (delta, ds) = B::gat_delta(g, &forward, dst_score, args);
+        let (delta, ds) = B::gat_delta(g, None, &forward, dst_score, args);
         let scalars = GatScalars {
             dst_score: self.dst_score,
             src_score: self.src_score,
@@ -164,16 +165,19 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         h_src: FloatTensor<Self>,
         dst_score: Scores<FloatTensor<Self>>,
         src_score: Scores<FloatTensor<Self>>,
+        edges: Option<&EdgeParts<FloatTensor<Self>, IntTensor<Self>>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>> {
         let (s, t) = (dst_score.map(|m| m.primitive), src_score.map(|m| m.primitive));
-        let forward = B::gat_forward(view, h_src.primitive, s, t, args, positive);
+        let edges = edges.map(|edges| edges.clone().map(|f| f.primitive));
+        let forward = B::gat_forward(view, h_src.primitive, s, t, edges.as_ref(), args, positive);
         forward.map(Self::from_inner)
     }
 
     fn gat_delta(
         g: FloatTensor<Self>,
+        edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
@@ -181,7 +185,8 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         let forward = forward.clone().map(|f| f.primitive);
         let dst_score = dst_score
             .map(|(score, accumulate_into)| (score.map(|m| m.primitive), accumulate_into.map(|o| o.primitive)));
-        let (delta, ds) = B::gat_delta(g.primitive, &forward, dst_score, args);
+        let edges_g = edges_g.map(|g| g.primitive);
+        let (delta, ds) = B::gat_delta(g.primitive, edges_g, &forward, dst_score, args);
         (Self::from_inner(delta), ds.map(Self::from_inner))
     }
 
@@ -194,21 +199,21 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         args: GatArgs,
         targets: GatTargets<FloatTensor<Self>>,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
-        let scalars = GatScalars {
-            dst_score: scalars.dst_score.map(|m| m.primitive),
-            src_score: scalars.src_score.map(|m| m.primitive),
-            log_sum_exp: scalars.log_sum_exp.primitive,
-            delta: scalars.delta.primitive,
-        };
-        let targets = GatTargets {
-            features: targets.features,
-            accumulate_features: targets.accumulate_features.map(|o| o.primitive),
-            accumulate_score: targets.accumulate_score.map(|o| o.primitive),
-        };
+        let (scalars, targets) = (scalars.map(|f| f.primitive), targets.map(|f| f.primitive));
         let attention_src = attention_src.map(|a| a.primitive);
         let (g, h_src) = (g.primitive, h_src.primitive);
         let (dh, dt) = B::gat_backward(reverse, g, h_src, attention_src, scalars, args, targets);
         (dh.map(Self::from_inner), Self::from_inner(dt))
+    }
+
+    fn gat_edges_backward(
+        reverse: &View<IntTensor<Self>>,
+        inputs: EdgeBackward<FloatTensor<Self>, IntTensor<Self>>,
+        args: GatArgs,
+        targets: GatTargets<FloatTensor<Self>>,
+    ) -> EdgeGradients<FloatTensor<Self>> {
+        let (inputs, targets) = (inputs.map(|f| f.primitive), targets.map(|f| f.primitive));
+        B::gat_edges_backward(reverse, inputs, args, targets).map(Self::from_inner)
     }
 
     fn attention_vector_gradient(
@@ -251,6 +256,17 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
             }
             OpsKind::UnTracked(prep) => prep.finish(B::attend(csr, h_src, s, t, args)),
         }
+    }
+
+    fn attend_edges(
+        csr: Csr<Self>,
+        h_src: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
+        edges: EdgeParts<FloatTensor<Self>, IntTensor<Self>>,
+        args: GatArgs,
+    ) -> [FloatTensor<Self>; 2] {
+        edges::record::<B, C>(csr, h_src, [dst_score, src_score], edges, args)
     }
 
     fn gat(

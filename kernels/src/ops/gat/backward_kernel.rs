@@ -25,6 +25,15 @@ launch_args! {
 }
 
 launch_args! {
+    /// The gradient of what edges add up to, and their sums: all of them and those of positive scores.
+    EdgeDeltas, EdgeDeltasArgs<F: Float> {
+        g: Array<F>,
+        out: Array<F>,
+        positive: Array<F>,
+    }
+}
+
+launch_args! {
     /// The columns of a matrix of scores, and the first of those of a relation.
     ScoreColumns, ScoreColumnsArgs {
         count: usize,
@@ -54,7 +63,7 @@ launch_args! {
 /// Row `row` of the gradient of a matrix of scores, of which a relation has the `heads` columns from `first` on: adds
 /// to these with `accumulate_into`, else writes them and zeros beside them.
 #[cube]
-fn put_scores(
+pub(super) fn put_scores(
     gradient: &mut Table<f32>,
     row: usize,
     columns: usize,
@@ -79,13 +88,15 @@ fn put_scores(
     }
 }
 
-/// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>`, and where `positive`
+/// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>` (and of what edges add up
+/// to, likewise), and where `positive`
 /// the gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added to what is there with
 /// `accumulate_into`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
     g: &Matrix<F, N>,
     results: &DeltaInputs<F, N>,
+    of_edges: &ComptimeOption<EdgeDeltas<F>>,
     delta: &mut Array<f32>,
     ds: &mut Table<f32>,
     slope: f32,
@@ -94,6 +105,7 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
     num_rows: usize,
     #[comptime] heads: usize,
     #[comptime] slots: usize,
+    #[comptime] edge_columns: usize,
     #[comptime] positive: bool,
     #[comptime] accumulate_into: bool,
     #[define(F)] _type: StorageType,
@@ -122,6 +134,26 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
                     deltas[h] += select(head == h, product, 0.0f32);
                     positives[h] += select(head == h, positive_product, 0.0f32);
                 }
+            }
+        }
+        #[comptime]
+        if let ComptimeOption::Some(of_edges) = of_edges {
+            let mut c = lane;
+            while c < comptime!(heads * edge_columns) {
+                let at = row * comptime!(heads * edge_columns) + c;
+                let gradient = f32::cast_from(of_edges.g[at]);
+                let product = gradient * f32::cast_from(of_edges.out[at]);
+                let mut positive_product = 0.0f32;
+                if positive {
+                    positive_product = gradient * f32::cast_from(of_edges.positive[at]);
+                }
+                let head = c / edge_columns;
+                #[unroll]
+                for h in 0..heads {
+                    deltas[h] += select(head == h, product, 0.0f32);
+                    positives[h] += select(head == h, positive_product, 0.0f32);
+                }
+                c += plane;
             }
         }
         #[unroll]

@@ -2,9 +2,12 @@
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_backend::TensorMetadata;
+use burn_backend::ops::FloatTensorOps;
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
+use super::edges::cpu::{Carried, RowOfEdges};
+use super::edges::{self, EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
@@ -20,23 +23,38 @@ impl GatBackend for Flex {
         h_src: FloatTensor<Self>,
         dst_score: Scores<FloatTensor<Self>>,
         src_score: Scores<FloatTensor<Self>>,
+        edges: Option<&EdgeParts<FloatTensor<Self>, IntTensor<Self>>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>> {
         let (h_src, s, t) = (h_src.to_contiguous(), contiguous(dst_score), contiguous(src_score));
-        with_storage!(h_src.dtype(), E => forward::<E>(view, &h_src, &s, &t, args, positive))
+        let edges = edges.map(edges::cpu::contiguous);
+        with_storage!(h_src.dtype(), E => forward::<E>(view, &h_src, [&s, &t], edges.as_ref(), args, positive))
     }
 
     fn gat_delta(
         g: FloatTensor<Self>,
+        edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-        let delta = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
+        let of_edges = |g: FloatTensor<Self>, sums: Option<&FlexTensor>| {
+            let sums = sums.expect("the forward pass of edges that carry something gives their sums");
+            Self::head_dot(g, sums.clone(), args.heads)
+        };
+        let mut delta = Self::head_dot(g.clone(), forward.out.clone(), args.heads);
+        let sums = forward.edges.as_ref();
+        if let Some(edges_g) = edges_g.clone() {
+            delta = Self::float_add(delta, of_edges(edges_g, sums.map(|sums| &sums.out)));
+        }
         let ds = dst_score.map(|(score, accumulate_into)| {
             let (out, mass) = forward.positive.as_ref().expect("the recorded forward pass saves the positive share");
-            let positive = Self::head_dot(g, out.clone(), args.heads);
+            let mut positive = Self::head_dot(g, out.clone(), args.heads);
+            if let Some(edges_g) = edges_g {
+                let sums = sums.and_then(|sums| sums.positive.as_ref());
+                positive = Self::float_add(positive, of_edges(edges_g, sums));
+            }
             score_gradient(&delta, &positive, mass, &score, args, accumulate_into)
         });
         (delta, ds)
@@ -63,6 +81,17 @@ impl GatBackend for Flex {
         })
     }
 
+    fn gat_edges_backward(
+        reverse: &View<IntTensor<Self>>,
+        inputs: EdgeBackward<FloatTensor<Self>, IntTensor<Self>>,
+        args: GatArgs,
+        targets: GatTargets<FloatTensor<Self>>,
+    ) -> EdgeGradients<FloatTensor<Self>> {
+        let edges = edges::cpu::contiguous(&inputs.edges);
+        let inputs = EdgeBackward { edges, ..inputs }.map(|f| f.to_contiguous());
+        with_storage!(inputs.h_src.dtype(), E => edges::cpu::backward::<E>(reverse, &inputs, args, targets))
+    }
+
     fn attention_vector_gradient(
         view: &View<IntTensor<Self>>,
         g: FloatTensor<Self>,
@@ -76,7 +105,7 @@ impl GatBackend for Flex {
 }
 
 /// Stretches of a list of edges whose rows fit in L1 together.
-fn runs(edges: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+pub(super) fn runs(edges: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..edges).step_by(EDGES_PER_BLOCK).map(move |start| start..edges.min(start + EDGES_PER_BLOCK))
 }
 
@@ -85,24 +114,24 @@ fn contiguous(scores: Scores<FlexTensor>) -> Scores<FlexTensor> {
 }
 
 /// The scores of nodes by head.
-struct ScoreTable<'a> {
+pub(super) struct ScoreTable<'a> {
     values: &'a [f32],
-    columns: usize,
-    first: usize,
+    pub(super) columns: usize,
+    pub(super) first: usize,
 }
 
 impl<'a> ScoreTable<'a> {
-    fn of(scores: &'a Scores<FlexTensor>) -> Self {
+    pub(super) fn of(scores: &'a Scores<FlexTensor>) -> Self {
         let columns = scores.matrix.shape()[1];
         Self { values: flex::slice::<f32>(&scores.matrix), columns, first: scores.first }
     }
 
-    fn get(&self, node: usize, head: usize) -> f32 {
+    pub(super) fn get(&self, node: usize, head: usize) -> f32 {
         self.values[node * self.columns + self.first + head]
     }
 }
 
-fn leaky_relu(z: f32, slope: f32) -> f32 {
+pub(super) fn leaky_relu(z: f32, slope: f32) -> f32 {
     if z > 0.0 { z } else { slope * z }
 }
 
@@ -113,19 +142,19 @@ fn positive_share(weights: &[f32], scores: &[f32], share: &mut Vec<f32>) {
 }
 
 /// The factors of dropout on the weights of the entries of a row, or nothing where none is dropped.
-struct Factors {
+pub(super) struct Factors {
     dropout: Option<Dropout>,
     /// By head.
     factors: Vec<Vec<f32>>,
 }
 
 impl Factors {
-    fn new(dropout: Option<Dropout>, heads: usize) -> Self {
+    pub(super) fn new(dropout: Option<Dropout>, heads: usize) -> Self {
         Self { dropout, factors: vec![Vec::new(); heads] }
     }
 
     /// Those of the entries of `row` in the columns `cols`, both by node.
-    fn of_row(&mut self, row: usize, cols: &[u32]) {
+    pub(super) fn of_row(&mut self, row: usize, cols: &[u32]) {
         let Some(dropout) = self.dropout else { return };
         for (head, factors) in self.factors.iter_mut().enumerate() {
             factors.clear();
@@ -133,11 +162,11 @@ impl Factors {
         }
     }
 
-    fn of(&self, head: usize, entry: usize) -> f32 {
+    pub(super) fn of(&self, head: usize, entry: usize) -> f32 {
         self.factors[head].get(entry).map_or(1.0, |&factor| factor)
     }
 
-    fn apply(&self, head: usize, weights: &mut [f32]) {
+    pub(super) fn apply(&self, head: usize, weights: &mut [f32]) {
         if self.dropout.is_some() {
             weights.iter_mut().zip(&self.factors[head]).for_each(|(weight, factor)| *weight *= factor);
         }
@@ -147,8 +176,8 @@ impl Factors {
 fn forward<E: Storage>(
     view: &View<FlexTensor>,
     h_src: &FlexTensor,
-    dst_score: &Scores<FlexTensor>,
-    src_score: &Scores<FlexTensor>,
+    [dst_score, src_score]: [&Scores<FlexTensor>; 2],
+    edges: Option<&EdgeParts<FlexTensor, FlexTensor>>,
     args: GatArgs,
     positive: bool,
 ) -> GatForward<FlexTensor> {
@@ -157,14 +186,19 @@ fn forward<E: Storage>(
     let hs = flex::slice::<E>(h_src);
     let (s, t) = (ScoreTable::of(dst_score), ScoreTable::of(src_score));
     let row_entries = RowEntries::new(view, args.drop_edge);
+    let carried = edges.map(|edges| Carried::<E>::of(edges, args.heads, false));
+    let edge_width = edges.map_or(0, |edges| heads * edges.columns());
 
     let mut out = zeroed::<E>(rows * width);
     let mut log_sum_exp = zeroed::<f32>(rows * heads);
     // Empty slices stand in for what is not asked for.
     let mut out_positive = zeroed::<E>(if positive { rows * width } else { 0 });
     let mut mass_positive = zeroed::<f32>(if positive { rows * heads } else { 0 });
+    let mut edge_out = zeroed::<E>(rows * edge_width);
+    let mut edge_positive = zeroed::<E>(if positive { rows * edge_width } else { 0 });
     let block = ROWS_PER_TASK;
     let tasks = rows.div_ceil(block);
+    let mut edge_blocks = edges::cpu::blocks(&mut edge_out, &mut edge_positive, block * edge_width, tasks);
     let mut positive_blocks: Vec<_> = if positive {
         out_positive.chunks_mut(block * width).zip(mass_positive.chunks_mut(block * heads)).map(Some).collect()
     } else {
@@ -173,15 +207,20 @@ fn forward<E: Storage>(
     out.par_chunks_mut(block * width)
         .zip(log_sum_exp.par_chunks_mut(block * heads))
         .zip(positive_blocks.par_iter_mut())
+        .zip(edge_blocks.par_iter_mut())
         .enumerate()
-        .for_each(|(task, ((out, lse), mut positive))| {
+        .for_each(|(task, (((out, lse), mut positive), edge_sums))| {
+            let mut row_edges = RowOfEdges::new(edge_width);
             let (mut acc, mut acc_positive) = (vec![0f32; width], vec![0f32; width]);
             let (mut sources, mut scores) = (Vec::new(), Vec::new());
             let (mut weights, mut share) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
             let mut factors = Factors::new(args.attention_dropout, heads);
             for (r, out_row) in out.chunks_mut(width).enumerate() {
                 let i = task * block + r;
-                row_entries.sources(row_entries.node(i), &mut sources);
+                match &carried {
+                    Some(carried) => carried.row(&row_entries, row_entries.node(i), &mut sources, &mut row_edges),
+                    None => row_entries.sources(row_entries.node(i), &mut sources),
+                }
                 factors.of_row(row_entries.node(i), &sources);
                 row_entries.locate(&mut sources);
                 acc.fill(0.0);
@@ -191,6 +230,9 @@ fn forward<E: Storage>(
                     let own = s.get(scored, h);
                     scores.clear();
                     scores.extend(sources.iter().map(|&j| own + t.get(j as usize, h)));
+                    if let Some(carried) = &carried {
+                        carried.add_scores(h, &row_edges, &mut scores);
+                    }
                     weights[h].clear();
                     weights[h].extend(scores.iter().map(|&z| leaky_relu(z, args.negative_slope)));
                     let (max, sum) = exp_weights(&mut weights[h]);
@@ -203,6 +245,12 @@ fn forward<E: Storage>(
                         factors.apply(h, &mut share[h]);
                     }
                     factors.apply(h, &mut weights[h]);
+                    if carried.is_some() {
+                        row_edges.add(h, &weights[h], positive.is_some().then_some(&share[h][..]));
+                    }
+                }
+                if carried.is_some() {
+                    edge_sums.put(r, &mut row_edges);
                 }
                 // All heads of a run of edges before the next run: the rows are in L1 then.
                 for run in runs(sources.len()) {
@@ -228,6 +276,10 @@ fn forward<E: Storage>(
         log_sum_exp: flex::tensor(log_sum_exp, [rows, heads]),
         positive: positive
             .then(|| (flex::tensor(out_positive, [rows, width]), flex::tensor(mass_positive, [rows, heads]))),
+        edges: edges.map(|_| EdgeSums {
+            out: flex::tensor(edge_out, [rows, edge_width]),
+            positive: positive.then(|| flex::tensor(edge_positive, [rows, edge_width])),
+        }),
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) fn inputs_forward<B: GatBackend>(
     args: GatArgs,
 ) -> GatForward<FloatTensor<B>> {
     let (dst_score, src_score) = (inputs.dst_score.clone(), inputs.src_score.clone());
-    B::gat_forward(view, inputs.x_src.clone(), dst_score, src_score, args, false)
+    B::gat_forward(view, inputs.x_src.clone(), dst_score, src_score, None, args, false)
 }
 
 /// [`GatBackend::attend_inputs`] of a backend that differentiates.

@@ -4,6 +4,7 @@
 
 use cubecl::prelude::*;
 
+use super::edges::kernel::{EdgeInputs, EdgeShape, edge_of, edge_score, read_edge};
 use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
@@ -32,6 +33,14 @@ pub(crate) struct GatShape {
     pub drop: DropMode,
     /// Dropout of weights after the softmax.
     pub attention_dropout: DropMode,
+}
+
+launch_args! {
+    /// Sums of what edges carry, as [`Attended`] and [`PositiveShare`] are of rows.
+    EdgeSums, EdgeSumsArgs<F: Float> {
+        out: Array<F>,
+        positive: Array<F>,
+    }
 }
 
 launch_args! {
@@ -149,21 +158,25 @@ pub(super) fn filled(value: f32, #[comptime] len: usize) -> Array<f32> {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
+pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
     edges: &Edges<P>,
     h_src: &Matrix<F, N>,
+    carried: &ComptimeOption<EdgeInputs<F, P, M>>,
     attention: &Attention,
     results: &mut Attended<F, N>,
     positive: &mut PositiveShare<F, N>,
+    edge_results: &mut ComptimeOption<EdgeSums<F>>,
     rows: &RowList,
     columns: &ColumnPositions,
     layout: &HeadLayout,
     #[comptime] shape: GatShape,
+    #[comptime] carries: EdgeShape,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
     let lane = UNIT_POS_X as usize;
     let heads = comptime!(shape.heads);
+    let width = comptime!(carries.columns());
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
     let mut scalars = SharedMemory::<f32>::new(schedule.team);
     let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
@@ -182,6 +195,9 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
             let mut mass_of_positive = filled(0.0f32, heads);
             let mut sums = zeros::<N>(shape.slots);
             let mut positives = zeros::<N>(shape.slots);
+            // Of what edges carry, a lane's share as well.
+            let mut edge_sums = filled(0.0f32, comptime!((heads * width).max(1)));
+            let mut edge_positives = filled(0.0f32, comptime!((heads * width).max(1)));
 
             let mut tile = first + team_rank(schedule) * schedule.plane;
             let mut ahead = id_at(&edges.col_idx, tile + lane, last);
@@ -200,11 +216,25 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 if drops {
                     gathers = false.runtime();
                 }
+                let mut carried_values = filled(0.0f32, comptime!(width.max(1)));
+                #[comptime]
+                if let ComptimeOption::Some(carried) = carried {
+                    let mut unused = Array::<f32>::new(1usize);
+                    if kept {
+                        let edge = edge_of(carried, e, carries);
+                        let (values, slopes) = (&mut carried_values, &mut unused);
+                        read_edge(carried, edge, row, col as usize, values, slopes, heads, false, carries);
+                    }
+                }
                 let mut weights = Array::<f32>::new(heads);
                 let mut rescale = Array::<f32>::new(heads);
                 #[unroll]
                 for h in 0..heads {
-                    let z = score(&attention.dst, scored, h) + score(&attention.src, j, h);
+                    let mut z = score(&attention.dst, scored, h) + score(&attention.src, j, h);
+                    #[comptime]
+                    if let ComptimeOption::Some(carried) = carried {
+                        z += edge_score(carried, &carried_values, h, carries);
+                    }
                     let logit = select(kept, leaky_relu(z, attention.slope), f32::min_value());
                     let new_max = max[h].max(plane_max(logit));
                     rescale[h] = (max[h] - new_max).exp();
@@ -218,6 +248,15 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                     if drops {
                         weight *= edge_factor(&attention.dropout, row as u32, col, h, shape.attention_dropout);
                         gathers = gathers || weight > 0.0f32;
+                    }
+                    #[unroll]
+                    for k in 0..width {
+                        let at = comptime!(h * width) + k;
+                        let term = weight * carried_values[k];
+                        edge_sums[at] = edge_sums[at] * rescale[h] + term;
+                        if shape.second {
+                            edge_positives[at] = edge_positives[at] * rescale[h] + select(z > 0.0f32, term, 0.0f32);
+                        }
                     }
                     if shape.second {
                         // One number for both sums: its sign says whether the score is positive.
@@ -261,6 +300,14 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                 if shape.second {
                     mass_of_positive[h] = team_sum_scalar(mass_of_positive[h] * rescale, &mut scalars, schedule);
                 }
+                #[unroll]
+                for k in 0..width {
+                    let at = comptime!(h * width) + k;
+                    edge_sums[at] = team_sum_scalar(edge_sums[at] * rescale, &mut scalars, schedule);
+                    if shape.second {
+                        edge_positives[at] = team_sum_scalar(edge_positives[at] * rescale, &mut scalars, schedule);
+                    }
+                }
                 if schedule.team > 1 {
                     #[unroll]
                     for slot in 0..shape.slots {
@@ -299,6 +346,19 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size>(
                         results.log_sum_exp[i * heads + h] = select(any, max[h] + mass[h].ln(), f32::max_value());
                         if shape.second {
                             positive.mass[i * heads + h] = select(any, mass_of_positive[h] / mass[h], 0.0f32);
+                        }
+                        #[comptime]
+                        if let ComptimeOption::Some(edge_results) = edge_results {
+                            let scale = select(any, 1.0f32 / mass[h], 0.0f32);
+                            #[unroll]
+                            for k in 0..width {
+                                let at = comptime!(h * width) + k;
+                                let to = i * comptime!(heads * width) + at;
+                                edge_results.out[to] = F::cast_from(edge_sums[at] * scale);
+                                if shape.second {
+                                    edge_results.positive[to] = F::cast_from(edge_positives[at] * scale);
+                                }
+                            }
                         }
                     }
                 }

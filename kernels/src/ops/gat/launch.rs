@@ -4,16 +4,21 @@ use burn::tensor::{DType, Shape};
 use burn_backend::ops::FloatTensorOps;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::backward_kernel::{
-    BackwardInputsArgs, DeltaInputsArgs, GradientsArgs, ScoreColumnsArgs, gat_backward_kernel, gat_delta_kernel,
+    BackwardInputsArgs, DeltaInputsArgs, EdgeDeltasArgs, GradientsArgs, ScoreColumnsArgs, gat_backward_kernel,
+    gat_delta_kernel,
 };
+use super::edges::kernel::EdgeShape;
+use super::edges::launch::Carried;
+use super::edges::{self, EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
 use super::inputs_kernel::{PartialSumsArgs, VectorInputsArgs, attention_vector_kernel};
 use super::kernel::{
-    AttendedArgs, AttendedLaunch, AttentionArgs, AttentionLaunch, GatShape, HeadLayout, PositiveShareArgs, ScoreArgs,
-    gat_forward_kernel,
+    AttendedArgs, AttendedLaunch, AttentionArgs, AttentionLaunch, EdgeSumsArgs, EdgeSumsLaunch, GatShape, HeadLayout,
+    PositiveShareArgs, ScoreArgs, gat_forward_kernel,
 };
 use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
 use crate::graph::csr::View;
@@ -27,7 +32,7 @@ use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
 /// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
-const MAX_PARTIAL_CUBES: u32 = 1024;
+pub(super) const MAX_PARTIAL_CUBES: u32 = 1024;
 
 impl_for_devices! { GatBackend =>
     fn gat_forward(
@@ -35,6 +40,7 @@ impl_for_devices! { GatBackend =>
         h_src: FloatTensor<Self>,
         dst_score: Scores<FloatTensor<Self>>,
         src_score: Scores<FloatTensor<Self>>,
+        edges: Option<&EdgeParts<FloatTensor<Self>, IntTensor<Self>>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>> {
@@ -46,7 +52,11 @@ impl_for_devices! { GatBackend =>
             let mass = empty(&h_src, [rows, args.heads], DType::F32);
             (empty(&h_src, [rows, width], dtype), mass)
         });
-        let result = GatForward { out, log_sum_exp, positive };
+        let edge_sums = edges.map(|edges| {
+            let sums = || empty(&h_src, [rows, args.heads * edges.columns()], dtype);
+            EdgeSums { out: sums(), positive: positive.is_some().then(sums) }
+        });
+        let result = GatForward { out, log_sum_exp, positive, edges: edge_sums };
         if rows == 0 {
             return result;
         }
@@ -63,6 +73,10 @@ impl_for_devices! { GatBackend =>
             ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
         };
         let handed = handed_bytes(args.heads);
+        let carried = edges.map(|edges| Carried::of(edges, false));
+        let carries = carried.as_ref().map_or_else(EdgeShape::default, |carried| carried.shape);
+        let mut addressed = vec![&topology.row_ptr, &topology.col_idx, &h_src.tensor, &result.out];
+        addressed.extend(carried.iter().flat_map(Carried::tensors));
         for row_launch in
             row_launches(view, padded_bytes(width, &result.out) + handed, args.drop_edge.is_some())
         {
@@ -72,17 +86,21 @@ impl_for_devices! { GatBackend =>
                     &result.out.client,
                     row_launch.count.clone(),
                     row_launch.dim,
-                    address(&[&topology.row_ptr, &topology.col_idx, &h_src.tensor, &result.out]),
+                    address(&addressed),
                     v,
+                    carried.as_ref().map_or(1, |carried| carried.vector),
                     topology.edges(),
                     h_src.matrix(v),
+                    carried.as_ref().map(Carried::launch).into(),
                     attention(&dst, &src, &args, &args.drop_edge, &args.attention_dropout),
                     attended(&result),
                     PositiveShareArgs { out: array(&out_positive), mass: array(&mass_positive) }.launch(),
+                    result.edges.as_ref().map(edge_sums_of).into(),
                     row_launch.rows(),
                     row_launch.columns(),
                     HeadLayout::of(width, args.heads, v),
                     shape,
+                    carries,
                     row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
                 );
@@ -93,6 +111,7 @@ impl_for_devices! { GatBackend =>
 
     fn gat_delta(
         g: FloatTensor<Self>,
+        edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
@@ -114,6 +133,15 @@ impl_for_devices! { GatBackend =>
         };
         let accumulate_into = ds.as_ref().is_some_and(|ds| ds.accumulate_into);
         let positive = ds.is_some();
+        let of_edges = edges_g.map(|edges_g| {
+            let sums = forward.edges.as_ref().expect("the forward pass of edges that carry something gives their sums");
+            (into_contiguous(edges_g), sums)
+        });
+        let edge_columns = of_edges.as_ref().map_or(1, |(_, sums)| sums.out.meta.shape()[1] / args.heads);
+        let of_edges = of_edges.map(|(g, sums)| {
+            let positive = sums.positive.as_ref().unwrap_or(&sums.out);
+            EdgeDeltasArgs { g: array(&g), out: array(&sums.out), positive: array(positive) }.launch()
+        });
         let written = ds.map_or_else(|| Rows::of(delta.clone()), |ds| ds.rows);
         // SAFETY: the loop ends at the number of rows.
         unsafe {
@@ -129,6 +157,7 @@ impl_for_devices! { GatBackend =>
                     positive: PositiveShareArgs { out: array(&out_positive), mass: array(&mass_positive) }.launch(),
                 }
                 .launch(),
+                of_edges.into(),
                 array(&delta),
                 written.table(),
                 args.negative_slope,
@@ -137,6 +166,7 @@ impl_for_devices! { GatBackend =>
                 rows,
                 args.heads,
                 geometry.slots(width / v),
+                edge_columns,
                 positive,
                 accumulate_into,
                 g.tensor.dtype.into(),
@@ -216,6 +246,15 @@ impl_for_devices! { GatBackend =>
         (targets.features.then_some(dh.tensor), dt.tensor)
     }
 
+    fn gat_edges_backward(
+        reverse: &View<IntTensor<Self>>,
+        inputs: EdgeBackward<FloatTensor<Self>, IntTensor<Self>>,
+        args: GatArgs,
+        targets: GatTargets<FloatTensor<Self>>,
+    ) -> EdgeGradients<FloatTensor<Self>> {
+        edges::launch::backward(reverse, inputs, args, targets)
+    }
+
     fn attention_vector_gradient(
         view: &View<IntTensor<Self>>,
         g: FloatTensor<Self>,
@@ -238,13 +277,8 @@ impl_for_devices! { GatBackend =>
         };
         let row_launches: Vec<_> =
             (row_launches(view, padded_bytes(width, &forward.out), args.drop_edge.is_some()).into_iter())
-                .map(|row_launch| {
-                    // A plane leaves one partial sum, however many rows it walks.
-                    let CubeCount::Static(cubes, ..) = row_launch.count else {
-                        unreachable!("row launches count their cubes")
-                    };
-                    (cubes.min(MAX_PARTIAL_CUBES), row_launch)
-                })
+                // A plane leaves one partial sum, however many rows it walks.
+                .map(|row_launch| (row_launch.cubes().min(MAX_PARTIAL_CUBES), row_launch))
                 .collect();
         let planes = |(cubes, row_launch): &(u32, RowLaunch<R>)| (*cubes * row_launch.dim.y) as usize;
         let partial = empty(&forward.out, [row_launches.iter().map(planes).sum(), 2 * width], DType::F32);
@@ -284,7 +318,7 @@ impl_for_devices! { GatBackend =>
     }
 }
 
-fn attention<R: CubeRuntime>(
+pub(super) fn attention<R: CubeRuntime>(
     dst: &Scores<CubeTensor<R>>,
     src: &Scores<CubeTensor<R>>,
     args: &GatArgs,
@@ -309,19 +343,27 @@ fn attended<F: Float, N: Size, R: CubeRuntime>(result: &GatForward<CubeTensor<R>
     AttendedArgs { out: array(&result.out), log_sum_exp: array(&result.log_sum_exp) }.launch()
 }
 
+fn edge_sums_of<F: Float, R: CubeRuntime>(sums: &EdgeSums<CubeTensor<R>>) -> EdgeSumsLaunch<F, R> {
+    let positive = sums.positive.as_ref().unwrap_or(&sums.out);
+    EdgeSumsArgs { out: array(&sums.out), positive: array(positive) }.launch()
+}
+
 /// Where the gradient of `scores` goes.
-fn score_target<R: CubeRuntime>(scores: &Scores<CubeTensor<R>>, accumulate_into: Option<CubeTensor<R>>) -> Target<R> {
+pub(super) fn score_target<R: CubeRuntime>(
+    scores: &Scores<CubeTensor<R>>,
+    accumulate_into: Option<CubeTensor<R>>,
+) -> Target<R> {
     let shape = scores.matrix.meta.shape();
     Target::of(accumulate_into, &scores.matrix, [shape[0], shape[1]], DType::F32)
 }
 
 /// Shared memory per thread that hands over the weights of several heads; twice the weights covers the gaps between
 /// heads.
-fn handed_bytes(heads: usize) -> usize {
+pub(super) fn handed_bytes(heads: usize) -> usize {
     if heads == 1 { 0 } else { 2 * heads * size_of::<f32>() }
 }
 
-fn shape(
+pub(super) fn shape(
     geometry: &PlanePerRow,
     args: &GatArgs,
     vectors: usize,

@@ -1,9 +1,11 @@
 //! Fused graph attention: scores, softmax over in-neighbours and aggregation in one pass over the edges.
 
+mod attend;
 mod autodiff;
 #[cfg(feature = "cube")]
 mod backward_kernel;
 mod cpu;
+pub(crate) mod edges;
 mod inputs;
 #[cfg(feature = "cube")]
 mod inputs_kernel;
@@ -12,7 +14,6 @@ mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 
-use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
@@ -22,6 +23,10 @@ use crate::ops::row_dots::{RowDotsBackend, row_dots};
 use crate::runtime::check;
 use crate::{DropEdge, Dropout};
 
+pub(crate) use attend::scores;
+use attend::widest;
+pub use attend::{ScoreColumns, attend};
+use edges::{EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
 pub use inputs::{Inputs, attend_inputs};
 
 /// Settings of [`gat`].
@@ -72,14 +77,25 @@ pub struct GatForward<F> {
     pub log_sum_exp: F,
     /// The share of `out` and of the attention mass that edges with a positive score contributed; made on request.
     pub positive: Option<(F, F)>,
+    /// What edges add up to, where they carry something.
+    pub edges: Option<EdgeSums<F>>,
 }
 
 impl<F> GatForward<F> {
+    /// The result, and what edges add up to.
+    ///
+    /// # Panics
+    /// If edges carry nothing.
+    pub(crate) fn results(self) -> [F; 2] {
+        [self.out, self.edges.expect("edges carry something").out]
+    }
+
     pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> GatForward<G> {
         GatForward {
             out: f(self.out),
             log_sum_exp: f(self.log_sum_exp),
             positive: self.positive.map(|(out, mass)| (f(out), f(mass))),
+            edges: self.edges.map(|sums| EdgeSums { out: f(sums.out), positive: sums.positive.map(&f) }),
         }
     }
 }
@@ -119,6 +135,17 @@ pub struct GatScalars<F> {
     pub delta: F,
 }
 
+impl<F> GatScalars<F> {
+    pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> GatScalars<G> {
+        GatScalars {
+            dst_score: self.dst_score.map(&f),
+            src_score: self.src_score.map(&f),
+            log_sum_exp: f(self.log_sum_exp),
+            delta: f(self.delta),
+        }
+    }
+}
+
 /// What the reverse pass leaves its gradients in.
 #[derive(Clone, Debug)]
 pub struct GatTargets<F> {
@@ -130,24 +157,37 @@ pub struct GatTargets<F> {
     pub accumulate_score: Option<F>,
 }
 
+impl<F> GatTargets<F> {
+    pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> GatTargets<G> {
+        GatTargets {
+            features: self.features,
+            accumulate_features: self.accumulate_features.map(&f),
+            accumulate_score: self.accumulate_score.map(&f),
+        }
+    }
+}
+
 /// Backends with [`gat`].
 pub trait GatBackend: HeadBackend + RowDotsBackend {
-    /// Softmax and aggregation from the two parts of the score.
+    /// Softmax and aggregation from the two parts of the score, and from what `edges` carry where they do.
     #[doc(hidden)]
     fn gat_forward(
         view: &View<IntTensor<Self>>,
         h_src: FloatTensor<Self>,
         dst_score: Scores<FloatTensor<Self>>,
         src_score: Scores<FloatTensor<Self>>,
+        edges: Option<&EdgeParts<FloatTensor<Self>, IntTensor<Self>>>,
         args: GatArgs,
         positive: bool,
     ) -> GatForward<FloatTensor<Self>>;
 
     /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` where that is given: a matrix of
-    /// its shape, added to the gradient so far beside it, or zero in other columns.
+    /// its shape, added to the gradient so far beside it, or zero in other columns. `edges_g` is the gradient of what
+    /// edges add up to, where they carry something: its products count, too.
     #[doc(hidden)]
     fn gat_delta(
         g: FloatTensor<Self>,
+        edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
         dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
         args: GatArgs,
@@ -166,6 +206,15 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
         args: GatArgs,
         targets: GatTargets<FloatTensor<Self>>,
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>);
+
+    /// The reverse pass where edges carry something; `reverse` leads their entries to the edges.
+    #[doc(hidden)]
+    fn gat_edges_backward(
+        reverse: &View<IntTensor<Self>>,
+        inputs: EdgeBackward<FloatTensor<Self>, IntTensor<Self>>,
+        args: GatArgs,
+        targets: GatTargets<FloatTensor<Self>>,
+    ) -> EdgeGradients<FloatTensor<Self>>;
 
     /// The gradient of both attention vectors, `[2, d]`, f32, from that of the result of [`attend_inputs`].
     #[doc(hidden)]
@@ -197,7 +246,21 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
         src_score: Scores<FloatTensor<Self>>,
         args: GatArgs,
     ) -> FloatTensor<Self> {
-        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
+        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, None, args, false).out
+    }
+
+    /// The same where edges carry something: the result, and what edges add up to.
+    #[doc(hidden)]
+    fn attend_edges(
+        csr: Csr<Self>,
+        h_src: FloatTensor<Self>,
+        dst_score: Scores<FloatTensor<Self>>,
+        src_score: Scores<FloatTensor<Self>>,
+        edges: EdgeParts<FloatTensor<Self>, IntTensor<Self>>,
+        args: GatArgs,
+    ) -> [FloatTensor<Self>; 2] {
+        let edges = edges.of_rows(&csr);
+        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, Some(&edges), args, false).results()
     }
 
     /// The layer, recorded for the backward pass where the backend differentiates. Attention vectors are `[1, heads *
@@ -213,7 +276,7 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
     ) -> FloatTensor<Self> {
         let dst_score = Scores::of(Self::head_dot(h_dst, attention_dst, args.heads));
         let src_score = Scores::of(Self::head_dot(h_src.clone(), attention_src, args.heads));
-        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, args, false).out
+        Self::gat_forward(&csr.view(), h_src, dst_score, src_score, None, args, false).out
     }
 }
 
@@ -313,116 +376,4 @@ pub fn gat<B: GatBackend>(
         attention_dst,
         args,
     )))
-}
-
-/// Columns of a matrix that hold one part of the score of [`attend`], one per head.
-#[derive(Clone, Debug)]
-pub struct ScoreColumns<B: Backend> {
-    /// A row per node, f32. It may hold scores of other relations, too.
-    pub scores: Tensor<B, 2>,
-    /// The column of the first head.
-    pub first: usize,
-}
-
-/// [`gat`] with the two parts of the score given: `e_ij = leaky_relu(dst_i + src_j)`, softmax over the kept in-edges,
-/// `y_i = sum_j a_ij h_src_j`.
-///
-/// Where features are wide and the output is narrow, or few destinations are wanted, attention comes before projection:
-/// `sum_j a_ij (x_j w) = (sum_j a_ij x_j) w`, and the score `<a, x_j w>` is `<w a, x_j>`
-/// ([`row_dots`](crate::row_dots)).
-///
-/// # Shapes
-/// `h_src` `[num_cols, heads * channels]`, f32, f16 or bf16; `dst` `[num_rows, any]` and `src` `[num_cols, any]`, of
-/// which `heads` columns are read; result `[num_rows, heads * channels]` in the dtype of `h_src`.
-///
-/// # Gradient
-/// Of all three, as for [`gat`]: `dh_src_j = sum_i a_ij g_i`, `ddst_i = sum_j dz_ij`, `dsrc_j = sum_i dz_ij`.
-/// Deterministic: no atomics.
-///
-/// # Panics
-/// If a shape or dtype does not fit.
-///
-/// # Source
-/// As [`gat`].
-///
-/// # Example
-/// ```
-/// use burn::tensor::Tensor;
-/// use burn_flex::Flex;
-/// use graphsieve_kernels::{Csr, GatConfig, ScoreColumns, attend};
-/// let device = Default::default();
-/// let csr = Csr::<Flex>::from_host(&[0, 2], &[0, 1], 2, &device).unwrap();
-/// let h = Tensor::<Flex, 2>::from_data([[1.0], [3.0]], &device);
-/// let dst = ScoreColumns { scores: Tensor::<Flex, 2>::from_data([[0.0]], &device), first: 0 };
-/// // The second source counts three times.
-/// let src = ScoreColumns { scores: Tensor::<Flex, 2>::from_data([[0.0], [3.0f32.ln()]], &device), first: 0 };
-/// let y = attend(&csr, h, dst, src, 1, GatConfig::default());
-/// assert!((y.into_scalar() - 2.5).abs() < 1e-6);
-/// ```
-pub fn attend<B: GatBackend>(
-    csr: &Csr<B>,
-    h_src: Tensor<B, 2>,
-    dst: ScoreColumns<B>,
-    src: ScoreColumns<B>,
-    heads: usize,
-    config: GatConfig,
-) -> Tensor<B, 2> {
-    const OP: &str = "attend";
-    let h_src = h_src.into_primitive().tensor();
-    check::storage::<B>(OP, "h_src", &h_src);
-    let [rows, width] = check::matrix(OP, "h_src", &h_src);
-    check::size(OP, "rows of h_src", csr.num_cols(), rows);
-    assert!(heads > 0 && width % heads == 0, "{OP}: h_src: expected columns in {heads} equal heads, got {width}");
-    let (dst, src) = (scores(OP, "dst", dst, csr.num_rows(), heads), scores(OP, "src", src, csr.num_cols(), heads));
-    let args = GatArgs::new(heads, &config);
-    let channels = width / heads;
-    let widest = widest(channels);
-    if width <= widest {
-        return Tensor::from_primitive(TensorPrimitive::Float(B::attend(csr.clone(), h_src, dst, src, args)));
-    }
-    // Heads do not know of each other, and the channels of a head have nothing but the scores in common.
-    let h_src = Tensor::<B, 2>::from_primitive(TensorPrimitive::Float(h_src));
-    let pieces = (0..heads).flat_map(|head| {
-        let starts = (0..channels).step_by(widest);
-        starts.map(move |start| (head, head * channels + start, widest.min(channels - start)))
-    });
-    let attended = pieces.map(|(head, start, len)| {
-        let piece = h_src.clone().narrow(1, start, len).into_primitive().tensor();
-        let of_head = |part: &Scores<FloatTensor<B>>| Scores { first: part.first + head, ..part.clone() };
-        let attention_dropout = args.attention_dropout.map(|dropout| dropout.of_heads(heads, head));
-        let args = GatArgs { heads: 1, attention_dropout, ..args };
-        let out = B::attend(csr.clone(), piece, of_head(&dst), of_head(&src), args);
-        Tensor::from_primitive(TensorPrimitive::Float(out))
-    });
-    Tensor::cat(attended.collect(), 1)
-}
-
-/// Channels that are attended to at a time: sums of a row stay in the registers of a plane, and a kernel whose loops
-/// over them are laid out is compiled within a second. Channels that no vector divides take a register each.
-fn widest(channels: usize) -> usize {
-    match channels {
-        _ if channels.is_multiple_of(4) => 2048,
-        _ if channels.is_multiple_of(2) => 1024,
-        _ => 512,
-    }
-}
-
-/// Checks one part of the score: a row for each of `rows` nodes, a column per head.
-pub(crate) fn scores<B: GatBackend>(
-    op: &str,
-    name: &str,
-    part: ScoreColumns<B>,
-    rows: usize,
-    heads: usize,
-) -> Scores<FloatTensor<B>> {
-    let matrix = part.scores.into_primitive().tensor();
-    check::dtype(op, name, &matrix, DType::F32);
-    let [score_rows, columns] = check::matrix(op, name, &matrix);
-    check::size(op, &format!("rows of {name}"), rows, score_rows);
-    assert!(
-        part.first + heads <= columns,
-        "{op}: {name}: expected {heads} columns from {} on, got {columns} columns",
-        part.first
-    );
-    Scores { matrix, first: part.first, whole: false }
 }

@@ -232,7 +232,7 @@ impl<B: ChunkBackend> Pass<'_, B> {
             for (at, dv) in dv.iter_mut().enumerate() {
                 let head = attention.head(at, &range);
                 let (dst, src) = (head.dst.clone(), head.src.clone());
-                let forward = B::gat_forward(&view, attention.x.clone(), dst, src, head.args, false);
+                let forward = B::gat_forward(&view, attention.x.clone(), dst, src, None, head.args, false);
                 let g = columns_of::<B>(&g, at, heads);
                 if self.nodes.weight.is_some() {
                     of_heads.push(B::weight_gradient(forward.out.clone(), g.clone(), DType::F32));
@@ -278,13 +278,13 @@ impl<B: ChunkBackend> Pass<'_, B> {
             for at in 0..heads {
                 let head = attention.head(at, &range);
                 let (dst, src) = (head.dst.clone(), head.src);
-                let forward = B::gat_forward(&view, x.clone(), dst, src, head.args, true);
+                let forward = B::gat_forward(&view, x.clone(), dst, src, None, head.args, true);
                 let g = columns_of::<B>(&g, at, heads);
                 if nodes.weight.is_some() {
                     of_weight.push(B::weight_gradient(forward.out.clone(), g.clone(), DType::F32));
                 }
                 let score = nodes.dst.map(|_| (head.dst, of_score.take()));
-                let (delta, score) = B::gat_delta(self.back(g, at, heads), &forward, score, head.args);
+                let (delta, score) = B::gat_delta(self.back(g, at, heads), None, &forward, score, head.args);
                 of_score = score;
                 of_delta.push(delta);
                 of_log.push(forward.log_sum_exp);

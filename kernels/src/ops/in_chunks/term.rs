@@ -170,7 +170,7 @@ impl<B: ChunkBackend> Term<B> {
                 let (view, heads) = (attention.csr.view_of(nodes), attention.args.heads);
                 let of_head = |head: usize| {
                     let Head { dst, src, args } = attention.head(head, range);
-                    let attended = B::gat_forward(&view, attention.x.clone(), dst, src, args, false).out;
+                    let attended = B::gat_forward(&view, attention.x.clone(), dst, src, None, args, false).out;
                     B::product(attended, columns_of::<B>(&self.weight, head, heads))
                 };
                 beside::<B>((0..heads).map(of_head).collect())

@@ -1,0 +1,255 @@
+//! The reverse pass of attention whose edges carry something, a plane per source as in the plain one. Here every edge
+//! needs the product of its own ends: it is taken from the row that is gathered anyway.
+
+use cubecl::prelude::*;
+
+use super::kernel::{EdgeInputs, EdgeShape, edge_of, edge_score, read_edge};
+use crate::graph::drop_edge::{DropMode, keeps};
+use crate::graph::row_schedule::RowSchedule;
+use crate::graph::row_schedule::kernel::{
+    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    work_step,
+};
+use crate::graph::row_schedule::sums::{add_and_multiply_rows, handed_weights, team_sum, team_sum_scalar};
+use crate::ops::dropout::kernel::edge_factor;
+use crate::ops::gat::backward_kernel::{Gradients, put_scores};
+use crate::ops::gat::kernel::{
+    Attention, GatShape, HeadLayout, filled, heads_of_slots, leaky_relu, score, shared_vectors, zeros,
+};
+use crate::runtime::args::{Matrix, launch_args};
+
+launch_args! {
+    /// What the reverse pass reads of sources and destinations.
+    EdgeBackwardInputs, EdgeBackwardInputsArgs<F: Float, N: Size> {
+        g: Matrix<F, N>,
+        h_src: Matrix<F, N>,
+        /// The gradient of what edges add up to, a row per destination.
+        sum_gradient: Array<F>,
+        log_sum_exp: Array<f32>,
+        delta: Array<f32>,
+    }
+}
+
+launch_args! {
+    /// Gradients of what edges carry.
+    EdgeTargets, EdgeTargetsArgs<F: Float> {
+        /// A row per plane: the share of its edges in the gradient of the parameters.
+        partial: Array<f32>,
+        /// The row of the first plane of the launch.
+        first: usize,
+        values: ComptimeOption<Array<F>>,
+    }
+}
+
+/// The reverse pass, one plane per source `j`, with `dz_ij = a_ij l_ij (f_ij p_ij - delta_i)`,
+/// `p_ij = <g_i, h_j> + <gv_i, e_ij>` and `l_ij` the slope of the leaky ReLU. A lane owns an edge: what its edge adds to
+/// the gradients of parameters stays in its registers from row to row, and is added up once, behind the last.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
+    edges: &Edges<P>,
+    inputs: &EdgeBackwardInputs<F, N>,
+    carried: &EdgeInputs<F, P, M>,
+    attention: &Attention,
+    gradients: &mut Gradients<F, N>,
+    targets: &mut EdgeTargets<F>,
+    rows: &RowList,
+    columns: &ColumnPositions,
+    layout: &HeadLayout,
+    #[comptime] shape: GatShape,
+    #[comptime] carries: EdgeShape,
+    #[comptime] schedule: RowSchedule,
+    #[define(F, P)] _types: [StorageType; 2],
+) {
+    let lane = UNIT_POS_X as usize;
+    let heads = comptime!(shape.heads);
+    let width = comptime!(carries.columns());
+    let cosines = comptime!(carries.cosines);
+    let parameters = comptime!(heads * width + 2 * cosines);
+    let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
+    let mut scalars = SharedMemory::<f32>::new(schedule.team);
+    let mut handed = SharedMemory::<f32>::new(comptime!(handed_weights(heads, schedule)));
+    let head = heads_of_slots(layout, shape, schedule);
+    let mut parameter_sums = filled(0.0f32, parameters);
+    let mut work = first_work(schedule);
+    while work < rows.end {
+        let row = row_of(work, rows, schedule);
+        let result = result_of(work, row, rows, schedule);
+        let (first, last) = span_of(edges, row, schedule.spans);
+        if result >= 0i32 && in_reach(last - first, schedule) {
+            let j = usize::cast_from(result);
+            let mut own_score = Array::<f32>::new(heads);
+            #[unroll]
+            for h in 0..heads {
+                own_score[h] = score(&attention.src, j, h);
+            }
+            // Lanes beyond the row have zeros there.
+            let mut own = zeros::<N>(shape.slots);
+            #[unroll]
+            for slot in 0..shape.slots {
+                let c = slot * schedule.plane + lane;
+                if first < last && c < layout.vectors {
+                    own[slot] = Vector::<f32, N>::cast_from(inputs.h_src.values[j * inputs.h_src.stride + c]);
+                }
+            }
+            let mut score_gradient = filled(0.0f32, heads);
+            let mut sums = zeros::<N>(shape.slots);
+
+            let mut any_kept = false.runtime();
+            let mut tile = first + team_rank(schedule) * schedule.plane;
+            let mut ahead = id_at(&edges.col_idx, tile + lane, last);
+            while tile < last {
+                let e = tile + lane;
+                let valid = e < last;
+                let col = u32::cast_from(ahead);
+                ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
+                let kept = valid && keeps(&attention.drop, row as u32, col, shape.drop);
+                let at = col_of(col, kept, columns, schedule);
+                let kept = kept && at >= 0i32;
+                any_kept = any_kept || kept;
+                let i = usize::cast_from(select(kept, at, 0i32));
+                let mut gathers = kept;
+                let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
+                if drops {
+                    gathers = false.runtime();
+                }
+                let mut carried_values = filled(0.0f32, width);
+                let mut slopes = filled(0.0f32, comptime!(cosines.max(1)));
+                let mut age = 0.0f32;
+                let mut edge = 0usize.runtime();
+                let mut alphas = filled(0.0f32, heads);
+                let mut weights = filled(0.0f32, heads);
+                let mut leans = filled(0.0f32, heads);
+                if kept {
+                    edge = edge_of(carried, e, carries);
+                    age = read_edge(
+                        carried,
+                        edge,
+                        row,
+                        col as usize,
+                        &mut carried_values,
+                        &mut slopes,
+                        heads,
+                        true,
+                        carries,
+                    );
+                    #[unroll]
+                    for h in 0..heads {
+                        let z = score(&attention.dst, i, h)
+                            + own_score[h]
+                            + edge_score(carried, &carried_values, h, carries);
+                        alphas[h] = (leaky_relu(z, attention.slope) - inputs.log_sum_exp[i * heads + h]).exp();
+                        leans[h] = select(z > 0.0f32, 1.0f32, attention.slope);
+                        let mut weight = alphas[h];
+                        if drops {
+                            weight *= edge_factor(&attention.dropout, row as u32, col, h, shape.attention_dropout);
+                            gathers = gathers || weight > 0.0f32;
+                        }
+                        weights[h] = weight;
+                    }
+                }
+                let mut products = filled(0.0f32, heads);
+                add_and_multiply_rows::<F, N>(
+                    &inputs.g,
+                    layout.vectors,
+                    gathers,
+                    i,
+                    &weights,
+                    &head,
+                    &own,
+                    &mut sums,
+                    &mut products,
+                    &mut handed,
+                    heads,
+                    shape.slots,
+                    schedule,
+                );
+                if kept {
+                    // The gradient of what the edge carries.
+                    let mut of_columns = filled(0.0f32, width);
+                    #[unroll]
+                    for h in 0..heads {
+                        let mut product = products[h];
+                        #[unroll]
+                        for k in 0..width {
+                            let arrives = f32::cast_from(
+                                inputs.sum_gradient[i * comptime!(heads * width) + comptime!(h * width) + k],
+                            );
+                            product += arrives * carried_values[k];
+                            of_columns[k] += weights[h] * arrives;
+                        }
+                        let dz = leans[h] * (weights[h] * product - alphas[h] * inputs.delta[i * heads + h]);
+                        score_gradient[h] += dz;
+                        #[unroll]
+                        for k in 0..width {
+                            parameter_sums[comptime!(h * width) + k] += dz * carried_values[k];
+                            of_columns[k] += dz * carried.parameters[comptime!(h * width) + k];
+                        }
+                    }
+                    #[unroll]
+                    for k in 0..cosines {
+                        let of_angle = of_columns[comptime!(carries.first_cosine()) + k] * slopes[k];
+                        parameter_sums[comptime!(heads * width) + k] += of_angle * age;
+                        parameter_sums[comptime!(heads * width + cosines) + k] += of_angle;
+                    }
+                    #[comptime]
+                    if let ComptimeOption::Some(values) = &mut targets.values {
+                        #[unroll]
+                        for k in 0..carries.values {
+                            values[edge * carries.values + k] = F::cast_from(of_columns[k]);
+                        }
+                    }
+                }
+                tile += comptime!(schedule.plane * schedule.team);
+            }
+            if schedule.team > 1 {
+                team_sum::<N>(&mut sums, &mut shared, shape.slots, schedule);
+            }
+            #[unroll]
+            for h in 0..heads {
+                score_gradient[h] = team_sum_scalar(score_gradient[h], &mut scalars, schedule);
+            }
+            if team_rank(schedule) == 0 {
+                // As in the plain pass.
+                let mut any = true.runtime();
+                if schedule.team == 1 {
+                    any = plane_any(any_kept);
+                }
+                if shape.second {
+                    let changes = any || comptime!(!shape.accumulate_features);
+                    #[unroll]
+                    for slot in 0..shape.slots {
+                        let c = slot * schedule.plane + lane;
+                        if changes && c < layout.vectors {
+                            let mut total = sums[slot];
+                            let at = j * gradients.dh.stride + c;
+                            if shape.accumulate_features {
+                                total += Vector::<f32, N>::cast_from(gradients.dh.values[at]);
+                            }
+                            gradients.dh.values[at] = Vector::<F, N>::cast_from(total);
+                        }
+                    }
+                }
+                if any || comptime!(!shape.accumulate_score) {
+                    put_scores(
+                        &mut gradients.dt,
+                        j,
+                        attention.src.columns,
+                        attention.src.first,
+                        &score_gradient,
+                        heads,
+                        shape.accumulate_score,
+                    );
+                }
+            }
+        }
+        work += work_step(schedule);
+    }
+    let place = targets.first + CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
+    #[unroll]
+    for k in 0..parameters {
+        let total = plane_sum(parameter_sums[k]);
+        if lane == 0 {
+            targets.partial[place * parameters + k] = total;
+        }
+    }
+}

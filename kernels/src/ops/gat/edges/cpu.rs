@@ -1,0 +1,340 @@
+//! What edges carry, on the CPU: read row by row, in f32.
+
+use burn::tensor::TensorMetadata;
+use burn_flex::FlexTensor;
+use rayon::prelude::*;
+
+use super::{AgeParts, EdgeBackward, EdgeGradients, EdgeParts};
+use crate::graph::csr::View;
+use crate::graph::drop_edge::DropEdge;
+use crate::graph::row_entries::RowEntries;
+use crate::ops::dropout::Dropout;
+use crate::ops::gat::cpu::{Factors, ScoreTable, leaky_relu, runs};
+use crate::ops::gat::{GatArgs, GatTargets};
+use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, ids};
+use crate::runtime::rows::{exp_all, zeroed};
+
+/// The parts with everything that is read element by element in order.
+pub(in crate::ops::gat) fn contiguous(edges: &EdgeParts<FlexTensor, FlexTensor>) -> EdgeParts<FlexTensor, FlexTensor> {
+    let mut edges = edges.clone().map(|f| f.to_contiguous());
+    if let Some(AgeParts::Nodes { dst, src }) = &mut edges.age {
+        (*dst, *src) = (dst.to_contiguous(), src.to_contiguous());
+    }
+    edges
+}
+
+/// What the edges of an adjacency carry.
+pub(in crate::ops::gat) struct Carried<'a, E> {
+    values: &'a [E],
+    edge_map: Option<Offsets<'a>>,
+    age: Ages<'a>,
+    log_age: bool,
+    /// By head.
+    logit: &'a [f32],
+    frequency: &'a [f32],
+    phase: &'a [f32],
+    value_columns: usize,
+    columns: usize,
+}
+
+enum Ages<'a> {
+    Nothing,
+    OfEdges(&'a [f32]),
+    /// Times of the rows and of the columns at hand; rows are destinations or sources.
+    OfNodes {
+        rows: &'a [i32],
+        cols: &'a [i32],
+        rows_are_sources: bool,
+    },
+}
+
+/// What the kept edges of a row carry, and what they add up to.
+pub(in crate::ops::gat) struct RowOfEdges {
+    entries: Vec<usize>,
+    /// `[edges, columns]`.
+    values: Vec<f32>,
+    ages: Vec<f32>,
+    /// `[edges, cosines]`: slopes of the cosines by their angles.
+    slopes: Vec<f32>,
+    /// `[heads, columns]` both.
+    sums: Vec<f32>,
+    positives: Vec<f32>,
+}
+
+impl RowOfEdges {
+    /// For sums of `width` elements.
+    pub(in crate::ops::gat) fn new(width: usize) -> Self {
+        let (sums, positives) = (vec![0.0; width], vec![0.0; width]);
+        Self { entries: Vec::new(), values: Vec::new(), ages: Vec::new(), slopes: Vec::new(), sums, positives }
+    }
+
+    fn columns(&self) -> usize {
+        self.values.len() / self.entries.len().max(1)
+    }
+
+    /// Adds what the edges carry to the sums of head `head`.
+    pub(in crate::ops::gat) fn add(&mut self, head: usize, weights: &[f32], share: Option<&[f32]>) {
+        let columns = self.columns();
+        let own = head * columns..(head + 1) * columns;
+        for (values, &weight) in self.values.chunks(columns.max(1)).zip(weights) {
+            axpy(&mut self.sums[own.clone()], weight, values);
+        }
+        for (values, &weight) in self.values.chunks(columns.max(1)).zip(share.unwrap_or(&[])) {
+            axpy(&mut self.positives[own.clone()], weight, values);
+        }
+    }
+}
+
+/// Where the sums of a block of rows go.
+pub(in crate::ops::gat) struct EdgeBlock<'a, E> {
+    out: &'a mut [E],
+    positive: &'a mut [E],
+}
+
+impl<E: Storage> EdgeBlock<'_, E> {
+    /// Writes row `r`, and clears the sums for the next.
+    pub(in crate::ops::gat) fn put(&mut self, r: usize, row: &mut RowOfEdges) {
+        let width = row.sums.len();
+        let place = r * width..(r + 1) * width;
+        E::narrow(&row.sums, &mut self.out[place.clone()]);
+        if !self.positive.is_empty() {
+            E::narrow(&row.positives, &mut self.positive[place]);
+        }
+        row.sums.fill(0.0);
+        row.positives.fill(0.0);
+    }
+}
+
+/// `tasks` blocks of `len` elements, empty where there are none.
+pub(in crate::ops::gat) fn blocks<'a, E>(
+    out: &'a mut [E],
+    positive: &'a mut [E],
+    len: usize,
+    tasks: usize,
+) -> Vec<EdgeBlock<'a, E>> {
+    let (mut out, mut positive) = (out.chunks_mut(len.max(1)), positive.chunks_mut(len.max(1)));
+    let mut next = || EdgeBlock { out: out.next().unwrap_or_default(), positive: positive.next().unwrap_or_default() };
+    (0..tasks).map(|_| next()).collect()
+}
+
+impl<'a, E: Storage> Carried<'a, E> {
+    pub(in crate::ops::gat) fn of(
+        edges: &'a EdgeParts<FlexTensor, FlexTensor>,
+        heads: usize,
+        rows_are_sources: bool,
+    ) -> Self {
+        let age = match &edges.age {
+            None => Ages::Nothing,
+            Some(AgeParts::Edges(ages)) => Ages::OfEdges(flex::slice::<f32>(ages)),
+            Some(AgeParts::Nodes { dst, src }) => {
+                let (rows, cols) = if rows_are_sources { (src, dst) } else { (dst, src) };
+                Ages::OfNodes { rows: ids(rows), cols: ids(cols), rows_are_sources }
+            }
+        };
+        let columns = edges.columns();
+        let (logit, angles) = flex::slice::<f32>(&edges.parameters).split_at(heads * columns);
+        let (frequency, phase) = angles.split_at(edges.cosines);
+        Self {
+            values: edges.values.as_ref().map_or(&[], flex::slice::<E>),
+            edge_map: edges.edge_map.as_ref().map(Offsets::of),
+            age,
+            log_age: edges.log_age,
+            logit,
+            frequency,
+            phase,
+            value_columns: edges.value_columns,
+            columns,
+        }
+    }
+
+    fn edge(&self, entry: usize) -> usize {
+        self.edge_map.map_or(entry, |map| map.get(entry))
+    }
+
+    /// The kept sources of `node` as nodes, and what their edges carry.
+    pub(in crate::ops::gat) fn row(
+        &self,
+        row_entries: &RowEntries,
+        node: usize,
+        sources: &mut Vec<u32>,
+        row: &mut RowOfEdges,
+    ) {
+        row_entries.sources_and_entries(node, sources, &mut row.entries);
+        let cosines = self.frequency.len();
+        row.values.resize(sources.len() * self.columns, 0.0);
+        row.ages.resize(sources.len(), 0.0);
+        row.slopes.resize(sources.len() * cosines, 0.0);
+        for (k, (&col, &entry)) in sources.iter().zip(&row.entries).enumerate() {
+            let edge = self.edge(entry);
+            let to = &mut row.values[k * self.columns..(k + 1) * self.columns];
+            let (values, encoding) = to.split_at_mut(self.value_columns);
+            E::widen(&self.values[edge * self.value_columns..][..self.value_columns], values);
+            let age = match self.age {
+                Ages::Nothing => 0.0,
+                Ages::OfEdges(ages) => ages[edge],
+                Ages::OfNodes { rows, cols, rows_are_sources } => {
+                    let (own, other) = (rows[node], cols[col as usize]);
+                    let age = if rows_are_sources { other.wrapping_sub(own) } else { own.wrapping_sub(other) };
+                    age as f32
+                }
+            };
+            row.ages[k] = age;
+            let (log, cosine) = encoding.split_at_mut(usize::from(self.log_age));
+            log.fill((1.0 + age.max(0.0)).ln());
+            let slopes = &mut row.slopes[k * cosines..(k + 1) * cosines];
+            for ((cosine, slope), (&frequency, &phase)) in
+                cosine.iter_mut().zip(slopes).zip(self.frequency.iter().zip(self.phase))
+            {
+                let (sin, cos) = (frequency * age + phase).sin_cos();
+                (*cosine, *slope) = (cos, -sin);
+            }
+        }
+    }
+
+    /// Adds the share of the edges to the scores of head `head`.
+    pub(in crate::ops::gat) fn add_scores(&self, head: usize, row: &RowOfEdges, scores: &mut [f32]) {
+        let logit = &self.logit[head * self.columns..(head + 1) * self.columns];
+        for (score, values) in scores.iter_mut().zip(row.values.chunks(self.columns)) {
+            *score += dot(logit, values);
+        }
+    }
+}
+
+/// What a task of the reverse pass leaves of the gradients of what edges carry.
+struct Found {
+    /// The parameters' share, added up over few rows and so in f32.
+    parameters: Vec<f32>,
+    /// Edges and the gradients of their values, where asked for.
+    edges: Vec<usize>,
+    values: Vec<f32>,
+}
+
+/// The reverse pass with `dz_ij = a_ij l_ij (f_ij p_ij - c_i)`, `p_ij = <g_i, h_j> + <gv_i, e_ij>`, edge by edge.
+pub(in crate::ops::gat) fn backward<E: Storage>(
+    reverse: &View<FlexTensor>,
+    inputs: &EdgeBackward<FlexTensor, FlexTensor>,
+    args: GatArgs,
+    targets: GatTargets<FlexTensor>,
+) -> EdgeGradients<FlexTensor> {
+    let (rows, width, heads) = (reverse.num_rows(), inputs.h_src.shape()[1], args.heads);
+    let channels = width / heads;
+    let [gs, hs, gvs] = [&inputs.g, &inputs.h_src, &inputs.edges_g].map(flex::slice::<E>);
+    let scalars = &inputs.scalars;
+    let (s, t) = (ScoreTable::of(&scalars.dst_score), ScoreTable::of(&scalars.src_score));
+    let (lse, delta) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.delta));
+    let row_entries = RowEntries::new(reverse, args.drop_edge.map(DropEdge::reverse));
+    let (edges, carried) = (&inputs.edges, Carried::<E>::of(&inputs.edges, heads, true));
+    let (columns, cosines, first_cosine) = (edges.columns(), edges.cosines, edges.first_cosine());
+    let value_columns = edges.value_columns;
+
+    let block = ROWS_PER_TASK;
+    let adds = targets.accumulate_features.is_some();
+    let mut dh = targets.features.then(|| flex::target::<E>(targets.accumulate_features, [rows, width]));
+    let mut dt = flex::target::<f32>(targets.accumulate_score, [rows, t.columns]);
+    let mut dh_blocks: Vec<Option<&mut [E]>> = match &mut dh {
+        Some(dh) => flex::slice_mut::<E>(dh).chunks_mut(block * width).map(Some).collect(),
+        None => (0..rows.div_ceil(block)).map(|_| None).collect(),
+    };
+    let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * t.columns);
+    let task = |task: usize, dt: &mut [f32], dh: &mut Option<&mut [E]>| {
+        let (mut own, mut acc) = (vec![0f32; width], vec![0f32; width]);
+        let (mut arrives, mut of_columns) = (vec![0f32; heads * columns], Vec::new());
+        let mut row_edges = RowOfEdges::new(0);
+        let (mut targets, mut scores) = (Vec::new(), Vec::new());
+        let (mut alphas, mut weights) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
+        let (mut leans, mut products) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
+        let mut factors = Factors::new(args.attention_dropout.map(Dropout::reverse), heads);
+        let parameters = vec![0f32; heads * columns + 2 * cosines];
+        let mut found = Found { parameters, edges: Vec::new(), values: Vec::new() };
+        for (r, score_row) in dt.chunks_mut(t.columns).enumerate() {
+            let j = task * block + r;
+            let node = row_entries.node(j);
+            carried.row(&row_entries, node, &mut targets, &mut row_edges);
+            if targets.is_empty() {
+                continue;
+            }
+            factors.of_row(node, &targets);
+            row_entries.locate(&mut targets);
+            E::widen(&hs[j * width..(j + 1) * width], &mut own);
+            acc.fill(0.0);
+            for h in 0..heads {
+                scores.clear();
+                scores.extend(targets.iter().map(|&i| s.get(i as usize, h) + t.get(j, h)));
+                carried.add_scores(h, &row_edges, &mut scores);
+                leans[h].clear();
+                leans[h].extend(scores.iter().map(|&z| if z > 0.0 { 1.0 } else { args.negative_slope }));
+                alphas[h].clear();
+                let logits = scores.iter().zip(&targets);
+                alphas[h]
+                    .extend(logits.map(|(&z, &i)| leaky_relu(z, args.negative_slope) - lse[i as usize * heads + h]));
+                exp_all(&mut alphas[h]);
+                weights[h].clone_from(&alphas[h]);
+                factors.apply(h, &mut weights[h]);
+                products[h].resize(targets.len(), 0.0);
+            }
+            for run in runs(targets.len()) {
+                for h in 0..heads {
+                    let (from, head) = (h * channels, h * channels..(h + 1) * channels);
+                    let ids = &targets[run.clone()];
+                    E::add_rows(&mut acc[head.clone()], gs, width, from, ids, &weights[h][run.clone()]);
+                    E::dot_rows(&mut products[h][run.clone()], &own[head], gs, width, from, ids);
+                }
+            }
+            of_columns.resize(columns, 0.0);
+            for (k, &i) in targets.iter().enumerate() {
+                let values = &row_edges.values[k * columns..(k + 1) * columns];
+                let i = i as usize;
+                E::widen(&gvs[i * heads * columns..(i + 1) * heads * columns], &mut arrives);
+                of_columns.fill(0.0);
+                for h in 0..heads {
+                    let own = h * columns..(h + 1) * columns;
+                    let product = products[h][k] + dot(&arrives[own.clone()], values);
+                    let dz = leans[h][k] * (weights[h][k] * product - alphas[h][k] * delta[i * heads + h]);
+                    score_row[t.first + h] += dz;
+                    axpy(&mut found.parameters[own.clone()], dz, values);
+                    axpy(&mut of_columns, dz, &carried.logit[own.clone()]);
+                    axpy(&mut of_columns, weights[h][k], &arrives[own]);
+                }
+                let (frequency, phase) = found.parameters[heads * columns..].split_at_mut(cosines);
+                for c in 0..cosines {
+                    let of_angle = of_columns[first_cosine + c] * row_edges.slopes[k * cosines + c];
+                    frequency[c] += of_angle * row_edges.ages[k];
+                    phase[c] += of_angle;
+                }
+                if inputs.of_values {
+                    found.edges.push(carried.edge(row_edges.entries[k]));
+                    found.values.extend_from_slice(&of_columns[..value_columns]);
+                }
+            }
+            if let Some(dh) = dh {
+                let row = &mut dh[r * width..(r + 1) * width];
+                if adds {
+                    axpy(&mut acc, 1.0, E::row(row, &mut own));
+                }
+                E::narrow(&acc, row);
+            }
+        }
+        found
+    };
+    let tasks = dt_blocks.zip(dh_blocks.par_iter_mut()).enumerate();
+    let found: Vec<Found> = tasks.map(|(at, (dt, dh))| task(at, dt, dh)).collect();
+
+    let mut parameters = vec![0f64; heads * columns + 2 * cosines];
+    for of_task in &found {
+        parameters.iter_mut().zip(&of_task.parameters).for_each(|(sum, &part)| *sum += f64::from(part));
+    }
+    let parameters: Vec<f32> = parameters.into_iter().map(|sum| sum as f32).collect();
+    let values = inputs.of_values.then(|| {
+        // Edges without a kept entry have no gradient.
+        let all = edges.values.as_ref().map_or(0, |values| values.shape()[0]);
+        let mut gradient = zeroed::<E>(all * value_columns);
+        for of_task in &found {
+            for (&edge, values) in of_task.edges.iter().zip(of_task.values.chunks(value_columns)) {
+                E::narrow(values, &mut gradient[edge * value_columns..(edge + 1) * value_columns]);
+            }
+        }
+        flex::tensor(gradient, [all, value_columns])
+    });
+    let len = parameters.len();
+    EdgeGradients { features: dh, score: dt, parameters: flex::tensor(parameters, [len]), values }
+}
