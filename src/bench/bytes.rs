@@ -78,6 +78,18 @@ pub fn gat_backward(s: Shape) -> u64 {
     centre + 4 * (s.edges + s.cols) + s.features(s.kept) + 2 * s.features(s.cols) + scalars
 }
 
+/// A dot product with every row of both sides: the scores that attention is given.
+pub fn scores(s: Shape) -> u64 {
+    s.features(s.cols) + s.features(s.rows) + 4 * s.heads * (s.cols + s.rows)
+}
+
+/// What `columns` values of every kept edge add to attention: read in both passes, in the second by the edge of the
+/// entry and with the gradient of their sums.
+pub fn edge_values(s: Shape, columns: u64) -> u64 {
+    let values = columns * s.element;
+    s.kept * (2 * values + 4 + s.heads * values) + 3 * s.rows * s.heads * values
+}
+
 /// `rows` rows of `input` elements in, of `output` elements out, and the weight.
 pub fn linear_forward(rows: u64, input: u64, output: u64, element: u64) -> u64 {
     (rows * (input + output) + input * output) * element
@@ -114,6 +126,9 @@ mod tests {
         assert_eq!(edge_softmax(TINY), 8 + 40);
         // g and out: 32; packed scalars: 64; ids: 32; gathered: 32; h and dh: 48; scalars: 8 * 14.
         assert_eq!(gat_backward(TINY), 32 + 64 + 32 + 32 + 48 + 112);
+        assert_eq!(scores(TINY), 24 + 16 + 4 * 2 * 5);
+        // Values of 4 kept edges twice, ids of their edges, gradients of sums for both heads; 2 rows of sums thrice.
+        assert_eq!(edge_values(TINY, 3), 4 * (6 + 6 + 4 + 12) + 3 * 2 * 12);
         assert_eq!(linear_forward(10, 4, 3, 2), (70 + 12) * 2);
         assert_eq!(elu_both(10, 4, 2), 400);
     }

@@ -138,6 +138,8 @@ pub struct Attention<'a> {
     /// One row per head.
     pub attention_src: Matrix<'a>,
     pub attention_dst: Matrix<'a>,
+    /// Values of every entry of the relation, and the vector behind their share in the score, one row per head.
+    pub edges: Option<[Matrix<'a>; 2]>,
 }
 
 impl Attention<'_> {
@@ -149,14 +151,18 @@ impl Attention<'_> {
         self.drop_edge.is_none_or(|drop| drop.keeps(i as u32, j as u32))
     }
 
-    fn kept(&self, i: usize) -> impl Iterator<Item = usize> + '_ {
-        self.relation.forward.row(i).iter().map(|&j| j as usize).filter(move |&j| self.keeps(i, j))
+    /// The kept entries of a row, and their sources.
+    fn kept(&self, i: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let sources = self.relation.forward.row(i).iter().map(|&j| j as usize);
+        self.relation.forward.entries(i).zip(sources).filter(move |&(_, j)| self.keeps(i, j))
     }
 
-    /// The score before the leaky ReLU.
-    fn score(&self, i: usize, j: usize, head: usize) -> f64 {
+    /// The score of entry `e` before the leaky ReLU.
+    fn score(&self, i: usize, (e, j): (usize, usize), head: usize) -> f64 {
+        let of_edge = self.edges.map_or(0.0, |[values, logit]| dot(values.row(e), logit.row(head)));
         dot(self.h_dst.head(i, head, self.channels()), self.attention_dst.row(head))
             + dot(self.h_src.head(j, head, self.channels()), self.attention_src.row(head))
+            + of_edge
     }
 
     fn leaky(&self, score: f64) -> f64 {
@@ -169,7 +175,8 @@ impl Attention<'_> {
 
     /// Logarithm of the softmax denominator of row `i`, and its result, of one head.
     fn attend(&self, i: usize, head: usize) -> (f64, Vec<f64>) {
-        let scored: Vec<(usize, f64)> = self.kept(i).map(|j| (j, self.leaky(self.score(i, j, head)))).collect();
+        let scored: Vec<(usize, f64)> =
+            self.kept(i).map(|(e, j)| (j, self.leaky(self.score(i, (e, j), head)))).collect();
         let largest = scored.iter().fold(f64::NEG_INFINITY, |largest, (_, e)| largest.max(*e));
         let total: f64 = scored.iter().map(|(_, e)| (e - largest).exp()).sum();
         let log_sum_exp = largest + total.ln();
@@ -185,11 +192,17 @@ impl Attention<'_> {
         (0..self.heads).flat_map(|head| self.attend(i, head).1).collect()
     }
 
-    /// Attention and gradient of the score of the edge `i <- j`, given what [`Self::attend`] says about `i`.
-    fn edge_gradient(&self, i: usize, j: usize, head: usize, (log_sum_exp, out): &(f64, Vec<f64>)) -> (f64, f64) {
+    /// Attention and gradient of the score of the entry `i <- j`, given what [`Self::attend`] says about `i`.
+    fn edge_gradient(
+        &self,
+        i: usize,
+        (e, j): (usize, usize),
+        head: usize,
+        (log_sum_exp, out): &(f64, Vec<f64>),
+    ) -> (f64, f64) {
         let g = self.g.head(i, head, self.channels());
         let centre: f64 = g.iter().zip(out).map(|(g, out)| f64::from(*g) * out).sum();
-        let score = self.score(i, j, head);
+        let score = self.score(i, (e, j), head);
         let weight = (self.leaky(score) - log_sum_exp).exp();
         let projection = dot(g, self.h_src.head(j, head, self.channels()));
         (weight, weight * (projection - centre) * self.slope(score))
@@ -200,10 +213,16 @@ impl Attention<'_> {
         let mut gradient = Vec::with_capacity(self.h_src.width);
         for head in 0..self.heads {
             let (mut part, mut score_gradient) = (vec![0.0; self.channels()], 0.0);
-            for i in self.relation.reverse.row(j).iter().map(|&i| i as usize).filter(|&i| self.keeps(i, j)) {
-                let (weight, dz) = self.edge_gradient(i, j, head, &self.attend(i, head));
-                add(&mut part, weight, self.g.head(i, head, self.channels()));
-                score_gradient += dz;
+            let mut destinations: Vec<usize> = self.relation.reverse.row(j).iter().map(|&i| i as usize).collect();
+            // Parallel edges are found in their row.
+            destinations.dedup();
+            for i in destinations.into_iter().filter(|&i| self.keeps(i, j)) {
+                let attended = self.attend(i, head);
+                for entry in self.kept(i).filter(|&(_, source)| source == j) {
+                    let (weight, dz) = self.edge_gradient(i, entry, head, &attended);
+                    add(&mut part, weight, self.g.head(i, head, self.channels()));
+                    score_gradient += dz;
+                }
             }
             add(&mut part, score_gradient, self.attention_src.row(head));
             gradient.extend(part);
@@ -216,7 +235,7 @@ impl Attention<'_> {
         let mut gradient = Vec::with_capacity(self.h_dst.width);
         for head in 0..self.heads {
             let attended = self.attend(i, head);
-            let score_gradient: f64 = self.kept(i).map(|j| self.edge_gradient(i, j, head, &attended).1).sum();
+            let score_gradient: f64 = self.kept(i).map(|entry| self.edge_gradient(i, entry, head, &attended).1).sum();
             gradient.extend(self.attention_dst.row(head).iter().map(|a| score_gradient * f64::from(*a)));
         }
         gradient
@@ -256,7 +275,8 @@ mod tests {
         let width = channels * heads;
         let (h_src, h_dst, g) = (values(4 * width, 1), values(3 * width, 2), values(3 * width, 3));
         let vectors = [values(width, 4), values(width, 5)];
-        for drop_edge in [None, DropEdge::new(0.3, 1, 0, 0, 0)] {
+        let carried = [values(6 * 4, 6), values(heads * 4, 7)];
+        for (drop_edge, edges) in [(None, false), (DropEdge::new(0.3, 1, 0, 0, 0), false), (None, true)] {
             let attention = |h_src: &[f32], h_dst: &[f32], read: &dyn Fn(&Attention) -> Vec<f64>| {
                 let matrix = |values, width| Matrix { values, width };
                 read(&Attention {
@@ -269,6 +289,7 @@ mod tests {
                     g: matrix(&g, width),
                     attention_src: matrix(&vectors[0], channels),
                     attention_dst: matrix(&vectors[1], channels),
+                    edges: edges.then(|| [matrix(&carried[0], 4), matrix(&carried[1], 4)]),
                 })
             };
             // <g, out> as a function of the features.

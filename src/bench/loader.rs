@@ -18,8 +18,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph};
 use crate::infer::attention::own_types;
 use crate::loader::{
-    self, Batch, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window,
-    draws_on_device,
+    self, Batch, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window, undrawable,
 };
 use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat, projects_last};
 use crate::models::parameters::Parameters;
@@ -440,7 +439,7 @@ fn passes<B: GraphBackend>(
         Loader::new(jobs, sampler.clone(), store.clone(), settings)
     };
     let store = FeatureStore::<Autodiff<B>>::new(features, graph, device)?;
-    let by_device = draws_on_device::<B>(&sampler);
+    let by_device = undrawable::<B>(&sampler).is_none();
     let resident = by_device.then(|| store.clone().resident());
     let store = store.pin().unwrap_or_else(|(store, _)| store);
     let mut ways = vec![("the processor", Placement::Host, store.clone())];

@@ -4,8 +4,8 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{
-    Activation, Csr, DropEdge, GatConfig, GraphBackend, MemoryBackend, RowIndex, SpmmConfig, backward_from, combine,
-    gat, gather_rows, linear, spmm,
+    Activation, Csr, DropEdge, EdgeTerm, GatConfig, GraphBackend, MemoryBackend, RowIndex, ScoreColumns, SpmmConfig,
+    attend, attend_edges, backward_from, combine, gat, gather_rows, linear, row_dots, spmm,
 };
 use rayon::prelude::*;
 
@@ -26,6 +26,8 @@ use crate::splitmix::mix;
 /// Heads that attention is measured with.
 const HEADS: [usize; 2] = [1, MOST_HEADS];
 pub const MOST_HEADS: usize = 4;
+/// Values of an edge.
+const EDGE_VALUES: usize = 4;
 /// Share of edges that DropEdge removes, as in the training of Stage 2.
 const DROP_RATE: f64 = 0.85;
 /// Rows of a result that are computed again in f64.
@@ -53,6 +55,7 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
             bench.gat(heads, drop_edge)?;
         }
     }
+    bench.attend_edges()?;
     bench.spans()?;
     bench.linear()?;
     bench.elu()?;
@@ -236,6 +239,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
             g: self.g_dst.matrix(),
             attention_src: a_src.matrix(),
             attention_dst: a_dst.matrix(),
+            edges: None,
         };
 
         let (iu, iv) = (a_src.tensor.clone(), a_dst.tensor.clone());
@@ -272,6 +276,65 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         self.row(&name("forward"), forward_bytes, true, Some(forward_error), forward)?;
         let bytes = forward_bytes + bytes::gat_backward(shape);
         self.row(&name("forward + backward"), bytes, true, Some(backward_error), both)
+    }
+
+    /// Attention by scores that are given, without values of edges and with them: what the values cost.
+    fn attend_edges(&mut self) -> Result<()> {
+        if self.relation.forward.is_spans() {
+            return Ok(());
+        }
+        let (channels, entries) = (self.options.channels, self.relation.forward.num_entries());
+        let key = mix(self.options.seed);
+        // As for `gat`.
+        let random = |shape: [usize; 2], dtype: DType, scale: f32, salt: u64| {
+            Stored::<B>::random(shape, dtype, scale, key ^ salt, self.device)
+        };
+        let scale = 1.0 / (2.0 * channels as f32).sqrt();
+        let [a_src, a_dst] = [6, 7].map(|salt| random([1, channels], DType::F32, scale, salt));
+        let values = random([entries, EDGE_VALUES], dtype(self.options.precision), 1.0, 8);
+        let logit = random([1, EDGE_VALUES], DType::F32, 0.5 / (EDGE_VALUES as f32).sqrt(), 9);
+        let h_dst = self.h_dst.as_ref().unwrap_or(&self.h_src);
+        let (csr, g) = (self.csr.clone(), self.g_dst.tensor.clone());
+        let (src, dst) = (self.h_src.tracked(), h_dst.tracked());
+        let (u, v, w) = (a_src.tracked(), a_dst.tracked(), logit.tracked());
+        let score = |h: &Tensor<Autodiff<B>, 2>, vector: &Tensor<Autodiff<B>, 2>| ScoreColumns {
+            scores: row_dots(h.clone(), vector.clone()),
+            first: 0,
+        };
+        let plain = || attend(&csr, src.clone(), score(&dst, &v), score(&src, &u), 1, GatConfig::default());
+        let carried = Tensor::from_inner(values.tensor.clone());
+        let with_values = || {
+            let term = EdgeTerm { values: Some(carried.clone()), time: None, logit: w.clone() };
+            attend_edges(&csr, src.clone(), score(&dst, &v), score(&src, &u), term, 1, GatConfig::default()).0
+        };
+        let shape = self.shape(1, None);
+        let bytes = bytes::gat_forward(shape) + bytes::gat_backward(shape) + 2 * bytes::scores(shape);
+        let of_values = bytes::edge_values(shape, EDGE_VALUES as u64);
+        let attention = |edges| Attention {
+            relation: self.relation,
+            heads: 1,
+            negative_slope: f64::from(GatConfig::default().negative_slope),
+            drop_edge: None,
+            h_src: self.h_src.matrix(),
+            h_dst: h_dst.matrix(),
+            g: self.g_dst.matrix(),
+            attention_src: a_src.matrix(),
+            attention_dst: a_dst.matrix(),
+            edges,
+        };
+        let sample = self.sources(CHECKED_GRADIENTS);
+        let error = |gradients: Gradients<B>, attention: Attention| {
+            let want = exact::rows(&sample, |j| attention.source_gradient(j));
+            exact::error(&self.gradient(&src, &gradients, &sample), &want)
+        };
+        let plain_error = error(backward_from(plain(), g.clone()), attention(None));
+        let both = Some([values.matrix(), logit.matrix()]);
+        let error = error(backward_from(with_values(), g.clone()), attention(both));
+        let name = "gat 1 head forward + backward";
+        let timed = || backward_from(plain(), g.clone());
+        self.row(&format!("{name}, scores given"), bytes, true, Some(plain_error), timed)?;
+        let timed = || backward_from(with_values(), g.clone());
+        self.row(&format!("{name}, {EDGE_VALUES} values an edge"), bytes + of_values, true, Some(error), timed)
     }
 
     fn linear(&mut self) -> Result<()> {

@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Csr, EdgeValue, GatConfig, GraphBackend, ScoreColumns, Strategy, Target, attend, dropout, gat, gsddmm, linear,
-    row_dots,
+    Csr, EdgeTerm, EdgeValue, GatConfig, GraphBackend, MAX_EDGE_COLUMNS, ScoreColumns, Strategy, Target, attend,
+    attend_edges, dropout, gat, gsddmm, linear, row_dots,
 };
 
 use super::attention::{Residual, edges_of, finish_heads, folded, weighted_sum, weights_of};
@@ -73,9 +73,10 @@ pub struct GatConvConfig {
 /// those of its in-edges ([`Csr::with_self_loops`]). A destination without in-edges has the bias (and the residual)
 /// alone.
 ///
-/// Without features of edges the fused operator [`attend`] runs: nothing is stored per edge, and where a single head
-/// widens its input, attention comes before projection. Scores are dot products with `W a`. Features of edges, and
-/// [`GatConv::forward_with_attention`], take scores and weights `[num_edges, heads]` of memory.
+/// The fused operators [`attend`] and, with up to 16 features an edge, [`attend_edges`] run: nothing is stored per edge
+/// beside its features, and where a single head widens its input, attention comes before projection. Scores are dot
+/// products with `W a`. More features of edges, and [`GatConv::forward_with_attention`], take scores and weights
+/// `[num_edges, heads]` of memory.
 ///
 /// # Shapes
 /// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32,
@@ -84,7 +85,7 @@ pub struct GatConvConfig {
 ///
 /// # Gradient
 /// Of features, features of edges and all parameters. Saved: the projected sources, the result and four values per row
-/// and head; on the path with features of edges also three matrices `[num_edges, heads]`. Deterministic.
+/// and head; on the path with weights per edge also three matrices `[num_edges, heads]`. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
@@ -185,9 +186,19 @@ struct Scores<B: Backend> {
 impl<B: GraphBackend> GatConv<B> {
     /// The layer; see [`GatConv`].
     pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>, training: Option<TrainingPass>) -> Tensor<B, 2> {
-        let x = self.input(csr, x.into(), training);
-        let (csr, _) = edges_of(LAYER, csr, None, self.weight_edge.as_ref(), self.loops(&x));
-        let scores = self.scores(&x);
+        self.fused(csr, x.into(), None, training)
+    }
+
+    fn fused(
+        &self,
+        csr: &Csr<B>,
+        x: Nodes<B>,
+        edges: Option<Tensor<B, 2>>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        let x = self.input(csr, x, training);
+        let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), self.loops(&x));
+        let Scores { src, dst } = self.scores(&x);
         let config = GatConfig {
             negative_slope: self.negative_slope as f32,
             attention_dropout: of_attention(self.attention_dropout, training),
@@ -195,12 +206,26 @@ impl<B: GraphBackend> GatConv<B> {
         };
         let (h, weight) = (x.src().clone(), self.weight.val());
         let ([input, width], [heads, _]) = (weight.dims(), self.att_src.dims());
+        let term = self.logits_of_edges().zip(edges).map(|(logit, values)| {
+            let values = if values.dtype() == h.dtype() { values } else { values.cast(h.dtype()) };
+            EdgeTerm { values: Some(values), time: None, logit }
+        });
+        let attended = |h: Tensor<B, 2>| match term {
+            Some(term) => attend_edges(&csr, h, dst, src, term, heads, config).0,
+            None => attend(&csr, h, dst, src, heads, config),
+        };
         let y = if heads == 1 && input < width {
-            linear(attend(&csr, h, scores.dst, scores.src, 1, config), weight, None)
+            linear(attended(h), weight, None)
         } else {
-            attend(&csr, linear(h, weight, None), scores.dst, scores.src, heads, config)
+            attended(linear(h, weight, None))
         };
         self.finish(y, &x)
+    }
+
+    /// `W_edge a_edge` of every head, so that features of edges are never projected.
+    fn logits_of_edges(&self) -> Option<Tensor<B, 2>> {
+        let (weight, vectors) = (self.weight_edge.as_ref()?, self.att_edge.as_ref()?);
+        Some(folded(weight.val(), vectors.val()))
     }
 
     /// The layer after its projection, for a caller with another way to `h = x W`: attention among the nodes of `h`
@@ -239,7 +264,10 @@ impl<B: GraphBackend> GatConv<B> {
         edges: Tensor<B, 2>,
         training: Option<TrainingPass>,
     ) -> Tensor<B, 2> {
-        self.forward_with_attention(csr, x, Some(edges), training).0
+        if self.weight_edge.as_ref().is_some_and(|weight| weight.dims()[0] > MAX_EDGE_COLUMNS) {
+            return self.forward_with_attention(csr, x, Some(edges), training).0;
+        }
+        self.fused(csr, x.into(), Some(edges), training)
     }
 
     /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`,
@@ -262,8 +290,8 @@ impl<B: GraphBackend> GatConv<B> {
         let logits = || {
             let ends = EdgeValue::add(Target::Source(columns(scores.src)), Target::Destination(columns(scores.dst)));
             let mut logits = gsddmm(&csr, ends, Strategy::Auto);
-            if let (Some(edges), Some(weight), Some(vectors)) = (edges, &self.weight_edge, &self.att_edge) {
-                logits = logits + row_dots(edges, folded(weight.val(), vectors.val()));
+            if let Some((edges, vectors)) = edges.zip(self.logits_of_edges()) {
+                logits = logits + row_dots(edges, vectors);
             }
             leaky_relu(logits, self.negative_slope)
         };

@@ -4,14 +4,15 @@
     python3 tests/peers/operators.py --data artifacts/data/electronics --device cuda
 
 `torch.sparse_csr_tensor(...) @ x` multiplies by a value per edge (cuSPARSE on CUDA, MKL on the CPU); `GATConv` projects first, as
-`gat` of graphsieve does not: its projection is timed with it. Needs numpy, torch and torch_geometric.
+`gat` of graphsieve does not: its projection is timed with it. With values of edges, `GATConv` has them in the score and
+`TransformerConv` in score and message. Needs numpy, torch and torch_geometric.
 """
 
 import argparse
 
 import torch
 import torch_geometric
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, TransformerConv
 
 from graph import RELATIONS, Marketplace, row, versions
 
@@ -74,3 +75,15 @@ for heads in (1, 4):
     row(f"GATConv forward, {heads} heads", forward, device, **few)
     row(f"GATConv forward + backward, {heads} heads", both, device, **few)
     row(f"GATConv forward + backward, {heads} heads, 15 % of edges", lambda: both(kept), device, **few)
+
+values = torch.randn(edges.shape[1], 4, device=device, generator=generator)
+for peer, settings in ((GATConv, {"add_self_loops": False}), (TransformerConv, {"root_weight": False})):
+    layer = peer(given.width, given.width, edge_dim=4, bias=False, **settings).to(device)
+
+    def carried():
+        out = layer(x, edges, edge_attr=values)
+        out.backward(torch.ones_like(out))
+        x.grad = None
+        layer.zero_grad()
+
+    row(f"{peer.__name__} forward + backward, 1 head, 4 values an edge", carried, device, **few)
