@@ -26,15 +26,21 @@ pub(super) struct OnDevice<B: SampleBackend> {
     first_reverse: bool,
 }
 
-/// Whether a device can draw for `sampler`: without weights, variates of sources and values of edges, and not too many
-/// at a time.
-pub fn draws_on_device<B: SampleBackend>(sampler: &NeighbourSampler) -> bool {
+/// Nothing where a device can draw for `sampler`, else why it cannot.
+pub fn undrawable<B: SampleBackend>(sampler: &NeighbourSampler) -> Option<&'static str> {
     let config = sampler.config();
-    let plain = config.dependency.is_none() && config.weights.iter().all(Option::is_none);
-    // The device gathers rows of nodes, not of edges.
-    let plain = plain && !sampler.graph().has_edge_values();
-    let few = |fanout: &Fanout| !matches!(fanout, Fanout::Most(most) if *most > MAX_FANOUT);
-    B::SAMPLES && plain && config.fanouts.iter().flatten().all(few)
+    let many = |fanout: &Fanout| matches!(fanout, Fanout::Most(most) if *most > MAX_FANOUT);
+    match () {
+        _ if !B::SAMPLES => Some("the device has no kernel that samples"),
+        _ if config.weights.iter().any(Option::is_some) => Some("draws by weights have no kernel"),
+        _ if config.dependency.is_some() => Some("draws that depend on each other (kappa) have no kernel"),
+        // The device gathers rows of nodes, not of edges.
+        _ if sampler.graph().has_edge_values() => Some("values of edges have no kernel that gathers them"),
+        _ if config.fanouts.iter().flatten().any(many) => {
+            Some("fanouts above 64 have no kernel; 0 takes all neighbours")
+        }
+        _ => None,
+    }
 }
 
 /// A sampler of all relations of a graph on a device; see [`DeviceSampler::new`].
@@ -87,8 +93,8 @@ impl<B: GraphBackend> OnDevice<B> {
             reason,
             help: "let the processor sample: Placement::Host".into(),
         };
-        if !draws_on_device::<B>(&host) {
-            return Err(refuse("it has no kernel for these draws".into()));
+        if let Some(reason) = undrawable::<B>(&host) {
+            return Err(refuse(reason.into()));
         }
         let Some(source) = store.source().cloned() else {
             return Err(refuse("its kernels do not reach the features".into()));

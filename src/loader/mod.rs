@@ -30,7 +30,7 @@ mod window;
 pub use batch::{Batch, BatchNodes, BatchStats};
 pub use config::{DropRule, Hot, LoaderOptions};
 pub(crate) use device::device_sampler;
-pub use device::draws_on_device;
+pub use device::undrawable;
 pub use pipeline::{Job, Loader};
 pub use placement::{Footprint, Placement, PlacementInput};
 pub use store::FeatureStore;

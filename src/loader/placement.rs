@@ -23,11 +23,11 @@ pub enum Placement {
 /// # Example
 /// ```
 /// use graphsieve::loader::{Placement, PlacementInput};
-/// let (kernel, reaches, zero_copy) = (true, true, true);
-/// let small = PlacementInput { csr: 1 << 20, free: 1 << 30, reserve: 1 << 29, kernel, reaches, zero_copy };
+/// let (no_kernel, reaches, zero_copy) = (None, true, true);
+/// let small = PlacementInput { csr: 1 << 20, free: 1 << 30, reserve: 1 << 29, no_kernel, reaches, zero_copy };
 /// assert_eq!(small.decide(), Placement::Device);
 /// assert_eq!(PlacementInput { csr: 2 << 30, ..small }.decide(), Placement::HostZeroCopy);
-/// assert_eq!(PlacementInput { kernel: false, ..small }.decide(), Placement::Host);
+/// assert_eq!(PlacementInput { no_kernel: Some("draws by weights have no kernel"), ..small }.decide(), Placement::Host);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlacementInput {
@@ -37,8 +37,8 @@ pub struct PlacementInput {
     pub free: u64,
     /// Of that, what the model and the batches need.
     pub reserve: u64,
-    /// Whether the device has a kernel for what is to be drawn.
-    pub kernel: bool,
+    /// Why the device has no kernel for what is to be drawn, where it has none.
+    pub no_kernel: Option<&'static str>,
     /// Whether kernels of the device reach the features, and there is memory for batches that it makes beside the
     /// training.
     pub reaches: bool,
@@ -50,7 +50,7 @@ impl PlacementInput {
     /// The first place that is large enough.
     pub fn decide(&self) -> Placement {
         match self.csr <= self.free.saturating_sub(self.reserve) {
-            _ if !self.kernel || !self.reaches => Placement::Host,
+            _ if self.no_kernel.is_some() || !self.reaches => Placement::Host,
             true => Placement::Device,
             false if self.zero_copy => Placement::HostZeroCopy,
             false => Placement::Host,
@@ -64,15 +64,12 @@ impl fmt::Display for PlacementInput {
         let who = match self.decide() {
             Placement::Device => "sampled by the device in its memory",
             Placement::HostZeroCopy => "sampled by the device from page-locked host memory",
-            Placement::Host if self.kernel && !self.reaches => {
-                return write!(
-                    f,
-                    "neighbours: sampled by the processor from {csr} of adjacencies: the device does not reach the features, or has no \
-                     memory for batches of its own"
-                );
+            Placement::Host if self.no_kernel.is_none() && self.reaches => "sampled by the processor",
+            Placement::Host => {
+                let beside = "the device does not reach the features, or has no memory for batches of its own";
+                let reason = self.no_kernel.unwrap_or(beside);
+                return write!(f, "neighbours: sampled by the processor from {csr} of adjacencies: {reason}");
             }
-            Placement::Host if self.kernel => "sampled by the processor",
-            Placement::Host => return write!(f, "neighbours: sampled by the processor from {csr} of adjacencies"),
         };
         write!(f, "neighbours: {who}: adjacencies take {csr}; {free} are free, of which {reserve} are kept")
     }

@@ -5,7 +5,7 @@ use graphsieve_kernels::GraphBackend;
 use crate::config::{HotBy, LoaderConfig, Transfer};
 use crate::error::{Error, Result};
 use crate::infer::plan::memory_of;
-use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, draws_on_device};
+use crate::loader::{BatchStats, FeatureStore, Footprint, Hot, PlacementInput, undrawable};
 use crate::sampler::NeighbourSampler;
 
 /// Batches of the presampled epoch that decide which features stay on the device.
@@ -54,7 +54,7 @@ pub fn placement<B: GraphBackend>(
         free,
         // Half of the rest is for the batches.
         reserve: cached + free.saturating_sub(cached) / 2,
-        kernel: draws_on_device::<B>(sampler),
+        no_kernel: undrawable::<B>(sampler),
         reaches: store.source().is_some() && !is_tight::<B>(loader, store.device()),
         zero_copy: store.can_pin(),
     }
