@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
 
-use super::{GatArgs, GatBackend, GatConfig, Scores};
+use super::{GatArgs, GatBackend, GatConfig, Scores, widest};
 use crate::graph::csr::Csr;
 use crate::runtime::check;
 
@@ -88,16 +88,6 @@ pub fn attend<B: GatBackend>(
         Tensor::from_primitive(TensorPrimitive::Float(out))
     });
     Tensor::cat(attended.collect(), 1)
-}
-
-/// Channels that are attended to at a time: sums of a row stay in the registers of a plane, and a kernel whose loops
-/// over them are laid out is compiled within a second. Channels that no vector divides take a register each.
-pub(super) fn widest(channels: usize) -> usize {
-    match channels {
-        _ if channels.is_multiple_of(4) => 2048,
-        _ if channels.is_multiple_of(2) => 1024,
-        _ => 512,
-    }
 }
 
 /// Checks one part of the score: a row for each of `rows` nodes, a column per head.

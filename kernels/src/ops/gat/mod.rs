@@ -24,7 +24,6 @@ use crate::runtime::check;
 use crate::{DropEdge, Dropout};
 
 pub(crate) use attend::scores;
-use attend::widest;
 pub use attend::{ScoreColumns, attend};
 use edges::{EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
 pub use inputs::{Inputs, attend_inputs};
@@ -65,6 +64,16 @@ impl GatArgs {
         let GatConfig { negative_slope, drop_edge, attention_dropout, recompute } = *config;
         let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(heads, 0));
         Self { heads, negative_slope, drop_edge, attention_dropout, recompute }
+    }
+}
+
+/// Channels that are attended to at a time: sums of a row stay in the registers of a plane, and a kernel whose loops
+/// over them are laid out is compiled within a second. Channels that no vector divides take a register each.
+fn widest(channels: usize) -> usize {
+    match channels {
+        _ if channels.is_multiple_of(4) => 2048,
+        _ if channels.is_multiple_of(2) => 1024,
+        _ => 512,
     }
 }
 
