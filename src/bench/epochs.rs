@@ -13,7 +13,7 @@ use super::{BenchOptions, Note, WARM_UP, Work, no_edges};
 use crate::config::{OwnTransform, Rows, Stage1Config, Stage2Config, TrainConfig};
 use crate::error::Result;
 use crate::graph::{Dataset, HeteroGraph};
-use crate::infer::attention::{attention_scores, own_types};
+use crate::infer::attention::{attention_scores, edge_inputs, own_types};
 use crate::models::attention::{AttentionSpec, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_by_type, upload_features};
 use crate::models::parameters::Parameters;
@@ -136,6 +136,7 @@ fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {
         heads: 1,
         negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, host),
+        edges: edge_inputs(host),
     }
 }
 

@@ -16,7 +16,7 @@ use super::clock::{Times, sync, time};
 use crate::config::OwnTransform;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph};
-use crate::infer::attention::own_types;
+use crate::infer::attention::{edge_inputs, own_types};
 use crate::loader::{
     self, Batch, BatchStats, FeatureStore, Footprint, Hot, Job, Loader, LoaderOptions, Placement, Window, undrawable,
 };
@@ -414,6 +414,7 @@ fn passes<B: GraphBackend>(
         heads: 1,
         negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, graph),
+        edges: edge_inputs(graph),
     };
     if options.fanouts.len() != TripleStreamGat::<B>::LAYERS {
         note("the passes take the first two fanouts");

@@ -199,6 +199,7 @@ impl Stage2Config {
                 heads: 1,
                 recompute: false,
                 own: OwnTransform::Auto,
+                edge_values: true,
             },
             train: TrainConfig::stage2(),
             drop_edge: DropEdgeConfig { rate: 0.85 },

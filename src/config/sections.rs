@@ -110,6 +110,8 @@ pub struct Stage2Model {
     pub recompute: bool,
     /// Which node types have a transform of a node itself beside its neighbours'. Default `auto`.
     pub own: OwnTransform,
+    /// Whether attention reads the values of edges, where the data have any. Default true.
+    pub edge_values: bool,
 }
 
 /// Which node types have a transform of a node itself.

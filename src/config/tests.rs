@@ -130,6 +130,7 @@ fn unusual() -> [RunConfig; 3] {
             heads: 3,
             recompute: true,
             own: OwnTransform::Never,
+            edge_values: false,
         },
         // Mini-batches have no chunks of rows.
         train: TrainConfig { chunk_size: None, ..train },

@@ -9,9 +9,9 @@ use rayon::prelude::*;
 
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
+use crate::graph::{Dataset, Features, HeteroGraph, Relation, read_embeddings};
 use crate::metrics::sigmoid;
-use crate::models::attention::{AttentionSpec, Pass, TripleStreamGat};
+use crate::models::attention::{AttentionSpec, EdgeInput, Pass, TripleStreamGat};
 use crate::models::device_graph::DeviceGraph;
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
@@ -60,10 +60,33 @@ pub fn own_types(own: OwnTransform, graph: &HeteroGraph) -> Vec<Option<String>> 
     graph.node_types().iter().enumerate().map(|(t, of)| has(t).then(|| of.name.clone())).collect()
 }
 
+/// What a model reads of the edges of a graph, as [`AttentionSpec::edges`] has it: all values that the graph was given.
+pub fn edge_inputs(graph: &HeteroGraph) -> Vec<Option<EdgeInput>> {
+    if !graph.has_edge_values() {
+        return Vec::new();
+    }
+    let of = |relation: &Relation| {
+        let width = relation.values.as_ref()?.width();
+        Some(EdgeInput { relation: relation.name.clone(), width })
+    };
+    graph.relations().iter().map(of).collect()
+}
+
+/// The graph of some data as a model reads it: with values of its edges where the model takes any.
+///
+/// # Errors
+/// Values that cannot be read.
+pub fn graph_for(spec: &AttentionSpec, dataset: &Dataset) -> Result<HeteroGraph> {
+    match spec.edges.iter().any(Option::is_some) {
+        true => dataset.graph_with_edge_values(),
+        false => Ok(dataset.graph.clone()),
+    }
+}
+
 /// The model's shape with streams and node types in the graph's order; `file` is the checkpoint, for errors.
 ///
 /// # Errors
-/// A graph with other streams, or without a node type that has a transform of its own.
+/// A graph with other streams or values of edges, or without a node type that has a transform of its own.
 pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Result<AttentionSpec> {
     let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
     let same = streams.len() == spec.streams.len() && streams.iter().all(|s| spec.streams.contains(s));
@@ -82,7 +105,19 @@ pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Resu
         false => Vec::new(),
         true => types().map(|name| spec.own.iter().flatten().find(|own| *own == name).cloned()).collect(),
     };
-    Ok(AttentionSpec { streams, own, ..spec.clone() })
+    let found = edge_inputs(graph);
+    let words = |inputs: &[Option<EdgeInput>]| {
+        let mut inputs: Vec<&EdgeInput> = inputs.iter().flatten().collect();
+        inputs.sort_unstable_by_key(|input| &input.relation);
+        let words: Vec<String> = inputs.iter().map(|input| format!("`{}` {}", input.relation, input.width)).collect();
+        if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    };
+    let (known, now) = (words(&spec.edges), words(&found));
+    if known != now {
+        let help = "score a graph whose edges have the values that the model was trained on";
+        return Err(Error::format(file, "values of edges by relation", now, known, help));
+    }
+    Ok(AttentionSpec { streams, own, edges: found, ..spec.clone() })
 }
 
 /// Fails for an input of another width than that of the model.

@@ -8,7 +8,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::attention::{as_features, attention_scores, check_width, for_graph, input_features};
+use super::attention::{as_features, attention_scores, check_width, for_graph, graph_for, input_features};
 use super::embed::{Source, TrainedOn};
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
@@ -218,7 +218,8 @@ fn stage2_output<B: GraphBackend>(
         let help = "the run directory was changed; train it again";
         return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
     };
-    let spec = for_graph(spec, &dataset.graph, &file)?;
+    let host = graph_for(spec, dataset)?;
+    let spec = for_graph(spec, &host, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let features = match embeddings {
         Some(z) => {
@@ -232,7 +233,7 @@ fn stage2_output<B: GraphBackend>(
     };
     let dtype = dtype_on::<B>(stage2.train.precision, device)?;
     let x: Vec<Tensor<B, 2>> = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
-    let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
+    let graph = DeviceGraph::<B>::upload(&host, device)?;
     let scored = attention_scores(&model, &graph, &x, stage2.train.chunk_size);
     let scores = scored.scores.clone();
     let embeddings = scored.embedding_matrix();

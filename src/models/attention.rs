@@ -1,5 +1,6 @@
 //! Stage 2: the triple-stream graph attention network.
 
+mod edge_values;
 mod in_chunks;
 
 use burn::module::{Module, Param};
@@ -10,6 +11,9 @@ use graphsieve_kernels::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::edge_values::EdgeInput;
+pub(crate) use self::edge_values::edge_names;
+use self::edge_values::{EdgeLayer, by_head};
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
@@ -34,6 +38,9 @@ pub struct AttentionSpec {
     /// By node type, in order: its name where its nodes have a transform of themselves. Empty where none has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own: Vec<Option<String>>,
+    /// By relation, in order: what is read of its edges. Empty where no relation has values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edges: Vec<Option<EdgeInput>>,
 }
 
 /// What distinguishes one pass from another.
@@ -69,6 +76,10 @@ pub struct EpochDrop {
 /// logit = <w, h''> + b        score = sigmoid(logit)
 /// ```
 ///
+/// Where edges have values `e_ij` ([`AttentionSpec::edges`]), every relation has an attention vector and a projection of
+/// them: the attention logit has `<a_r, V_r e_ij>` more, as in PyG's `GATConv(edge_dim)`, and the message is
+/// `W_r h_j + V_r e_ij`. Values are added up before they are projected, so that nothing is computed per edge.
+///
 /// A type that nothing points at is `elu(W_self,t h_t)`, or zero.
 ///
 /// With one head the sum over neighbours is taken before the projection, which is the same by linearity: then only the
@@ -93,6 +104,7 @@ struct AttentionLayer<B: Backend> {
     streams: Vec<StreamAttention<B>>,
     /// By node type `[in, out]`: what a node has of itself; empty where no type has it.
     own: Vec<Option<Param<Tensor<B, 2>>>>,
+    edges: EdgeLayer<B>,
 }
 
 #[derive(Module, Debug)]
@@ -127,16 +139,16 @@ impl<B: Backend> TripleStreamGat<B> {
                     .transpose()
             };
             let own = spec.own.iter().map(&mut of_itself).collect::<Result<_>>()?;
-            layers.push(AttentionLayer { streams, own });
+            layers.push(AttentionLayer { streams, own, edges: EdgeLayer::none() });
         }
         let bound = Init::Uniform { bound: 1.0 / (spec.output as f64).sqrt() };
-        Ok(Self {
-            layers,
-            head: parameters.weight("score_head.weight", [spec.output, 1], bound)?,
-            head_bias: parameters.vector("score_head.bias", 1, bound)?,
-            heads: spec.heads,
-            negative_slope: spec.negative_slope,
-        })
+        let head = parameters.weight("score_head.weight", [spec.output, 1], bound)?;
+        let head_bias = parameters.vector("score_head.bias", 1, bound)?;
+        // Last, so that all others begin as they do where edges have no values.
+        for (at, (layer, (_, output))) in layers.iter_mut().zip(widths).enumerate() {
+            layer.edges = EdgeLayer::new(at, &spec.edges, output, parameters)?;
+        }
+        Ok(Self { layers, head, head_bias, heads: spec.heads, negative_slope: spec.negative_slope })
     }
 
     /// The parameters under the names of a PyTorch state dict.
@@ -147,6 +159,7 @@ impl<B: Backend> TripleStreamGat<B> {
                 export.weight(format!("gat{}.W_{name}.weight", layer + 1), &stream.projection);
                 export.vector(format!("gat{}.a_{name}", layer + 1), &stream.attention);
             }
+            module.edges.export(layer, &spec.edges, &mut export);
             for (own, name) in module.own.iter().zip(&spec.own) {
                 if let (Some(own), Some(name)) = (own, name) {
                     export.weight(own_weight(layer, name), own);
@@ -288,6 +301,15 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 let h_src = project(edges.src);
                 let h_dst = source.block.destinations(edges.dst, project(edges.dst));
                 let config = source.config(edges, self.negative_slope);
+                if let Some(of_edges) = layer.edges.of(edges) {
+                    let scores = |x: &Tensor<B, 2>, vectors: &Tensor<B, 2>| ScoreColumns {
+                        scores: row_dots(x.clone(), by_head(vectors.clone())),
+                        first: 0,
+                    };
+                    let scores = [scores(&h_dst, &attention_dst), scores(&h_src, &attention_src)];
+                    parts[edges.dst].extend(of_edges.attend(&edges.csr, h_src, scores, self.heads, config));
+                    continue;
+                }
                 parts[edges.dst].push(gat(
                     &edges.csr,
                     h_src,
@@ -344,13 +366,27 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let (dst, src) = (score(edges.dst, 0, edges.stream), score(edges.src, 1, edges.stream));
             let config = source.config(edges, self.negative_slope);
             let h_src = source.h[edges.src].clone();
+            let weight = layer.streams[edges.stream].projection.val();
+            if let Some(of_edges) = layer.edges.of(edges) {
+                let scores = match block.reads_data {
+                    false => [dst, src],
+                    // Scores that the vectors get their gradient from, of the destinations that are left.
+                    true => [(edges.dst, 0), (edges.src, 1)].map(|(t, first)| {
+                        let x = source.h[t].clone();
+                        let x = if first == 0 { block.destinations(t, x) } else { x };
+                        ScoreColumns { scores: row_dots(x, folded(edges.stream)), first }
+                    }),
+                };
+                let [attended, messages] = of_edges.attend(&edges.csr, h_src, scores, 1, config);
+                parts[edges.dst].extend([linear(attended, weight, None), messages]);
+                continue;
+            }
             let attended = if block.reads_data {
                 let h_dst = source.of_destinations(edges.dst, source.h[edges.dst].clone());
                 attend_inputs(&edges.csr, h_src, h_dst, folded(edges.stream), [dst, src], config)
             } else {
                 attend(&edges.csr, h_src, dst, src, 1, config)
             };
-            let weight = layer.streams[edges.stream].projection.val();
             parts[edges.dst].push(linear(attended, weight, None));
         }
         parts

@@ -15,7 +15,7 @@ use burn_store::{BurnpackStore, BurnpackWriter, ModuleStore, TensorSnapshot};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
-use super::attention::AttentionSpec;
+use super::attention::{AttentionSpec, EdgeInput, edge_names};
 use super::auto_encoder::AutoEncoderSpec;
 use super::node_classifier::ClassifierSpec;
 use super::parameters::HostTensor;
@@ -231,8 +231,19 @@ fn host_tensor(path: &Path, name: &str, data: TensorData) -> Result<HostTensor> 
 /// The shape of a Stage-2 model from the names and shapes of a state dict without metadata; what they do not tell is as
 /// in the original: one head, slope 0.2.
 fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<ModelSpec> {
-    let streams: Vec<String> =
-        tensors.keys().filter_map(|name| name.strip_prefix("gat1.a_")).map(String::from).collect();
+    let vectors = || tensors.keys().filter_map(|name| name.strip_prefix("gat1.a_"));
+    // What is read of edges has one vector, a stream has two.
+    let edges = |name: &str| {
+        let (relation, [weight, vector]) = (name.strip_prefix("edge_")?, edge_names(0, name.strip_prefix("edge_")?));
+        match (&tensors.get(&weight)?.shape[..], &tensors.get(&vector)?.shape[..]) {
+            ([output, width], [len]) if output == len => {
+                Some(Some(EdgeInput { relation: relation.into(), width: *width }))
+            }
+            _ => None,
+        }
+    };
+    let streams: Vec<String> = vectors().filter(|name| edges(name).is_none()).map(String::from).collect();
+    let edges = vectors().filter_map(edges).collect();
     let own = |name: &str| name.strip_prefix("gat1.W_self_")?.strip_suffix(".weight").map(String::from);
     let is_stream = |name: &str| streams.iter().any(|stream| name == format!("gat1.W_{stream}.weight"));
     let own = tensors.keys().filter(|name| !is_stream(name)).filter_map(|name| own(name)).map(Some).collect();
@@ -248,7 +259,16 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         let expected = "gat1.W_<stream>.weight and gat2.W_<stream>.weight of a Stage-2 model";
         return Err(Error::format(path, "tensor names", expected, names.join(", "), HELP));
     };
-    Ok(ModelSpec::Attention(AttentionSpec { streams, input, hidden, output, heads: 1, negative_slope: 0.2, own }))
+    Ok(ModelSpec::Attention(AttentionSpec {
+        streams,
+        input,
+        hidden,
+        output,
+        heads: 1,
+        negative_slope: 0.2,
+        own,
+        edges,
+    }))
 }
 
 #[cfg(test)]
@@ -264,6 +284,7 @@ mod tests {
             heads: 1,
             negative_slope: 0.25,
             own: Vec::new(),
+            edges: Vec::new(),
         };
         let tensor = |shape: &[usize]| HostTensor {
             shape: shape.to_vec(),

@@ -10,7 +10,7 @@ use super::{Computed, ScoreOptions, Scores, classes, trees};
 use crate::config::{RunConfig, Stage2Config, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
-use crate::infer::attention::{attention_scores, for_graph};
+use crate::infer::attention::{attention_scores, for_graph, graph_for};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::tree_table::reconstruction_scores;
 use crate::infer::{layerwise, plan};
@@ -43,7 +43,8 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
         ModelSpec::AutoEncoder(_) => return reconstruction::<B>(options, bundle, device),
     };
     let dataset = Dataset::open(&options.data)?;
-    let spec = for_graph(spec, &dataset.graph, &file)?;
+    let graph = graph_for(spec, &dataset)?;
+    let spec = for_graph(spec, &graph, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let trained = trained_as(options)?;
     let (input, source) = input_of(options, trained.as_ref());
@@ -57,15 +58,13 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
         Some(config) => dtype_on::<B>(config.train.precision, device)?,
         None => DType::F32,
     };
-    let sampled =
-        trained.is_some_and(|config| plan::attention::<B>(&config, &dataset.graph, features.dim(), device).sampled);
+    let sampled = trained.is_some_and(|config| plan::attention::<B>(&config, &graph, features.dim(), device).sampled);
     let (scores, embeddings) = if sampled {
-        let graph = Arc::new(dataset.graph.clone());
-        let scored = layerwise::scores(&model, &graph, &features, storage, device)?;
+        let scored = layerwise::scores(&model, &Arc::new(graph), &features, storage, device)?;
         (scored.scores, options.embeddings.then_some(scored.embeddings))
     } else {
-        let x = upload_features(dataset.graph.node_types(), &features, storage, device)?;
-        let graph = DeviceGraph::<B>::upload(&dataset.graph, device)?;
+        let x = upload_features(graph.node_types(), &features, storage, device)?;
+        let graph = DeviceGraph::<B>::upload(&graph, device)?;
         let scored = attention_scores(&model, &graph, &x, chunk_rows);
         let scores = scored.scores.clone();
         (scores, options.embeddings.then(|| scored.embedding_matrix()))

@@ -291,6 +291,7 @@ mod bodies {
                 heads: run.heads,
                 negative_slope: 0.2,
                 own: own_types(own, host),
+                edges: Vec::new(),
             };
             let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
             let model = TripleStreamGat::new(&spec, &mut parameters).unwrap();

@@ -13,7 +13,7 @@ use graphsieve::config::{Draw, LoaderMode, OwnTransform, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation, RelationSpec, Rows};
 use graphsieve::infer::{
-    attention::{attention_scores, own_types},
+    attention::{attention_scores, edge_inputs, own_types},
     layerwise,
 };
 use graphsieve::loader::{Batch, BatchStats, DropRule, FeatureStore, Hot, Job, Loader, LoaderOptions, Placement};
@@ -32,6 +32,8 @@ use graphsieve_kernels::{
     DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
     SampleRelation, SampleRows, Strategy, gspmm,
 };
+
+use crate::valued::with_values;
 
 pub fn trials() -> Vec<Trial> {
     use bodies::*;
@@ -194,9 +196,9 @@ mod bodies {
         device: &B::Device,
     ) {
         let data = marketplace(0.2);
-        let host = &data.graph;
         let features = data.features.as_ref().unwrap();
-        for heads in [1, 3] {
+        for (heads, valued) in [(1, false), (3, false), (1, true), (3, true)] {
+            let host = &if valued { with_values(data.graph.clone()) } else { data.graph.clone() };
             let spec = spec(host, features.dim(), heads);
             let model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut Parameters::from_seed(4, device)).unwrap();
             let mut config = Stage2Config::new("unused");
@@ -216,7 +218,7 @@ mod bodies {
             let parts = Attention::<B>::on_host(&config, host, features.clone(), store, some, device);
             let mut sampled = parts.runner(config.seed, 1).unwrap();
             let Runner::Sampled(batches) = &sampled else { panic!("mini-batches were asked for") };
-            assert_eq!(batches.placement.no_kernel.is_none(), B::SAMPLES);
+            assert_eq!(batches.placement.no_kernel.is_none(), B::SAMPLES && !valued);
             assert!(sampled.note().unwrap().starts_with("neighbours: sampled by the"));
             for epoch in 1..=2 {
                 let all = full.next(&whole, &model).unwrap().losses.loss;
@@ -232,14 +234,15 @@ mod bodies {
     pub fn layer_by_layer_inference_is_that_of_the_whole_graph<B: GraphBackend>(device: &B::Device) {
         let data = marketplace(0.3);
         let features = data.features.as_ref().unwrap();
-        for heads in [1, 2] {
-            let spec = spec(&data.graph, features.dim(), heads);
+        for (heads, valued) in [(1, false), (2, false), (1, true), (2, true)] {
+            let host = if valued { with_values(data.graph.clone()) } else { data.graph.clone() };
+            let spec = spec(&host, features.dim(), heads);
             let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(5, device)).unwrap();
-            let graph = DeviceGraph::<B>::upload(&data.graph, device).unwrap();
+            let graph = DeviceGraph::<B>::upload(&host, device).unwrap();
             let f32 = DType::F32;
-            let x: Vec<Tensor<B, 2>> = upload_features(data.graph.node_types(), features, f32, device).unwrap();
+            let x: Vec<Tensor<B, 2>> = upload_features(host.node_types(), features, f32, device).unwrap();
             let want = attention_scores(&model, &graph, &x, None);
-            let got = layerwise::scores(&model, &Arc::new(data.graph.clone()), features, f32, device).unwrap();
+            let got = layerwise::scores(&model, &Arc::new(host), features, f32, device).unwrap();
             assert!(got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6), "{heads} heads");
             let embeddings = want.embedding_matrix();
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
@@ -514,7 +517,8 @@ mod bodies {
         let streams = graph.streams().into_iter().map(String::from).collect();
         // With and without what a node has of itself.
         let own = own_types(if heads > 1 { OwnTransform::Always } else { OwnTransform::Auto }, graph);
-        AttentionSpec { streams, input, hidden: 24, output: 12, heads, negative_slope: 0.2, own }
+        let edges = edge_inputs(graph);
+        AttentionSpec { streams, input, hidden: 24, output: 12, heads, negative_slope: 0.2, own, edges }
     }
 
     struct Collect<'a, B: GraphBackend>(&'a GradientsParams, Vec<Vec<f32>>, std::marker::PhantomData<B>);

@@ -26,6 +26,7 @@ mod report;
 mod steady;
 mod training;
 mod trees;
+mod valued;
 mod webdriver;
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use burn_flex::Flex;
 use graphsieve::config::{OwnTransform, Rows, Stage1Config, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::Dataset;
-use graphsieve::infer::attention::own_types;
+use graphsieve::infer::attention::{edge_inputs, own_types};
 use graphsieve::models::attention::{AttentionSpec, Pass};
 use graphsieve::models::auto_encoder::AutoEncoderSpec;
 use graphsieve::models::device_graph::upload_features;
@@ -21,6 +21,8 @@ use graphsieve::train::tasks::attention::Attention;
 use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::NodeSet;
 use graphsieve_kernels::testing::harness::Trial;
+
+use crate::valued::with_values;
 
 pub fn trials() -> Vec<Trial> {
     on_cpu!(
@@ -115,9 +117,9 @@ fn stage_1_has_the_same_loss_and_gradients() {
 
 fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
     let data = marketplace();
-    let host = &data.graph;
     let device = Default::default();
-    for heads in [1, 3] {
+    for (heads, valued) in [(1, false), (3, false), (1, true), (3, true)] {
+        let host = &if valued { with_values(data.graph.clone()) } else { data.graph.clone() };
         let spec = AttentionSpec {
             streams: host.streams().into_iter().map(String::from).collect(),
             input: data.features.as_ref().unwrap().dim(),
@@ -126,6 +128,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             heads,
             negative_slope: 0.2,
             own: own_types(OwnTransform::Always, host),
+            edges: edge_inputs(host),
         };
         let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
         let run = |rows: Rows, recompute: bool, chunk: Option<usize>| {
@@ -149,7 +152,9 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             (0..EPOCHS).map(one).collect::<Vec<_>>()
         };
         let all = run(Rows::All, false, None);
-        let chunked = CHUNKS.iter().flat_map(|&chunk| [(Rows::Reachable, false, chunk), (Rows::All, false, chunk)]);
+        // Values of edges are read whole.
+        let chunks = if valued { &CHUNKS[..1] } else { &CHUNKS };
+        let chunked = chunks.iter().flat_map(|&chunk| [(Rows::Reachable, false, chunk), (Rows::All, false, chunk)]);
         for (rows, recompute, chunk) in [(Rows::Reachable, true, None)].into_iter().chain(chunked) {
             for (epoch, (got, all)) in run(rows, recompute, chunk).iter().zip(&all).enumerate() {
                 let name = format!("stage 2, {heads} heads, {rows:?} rows, chunk {chunk:?}, epoch {}", epoch + 1);
@@ -173,6 +178,7 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
         heads: 1,
         negative_slope: 0.2,
         own: own_types(OwnTransform::Always, host),
+        edges: edge_inputs(host),
     };
     let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(5, &device)).unwrap();
     // No node of the last type is wanted at all.

@@ -80,6 +80,7 @@ fn trainings_hold_no_more_with_every_step() {
             heads,
             negative_slope: 0.2,
             own: Vec::new(),
+            edges: Vec::new(),
         };
         let mut parameters = Parameters::from_seed(3, &FlexDevice);
         let model = TripleStreamGat::<Autodiff<Flex>>::new(&spec, &mut parameters).unwrap();

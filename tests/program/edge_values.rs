@@ -10,13 +10,16 @@ use burn::tensor::{DType, Tensor};
 use burn_flex::{Flex, FlexDevice};
 use graphsieve::data::tables::{Import, ImportOptions, import};
 use graphsieve::error::Error;
-use graphsieve::graph::{Dataset, EdgeMatrix, Features, Relation};
+use graphsieve::graph::{Dataset, EdgeMatrix, Features, HeteroGraph, Relation};
+use graphsieve::infer::attention::{edge_inputs, for_graph};
 use graphsieve::loader::{FeatureStore, Job, Loader, LoaderOptions, undrawable};
 use graphsieve::models::device_graph::{DeviceGraph, upload_features};
-use graphsieve::models::parameters::to_host;
+use graphsieve::models::parameters::{HostTensor, Parameters, to_host};
+use graphsieve::models::{AttentionSpec, Pass, ReceptiveField, TripleStreamGat};
 use graphsieve::nn::Block;
 use graphsieve::run::bundle::DataDigest;
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+use graphsieve::score::explain::Explanation;
 use graphsieve_kernels::{Message, Reduce, Strategy, gspmm};
 use tempfile::TempDir;
 
@@ -391,4 +394,169 @@ fn an_edge_keeps_its_values_in_a_whole_graph_and_in_a_sampled_batch() {
             }
         }
     }
+}
+
+/// A layer of all nodes by the formula, in f64: `h` and the result are `[nodes][channels]`.
+fn layer_of(
+    spec: &AttentionSpec,
+    tensors: &BTreeMap<String, HostTensor>,
+    graph: &HeteroGraph,
+    layer: usize,
+    h: &[Vec<f64>],
+) -> Vec<Vec<f64>> {
+    let matrix = |name: String| {
+        let HostTensor { shape, values } = &tensors[&name];
+        let width = shape[1];
+        values.chunks(width).map(|row| row.iter().map(|&w| f64::from(w)).collect()).collect::<Vec<Vec<f64>>>()
+    };
+    let vector = |name: String| tensors[&name].values.iter().map(|&a| f64::from(a)).collect::<Vec<f64>>();
+    let times = |w: &[Vec<f64>], x: &[f64]| -> Vec<f64> {
+        w.iter().map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+    };
+    let (w, a) = (matrix(format!("gat{layer}.W_pays.weight")), vector(format!("gat{layer}.a_pays")));
+    let (width, own) = (w.len(), w.len() / spec.heads);
+    let mut result = vec![vec![0.0; width]; h.len()];
+    for relation in graph.relations() {
+        let name = &relation.name;
+        let w_edge = matrix(format!("gat{layer}.W_edge_{name}.weight"));
+        let a_edge = vector(format!("gat{layer}.a_edge_{name}"));
+        let values = relation.values.as_ref().unwrap();
+        for (i, result) in result.iter_mut().enumerate() {
+            let messages: Vec<[Vec<f64>; 2]> = relation
+                .forward
+                .entries(i)
+                .zip(relation.forward.row(i))
+                .map(|(entry, &j)| {
+                    let e: Vec<f64> = values.row(entry).iter().map(|&e| f64::from(e)).collect();
+                    [times(&w, &h[j as usize]), times(&w_edge, &e)]
+                })
+                .collect();
+            let at_destination = times(&w, &h[i]);
+            for head in 0..spec.heads {
+                let of = head * own..(head + 1) * own;
+                let logit = |[source, edge]: &[Vec<f64>; 2]| {
+                    let parts =
+                        of.clone().map(|c| a[c] * at_destination[c] + a[width + c] * source[c] + a_edge[c] * edge[c]);
+                    let sum = parts.sum::<f64>();
+                    if sum > 0.0 { sum } else { f64::from(spec.negative_slope) * sum }
+                };
+                let total: f64 = messages.iter().map(|message| logit(message).exp()).sum();
+                for message in &messages {
+                    let share = logit(message).exp() / total;
+                    of.clone().for_each(|c| result[c] += share * (message[0][c] + message[1][c]));
+                }
+            }
+        }
+    }
+    let elu = |z: f64| if z > 0.0 { z } else { z.exp_m1() };
+    result.into_iter().map(|row| row.into_iter().map(elu).collect()).collect()
+}
+
+#[test]
+fn attention_over_values_is_that_of_a_dense_loop() {
+    let dir = tables(&format!("{NODES}{EDGES}{VALUES}time = \"day\"\n"), &payments());
+    let mut dataset = import_of(dir.path(), None).unwrap().dataset;
+    dataset.load_edge_values().unwrap();
+    let graph = &dataset.graph;
+    let nodes = graph.num_nodes();
+    let x: Vec<f32> = (0..nodes * 5).map(|k| (k * 7919 % 103) as f32 / 51.0 - 1.0).collect();
+    let features = Features::from_f32(x.clone(), nodes, 5);
+    let on_device = DeviceGraph::<Flex>::upload(graph, &FlexDevice).unwrap();
+    let input = upload_features(graph.node_types(), &features, DType::F32, &FlexDevice).unwrap();
+    // One head projects last, more heads project first; 20 inputs are projected first by one head, too.
+    for (heads, hidden) in [(1, 8), (1, 2), (2, 8)] {
+        let (streams, edges) = (vec!["pays".into()], edge_inputs(graph));
+        assert!(edges.iter().flatten().map(|input| input.width).eq([8, 8]));
+        let spec =
+            AttentionSpec { streams, input: 5, hidden, output: 4, heads, negative_slope: 0.2, own: Vec::new(), edges };
+        let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(3, &FlexDevice)).unwrap();
+        let tensors = model.export(&spec).0;
+        assert_eq!(tensors["gat1.a_edge_pays_T"].shape, [hidden]);
+        let h: Vec<Vec<f64>> = x.chunks(5).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect();
+        let want = layer_of(&spec, &tensors, graph, 2, &layer_of(&spec, &tensors, graph, 1, &h));
+        let got = model.embed(&on_device, &ReceptiveField::all(&on_device), &input, Pass::default());
+        for (got, want) in to_host(got[0].clone()).iter().zip(want.iter().flatten()) {
+            assert!((f64::from(*got) - want).abs() < 1e-5, "{heads} heads: {got} for {want}");
+        }
+        // What is read from a checkpoint is the same model; without values the others begin as they did.
+        let file = Path::new("checkpoint");
+        let again = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_tensors(&tensors, file, &FlexDevice));
+        assert_eq!(again.unwrap().export(&spec).0, tensors);
+        let plain = AttentionSpec { edges: Vec::new(), ..spec.clone() };
+        let model = TripleStreamGat::<Flex>::new(&plain, &mut Parameters::from_seed(3, &FlexDevice)).unwrap();
+        let plain_tensors = model.export(&plain).0;
+        assert!(plain_tensors.iter().all(|(name, tensor)| tensors[name] == *tensor));
+        assert_eq!(plain_tensors.len() + 8, tensors.len());
+        // Data without the values, or with others, are refused.
+        let without = import_of(dir.path(), None).unwrap().dataset;
+        let error = for_graph(&spec, &without.graph, file).unwrap_err().to_string();
+        assert!(error.contains("values of edges") && error.contains("`pays` 8, `pays_T` 8"), "{error}");
+        assert!(for_graph(&plain, graph, file).is_err() && for_graph(&spec, graph, file).unwrap() == spec);
+    }
+}
+
+/// Accounts that are told by the amounts that they are paid alone, each as often as any other.
+fn told_by_amounts(sandbox: &Sandbox) {
+    let accounts = 240;
+    let is_fraud = |account: usize| account % 4 == 1;
+    let mut nodes = String::from("id,fraud\n");
+    let mut edges = String::from("from,to,amount\n");
+    for account in 0..accounts {
+        writeln!(nodes, "a{account},{}", u8::from(is_fraud(account))).unwrap();
+        for at in 1..=6 {
+            let amount = (account * 37 + at * 11) % 20 + if is_fraud(account) { 30 } else { 0 };
+            writeln!(edges, "a{},a{account},{amount}", (account + at * at * 7) % accounts).unwrap();
+        }
+    }
+    sandbox.write("accounts.csv", nodes);
+    sandbox.write("payments.csv", edges);
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}values = [\"amount\"]\n"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
+}
+
+#[test]
+fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
+    let sandbox = Sandbox::new();
+    told_by_amounts(&sandbox);
+    let config = "task = \"stage2\"\nname = \"values\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
+                  [train]\nepochs = 60\nlearning_rate = 1e-2\n[drop_edge]\nrate = 0.0\n[loss]\n\
+                  samples_per_relation = 50\n[output]\ndir = \"runs\"\nplots = false\n";
+    sandbox.write("stage2.toml", config);
+    let trained = |dir: &str, more: &[&str]| {
+        let dir = format!("output.dir={dir}");
+        let train = ["--quiet", "train", "stage2.toml", "--device", "cpu", "--set", &dir];
+        sandbox.succeeds([&train[..], more].concat());
+        let run = sandbox.only_run(&dir[11..]);
+        let evaluation = sandbox.read(&format!("{run}/evaluation.json"));
+        let evaluation: serde_json::Value = serde_json::from_slice(&evaluation).unwrap();
+        (run, evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap())
+    };
+    let (run, with) = trained("with", &[]);
+    let (_, without) = trained("without", &["--set", "model.edge_values=false"]);
+    let (_, sampled) = trained("sampled", &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]"]);
+    let all = format!("{with} with values, {sampled} in batches, {without} without");
+    assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
+    let chunks = ["--set", "train.chunk_size=9", "--set", "loader.mode=full"];
+    let refused = [&["train", "stage2.toml", "--device", "cpu"][..], &chunks].concat();
+    sandbox.refuses(refused, 2, &["train.chunk_size = 9", "model.edge_values = false"]);
+
+    // Scores of the run are those of its training, and what explains them adds up to them.
+    sandbox.succeeds(["--quiet", "score", &run, "--out", "s.npy", "--device", "cpu"]);
+    assert!(sandbox.read("s.npy") == sandbox.read(&format!("{run}/anomaly_scores_stage2.npy")));
+    let explain = ["--quiet", "explain", &run, "--node", "account:a1", "--format", "json", "--device", "cpu"];
+    let found: Explanation = serde_json::from_str(&sandbox.succeeds(explain).stdout).unwrap();
+    let sums = [
+        found.own + found.rest + found.neighbours.iter().map(|part| part.contribution).sum::<f64>(),
+        found.columns.iter().map(|part| part.contribution).sum(),
+        found.blocks.iter().map(|part| part.contribution).sum(),
+    ];
+    assert!(sums.iter().all(|sum| (found.base + sum - found.sum).abs() < 1e-9), "{sums:?} for {}", found.sum);
+    assert!((1.0 / (1.0 + (-found.sum).exp()) - f64::from(found.score)).abs() < 1e-5);
+    let amount = found.columns.iter().find(|part| part.column == "pays: amount").unwrap();
+    assert!(amount.block == "values of edges" && amount.contribution > 0.1, "{amount:?}");
+    // Data whose edges have no values are no data of this model.
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);
+    let plain = ["score", &run, "--data", "plain", "--out", "plain.csv", "--device", "cpu"];
+    sandbox.refuses(plain, 1, &["values of edges by relation", "found `pays` 2, `pays_T` 2"]);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Dataset;
 use crate::error::Result;
-use crate::graph::{EdgeMatrix, EdgeValues};
+use crate::graph::{EdgeMatrix, EdgeValues, HeteroGraph, Relation};
 
 impl Dataset {
     /// Weights of the edges of a relation in the order of its `col_idx`; `None` when it has none.
@@ -40,21 +40,48 @@ impl Dataset {
         self.values_of(relation).and_then(|values| values.columns.as_ref()).map_or(&[], |columns| &columns.names)
     }
 
-    /// Reads the values of edges of all relations into the graph, from where models take them; a generated reverse gets
-    /// the same values in its own order.
+    /// The graph with the values of its edges, from where models take them; a generated reverse has the same values in
+    /// its own order.
     ///
     /// # Errors
     /// As [`edge_columns`](Self::edge_columns).
-    pub fn load_edge_values(&mut self) -> Result<()> {
+    pub fn graph_with_edge_values(&self) -> Result<HeteroGraph> {
+        let mut graph = self.graph.clone();
         let relations = self.graph.relations().iter().filter(|relation| relation.values.is_none());
         let read = relations.map(|relation| Ok((relation.name.clone(), self.edge_columns(&relation.name)?)));
         for (relation, values) in read.collect::<Result<Vec<_>>>()? {
             if let Some(values) = values {
-                self.graph.set_edge_values(&relation, Arc::new(values));
+                graph.set_edge_values(&relation, Arc::new(values));
             }
         }
-        self.graph.mirror_edge_values();
+        graph.mirror_edge_values();
+        Ok(graph)
+    }
+
+    /// Gives the graph the values of its edges, see [`graph_with_edge_values`](Self::graph_with_edge_values).
+    ///
+    /// # Errors
+    /// As [`edge_columns`](Self::edge_columns).
+    pub fn load_edge_values(&mut self) -> Result<()> {
+        self.graph = self.graph_with_edge_values()?;
         Ok(())
+    }
+
+    /// By relation of the graph, the names of the values that its edges have there: a generated reverse has those of the
+    /// relation that it reverses.
+    pub fn edge_value_names(&self) -> Vec<Vec<String>> {
+        let relations = self.graph.relations();
+        let of = |relation: &Relation| {
+            let own = self.value_names(&relation.name);
+            let partner = relations.iter().find(|other| {
+                other.stream == relation.stream
+                    && Arc::ptr_eq(&other.reverse, &relation.forward)
+                    && !self.value_names(&other.name).is_empty()
+            });
+            let of_partner = partner.map_or(&[][..], |partner| self.value_names(&partner.name));
+            if own.is_empty() { of_partner.to_vec() } else { own.to_vec() }
+        };
+        relations.iter().map(of).collect()
     }
 
     pub(super) fn values_of(&self, relation: &str) -> Option<&EdgeValues> {

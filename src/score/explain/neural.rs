@@ -11,6 +11,7 @@ use crate::graph::NodeType;
 /// A node's own transform, in place of a relation.
 const ITSELF: &str = "itself";
 const BIASES: &str = "biases of the hidden layers";
+const EDGES: &str = "values of edges";
 
 /// The names of the model's input columns.
 pub(super) enum Columns<'a> {
@@ -42,6 +43,8 @@ pub(super) struct Model<'a> {
     pub names: &'a Names<'a>,
     pub view: View<'a>,
     pub columns: Columns<'a>,
+    /// `[relation]`: names of the values of its edges; empty where no relation has any.
+    pub edge_columns: Vec<Vec<String>>,
     pub known: Option<&'a Known<'a>>,
 }
 
@@ -134,13 +137,20 @@ impl Model<'_> {
             true => [" and of its own bias", " and the biases of the hidden layers"],
             false => ["", ""],
         };
+        let reads_edges = network.layers.iter().any(|layer| layer.edges.iter().any(Option::is_some));
+        let [own_values, values] = match reads_edges {
+            true => [" and of the values of its edge", " and the values of the edges"],
+            false => ["", ""],
+        };
         let paths = match network.layers.len() {
             1 => String::new(),
-            _ => format!("What a neighbour adds is the sum over the paths of two edges that lead over it{own_bias}. "),
+            _ => format!(
+                "What a neighbour adds is the sum over the paths of two edges that lead over it{own_bias}{own_values}. "
+            ),
         };
         let text = format!(
             "{begin}The {sum} is a bias plus what each neighbour and the node itself add; this is also \
-             the sum over the columns of all features within {reach}{biases}. {paths}The {coefficients} and the slopes \
+             the sum over the columns of all features within {reach}{values}{biases}. {paths}The {coefficients} and the slopes \
              of the activation are held at their values, so these numbers add up exactly, but do not tell what the \
              score would be without a neighbour. `removal` does: the {sum} less that without all edges between the two, \
              computed anew; removals do not add up.",
@@ -167,12 +177,33 @@ impl Model<'_> {
             contribution,
         };
         let mut columns: Vec<ColumnPart> = found.columns.iter().zip(own).enumerate().map(column).collect();
+        for (relation, of_values) in found.edges.iter().enumerate() {
+            let values = of_values.iter().zip(&self.edge_columns[relation]).enumerate();
+            columns.extend(values.map(|(at, (&contribution, name))| ColumnPart {
+                column: format!("{}: {name}", self.names.relation(relation)),
+                block: EDGES.into(),
+                value: self.mean_value(node, relation, at),
+                contribution,
+            }));
+        }
         if found.biases != 0.0 {
             let (column, block) = (BIASES.into(), BIASES.into());
             columns.push(ColumnPart { column, block, value: 1.0, contribution: found.biases });
         }
         columns.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
         columns
+    }
+
+    /// Mean of a value of the edges into a node; 0 where there are none.
+    fn mean_value(&self, node: u32, relation: usize, column: usize) -> f32 {
+        let graph = self.view.edges.graph();
+        let of = &graph.relations()[relation];
+        let own = &graph.node_types()[of.dst];
+        let row = (node as usize).checked_sub(own.offset).filter(|&row| row < own.count);
+        let (Some(row), Some(values)) = (row, &of.values) else { return 0.0 };
+        let entries = of.forward.entries(row);
+        let count = entries.len().max(1) as f32;
+        entries.map(|entry| values.row(entry)[column]).sum::<f32>() / count
     }
 
     fn blocks(&self, found: &Attributed) -> Vec<BlockPart> {
@@ -186,6 +217,7 @@ impl Model<'_> {
         let own = format!("{features} of the node itself");
         blocks.push(BlockPart { block: own, contribution: found.own_features });
         blocks.push(BlockPart { block: BIASES.into(), contribution: found.biases });
+        blocks.push(BlockPart { block: EDGES.into(), contribution: found.edges.iter().flatten().sum() });
         blocks.retain(|part| part.contribution != 0.0);
         blocks.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));
         blocks

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::network::{Activation, Coefficients, Head, Layer, Matrix, Network, Transform};
+use super::network::{Activation, Coefficients, EdgeTransform, Head, Layer, Matrix, Network, Transform};
 use crate::config::LayerKind;
 use crate::graph::HeteroGraph;
-use crate::models::attention::{AttentionSpec, own_weight};
+use crate::models::attention::{AttentionSpec, EdgeInput, edge_names, own_weight};
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::parameters::HostTensor;
 
@@ -20,6 +20,11 @@ pub(super) fn of_attention(
         let name = name.as_ref()?;
         Some(Matrix::transposed(shape, values(own_weight(at - 1, name))))
     };
+    let of_edges = |at: usize, output: usize, input: &Option<EdgeInput>| {
+        let EdgeInput { relation, width } = input.as_ref()?;
+        let [weight, vector] = edge_names(at - 1, relation).map(values);
+        Some(EdgeTransform::new(Matrix::transposed([*width, output], weight), spec.heads, vector))
+    };
     let layer = |at: usize, input: usize, output: usize| {
         let of_stream = |stream: &String| {
             let weight = Matrix::transposed([input, output], values(format!("gat{at}.W_{stream}.weight")));
@@ -33,6 +38,7 @@ pub(super) fn of_attention(
             averaged: false,
             activation: Activation::Elu,
             transforms: spec.streams.iter().map(of_stream).collect(),
+            edges: spec.edges.iter().map(|input| of_edges(at, output, input)).collect(),
             own: spec.own.iter().map(|name| of_itself(at, [input, output], name)).collect(),
             bias: Vec::new(),
         }
@@ -85,6 +91,7 @@ pub(super) fn of_classifier(
                 LayerKind::Gcn => Activation::Relu,
                 LayerKind::Gat => Activation::Elu,
             },
+            edges: Vec::new(),
             transforms: match typed {
                 true => (0..relations).map(|r| transform(format!("layers.{at}.relations.{r}"))).collect(),
                 false => vec![transform(format!("layers.{at}"))],

@@ -20,7 +20,7 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::graph::read_embeddings;
-use crate::infer::attention::for_graph;
+use crate::infer::attention::{for_graph, graph_for};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::tree_table::{TableOptions, table};
 use crate::models::attention::TripleStreamGat;
@@ -152,7 +152,7 @@ fn attention<B: GraphBackend>(
         let help = "the run directory was changed; train it again";
         return Err(Error::format(file, "model", "a Stage-2 attention network", weights.spec.name(), help));
     };
-    let graph = &run.dataset.graph;
+    let graph = &graph_for(spec, &run.dataset)?;
     let spec = for_graph(spec, graph, &file)?;
     // Through the model, which checks names, shapes and values.
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
@@ -170,7 +170,8 @@ fn attention<B: GraphBackend>(
     };
     let edges = Edges::new(graph, &network);
     let view = View { network: &network, edges: &edges, features: &features };
-    let model = Model { names, view, columns, known: known.as_ref() };
+    let edge_columns = run.dataset.edge_value_names();
+    let model = Model { names, view, columns, edge_columns, known: known.as_ref() };
     let question = Question::Score { head: &head };
     nodes.iter().map(|&node| model.explain(run.probability(node), node, &question)).collect()
 }
@@ -212,7 +213,7 @@ fn classes<B: GraphBackend>(
         let scores = classes.probabilities().column(class as usize).to_vec();
         let names = Names::of_class(dataset, &scores, class);
         let columns = Columns::Features(dataset.feature_names.as_deref());
-        let model = Model { names: &names, view, columns, known: None };
+        let model = Model { names: &names, view, columns, edge_columns: Vec::new(), known: None };
         let question = Question::Class { class, classes: spec.classes };
         for at in places {
             explained.insert(at, model.explain(run.probability(nodes[at]), nodes[at], &question)?);

@@ -102,7 +102,10 @@ pub fn run<B: GraphBackend + TreeBackend>(
     }
     let toml = RunConfig::Stage3(config.clone()).to_toml()?;
     let resumed = resumed(options, &toml)?;
-    let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    if config.stage2.as_ref().is_some_and(|stage2| stage2.model.edge_values) {
+        dataset.load_edge_values()?;
+    }
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let folds = match &config.stage2 {

@@ -15,10 +15,10 @@ use crate::config::{
     LoaderConfig, LoaderMode, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, TrainConfig,
 };
 use crate::data::split::Split;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, write_npy_f32};
-use crate::infer::attention::{attention_scores, input_features, own_types};
+use crate::infer::attention::{attention_scores, edge_inputs, input_features, own_types};
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::loader::{Batch, FeatureStore, Job};
@@ -126,7 +126,10 @@ pub struct EpochInput {
 /// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
-    let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    if config.model.edge_values {
+        dataset.load_edge_values()?;
+    }
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let embeddings = config.data.embeddings.as_deref();
@@ -211,6 +214,7 @@ impl<B: GraphBackend> Attention<B> {
     ) -> Result<(Self, Vec<String>)> {
         let storage = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, host.relations(), &config.name)?;
+        check_chunks(config, host)?;
         let plan = plan::attention::<B>(config, host, features.dim(), device);
         let mut notes = Vec::new();
         if config.loader.mode != LoaderMode::Full {
@@ -272,6 +276,7 @@ impl<B: GraphBackend> Attention<B> {
             heads: config.model.heads,
             negative_slope: config.model.negative_slope as f32,
             own: own_types(config.model.own, host),
+            edges: edge_inputs(host),
         };
         let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());
         Self { config, spec, host, placement, train, validation, device }
@@ -440,6 +445,21 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
 
     fn progress(&self, _: Option<f64>, position: &Position) -> String {
         format!("  best validation AUC {:.4}", position.best_metric)
+    }
+}
+
+/// Fails for chunks of rows of a graph whose edges have values.
+fn check_chunks(config: &Stage2Config, host: &HeteroGraph) -> Result<()> {
+    match config.train.chunk_size {
+        Some(rows) if host.has_edge_values() => Err(Error::Config {
+            origin: config.name.clone().into(),
+            key: "train.chunk_size".into(),
+            expected: "0, because edges have values".into(),
+            found: rows.to_string(),
+            help: "remove the key, set model.edge_values = false, or train in mini-batches: loader.mode = \"sampled\""
+                .into(),
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct Edges<'a> {
     loops: bool,
     /// `[type]`: whether a node has a transform of its own.
     own: Vec<bool>,
+    /// `[relation]`: whether the network reads the values of its edges.
+    valued: Vec<bool>,
     /// `[type]`: the relations that lead there.
     into: Vec<Vec<usize>>,
     /// `[node]`: in-edges, where coefficients are made of them.
@@ -22,6 +24,16 @@ pub(crate) struct Edges<'a> {
 pub(super) struct Row {
     pub relation: Option<usize>,
     pub sources: Vec<u32>,
+    /// `[sources, values]`: those of the edges; empty where the network reads none.
+    pub values: Vec<f64>,
+}
+
+impl Row {
+    /// The values of an edge.
+    pub fn values_of(&self, entry: usize) -> &[f64] {
+        let width = self.values.len() / self.sources.len();
+        &self.values[entry * width..(entry + 1) * width]
+    }
 }
 
 /// Two nodes without any edge between them.
@@ -44,7 +56,9 @@ impl<'a> Edges<'a> {
         graph.relations().iter().enumerate().for_each(|(at, relation)| into[relation.dst].push(at));
         let has = |t: usize| network.layers.iter().any(|layer| matches!(layer.own.get(t), Some(Some(_))));
         let own = (0..into.len()).map(has).collect();
-        let mut edges = Self { graph, loops: network.loops, own, into, degrees: Vec::new() };
+        let reads = |at: usize| network.layers.iter().any(|layer| matches!(layer.edges.get(at), Some(Some(_))));
+        let valued = (0..graph.relations().len()).map(reads).collect();
+        let mut edges = Self { graph, loops: network.loops, own, valued, into, degrees: Vec::new() };
         if network.coefficients == Coefficients::Symmetric {
             let nodes = (0..graph.num_nodes() as u32).into_par_iter();
             edges.degrees = nodes.map(|node| edges.sources(node, None).len() as f64).collect();
@@ -65,13 +79,21 @@ impl<'a> Edges<'a> {
             let relation = &self.graph.relations()[at];
             let looped = self.loops && relation.src == t;
             let first = types[relation.src].offset as u32;
-            let sources = relation.forward.row(node as usize - types[t].offset).iter().map(|&source| first + source);
-            let sources = sources.filter(|&source| Some(source) != without && !(looped && source == node));
-            Row { relation: Some(at), sources: sources.chain(looped.then_some(node)).collect() }
+            let row = node as usize - types[t].offset;
+            let (entries, sources) = (relation.forward.entries(row), relation.forward.row(row).iter());
+            let kept = entries.zip(sources.map(|&source| first + source));
+            let kept = || kept.clone().filter(|&(_, source)| Some(source) != without && !(looped && source == node));
+            let of_edges = relation.values.as_ref().filter(|_| self.valued[at]);
+            let values = of_edges.iter().flat_map(|values| kept().flat_map(|(entry, _)| values.row(entry)));
+            Row {
+                relation: Some(at),
+                values: values.map(|&value| f64::from(value)).collect(),
+                sources: kept().map(|(_, source)| source).chain(looped.then_some(node)).collect(),
+            }
         };
         let mut rows: Vec<Row> = self.into[t].iter().map(of_relation).collect();
         rows.retain(|row| !row.sources.is_empty());
-        rows.extend(self.own[t].then(|| Row { relation: None, sources: vec![node] }));
+        rows.extend(self.own[t].then(|| Row { relation: None, sources: vec![node], values: Vec::new() }));
         rows
     }
 

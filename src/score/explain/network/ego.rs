@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::edges::{Cut, Edges, Row};
-use super::parameters::{Coefficients, Head, Matrix, Network, axpy, dot};
+use super::parameters::{Coefficients, EdgeTransform, Head, Matrix, Network, axpy, dot};
 use crate::graph::Features;
 
 /// A network, and the graph and the features that it reads.
@@ -72,9 +72,10 @@ impl<'a> Before<'a> {
     }
 }
 
-/// One head of what a row adds to a result: `factor W^T x`, some columns of `W`.
+/// One head of what a row adds to a result: `factor W^T x`, some columns of `W`, and the same of values of edges.
 pub(super) struct Slot<'a> {
     pub weight: &'a Matrix,
+    pub of_edges: Option<&'a Matrix>,
     pub first: usize,
     pub outputs: Range<usize>,
     pub factor: f64,
@@ -102,12 +103,19 @@ impl<'a> View<'a> {
         let Some(relation) = row.relation else {
             let weight =
                 of.own[t].as_ref().unwrap_or_else(|| unreachable!("a node has its own row where its type has"));
-            return vec![Slot { weight, first: 0, outputs: 0..of.output, factor: 1.0 }];
+            return vec![Slot { weight, of_edges: None, first: 0, outputs: 0..of.output, factor: 1.0 }];
         };
         let weight = &of.transforms[self.network.transform_of[relation]].weight;
         let factor = self.network.scales[t] / if of.averaged { of.heads as f64 } else { 1.0 };
-        let slot = |head: usize| Slot { weight, first: head * of.channels(), outputs: of.outputs(head), factor };
+        let of_edges = self.edge_transform(layer, row).map(|edges| &edges.weight);
+        let slot =
+            |head: usize| Slot { weight, of_edges, first: head * of.channels(), outputs: of.outputs(head), factor };
         (0..of.heads).map(slot).collect()
+    }
+
+    /// What a layer makes of the values of a row's edges; `None` where it reads none.
+    fn edge_transform(&self, layer: usize, row: &Row) -> Option<&'a EdgeTransform> {
+        self.network.layers[layer].edges.get(row.relation?)?.as_ref()
     }
 
     /// What the sources of a row count, `[entries, heads]`.
@@ -132,12 +140,17 @@ impl<'a> View<'a> {
                 let x = self.read(before, node, &mut buffer);
                 let of_destination = of.transforms[transform].destination_scores(x);
                 let mut scores = vec![0.0; row.sources.len() * of.heads];
-                for (&source, scores) in row.sources.iter().zip(scores.chunks_exact_mut(of.heads)) {
+                let of_edges = self.edge_transform(layer, row);
+                let entries = row.sources.iter().zip(scores.chunks_exact_mut(of.heads));
+                for (entry, (&source, scores)) in entries.enumerate() {
                     match before.hidden(|level| &level.scores, source) {
                         Some(known) => scores.copy_from_slice(&known[transform * of.heads..][..of.heads]),
                         None => {
                             of.transforms[transform].source_scores(self.read(before, source, &mut buffer), scores);
                         }
+                    }
+                    if let Some(of_edges) = of_edges {
+                        of_edges.add_scores(row.values_of(entry), scores);
                     }
                 }
                 softmax(&mut scores, &of_destination, negative_slope);
@@ -157,14 +170,31 @@ impl<'a> View<'a> {
         sums
     }
 
+    /// The values of a row's edges, weighed and added up, `[heads, values]`; none where the network reads none.
+    pub(super) fn weighed_values(&self, row: &Row, coefficients: &[f64]) -> Vec<f64> {
+        let (width, heads) = (row.values.len() / row.sources.len(), coefficients.len() / row.sources.len());
+        let mut sums = vec![0.0; heads * width];
+        for (entry, coefficients) in coefficients.chunks_exact(heads).enumerate().filter(|_| width > 0) {
+            let to = sums.chunks_exact_mut(width).zip(coefficients);
+            to.for_each(|(to, &factor)| axpy(factor, row.values_of(entry), to));
+        }
+        sums
+    }
+
     /// A layer's row of a node, before the activation.
     fn forward(&self, layer: usize, node: u32, before: Before, cut: Option<&Cut>) -> Vec<f64> {
         let of = &self.network.layers[layer];
         let bias = of.bias.get(self.edges.graph().type_of(node as usize));
         let mut z = bias.cloned().unwrap_or_else(|| vec![0.0; of.output]);
         for row in self.edges.rows(node, cut) {
-            let sums = self.weighed(layer, &row, &self.coefficients(layer, node, &row, before, cut), before);
-            for (sum, slot) in sums.chunks_exact(of.input).zip(self.slots(layer, node, &row)) {
+            let coefficients = self.coefficients(layer, node, &row, before, cut);
+            let sums = self.weighed(layer, &row, &coefficients, before);
+            let of_edges = self.weighed_values(&row, &coefficients);
+            for (head, (sum, slot)) in sums.chunks_exact(of.input).zip(self.slots(layer, node, &row)).enumerate() {
+                if let Some(weight) = slot.of_edges {
+                    let sum = &of_edges[head * weight.input()..(head + 1) * weight.input()];
+                    weight.project(sum, slot.first, slot.factor, &mut z[slot.outputs.clone()]);
+                }
                 slot.weight.project(sum, slot.first, slot.factor, &mut z[slot.outputs]);
             }
         }

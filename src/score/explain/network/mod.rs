@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! logit - base = sum over the entries (r, j) of the node
-//!              = sum over columns of the features + biases of the hidden layers
-//! entry (r, j) = sum over paths k -> j -> i + bias of j
+//!              = sum over columns of the features + sum over values of edges + biases of the hidden layers
+//! entry (r, j) = sum over paths k -> j -> i + bias of j + values of the edge j -> i
 //! ```
 //!
 //! holds exactly. The base has the bias of the last layer. What the sums do not tell is what would happen without a
@@ -38,7 +38,7 @@ use rayon::prelude::*;
 pub(crate) use self::edges::Edges;
 use self::ego::Ego;
 pub(crate) use self::ego::View;
-pub(crate) use self::parameters::{Activation, Coefficients, Head, Layer, Matrix, Network, Transform};
+pub(crate) use self::parameters::{Activation, Coefficients, EdgeTransform, Head, Layer, Matrix, Network, Transform};
 pub(crate) use self::relevance::{Entry, Path};
 use super::by_magnitude;
 
@@ -68,6 +68,8 @@ pub(crate) struct Attributed {
     pub own_features: f64,
     /// Over the biases of all layers but the last.
     pub biases: f64,
+    /// `[relation]`: one per value of its edges, in all layers; empty where no relation has any.
+    pub edges: Vec<Vec<f64>>,
 }
 
 impl View<'_> {
@@ -101,6 +103,7 @@ impl View<'_> {
             by_type: sums.by_type,
             own_features: sums.own,
             biases: sums.biases,
+            edges: sums.edges,
         }
     }
 }

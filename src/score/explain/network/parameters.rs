@@ -5,11 +5,12 @@ use std::ops::Range;
 /// Layers of one kind, in f64. For a node `i` of type `t`
 ///
 /// ```text
-/// z_i = scale_t sum_r sum_j c_ij W_r h_j  [+ U_t h_i]  [+ b_t]      over the relations r into t and their sources j
+/// z_i = scale_t sum_r sum_j c_ij (W_r h_j [+ V_r e_ij])  [+ U_t h_i]  [+ b_t]
+///                                                                  over the relations r into t and their sources j
 /// h_i = activation(z_i)
 /// ```
 ///
-/// per head; heads stand side by side or are averaged.
+/// per head; heads stand side by side or are averaged. `e_ij` are values of an edge.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub layers: Vec<Layer>,
@@ -28,7 +29,7 @@ pub(crate) struct Network {
 /// What the sources of a node count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Coefficients {
-    /// Softmax, over the sources of a relation, of `leaky_relu(<a_dst, W h_i> + <a_src, W h_j>)`.
+    /// Softmax, over the sources of a relation, of `leaky_relu(<a_dst, W h_i> + <a_src, W h_j> [+ <a_edge, V e_ij>])`.
     Attention { negative_slope: f64 },
     /// `1 / sqrt(deg_i deg_j)`, where the degree counts in-edges of the relation.
     Symmetric,
@@ -47,6 +48,8 @@ pub(crate) struct Layer {
     pub averaged: bool,
     pub activation: Activation,
     pub transforms: Vec<Transform>,
+    /// `[relation]`: what the values of its edges become; empty where no relation has any.
+    pub edges: Vec<Option<EdgeTransform>>,
     /// `[type]`: what a node has of itself; empty where no type has anything.
     pub own: Vec<Option<Matrix>>,
     /// `[type]`; empty where there is none.
@@ -76,6 +79,39 @@ pub(crate) struct Transform {
     scores: [Vec<f64>; 2],
 }
 
+/// The parameters of the values of a relation's edges.
+#[derive(Clone, Debug)]
+pub(crate) struct EdgeTransform {
+    /// `[values, heads * channels]`
+    pub weight: Matrix,
+    /// `[heads, values]`: the edge's part of the attention scores, folded as those of a [`Transform`].
+    scores: Vec<f64>,
+}
+
+impl EdgeTransform {
+    /// With the vector `[heads * channels]`.
+    pub fn new(weight: Matrix, heads: usize, vector: &[f32]) -> Self {
+        let scores = folded(&weight, heads, vector);
+        Self { weight, scores }
+    }
+
+    /// Adds the edge's part of the attention scores, a number per head.
+    pub fn add_scores(&self, values: &[f64], to: &mut [f64]) {
+        to.iter_mut().zip(self.scores.chunks_exact(values.len())).for_each(|(to, a)| *to += dot(a, values));
+    }
+}
+
+/// A vector `[heads * channels]` folded into a weight, head by head: `<a, W x> = <W^T a, x>`.
+fn folded(weight: &Matrix, heads: usize, vector: &[f32]) -> Vec<f64> {
+    let channels = weight.output / heads;
+    let mut folded = vec![0.0; heads * weight.input];
+    for (head, (folded, a)) in folded.chunks_exact_mut(weight.input).zip(vector.chunks_exact(channels)).enumerate() {
+        let a: Vec<f64> = a.iter().map(|&a| f64::from(a)).collect();
+        weight.project_back(&a, head * channels, 1.0, folded);
+    }
+    folded
+}
+
 impl Transform {
     /// Of a convolution.
     pub fn new(weight: Matrix) -> Self {
@@ -84,18 +120,8 @@ impl Transform {
 
     /// Of attention, with the vectors `[heads * channels]` of the destination and of the source.
     pub fn with_attention(weight: Matrix, heads: usize, vectors: [&[f32]; 2]) -> Self {
-        let channels = weight.output / heads;
-        let folded = vectors.map(|vector| {
-            let mut folded = vec![0.0; heads * weight.input];
-            for (head, (folded, a)) in
-                folded.chunks_exact_mut(weight.input).zip(vector.chunks_exact(channels)).enumerate()
-            {
-                let a: Vec<f64> = a.iter().map(|&a| f64::from(a)).collect();
-                weight.project_back(&a, head * channels, 1.0, folded);
-            }
-            folded
-        });
-        Self { weight, scores: folded }
+        let scores = vectors.map(|vector| folded(&weight, heads, vector));
+        Self { weight, scores }
     }
 
     /// The destination's part of the attention scores, a number per head.
@@ -128,6 +154,11 @@ impl Matrix {
     pub fn transposed([input, output]: [usize; 2], values: &[f32]) -> Self {
         let transposed = (0..input).flat_map(|i| (0..output).map(move |o| values[o * input + i]));
         Self::new([input, output], &transposed.collect::<Vec<f32>>())
+    }
+
+    /// Number of inputs.
+    pub fn input(&self) -> usize {
+        self.input
     }
 
     /// Adds `factor W^T x`, as many outputs from `first` on as `to` has, to `to`.

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::super::by_magnitude;
 use super::edges::Row;
 use super::ego::{Before, Ego, Level};
-use super::parameters::{Coefficients, Head, axpy, dot};
+use super::parameters::{Coefficients, EdgeTransform, Head, axpy, dot};
 
 /// Rows whose sums are added up one after the other: the result does not depend on the number of threads.
 const CHUNK: usize = 64;
@@ -22,10 +22,12 @@ pub(crate) struct Entry {
     /// Mean over heads, where coefficients are attention.
     pub attention: Option<f64>,
     pub contribution: f64,
+    /// What the values of the edge have of it.
+    pub of_values: f64,
     /// Logit less that without any edge between the two nodes, of the first entries.
     pub removal: Option<f64>,
     /// The strongest, of the first entries. All paths of an entry add up to its contribution less that of the bias
-    /// which the neighbour has in the layer before.
+    /// which the neighbour has in the layer before, and less that of the values of its own edge.
     pub paths: Vec<Path>,
     /// Paths that are left out.
     pub more_paths: usize,
@@ -49,6 +51,8 @@ pub(super) struct Sums {
     pub by_type: Vec<f64>,
     pub own: f64,
     pub biases: f64,
+    /// `[relation]`: a number per value of its edges.
+    pub edges: Vec<Vec<f64>>,
 }
 
 /// A row of a node, and what its sources mean for the logit.
@@ -58,6 +62,8 @@ pub(super) struct Part {
     coefficients: Vec<f64>,
     /// `[heads, input]`: what a unit of a source with a coefficient of one adds.
     of_heads: Vec<f64>,
+    /// `[heads, values]`: the same of a unit of an edge's values.
+    of_edges: Vec<f64>,
 }
 
 impl Part {
@@ -75,10 +81,25 @@ impl Part {
         heads.for_each(|(of_head, &coefficient)| axpy(coefficient, of_head, to));
     }
 
-    /// What an entry with the row `x` adds.
-    fn contribution(&self, entry: usize, x: &[f64]) -> f64 {
+    /// What the values of an entry's edge add.
+    fn of_values(&self, entry: usize) -> f64 {
+        let values = self.row.values_of(entry);
+        if values.is_empty() {
+            return 0.0;
+        }
+        let heads = self.of_edges.chunks_exact(values.len()).zip(self.coefficients(entry));
+        heads.map(|(of_head, coefficient)| coefficient * dot(of_head, values)).sum()
+    }
+
+    /// What an entry with the row `x` adds, without the values of its edge.
+    fn of_source(&self, entry: usize, x: &[f64]) -> f64 {
         let heads = self.of_heads.chunks_exact(x.len()).zip(self.coefficients(entry));
         heads.map(|(of_head, coefficient)| coefficient * dot(of_head, x)).sum()
+    }
+
+    /// What an entry with the row `x` adds.
+    fn contribution(&self, entry: usize, x: &[f64]) -> f64 {
+        self.of_source(entry, x) + self.of_values(entry)
     }
 
     fn attention(&self, entry: usize) -> f64 {
@@ -112,10 +133,17 @@ impl Ego<'_> {
         let part = |row: Row| {
             let slots = view.slots(layer, node, &row);
             let mut of_heads = vec![0.0; slots.len() * input];
+            let mut of_edges = Vec::new();
             for (to, slot) in of_heads.chunks_exact_mut(input).zip(slots) {
-                slot.weight.project_back(&of_z[slot.outputs], slot.first, slot.factor, to);
+                let of_z = &of_z[slot.outputs];
+                slot.weight.project_back(of_z, slot.first, slot.factor, to);
+                if let Some(weight) = slot.of_edges {
+                    let from = of_edges.len();
+                    of_edges.resize(from + weight.input(), 0.0);
+                    weight.project_back(of_z, slot.first, slot.factor, &mut of_edges[from..]);
+                }
             }
-            Part { coefficients: view.coefficients(layer, node, &row, before, None), row, of_heads }
+            Part { coefficients: view.coefficients(layer, node, &row, before, None), row, of_heads, of_edges }
         };
         view.edges.rows(node, None).into_iter().map(part).collect()
     }
@@ -140,6 +168,7 @@ impl Ego<'_> {
             source,
             attention: self.attention(part, at),
             contribution: part.contribution(at, self.view.read(before, source, buffer)),
+            of_values: part.of_values(at),
             removal: None,
             paths: Vec::new(),
             more_paths: 0,
@@ -152,6 +181,7 @@ impl Ego<'_> {
             if same {
                 entry.attention = entry.attention.zip(repeated.attention).map(|(a, b)| a + b);
                 entry.contribution += repeated.contribution;
+                entry.of_values += repeated.of_values;
             }
             same
         });
@@ -204,7 +234,10 @@ impl Ego<'_> {
                     rows.map(|(&node, relevance)| self.bias_and_parts(layer, node, relevance)).collect();
                 for (bias, parts) in parts {
                     sums.biases += bias;
-                    parts.iter().for_each(|part| part.add_to_sources(below, &mut of_below));
+                    parts.iter().for_each(|part| {
+                        self.add_values(part, &mut sums);
+                        part.add_to_sources(below, &mut of_below);
+                    });
                 }
             }
             relevance = of_below;
@@ -213,8 +246,15 @@ impl Ego<'_> {
     }
 
     fn no_sums(&self) -> Sums {
-        let (columns, types) = (self.view.features.dim(), self.view.edges.graph().node_types().len());
-        Sums { columns: vec![0.0; columns], by_type: vec![0.0; types], own: 0.0, biases: 0.0 }
+        let graph = self.view.edges.graph();
+        let of_values = |at: &Option<EdgeTransform>| vec![0.0; at.as_ref().map_or(0, |edges| edges.weight.input())];
+        Sums {
+            columns: vec![0.0; self.view.features.dim()],
+            by_type: vec![0.0; graph.node_types().len()],
+            own: 0.0,
+            biases: 0.0,
+            edges: self.view.network.layers.first().map_or(Vec::new(), |of| of.edges.iter().map(of_values).collect()),
+        }
     }
 
     /// The bias of a node, which is part of the base in the last layer, and the rows of the node.
@@ -246,11 +286,25 @@ impl Ego<'_> {
             axpy(1.0, &chunk.by_type, &mut sums.by_type);
             sums.own += chunk.own;
             sums.biases += chunk.biases;
+            sums.edges.iter_mut().zip(&chunk.edges).for_each(|(to, of)| axpy(1.0, of, to));
+        }
+    }
+
+    /// Adds what the values of a row's edges add, value by value.
+    fn add_values(&self, part: &Part, sums: &mut Sums) {
+        let Some(to) = part.row.relation.and_then(|relation| sums.edges.get_mut(relation)) else { return };
+        let weighed = self.view.weighed_values(&part.row, &part.coefficients);
+        if !to.is_empty() {
+            let heads = part.of_edges.chunks_exact(to.len()).zip(weighed.chunks_exact(to.len()));
+            for (of_head, weighed) in heads {
+                to.iter_mut().zip(of_head.iter().zip(weighed)).for_each(|(to, (a, b))| *to += a * b);
+            }
         }
     }
 
     /// `x` are the features of the node that is explained.
     fn add_input(&self, part: &Part, x: &[f64], sums: &mut Sums) {
+        self.add_values(part, sums);
         let inputs = self.view.weighed(0, &part.row, &part.coefficients, Before::Features);
         let mut of_type = 0.0;
         for (of_head, inputs) in part.of_heads.chunks_exact(x.len()).zip(inputs.chunks_exact(x.len())) {
@@ -260,7 +314,7 @@ impl Ego<'_> {
             }
         }
         let itself = part.row.sources.iter().enumerate().filter(|(_, source)| **source == self.node);
-        let own: f64 = itself.map(|(at, _)| part.contribution(at, x)).sum();
+        let own: f64 = itself.map(|(at, _)| part.of_source(at, x)).sum();
         sums.own += own;
         sums.by_type[self.view.edges.graph().type_of(part.row.sources[0] as usize)] += of_type - own;
     }

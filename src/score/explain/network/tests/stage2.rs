@@ -1,11 +1,16 @@
 //! Two layers of attention with parameters by stream and a linear head, as Stage 2 has them.
 
+use std::sync::Arc;
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::*;
 use super::ALL;
-use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
+
+/// `[output, values]` and `[output]`, where a relation has values.
+type EdgeWeights = Option<(Vec<f32>, Vec<f32>)>;
 
 /// Everything that a model has, as a checkpoint would hold it.
 struct Model {
@@ -18,6 +23,8 @@ struct Model {
     weights: Vec<Vec<(Vec<f32>, Vec<f32>)>>,
     /// Per layer and type: `[output, input]`; empty where no type has a transform of its own.
     own: Vec<Vec<Option<Vec<f32>>>>,
+    /// Per layer and relation; empty where no relation has any.
+    edges: Vec<Vec<EdgeWeights>>,
     head: Vec<f32>,
     bias: f64,
 }
@@ -29,7 +36,20 @@ impl Model {
         let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
         let weights =
             widths.map(|[i, o]| streams.iter().map(|_| (values(i * o), values(2 * o))).collect::<Vec<_>>()).to_vec();
-        Self { head: values(4), bias: 0.3, streams, heads, slope: 0.2, widths, weights, own: vec![Vec::new(); 2] }
+        let (own, edges) = (vec![Vec::new(); 2], vec![Vec::new(); 2]);
+        Self { head: values(4), bias: 0.3, streams, heads, slope: 0.2, widths, weights, own, edges }
+    }
+
+    /// The same where the values of edges are read.
+    fn with_edges(mut self, graph: &HeteroGraph, rng: &mut ChaCha8Rng) -> Self {
+        let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+        let mut of = |output: usize| {
+            let width = |relation: &Relation| relation.values.as_ref().map(|values| values.width());
+            let relations = graph.relations().iter();
+            relations.map(|r| width(r).map(|width| (values(output * width), values(output)))).collect::<Vec<_>>()
+        };
+        self.edges = self.widths.map(|[_, output]| of(output)).to_vec();
+        self
     }
 
     /// The same where users and shops have a transform of their own; nothing points at a shop.
@@ -48,7 +68,12 @@ impl Model {
             let transforms = self.weights[at].iter().map(transform).collect();
             let matrix = |own: &Option<Vec<f32>>| own.as_ref().map(|own| Matrix::transposed([input, output], own));
             let (own, bias) = (self.own[at].iter().map(matrix).collect(), Vec::new());
-            Layer { input, output, heads, averaged: false, activation: Activation::Elu, transforms, own, bias }
+            let edge = |of: &EdgeWeights| {
+                of.as_ref()
+                    .map(|(w, a)| EdgeTransform::new(Matrix::transposed([w.len() / output, output], w), heads, a))
+            };
+            let (edges, activation) = (self.edges[at].iter().map(edge).collect(), Activation::Elu);
+            Layer { input, output, heads, averaged: false, activation, transforms, edges, own, bias }
         };
         let stream = |name: &str| self.streams.iter().position(|stream| *stream == name).unwrap();
         Network {
@@ -78,8 +103,8 @@ impl Model {
         (0..graph.num_nodes())
             .map(|i| {
                 let t = graph.type_of(i);
-                let into: Vec<_> = graph.relations().iter().filter(|r| r.dst == t).collect();
-                let mut streams: Vec<&str> = into.iter().map(|r| r.stream.as_str()).collect();
+                let into: Vec<_> = graph.relations().iter().enumerate().filter(|(_, r)| r.dst == t).collect();
+                let mut streams: Vec<&str> = into.iter().map(|(_, r)| r.stream.as_str()).collect();
                 streams.sort_unstable();
                 streams.dedup();
                 let mut z = vec![0.0; output];
@@ -87,28 +112,39 @@ impl Model {
                     let of = |c: usize| (0..input).map(|k| f64::from(own[c * input + k]) * h[i][k]).sum::<f64>();
                     z = (0..output).map(of).collect();
                 }
-                for relation in into {
+                for (number, relation) in into {
                     let s = self.streams.iter().position(|s| *s == relation.stream).unwrap();
                     let (w, a) = &self.weights[at][s];
                     let project =
                         |x: &[f64], c: usize| -> f64 { (0..input).map(|k| f64::from(w[c * input + k]) * x[k]).sum() };
-                    let sources: Vec<usize> = relation
-                        .forward
-                        .row(i - types[t].offset)
-                        .iter()
-                        .map(|&j| types[relation.src].offset + j as usize)
-                        .collect();
+                    let row = i - types[t].offset;
+                    let sources = relation.forward.row(row).iter().map(|&j| types[relation.src].offset + j as usize);
+                    let sources: Vec<(usize, usize)> = relation.forward.entries(row).zip(sources).collect();
+                    let nothing = (Vec::new(), vec![0.0; output]);
+                    let (we, ae) = self.edges[at].get(number).and_then(Option::as_ref).unwrap_or(&nothing);
+                    let of_edge = |entry: usize, c: usize| -> f64 {
+                        let values = relation.values.as_ref().filter(|_| !we.is_empty());
+                        let values = values.map_or(&[][..], |values| values.row(entry));
+                        values
+                            .iter()
+                            .enumerate()
+                            .map(|(k, &v)| f64::from(we[c * values.len() + k]) * f64::from(v))
+                            .sum()
+                    };
                     for head in 0..self.heads {
                         let of = head * channels..(head + 1) * channels;
-                        let logit = |j: usize| {
+                        let logit = |(entry, j): (usize, usize)| {
                             let dst: f64 = of.clone().map(|c| f64::from(a[c]) * project(&h[i], c)).sum();
                             let src: f64 = of.clone().map(|c| f64::from(a[output + c]) * project(&h[j], c)).sum();
-                            if dst + src > 0.0 { dst + src } else { self.slope * (dst + src) }
+                            let edge: f64 = of.clone().map(|c| f64::from(ae[c]) * of_edge(entry, c)).sum();
+                            let sum = dst + src + edge;
+                            if sum > 0.0 { sum } else { self.slope * sum }
                         };
-                        let sum: f64 = sources.iter().map(|&j| logit(j).exp()).sum();
-                        for &j in &sources {
+                        let sum: f64 = sources.iter().map(|&edge| logit(edge).exp()).sum();
+                        for &(entry, j) in &sources {
+                            let share = logit((entry, j)).exp() / sum / streams.len() as f64;
                             for c in of.clone() {
-                                z[c] += logit(j).exp() / sum * project(&h[j], c) / streams.len() as f64;
+                                z[c] += share * (project(&h[j], c) + of_edge(entry, c));
                             }
                         }
                     }
@@ -129,7 +165,8 @@ impl Model {
 }
 
 /// Users, products and a shop: reviews both ways, sales one way, users who know each other and themselves, and a second
-/// relation between users of the same stream with a repeated edge.
+/// relation between users of the same stream with a repeated edge. Products of users and users that are followed have
+/// values of their edges.
 fn graph(without: Option<[u32; 2]>) -> HeteroGraph {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let (users, products) = (9, 6);
@@ -173,7 +210,20 @@ fn graph(without: Option<[u32; 2]>) -> HeteroGraph {
         spec("follows", [0, 0], "social", follows),
     ];
     let types = [("user", users), ("product", products), ("shop", 1)].map(|(name, n)| (name.into(), n as usize));
-    HeteroGraph::new(types.into(), relations).unwrap()
+    let mut graph = HeteroGraph::new(types.into(), relations).unwrap();
+    for (relation, width) in [("up", 2), ("follows", 3)] {
+        let forward = graph.relations().iter().find(|of| of.name == relation).unwrap().forward.clone();
+        // An edge is told by its ends and by how many of the same there are before it.
+        let value = |entry: usize, k: usize| {
+            let (row, col) = forward.edge(entry);
+            let repeated = forward.entries(row).take_while(|&at| at < entry).filter(|&at| forward.edge(at).1 == col);
+            ((row * 7 + col as usize * 3 + k * 5 + repeated.count() * 11) % 13) as f32 / 13.0 - 0.4
+        };
+        let values = (0..forward.num_edges()).flat_map(|entry| (0..width).map(move |k| (entry, k)));
+        let values = values.map(|(entry, k)| value(entry, k)).collect();
+        graph.set_edge_values(relation, Arc::new(EdgeMatrix::new(values, width)));
+    }
+    graph
 }
 
 fn features(nodes: usize) -> Features {
@@ -189,10 +239,13 @@ fn rows(features: &Features) -> Vec<Vec<f64>> {
 fn for_every_node(check: impl Fn(&HeteroGraph, &Model, f64, u32, &Attributed)) {
     let graph = graph(None);
     let features = features(graph.num_nodes());
-    for (heads, own) in [(1, false), (4, false), (1, true), (4, true)] {
+    for (heads, own, edges) in
+        [(1, false, false), (4, false, false), (1, true, false), (4, true, false), (1, false, true), (4, true, true)]
+    {
         let mut rng = ChaCha8Rng::seed_from_u64(heads as u64);
         let model = Model::random(&graph, heads, &mut rng);
         let model = if own { model.with_own(&mut rng) } else { model };
+        let model = if edges { model.with_edges(&graph, &mut rng) } else { model };
         let logits = model.logits(&graph, &rows(&features));
         for node in 0..graph.num_nodes() as u32 {
             check(&graph, &model, logits[node as usize], node, &model.explain(&graph, &features, node, ALL));
@@ -210,18 +263,20 @@ fn the_logit_of_a_node_is_that_of_a_dense_loop() {
 #[test]
 fn neighbours_paths_and_columns_each_add_up_to_the_logit() {
     for_every_node(|_, _, logit, node, found| {
+        let of_edges: f64 = found.edges.iter().flatten().sum();
+        let of_last: f64 = found.entries.iter().map(|entry| entry.of_values).sum();
         let sums = [
             found.entries.iter().map(|entry| entry.contribution).sum::<f64>(),
-            found.entries.iter().flat_map(|entry| &entry.paths).map(|path| path.contribution).sum(),
-            found.columns.iter().sum(),
-            found.by_type.iter().sum::<f64>() + found.own_features,
+            found.entries.iter().flat_map(|entry| &entry.paths).map(|path| path.contribution).sum::<f64>() + of_last,
+            found.columns.iter().sum::<f64>() + of_edges,
+            found.by_type.iter().sum::<f64>() + found.own_features + of_edges,
         ];
         for sum in sums {
             assert!((found.base + sum - logit).abs() < 1e-9, "node {node}: {sums:?} and {logit}");
         }
         for entry in &found.entries {
             let of_paths: f64 = entry.paths.iter().map(|path| path.contribution).sum();
-            assert!((of_paths - entry.contribution).abs() < 1e-9);
+            assert!((of_paths + entry.of_values - entry.contribution).abs() < 1e-9);
         }
     });
 }
@@ -230,7 +285,9 @@ fn neighbours_paths_and_columns_each_add_up_to_the_logit() {
 fn features_of_the_node_itself_are_the_paths_that_come_back_to_it() {
     for_every_node(|_, _, _, node, found| {
         let paths = found.entries.iter().flat_map(|entry| &entry.paths).filter(|path| path.source == node);
-        assert!((paths.map(|path| path.contribution).sum::<f64>() - found.own_features).abs() < 1e-9);
+        // Paths have what values of edges add, too, and that is none of the features.
+        let of_paths = paths.map(|path| path.contribution).sum::<f64>();
+        assert!(!found.edges.is_empty() || (of_paths - found.own_features).abs() < 1e-9);
     });
 }
 
