@@ -48,6 +48,8 @@ fn every_operator_is_measured_and_correct_in_every_storage() {
             "gat 4 heads forward + backward",
             "gat 4 heads forward, 15 % kept",
             "gat 4 heads forward + backward, 15 % kept",
+            "gat 1 head forward + backward, scores given",
+            "gat 1 head forward + backward, 4 values an edge",
             "spmm forward, rows as spans",
             "spmm forward + backward, rows as spans",
             "gat 1 head forward, rows as spans",
