@@ -10,7 +10,8 @@ use graphsieve_kernels::testing::{
     span_fixtures, values_in,
 };
 use graphsieve_kernels::{
-    Age, Csr, EdgeTerm, GatConfig, GraphBackend, NodeSet, TimeEncoding, attend, attend_edges, on_every_backend,
+    Activation, Age, Csr, Destinations, EdgeTerm, GatConfig, GraphBackend, NodeSet, Term, TimeEncoding, attend,
+    attend_edges, linear, on_every_backend, sum_in_chunks,
 };
 
 use crate::attention::Dropped;
@@ -29,6 +30,7 @@ pub fn trials() -> Vec<Trial> {
         a_repeated_forward_pass_gives_the_same_gradients,
         either_result_may_be_left_unused,
         ages_of_years_in_seconds_stay_exact_enough,
+        a_layer_in_chunks_is_its_operators,
         edges_of_another_shape_are_refused_by_name,
     )
 }
@@ -416,6 +418,81 @@ fn either_result_may_be_left_unused<B: GraphBackend>(device: &B::Device) {
     assert_eq!(run(Some(1.0), None), run(Some(1.0), Some(0.0)), "y alone");
     assert_eq!(run(None, Some(1.0)), run(Some(0.0), Some(1.0)), "v alone");
     assert_ne!(run(Some(1.0), None), run(Some(1.0), Some(1.0)));
+}
+
+/// Attended rows and what edges add up to, each behind a weight, by chunks of three sizes: one by one for every head.
+pub fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::random(15, 40, 30, 300);
+    let lists = (node_lists(f.num_rows), node_lists(f.num_cols));
+    let (input, width) = (6, 8);
+    for (heads, ages, selected) in [(1, Ages::OfEdges, false), (2, Ages::OfNodes, false), (2, Ages::OfEdges, true)] {
+        let whole = csr_of::<Ad<B>>(&f, device);
+        let csr = match selected {
+            true => whole.restrict(
+                Some(&NodeSet::new(&lists.0[0], f.num_rows, device)),
+                Some(&NodeSet::new(&lists.1[1], f.num_cols, device)),
+            ),
+            false => whole,
+        };
+        let case = Case::new(&f, heads, timed(3, ages, true, 2), Dtype::F32);
+        let (drop_edge, _) = half_dropped(&f);
+        let attention_dropout = Some(half_weightless().0);
+        let config = GatConfig { drop_edge: Some(drop_edge), attention_dropout, ..Default::default() };
+        let run = |chunk_rows: Option<usize>| {
+            let leaf = |seed: u64, rows: usize, columns: usize| {
+                let values = values_in(Dtype::F32, seed, rows * columns);
+                up::<Ad<B>, 2>(&values, [rows, columns], Dtype::F32, device).require_grad()
+            };
+            let (x, s, t) =
+                (leaf(60, csr.num_cols(), input), leaf(61, csr.num_rows(), heads), leaf(62, csr.num_cols(), heads));
+            let term = case.term::<B>(heads, Dtype::F32, device);
+            let (w, we) = (leaf(63, input, width), leaf(64, term.columns(), width));
+            let y = match chunk_rows {
+                Some(chunk_rows) => {
+                    let scores = [columns(&s, 0), columns(&t, 0)];
+                    let edges = (&term, we.clone());
+                    let layer = Term::attend_edges(&csr, x.clone(), scores, edges, heads, w.clone(), &config);
+                    let to = Destinations::of(&csr);
+                    sum_in_chunks(vec![layer], None, 1.0, Activation::Identity, to, chunk_rows)
+                }
+                // All heads read every column: side by side they are as many copies of it.
+                None => {
+                    let h = Tensor::cat(vec![x.clone(); heads], 1);
+                    let scores = [columns(&s, 0), columns(&t, 0)];
+                    let [dst, src] = scores;
+                    let (y, v) = attend_edges(&csr, h, dst, src, term.clone(), heads, config.clone());
+                    let own = width / heads;
+                    let of_head = |head: usize| {
+                        let part = |all: &Tensor<Ad<B>, 2>| {
+                            let columns = all.dims()[1] / heads;
+                            all.clone().narrow(1, head * columns, columns)
+                        };
+                        let weight = |all: &Tensor<Ad<B>, 2>| all.clone().narrow(1, head * own, own);
+                        linear(part(&y), weight(&w), None) + linear(part(&v), weight(&we), None)
+                    };
+                    Tensor::cat((0..heads).map(of_head).collect(), 1)
+                }
+            };
+            let value = down(y.clone().inner());
+            let grads = backward::<B, 2>(y, Dtype::F32);
+            let time = term.time.as_ref().unwrap();
+            let mut all = vec![value];
+            all.extend(
+                [&x, &s, &t, &term.logit, term.values.as_ref().unwrap(), &w, &we]
+                    .map(|of| gradient::<B, 2>(of, &grads)),
+            );
+            all.extend([&time.frequency, &time.phase].map(|of| gradient::<B, 1>(of, &grads)));
+            all
+        };
+        let want = run(None);
+        for chunk_rows in [7, 16, 1000] {
+            for (k, (got, want)) in run(Some(chunk_rows)).into_iter().zip(&want).enumerate() {
+                let want: Vec<f64> = want.iter().copied().map(f64::from).collect();
+                let name = format!("{heads} heads, chunks of {chunk_rows}, part {k}");
+                assert_close(&name, &got, &want, Dtype::F32, f.num_edges());
+            }
+        }
+    }
 }
 
 /// A cosine that turns once a day, after up to ten years of seconds.

@@ -8,7 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 
 use super::backward::TermNodes;
-use super::term::{Attention, Source, Sum, Term};
+use super::term::{Attention, OfEdges, Source, Sum, Term};
 use super::{ChunkBackend, Destinations, Layer};
 use crate::graph::node_set::NodeSet;
 use crate::ops::combine::Activation;
@@ -110,13 +110,19 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Parents<B, C> {
                 );
                 TermNodes { weight, vectors: self.id(vectors), ..Default::default() }
             }
-            Source::Attention(attention) => TermNodes {
-                x: self.id(&attention.x),
-                weight,
-                dst: self.id(&attention.dst.matrix),
-                src: self.id(&attention.src.matrix),
-                ..Default::default()
-            },
+            Source::Attention(attention) => {
+                let edges = attention.edges.as_ref();
+                TermNodes {
+                    x: self.id(&attention.x),
+                    weight,
+                    dst: self.id(&attention.dst.matrix),
+                    src: self.id(&attention.src.matrix),
+                    edge_weight: edges.and_then(|edges| self.id(&edges.weight)),
+                    parameters: edges.and_then(|edges| self.id(&edges.parts.parameters)),
+                    values: edges.and_then(|edges| self.id(edges.parts.values.as_ref()?)),
+                    ..Default::default()
+                }
+            }
         }
     }
 }
@@ -150,13 +156,17 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Term<Autodiff<B, C>> {
                 }),
                 args: spmm::inner::<B, C>(args.clone()),
             }),
-            Source::Attention(Attention { csr, x, dst, src, args, data }) => Source::Attention(Attention {
+            Source::Attention(Attention { csr, x, dst, src, args, data, edges }) => Source::Attention(Attention {
                 csr: csr.clone().inner(),
                 x: x.primitive.clone(),
                 dst: dst.clone().map(|matrix| matrix.primitive),
                 src: src.clone().map(|matrix| matrix.primitive),
                 args: *args,
                 data: data.as_ref().map(|data| data.each_ref().map(|tensor| tensor.primitive.clone())),
+                edges: edges.as_ref().map(|edges| OfEdges {
+                    parts: edges.parts.clone().map(|tensor| tensor.primitive),
+                    weight: edges.weight.primitive.clone(),
+                }),
             }),
         };
         Term { source, weight: self.weight.primitive.clone() }

@@ -5,10 +5,11 @@ use burn::tensor::{DType, TensorMetadata};
 use burn_autodiff::NodeId;
 use burn_autodiff::grads::Gradients;
 
-use super::term::{Attention, Source, Sum, Term, own_rows};
+use super::term::{Attention, OfEdges, Source, Sum, Term, own_rows};
 use super::{ChunkBackend, Destinations, Layer, add_to, as_dtype, beside, chunks, columns_of, put_rows, rows_of};
 use crate::graph::node_set::NodeSet;
 use crate::ops::combine::Activation;
+use crate::ops::gat::edges::EdgeBackward;
 use crate::ops::gat::{GatScalars, GatTargets, Scores};
 use crate::ops::head::column_sum;
 use crate::runtime::accumulate::take;
@@ -24,6 +25,10 @@ pub(super) struct TermNodes {
     pub src: Option<NodeId>,
     /// Behind the scores, where `x` is data.
     pub vectors: Option<NodeId>,
+    /// Of what edges carry.
+    pub edge_weight: Option<NodeId>,
+    pub parameters: Option<NodeId>,
+    pub values: Option<NodeId>,
 }
 
 impl<B: ChunkBackend> Layer<B> {
@@ -268,23 +273,31 @@ impl<B: ChunkBackend> Pass<'_, B> {
     /// By destinations: the weight, the destinations' scores, and what the sources want to know of a destination. By
     /// sources: `dx = (sum_i a_ij dy_i) W^T`, and `dt_j` from the product of that sum with `x_j W`.
     fn attention_to_rows(&self, attention: &Attention<B>, grads: &mut Gradients) {
-        let Attention { csr, x, dst, src, args, .. } = attention;
+        let Attention { csr, x, dst, src, args, edges, .. } = attention;
         let (heads, nodes) = (args.heads, self.nodes);
-        let mut dw = None;
+        let (mut dw, mut of_edges) = (None, OfEdgesSoFar::<B>::default());
         let (mut log_sums, mut deltas, mut ds) = (Vec::new(), Vec::new(), Vec::new());
         for range in chunks(self.layer.to.len(), self.layer.chunk_rows) {
             let (view, g) = (csr.view_of(&self.part(&range)), rows_of::<B>(self.g, &range));
             let (mut of_weight, mut of_log, mut of_delta, mut of_score) = (Vec::new(), Vec::new(), Vec::new(), None);
+            let (mut of_edge_weight, mut of_sums) = (Vec::new(), Vec::new());
             for at in 0..heads {
                 let head = attention.head(at, &range);
                 let (dst, src) = (head.dst.clone(), head.src);
-                let forward = B::gat_forward(&view, x.clone(), dst, src, None, head.args, true);
+                let forward = B::gat_forward(&view, x.clone(), dst, src, head.edges.as_ref(), head.args, true);
                 let g = columns_of::<B>(&g, at, heads);
+                let edges_g = edges
+                    .as_ref()
+                    .map(|edges| B::product(g.clone(), B::float_transpose(columns_of::<B>(&edges.weight, at, heads))));
+                if let (Some(_), Some(sums)) = (nodes.edge_weight, &forward.edges) {
+                    of_edge_weight.push(B::weight_gradient(sums.out.clone(), g.clone(), DType::F32));
+                }
+                of_sums.extend(edges_g.clone());
                 if nodes.weight.is_some() {
                     of_weight.push(B::weight_gradient(forward.out.clone(), g.clone(), DType::F32));
                 }
                 let score = nodes.dst.map(|_| (head.dst, of_score.take()));
-                let (delta, score) = B::gat_delta(self.back(g, at, heads), None, &forward, score, head.args);
+                let (delta, score) = B::gat_delta(self.back(g, at, heads), edges_g, &forward, score, head.args);
                 of_score = score;
                 of_delta.push(delta);
                 of_log.push(forward.log_sum_exp);
@@ -292,16 +305,26 @@ impl<B: ChunkBackend> Pass<'_, B> {
             if nodes.weight.is_some() {
                 add_to::<B>(&mut dw, beside::<B>(of_weight));
             }
+            if !of_edge_weight.is_empty() {
+                add_to::<B>(&mut of_edges.weight, beside::<B>(of_edge_weight));
+            }
+            if !of_sums.is_empty() {
+                of_edges.sums.push(beside::<B>(of_sums));
+            }
             log_sums.push(beside::<B>(of_log));
             deltas.push(beside::<B>(of_delta));
             ds.extend(of_score);
         }
         self.register_weight(dw, grads);
         register::<B>(grads, nodes.dst, stacked::<B>(ds));
-        let (Some(log_sum_exp), Some(delta)) = (stacked::<B>(log_sums), stacked::<B>(deltas)) else { return };
-        if nodes.x.is_none() && nodes.src.is_none() {
-            return;
+        let edges_g = stacked::<B>(std::mem::take(&mut of_edges.sums));
+        let (Some(log_sum_exp), Some(delta)) = (stacked::<B>(log_sums), stacked::<B>(deltas)) else {
+            return of_edges.register(edges.as_ref(), nodes, grads);
+        };
+        if [nodes.x, nodes.src, nodes.parameters, nodes.values].iter().all(Option::is_none) {
+            return of_edges.register(edges.as_ref(), nodes, grads);
         }
+        let reverse_edges = edges.as_ref().map(|edges| edges.parts.of_reverse(csr));
         let mut dx = ByRows::<B>::of(nodes.x, (x.shape()[0], csr.sides()[1].is_none()), self.g, grads);
         let (reverse, transposed) = (csr.reverse(), self.transposed());
         let sources = Destinations { nodes: csr.topology().num_cols, set: csr.sides()[1].cloned() };
@@ -316,7 +339,23 @@ impl<B: ChunkBackend> Pass<'_, B> {
                 delta: delta.clone(),
             };
             let targets = GatTargets { features: dx.is_some(), accumulate_features: None, accumulate_score: None };
-            let (arrived, score) = B::gat_backward(&view, self.g.clone(), projected, None, scalars, *args, targets);
+            let (arrived, score) = match (&reverse_edges, &edges_g) {
+                (Some(edges), Some(edges_g)) => {
+                    let inputs = EdgeBackward {
+                        g: self.g.clone(),
+                        edges_g: edges_g.clone(),
+                        h_src: projected,
+                        scalars,
+                        edges: edges.clone(),
+                        of_values: nodes.values.is_some(),
+                    };
+                    let found = B::gat_edges_backward(&view, inputs, *args, targets);
+                    add_to::<B>(&mut of_edges.parameters, found.parameters);
+                    found.values.into_iter().for_each(|values| add_to::<B>(&mut of_edges.values, values));
+                    (found.features, found.score)
+                }
+                _ => B::gat_backward(&view, self.g.clone(), projected, None, scalars, *args, targets),
+            };
             dt.push(score);
             if let (Some(dx), Some(arrived)) = (&mut dx, arrived) {
                 dx.add(&range, B::product(arrived, transposed.clone()));
@@ -324,6 +363,41 @@ impl<B: ChunkBackend> Pass<'_, B> {
         }
         dx.into_iter().for_each(|dx| dx.register(grads));
         register::<B>(grads, nodes.src, stacked::<B>(dt));
+        of_edges.register(edges.as_ref(), nodes, grads);
+    }
+}
+
+/// The gradients of what edges carry, over the chunks so far.
+struct OfEdgesSoFar<B: ChunkBackend> {
+    /// The gradient of what edges add up to, a part per chunk of destinations.
+    sums: Vec<FloatTensor<B>>,
+    weight: Option<FloatTensor<B>>,
+    parameters: Option<FloatTensor<B>>,
+    values: Option<FloatTensor<B>>,
+}
+
+impl<B: ChunkBackend> Default for OfEdgesSoFar<B> {
+    fn default() -> Self {
+        Self { sums: Vec::new(), weight: None, parameters: None, values: None }
+    }
+}
+
+impl<B: ChunkBackend> OfEdgesSoFar<B> {
+    /// Registers what is asked for; without any row it is zero.
+    fn register(self, edges: Option<&OfEdges<B>>, nodes: TermNodes, grads: &mut Gradients) {
+        let Some(edges) = edges else { return };
+        let zeros = |of: &FloatTensor<B>| B::float_zeros(of.shape(), &B::float_device(of), of.dtype().into());
+        let found = [
+            (nodes.edge_weight, Some(&edges.weight), self.weight),
+            (nodes.parameters, Some(&edges.parts.parameters), self.parameters),
+            (nodes.values, edges.parts.values.as_ref(), self.values),
+        ];
+        for (node, of, gradient) in found {
+            if let (Some(node), Some(of)) = (node, of) {
+                let gradient = gradient.map_or_else(|| zeros(of), |gradient| as_dtype::<B>(gradient, of.dtype()));
+                grads.register::<B>(node, gradient);
+            }
+        }
     }
 }
 

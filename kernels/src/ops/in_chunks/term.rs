@@ -9,6 +9,7 @@ use burn::tensor::{DType, Tensor, TensorMetadata};
 use super::{ChunkBackend, Destinations, beside, columns_of, rows_of};
 use crate::graph::csr::Csr;
 use crate::graph::node_set::NodeSet;
+use crate::ops::gat::edges::{EdgeParts, EdgeTerm};
 use crate::ops::gat::{self, GatArgs, GatConfig, Inputs, ScoreColumns, Scores};
 use crate::ops::spmm::{self, OwnRows, SpmmArgs, SpmmConfig};
 use crate::runtime::check;
@@ -49,6 +50,15 @@ pub(super) struct Attention<B: Backend> {
     pub args: GatArgs,
     /// Where `x` is data: the rows of the destinations, and the vectors behind the scores.
     pub data: Option<[FloatTensor<B>; 2]>,
+    pub edges: Option<OfEdges<B>>,
+}
+
+/// What edges carry, and the weight behind what it adds up to.
+#[derive(Clone, Debug)]
+pub(super) struct OfEdges<B: Backend> {
+    pub parts: EdgeParts<FloatTensor<B>, IntTensor<B>>,
+    /// `[columns, width]`.
+    pub weight: FloatTensor<B>,
 }
 
 impl<B: ChunkBackend> Term<B> {
@@ -92,8 +102,36 @@ impl<B: ChunkBackend> Term<B> {
         check::size(OP, "rows of x", csr.num_cols(), x.shape()[0]);
         let dst = gat::scores(OP, "dst", dst, csr.num_rows(), heads);
         let src = gat::scores(OP, "src", src, csr.num_cols(), heads);
-        let attention = Attention { csr: csr.clone(), x, dst, src, args: GatArgs::new(heads, config), data: None };
+        let attention =
+            Attention { csr: csr.clone(), x, dst, src, args: GatArgs::new(heads, config), data: None, edges: None };
         Self::new(OP, Source::Attention(attention), weight)
+    }
+
+    /// The same where edges carry something, as in [`attend_edges`](crate::attend_edges): beside the attended rows times
+    /// `weight` the term has what edges add up to, head by head, times `edge_weight` `[columns of e, width]`. That is
+    /// attention with messages `x_j W + e_ij W_e`.
+    ///
+    /// # Panics
+    /// If a shape or dtype does not fit.
+    pub fn attend_edges(
+        csr: &Csr<B>,
+        x: Tensor<B, 2>,
+        [dst, src]: [ScoreColumns<B>; 2],
+        (edges, edge_weight): (&EdgeTerm<B>, Tensor<B, 2>),
+        heads: usize,
+        weight: Tensor<B, 2>,
+        config: &GatConfig,
+    ) -> Self {
+        const OP: &str = "Term::attend_edges";
+        let mut term = Self::attend(csr, x, [dst, src], heads, weight, config);
+        let parts = edges.parts(OP, csr, term.x(), heads, 0, heads);
+        let edge_weight = edge_weight.into_primitive().tensor();
+        check::size(OP, "rows of edge_weight", parts.columns(), check::matrix(OP, "edge_weight", &edge_weight)[0]);
+        check::size(OP, "columns of edge_weight", term.width(), edge_weight.shape()[1]);
+        check::same_dtype(OP, "edge_weight", &edge_weight, &term.weight);
+        let Source::Attention(attention) = &mut term.source else { unreachable!("attention was just made") };
+        attention.edges = Some(OfEdges { parts, weight: edge_weight });
+        term
     }
 
     /// The same over features that are data, as [`attend_inputs`](crate::attend_inputs): only `vectors` and `weight`
@@ -124,7 +162,7 @@ impl<B: ChunkBackend> Term<B> {
         let dst = Scores { whole: true, ..gat::scores(OP, "dst", dst, destinations, heads) };
         let src = gat::scores(OP, "src", src, csr.num_cols(), heads);
         let (args, data) = (GatArgs::new(heads, config), Some([x_dst, vectors]));
-        Self::new(OP, Source::Attention(Attention { csr: csr.clone(), x, dst, src, args, data }), weight)
+        Self::new(OP, Source::Attention(Attention { csr: csr.clone(), x, dst, src, args, data, edges: None }), weight)
     }
 
     fn new(op: &str, source: Source<B>, weight: Tensor<B, 2>) -> Self {
@@ -169,9 +207,16 @@ impl<B: ChunkBackend> Term<B> {
             Source::Attention(attention) => {
                 let (view, heads) = (attention.csr.view_of(nodes), attention.args.heads);
                 let of_head = |head: usize| {
-                    let Head { dst, src, args } = attention.head(head, range);
-                    let attended = B::gat_forward(&view, attention.x.clone(), dst, src, None, args, false).out;
-                    B::product(attended, columns_of::<B>(&self.weight, head, heads))
+                    let Head { dst, src, args, edges } = attention.head(head, range);
+                    let forward = B::gat_forward(&view, attention.x.clone(), dst, src, edges.as_ref(), args, false);
+                    let attended = B::product(forward.out, columns_of::<B>(&self.weight, head, heads));
+                    match (&attention.edges, forward.edges) {
+                        (Some(edges), Some(sums)) => {
+                            let of_edges = B::product(sums.out, columns_of::<B>(&edges.weight, head, heads));
+                            B::float_add(attended, of_edges)
+                        }
+                        _ => attended,
+                    }
                 };
                 beside::<B>((0..heads).map(of_head).collect())
             }
@@ -209,6 +254,7 @@ pub(super) struct Head<B: Backend> {
     pub dst: Scores<FloatTensor<B>>,
     pub src: Scores<FloatTensor<B>>,
     pub args: GatArgs,
+    pub edges: Option<EdgeParts<FloatTensor<B>, IntTensor<B>>>,
 }
 
 impl<B: Backend> Attention<B> {
@@ -223,6 +269,7 @@ impl<B: Backend> Attention<B> {
             dst: Scores { matrix: dst, first: self.dst.first + head, whole: self.dst.whole },
             src: Scores { first: self.src.first + head, ..self.src.clone() },
             args: GatArgs { heads: 1, attention_dropout: dropout, ..self.args },
+            edges: self.edges.as_ref().map(|edges| edges.parts.head::<B>(head).of_rows(&self.csr)),
         }
     }
 

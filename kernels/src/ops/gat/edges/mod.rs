@@ -185,7 +185,7 @@ pub fn attend_edges<B: GatBackend>(
 
 impl<B: Backend> EdgeTerm<B> {
     /// The primitives of `count` of `heads` heads from `first` on, checked.
-    fn parts(
+    pub(crate) fn parts(
         &self,
         op: &str,
         csr: &Csr<B>,

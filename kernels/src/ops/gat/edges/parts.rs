@@ -1,6 +1,9 @@
 //! What edges carry, and its gradients, as primitives.
 
+use std::ops::Range;
+
 use burn::tensor::backend::Backend;
+use burn::tensor::{Slice, TensorMetadata};
 
 use crate::graph::csr::Csr;
 use crate::ops::gat::GatScalars;
@@ -95,6 +98,22 @@ impl<F, I> EdgeParts<F, I> {
 }
 
 impl<F: Clone, I: Clone> EdgeParts<F, I> {
+    /// Of one head alone.
+    pub(crate) fn head<B: Backend<FloatTensorPrimitive = F, IntTensorPrimitive = I>>(&self, head: usize) -> Self
+    where
+        F: TensorMetadata,
+    {
+        let (columns, all) = (self.columns(), self.parameters.shape()[0]);
+        let part = |range: Range<usize>| B::float_slice(self.parameters.clone(), &[Slice::from(range)]);
+        let own = head * columns..(head + 1) * columns;
+        let parameters = match all - 2 * self.cosines == columns {
+            true => self.parameters.clone(),
+            false if self.cosines == 0 => part(own),
+            false => B::float_cat(vec![part(own), part(all - 2 * self.cosines..all)], 0),
+        };
+        Self { parameters, ..self.clone() }
+    }
+
     /// For the entries of `csr`.
     pub(crate) fn of_rows<B: Backend<IntTensorPrimitive = I>>(&self, csr: &Csr<B>) -> Self {
         Self { edge_map: if self.per_edge() { csr.edge_ids() } else { None }, ..self.clone() }
