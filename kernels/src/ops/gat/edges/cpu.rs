@@ -48,39 +48,43 @@ enum Ages<'a> {
     },
 }
 
-/// What the kept edges of a row carry, and what they add up to.
-pub(in crate::ops::gat) struct RowOfEdges {
+/// What the kept edges of a row carry, column by column, and what they add up to.
+pub(in crate::ops::gat) struct RowOfEdges<E> {
     entries: Vec<usize>,
-    /// `[edges, columns]`.
+    /// Rows as they are stored, and in f32, before they are turned.
+    stored: Vec<E>,
+    wide: Vec<f32>,
+    /// `[columns, edges]`.
     values: Vec<f32>,
     ages: Vec<f32>,
-    /// `[edges, cosines]`: slopes of the cosines by their angles.
+    /// `[cosines, edges]`: slopes of the cosines by their angles.
     slopes: Vec<f32>,
     /// `[heads, columns]` both.
     sums: Vec<f32>,
     positives: Vec<f32>,
 }
 
-impl RowOfEdges {
+impl<E> RowOfEdges<E> {
     /// For sums of `width` elements.
     pub(in crate::ops::gat) fn new(width: usize) -> Self {
         let (sums, positives) = (vec![0.0; width], vec![0.0; width]);
-        Self { entries: Vec::new(), values: Vec::new(), ages: Vec::new(), slopes: Vec::new(), sums, positives }
+        let (stored, wide, values) = (Vec::new(), Vec::new(), Vec::new());
+        Self { entries: Vec::new(), stored, wide, values, ages: Vec::new(), slopes: Vec::new(), sums, positives }
     }
 
-    fn columns(&self) -> usize {
-        self.values.len() / self.entries.len().max(1)
+    /// The columns, each with an element per edge; none without edges.
+    fn columns(&self) -> std::slice::ChunksExact<'_, f32> {
+        self.values.chunks_exact(self.entries.len().max(1))
     }
 
     /// Adds what the edges carry to the sums of head `head`.
     pub(in crate::ops::gat) fn add(&mut self, head: usize, weights: &[f32], share: Option<&[f32]>) {
-        let columns = self.columns();
-        let own = head * columns..(head + 1) * columns;
-        for (values, &weight) in self.values.chunks(columns.max(1)).zip(weights) {
-            axpy(&mut self.sums[own.clone()], weight, values);
-        }
-        for (values, &weight) in self.values.chunks(columns.max(1)).zip(share.unwrap_or(&[])) {
-            axpy(&mut self.positives[own.clone()], weight, values);
+        let (edges, count) = (self.entries.len().max(1), self.columns().len());
+        for (k, column) in self.values.chunks_exact(edges).enumerate() {
+            self.sums[head * count + k] += dot(weights, column);
+            if let Some(share) = share {
+                self.positives[head * count + k] += dot(share, column);
+            }
         }
     }
 }
@@ -93,7 +97,7 @@ pub(in crate::ops::gat) struct EdgeBlock<'a, E> {
 
 impl<E: Storage> EdgeBlock<'_, E> {
     /// Writes row `r`, and clears the sums for the next.
-    pub(in crate::ops::gat) fn put(&mut self, r: usize, row: &mut RowOfEdges) {
+    pub(in crate::ops::gat) fn put(&mut self, r: usize, row: &mut RowOfEdges<E>) {
         let width = row.sums.len();
         let place = r * width..(r + 1) * width;
         E::narrow(&row.sums, &mut self.out[place.clone()]);
@@ -157,34 +161,41 @@ impl<'a, E: Storage> Carried<'a, E> {
         row_entries: &RowEntries,
         node: usize,
         sources: &mut Vec<u32>,
-        row: &mut RowOfEdges,
+        row: &mut RowOfEdges<E>,
     ) {
         row_entries.sources_and_entries(node, sources, &mut row.entries);
-        let cosines = self.frequency.len();
-        row.values.resize(sources.len() * self.columns, 0.0);
-        row.ages.resize(sources.len(), 0.0);
-        row.slopes.resize(sources.len() * cosines, 0.0);
-        for (k, (&col, &entry)) in sources.iter().zip(&row.entries).enumerate() {
-            let edge = self.edge(entry);
-            let to = &mut row.values[k * self.columns..(k + 1) * self.columns];
-            let (values, encoding) = to.split_at_mut(self.value_columns);
-            E::widen(&self.values[edge * self.value_columns..][..self.value_columns], values);
-            let age = match self.age {
-                Ages::Nothing => 0.0,
-                Ages::OfEdges(ages) => ages[edge],
-                Ages::OfNodes { rows, cols, rows_are_sources } => {
-                    let (own, other) = (rows[node], cols[col as usize]);
-                    let age = if rows_are_sources { other.wrapping_sub(own) } else { own.wrapping_sub(other) };
-                    age as f32
-                }
-            };
-            row.ages[k] = age;
-            let (log, cosine) = encoding.split_at_mut(usize::from(self.log_age));
-            log.fill((1.0 + age.max(0.0)).ln());
-            let slopes = &mut row.slopes[k * cosines..(k + 1) * cosines];
-            for ((cosine, slope), (&frequency, &phase)) in
-                cosine.iter_mut().zip(slopes).zip(self.frequency.iter().zip(self.phase))
-            {
+        let (edges, width) = (sources.len(), self.value_columns);
+        row.stored.clear();
+        for &entry in row.entries.iter().filter(|_| width > 0) {
+            row.stored.extend_from_slice(&self.values[self.edge(entry) * width..][..width]);
+        }
+        row.wide.resize(edges * width, 0.0);
+        E::widen(&row.stored, &mut row.wide);
+        row.values.resize(edges * self.columns, 0.0);
+        let (values, encoding) = row.values.split_at_mut(edges * width);
+        for (k, column) in values.chunks_exact_mut(edges.max(1)).enumerate() {
+            column.iter_mut().zip(row.wide[k..].iter().step_by(width)).for_each(|(to, &value)| *to = value);
+        }
+        if matches!(self.age, Ages::Nothing) {
+            return;
+        }
+        let age = |(&col, &entry): (&u32, &usize)| match self.age {
+            Ages::Nothing => 0.0,
+            Ages::OfEdges(ages) => ages[self.edge(entry)],
+            Ages::OfNodes { rows, cols, rows_are_sources } => {
+                let (own, other) = (rows[node], cols[col as usize]);
+                let age = if rows_are_sources { other.wrapping_sub(own) } else { own.wrapping_sub(other) };
+                age as f32
+            }
+        };
+        row.ages.clear();
+        row.ages.extend(sources.iter().zip(&row.entries).map(age));
+        row.slopes.resize(edges * self.frequency.len(), 0.0);
+        let (log, cosines) = encoding.split_at_mut(edges * usize::from(self.log_age));
+        log.iter_mut().zip(&row.ages).for_each(|(to, age)| *to = (1.0 + age.max(0.0)).ln());
+        let columns = cosines.chunks_exact_mut(edges.max(1)).zip(row.slopes.chunks_exact_mut(edges.max(1)));
+        for ((cosines, slopes), (&frequency, &phase)) in columns.zip(self.frequency.iter().zip(self.phase)) {
+            for ((cosine, slope), &age) in cosines.iter_mut().zip(slopes).zip(&row.ages) {
                 let (sin, cos) = (frequency * age + phase).sin_cos();
                 (*cosine, *slope) = (cos, -sin);
             }
@@ -192,10 +203,10 @@ impl<'a, E: Storage> Carried<'a, E> {
     }
 
     /// Adds the share of the edges to the scores of head `head`.
-    pub(in crate::ops::gat) fn add_scores(&self, head: usize, row: &RowOfEdges, scores: &mut [f32]) {
+    pub(in crate::ops::gat) fn add_scores(&self, head: usize, row: &RowOfEdges<E>, scores: &mut [f32]) {
         let logit = &self.logit[head * self.columns..(head + 1) * self.columns];
-        for (score, values) in scores.iter_mut().zip(row.values.chunks(self.columns)) {
-            *score += dot(logit, values);
+        for (&logit, column) in logit.iter().zip(row.columns()) {
+            axpy(scores, logit, column);
         }
     }
 }
@@ -226,6 +237,8 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
     let (edges, carried) = (&inputs.edges, Carried::<E>::of(&inputs.edges, heads, true));
     let (columns, cosines, first_cosine) = (edges.columns(), edges.cosines, edges.first_cosine());
     let value_columns = edges.value_columns;
+    // Whether somebody wants to know what the edges themselves get.
+    let of_carried = inputs.of_values || cosines > 0;
 
     let block = ROWS_PER_TASK;
     let adds = targets.accumulate_features.is_some();
@@ -238,7 +251,8 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
     let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * t.columns);
     let task = |task: usize, dt: &mut [f32], dh: &mut Option<&mut [E]>| {
         let (mut own, mut acc) = (vec![0f32; width], vec![0f32; width]);
-        let (mut arrives, mut of_columns) = (vec![0f32; heads * columns], Vec::new());
+        let (mut stored, mut arrives) = (Vec::<E>::new(), Vec::new());
+        let (mut dz, mut of_columns) = (Vec::new(), Vec::new());
         let mut row_edges = RowOfEdges::new(0);
         let (mut targets, mut scores) = (Vec::new(), Vec::new());
         let (mut alphas, mut weights) = (vec![Vec::new(); heads], vec![Vec::new(); heads]);
@@ -280,31 +294,50 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
                     E::dot_rows(&mut products[h][run.clone()], &own[head], gs, width, from, ids);
                 }
             }
-            of_columns.resize(columns, 0.0);
-            for (k, &i) in targets.iter().enumerate() {
-                let values = &row_edges.values[k * columns..(k + 1) * columns];
-                let i = i as usize;
-                E::widen(&gvs[i * heads * columns..(i + 1) * heads * columns], &mut arrives);
-                of_columns.fill(0.0);
-                for h in 0..heads {
-                    let own = h * columns..(h + 1) * columns;
-                    let product = products[h][k] + dot(&arrives[own.clone()], values);
-                    let dz = leans[h][k] * (weights[h][k] * product - alphas[h][k] * delta[i * heads + h]);
-                    score_row[t.first + h] += dz;
-                    axpy(&mut found.parameters[own.clone()], dz, values);
-                    axpy(&mut of_columns, dz, &carried.logit[own.clone()]);
-                    axpy(&mut of_columns, weights[h][k], &arrives[own]);
+            // The gradients of what edges add up to, a row per edge.
+            let edges = targets.len();
+            stored.clear();
+            for &i in &targets {
+                stored.extend_from_slice(&gvs[i as usize * heads * columns..][..heads * columns]);
+            }
+            arrives.resize(stored.len(), 0.0);
+            E::widen(&stored, &mut arrives);
+            of_columns.clear();
+            of_columns.resize(if of_carried { edges * columns } else { 0 }, 0f32);
+            for h in 0..heads {
+                let arrives = |k: usize| arrives[h * columns + k..].iter().step_by(heads * columns);
+                for (k, column) in row_edges.columns().enumerate() {
+                    let terms = arrives(k).zip(column);
+                    products[h].iter_mut().zip(terms).for_each(|(product, (a, value))| *product += a * value);
                 }
-                let (frequency, phase) = found.parameters[heads * columns..].split_at_mut(cosines);
-                for c in 0..cosines {
-                    let of_angle = of_columns[first_cosine + c] * row_edges.slopes[k * cosines + c];
-                    frequency[c] += of_angle * row_edges.ages[k];
-                    phase[c] += of_angle;
+                dz.clear();
+                dz.extend(targets.iter().enumerate().map(|(k, &i)| {
+                    let centre = alphas[h][k] * delta[i as usize * heads + h];
+                    leans[h][k] * (weights[h][k] * products[h][k] - centre)
+                }));
+                score_row[t.first + h] += dz.iter().sum::<f32>();
+                for (k, column) in row_edges.columns().enumerate() {
+                    found.parameters[h * columns + k] += dot(&dz, column);
                 }
-                if inputs.of_values {
-                    found.edges.push(carried.edge(row_edges.entries[k]));
-                    found.values.extend_from_slice(&of_columns[..value_columns]);
+                for (k, of_column) in of_columns.chunks_exact_mut(edges).enumerate() {
+                    axpy(of_column, carried.logit[h * columns + k], &dz);
+                    let terms = weights[h].iter().zip(arrives(k));
+                    of_column.iter_mut().zip(terms).for_each(|(sum, (weight, a))| *sum += weight * a);
                 }
+            }
+            let (frequency, phase) = found.parameters[heads * columns..].split_at_mut(cosines);
+            for c in 0..cosines {
+                let of_cosine = &of_columns[(first_cosine + c) * edges..][..edges];
+                let slopes = &row_edges.slopes[c * edges..][..edges];
+                for ((of_cosine, slope), age) in of_cosine.iter().zip(slopes).zip(&row_edges.ages) {
+                    frequency[c] += of_cosine * slope * age;
+                    phase[c] += of_cosine * slope;
+                }
+            }
+            if inputs.of_values {
+                found.edges.extend(row_edges.entries.iter().map(|&entry| carried.edge(entry)));
+                let row = |k: usize| (0..value_columns).map(move |column| (column, k));
+                found.values.extend((0..edges).flat_map(row).map(|(column, k)| of_columns[column * edges + k]));
             }
             if let Some(dh) = dh {
                 let row = &mut dh[r * width..(r + 1) * width];
