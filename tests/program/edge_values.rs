@@ -536,9 +536,6 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     let (_, sampled) = trained("sampled", &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]"]);
     let all = format!("{with} with values, {sampled} in batches, {without} without");
     assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
-    let chunks = ["--set", "train.chunk_size=9", "--set", "loader.mode=full"];
-    let refused = [&["train", "stage2.toml", "--device", "cpu"][..], &chunks].concat();
-    sandbox.refuses(refused, 2, &["train.chunk_size = 9", "model.edge_values = false"]);
 
     // Scores of the run are those of its training, and what explains them adds up to them.
     sandbox.succeeds(["--quiet", "score", &run, "--out", "s.npy", "--device", "cpu"]);

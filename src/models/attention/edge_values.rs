@@ -1,8 +1,8 @@
 //! What attention makes of the values of edges.
 
 use burn::module::{Module, Param};
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, attend_edges, linear};
 use serde::{Deserialize, Serialize};
 
@@ -106,11 +106,21 @@ impl<B: GraphBackend> ReadEdges<'_, B> {
         heads: usize,
         config: GatConfig,
     ) -> [Tensor<B, 2>; 2] {
-        let values = self.values.clone();
-        let values = if values.dtype() == h_src.dtype() { values } else { values.cast(h_src.dtype()) };
-        let term = EdgeTerm { values: Some(values), time: None, logit: self.parameters.logit(heads) };
+        let term = self.term(h_src.dtype(), heads);
         let (sums, weighed) = attend_edges(csr, h_src, dst, src, term, heads, config);
         [sums, self.parameters.project(weighed, heads)]
+    }
+
+    /// What the edges carry, beside features of a data type.
+    pub fn term(&self, dtype: DType, heads: usize) -> EdgeTerm<B> {
+        let values = self.values.clone();
+        let values = if values.dtype() == dtype { values } else { values.cast(dtype) };
+        EdgeTerm { values: Some(values), time: None, logit: self.parameters.logit(heads) }
+    }
+
+    /// The projection of values, `[values, out]`.
+    pub fn projection(&self) -> Tensor<B, 2> {
+        self.parameters.projection.val()
     }
 }
 

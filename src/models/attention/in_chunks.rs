@@ -36,7 +36,19 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 let weight = layer.streams[edges.stream].projection.val();
                 let of_both = [scores.columns(t, 0, edges.stream), scores.columns(edges.src, 1, edges.stream)];
                 let x = h[edges.src].clone();
-                if block.reads_data {
+                if let Some(of_edges) = layer.edges.of(edges) {
+                    // Scores of data that the vectors get their gradient from.
+                    let tracked = |x: Tensor<B, 2>, role: usize| ScoreColumns {
+                        scores: row_dots(x, scores.vectors(edges.stream)),
+                        first: role * self.heads,
+                    };
+                    let of_both = match block.reads_data {
+                        true => [tracked(block.destinations(t, h[t].clone()), 0), tracked(x.clone(), 1)],
+                        false => of_both,
+                    };
+                    let carried = (&of_edges.term(x.dtype(), self.heads), of_edges.projection());
+                    Term::attend_edges(&edges.csr, x, of_both, carried, self.heads, weight, &config)
+                } else if block.reads_data {
                     let rows = [x, source.of_destinations(t, h[t].clone())];
                     let vectors = scores.vectors(edges.stream);
                     Term::attend_inputs(&edges.csr, rows, vectors, of_both, self.heads, weight, &config)

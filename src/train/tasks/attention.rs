@@ -15,7 +15,7 @@ use crate::config::{
     LoaderConfig, LoaderMode, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, TrainConfig,
 };
 use crate::data::split::Split;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, write_npy_f32};
 use crate::infer::attention::{attention_scores, edge_inputs, input_features, own_types};
@@ -214,7 +214,6 @@ impl<B: GraphBackend> Attention<B> {
     ) -> Result<(Self, Vec<String>)> {
         let storage = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, host.relations(), &config.name)?;
-        check_chunks(config, host)?;
         let plan = plan::attention::<B>(config, host, features.dim(), device);
         let mut notes = Vec::new();
         if config.loader.mode != LoaderMode::Full {
@@ -445,21 +444,6 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
 
     fn progress(&self, _: Option<f64>, position: &Position) -> String {
         format!("  best validation AUC {:.4}", position.best_metric)
-    }
-}
-
-/// Fails for chunks of rows of a graph whose edges have values.
-fn check_chunks(config: &Stage2Config, host: &HeteroGraph) -> Result<()> {
-    match config.train.chunk_size {
-        Some(rows) if host.has_edge_values() => Err(Error::Config {
-            origin: config.name.clone().into(),
-            key: "train.chunk_size".into(),
-            expected: "0, because edges have values".into(),
-            found: rows.to_string(),
-            help: "remove the key, set model.edge_values = false, or train in mini-batches: loader.mode = \"sampled\""
-                .into(),
-        }),
-        _ => Ok(()),
     }
 }
 
