@@ -22,6 +22,7 @@
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
 //! | [`sum_in_chunks`] | a whole layer by chunks of rows: sums over neighbours, projection, activation | all of its terms |
 //! | [`bce_with_logits_sum`] | sum of cross-entropies of logits and targets | logits |
+//! | [`focal_with_logits_sum`] | the same with weights of classes and less for what is sure | logits |
 //! | [`smoothness_sum`] | weighted sum of squared differences of scores at the ends of edges | logits |
 //!
 //! Around them stand the parts of a training step that Burn's own operations do in many small launches: [`Segments`]
@@ -77,7 +78,7 @@ pub use ops::gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, g
 pub use ops::gather::{GatherBackend, gather_rows};
 pub use ops::in_chunks::{ChunkBackend, Destinations, Term, sum_in_chunks};
 pub use ops::linear::{LinearBackend, linear};
-pub use ops::loss::{LossBackend, bce_with_logits_sum, smoothness_sum};
+pub use ops::loss::{Focus, LossBackend, bce_with_logits_sum, focal_with_logits_sum, smoothness_sum};
 pub use ops::message::{
     BinOp, EdgeValue, Message, MessageBackend, Reduce, SegmentOffsets, Strategy, Target, gsddmm, gspmm, segment_reduce,
 };

@@ -177,6 +177,8 @@ pub struct Stage2Config {
     pub drop_edge: DropEdgeConfig,
     /// `[loss]`
     pub loss: LossConfig,
+    /// `[early_stop]`
+    pub early_stop: EarlyStopConfig,
     /// `[loader]`
     pub loader: LoaderConfig,
     /// `[split]`
@@ -200,10 +202,17 @@ impl Stage2Config {
                 recompute: false,
                 own: OwnTransform::Auto,
                 edge_values: true,
+                dropout: 0.0,
             },
             train: TrainConfig::stage2(),
             drop_edge: DropEdgeConfig { rate: 0.85 },
-            loss: LossConfig { lambda_unsup: 0.5, samples_per_relation: 5_000 },
+            loss: LossConfig {
+                positive_weight: Some(1.0),
+                focal_gamma: 0.0,
+                lambda_unsup: 0.5,
+                samples_per_relation: 5_000,
+            },
+            early_stop: EarlyStopConfig::default(),
             loader: LoaderConfig::default(),
             split: SplitConfig::new(42),
             output: OutputConfig::default(),

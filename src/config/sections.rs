@@ -112,6 +112,9 @@ pub struct Stage2Model {
     pub own: OwnTransform,
     /// Whether attention reads the values of edges, where the data have any. Default true.
     pub edge_values: bool,
+    /// Share of the values of a layer's result that training sets to zero, in [0, 1); the others are scaled. Default 0.
+    #[serde(deserialize_with = "rate")]
+    pub dropout: f64,
 }
 
 /// Which node types have a transform of a node itself.
@@ -393,12 +396,55 @@ pub struct DropEdgeConfig {
 /// `[loss]` of Stage 2: supervised term plus `lambda_unsup` times the smoothness of scores along edges.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossConfig {
+    /// What an anomalous label counts beside a normal one, above 0; all labels together count the same whatever it is.
+    /// `None` (0 in TOML) lets both classes count the same together. Default 1.
+    #[serde(with = "zero_is_no_number")]
+    pub positive_weight: Option<f64>,
+    /// Exponent of the focal loss, at least 0: labels that the model is sure of count less. Default 0, cross-entropy.
+    #[serde(deserialize_with = "not_negative")]
+    pub focal_gamma: f64,
     /// Weight of the unsupervised term, at least 0. Default 0.5.
     #[serde(deserialize_with = "not_negative")]
     pub lambda_unsup: f64,
     /// Edges that the unsupervised term samples per primary relation and epoch, at least 1. Default 5,000.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub samples_per_relation: usize,
+}
+
+/// `[early_stop]` of Stage 2: the epoch that is kept, and when a training ends before its last one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EarlyStopConfig {
+    /// What the best epoch has most of on the validation labels. Default `auroc`.
+    pub metric: RankingMetric,
+    /// Epochs since the best one at which the training ends; `None` (0 in TOML) goes through all. Default 0.
+    #[serde(with = "zero_is_none")]
+    pub patience: Option<usize>,
+}
+
+/// How well scores rank labels; higher is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RankingMetric {
+    /// The area under the ROC curve.
+    Auroc,
+    /// Average precision: says more than the ROC curve where anomalies are rare.
+    AveragePrecision,
+}
+
+impl RankingMetric {
+    /// As it is written for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            RankingMetric::Auroc => "ROC-AUC",
+            RankingMetric::AveragePrecision => "average precision",
+        }
+    }
+}
+
+impl Default for EarlyStopConfig {
+    fn default() -> Self {
+        Self { metric: RankingMetric::Auroc, patience: None }
+    }
 }
 
 /// `[split]` of Stage 2: stratified shares of the labels, each in (0, 1), together 1.

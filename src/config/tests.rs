@@ -131,11 +131,13 @@ fn unusual() -> [RunConfig; 3] {
             recompute: true,
             own: OwnTransform::Never,
             edge_values: false,
+            dropout: 0.35,
         },
         // Mini-batches have no chunks of rows.
         train: TrainConfig { chunk_size: None, ..train },
         drop_edge: DropEdgeConfig { rate: 0.1 },
-        loss: LossConfig { lambda_unsup: 0.25, samples_per_relation: 11 },
+        loss: LossConfig { positive_weight: None, focal_gamma: 1.5, lambda_unsup: 0.25, samples_per_relation: 11 },
+        early_stop: EarlyStopConfig { metric: RankingMetric::AveragePrecision, patience: Some(9) },
         loader: LoaderConfig {
             mode: LoaderMode::Auto,
             fanouts: vec![0, 7],

@@ -7,7 +7,8 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, DropEdge, GatConfig, GraphBackend, ScoreColumns, attend, attend_inputs, combine, gat, linear, row_dots,
+    Activation, DropEdge, Dropout, GatConfig, GraphBackend, ScoreColumns, attend, attend_inputs, combine, dropout, gat,
+    linear, row_dots,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,18 @@ pub struct Pass {
     pub chunk_rows: Option<usize>,
     /// Whether the backward pass repeats the attention instead of keeping it: less memory, more time, same gradient.
     pub recompute: bool,
+    /// Dropout of a training pass.
+    pub dropout: Option<PassDropout>,
+}
+
+/// Dropout of the results of layers in one step of a training.
+#[derive(Clone, Copy, Debug)]
+pub struct PassDropout {
+    /// Share of values to drop, in [0, 1).
+    pub rate: f64,
+    pub seed: u64,
+    /// Epoch, and mini-batch of it.
+    pub step: [u32; 2],
 }
 
 /// DropEdge of one epoch.
@@ -177,6 +190,17 @@ pub(crate) fn own_weight(layer: usize, node_type: &str) -> String {
     format!("gat{}.W_self_{node_type}.weight", layer + 1)
 }
 
+impl PassDropout {
+    /// The result of layer `layer`, counted from 0, at a node type.
+    fn of_result<B: GraphBackend>(self, h: Tensor<B, 2>, layer: usize, node_type: usize) -> Tensor<B, 2> {
+        let [epoch, part] = self.step;
+        match Dropout::new(self.rate, self.seed, epoch, layer as u32 | (node_type as u32) << 16, part) {
+            Some(drop) if h.dims()[0] > 0 => dropout(h, &drop),
+            _ => h,
+        }
+    }
+}
+
 impl Pass {
     /// The edges that layer `layer` drops from a relation.
     pub fn drop_of<B: Backend>(
@@ -250,7 +274,18 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 
     /// One of the two layers, counted from 0: its result out of what comes before it, a matrix per type.
     pub fn embed_layer(&self, layer: usize, block: &Block<B>, h: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
-        let layer = &self.layers[layer];
+        let results = self.layer_result(&self.layers[layer], block, h, pass);
+        let Some(dropout) = pass.dropout else { return results };
+        results.into_iter().enumerate().map(|(t, h)| dropout.of_result(h, layer, t)).collect()
+    }
+
+    fn layer_result(
+        &self,
+        layer: &AttentionLayer<B>,
+        block: &Block<B>,
+        h: &[Tensor<B, 2>],
+        pass: Pass,
+    ) -> Vec<Tensor<B, 2>> {
         let [input, width] = layer.streams[0].projection.val().dims();
         let project_last = projects_last(self.heads, input, width);
         let source = Source { block, h, pass };

@@ -102,6 +102,11 @@ pub fn epoch_of(number: u64) -> u64 {
     number >> 32
 }
 
+/// The place of a mini-batch in its epoch.
+pub fn part_of(number: u64) -> u32 {
+    number as u32
+}
+
 /// The order in which `len` seeds are dealt to `parts` mini-batches of an epoch.
 pub fn order_of(len: usize, parts: usize, seed: u64, epoch: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();

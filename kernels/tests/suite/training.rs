@@ -4,8 +4,8 @@ use burn::tensor::{Shape, Tensor};
 use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::testing::{Dtype, assert_close, values_in};
 use graphsieve_kernels::{
-    AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, bce_with_logits_sum, linear, on_every_backend,
-    smoothness_sum, sum_of_squares,
+    AdamConfig, AdamState, Clip, Focus, GraphBackend, Segments, adam, bce_with_logits_sum, focal_with_logits_sum,
+    linear, on_every_backend, smoothness_sum, sum_of_squares,
 };
 
 use crate::support::*;
@@ -15,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
     on_every_backend!(
         "training";
         cross_entropy_matches_the_oracle,
+        focal_loss_matches_the_oracle,
         smoothness_matches_the_oracle,
         losses_survive_huge_logits,
         sums_of_squares_match_the_oracle,
@@ -67,6 +68,29 @@ fn cross_entropy_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     }
 }
 
+fn focal_loss_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    for (n, gamma, positive) in
+        [(1, 2.0, 1.0), (1000, 2.0, 5.0), (1000, 0.5, 0.25), (1000, 0.0, 30.0), (1000, 0.0, 1.0)]
+    {
+        let name = format!("focal_with_logits_sum {n}, {gamma}, {positive}");
+        let (scale, focus) = (1.0 / n as f64, Focus { gamma, positive });
+        let xs = logits(126, n);
+        let ys: Vec<f64> = values_in(Dtype::F32, 127, n).into_iter().map(|v| f64::from(u8::from(v > 0.3))).collect();
+        let term = |x: f64, y: f64| {
+            let right = if y == 1.0 { sigmoid(x) } else { sigmoid(-x) };
+            let weight = if y == 1.0 { f64::from(positive) } else { 1.0 };
+            -weight * (1.0 - right).powf(f64::from(gamma)) * right.ln()
+        };
+        let x = vector::<Ad<B>>(&xs, device).require_grad();
+        let loss = focal_with_logits_sum(x.clone(), vector(&ys, device), focus, scale);
+        let want: f64 = xs.iter().zip(&ys).map(|(&x, &y)| scale * term(x, y)).sum();
+        assert_close(&name, &down(loss.clone().inner()), &[want], Dtype::F32, n);
+        let grads = (loss * 3.0).backward();
+        let want: Vec<f64> = xs.iter().zip(&ys).map(|(&x, &y)| 3.0 * scale * slope(|x| term(x, y), x)).collect();
+        assert_close(&format!("{name}: dx"), &gradient::<B, 1>(&x, &grads), &want, Dtype::F32, 1);
+    }
+}
+
 fn smoothness_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
     for n in SIZES {
         let name = format!("smoothness_sum {n}");
@@ -102,6 +126,13 @@ fn losses_survive_huge_logits<B: GraphBackend>(device: &B::Device) {
     };
     assert_eq!([bce(1e4, 1.0), bce(-1e4, 0.0)], [(0.0, 0.0); 2]);
     assert_eq!([bce(1e4, 0.0), bce(-1e4, 1.0)], [(1e4, 1.0), (1e4, -1.0)]);
+    let focal = |x: f64, y: f64| {
+        let x = vector(&[x]).require_grad();
+        let loss = focal_with_logits_sum(x.clone(), vector(&[y]), Focus { gamma: 2.0, positive: 3.0 }, 1.0);
+        (down(loss.clone().inner())[0], gradient::<B, 1>(&x, &loss.backward())[0])
+    };
+    assert_eq!([focal(1e4, 1.0), focal(-1e4, 0.0)], [(0.0, 0.0); 2]);
+    assert_eq!([focal(1e4, 0.0), focal(-1e4, 1.0)], [(1e4, 1.0), (3e4, -3.0)]);
     let ends = up::<Ad<B>, 2>(&[1e4, -1e4, 1e4, -1e4, 1e4, -1e4], [2, 3], Dtype::F32, device).require_grad();
     let loss = smoothness_sum(ends.clone(), vector(&[1.0, 2.0, 4.0]), 1.0);
     assert_eq!(down(loss.clone().inner()), [7.0]);

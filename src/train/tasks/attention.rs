@@ -10,9 +10,10 @@ use graphsieve_kernels::{DropEdge, GraphBackend};
 use ndarray::Array1;
 use serde::Serialize;
 
-use super::attention_loss::{GroupedLoss, LossInput, edges_of_epoch};
+use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
-    LoaderConfig, LoaderMode, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, TrainConfig,
+    LoaderConfig, LoaderMode, RankingMetric, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config,
+    TrainConfig,
 };
 use crate::data::split::Split;
 use crate::error::Result;
@@ -22,8 +23,8 @@ use crate::infer::attention::{attention_scores, edge_inputs, input_features, own
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::loader::{Batch, FeatureStore, Job};
-use crate::metrics::roc_auc;
-use crate::models::attention::{AttentionSpec, EpochDrop, Pass, TripleStreamGat, projects_last};
+use crate::metrics::{average_precision, roc_auc};
+use crate::models::attention::{AttentionSpec, EpochDrop, Pass, PassDropout, TripleStreamGat, projects_last};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
@@ -42,7 +43,7 @@ use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::runner::Runner;
-use crate::train::sampled::{Part, Sampled, Sampling, epoch_of, number_of, order_of};
+use crate::train::sampled::{Part, Sampled, Sampling, epoch_of, number_of, order_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
@@ -56,6 +57,8 @@ pub struct EpochLine {
     learning_rate: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     validation_auc: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_average_precision: Option<f64>,
 }
 
 /// What a finished Stage 2 leaves.
@@ -97,7 +100,30 @@ pub struct Attention<B: GraphBackend> {
     /// Labels that are learnt, and those that choose the epoch.
     train: Vec<(u32, u8)>,
     validation: Vec<(u32, u8)>,
+    weights: LossWeights,
     device: B::Device,
+}
+
+/// How well the validation labels are ranked.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranked {
+    auroc: f64,
+    average_precision: f64,
+}
+
+impl Ranked {
+    fn of(scores: &[f32], part: &[(u32, u8)]) -> Result<Self> {
+        let (values, labels): (Vec<f32>, Vec<u8>) =
+            part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+        Ok(Self { auroc: roc_auc(&values, &labels)?, average_precision: average_precision(&values, &labels)? })
+    }
+
+    fn by(self, metric: RankingMetric) -> f64 {
+        match metric {
+            RankingMetric::Auroc => self.auroc,
+            RankingMetric::AveragePrecision => self.average_precision,
+        }
+    }
 }
 
 /// Where graph and input are.
@@ -196,7 +222,7 @@ pub fn run_on<B: GraphBackend>(
     if config.output.plots {
         plot(&session, &scores, split, outcome.evaluation.threshold)?;
     }
-    session.finish(&format!("best validation AUC {:.4}", position.best_metric));
+    session.finish(&best_in_words(config, &position));
     Ok(outcome)
 }
 
@@ -277,8 +303,15 @@ impl<B: GraphBackend> Attention<B> {
             own: own_types(config.model.own, host),
             edges: edge_inputs(host),
         };
+        let weights = LossWeights::of(&config.loss, &train);
         let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());
-        Self { config, spec, host, placement, train, validation, device }
+        Self { config, spec, host, placement, train, validation, weights, device }
+    }
+
+    /// Dropout of mini-batch `part` of an epoch.
+    fn dropout(&self, epoch: u64, part: u32) -> Option<PassDropout> {
+        let (rate, seed) = (self.config.model.dropout, self.config.seed);
+        (rate > 0.0).then_some(PassDropout { rate, seed, step: [epoch as u32, part] })
     }
 
     /// The data type of features and hidden vectors.
@@ -355,8 +388,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
     type Input = EpochInput;
     type Part = LossInput;
     type Detail = ();
-    /// ROC-AUC on the validation labels.
-    type Figures = f64;
+    type Figures = Ranked;
     type Line = EpochLine;
 
     const NAME: &'static str = "stage 2";
@@ -408,42 +440,60 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         };
         let (config, device) = (&self.config, &self.device);
         let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
-        let pass =
-            Pass { drop_edge: Some(drop_edge), chunk_rows: config.train.chunk_size, recompute: config.model.recompute };
+        let pass = Pass {
+            drop_edge: Some(drop_edge),
+            chunk_rows: config.train.chunk_size,
+            recompute: config.model.recompute,
+            dropout: self.dropout(epoch as u64, 0),
+        };
         let field = ReceptiveField::of_rows(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
         let h = model.embed(graph, &field, x, pass);
-        Ok(loss.of(model.logits(h), config.loss.lambda_unsup, device))
+        Ok(loss.of(model.logits(h), self.weights, device))
     }
 
     fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, LossInput>) -> Losses<B> {
-        let Batch { x, blocks, seed_rows, payload, .. } = batch;
+        let Batch { number, x, blocks, seed_rows, payload, .. } = batch;
         let x: Vec<Tensor<Autodiff<B>, 2>> = x.into_iter().map(|x| as_data(x, self.dtype())).collect();
-        let pass = Pass { recompute: self.config.model.recompute, ..Pass::default() };
+        let dropout = self.dropout(epoch_of(number), part_of(number));
+        let pass = Pass { recompute: self.config.model.recompute, dropout, ..Pass::default() };
         let h = model.embed_blocks(&blocks, &x, pass);
         let loss = payload.reordered(&seed_rows).grouped();
-        loss.of(model.logits(h), self.config.loss.lambda_unsup, &self.device)
+        loss.of(model.logits(h), self.weights, &self.device)
     }
 
-    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<f64> {
+    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Ranked> {
         let scores = self.scores(model)?;
         if let Some(&score) = scores.iter().find(|score| !score.is_finite()) {
             check_finite("a validation score", score, epoch)?;
         }
-        part_auc(&scores, &self.validation)
+        Ranked::of(&scores, &self.validation)
     }
 
-    fn judge(&self, auc: &f64, position: &mut Position) -> Judgement {
-        let keep = position.best_epoch == 0 || *auc > position.best_metric;
-        Judgement { keep, stop: false, metric: *auc }
+    fn judge(&self, figures: &Ranked, position: &mut Position) -> Judgement {
+        let metric = figures.by(self.config.early_stop.metric);
+        let keep = position.best_epoch == 0 || metric > position.best_metric;
+        Judgement { keep, stop: !keep && self.is_over(position), metric }
     }
 
-    fn line(&self, _: usize, rate: f64, values: &[f32], validation_auc: Option<f64>) -> EpochLine {
+    fn is_over(&self, position: &Position) -> bool {
+        let waited = position.epoch - position.best_epoch;
+        position.best_epoch > 0 && self.config.early_stop.patience.is_some_and(|patience| waited >= patience)
+    }
+
+    fn line(&self, _: usize, rate: f64, values: &[f32], ranked: Option<Ranked>) -> EpochLine {
         let [loss, supervised, unsupervised] = [values[0], values[1], values[2]];
-        EpochLine { loss, supervised, unsupervised, learning_rate: rate, validation_auc }
+        EpochLine {
+            loss,
+            supervised,
+            unsupervised,
+            learning_rate: rate,
+            validation_auc: ranked.map(|ranked| ranked.auroc),
+            validation_average_precision: ranked.map(|ranked| ranked.average_precision),
+        }
     }
 
-    fn progress(&self, _: Option<f64>, position: &Position) -> String {
-        format!("  best validation AUC {:.4}", position.best_metric)
+    fn progress(&self, _: Option<Ranked>, position: &Position) -> String {
+        format!("  {}", best_in_words(&self.config, position))
     }
 }
 
@@ -488,21 +538,24 @@ fn parts(config: &Stage2Config, host: &HeteroGraph, labels: &[(u32, u8)], epoch:
     (0..of).map(job).collect()
 }
 
-fn part_auc(scores: &[f32], part: &[(u32, u8)]) -> Result<f64> {
-    let (values, labels): (Vec<f32>, Vec<u8>) =
-        part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
-    roc_auc(&values, &labels)
+/// The figure that chose the best epoch.
+fn best_in_words(config: &Stage2Config, position: &Position) -> String {
+    format!("best validation {} {:.4}", config.early_stop.metric.title(), position.best_metric)
 }
 
 fn plot(session: &Session, scores: &[f32], split: &Split, threshold: f64) -> Result<()> {
     let history = session.run.history()?;
     let series = |key: &str| history.series(key);
     let (supervised, unsupervised, auc) = (series("supervised"), series("unsupervised"), series("validation_auc"));
+    let precision = series("validation_average_precision");
     let losses = [
         Series { name: "supervised loss", points: &supervised },
         Series { name: "unsupervised loss", points: &unsupervised },
     ];
-    let metrics = [Series { name: "validation ROC-AUC", points: &auc }];
+    let metrics = [
+        Series { name: "validation ROC-AUC", points: &auc },
+        Series { name: "validation average precision", points: &precision },
+    ];
     let file = |name: &str| session.run.output(name);
     plots::training_curves(&file("training.svg"), "Stage 2: graph attention", &losses, &metrics)?;
 

@@ -2,9 +2,9 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
-use graphsieve_kernels::{GraphBackend, RowList, bce_with_logits_sum, gather_rows, smoothness_sum};
+use graphsieve_kernels::{Focus, GraphBackend, RowList, focal_with_logits_sum, gather_rows, smoothness_sum};
 
-use crate::config::{Rows, Stage2Config};
+use crate::config::{LossConfig, Rows, Stage2Config};
 use crate::graph::{HeteroGraph, Relation};
 use crate::train::edges::{EdgeSample, Purpose, sample_edges};
 use crate::train::loss_rows::LossRows;
@@ -12,6 +12,30 @@ use crate::train::task::Losses;
 
 /// Sampled edges of the primary relations that have any.
 pub type LossEdges<'g> = Vec<(&'g Relation, EdgeSample)>;
+
+/// What the terms of a loss count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossWeights {
+    focus: Focus,
+    /// Divides by the mean weight of the labels.
+    scale: f64,
+    unsupervised: f64,
+}
+
+impl LossWeights {
+    /// Of the labels of a training.
+    pub fn of(config: &LossConfig, train: &[(u32, u8)]) -> Self {
+        let anomalous = train.iter().filter(|(_, label)| *label == 1).count() as f64;
+        let (all, normal) = (train.len() as f64, train.len() as f64 - anomalous);
+        // A part without one of the classes has nothing to balance.
+        let balanced = if anomalous > 0.0 && normal > 0.0 { normal / anomalous } else { 1.0 };
+        let positive = config.positive_weight.unwrap_or(balanced);
+        let sum = normal + positive * anomalous;
+        let scale = if positive == 1.0 || sum == 0.0 { 1.0 } else { all / sum };
+        let focus = Focus { gamma: config.focal_gamma as f32, positive: positive as f32 };
+        Self { focus, scale, unsupervised: config.lambda_unsup }
+    }
+}
 
 /// The edges that the smoothness term of an epoch sees.
 pub fn edges_of_epoch<'g>(config: &Stage2Config, host: &'g HeteroGraph, epoch: usize) -> LossEdges<'g> {
@@ -114,7 +138,7 @@ impl GroupedLoss {
     pub fn of<B: GraphBackend>(
         self,
         logits: Tensor<Autodiff<B>, 2>,
-        lambda_unsup: f64,
+        weights: LossWeights,
         device: &B::Device,
     ) -> Losses<B> {
         let vector = |values: Vec<f32>| {
@@ -127,14 +151,14 @@ impl GroupedLoss {
             0 => Tensor::zeros([1], device),
             _ => {
                 let labelled = at(self.labelled).reshape([labels]);
-                bce_with_logits_sum(labelled, vector(self.targets), 1.0 / labels as f64)
+                focal_with_logits_sum(labelled, vector(self.targets), weights.focus, weights.scale / labels as f64)
             }
         };
         let unsupervised = match edges {
             0 => Tensor::zeros([1], device),
             _ => smoothness_sum(at(self.ends).reshape([2, edges]), vector(self.weights), 1.0),
         };
-        let loss = supervised.clone() + unsupervised.clone() * lambda_unsup;
+        let loss = supervised.clone() + unsupervised.clone() * weights.unsupervised;
         Losses { loss, terms: vec![supervised.inner(), unsupervised.inner()], detail: () }
     }
 }

@@ -20,6 +20,10 @@ impl LossBackend for Flex {
         sum_of_terms(len, scale, |part| {
             let term = |k: usize| match loss {
                 Loss::CrossEntropy => x[k].max(0.0) - x[k] * other[k] + (-x[k].abs()).exp().ln_1p(),
+                Loss::Focal { gamma, positive } => {
+                    let Margin { m, weight, .. } = Margin::of(x[k], other[k], positive);
+                    weight * (-f32::from_bits(gamma) * softplus(-m)).exp() * softplus(m)
+                }
                 Loss::Smoothness => other[k] * (sigmoid(x[k]) - sigmoid(x[len + k])).powi(2),
             };
             part.map(|k| f64::from(term(k))).sum()
@@ -39,6 +43,11 @@ impl LossBackend for Flex {
         let (x, other) = (flex::slice::<f32>(&logits), flex::slice::<f32>(&other));
         let slope = |k: usize| match loss {
             Loss::CrossEntropy => sigmoid(x[k]) - other[k],
+            Loss::Focal { gamma, positive } => {
+                let (Margin { m, sign, weight }, gamma) = (Margin::of(x[k], other[k], positive), f32::from_bits(gamma));
+                let slope = gamma * sigmoid(-m) * softplus(m) + sigmoid(m);
+                sign * weight * (-gamma * softplus(-m)).exp() * slope
+            }
             Loss::Smoothness => {
                 let len = other.len();
                 let opposite = if k < len { k + len } else { k - len };
@@ -49,6 +58,26 @@ impl LossBackend for Flex {
             (0..x.len()).into_par_iter().with_min_len(ELEMENTS_PER_TASK).map(|k| factor * slope(k)).collect();
         flex::tensor(dx, shape)
     }
+}
+
+/// A logit towards the wrong class.
+struct Margin {
+    m: f32,
+    /// Of the logit in it.
+    sign: f32,
+    weight: f32,
+}
+
+impl Margin {
+    fn of(x: f32, target: f32, positive: u32) -> Self {
+        let sign = 1.0 - 2.0 * target;
+        Self { m: sign * x, sign, weight: 1.0 + target * (f32::from_bits(positive) - 1.0) }
+    }
+}
+
+/// `ln(1 + exp(x))`
+fn softplus(x: f32) -> f32 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
 fn sigmoid(x: f32) -> f32 {

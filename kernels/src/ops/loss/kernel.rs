@@ -13,6 +13,11 @@ pub(crate) fn loss_term(logits: &Array<f32>, other: &Array<f32>, k: usize, len: 
             let x = logits[k];
             x.max(0.0f32) - x * other[k] + (-x.abs()).exp().log1p()
         }
+        Loss::Focal { gamma, positive } => {
+            let (sign, weight) = sign_and_weight(other[k], positive);
+            let m = sign * logits[k];
+            weight * powered(m, gamma) * softplus(m)
+        }
         Loss::Smoothness => {
             let difference = sigmoid(logits[k]) - sigmoid(logits[len + k]);
             other[k] * difference * difference
@@ -45,6 +50,13 @@ pub(crate) fn loss_backward_kernel(
             Loss::CrossEntropy => {
                 dx[k] = factor * (sigmoid(x) - inputs.other[k]);
             }
+            Loss::Focal { gamma, positive } => {
+                let (sign, weight) = sign_and_weight(inputs.other[k], positive);
+                let m = sign * x;
+                let exponent = comptime!(f32::from_bits(gamma));
+                let slope = exponent * sigmoid(-m) * softplus(m) + sigmoid(m);
+                dx[k] = factor * sign * weight * powered(m, gamma) * slope;
+            }
             Loss::Smoothness => {
                 let opposite = inputs.logits[len + k];
                 let step = factor * 2.0f32 * inputs.other[k] * (sigmoid(x) - sigmoid(opposite));
@@ -54,6 +66,26 @@ pub(crate) fn loss_backward_kernel(
         }
         k += CUBE_COUNT * CUBE_DIM as usize;
     }
+}
+
+/// Of the logit in the margin towards the wrong class, and what the label counts.
+#[cube]
+fn sign_and_weight(target: f32, #[comptime] positive: u32) -> (f32, f32) {
+    let more = comptime!(f32::from_bits(positive) - 1.0);
+    (1.0f32 - 2.0f32 * target, 1.0f32 + target * more)
+}
+
+/// `sigmoid(m)^gamma`
+#[cube]
+fn powered(m: f32, #[comptime] gamma: u32) -> f32 {
+    let exponent = comptime!(-f32::from_bits(gamma));
+    (softplus(-m) * exponent).exp()
+}
+
+/// `ln(1 + exp(x))`
+#[cube]
+fn softplus(x: f32) -> f32 {
+    x.max(0.0f32) + (-x.abs()).exp().log1p()
 }
 
 /// Of a logit of any size: the exponential never overflows.

@@ -23,8 +23,26 @@ use crate::runtime::check;
 pub enum Loss {
     /// Binary cross-entropy of every logit with its target.
     CrossEntropy,
+    /// The same with [`Focus`]; its numbers as bits, which a kernel is compiled for.
+    Focal { gamma: u32, positive: u32 },
     /// Weighted squared difference of the scores in either row of a matrix of logits.
     Smoothness,
+}
+
+/// What [`focal_with_logits_sum`] makes of a cross-entropy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Focus {
+    /// Exponent of the probability of the wrong class, at least 0. With 0 every label counts the same, with more those
+    /// count less that the model is sure of. Default 0.
+    pub gamma: f32,
+    /// What a label of 1 counts, above 0; a label of 0 counts 1. Default 1.
+    pub positive: f32,
+}
+
+impl Default for Focus {
+    fn default() -> Self {
+        Self { gamma: 0.0, positive: 1.0 }
+    }
 }
 
 /// Backends with [`bce_with_logits_sum`] and [`smoothness_sum`].
@@ -80,6 +98,59 @@ pub fn bce_with_logits_sum<B: LossBackend>(logits: Tensor<B, 1>, targets: Tensor
     let (logits, targets) = (logits.into_primitive().tensor(), targets.into_primitive().tensor());
     check::vector(OP, "targets", &targets, logits.shape().num_elements());
     loss_sum(OP, logits, ("targets", targets), Loss::CrossEntropy, scale)
+}
+
+/// `scale` times the sum of focal losses of logits: with the margin `m_k = (1 - 2 y_k) x_k` towards the wrong class,
+///
+/// ```text
+/// scale sum_k w_k sigmoid(m_k)^gamma ln(1 + exp(m_k))        w_k = positive where y_k = 1, else 1
+/// ```
+///
+/// which is [`bce_with_logits_sum`] where both numbers of the [`Focus`] are their defaults, and is computed by it then.
+///
+/// # Shapes
+/// `logits` and `targets` `[n]`, f32, targets 0 or 1; result `[1]`, f32, zero where `n` is. The order of the sum depends
+/// on `n` alone.
+///
+/// # Gradient
+/// With `s = sigmoid(m)`: `dm_k = dy scale w_k s^gamma (gamma (1 - s) ln(1 + exp(m_k)) + s)`, `dx_k = (1 - 2 y_k) dm_k`;
+/// targets are constants. Saved: the arguments. Deterministic.
+///
+/// # Panics
+/// If a shape or dtype does not fit, `gamma` is negative or not finite, or `positive` is not above 0 and finite.
+///
+/// # Source
+/// Lin et al., Focal loss for dense object detection (ICCV 2017), equation 5.
+///
+/// # Example
+/// ```
+/// use burn::tensor::Tensor;
+/// use burn_flex::Flex;
+/// use graphsieve_kernels::{Focus, focal_with_logits_sum};
+/// let device = Default::default();
+/// let x = Tensor::<Flex, 1>::from_data([0.0, 0.0], &device);
+/// let y = Tensor::<Flex, 1>::from_data([1.0, 0.0], &device);
+/// // Either class has half of the probability: a quarter of ln 2, three times for the label of 1.
+/// let loss = focal_with_logits_sum(x, y, Focus { gamma: 2.0, positive: 3.0 }, 1.0);
+/// assert!((loss.into_scalar() - 2f32.ln()).abs() < 1e-6);
+/// ```
+pub fn focal_with_logits_sum<B: LossBackend>(
+    logits: Tensor<B, 1>,
+    targets: Tensor<B, 1>,
+    focus: Focus,
+    scale: f64,
+) -> Tensor<B, 1> {
+    const OP: &str = "focal_with_logits_sum";
+    let Focus { gamma, positive } = focus;
+    assert!(gamma >= 0.0 && gamma.is_finite(), "{OP}: gamma: expected at least 0, got {gamma}");
+    assert!(positive > 0.0 && positive.is_finite(), "{OP}: positive: expected above 0, got {positive}");
+    if focus == Focus::default() {
+        return bce_with_logits_sum(logits, targets, scale);
+    }
+    let (logits, targets) = (logits.into_primitive().tensor(), targets.into_primitive().tensor());
+    check::vector(OP, "targets", &targets, logits.shape().num_elements());
+    let loss = Loss::Focal { gamma: gamma.to_bits(), positive: positive.to_bits() };
+    loss_sum(OP, logits, ("targets", targets), loss, scale)
 }
 
 /// `scale` times the weighted sum of squared differences of scores, `scale sum_e w_e (sigmoid(x_0e) -
