@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
-use graphsieve::config::{OwnTransform, Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
+use graphsieve::config::{LoaderMode, OwnTransform, Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
 use graphsieve::infer::embed::Stage1;
@@ -27,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         training_in_chunks_of_rows_follows_the_same_curve,
         recomputing_the_attention_gives_the_same_bytes,
         another_seed_gives_another_model,
+        dropout_and_class_weights_change_the_training_alone,
         half_precision_follows_the_curve_of_full_precision,
         any_typed_graph_trains_not_only_a_marketplace,
         a_rows_own_value_reaches_its_score_where_no_relation_has_loops,
@@ -227,6 +228,39 @@ fn another_seed_gives_another_model() {
     let train =
         |seed: u64| losses(&run::<Flex>(RunConfig::Stage1(Stage1Config { seed, ..stage1(&dir) }), &Default::default()));
     assert_ne!(train(42), train(43));
+}
+
+/// Of the first epoch: later ones start from other weights.
+fn dropout_and_class_weights_change_the_training_alone() {
+    let dir = marketplace();
+    let run_with = |change: &dyn Fn(&mut Stage2Config)| {
+        let mut config = stage2(&dir);
+        config.train.epochs = 1;
+        change(&mut config);
+        run::<Flex>(RunConfig::Stage2(config), &Default::default())
+    };
+    let first = |change: &dyn Fn(&mut Stage2Config)| losses(&run_with(change))[0];
+    let plain = first(&|_| ());
+    assert_eq!(plain, first(&|config| config.loss.positive_weight = Some(1.0)));
+    let dropped: &dyn Fn(&mut Stage2Config) = &|config| config.model.dropout = 0.4;
+    assert_ne!(plain, first(dropped));
+    assert_eq!(first(dropped), first(dropped), "drawn anew by the seed alone");
+    let in_chunks = first(&|config| (config.model.dropout, config.train.chunk_size) = (0.4, Some(100)));
+    assert!((in_chunks - first(dropped)).abs() <= 1e-5 * in_chunks, "the same values are dropped in chunks");
+    let balanced = first(&|config| config.loss.positive_weight = None);
+    let focal = first(&|config| config.loss.focal_gamma = 2.0);
+    assert!(balanced != plain && focal < plain, "{plain} {balanced} {focal}");
+    let sampled = |dropout: f64| {
+        first(&|config| {
+            config.model.dropout = dropout;
+            (config.loader.mode, config.loader.batch_size) = (LoaderMode::Sampled, 500);
+        })
+    };
+    assert_ne!(sampled(0.0), sampled(0.4));
+    // What is written of a run is scored without dropout: the run and a checkpoint of it agree.
+    let run = run_with(dropped);
+    let read = |path: &Path| fs::read(path.join("anomaly_scores_stage2.npy")).unwrap();
+    assert_eq!(read(&run), read(&run_with(dropped)));
 }
 
 fn half_precision_follows_the_curve_of_full_precision() {

@@ -60,6 +60,25 @@ fn trained() -> (Sandbox, String) {
     (sandbox, run)
 }
 
+/// A learning rate that moves nothing: the first epoch stays the best one.
+#[test]
+fn a_training_ends_when_validation_no_longer_improves() {
+    let sandbox = with_config(STAGE2);
+    let more = ["--set", "train.epochs=9", "--set", "train.learning_rate=1e-30", "--set", "early_stop.patience=3"];
+    let said = sandbox.succeeds(train(&[&more[..], &["--set", "early_stop.metric=average_precision"]].concat()));
+    let run = sandbox.only_run("runs");
+    let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+    let epochs: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(epochs.len(), 4, "the best epoch is 1, and three follow");
+    assert!(said.stdout.contains("best epoch 1,"), "{}", said.stdout);
+    let best = epochs[0]["validation_average_precision"].as_f64().unwrap();
+    assert!(best > 0.0 && best < 1.0 && epochs.iter().all(|line| line["validation_auc"].is_number()));
+    // What is over stays over.
+    sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu"]);
+    assert_eq!(String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap(), lines);
+    sandbox.refuses(train(&["--set", "early_stop.metric=accuracy"]), 2, &["early_stop.metric", "average_precision"]);
+}
+
 #[test]
 fn a_run_is_trained_scored_and_evaluated() {
     let (sandbox, run) = trained();

@@ -162,3 +162,24 @@ impl GroupedLoss {
         Losses { loss, terms: vec![supervised.inner(), unsupervised.inner()], detail: () }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_count_one_on_average_whatever_an_anomaly_counts() {
+        let train: Vec<(u32, u8)> = (0..10).map(|node| (node, u8::from(node < 2))).collect();
+        let weights = |positive_weight: Option<f64>, train: &[(u32, u8)]| {
+            let config = LossConfig { positive_weight, focal_gamma: 0.0, lambda_unsup: 0.5, samples_per_relation: 1 };
+            let LossWeights { focus, scale, unsupervised } = LossWeights::of(&config, train);
+            assert_eq!((focus.gamma, unsupervised), (0.0, 0.5));
+            (f64::from(focus.positive), scale)
+        };
+        assert_eq!(weights(Some(1.0), &train), (1.0, 1.0));
+        // Two anomalies of weight 4 and eight normal nodes: sixteen, shared by ten labels.
+        assert_eq!(weights(None, &train), (4.0, 10.0 / 16.0));
+        assert_eq!(weights(Some(11.0), &train), (11.0, 10.0 / 30.0));
+        assert_eq!(weights(None, &train[..2]), (1.0, 1.0), "one class alone");
+    }
+}
