@@ -11,7 +11,7 @@ use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
-use graphsieve::config::{OwnTransform, Rows, TemperatureConfig};
+use graphsieve::config::{LossConfig, OwnTransform, Rows, Stage2Config, TemperatureConfig};
 use graphsieve::graph::{Adjacency, HeteroGraph, RelationSpec};
 use graphsieve::infer::attention::own_types;
 use graphsieve::models::attention::{AttentionSpec, EpochDrop, Pass};
@@ -21,7 +21,7 @@ use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_ho
 use graphsieve::models::{DeviceGraph, ReceptiveField, TripleStreamGae, TripleStreamGat};
 use graphsieve::train::edges::{EdgeSample, LabelledPairs};
 use graphsieve::train::reconstruction::Pairs;
-use graphsieve::train::tasks::attention_loss::LossInput;
+use graphsieve::train::tasks::attention_loss::{LossInput, LossWeights};
 use graphsieve::train::tasks::auto_encoder::temperature;
 use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::{GraphBackend, on_every_backend};
@@ -297,14 +297,16 @@ mod bodies {
             let model = TripleStreamGat::new(&spec, &mut parameters).unwrap();
             let drop_edge = run.drop_edge.map(|Drop { rate, seed, epoch }| EpochDrop { rate, seed, epoch });
             for (recompute, chunk_rows) in [(false, None), (true, None), (false, Some(4))] {
-                let pass = Pass { drop_edge, recompute, chunk_rows };
+                let pass = Pass { drop_edge, recompute, chunk_rows, dropout: None };
                 assert_eq!(kept(host, &graph, pass), run.kept, "{}", what("mask"));
                 let h = model.embed(&graph, &ReceptiveField::all(&graph), &x, pass);
                 assert_near(&what("embeddings"), &rows_to_host(h.clone()), &run.embeddings);
                 let logits = model.logits(h);
                 assert_near(&what("logits"), &to_host(logits.clone()), &run.logits);
                 let input = LossInput::new(host, &golden.labels, &smooth, Rows::All);
-                let terms = input.grouped().of(logits, golden.lambda_unsup, device);
+                let loss = LossConfig { lambda_unsup: golden.lambda_unsup, ..Stage2Config::new("").loss };
+                let weights = LossWeights::of(&loss, &[]);
+                let terms = input.grouped().of(logits, weights, device);
                 let [supervised, unsupervised] = &terms.terms[..] else { panic!("two terms") };
                 for (term, want) in [&terms.loss.clone().inner(), supervised, unsupervised].into_iter().zip(run.terms) {
                     assert_near(&what("term of the loss"), &to_host(term.clone()), &[want]);
