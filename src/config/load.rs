@@ -143,7 +143,14 @@ pub(super) fn stage2(document: &Document, mut default: Stage2Config) -> Result<S
         since: "fanouts above 0 thin out the edges in its place",
         help: "set a number of loader.fanouts to 0, or loader.mode to \"full\" or \"auto\", or remove the key",
     };
-    let unread = config.loader.unread().into_iter().chain(config.train.unread(config.loader.mode)).chain([drop_edge]);
+    let smoothness = Unread {
+        when: config.loss.lambda_unsup == 0.0,
+        keys: &[("loss.samples_per_relation", "how many edges the unsupervised term samples")],
+        since: "loss.lambda_unsup = 0 leaves this term out",
+        help: "set loss.lambda_unsup above 0, or remove the key",
+    };
+    let of_stage = [drop_edge, smoothness];
+    let unread = config.loader.unread().into_iter().chain(config.train.unread(config.loader.mode)).chain(of_stage);
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }

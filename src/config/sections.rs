@@ -403,7 +403,7 @@ pub struct LossConfig {
     /// Exponent of the focal loss, at least 0: labels that the model is sure of count less. Default 0, cross-entropy.
     #[serde(deserialize_with = "not_negative")]
     pub focal_gamma: f64,
-    /// Weight of the unsupervised term, at least 0. Default 0.5.
+    /// Weight of the unsupervised term, at least 0; 0 leaves it out, and nothing is sampled for it. Default 0.5.
     #[serde(deserialize_with = "not_negative")]
     pub lambda_unsup: f64,
     /// Edges that the unsupervised term samples per primary relation and epoch, at least 1. Default 5,000.

@@ -257,6 +257,7 @@ fn resolved_text_loads_again_to_an_equal_configuration() {
         "cora-gcn.toml",
         "cora-gat.toml",
         "payments.toml",
+        "payments-stage2.toml",
         "payments-stages.toml",
     ];
     let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
@@ -302,6 +303,7 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
         "cora-gcn.toml",
         "cora-gat.toml",
         "payments.toml",
+        "payments-stage2.toml",
         "payments-stages.toml",
     ] {
         let text = fs::read_to_string(shipped(file)).unwrap();
@@ -374,6 +376,7 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (STAGE2, &["loader.mode=sampled", "drop_edge.rate=0.5"], "fanouts above 0", "a number of loader.fanouts to 0"),
     (STAGE2, &["train.loss_scale=8"], "only train.precision = \"f16\"", "train.precision = \"f16\""),
     (STAGE2, &["train.learning_rate_min=1e-6"], "has one step size", "train.schedule = \"cosine\""),
+    (STAGE2, &["loss.lambda_unsup=0", "loss.samples_per_relation=7"], "leaves this term out", "lambda_unsup above 0"),
     (STAGE1, &["train.precision=bf16", "train.loss_scale=8"], "only train.precision = \"f16\"", "against gradients"),
     (STAGE1, &["train.schedule=constant", "train.learning_rate_min=1e-6"], "has one step size", "\"cosine\""),
     (CLASSIFY, &["loader.batch_size=7"], "samples nothing", "how many seeds"),

@@ -262,16 +262,25 @@ fn bad_times_and_keys_are_named_and_nothing_is_written() {
     }
 }
 
-/// What a run said of the events that it held out, it says of them in another import, too.
+/// What a run said of the events that it held out, it says of them in another import, too: trees, and attention that is
+/// trained on mini-batches.
 #[test]
 fn later_events_of_another_import_get_the_scores_that_the_run_gave_them() {
+    for (config, settings) in [
+        ("configs/payments.toml", ["model.trees=20", "model.min_data_in_leaf=2"]),
+        ("configs/payments-stage2.toml", ["train.epochs=2", "loader.batch_size=64"]),
+    ] {
+        scores_later_events_alike(config, &settings);
+    }
+}
+
+fn scores_later_events_alike(config: &str, settings: &[&str]) {
     let rows = payments(150);
     let (data, sandbox) = imported(&rows, &format!("{BY_TIME}{EVENTS}"));
-    let config = repository("configs/payments.toml").display().to_string();
+    let config = repository(config).display().to_string();
     let mut train: Vec<&str> = vec!["--quiet", "train", &config, "--device", "cpu"];
-    let settings =
-        ["data.path=data", "output.dir=runs", "output.plots=false", "model.trees=20", "model.min_data_in_leaf=2"];
-    settings.iter().for_each(|set| train.extend(["--set", set]));
+    let settings = ["data.path=data", "output.dir=runs", "output.plots=false"].iter().chain(settings);
+    settings.for_each(|set| train.extend(["--set", set]));
     sandbox.succeeds(&train);
     let run = sandbox.only_run("runs");
     let from = data.split.as_ref().unwrap().times().unwrap().test[0];

@@ -37,8 +37,11 @@ impl LossWeights {
     }
 }
 
-/// The edges that the smoothness term of an epoch sees.
+/// The edges that the smoothness term of an epoch sees; none where it counts nothing.
 pub fn edges_of_epoch<'g>(config: &Stage2Config, host: &'g HeteroGraph, epoch: usize) -> LossEdges<'g> {
+    if config.loss.lambda_unsup == 0.0 {
+        return Vec::new();
+    }
     let (samples, seed) = (config.loss.samples_per_relation, config.seed);
     let primary = host.relations().iter().enumerate().filter(|(_, relation)| relation.primary);
     primary
