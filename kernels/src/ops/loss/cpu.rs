@@ -22,7 +22,7 @@ impl LossBackend for Flex {
                 Loss::CrossEntropy => x[k].max(0.0) - x[k] * other[k] + (-x[k].abs()).exp().ln_1p(),
                 Loss::Focal { gamma, positive } => {
                     let Margin { m, weight, .. } = Margin::of(x[k], other[k], positive);
-                    weight * (-f32::from_bits(gamma) * softplus(-m)).exp() * softplus(m)
+                    weight * powered(m, f32::from_bits(gamma)) * softplus(m)
                 }
                 Loss::Smoothness => other[k] * (sigmoid(x[k]) - sigmoid(x[len + k])).powi(2),
             };
@@ -46,7 +46,7 @@ impl LossBackend for Flex {
             Loss::Focal { gamma, positive } => {
                 let (Margin { m, sign, weight }, gamma) = (Margin::of(x[k], other[k], positive), f32::from_bits(gamma));
                 let slope = gamma * sigmoid(-m) * softplus(m) + sigmoid(m);
-                sign * weight * (-gamma * softplus(-m)).exp() * slope
+                sign * weight * powered(m, gamma) * slope
             }
             Loss::Smoothness => {
                 let len = other.len();
@@ -73,6 +73,11 @@ impl Margin {
         let sign = 1.0 - 2.0 * target;
         Self { m: sign * x, sign, weight: 1.0 + target * (f32::from_bits(positive) - 1.0) }
     }
+}
+
+/// `sigmoid(m)^gamma`; the square, which most take, without the error of a logarithm.
+fn powered(m: f32, gamma: f32) -> f32 {
+    if gamma == 2.0 { sigmoid(m).powi(2) } else { (-gamma * softplus(-m)).exp() }
 }
 
 /// `ln(1 + exp(x))`
