@@ -69,8 +69,10 @@ fn cross_entropy_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
 }
 
 fn focal_loss_matches_the_oracle<B: GraphBackend>(device: &B::Device) {
+    // One label alone without an exponent: where the model is sure of it, the loss has the error of the device's
+    // exponential to the third power.
     for (n, gamma, positive) in
-        [(1, 2.0, 1.0), (1000, 2.0, 5.0), (1000, 0.5, 0.25), (1000, 0.0, 30.0), (1000, 0.0, 1.0)]
+        [(1, 0.0, 3.0), (1000, 2.0, 1.0), (1000, 2.0, 5.0), (1000, 0.5, 0.25), (1000, 0.0, 30.0), (1000, 0.0, 1.0)]
     {
         let name = format!("focal_with_logits_sum {n}, {gamma}, {positive}");
         let (scale, focus) = (1.0 / n as f64, Focus { gamma, positive });
