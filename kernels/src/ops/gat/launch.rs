@@ -32,7 +32,7 @@ use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
 
 /// Cubes of a launch that leaves a sum per plane: enough for every multiprocessor of a large GPU.
-pub(super) const MAX_PARTIAL_CUBES: u32 = 1024;
+const MAX_PARTIAL_CUBES: u32 = 1024;
 
 impl_for_devices! { GatBackend =>
     fn gat_forward(
@@ -275,17 +275,10 @@ impl_for_devices! { GatBackend =>
             whole: dst.whole,
             ..shape(&geometry, &args, width / v, &args.drop_edge, &args.attention_dropout)
         };
-        let row_launches: Vec<_> =
-            (row_launches(view, padded_bytes(width, &forward.out), args.drop_edge.is_some()).into_iter())
-                // A plane leaves one partial sum, however many rows it walks.
-                .map(|row_launch| (row_launch.cubes().min(MAX_PARTIAL_CUBES), row_launch))
-                .collect();
-        let planes = |(cubes, row_launch): &(u32, RowLaunch<R>)| (*cubes * row_launch.dim.y) as usize;
-        let partial = empty(&forward.out, [row_launches.iter().map(planes).sum(), 2 * width], DType::F32);
-        let mut first_partial = 0;
-        for work in row_launches {
-            let own_planes = planes(&work);
-            let (cubes, row_launch) = work;
+        let row_launches = row_launches(view, padded_bytes(width, &forward.out), args.drop_edge.is_some());
+        let (launches, planes) = in_partial_sums(row_launches);
+        let partial = empty(&forward.out, [planes, 2 * width], DType::F32);
+        for PartialLaunch { row_launch, cubes, first } in launches {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
                 attention_vector_kernel::launch_unchecked::<R>(
@@ -306,16 +299,36 @@ impl_for_devices! { GatBackend =>
                     array(&partial),
                     row_launch.rows(),
                     row_launch.columns(),
-                    PartialSumsArgs { first: first_partial, vectors: width / v }.launch(),
+                    PartialSumsArgs { first, vectors: width / v }.launch(),
                     shape,
                     row_launch.schedule,
                     [dtype.into(), topology.row_ptr.dtype.into()],
                 );
             }
-            first_partial += own_planes;
         }
         Self::float_reshape(column_sums(partial), Shape::new([2, width]))
     }
+}
+
+/// A launch whose planes leave a partial sum each.
+pub(super) struct PartialLaunch<R: CubeRuntime> {
+    pub row_launch: RowLaunch<R>,
+    pub cubes: u32,
+    /// Number of the first of its partial sums.
+    pub first: usize,
+}
+
+/// The launches with a bounded number of planes, each of which walks as many rows as it takes, and the number of planes
+/// of all of them.
+pub(super) fn in_partial_sums<R: CubeRuntime>(row_launches: Vec<RowLaunch<R>>) -> (Vec<PartialLaunch<R>>, usize) {
+    let mut planes = 0;
+    let bounded = |row_launch: RowLaunch<R>| {
+        let (cubes, first) = (row_launch.cubes().min(MAX_PARTIAL_CUBES), planes);
+        planes += (cubes * row_launch.dim.y) as usize;
+        PartialLaunch { row_launch, cubes, first }
+    };
+    let launches = row_launches.into_iter().map(bounded).collect();
+    (launches, planes)
 }
 
 pub(super) fn attention<R: CubeRuntime>(

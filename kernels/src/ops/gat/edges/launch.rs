@@ -11,11 +11,11 @@ use super::kernel::{AgeMode, EdgeInputsArgs, EdgeInputsLaunch, EdgeShape, NodeTi
 use super::{AgeParts, EdgeBackward, EdgeGradients, EdgeParts};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
-use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
+use crate::graph::row_schedule::{padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
 use crate::ops::gat::backward_kernel::GradientsArgs;
 use crate::ops::gat::kernel::{GatShape, HeadLayout};
-use crate::ops::gat::launch::{MAX_PARTIAL_CUBES, attention, handed_bytes, score_target, shape};
+use crate::ops::gat::launch::{PartialLaunch, attention, handed_bytes, in_partial_sums, score_target, shape};
 use crate::ops::gat::{GatArgs, GatTargets};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
@@ -131,20 +131,13 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
         ..shape(&geometry, &args, width / v, &drop, &dropout)
     };
     let shared = padded_bytes(width, &dt.tensor) + handed_bytes(args.heads);
-    // A plane leaves one partial sum, however many rows it walks.
-    let row_launches: Vec<_> = (row_launches(reverse, shared, args.drop_edge.is_some()).into_iter())
-        .map(|row_launch| (row_launch.cubes().min(MAX_PARTIAL_CUBES), row_launch))
-        .collect();
-    let planes = |(cubes, row_launch): &(u32, RowLaunch<R>)| (*cubes * row_launch.dim.y) as usize;
-    let partial = empty(&dt.tensor, [row_launches.iter().map(planes).sum(), parameters], DType::F32);
+    let (launches, planes) = in_partial_sums(row_launches(reverse, shared, args.drop_edge.is_some()));
+    let partial = empty(&dt.tensor, [planes, parameters], DType::F32);
     let mut addressed = vec![&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &edges_g, &dh.tensor];
     addressed.push(&dt.tensor);
     addressed.extend(carried.tensors());
     let address = address(&addressed);
-    let mut first = 0;
-    for work in row_launches {
-        let own_planes = planes(&work);
-        let (cubes, row_launch) = work;
+    for PartialLaunch { row_launch, cubes, first } in launches {
         // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
         unsafe {
             gat_edges_backward_kernel::launch_unchecked::<R>(
@@ -176,7 +169,6 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
                 [dtype.into(), topology.row_ptr.dtype.into()],
             );
         }
-        first += own_planes;
     }
     let sums = column_sums(partial);
     // As a vector.
