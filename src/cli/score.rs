@@ -18,7 +18,7 @@ use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::baseline::OnValidation;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
-use crate::score::list::{write_csv, write_json, write_parquet};
+use crate::score::list::{ListColumns, write_csv, write_json, write_parquet};
 use crate::score::ranking::{RankedNode, RankingFilter, Scored, rank};
 use crate::score::{
     self, ClassView, Comparison, Computed, ScoreOptions, ScoredRun, Scores, check_class, check_place, compare, divided,
@@ -206,11 +206,11 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     console.note(format_args!("{}", scored.probabilities()));
     match &arguments.out {
         Some(path) => {
-            atomic_write(path, |file| write(format, &ranking, scored.is_of_classes(), file))?;
+            atomic_write(path, |file| write(format, &ranking, scored.columns(), file))?;
             console.note(format_args!("{} of {nodes} nodes: {}", ranking.len(), path.display()));
             Ok(())
         }
-        None => match write(format, &ranking, scored.is_of_classes(), io::BufWriter::new(io::stdout())) {
+        None => match write(format, &ranking, scored.columns(), io::BufWriter::new(io::stdout())) {
             // A reader such as `head` has seen enough.
             Err(refused) if refused.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(|source| Error::io("stdout", "write", source)),
@@ -218,11 +218,16 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     }
 }
 
-fn write(format: OutputFormat, ranking: &[RankedNode], classes: bool, mut out: impl Write + Send) -> io::Result<()> {
+fn write(
+    format: OutputFormat,
+    ranking: &[RankedNode],
+    columns: ListColumns,
+    mut out: impl Write + Send,
+) -> io::Result<()> {
     match format {
         OutputFormat::Json => write_json(ranking, &mut out),
-        OutputFormat::Parquet => write_parquet(ranking, classes, &mut out),
-        OutputFormat::Csv | OutputFormat::Npy => write_csv(ranking, classes, &mut out),
+        OutputFormat::Parquet => write_parquet(ranking, columns, &mut out),
+        OutputFormat::Csv | OutputFormat::Npy => write_csv(ranking, columns, &mut out),
     }?;
     out.flush()
 }
@@ -252,8 +257,8 @@ impl ScoredData {
         rank(&scored, filter)
     }
 
-    fn is_of_classes(&self) -> bool {
-        self.classes.is_some()
+    fn columns(&self) -> ListColumns {
+        ListColumns { ends: !self.dataset.ends.is_empty(), classes: self.classes.is_some() }
     }
 
     /// The calibration for another share of anomalies.

@@ -15,6 +15,7 @@ use super::adjacency::Rows;
 use super::classes::Classes;
 use super::directory::write_directory;
 use super::edge_values::{EdgeColumns, EdgeValues};
+use super::ends::Ends;
 use super::events::Events;
 use super::features::Features;
 use super::formats::{AdjacencyFiles, RowFiles, is_present, write_lists, write_new, write_spans};
@@ -49,6 +50,8 @@ pub struct Dataset {
     pub feature_names: Option<Vec<String>>,
     /// Weights, times and values of edges, of the relations that have any.
     pub edge_values: Vec<EdgeValues>,
+    /// Of node types whose nodes are edges of the raw tables: where these begin and end.
+    pub ends: Vec<Ends>,
     /// Times of the nodes that are events.
     pub events: Option<Events>,
     /// The split of the labels, where the data have one.
@@ -68,6 +71,7 @@ impl Dataset {
             ids,
             feature_names: None,
             edge_values: Vec::new(),
+            ends: Vec::new(),
             events: None,
             split: None,
             notes: Vec::new(),
@@ -165,10 +169,28 @@ impl Dataset {
         let spans = events.as_ref().map_or(Ok(()), |events| events.check_spans(&graph));
         spans.map_err(|error| located(error, &manifest_path))?;
         let split = StoredSplit::read(dir, graph.num_nodes())?;
+        let ends = manifest.node_types.iter().filter_map(|of| Some(Ends::new(&graph, &of.name, of.ends.as_ref()?)));
+        let ends = ends.collect::<Result<_>>().map_err(|error| located(error, &manifest_path))?;
         let parts = Self::new(graph, features, labels, ids);
-        let dataset = Self { classes, feature_names, edge_values, events, split, ..parts };
+        let dataset = Self { classes, feature_names, edge_values, ends, events, split, ..parts };
         dataset.check_feature_names().map_err(|error| located(error, &dir.join(FEATURE_NAMES_FILE)))?;
         Ok(dataset)
+    }
+
+    /// The id that a node had in the raw data; its number within its type, from 0, where nodes have no ids.
+    pub fn id_of(&self, node: u32) -> Cow<'_, str> {
+        match &self.ids {
+            Some(ids) => Cow::Borrowed(ids.get(node as usize).unwrap_or_default()),
+            None => {
+                let types = self.graph.node_types();
+                Cow::Owned((node as usize - types[self.graph.type_of(node as usize)].offset).to_string())
+            }
+        }
+    }
+
+    /// Source and destination of a node that is an edge of the raw data; see [`Ends::of`].
+    pub fn ends_of(&self, node: u32) -> Option<[Option<u32>; 2]> {
+        self.ends.iter().find_map(|ends| ends.of(&self.graph, node))
     }
 
     /// The labels of a detector: anomalous and normal nodes. `path` is where the dataset was read from.
@@ -240,7 +262,7 @@ impl Dataset {
         let types = graph.node_types();
         // Its files have entries that no edge stands for: values could not be told apart.
         let lists = graph.relations().iter().all(|relation| !relation.forward.is_spans());
-        let marketplace = graph.is_marketplace() && lists && self.edge_values.is_empty();
+        let marketplace = graph.is_marketplace() && lists && self.edge_values.is_empty() && self.ends.is_empty();
         let mut names = Vec::new();
         let features = self.features.as_ref().map(|features| (features.dim(), features.exact_type()));
         if marketplace {
@@ -262,6 +284,10 @@ impl Dataset {
                 if let Some(EdgeColumns { names, .. }) = values.and_then(|values| values.columns.as_ref()) {
                     (entry.values, entry.value_names) = (Some(file("values")), names.clone());
                 }
+            }
+            for ends in &self.ends {
+                let (_, relations) = ends.names(graph);
+                manifest.node_types[ends.node_type()].ends = Some(relations.map(str::to_owned));
             }
             let text = toml::to_string(&manifest).map_err(io::Error::other);
             names.push("graph.toml".to_owned());

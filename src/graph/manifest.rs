@@ -37,6 +37,9 @@ pub struct NodeTypeEntry {
     pub name: String,
     /// Number of nodes.
     pub count: usize,
+    /// Of nodes that are edges of the raw tables: the relations that lead to them from source and destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<[String; 2]>,
 }
 
 /// One `[[relations]]` table.
@@ -222,7 +225,7 @@ impl Manifest {
             ..RelationEntry::default()
         };
         Ok(Self {
-            node_types: node_types.map(|(name, count)| NodeTypeEntry { name: name.into(), count }).into(),
+            node_types: node_types.map(|(name, count)| NodeTypeEntry { name: name.into(), count, ends: None }).into(),
             relations: vec![
                 relation("epu", "product", "user", "pu", None),
                 relation("epu_T", "user", "product", "pu", Some("epu")),
@@ -272,7 +275,10 @@ impl Manifest {
             }
         };
         Self {
-            node_types: types.iter().map(|t| NodeTypeEntry { name: t.name.clone(), count: t.count }).collect(),
+            node_types: types
+                .iter()
+                .map(|t| NodeTypeEntry { name: t.name.clone(), count: t.count, ends: None })
+                .collect(),
             relations: (0..relations.len()).map(entry).collect(),
             features: features.map(|(dim, dtype)| FeaturesEntry { file: default_file(), dim, dtype }),
         }

@@ -48,6 +48,9 @@
 //! `[windows, nodes]`: 0 no part, 1 training, 2 validation, 3 test) are the split of the labels ([`StoredSplit`]);
 //! data without them are divided by the configuration of a training.
 //!
+//! A node type whose nodes are edges of the raw tables, such as payments, says so by `ends = ["paid_by", "paid_to"]`: the
+//! relations that lead to it from its source and from its destination ([`Ends`]).
+//!
 //! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and
 //! `edges` is too: one node type `node`, one relation `edge`.
 
@@ -57,6 +60,7 @@ pub mod dataset;
 pub mod digest;
 mod directory;
 mod edge_values;
+mod ends;
 mod events;
 mod features;
 pub mod formats;
@@ -78,6 +82,7 @@ pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
 pub(crate) use directory::write_directory;
 pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, Values};
+pub use ends::Ends;
 pub use events::Events;
 pub use features::{FeatureValues, Features};
 pub use formats::atomic_write;

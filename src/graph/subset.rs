@@ -89,7 +89,8 @@ impl Dataset {
             window: split.window,
         });
         let parts = Dataset::new(self.graph.induced(keep), features, labels, ids);
-        Subset { dataset: Dataset { feature_names: self.feature_names.clone(), events, split, ..parts }, nodes }
+        let (feature_names, ends) = (self.feature_names.clone(), self.ends.clone());
+        Subset { dataset: Dataset { feature_names, ends, events, split, ..parts }, nodes }
     }
 
     /// What was known up to `time`, and not including it: the events before it, the entities that they lead to over

@@ -111,11 +111,14 @@ fn row(anomaly: &Anomaly) -> Markup {
     let part = anomaly.label.and_then(|(_, part)| part).map(Part::name);
     html! {
         tbody data-type=(anomaly.node_type) data-label=(label)
-            data-class=[anomaly.class.map(|class| class.predicted)] data-text={ (anomaly.node_type) ":" (anomaly.id) } {
+            data-class=[anomaly.class.map(|class| class.predicted)] data-text={ (anomaly.node_type) ":" (anomaly.id) " " (anomaly.between.as_deref().unwrap_or_default()) } {
             tr {
                 td.rank data-value=(anomaly.rank) { (anomaly.rank) }
                 td data-value=(anomaly.node_type) { (anomaly.node_type) }
-                th.id scope="row" data-value=(anomaly.id) { (anomaly.id) }
+                th.id scope="row" data-value=(anomaly.id) {
+                    (anomaly.id)
+                    @if let Some(between) = &anomaly.between { span.interval { (between) } }
+                }
                 @if let Some(NodeClass { predicted, .. }) = anomaly.class {
                     td.number data-value=(predicted) { (predicted) }
                 }

@@ -214,6 +214,9 @@ pub struct Anomaly {
     pub node_type: String,
     /// The id of the raw data, or the number within the type.
     pub id: String,
+    /// Of an edge of the raw data: from where to where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub between: Option<String>,
     pub score: f64,
     pub probability: Option<f64>,
     /// Whether the label says anomalous, and the part that the label is in. In the list of a node classifier, whether

@@ -2,6 +2,7 @@
 
 use super::data::{Anomaly, Histogram, NodeClass, Question};
 use super::held_out::labelled;
+use crate::score::explain::between;
 use crate::score::ranking::Scored;
 
 /// Bins of a histogram.
@@ -66,7 +67,6 @@ pub(super) fn anomalies(scored: &Scored, top: usize, labels: &[Option<u32>], wit
     let graph = &dataset.graph;
     let anomaly = |(at, &node): (usize, &u32)| {
         let node_type = &graph.node_types()[graph.type_of(node as usize)];
-        let id = dataset.ids.as_ref().and_then(|ids| ids.get(node as usize));
         let known = labels[node as usize];
         let class = classes.map(|view| NodeClass { predicted: view.predicted()[node as usize], known });
         let label = known.map(|label| match class {
@@ -77,7 +77,8 @@ pub(super) fn anomalies(scored: &Scored, top: usize, labels: &[Option<u32>], wit
             rank: at + 1,
             node,
             node_type: node_type.name.clone(),
-            id: id.map_or_else(|| (node as usize - node_type.offset).to_string(), str::to_owned),
+            id: dataset.id_of(node).into_owned(),
+            between: between(dataset, node),
             score: f64::from(scores[node as usize]),
             probability: scored.probability(node),
             label,

@@ -34,6 +34,9 @@ pub struct RankedNode<'a> {
     pub node_type: &'a str,
     /// The id of the raw data; the number within the type, from 0, where nodes have no ids.
     pub id: Cow<'a, str>,
+    /// Ids of the source and of the destination of an edge of the raw data; none of other nodes.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<RankedEnds<'a>>,
     /// The class that a node classifier predicts; none in lists of other scores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<u32>,
@@ -49,6 +52,13 @@ pub struct RankedNode<'a> {
     /// Global id.
     #[serde(skip)]
     pub node: u32,
+}
+
+/// The two ends of a ranked edge; `None` where the data do not say.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RankedEnds<'a> {
+    pub src: Option<Cow<'a, str>>,
+    pub dst: Option<Cow<'a, str>>,
 }
 
 /// Which nodes a ranking lists.
@@ -135,10 +145,7 @@ pub fn rank<'a>(scored: &Scored<'a>, filter: &RankingFilter) -> Result<Vec<Ranke
         });
     }
     let is_late = |node| filter.since.is_none_or(|since| events.and_then(|of| of.time_of(node)) >= Some(since));
-    let id = |node: u32| match &dataset.ids {
-        Some(ids) => Cow::Borrowed(ids.get(node as usize).unwrap_or_default()),
-        None => Cow::Owned((node as usize - types[graph.type_of(node as usize)].offset).to_string()),
-    };
+    let id = |node: u32| dataset.id_of(node);
     let labels = scored.labels();
     let label = |node: u32| labels[node as usize];
     let mut order: Vec<u32> =
@@ -164,6 +171,10 @@ pub fn rank<'a>(scored: &Scored<'a>, filter: &RankingFilter) -> Result<Vec<Ranke
             rank: at as u64 + 1,
             node_type: &types[graph.type_of(node as usize)].name,
             id: id(node),
+            ends: dataset
+                .ends_of(node)
+                .map(|ends| ends.map(|end| end.map(id)))
+                .map(|[src, dst]| RankedEnds { src, dst }),
             class: scored.classes.map(|view| view.predicted()[node as usize]),
             score: Some(score).filter(|score| !score.is_nan()),
             probability: scored.probability(node),

@@ -3,6 +3,7 @@
 mod division;
 mod forms;
 mod history;
+mod scored;
 mod span;
 
 use std::fs;
@@ -68,10 +69,13 @@ pub struct NodeTable {
     /// Columns that become features, in this order.
     #[serde(default, skip_serializing_if = "FeatureColumns::is_empty")]
     pub features: FeatureColumns,
+    /// Of rows that are edges: the relations of their source and of their destination.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<[String; 2]>,
 }
 
 /// One `[[edges]]` table.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EdgeTable {
     /// Name of the relation.
@@ -98,6 +102,24 @@ pub struct EdgeTable {
     /// Leaves out the generated reverse relation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_way: bool,
+    /// Column of the labels: with it every row gets a score.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<LabelColumn>,
+    /// Whether every row gets a score, where no label is known yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scored: bool,
+    /// Of scored edges, as of a node table: the column of their ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Of scored edges with times: the column of what a fraudulent one costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount: Option<String>,
+    /// Of scored edges with times: the node type that an alert blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert: Option<String>,
+    /// Of scored edges with times: earlier ones of the same end that an edge is joined to.
+    #[serde(default, skip_serializing_if = "History::is_default")]
+    pub history: History,
 }
 
 /// One `[[shared]]` table: nodes with the same value are joined through one node that stands for the value.
@@ -125,7 +147,7 @@ pub struct SharedColumn {
 pub struct Files(pub Vec<PathBuf>);
 
 /// One end of an edge: `"type.column"`, `"type"` or `{ type = "...", column = "..." }`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct End {
     /// Node type.
     #[serde(rename = "type")]
@@ -177,6 +199,9 @@ pub struct WindowTable {
     /// What is computed over windows of time, in whatever order; default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measures: Option<Vec<Measure>>,
+    /// Whether there are windows over the earlier events of the same two ends, too. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pairs: bool,
     /// Whether known labels are counted; default: where labels have a delay and the split is by time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<bool>,
@@ -322,13 +347,16 @@ impl Description {
         let text = fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
         let description: Self =
             toml::from_str(&text).map_err(|fault| syntax_error(&path.display().to_string(), &text, &fault))?;
-        description.check().map_err(|error| match error {
+        let checked = description.with_scored_edges_as_nodes().and_then(|description| {
+            description.check()?;
+            Ok(description)
+        });
+        checked.map_err(|error| match error {
             Error::Config { key, expected, found, help, .. } => {
                 Error::Config { origin: path.display().to_string().into(), key, expected, found, help }
             }
             other => other,
-        })?;
-        Ok(description)
+        })
     }
 
     fn check(&self) -> Result<()> {
@@ -340,6 +368,7 @@ impl Description {
             help: help.into(),
         };
         self.split.check()?;
+        self.check_ends()?;
         if self.edges.is_empty() && self.shared.is_empty() {
             let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
             return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));

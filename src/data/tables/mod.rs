@@ -214,7 +214,9 @@ use self::transforms::Entry;
 use crate::data::Progress;
 use crate::error::{Error, Result};
 use crate::graph::digest;
-use crate::graph::{Dataset, EdgeColumns, EdgeValues, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values};
+use crate::graph::{
+    Dataset, EdgeColumns, EdgeValues, Ends, Features, HeteroGraph, IdMaps, Labels, RelationSpec, Values,
+};
 
 /// Bytes to which one file may unpack unless told otherwise: one tebibyte.
 pub const MAX_BYTES: u64 = 1 << 40;
@@ -459,6 +461,8 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let (fitted, binary) = transforms.stored();
     let facts_of = |bytes: &Vec<u8>| BinaryFile { bytes: bytes.len(), sha256: digest::of_bytes(bytes) };
     let summary = ImportSummary::new(&summaries, &relations, names.len(), &notes);
+    let ends: Vec<_> =
+        description.nodes.iter().filter_map(|of| Some((of.node_type.clone(), of.ends.clone()?))).collect();
     let provenance = Provenance {
         format: FORMAT,
         program: concat!("graphsieve ", env!("CARGO_PKG_VERSION")).into(),
@@ -476,9 +480,12 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         description,
     };
     let labels = (!labels.entries.is_empty()).then_some(labels);
+    let ends =
+        ends.into_iter().map(|(node_type, names)| Ends::new(&graph, &node_type, &names)).collect::<Result<_>>()?;
     let dataset = Dataset {
         feature_names: Some(names),
         edge_values,
+        ends,
         events,
         split,
         ..Dataset::new(graph, Some(features), labels, Some(IdMaps(ids)))

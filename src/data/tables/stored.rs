@@ -22,7 +22,7 @@ pub(super) const FORMAT: u32 = 1;
 const HELP: &str = "give a run that was trained on imported tables, or the data directory of an import";
 
 /// What of a description makes no column and no relation: it may be another one in an import that takes transforms.
-const FREE: [&str; 5] = ["split", "file", "label", "id", "skip_empty"];
+const FREE: [&str; 6] = ["split", "file", "label", "id", "skip_empty", "ends"];
 
 /// What tells one fit from another, of the import in a directory; none where there is none.
 ///

@@ -1,10 +1,13 @@
 //! Windowed features of the tables of events.
 
+use std::collections::HashMap;
+
 use super::description::{Description, SplitBy, WindowTable as Wanted};
 use super::events::{Named, known, numbers, times, wrong_key};
 use super::nodes::{Fact, NodeType};
 use crate::data::windows::{self, Entity, EventColumns, KnownLabels, WindowConfig, WindowTable};
 use crate::error::Result;
+use crate::graph::Events;
 
 /// Windows of the events of one type.
 pub(super) struct Windowed {
@@ -23,7 +26,13 @@ pub(super) fn compute(
     named: &[Named],
     progress: &dyn Fn(u64, u64),
 ) -> Result<Vec<Windowed>> {
-    description.windows.iter().map(|wanted| of_table(types, description, named, wanted, progress)).collect()
+    let of_table = |wanted| of_table(types, description, named, wanted, progress);
+    description
+        .windows
+        .iter()
+        .map(of_table)
+        .collect::<Result<Vec<_>>>()
+        .map(|made| made.into_iter().flatten().collect())
 }
 
 fn of_table(
@@ -32,7 +41,7 @@ fn of_table(
     named: &[Named],
     wanted: &Wanted,
     progress: &dyn Fn(u64, u64),
-) -> Result<Windowed> {
+) -> Result<Vec<Windowed>> {
     let mut of_events = description.nodes.iter().enumerate().filter(|(_, table)| table.time.is_some());
     let found = match &wanted.nodes {
         Some(name) => of_events.find(|(_, table)| table.node_type == *name),
@@ -50,12 +59,29 @@ fn of_table(
         let help = "write label = { column = \"...\", delay = \"7d\" } and [split] by = \"time\", or leave it out";
         return Err(wrong_key("windows.labels", expected, "true", help));
     }
+    let ends = table.ends.as_ref().map(|ends| {
+        ends.each_ref().map(|end| named.iter().find(|named| named.events == node_type && named.relation == *end))
+    });
+    let pairs = match (wanted.pairs, ends) {
+        (false, _) => None,
+        (true, Some([Some(src), Some(dst)])) => Some(Pairs::of(&src.of_event, &dst.of_event)),
+        (true, _) => {
+            let expected = "false, unless the events are edges, each of which has one source and one destination";
+            let help =
+                "describe the table by [[edges]] with a label, or name both relations: ends = [\"...\", \"...\"]";
+            return Err(wrong_key("windows.pairs", expected, "true", help));
+        }
+    };
     let of_type = &types[node_type];
     let (times, values) = (times(of_type).unwrap_or_default(), numbers(of_type, Fact::Value));
     let known = known(of_type, table);
     let mut entities: Vec<Entity> = Vec::new();
+    // Both ends are of one type: they are called by their place.
+    let is_alike = |[src, dst]: [&Named; 2]| src.entity == dst.entity;
+    let alike = ends.and_then(|[src, dst]| Some([src?, dst?])).filter(|&ends| is_alike(ends));
     for named in named.iter().filter(|named| named.events == node_type) {
-        let name = types[named.entity].name.as_str();
+        let place = alike.and_then(|ends| ends.iter().position(|end| end.relation == named.relation));
+        let name = place.map_or(types[named.entity].name.as_str(), |place| ["src", "dst"][place]);
         // Two relations to one type: the second is called by its own name.
         let is_taken = entities.iter().any(|entity| entity.name == name);
         let name = if is_taken { named.relation.as_str() } else { name };
@@ -74,6 +100,33 @@ fn of_table(
             None => default.measures,
         },
     };
-    let events = EventColumns { times: &times, values: values.as_deref(), labels, entities };
-    Ok(Windowed { node_type, table: windows::compute(&events, &windows, progress) })
+    let compute = |entities| {
+        let events = EventColumns { times: &times, values: values.as_deref(), labels, entities };
+        Windowed { node_type, table: windows::compute(&events, &windows, progress) }
+    };
+    // Apart, because what the events of a pair have to do with others is what those of its ends have.
+    let of_pairs = pairs.as_ref().map(|Pairs { of_event, count }| Entity { name: "pair", of_event, count: *count });
+    Ok(std::iter::once(entities).chain(of_pairs.map(|pair| vec![pair])).map(compute).collect())
+}
+
+/// Pairs of a source and a destination, numbered.
+struct Pairs {
+    /// By event; [`Events::NO_NODE`] where an end is missing.
+    of_event: Vec<u32>,
+    count: usize,
+}
+
+impl Pairs {
+    fn of(src: &[u32], dst: &[u32]) -> Self {
+        let mut numbers = HashMap::new();
+        let number = |(&src, &dst): (&u32, &u32)| {
+            if src == Events::NO_NODE || dst == Events::NO_NODE {
+                return Events::NO_NODE;
+            }
+            let next = numbers.len() as u32;
+            *numbers.entry((src, dst)).or_insert(next)
+        };
+        let of_event = src.iter().zip(dst).map(number).collect();
+        Self { of_event, count: numbers.len() }
+    }
 }

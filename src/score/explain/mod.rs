@@ -15,7 +15,7 @@ mod stage3;
 use std::cmp::Ordering;
 
 pub use explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart, SimilarPart};
-pub use names::{name_of, node_of};
+pub use names::{between, name_of, node_of};
 pub use run::{explain_run, open_run};
 
 /// Neighbours of a node that an explanation lists.

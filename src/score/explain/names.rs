@@ -67,16 +67,20 @@ impl<'a> Names<'a> {
 
 fn kind_and_id(dataset: &Dataset, node: u32) -> [String; 2] {
     let of_type = &dataset.graph.node_types()[dataset.graph.type_of(node as usize)];
-    let id = match dataset.ids.as_ref().and_then(|ids| ids.get(node as usize)) {
-        Some(id) => id.to_string(),
-        None => (node as usize - of_type.offset).to_string(),
-    };
-    [of_type.name.clone(), id]
+    [of_type.name.clone(), dataset.id_of(node).into_owned()]
 }
 
-/// `type:id` in the words of the data, `type:number` where nodes have no ids.
+/// `A -> B` of a node that is an edge from A to B, `?` for an end that the data do not say; none of any other.
+pub fn between(dataset: &Dataset, node: u32) -> Option<String> {
+    let id = |end: Option<u32>| end.map_or("?".into(), |end| dataset.id_of(end));
+    dataset.ends_of(node).map(|[src, dst]| format!("{} -> {}", id(src), id(dst)))
+}
+
+/// `type:id` in the words of the data, `type:number` where nodes have no ids; with both ends where it is an edge of the
+/// data.
 pub fn name_of(dataset: &Dataset, node: u32) -> String {
-    kind_and_id(dataset, node).join(":")
+    let name = kind_and_id(dataset, node).join(":");
+    between(dataset, node).map_or(name.clone(), |between| format!("{name} ({between})"))
 }
 
 /// The node that `text` names: a global number, `type:number`, an original id or `type:id`.
