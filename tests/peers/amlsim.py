@@ -1,9 +1,11 @@
-"""Turns the AMLSim sample into tables of events, with every account scored as of a step.
+"""Turns the AMLSim sample into tables, with transfers as events, and every account scored as of a step, or as edges.
 
 A fraudulent account is scored as of the step of its fraud; one whose step is -1 has no label. Normal accounts are scored
-as of steps that are drawn from those of the fraudulent ones, so that the step tells nothing.
+as of steps that are drawn from those of the fraudulent ones, so that the step tells nothing. With `--transfers edges`
+accounts have no time and see every transfer, with its amount and step as values of the edge.
 
     python3 tests/peers/amlsim.py AMLSIM_DIR OUT_DIR [--split random|time] [--as-of after|before] [--seed 42]
+    python3 tests/peers/amlsim.py AMLSIM_DIR OUT_DIR --transfers edges [--seed 42]
     graphsieve import tables OUT_DIR/graph.toml --out DATA
     graphsieve train configs/stage3.toml --set data.path=DATA --set model.kind=booster
 """
@@ -51,6 +53,26 @@ last = [1, 5]
 one_hop = []
 """
 
+EDGES = """\
+[split]
+seed = {seed}
+
+[[nodes]]
+type = "account"
+file = "accounts.csv"
+id = "account"
+label = "fraud"
+features = {{ balance = "numeric" }}
+
+[[edges]]
+name = "transfer"
+file = "transfers.csv"
+src = "account.source"
+dst = "account.target"
+time = "time"
+values = {{ value = {{ kind = "numeric", log = true }}, step = "numeric" }}
+"""
+
 DAY = 86_400
 
 
@@ -72,6 +94,7 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--split", choices=["random", "time"], default="time")
     parser.add_argument("--as-of", choices=["after", "before"], default="after", help="see the step itself, or not")
+    parser.add_argument("--transfers", choices=["events", "edges"], default="events")
     parser.add_argument("--seed", type=int, default=42)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True)
@@ -81,8 +104,8 @@ def main():
     steps = [int(row["fraudStep"]) for row in accounts if row["isFraud"] == "1" and int(row["fraudStep"]) >= 0]
     table = []
     for row in accounts:
-        known = row["isFraud"] == "0" or int(row["fraudStep"]) >= 0
-        step = int(row["fraudStep"]) if row["isFraud"] == "1" and known else draw.choice(steps)
+        known = row["isFraud"] == "0" or int(row["fraudStep"]) >= 0 or arguments.transfers == "edges"
+        step = int(row["fraudStep"]) if row["isFraud"] == "1" and int(row["fraudStep"]) >= 0 else draw.choice(steps)
         # Half a step after or before the transfers of the step itself, which are the fraud.
         time = step * DAY + (DAY // 2 if arguments.as_of == "after" else -DAY // 2)
         table.append([row["nodeid"], time, row["init_balance"], row["isFraud"] if known else ""])
@@ -90,10 +113,11 @@ def main():
     transfers = enumerate(rows(arguments.source / "transactions.csv"))
     write(
         arguments.out / "transfers.csv",
-        ["transfer", "time", "source", "target", "value"],
-        [[at, int(r["time"]) * DAY, r["sourceNodeId"], r["targetNodeId"], r["value"]] for at, r in transfers],
+        ["transfer", "time", "step", "source", "target", "value"],
+        [[at, int(r["time"]) * DAY, r["time"], r["sourceNodeId"], r["targetNodeId"], r["value"]] for at, r in transfers],
     )
-    (arguments.out / "graph.toml").write_text(DESCRIPTION.format(split=arguments.split))
+    description = EDGES if arguments.transfers == "edges" else DESCRIPTION
+    (arguments.out / "graph.toml").write_text(description.format(split=arguments.split, seed=arguments.seed))
     labelled = sum(row[3] != "" for row in table)
     print(f"{len(table)} accounts, {labelled} with a label, {len(steps)} fraudulent as of their step")
 

@@ -24,6 +24,7 @@ mod layers;
 mod log;
 mod models_in_turn;
 mod score;
+mod scored_edges;
 mod stage3;
 mod tables;
 mod training;

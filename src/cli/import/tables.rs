@@ -30,6 +30,14 @@ The description of one table of transactions:
   [[shared]]                     # transactions of one location are joined through a node that stands for it
   column = \"Location\"
 
+  [[edges]]                      # with a label every edge is scored; `time` makes it an event
+  name = \"transfer\"
+  file = \"transfers.csv\"
+  src = \"account.From\"
+  dst = \"account.To\"
+  label = \"Fraud\"
+  values = [\"Amount\"]
+
 All keys are explained in the documentation of `graphsieve::data::tables`.";
 
 /// Tables of nodes and edges: CSV or Parquet, described by a TOML file

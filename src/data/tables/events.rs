@@ -170,7 +170,7 @@ pub(super) fn one_way(relations: &mut [RelationEdges], types: &[NodeType]) -> Re
                     key: format!("edges.time of `{}`", relation.name),
                     expected: "edges without times between nodes without times, because other nodes are events".into(),
                     found: "edges with times".into(),
-                    help: "describe the table as [[nodes]] with a time, and both ends as [[edges]] of its rows".into(),
+                    help: "add label = \"COLUMN\" or scored = true to the table: its rows are events then".into(),
                 });
             }
             (None, None) => continue,

@@ -131,7 +131,12 @@ impl Exporter<'_> {
             [Cells::Text(ids)].into_iter().chain(labels).collect()
         })?;
         let label = if is_labelled { "label = \"label\"\n" } else { "" };
-        *description += &format!("[[nodes]]\ntype = \"{}\"\nfile = \"{name}\"\nid = \"id\"\n{label}\n", node_type.name);
+        let ends = self.dataset.ends.iter().find(|ends| ends.node_type() == at).map(|ends| {
+            let (_, [src, dst]) = ends.names(&self.dataset.graph);
+            format!("ends = [\"{src}\", \"{dst}\"]\n")
+        });
+        let (of_type, ends) = (&node_type.name, ends.unwrap_or_default());
+        *description += &format!("[[nodes]]\ntype = \"{of_type}\"\nfile = \"{name}\"\nid = \"id\"\n{label}{ends}\n");
         names.push(name);
         Ok(())
     }

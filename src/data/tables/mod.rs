@@ -115,10 +115,38 @@
 //! stored once, in the order of time, and each of them has a span of that list, so `history = "all"` takes no more
 //! room than 10. What an event names is an entity: it has the columns of its own table and no state, and nothing is
 //! counted up for it, because that would tell an event of later ones. Edges between events keep to the order of time,
-//! too. Edges with times between entities are refused: make their rows events.
+//! too. Edges with times between entities are refused: `scored = true` makes their rows events.
 //!
 //! A split by group keeps nodes together that share a node of the types `groups`, directly or through others:
 //! `by = "group"`, `groups = ["device"]`. Edges with times are never merged, in any graph.
+//!
+//! # Edges that are scored
+//! A `label` in an edge table says that each of its rows is scored, such as a payment between two accounts:
+//!
+//! ```toml
+//! [[edges]]
+//! name = "transfer"
+//! file = "transfers.csv"
+//! src = "account.from"
+//! dst = "account.to"
+//! label = { column = "fraud", delay = "7d" }       # or scored = true, where no label is known yet
+//! values = { amount = { kind = "numeric", log = true }, channel = "categorical" }
+//! id = "id"                        # left out: the number of the row
+//! time = "time"                    # may be left out; with it `amount`, `alert` and `history` as for events
+//!
+//! [[windows]]
+//! pairs = true                     # also over the earlier transfers of the same two accounts; left out: false
+//! ```
+//!
+//! It is short for a `[[nodes]]` table of the type `transfer`, whose features are the values, and for the relations
+//! `transfer_src` and `transfer_dst` from its two ends to it. So an edge is divided, trained on, calibrated, explained and
+//! reported as a node is, and by times as an event. Stage 2 has a transform of its values and one for either end, which
+//! a layer adds up before it bends them: a decoder of both ends and the values, over ends that know their other edges
+//! (without times) or beside the earlier edges of both ends (with times). Trees have the same columns, and the windows
+//! of both ends; where these are of one type they are called `src` and `dst`. Lists, explanations and reports say from
+//! where to where. A node table says the same of its rows by `ends = ["transfer_src", "transfer_dst"]`, the names of two
+//! `[[edges]]` tables. Edges that repeat each other stay apart. A row with an empty end is refused, and keeps its other
+//! end where `skip_empty` is set.
 //!
 //! # Nodes and edges
 //! A node type needs no table: ids that only edges name are nodes too, unless the import is strict and the type has a

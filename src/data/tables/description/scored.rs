@@ -50,7 +50,7 @@ impl Description {
                 let help = "name the column in values = [...]: all columns of a scored edge are there";
                 return Err(wrong("weight", "no weight of edges that are scored", "one".into(), help));
             }
-            let Some(file) = table.file.clone() else {
+            let Some(file) = table.file else {
                 let help = "add file = \"...\": one row is one edge";
                 return Err(wrong("file", "the file of edges that are scored", "none".into(), help));
             };
@@ -70,7 +70,6 @@ impl Description {
             for (name, end) in relations.iter().zip([src, dst]) {
                 edges.push(EdgeTable {
                     name: name.clone(),
-                    file: Some(file.clone()),
                     src: end,
                     dst: End { node_type: table.name.clone(), column: None },
                     skip_empty: table.skip_empty,
@@ -99,9 +98,9 @@ impl Description {
     pub(super) fn check_ends(&self) -> Result<()> {
         for table in &self.nodes {
             for name in table.ends.iter().flatten() {
-                let is_row = |end: &End| end.node_type == table.node_type && end.column.is_none();
-                let of_rows = |edges: &&EdgeTable| edges.name == *name && (is_row(&edges.src) != is_row(&edges.dst));
-                if self.edges.iter().any(|edges| of_rows(&edges)) {
+                let is_own = |end: &End| end.node_type == table.node_type;
+                let leads = |edges: &EdgeTable| edges.name == *name && (is_own(&edges.src) != is_own(&edges.dst));
+                if self.edges.iter().any(leads) {
                     continue;
                 }
                 return Err(Error::Config {
