@@ -6,7 +6,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeSet, select_rows};
 
+use super::check;
 use super::graph_conv::Nodes;
+use super::typed_edges::TypedEdges;
 use crate::graph::EdgeMatrix;
 
 /// The edges of one relation between the rows before a layer and the rows after it.
@@ -112,6 +114,31 @@ impl<B: GraphBackend> KeptRows<B> {
                 }
             }
         }
+    }
+}
+
+impl<B: Backend> Block<B> {
+    /// A layer over all of a typed graph with so many nodes of each type, every relation in a stream of its own.
+    ///
+    /// # Panics
+    /// If a relation names a type that is not there, or has another number of nodes at an end.
+    pub fn whole(relations: &[TypedEdges<'_, B>], nodes: &[usize]) -> Self {
+        const NAME: &str = "Block::whole";
+        let mut streams_into = vec![0; nodes.len()];
+        let mut edges = Vec::new();
+        for (relation, typed) in relations.iter().enumerate() {
+            typed.check(NAME, relation, nodes.len());
+            let &TypedEdges { csr, src, dst } = typed;
+            check::size(NAME, &format!("destinations of relation {relation}"), nodes[dst], csr.num_rows());
+            check::size(NAME, &format!("sources of relation {relation}"), nodes[src], csr.num_cols());
+            streams_into[dst] += 1;
+            if nodes[src] > 0 && nodes[dst] > 0 {
+                let csr = csr.clone();
+                edges.push(RelationEdges { relation, src, dst, stream: relation, csr, drop_edge: None, values: None });
+            }
+        }
+        let kept = nodes.iter().map(|&of| KeptRows::Selected { before: None, after: None, of }).collect();
+        Self { edges, kept, streams_into: streams_into.into(), reads_data: false }
     }
 }
 

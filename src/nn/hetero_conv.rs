@@ -4,12 +4,15 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Activation, Csr, GraphBackend, combine};
+use graphsieve_kernels::{Activation, GraphBackend, combine};
+use serde::{Deserialize, Serialize};
 
 use super::aggregation::Aggregation;
 use super::check;
 use super::conv::{Conv, ConvConfig};
 use super::graph_conv::{GraphConv, Nodes, TrainingPass};
+use super::semantic_attention::{SemanticAttention, SemanticAttentionConfig};
+use super::typed_edges::TypedEdges;
 
 const LAYER: &str = "HeteroConv";
 
@@ -19,49 +22,57 @@ pub struct HeteroConvConfig {
     /// The layer of every relation.
     pub convs: Vec<ConvConfig>,
     /// What becomes of the results that arrive at a node type. Default: sum (PyG).
-    #[config(default = "Aggregation::Sum")]
-    pub aggr: Aggregation,
+    #[config(default = "RelationAggregation::Fixed(Aggregation::Sum)")]
+    pub aggr: RelationAggregation,
 }
 
-/// One relation of a typed graph: edges from nodes of type `src` to nodes of type `dst`.
-#[derive(Debug)]
-pub struct TypedEdges<'a, B: Backend> {
-    /// Rows are nodes of `dst`, columns nodes of `src`.
-    pub csr: &'a Csr<B>,
-    /// Position of the type of the sources.
-    pub src: usize,
-    /// Position of the type of the destinations.
-    pub dst: usize,
+/// What becomes of the results of several relations, as a setting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum RelationAggregation {
+    /// All of them count the same.
+    Fixed(Aggregation),
+    /// A weighted mean with learned weights, see [`SemanticAttention`].
+    Attention(SemanticAttentionConfig),
 }
 
-impl<B: Backend> Clone for TypedEdges<'_, B> {
-    fn clone(&self) -> Self {
-        *self
+impl From<Aggregation> for RelationAggregation {
+    fn from(aggregation: Aggregation) -> Self {
+        RelationAggregation::Fixed(aggregation)
     }
 }
 
-impl<B: Backend> Copy for TypedEdges<'_, B> {}
+impl From<SemanticAttentionConfig> for RelationAggregation {
+    fn from(config: SemanticAttentionConfig) -> Self {
+        RelationAggregation::Attention(config)
+    }
+}
 
-/// A convolution per relation; what arrives at a node type is added up, averaged, or the largest taken of each channel.
+/// A convolution per relation; what arrives at a node type is added up, averaged, the largest taken of each channel, or
+/// the mean weighted by attention over relations.
 ///
 /// ```text
 /// y_t = aggr_r conv_r(x_src(r), x_t)      over the relations r into type t
 /// ```
 ///
+/// Of [`GatConv`](super::GatConv)s and [`SemanticAttention`], which all node types share, this is the heterogeneous
+/// attention network HAN, with a projection for every relation. [`RgcnConv`](super::RgcnConv) is the sum of projected
+/// means with projections that relations share.
+///
 /// A relation of a type with itself hands its layer [`Nodes::Same`], any other [`Nodes::Between`].
 ///
 /// # Shapes
 /// A matrix `[nodes, channels]` per node type, all of one dtype; the layers into one type agree in the width of their
-/// results. A type that no relation leads to has no result.
+/// results, and with attention all layers. A type that no relation leads to has no result.
 ///
 /// # Gradient
-/// That of the layers; of equal largest values the last relation has it. Deterministic.
+/// That of the layers, and of the attention; of equal largest values the last relation has it. Deterministic.
 ///
 /// # Panics
 /// If there is not a relation per layer, or one names a type that is not there; and where the layers do.
 ///
 /// # Source
-/// Schlichtkrull et al., Modeling relational data with graph convolutional networks (ESWC 2018), equation 2.
+/// Schlichtkrull et al., Modeling relational data with graph convolutional networks (ESWC 2018), equation 2; for the
+/// attention Wang et al., Heterogeneous graph attention network (WWW 2019).
 ///
 /// # Example
 /// ```
@@ -92,9 +103,11 @@ impl<B: Backend> Copy for TypedEdges<'_, B> {}
 pub struct HeteroConv<B: Backend, C: Module<B> = Conv<B>> {
     /// The layer of every relation.
     pub convs: Vec<C>,
+    /// What weighs the relations, where that is attention.
+    pub attention: Option<SemanticAttention<B>>,
+    /// What becomes of them otherwise.
     #[module(skip)]
     aggr: Aggregation,
-    _backend: std::marker::PhantomData<B>,
 }
 
 impl HeteroConvConfig {
@@ -103,14 +116,23 @@ impl HeteroConvConfig {
     /// # Panics
     /// Where the layers do.
     pub fn init<B: GraphBackend>(&self, device: &B::Device) -> HeteroConv<B> {
-        HeteroConv::new(self.convs.iter().map(|conv| conv.init(device)).collect(), self.aggr)
+        let convs = self.convs.iter().map(|conv| conv.init(device)).collect();
+        match &self.aggr {
+            RelationAggregation::Fixed(aggr) => HeteroConv::new(convs, *aggr),
+            RelationAggregation::Attention(config) => HeteroConv::with_attention(convs, config.init(device)),
+        }
     }
 }
 
 impl<B: GraphBackend, C: GraphConv<B>> HeteroConv<B, C> {
-    /// A layer per relation.
+    /// A layer per relation, all of which count the same.
     pub fn new(convs: Vec<C>, aggr: Aggregation) -> Self {
-        Self { convs, aggr, _backend: std::marker::PhantomData }
+        Self { convs, attention: None, aggr }
+    }
+
+    /// A layer per relation, weighed by attention.
+    pub fn with_attention(convs: Vec<C>, attention: SemanticAttention<B>) -> Self {
+        Self { convs, attention: Some(attention), aggr: Aggregation::Mean }
     }
 
     /// The layer; see [`HeteroConv`]. Relations come in the order of the layers, `x` has a matrix per node type.
@@ -124,11 +146,9 @@ impl<B: GraphBackend, C: GraphConv<B>> HeteroConv<B, C> {
     ) -> Vec<Option<Tensor<B, 2>>> {
         check::size(LAYER, "relations", self.convs.len(), relations.len());
         let mut arrived: Vec<Vec<Tensor<B, 2>>> = vec![Vec::new(); x.len()];
-        for (index, (conv, &TypedEdges { csr, src, dst })) in self.convs.iter().zip(relations).enumerate() {
-            for (end, t) in [("src", src), ("dst", dst)] {
-                let types = x.len();
-                assert!(t < types, "{LAYER}: {end} of relation {index}: expected one of {types} node types, got {t}");
-            }
+        for (index, (conv, relation)) in self.convs.iter().zip(relations).enumerate() {
+            relation.check(LAYER, index, x.len());
+            let &TypedEdges { csr, src, dst } = relation;
             let nodes = match src == dst {
                 true => Nodes::Same(x[src].clone()),
                 false => Nodes::Between { src: x[src].clone(), dst: x[dst].clone() },
@@ -140,6 +160,9 @@ impl<B: GraphBackend, C: GraphConv<B>> HeteroConv<B, C> {
     }
 
     fn reduce(&self, parts: Vec<Tensor<B, 2>>) -> Option<Tensor<B, 2>> {
+        if let Some(attention) = self.attention.as_ref().filter(|_| !parts.is_empty()) {
+            return Some(attention.forward(parts));
+        }
         let scale = match self.aggr {
             _ if parts.len() <= 1 => return parts.into_iter().next(),
             Aggregation::Max => return parts.into_iter().reduce(|a, b| a.max_pair(b)),

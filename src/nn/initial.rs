@@ -25,8 +25,13 @@ impl<'a, B: Backend> Initial<'a, B> {
     }
 
     /// Uniform with the variance `2 / (fan_in + fan_out)` (Glorot and Bengio, AISTATS 2010).
-    pub fn glorot(&mut self, [fan_in, fan_out]: [usize; 2]) -> Param<Tensor<B, 2>> {
-        self.uniform([fan_in, fan_out], (6.0 / (fan_in + fan_out) as f64).sqrt())
+    pub fn glorot(&mut self, fans: [usize; 2]) -> Param<Tensor<B, 2>> {
+        self.glorot_blocks(fans, 1)
+    }
+
+    /// The same for so many matrices, one below the other.
+    pub fn glorot_blocks(&mut self, [fan_in, fan_out]: [usize; 2], blocks: usize) -> Param<Tensor<B, 2>> {
+        self.uniform([blocks * fan_in, fan_out], (6.0 / (fan_in + fan_out) as f64).sqrt())
     }
 
     /// Uniform within `1 / sqrt(fan_in)`, as PyTorch starts a linear layer.

@@ -9,12 +9,13 @@
 //! | [`GatV2Conv`] | the same with scores of both ends together | yes |
 //! | [`AppnpConv`] | personalised PageRank of its features | no |
 //! | [`BwConv`] | its features behind band-pass filters of the graph | no |
-//! | [`HeteroConv`] | what a layer per relation makes of it, aggregated | yes |
+//! | [`HeteroConv`] | what a layer per relation makes of it: sum, mean, maximum, or weighted by [`SemanticAttention`] | yes |
+//! | [`RgcnConv`] | means of its in-neighbours by relation and itself, projected apart; projections share parameters | yes |
 //!
 //! [`global_pool`] makes one row per graph of the rows of its nodes. A layer is made by its config from a seed
 //! (`GcnConvConfig::new(64, 16).with_seed(1).init(&device)`) and reads a [`Csr`](graphsieve_kernels::Csr), whose rows
-//! are destinations and whose entries are sources, and [`Nodes`]. All of them are [`GraphConv`]s. Parameters are f32;
-//! the result has the dtype of the features.
+//! are destinations and whose entries are sources, and [`Nodes`]: all but the last two are [`GraphConv`]s. Those two read
+//! the relations of a typed graph ([`TypedEdges`]). Parameters are f32; the result has the dtype of the features.
 
 mod aggregation;
 mod appnp_conv;
@@ -33,7 +34,10 @@ mod hetero_conv;
 mod initial;
 mod normalisation;
 mod pool;
+mod rgcn_conv;
 mod sage_conv;
+mod semantic_attention;
+mod typed_edges;
 
 pub use aggregation::Aggregation;
 pub use appnp_conv::{AppnpConv, AppnpConvConfig};
@@ -45,6 +49,9 @@ pub use gatv2_conv::{GatV2Conv, GatV2ConvConfig};
 pub use gcn_conv::{GcnConv, GcnConvConfig};
 pub use gin_conv::{GinConv, GinConvConfig};
 pub use graph_conv::{GraphConv, Nodes, TrainingPass};
-pub use hetero_conv::{HeteroConv, HeteroConvConfig, TypedEdges};
+pub use hetero_conv::{HeteroConv, HeteroConvConfig, RelationAggregation};
 pub use pool::global_pool;
+pub use rgcn_conv::{RelationWeights, RgcnConv, RgcnConvConfig};
 pub use sage_conv::{SageConv, SageConvConfig};
+pub use semantic_attention::{SemanticAttention, SemanticAttentionConfig};
+pub use typed_edges::TypedEdges;

@@ -13,7 +13,7 @@ fn head_dot(x: &[f64], vectors: &Matrix, head: usize) -> f64 {
 }
 
 /// Weights and result of a [`GatConv`], before heads are averaged, with `factor` on the weights.
-fn gat<B: Backend>(
+pub(super) fn gat<B: Backend>(
     conv: &GatConv<B>,
     edges: &[oracle::Edge],
     (src, dst): (&Matrix, &Matrix),

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         appnp_obeys_the_laws,
         beta_wavelets_obey_the_laws,
         hetero_obeys_the_laws,
+        rgcn_obeys_the_laws,
         gradients_pass_through_dropout,
     )
 }
@@ -122,19 +123,57 @@ fn beta_wavelets_obey_the_laws() {
     }
 }
 
+/// The node types of an input, and the one that the destinations have.
+fn types(input: &LayerInput) -> (Vec<Tensor<Checked, 2>>, usize) {
+    match &input.dst {
+        None => (vec![input.src.clone()], 0),
+        Some(dst) => (vec![input.src.clone(), dst.clone()], 1),
+    }
+}
+
+const TYPED: LayerShape = LayerShape { in_channels: 4, dst_channels: Some(4), edge_channels: None };
+
 fn hetero_obeys_the_laws() {
     let device = Default::default();
     let conv = |seed: u64| ConvConfig::Gat(GatConvConfig::new(4, 2).with_seed(seed));
-    for aggr in [Aggregation::Sum, Aggregation::Mean, Aggregation::Max] {
+    let attention = SemanticAttentionConfig::new(2).with_hidden_channels(3);
+    let settings: [RelationAggregation; 5] = [
+        Aggregation::Sum.into(),
+        Aggregation::Mean.into(),
+        Aggregation::Max.into(),
+        attention.clone().into(),
+        attention.with_per_node(true).into(),
+    ];
+    for aggr in settings {
         let layer: HeteroConv<Checked> = HeteroConvConfig::new(vec![conv(1), conv(2)]).with_aggr(aggr).init(&device);
-        let shape = LayerShape { in_channels: 4, dst_channels: Some(4), edge_channels: None };
-        assert_graph_layer_laws("HeteroConv", &filled(layer), shape, |layer, input| {
-            let (types, dst) = match input.dst {
-                None => (vec![input.src], 0),
-                Some(dst) => (vec![input.src, dst], 1),
-            };
+        assert_graph_layer_laws("HeteroConv", &filled(layer), TYPED, |layer, input| {
+            let (types, dst) = types(&input);
             let relation = TypedEdges { csr: &input.csr, src: 0, dst };
             layer.forward(&[relation; 2], &types, None)[dst].clone().unwrap()
+        });
+    }
+}
+
+fn rgcn_obeys_the_laws() {
+    let device = Default::default();
+    let weights = [RelationWeights::Full, RelationWeights::Bases(2), RelationWeights::Blocks(2)];
+    for (weights, output, mean, chunk_rows) in [
+        (weights[0], 2, true, None),
+        (weights[0], 6, false, Some(2)),
+        (weights[1], 6, true, None),
+        (weights[1], 2, true, Some(2)),
+        (weights[2], 6, false, None),
+        (weights[2], 2, true, Some(100)),
+    ] {
+        let layer = RgcnConvConfig::new(4, output, 3).with_weights(weights).with_mean(mean).init(&device);
+        assert_graph_layer_laws("RgcnConv", &filled(layer), TYPED, |layer, input| {
+            let (types, dst) = types(&input);
+            let reverse = input.csr.reverse();
+            let relation = TypedEdges { csr: &input.csr, src: 0, dst };
+            let relations = [relation, TypedEdges { csr: &reverse, src: dst, dst: 0 }, relation];
+            let counts: Vec<usize> = types.iter().map(|x| x.dims()[0]).collect();
+            let block = Block::whole(&relations, &counts);
+            layer.forward_block(&block, &types, chunk_rows)[dst].clone()
         });
     }
 }

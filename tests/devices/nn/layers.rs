@@ -9,6 +9,7 @@ use graphsieve_kernels::{Csr, GraphBackend};
 
 pub use super::attention::*;
 use super::oracle::{self, Matrix, aggregate, edges, with_loops, with_weighted_loops};
+pub use super::relations::*;
 
 /// Fills every parameter with values of its own, exact in f16.
 struct Fill(u64);
@@ -27,7 +28,7 @@ pub fn filled<B: Backend, M: Module<B>>(module: M) -> M {
     module.map(&mut Fill(100))
 }
 
-fn host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
+pub fn host<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f64> {
     // A buffer of no bytes comes back from a GPU without the alignment of a float.
     if tensor.dims().contains(&0) {
         return Vec::new();
@@ -210,7 +211,7 @@ pub fn hetero_adds_up_what_arrives<B: GraphBackend>(device: &B::Device) {
         [(0, 0), (1, 1), (2, 0)].map(|(k, src)| TypedEdges { csr: &csrs[k], src, dst: 1 }).into_iter().collect();
     for aggr in [Aggregation::Sum, Aggregation::Mean, Aggregation::Max] {
         let configs = vec![sage(4), sage(5).with_aggr(Aggregation::Max), sage(4).with_seed(3)].into_iter();
-        let config = HeteroConvConfig::new(configs.map(ConvConfig::Sage).collect()).with_aggr(aggr);
+        let config = HeteroConvConfig::new(configs.map(ConvConfig::Sage).collect()).with_aggr(aggr.into());
         let layer = filled(config.init::<B>(device));
         let got = layer.forward(&relations, &tensors, None);
         assert!(got[0].is_none() && got[2].is_none());

@@ -8,6 +8,7 @@ mod laws;
 mod layers;
 mod oracle;
 mod refusals;
+mod relations;
 
 pub fn trials() -> Vec<Trial> {
     use layers::*;
@@ -25,6 +26,12 @@ pub fn trials() -> Vec<Trial> {
         appnp_is_its_definition,
         beta_wavelets_are_their_definition,
         hetero_adds_up_what_arrives,
+        attention_over_relations_is_its_definition,
+        hetero_weighs_relations_by_attention,
+        rgcn_is_its_definition,
+        rgcn_over_some_rows_and_edges_is_its_definition,
+        rgcn_of_one_relation_is_sage,
+        relations_in_half_precision_stay_near,
         half_precision_stays_near,
     );
     trials.extend(laws::trials());

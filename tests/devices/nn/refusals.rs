@@ -18,6 +18,8 @@ pub fn trials() -> Vec<Trial> {
         a_layer_on_one_kind_of_nodes_says_so,
         a_rate_of_one_is_refused,
         a_relation_without_a_layer_is_refused,
+        relations_that_do_not_fit_are_refused,
+        widths_of_relations_that_do_not_fit_are_refused,
         a_seed_means_the_same_weights_and_another_one_others,
         a_pass_is_repeated_by_its_numbers_and_evaluation_drops_nothing,
         a_config_survives_a_file,
@@ -90,6 +92,35 @@ fn a_relation_without_a_layer_is_refused() {
     });
 }
 
+fn relations_that_do_not_fit_are_refused() {
+    let forward = |relations: usize, (src, dst): (usize, usize), x: &[Tensor<Flex, 2>]| {
+        let conv = RgcnConvConfig::new(4, 2, relations).init::<Flex>(&Default::default());
+        conv.forward(&[TypedEdges { csr: &ring(3), src, dst }], x);
+    };
+    refuses("RgcnConv: relations: expected 2, got 1", || forward(2, (0, 0), &[zeros(3, 4)]));
+    refuses("src of relation 0: expected one of 1 node types, got 1", || forward(1, (1, 0), &[zeros(3, 4)]));
+    let sources = "sources of relation 0: expected 5, got 3";
+    refuses(sources, || forward(1, (1, 0), &[zeros(3, 4), zeros(5, 4)]));
+}
+
+fn widths_of_relations_that_do_not_fit_are_refused() {
+    let init =
+        |weights: RelationWeights| RgcnConvConfig::new(4, 6, 1).with_weights(weights).init::<Flex>(&Default::default());
+    let blocks = "RgcnConv: blocks: expected a divisor of the widths [4, 6], got 4";
+    refuses(blocks, || drop(init(RelationWeights::Blocks(4))));
+    refuses("RgcnConv: bases: expected at least 1, got 0", || drop(init(RelationWeights::Bases(0))));
+    refuses("RgcnConv: columns of x[1]: expected 4, got 5", || {
+        init(RelationWeights::Full)
+            .forward(&[TypedEdges { csr: &ring(3), src: 0, dst: 0 }], &[zeros(3, 4), zeros(2, 5)]);
+    });
+    let attention = || SemanticAttentionConfig::new(4).init::<Flex>(&Default::default());
+    refuses("SemanticAttention: columns of x: expected 4, got 3", || drop(attention().forward(vec![zeros(2, 3)])));
+    refuses("SemanticAttention: rows of x: expected 2, got 3", || {
+        attention().forward(vec![zeros(2, 4), zeros(3, 4)]);
+    });
+    refuses("SemanticAttention: x: expected at least one matrix", || drop(attention().forward(Vec::new())));
+}
+
 fn a_seed_means_the_same_weights_and_another_one_others() {
     let weight =
         |seed: u64| values(GcnConvConfig::new(4, 2).with_seed(seed).init::<Flex>(&Default::default()).weight.val());
@@ -114,7 +145,11 @@ fn a_pass_is_repeated_by_its_numbers_and_evaluation_drops_nothing() {
 fn a_config_survives_a_file() {
     use burn::config::Config;
     let config = HeteroConvConfig::new(vec![ConvConfig::Gat(GatConvConfig::new(4, 2).with_heads(3))]);
+    let config = config.with_aggr(SemanticAttentionConfig::new(6).with_per_node(true).into());
     let file = tempfile::NamedTempFile::new().unwrap();
     config.save(file.path()).unwrap();
     assert_eq!(HeteroConvConfig::load(file.path()).unwrap().to_string(), config.to_string());
+    let config = RgcnConvConfig::new(4, 2, 3).with_weights(RelationWeights::Bases(2));
+    config.save(file.path()).unwrap();
+    assert_eq!(RgcnConvConfig::load(file.path()).unwrap().to_string(), config.to_string());
 }

@@ -9,12 +9,14 @@ mod launch;
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
+use serde::{Deserialize, Serialize};
 
 use crate::ops::head::HeadBackend;
 use crate::runtime::check;
 
 /// What [`combine`] applies to every element at the end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Activation {
     /// Nothing.
     #[default]
