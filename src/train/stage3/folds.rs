@@ -3,7 +3,8 @@
 //! The training labels are divided into stratified parts. Each part is scored by a Stage 2 that was trained on the
 //! other parts; all other nodes, validation and test among them, get the mean of these models. Of data that are split
 //! by time the parts follow one another, and each is scored by a model of what was known of the earlier ones: a later
-//! label would tell what nobody knew at the time.
+//! label would tell what nobody knew at the time. The first part has no such model: for the trees its scores are
+//! missing.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -29,7 +30,6 @@ use crate::run::progress::{Mode, Progress};
 pub(super) struct Folds {
     pub models: Vec<Model>,
     /// Training labels that no model may score, because none learns from earlier ones: those of the first fold in time.
-    /// They do not enter the trees.
     first: Vec<(u32, u8)>,
 }
 
@@ -72,11 +72,6 @@ impl Folds {
         }
         models.push(Model { train: train.clone(), held_out: Vec::new(), others: true });
         Ok(Self { models, first: parts.swap_remove(0) })
-    }
-
-    /// The training labels that the trees learn from.
-    pub fn entering(&self, train: &[(u32, u8)]) -> Vec<(u32, u8)> {
-        train.iter().filter(|entry| self.first.binary_search(entry).is_err()).copied().collect()
     }
 }
 
@@ -142,6 +137,10 @@ pub(super) fn run<B: GraphBackend>(
     for (node, score, embedding) in of_held_out {
         output.scores[node] = score;
         output.embeddings.row_mut(node).assign(&embedding);
+    }
+    for &(node, _) in &folds.first {
+        output.scores[node as usize] = f32::NAN;
+        output.embeddings.row_mut(node as usize).fill(f32::NAN);
     }
     Ok(OutOfFoldOutput { runs, output })
 }

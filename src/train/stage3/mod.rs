@@ -174,10 +174,9 @@ pub fn run<B: GraphBackend + TreeBackend>(
     }
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
 
-    let seen = Split { train: folds.entering(&split.train), ..split.clone() };
     let ensemble = match (&of_training, &known) {
-        (Some(table), Some(known)) => fit::<B>(config, table, &within(&seen, known, &dataset), device)?,
-        _ => fit::<B>(config, &table, &seen, device)?,
+        (Some(table), Some(known)) => fit::<B>(config, table, &within(&split, known, &dataset), device)?,
+        _ => fit::<B>(config, &table, &split, device)?,
     };
     let scores = ensemble.predict(&matrix(&table)?)?;
     let checkpoint = TreeCheckpoint { inputs, ensemble };
