@@ -322,3 +322,45 @@ fn scores_later_events_alike(config: &str, settings: &[&str]) {
         assert!(id == same && (score - again).abs() <= 1e-6, "{id}: {score}, {same}: {again}");
     }
 }
+
+/// Under a split by time no Stage 2 scores the first fold of the training labels. Trees learn from it nevertheless: what
+/// frauds there look like is found again in the test.
+#[test]
+fn trees_learn_from_the_first_fold_without_scores_of_stage_2() {
+    // Frauds of the second half of the training days have small amounts, all others large ones.
+    let rows: Vec<[String; 6]> = (0..1_000)
+        .map(|at| {
+            let (time, day) = (at as i64 * DAY / 40, at / 40);
+            let is_fraud = at % 10 == 3;
+            let is_large = is_fraud && !(8..13).contains(&day);
+            let amount = if is_large { 5_000.0 } else { 5.0 + (at * 31 % 97) as f64 };
+            let shop = if is_fraud && !is_large { 9 } else { at * 17 % 5 };
+            let [number, time, amount] = [at.to_string(), time.to_string(), amount.to_string()];
+            [number, time, format!("c{}", at * 13 % 7), format!("s{shop}"), amount, u8::from(is_fraud).to_string()]
+        })
+        .collect();
+    let (_data, sandbox) = imported(&rows, &format!("{BY_TIME}{EVENTS}"));
+    let [trees, stage2] = ["configs/payments.toml", "configs/payments-stage2.toml"].map(repository);
+    let stage2 = format!("stage2.config={:?}", stage2.display().to_string());
+    let mut train: Vec<String> =
+        ["--quiet", "train", trees.to_str().unwrap(), "--device", "cpu"].map(Into::into).into();
+    let settings =
+        ["data.path=data", "output.dir=runs", "output.plots=false", "model.trees=60", "model.min_data_in_leaf=5"];
+    let of_stage2 = [&stage2, "stage2.train.epochs=1", "features.stage2_folds=2", "model.patience=0"];
+    settings.into_iter().chain(of_stage2).for_each(|set| train.extend(["--set".into(), set.into()]));
+    sandbox.succeeds(&train);
+    let run = sandbox.only_run("runs");
+    let since = (21 * DAY).to_string();
+    let list = sandbox.succeeds(["score", &run, "--device", "cpu", "--node-type", "payment", "--since", &since]).stdout;
+    let labels: Vec<(bool, f64)> = list
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            (cells[5] == "1", cells[3].parse().unwrap())
+        })
+        .collect();
+    let frauds = labels.iter().filter(|(fraud, _)| *fraud).count();
+    assert!(frauds > 10, "{frauds} frauds of large amounts in the test");
+    assert!(labels[..frauds].iter().all(|(fraud, _)| *fraud), "the first places are not all frauds:\n{list}");
+}
