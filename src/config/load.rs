@@ -149,7 +149,13 @@ pub(super) fn stage2(document: &Document, mut default: Stage2Config) -> Result<S
         since: "loss.lambda_unsup = 0 leaves this term out",
         help: "set loss.lambda_unsup above 0, or remove the key",
     };
-    let of_stage = [drop_edge, smoothness];
+    let labels = Unread {
+        when: !config.model.labels,
+        keys: &[("model.label_rate", "the share of the training labels that an epoch shows")],
+        since: "model.labels = false shows none",
+        help: "set model.labels = true, or remove the key",
+    };
+    let of_stage = [drop_edge, smoothness, labels];
     let unread = config.loader.unread().into_iter().chain(config.train.unread(config.loader.mode)).chain(of_stage);
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)

@@ -203,6 +203,8 @@ impl Stage2Config {
                 own: OwnTransform::Auto,
                 edge_values: true,
                 dropout: 0.0,
+                labels: false,
+                label_rate: 0.65,
             },
             train: TrainConfig::stage2(),
             drop_edge: DropEdgeConfig { rate: 0.85 },

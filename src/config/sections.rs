@@ -115,6 +115,13 @@ pub struct Stage2Model {
     /// Share of the values of a layer's result that training sets to zero, in [0, 1); the others are scaled. Default 0.
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
+    /// Whether a node's input has the known training labels of other nodes: two columns, of its neighbours' labels and
+    /// never of its own. Default false.
+    pub labels: bool,
+    /// Share of the training labels that an epoch over the whole graph shows to the model, in (0, 1); it learns the
+    /// others, drawn anew each epoch. Of events it is the largest share. Default 0.65.
+    #[serde(deserialize_with = "part")]
+    pub label_rate: f64,
 }
 
 /// Which node types have a transform of a node itself.

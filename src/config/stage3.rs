@@ -10,7 +10,7 @@ use super::neighbourhood::NeighbourhoodConfig;
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
 use super::schema::Stage2Config;
-use super::sections::{OutputConfig, SplitConfig, Stage2Input, embeddings_at};
+use super::sections::{OutputConfig, RankingMetric, SplitConfig, Stage2Input, embeddings_at};
 use crate::error::Result;
 
 /// Settings of a booster or a forest on graph features.
@@ -402,6 +402,16 @@ impl Stage3Features {
 }
 
 impl TreeModel {
+    /// How its scores rank labels is measured so: as a booster is chosen, unless that is by the log loss.
+    pub fn ranking_metric(&self) -> RankingMetric {
+        match self {
+            TreeModel::Booster(BoosterConfig { metric: Metric::AveragePrecision, .. }) => {
+                RankingMetric::AveragePrecision
+            }
+            TreeModel::Booster(_) | TreeModel::Forest(_) => RankingMetric::Auroc,
+        }
+    }
+
     fn unread(&self) -> Vec<Unread> {
         let TreeModel::Booster(booster) = self else { return Vec::new() };
         let gamma = Unread {

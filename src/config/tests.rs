@@ -132,6 +132,8 @@ fn unusual() -> [RunConfig; 3] {
             own: OwnTransform::Never,
             edge_values: false,
             dropout: 0.35,
+            labels: true,
+            label_rate: 0.25,
         },
         // Mini-batches have no chunks of rows.
         train: TrainConfig { chunk_size: None, ..train },
@@ -515,6 +517,8 @@ fn values_out_of_range_or_of_the_wrong_type_name_their_line() {
         ("loss.positive_weight=-1", "a number in [0, infinity)"),
         ("loss.focal_gamma=-0.5", "a number in [0, infinity)"),
         ("model.dropout=1", "a number in [0, 1)"),
+        ("model.label_rate=1", "a number in (0, 1)"),
+        ("model.labels=1", "true or false"),
         ("early_stop.patience=-1", "an integer of at least 0"),
         ("output.plots=1", "true or false"),
         ("output.dir=''", "text that is not empty"),

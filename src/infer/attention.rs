@@ -7,14 +7,17 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
+use super::label_input::{beside, by_passes};
+use super::layerwise::HostScored;
 use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Data, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, Relation, read_embeddings};
 use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, EdgeInput, Pass, TripleStreamGat};
-use crate::models::device_graph::DeviceGraph;
+use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
+use crate::run::known_labels::KnownLabels;
 
 /// Scores of every node, by global id, and the refined embeddings on the device.
 pub struct Scored<B: GraphBackend> {
@@ -32,6 +35,31 @@ impl<B: GraphBackend> Scored<B> {
         Array2::from_shape_vec((self.scores.len(), width), values)
             .unwrap_or_else(|e| unreachable!("one row per score: {e}"))
     }
+}
+
+/// Scores and refined embeddings of every node with a Stage-2 model, on the host. A model that reads labels has those
+/// that it `knows`; `x` is its input without them.
+///
+/// # Errors
+/// A device that failed.
+pub fn host_scores<B: GraphBackend>(
+    model: &TripleStreamGat<B>,
+    graph: &DeviceGraph<B>,
+    x: &[Tensor<B, 2>],
+    known: Option<&KnownLabels>,
+    wanted: Option<&[u32]>,
+    chunk_rows: Option<usize>,
+) -> Result<HostScored> {
+    let scored = |x: &[Tensor<B, 2>]| {
+        let scored = attention_scores(model, graph, x, chunk_rows);
+        let scored = HostScored { scores: scored.scores.clone(), embeddings: scored.embedding_matrix() };
+        check_device()?;
+        Ok(scored)
+    };
+    let Some(known) = known else { return scored(x) };
+    let types = &graph.node_types;
+    let nodes = types.iter().map(|of| of.count).sum();
+    by_passes(known, nodes, wanted, |seen| scored(&beside(x, known.by_type(seen, types))))
 }
 
 /// Scores of every node with a Stage-2 model.
@@ -81,6 +109,26 @@ pub fn graph_for(spec: &AttentionSpec, dataset: &Dataset) -> Result<HeteroGraph>
         true => dataset.graph_with_edge_values(),
         false => Ok(dataset.graph.clone()),
     }
+}
+
+/// The labels that a model reads, if it does, of its run at `checkpoint` and for a `dataset`, which was read from `data`.
+///
+/// # Errors
+/// A checkpoint outside of its run, and as for [`KnownLabels::read`].
+pub fn known_labels(
+    spec: &AttentionSpec,
+    checkpoint: &Path,
+    dataset: &Dataset,
+    data: &Path,
+) -> Result<Option<KnownLabels>> {
+    if !spec.labels {
+        return Ok(None);
+    }
+    if !checkpoint.is_dir() {
+        let help = "give the directory of the run: it holds the labels that the model reads";
+        return Err(Error::format(checkpoint, "known labels", "the directory of a run", "a checkpoint alone", help));
+    }
+    KnownLabels::read(checkpoint, dataset, data).map(Some)
 }
 
 /// The model's shape with streams and node types in the graph's order; `file` is the checkpoint, for errors.

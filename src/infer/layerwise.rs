@@ -8,6 +8,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
+use super::label_input::by_passes;
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph};
 use crate::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
@@ -17,6 +18,7 @@ use crate::models::device_graph::check_device;
 use crate::models::parameters::to_host;
 use crate::models::precision::as_dtype;
 use crate::nn::Block;
+use crate::run::known_labels::KnownLabels;
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
 
 /// Edges of one step, which bound the rows that it reads; a node with more has a step of its own.
@@ -31,6 +33,26 @@ pub struct HostScored {
     pub scores: Vec<f32>,
     /// `[nodes, width]`.
     pub embeddings: Array2<f32>,
+}
+
+/// [`scores`] of a model that reads labels, if it does: those that it `knows`, and `features` are its input without
+/// them. At least the nodes in `wanted` have theirs.
+///
+/// # Errors
+/// As for [`scores`].
+pub fn scores_with_labels<B: GraphBackend>(
+    model: &TripleStreamGat<B>,
+    graph: &Arc<HeteroGraph>,
+    features: &Features,
+    known: Option<&KnownLabels>,
+    wanted: Option<&[u32]>,
+    dtype: DType,
+    device: &B::Device,
+) -> Result<HostScored> {
+    let Some(known) = known else { return scores(model, graph, features, dtype, device) };
+    by_passes(known, graph.num_nodes(), wanted, |seen| {
+        scores(model, graph, &known.beside(features, seen), dtype, device)
+    })
 }
 
 /// Scores of every node with a Stage-2 model; layers compute in `dtype`.

@@ -8,8 +8,9 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::attention::{as_features, attention_scores, check_width, for_graph, graph_for, input_features};
+use super::attention::{as_features, check_width, for_graph, graph_for, host_scores, input_features, known_labels};
 use super::embed::{Source, TrainedOn};
+use super::layerwise::HostScored;
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
@@ -223,21 +224,20 @@ fn stage2_output<B: GraphBackend>(
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let features = match embeddings {
         Some(z) => {
-            check_width(&file, z.dim(), Some(spec.input))?;
+            check_width(&file, z.dim(), Some(spec.given()))?;
             Cow::Borrowed(z)
         }
         None => {
             let data = Stage2Data { path: options.data.to_path_buf(), ..stage2.data.clone() };
-            Cow::Owned(input_features(&data, dataset, Some(spec.input))?)
+            Cow::Owned(input_features(&data, dataset, Some(spec.given()))?)
         }
     };
     let dtype = dtype_on::<B>(stage2.train.precision, device)?;
     let x: Vec<Tensor<B, 2>> = upload_features(dataset.graph.node_types(), &features, dtype, device)?;
     let graph = DeviceGraph::<B>::upload(&host, device)?;
-    let scored = attention_scores(&model, &graph, &x, stage2.train.chunk_size);
-    let scores = scored.scores.clone();
-    let embeddings = scored.embedding_matrix();
-    check_device()?;
+    let known = known_labels(&spec, fold, dataset, options.data)?;
+    let HostScored { scores, embeddings } =
+        host_scores(&model, &graph, &x, known.as_ref(), None, stage2.train.chunk_size)?;
     Ok(Stage2Output { scores, embeddings })
 }
 

@@ -20,13 +20,14 @@ use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
 use crate::error::Result;
 use crate::nn::{Block, RelationEdges};
+use crate::run::known_labels::LABEL_COLUMNS;
 
 /// The shape of a [`TripleStreamGat`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttentionSpec {
     /// Weight-sharing groups of relations, in order.
     pub streams: Vec<String>,
-    /// Width of the input embeddings.
+    /// Width of the input, with labels where they are read.
     pub input: usize,
     /// Width after the first layer, all heads together.
     pub hidden: usize,
@@ -42,6 +43,20 @@ pub struct AttentionSpec {
     /// By relation, in order: what is read of its edges. Empty where no relation has values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<Option<EdgeInput>>,
+    /// Whether the last columns of the input are known labels, [`LABEL_COLUMNS`].
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub labels: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+impl AttentionSpec {
+    /// Width of what the input has besides labels.
+    pub fn given(&self) -> usize {
+        if self.labels { self.input - LABEL_COLUMNS.len() } else { self.input }
+    }
 }
 
 /// What distinguishes one pass from another.

@@ -268,6 +268,7 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         negative_slope: 0.2,
         own,
         edges,
+        labels: false,
     }))
 }
 
@@ -285,6 +286,7 @@ mod tests {
             negative_slope: 0.25,
             own: Vec::new(),
             edges: Vec::new(),
+            labels: false,
         };
         let tensor = |shape: &[usize]| HostTensor {
             shape: shape.to_vec(),

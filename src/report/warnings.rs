@@ -199,6 +199,7 @@ fn p_text(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RankingMetric;
     use crate::metrics::{Bootstrap, Confusion, ConfusionMatrix, Estimate, Interval, Reliability};
     use crate::report::data::{Baseline, PartFacts};
 
@@ -241,7 +242,7 @@ mod tests {
             types,
             split: Some(split),
             held_out: Some(held_out),
-            on_validation: Some(OnValidation { model: 0.9, baseline: 0.8 }),
+            on_validation: Some(OnValidation { metric: RankingMetric::Auroc, model: 0.9, baseline: 0.8 }),
             calibration: None,
             classes: None,
             scores: [[spread(0.0), spread(0.3)], [spread(0.02), spread(0.3)]],
@@ -277,7 +278,7 @@ mod tests {
         };
         let mut grounds = sound(&split, &held_out, &types);
         grounds.scored = 9;
-        grounds.on_validation = Some(OnValidation { model: 0.6, baseline: 0.7 });
+        grounds.on_validation = Some(OnValidation { metric: RankingMetric::Auroc, model: 0.6, baseline: 0.7 });
         grounds.calibration = Some(&calibration);
         grounds.scores[1][1] = vec![0.1; 50];
         let expected = [

@@ -1,25 +1,28 @@
 //! What a logistic regression on the raw features reaches, for comparison.
 
 use ndarray::Array2;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::RunDir;
 use super::evaluation::EVALUATION_FILE;
+use crate::config::RankingMetric;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::Dataset;
 use crate::graph::json::read_json;
-use crate::metrics::{Report, roc_auc};
+use crate::metrics::{Report, average_precision, roc_auc};
 
 /// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
 const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 
-/// A logistic regression on the raw features, whose penalty was chosen on the validation part.
+/// A logistic regression on the raw features, whose penalty was chosen by ROC-AUC on the validation part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baseline {
     /// ROC-AUC on the validation part.
     pub validation_auc: f64,
+    /// On the validation part.
+    pub validation_average_precision: f64,
     /// ROC-AUC on the test part.
     pub test_auc: f64,
     /// Of the test part, in its order.
@@ -40,24 +43,43 @@ impl Baseline {
         };
         let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
         let (train, validation) = (rows(&split.train), rows(&split.validation));
+        let of_validation = labels(&split.validation);
         let mut best: Option<(f64, LogisticRegression)> = None;
         for penalty in PENALTIES {
             let fitted = LogisticRegression::fit(train.view(), &labels(&split.train), penalty)?;
-            let auc = roc_auc(&fitted.scores(validation.view()), &labels(&split.validation))?;
+            let auc = roc_auc(&fitted.scores(validation.view()), &of_validation)?;
             if best.as_ref().is_none_or(|(so_far, _)| auc > *so_far) {
                 best = Some((auc, fitted));
             }
         }
         let Some((validation_auc, fitted)) = best else { return Ok(None) };
+        let validation_average_precision = average_precision(&fitted.scores(validation.view()), &of_validation)?;
         let test_scores = fitted.scores(rows(&split.test).view());
         let test_auc = roc_auc(&test_scores, &labels(&split.test))?;
-        Ok(Some(Self { validation_auc, test_auc, test_scores }))
+        Ok(Some(Self { validation_auc, validation_average_precision, test_auc, test_scores }))
+    }
+
+    /// What it has on the validation part.
+    pub fn on_validation(&self, metric: RankingMetric) -> BaselineOnValidation {
+        let value = match metric {
+            RankingMetric::Auroc => self.validation_auc,
+            RankingMetric::AveragePrecision => self.validation_average_precision,
+        };
+        BaselineOnValidation { metric, value }
     }
 }
 
-/// ROC-AUC on the validation labels: of a model, which was chosen on them, and of the logistic regression.
+/// What the regression has on the validation part of the metric that chose a model, in the outcome of its training.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BaselineOnValidation {
+    pub metric: RankingMetric,
+    pub value: f64,
+}
+
+/// On the validation labels, of the metric that chose a model on them: of the model and of the logistic regression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OnValidation {
+    pub metric: RankingMetric,
     pub model: f64,
     pub baseline: f64,
 }
@@ -66,6 +88,8 @@ pub struct OnValidation {
 #[derive(Deserialize)]
 struct Stored {
     evaluation: Option<Parts>,
+    baseline_validation: Option<BaselineOnValidation>,
+    /// Of an earlier version, which compared no other metric.
     baseline_validation_auc: Option<f64>,
 }
 
@@ -76,8 +100,13 @@ struct Parts {
 
 impl OnValidation {
     /// The two, where both are known.
-    pub fn of(validation: &Report, baseline: Option<f64>) -> Option<Self> {
-        Some(Self { model: validation.overall.roc_auc?, baseline: baseline? })
+    pub fn of(validation: &Report, baseline: Option<BaselineOnValidation>) -> Option<Self> {
+        let BaselineOnValidation { metric, value } = baseline?;
+        let model = match metric {
+            RankingMetric::Auroc => validation.overall.roc_auc?,
+            RankingMetric::AveragePrecision => validation.overall.average_precision?,
+        };
+        Some(Self { metric, model, baseline: value })
     }
 
     /// What a finished run of Stage 2 or 3 left; `None` for other tasks, and for a run of an earlier version.
@@ -91,18 +120,19 @@ impl OnValidation {
         }
         // The validation part of a classification has other figures.
         let value: serde_json::Value = read_json(&file, "the outcome of a training", "train again")?;
-        let Ok(Stored { evaluation: Some(parts), baseline_validation_auc }) = serde_json::from_value(value) else {
-            return Ok(None);
-        };
-        Ok(Self::of(&parts.validation, baseline_validation_auc))
+        let Ok(stored) = serde_json::from_value::<Stored>(value) else { return Ok(None) };
+        let of_earlier = |value: f64| BaselineOnValidation { metric: RankingMetric::Auroc, value };
+        let baseline = stored.baseline_validation.or(stored.baseline_validation_auc.map(of_earlier));
+        Ok(stored.evaluation.and_then(|parts| Self::of(&parts.validation, baseline)))
     }
 
     /// In plain words, where the model does not beat the regression.
     pub fn warning(&self) -> Option<String> {
-        let Self { model, baseline } = self;
+        let Self { metric, model, baseline } = self;
+        let metric = metric.title();
         (model <= baseline).then(|| {
             format!(
-                "This model is no better than a logistic regression that sees no graph: ROC-AUC {model:.4} on the \
+                "This model is no better than a logistic regression that sees no graph: {metric} {model:.4} on the \
                  validation labels, the regression {baseline:.4}. Do not rely on its scores."
             )
         })
@@ -127,6 +157,7 @@ mod tests {
         let split = Split { train: part(0..20), validation: part(20..30), test: part(30..40) };
         let found = Baseline::of(&dataset, &split).unwrap().unwrap();
         assert_eq!((found.validation_auc, found.test_auc, found.test_scores.len()), (1.0, 1.0, 10));
+        assert_eq!(found.on_validation(RankingMetric::AveragePrecision).value, 1.0);
         let bare = Dataset { features: None, ..dataset };
         assert_eq!(Baseline::of(&bare, &split).unwrap(), None);
     }
@@ -145,10 +176,23 @@ mod tests {
         };
         assert_eq!(write(serde_json::Value::Null), None, "a run of an earlier version");
         let found = write(0.75.into()).unwrap();
-        assert_eq!(found, OnValidation { model: 0.75, baseline: 0.75 });
+        assert_eq!(found, OnValidation { metric: RankingMetric::Auroc, model: 0.75, baseline: 0.75 });
         let said = found.warning().unwrap();
         assert!(said.contains("ROC-AUC 0.7500 on the validation labels, the regression 0.7500"), "{said}");
         assert_eq!(write(0.7.into()).unwrap().warning(), None);
+        // What chose the model decides: the average precision of these scores is 5/6.
+        let by = |metric: &str, value: f64| {
+            let outcome = serde_json::json!({
+                "evaluation": { "validation": report },
+                "baseline_validation": { "metric": metric, "value": value },
+            });
+            fs::write(run.output("evaluation.json"), outcome.to_string()).unwrap();
+            OnValidation::read(&run).unwrap().unwrap().warning()
+        };
+        assert_eq!(by("average_precision", 0.8), None);
+        let said = by("average_precision", 0.85).unwrap();
+        assert!(said.contains("average precision 0.8333 on the validation labels, the regression 0.8500"), "{said}");
+        assert_eq!(by("auroc", 0.7), None);
         fs::write(run.output("evaluation.json"), "{\"validation\": {\"accuracy\": 1.0}}").unwrap();
         assert_eq!(OnValidation::read(&run).unwrap(), None, "a classification");
     }

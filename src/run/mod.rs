@@ -7,6 +7,7 @@ pub mod calibration;
 pub mod directory;
 pub mod evaluation;
 pub mod interrupt;
+pub mod known_labels;
 pub mod log_line;
 mod metrics_log;
 pub mod progress;

@@ -10,12 +10,13 @@ use super::{Computed, ScoreOptions, Scores, classes, trees};
 use crate::config::{RunConfig, Stage2Config, Stage2Input};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
-use crate::infer::attention::{attention_scores, for_graph, graph_for};
+use crate::infer::attention::{for_graph, graph_for, host_scores, known_labels};
 use crate::infer::embed::{self, Source, TrainedOn};
+use crate::infer::layerwise::{self, HostScored};
+use crate::infer::plan;
 use crate::infer::tree_table::reconstruction_scores;
-use crate::infer::{layerwise, plan};
 use crate::models::attention::TripleStreamGat;
-use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
+use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::parameters::Parameters;
 use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::TreeCheckpoint;
@@ -51,25 +52,24 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     // Embeddings that were made already say nothing of columns.
     let given = input == Stage2Input::Embeddings && matches!(source, Source::Array(_));
     check_data(bundle, options, &dataset, if given { Reads::Graph } else { Reads::Features })?;
-    let features = embed::input_of::<B>(input, &source, &dataset, &options.data, spec.input, device)?;
+    let features = embed::input_of::<B>(input, &source, &dataset, &options.data, spec.given(), device)?;
+    let known = known_labels(&spec, &options.checkpoint, &dataset, &options.data)?;
     let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
     // A bare checkpoint does not tell how it was trained.
     let storage = match &trained {
         Some(config) => dtype_on::<B>(config.train.precision, device)?,
         None => DType::F32,
     };
-    let sampled = trained.is_some_and(|config| plan::attention::<B>(&config, &graph, features.dim(), device).sampled);
-    let (scores, embeddings) = if sampled {
-        let scored = layerwise::scores(&model, &Arc::new(graph), &features, storage, device)?;
-        (scored.scores, options.embeddings.then_some(scored.embeddings))
+    let sampled = trained.is_some_and(|config| plan::attention::<B>(&config, &graph, spec.input, device).sampled);
+    let HostScored { scores, embeddings } = if sampled {
+        let (graph, known) = (Arc::new(graph), known.as_ref());
+        layerwise::scores_with_labels(&model, &graph, &features, known, None, storage, device)?
     } else {
         let x = upload_features(graph.node_types(), &features, storage, device)?;
         let graph = DeviceGraph::<B>::upload(&graph, device)?;
-        let scored = attention_scores(&model, &graph, &x, chunk_rows);
-        let scores = scored.scores.clone();
-        (scores, options.embeddings.then(|| scored.embedding_matrix()))
+        host_scores(&model, &graph, &x, known.as_ref(), None, chunk_rows)?
     };
-    check_device()?;
+    let embeddings = options.embeddings.then_some(embeddings);
     Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
 }
 

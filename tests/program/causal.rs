@@ -27,10 +27,10 @@ const PAYMENTS: u32 = 480;
 const LATER: i64 = 50;
 /// Until the label of a payment is known.
 const DELAY: i64 = 5;
-const WINDOW: TimeWindow = TimeWindow { train: [0, 60], validation: [60, 80], test: [85, 120] };
+pub const WINDOW: TimeWindow = TimeWindow { train: [0, 60], validation: [60, 80], test: [85, 120] };
 
 #[derive(Clone)]
-struct Payment {
+pub struct Payment {
     /// Its name: what it is found again by.
     id: u32,
     time: i64,
@@ -47,7 +47,7 @@ fn draw(a: u32, b: u32) -> f32 {
 }
 
 /// Four payments at a time; a third are bad, by their amount or by their terminal.
-fn payments() -> Vec<Payment> {
+pub fn payments() -> Vec<Payment> {
     let payment = |id: u32| {
         let (customer, terminal) = ((draw(id, 1) * 30.0) as u32, (draw(id, 2) * 12.0) as u32);
         let amount = draw(id, 3);
@@ -59,7 +59,7 @@ fn payments() -> Vec<Payment> {
 
 /// Everything from `time` on is another: values, labels, ends, some payments gone, others new, with new customers and
 /// terminals. So are labels that nobody knew before `known`.
-fn changed(payments: &[Payment], time: i64, known: i64) -> Vec<Payment> {
+pub fn changed(payments: &[Payment], time: i64, known: i64) -> Vec<Payment> {
     let mut changed = Vec::new();
     for payment in payments {
         let mut payment = payment.clone();
@@ -82,7 +82,7 @@ fn changed(payments: &[Payment], time: i64, known: i64) -> Vec<Payment> {
 
 /// What is wrong with the data.
 #[derive(Clone, Copy, PartialEq)]
-enum Leak {
+pub enum Leak {
     Nothing,
     /// A payment has the next one of its customer as a neighbour.
     LaterEdge,
@@ -94,7 +94,7 @@ enum Leak {
 
 /// How payments have the earlier ones of the same customer and terminal.
 #[derive(Clone, Copy)]
-enum Past {
+pub enum Past {
     /// Copies of the latest three.
     Copies,
     /// As spans of one list: so many of the latest.
@@ -102,7 +102,7 @@ enum Past {
 }
 
 /// All of them, however many.
-const ALL: Past = Past::Spans(usize::MAX);
+pub const ALL: Past = Past::Spans(usize::MAX);
 
 /// Customers and terminals, in the order of their names, and payments, in that of time, with the latest three earlier
 /// ones of the same customer and terminal.
@@ -110,7 +110,7 @@ fn dataset(payments: &[Payment], leak: Leak) -> Dataset {
     dataset_with(payments, leak, Past::Copies)
 }
 
-fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
+pub fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
     let mut payments = payments.to_vec();
     payments.sort_by_key(|payment| (payment.time, payment.id));
     let names = |of: fn(&Payment) -> u32| {
@@ -217,10 +217,10 @@ fn dataset_with(payments: &[Payment], leak: Leak, past: Past) -> Dataset {
 }
 
 /// A number per payment by its name, to the bit.
-type ByName = BTreeMap<u32, u32>;
+pub type ByName = BTreeMap<u32, u32>;
 
 /// What the payments before `time` have.
-fn before(payments: &[Payment], time: i64, scores: &[f32]) -> ByName {
+pub fn before(payments: &[Payment], time: i64, scores: &[f32]) -> ByName {
     let mut payments = payments.to_vec();
     payments.sort_by_key(|payment| (payment.time, payment.id));
     let first = scores.len() - payments.len();
@@ -234,7 +234,7 @@ struct Trained {
     runs: [PathBuf; 4],
 }
 
-fn run(config: RunConfig) -> PathBuf {
+pub fn run(config: RunConfig) -> PathBuf {
     let options = RunOptions { device: "test".into(), resume: None, from: None, pipeline: None, progress: Mode::Quiet };
     let outcome = train::run::<Flex>(config, &options, &Default::default()).unwrap();
     let first = outcome.stage1.map(|stage| stage.run).or(outcome.stage2.map(|stage| stage.run));
@@ -242,7 +242,7 @@ fn run(config: RunConfig) -> PathBuf {
     first.or(outcome.stage3.map(|stage| stage.run)).or(classify).unwrap()
 }
 
-fn stage2(dir: &Path, input: Stage2Input) -> Stage2Config {
+pub fn stage2(dir: &Path, input: Stage2Input) -> Stage2Config {
     let mut config = Stage2Config::new(dir.join("data"));
     config.data.input = input;
     (config.output.dir, config.output.plots) = (dir.join("runs"), false);

@@ -467,8 +467,17 @@ fn attention_over_values_is_that_of_a_dense_loop() {
     for (heads, hidden) in [(1, 8), (1, 2), (2, 8)] {
         let (streams, edges) = (vec!["pays".into()], edge_inputs(graph));
         assert!(edges.iter().flatten().map(|input| input.width).eq([8, 8]));
-        let spec =
-            AttentionSpec { streams, input: 5, hidden, output: 4, heads, negative_slope: 0.2, own: Vec::new(), edges };
+        let spec = AttentionSpec {
+            streams,
+            input: 5,
+            hidden,
+            output: 4,
+            heads,
+            negative_slope: 0.2,
+            own: Vec::new(),
+            edges,
+            labels: false,
+        };
         let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(3, &FlexDevice)).unwrap();
         let tensors = model.export(&spec).0;
         assert_eq!(tensors["gat1.a_edge_pays_T"].shape, [hidden]);

@@ -20,6 +20,7 @@ mod golden;
 mod harness;
 mod import;
 mod import_files;
+mod known_labels;
 mod layers;
 mod log;
 mod models_in_turn;

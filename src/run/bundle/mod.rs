@@ -4,6 +4,7 @@
 //! artifacts/runs/20260131-093000-stage2/
 //!   model.json           versions, schema, digests of the training data and of the files below
 //!   checkpoint/best.bpk  (best.trees, calibration.json, folds/*/checkpoint/best.bpk)
+//!   known_labels.json    labels that the model reads, where it does (folds/*/known_labels.json)
 //!   import.json          of imported tables: description and everything that was fitted, with import.bin
 //!   profile.json         what features and scores of the training looked like
 //!   stage1/              the Stage-1 model that the embeddings came from: config.toml, meta.json, checkpoint/best.bpk
@@ -28,6 +29,7 @@ pub use self::data::DataDigest;
 use self::drift::Profile;
 pub use self::schema::{Columns, Reads, RelationFacts, Schema, changed};
 use super::RunDir;
+use super::known_labels::KNOWN_LABELS_FILE;
 use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, fit_of};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
@@ -221,6 +223,7 @@ fn makes_the_model(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     let is_checkpoint = name.starts_with("checkpoint/") || name.contains("/checkpoint/");
     [IMPORT_FILE, IMPORT_BINARY, PROFILE_FILE, "calibration.json"].contains(&name)
+        || file == KNOWN_LABELS_FILE
         || is_checkpoint && ["best.bpk", "best.trees"].contains(&file)
 }
 

@@ -7,13 +7,16 @@ use super::similar::Known;
 use super::{MOST_NEIGHBOURS, MOST_PATHS, by_magnitude};
 use crate::error::Result;
 use crate::graph::NodeType;
+use crate::run::known_labels::LABEL_COLUMNS;
 
 /// A node's own transform, in place of a relation.
 const ITSELF: &str = "itself";
 const BIASES: &str = "biases of the hidden layers";
 const EDGES: &str = "values of edges";
+const LABELS: &str = "known labels";
 
 /// The names of the model's input columns.
+#[derive(Clone, Copy)]
 pub(super) enum Columns<'a> {
     /// Columns of the data, by their names where these are known.
     Features(Option<&'a [String]>),
@@ -45,6 +48,8 @@ pub(super) struct Model<'a> {
     pub columns: Columns<'a>,
     /// `[relation]`: names of the values of its edges; empty where no relation has any.
     pub edge_columns: Vec<Vec<String>>,
+    /// Whether known labels stand behind the columns.
+    pub labels: bool,
     pub known: Option<&'a Known<'a>>,
 }
 
@@ -170,9 +175,13 @@ impl Model<'_> {
 
     fn columns_of(&self, node: u32, found: &Attributed) -> Vec<ColumnPart> {
         let own = self.view.features.row(node as usize);
+        let labels = found.columns.len() - if self.labels { LABEL_COLUMNS.len() } else { 0 };
         let column = |(column, (&contribution, value)): (usize, (&f64, f32))| ColumnPart {
-            column: self.columns.name(column),
-            block: self.columns.block().into(),
+            column: match column.checked_sub(labels) {
+                Some(label) => LABEL_COLUMNS[label].into(),
+                None => self.columns.name(column),
+            },
+            block: if column < labels { self.columns.block().into() } else { LABELS.into() },
             value,
             contribution,
         };

@@ -19,8 +19,8 @@ use crate::config::{
     Stage3Config,
 };
 use crate::error::{Error, Result};
-use crate::graph::read_embeddings;
-use crate::infer::attention::{for_graph, graph_for};
+use crate::graph::{Features, read_embeddings};
+use crate::infer::attention::{for_graph, graph_for, known_labels};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::tree_table::{TableOptions, table};
 use crate::models::attention::TripleStreamGat;
@@ -158,22 +158,41 @@ fn attention<B: GraphBackend>(
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let (network, head) = parameters::of_attention(&spec, &model.export(&spec).0, graph);
     let source = source_of(run, &config.data)?;
-    let features = embed::input_of::<B>(config.data.input, &source, &run.dataset, &run.data, spec.input, device)?;
+    let features = embed::input_of::<B>(config.data.input, &source, &run.dataset, &run.data, spec.given(), device)?;
+    let labels = known_labels(&spec, run.run.path(), &run.dataset, &run.data)?;
     let refined = match &run.split {
         Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
         None => None,
     };
-    let known = refined.as_ref().and_then(|z| known(run, z.view()));
     let columns = match config.data.input {
         Stage2Input::Embeddings => Columns::Embeddings,
         Stage2Input::Features => Columns::Features(run.dataset.feature_names.as_deref()),
     };
     let edges = Edges::new(graph, &network);
-    let view = View { network: &network, edges: &edges, features: &features };
-    let edge_columns = run.dataset.edge_value_names();
-    let model = Model { names, view, columns, edge_columns, known: known.as_ref() };
     let question = Question::Score { head: &head };
-    nodes.iter().map(|&node| model.explain(run.probability(node), node, &question)).collect()
+    let explain = |features: &Features, node: u32| {
+        let view = View { network: &network, edges: &edges, features };
+        let edge_columns = run.dataset.edge_value_names();
+        let known = refined.as_ref().and_then(|z| known(run, z.view()));
+        let model = Model { names, view, columns, edge_columns, labels: spec.labels, known: known.as_ref() };
+        model.explain(run.probability(node), node, &question)
+    };
+    let Some(labels) = labels else { return nodes.iter().map(|&node| explain(&features, node)).collect() };
+    // Each node with the labels that its score has seen.
+    let passes = labels.passes();
+    let mut input: Option<(usize, Features)> = None;
+    let mut order: Vec<usize> = (0..nodes.len()).collect();
+    order.sort_by_key(|&at| labels.pass_of(nodes[at]));
+    let mut explained = BTreeMap::new();
+    for at in order {
+        let pass = labels.pass_of(nodes[at]);
+        let (_, features) = match input.take().filter(|(of, _)| *of == pass) {
+            Some(same) => input.insert(same),
+            None => input.insert((pass, labels.beside(&features, &passes[pass]))),
+        };
+        explained.insert(at, explain(features, nodes[at])?);
+    }
+    Ok(explained.into_values().collect())
 }
 
 /// Where the embeddings come from that a run of Stage 2 reads; `now` is its section with what the user gave.
@@ -213,7 +232,7 @@ fn classes<B: GraphBackend>(
         let scores = classes.probabilities().column(class as usize).to_vec();
         let names = Names::of_class(dataset, &scores, class);
         let columns = Columns::Features(dataset.feature_names.as_deref());
-        let model = Model { names: &names, view, columns, edge_columns: Vec::new(), known: None };
+        let model = Model { names: &names, view, columns, edge_columns: Vec::new(), labels: false, known: None };
         let question = Question::Class { class, classes: spec.classes };
         for at in places {
             explained.insert(at, model.explain(run.probability(nodes[at]), nodes[at], &question)?);

@@ -23,7 +23,7 @@ use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
 use crate::infer::tree_table::{Stage2Output, append_stage1, append_stage2, neighbourhood_table};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
-use crate::run::baseline::{Baseline, OnValidation};
+use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
@@ -48,8 +48,8 @@ pub struct Stage3Outcome {
     pub evaluation: Evaluation,
     /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
     pub baseline_auc: Option<f64>,
-    /// Of the same on the validation part.
-    pub baseline_validation_auc: Option<f64>,
+    /// What the same has on the validation part, of the metric that chose the model.
+    pub baseline_validation: Option<BaselineOnValidation>,
     /// Share of every block in the gain of all splits.
     pub blocks: Vec<BlockShare>,
 }
@@ -73,7 +73,7 @@ impl fmt::Display for Stage3Outcome {
         if let Some(auc) = self.baseline_auc {
             writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
         }
-        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation_auc);
+        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation);
         if let Some(warning) = compared.and_then(|compared| compared.warning()) {
             writeln!(f, "warning: {warning}")?;
         }
@@ -191,7 +191,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         columns: table.columns().len(),
         evaluation: evaluate_split(&scores, &dataset, &split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
-        baseline_validation_auc: baseline.map(|baseline| baseline.validation_auc),
+        baseline_validation: baseline.map(|baseline| baseline.on_validation(config.model.ranking_metric())),
         blocks: block_shares(&table, &gain),
     };
     if config.output.plots {

@@ -8,42 +8,45 @@ use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{DropEdge, GraphBackend};
 use ndarray::Array1;
+use rayon::prelude::*;
 use serde::Serialize;
 
+use super::attention_batches::{BatchInput, parts, sampler};
 use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
-    LoaderConfig, LoaderMode, RankingMetric, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config,
+    LoaderMode, RankingMetric, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Model,
     TrainConfig,
 };
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, Features, HeteroGraph, write_npy_f32};
-use crate::infer::attention::{attention_scores, edge_inputs, input_features, own_types};
+use crate::graph::{Dataset, Features, HeteroGraph, NodeType, write_npy_f32};
+use crate::infer::attention::{edge_inputs, host_scores, input_features, own_types};
+use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
-use crate::loader::{Batch, FeatureStore, Job};
+use crate::loader::{Batch, FeatureStore};
 use crate::metrics::{average_precision, roc_auc};
 use crate::models::attention::{AttentionSpec, EpochDrop, Pass, PassDropout, TripleStreamGat, projects_last};
-use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
+use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
 use crate::models::weights::ModelSpec;
-use crate::run::baseline::{Baseline, OnValidation};
+use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
+use crate::run::known_labels::{KnownLabels, LABEL_COLUMNS, Seen};
 use crate::run::splits::{split_of, within};
-use crate::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig, check_draw};
-use crate::train::edges::EdgeSample;
+use crate::sampler::{EdgePlace, check_draw};
 use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
 use crate::train::runner::Runner;
-use crate::train::sampled::{Part, Sampled, Sampling, epoch_of, number_of, order_of, part_of};
+use crate::train::sampled::{Sampled, Sampling, epoch_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
@@ -70,8 +73,8 @@ pub struct Stage2Outcome {
     pub evaluation: Evaluation,
     /// Test ROC-AUC of a logistic regression on the raw features, for comparison.
     pub baseline_auc: Option<f64>,
-    /// Of the same on the validation part.
-    pub baseline_validation_auc: Option<f64>,
+    /// What the same has on the validation part, of the metric that chose the model.
+    pub baseline_validation: Option<BaselineOnValidation>,
     /// Mean wall time of the epochs after the first.
     #[serde(skip)]
     pub seconds_per_epoch: Option<f64>,
@@ -83,7 +86,7 @@ impl fmt::Display for Stage2Outcome {
         if let Some(auc) = self.baseline_auc {
             writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
         }
-        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation_auc);
+        let compared = OnValidation::of(&self.evaluation.validation, self.baseline_validation);
         if let Some(warning) = compared.and_then(|compared| compared.warning()) {
             writeln!(f, "warning: {warning}")?;
         }
@@ -101,6 +104,8 @@ pub struct Attention<B: GraphBackend> {
     train: Vec<(u32, u8)>,
     validation: Vec<(u32, u8)>,
     weights: LossWeights,
+    /// Labels that are input, of a model that reads them.
+    known: Option<Arc<KnownLabels>>,
     device: B::Device,
 }
 
@@ -144,6 +149,8 @@ pub struct EpochInput {
     epoch: usize,
     nodes: Option<Vec<Vec<u32>>>,
     loss: GroupedLoss,
+    /// By type: columns of labels.
+    labels: Option<Vec<Vec<f32>>>,
 }
 
 /// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels.
@@ -180,11 +187,17 @@ pub fn run_on<B: GraphBackend>(
     let features = input_features(&config.data, dataset, None)?;
     // Before there is a run: what does not fit leaves none.
     let known = dataset.training_part();
+    let labels_of = |dataset: &Dataset, split: &Split| {
+        let (Stage2Model { labels, label_rate, .. }, seed) = (&config.model, config.seed);
+        labels.then(|| KnownLabels::of(dataset, &split.train, *label_rate, seed))
+    };
+    let of_all = labels_of(dataset, split);
     let (task, decisions) = match &known {
-        None => Attention::<B>::open(config, host, features.clone(), split, device)?,
+        None => Attention::<B>::open(config, host, features.clone(), split, of_all.clone(), device)?,
         Some(known) => {
             let labels = within(split, known, dataset);
-            Attention::<B>::open(config, &known.dataset.graph, known.rows_of(&features), &labels, device)?
+            let (part, rows) = (&known.dataset, known.rows_of(&features));
+            Attention::<B>::open(config, &part.graph, rows, &labels, labels_of(part, &labels), device)?
         }
     };
     let of_part = known.as_ref().map(|known| part_note(known, dataset));
@@ -199,10 +212,10 @@ pub fn run_on<B: GraphBackend>(
         // What is written is of the whole graph.
         Some(_) => {
             drop(task);
-            Attention::<B>::open(config, host, features, split, device)?.0
+            Attention::<B>::open(config, host, features, split, of_all.clone(), device)?.0
         }
     };
-    let HostScored { scores, embeddings } = task.scored(&model)?;
+    let HostScored { scores, embeddings } = task.scored(&model, None)?;
     write_npy_f32(session.run.output(STAGE2_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     write_npy_f32(session.run.output(STAGE2_EMBEDDINGS_FILE), &embeddings)?;
     let baseline = Baseline::of(dataset, split)?;
@@ -211,9 +224,12 @@ pub fn run_on<B: GraphBackend>(
         best_epoch: position.best_epoch,
         evaluation: evaluate_split(&scores, dataset, split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
-        baseline_validation_auc: baseline.map(|baseline| baseline.validation_auc),
+        baseline_validation: baseline.map(|baseline| baseline.on_validation(config.early_stop.metric)),
         seconds_per_epoch,
     };
+    if let Some(of_all) = &of_all {
+        of_all.write(session.run.path(), dataset)?;
+    }
     write_calibration(&session.run, &scores, split)?;
     if let Some(origin) = origin {
         origin.finish(&session.run, &Profile::of_training(dataset, Some(&scores), &split.train))?;
@@ -227,7 +243,8 @@ pub fn run_on<B: GraphBackend>(
 }
 
 impl<B: GraphBackend> Attention<B> {
-    /// Uploads graph and input, or prepares to load them in mini-batches, with what was decided about that.
+    /// Uploads graph and input, or prepares to load them in mini-batches, with what was decided about that. `known` are
+    /// labels that are input, too.
     ///
     /// # Errors
     /// A precision or a transfer that the device does not have, features or relations that do not fit its types.
@@ -236,16 +253,17 @@ impl<B: GraphBackend> Attention<B> {
         host: &HeteroGraph,
         features: Features,
         split: &Split,
+        known: Option<KnownLabels>,
         device: &B::Device,
     ) -> Result<(Self, Vec<String>)> {
         let storage = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, host.relations(), &config.name)?;
-        let plan = plan::attention::<B>(config, host, features.dim(), device);
+        let width = features.dim() + known.as_ref().map_or(0, |_| LABEL_COLUMNS.len());
+        let plan = plan::attention::<B>(config, host, width, device);
         let mut notes = Vec::new();
         if config.loader.mode != LoaderMode::Full {
             notes.push(plan.to_string());
         }
-        let width = features.dim();
         let placement = if plan.sampled {
             let store = FeatureStore::new(features.clone(), host, device)?;
             let (store, how) = transferred(store, &config.loader)?;
@@ -256,7 +274,7 @@ impl<B: GraphBackend> Attention<B> {
             Placement::on_device(DeviceGraph::upload(host, device)?, x)
         };
         let labels = [split.train.clone(), split.validation.clone()];
-        Ok((Self::of(config, host, placement, width, labels, device), notes))
+        Ok((Self::of(config, host, placement, width, labels, known, device), notes))
     }
 
     /// On a graph on the device with the input `x`, one matrix per node type.
@@ -269,7 +287,7 @@ impl<B: GraphBackend> Attention<B> {
         device: &B::Device,
     ) -> Self {
         let width = x.first().map_or(0, |x| x.dims()[1]);
-        Self::of(config, host, Placement::on_device(graph, x), width, [train.to_vec(), Vec::new()], device)
+        Self::of(config, host, Placement::on_device(graph, x), width, [train.to_vec(), Vec::new()], None, device)
     }
 
     /// In mini-batches of the rows of `store`.
@@ -282,7 +300,7 @@ impl<B: GraphBackend> Attention<B> {
         device: &B::Device,
     ) -> Self {
         let width = features.dim();
-        Self::of(config, host, Placement::Host { store, features }, width, [train.to_vec(), Vec::new()], device)
+        Self::of(config, host, Placement::Host { store, features }, width, [train.to_vec(), Vec::new()], None, device)
     }
 
     fn of(
@@ -291,6 +309,7 @@ impl<B: GraphBackend> Attention<B> {
         placement: Placement<B>,
         input: usize,
         [train, validation]: [Vec<(u32, u8)>; 2],
+        known: Option<KnownLabels>,
         device: &B::Device,
     ) -> Self {
         let spec = AttentionSpec {
@@ -302,10 +321,12 @@ impl<B: GraphBackend> Attention<B> {
             negative_slope: config.model.negative_slope as f32,
             own: own_types(config.model.own, host),
             edges: edge_inputs(host),
+            labels: known.is_some(),
         };
         let weights = LossWeights::of(&config.loss, &train);
         let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());
-        Self { config, spec, host, placement, train, validation, weights, device }
+        let known = known.map(Arc::new);
+        Self { config, spec, host, placement, train, validation, weights, known, device }
     }
 
     /// Dropout of mini-batch `part` of an epoch.
@@ -319,43 +340,38 @@ impl<B: GraphBackend> Attention<B> {
         dtype(self.config.train.precision)
     }
 
-    /// Scores of all nodes.
-    fn scores(&self, model: &TripleStreamGat<B>) -> Result<Vec<f32>> {
-        match &self.placement {
-            Placement::Device { inner_graph, inner_x, .. } => {
-                Ok(attention_scores(model, inner_graph, inner_x, self.config.train.chunk_size).scores)
-            }
-            Placement::Host { .. } => self.scored(model).map(|scored| scored.scores),
-        }
-    }
-
-    /// Scores and embeddings of all nodes.
+    /// Scores and embeddings of all nodes, or at least of those in `wanted`.
     ///
     /// # Errors
     /// A device that failed.
-    pub fn scored(&self, model: &TripleStreamGat<B>) -> Result<HostScored> {
+    pub fn scored(&self, model: &TripleStreamGat<B>, wanted: Option<&[u32]>) -> Result<HostScored> {
+        let known = self.known.as_deref();
         match &self.placement {
             Placement::Device { inner_graph, inner_x, .. } => {
-                let scored = attention_scores(model, inner_graph, inner_x, self.config.train.chunk_size);
-                let scores = scored.scores.clone();
-                let scored = HostScored { scores, embeddings: scored.embedding_matrix() };
-                check_device()?;
-                Ok(scored)
+                host_scores(model, inner_graph, inner_x, known, wanted, self.config.train.chunk_size)
             }
             Placement::Host { features, .. } => {
-                layerwise::scores(model, &self.host, features, self.dtype(), &self.device)
+                layerwise::scores_with_labels(model, &self.host, features, known, wanted, self.dtype(), &self.device)
             }
         }
     }
 
-    fn sampled(&self, store: &FeatureStore<Autodiff<B>>, seed: u64, first: usize) -> Result<Sampled<B, LossInput>> {
+    /// By type: columns of labels of nodes, numbered within their types.
+    fn labels_of(&self, known: &KnownLabels, seen: &Seen, nodes: &[Vec<u32>]) -> Vec<Vec<f32>> {
+        let of_type = |(of, nodes): (&NodeType, &Vec<u32>)| {
+            known.columns(seen, nodes.par_iter().map(|node| of.offset as u32 + node))
+        };
+        self.host.node_types().iter().zip(nodes).map(of_type).collect()
+    }
+
+    fn sampled(&self, store: &FeatureStore<Autodiff<B>>, seed: u64, first: usize) -> Result<Sampled<B, BatchInput>> {
         let config = Stage2Config { seed, ..self.config.clone() };
         let sampling = Sampling {
             config: &self.config.loader,
             graph: &self.host,
             sampler: sampler(&config.loader, seed, self.host.clone())?,
             store: store.clone(),
-            first_reverse: !projects_last(config.model.heads, store.width(), config.model.hidden),
+            first_reverse: !projects_last(config.model.heads, self.spec.input, config.model.hidden),
             drop_edge: (config.drop_edge.rate > 0.0).then(|| {
                 let (rate, fanouts) = (config.drop_edge.rate, config.loader.fanouts.clone());
                 let layers = fanouts.len();
@@ -370,8 +386,10 @@ impl<B: GraphBackend> Attention<B> {
                 Arc::new(rule) as _
             }),
         };
-        let (host, labels) = (self.host.clone(), self.train.clone());
-        Sampled::new(sampling, first, self.config.train.epochs, move |epoch| parts(&config, &host, &labels, epoch))
+        let (host, labels, known) = (self.host.clone(), self.train.clone(), self.known.clone());
+        Sampled::new(sampling, first, self.config.train.epochs, move |epoch| {
+            parts(&config, &host, &labels, known.as_deref(), epoch)
+        })
     }
 }
 
@@ -386,7 +404,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
     type Model = TripleStreamGat<Autodiff<B>>;
     type Inner = TripleStreamGat<B>;
     type Input = EpochInput;
-    type Part = LossInput;
+    type Part = BatchInput;
     type Detail = ();
     type Figures = Ranked;
     type Line = EpochLine;
@@ -419,11 +437,15 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
             return Ok(Runner::Sampled(Box::new(self.sampled(store, seed, first)?)));
         }
         let config = Stage2Config { seed, ..self.config.clone() };
-        let (host, labels) = (self.host.clone(), self.train.clone());
+        let (host, labels, known) = (self.host.clone(), self.train.clone(), self.known.clone());
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let edges = edges_of_epoch(&config, &host, epoch);
-            let mut input = LossInput::new(&host, &labels, &edges, config.train.rows);
-            EpochInput { epoch, nodes: input.nodes.take(), loss: input.grouped() }
+            let drawn = known.as_ref().map(|known| known.of_epoch(config.model.label_rate, seed, epoch));
+            let learned = drawn.as_ref().map_or(&labels, |masked| &masked.learned);
+            let mut input = LossInput::new(&host, learned, &edges, config.train.rows);
+            let columns = |known: &KnownLabels, seen: &Seen| known.by_type(seen, host.node_types());
+            let labels = known.as_ref().zip(drawn.as_ref()).map(|(known, masked)| columns(known, &masked.seen));
+            EpochInput { epoch, nodes: input.nodes.take(), loss: input.grouped(), labels }
         })))
     }
 
@@ -434,10 +456,12 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, EpochInput { epoch, nodes, loss }: EpochInput) -> Result<Losses<B>> {
+    fn epoch(&self, model: &Self::Model, input: EpochInput) -> Result<Losses<B>> {
         let Placement::Device { graph, x, .. } = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
+        let EpochInput { epoch, nodes, loss, labels } = input;
+        let x = labels.map_or_else(|| x.clone(), |columns| beside(x, columns));
         let (config, device) = (&self.config, &self.device);
         let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
         let pass = Pass {
@@ -447,22 +471,27 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
             dropout: self.dropout(epoch as u64, 0),
         };
         let field = ReceptiveField::of_rows(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
-        let h = model.embed(graph, &field, x, pass);
+        let h = model.embed(graph, &field, &x, pass);
         Ok(loss.of(model.logits(h), self.weights, device))
     }
 
-    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, LossInput>) -> Losses<B> {
-        let Batch { number, x, blocks, seed_rows, payload, .. } = batch;
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, BatchInput>) -> Losses<B> {
+        let Batch { number, x, blocks, seed_rows, nodes, payload, .. } = batch;
         let x: Vec<Tensor<Autodiff<B>, 2>> = x.into_iter().map(|x| as_data(x, self.dtype())).collect();
+        let x = match &self.known {
+            Some(known) => beside(&x, self.labels_of(known, &payload.seen, &nodes.to_host())),
+            None => x,
+        };
         let dropout = self.dropout(epoch_of(number), part_of(number));
         let pass = Pass { recompute: self.config.model.recompute, dropout, ..Pass::default() };
         let h = model.embed_blocks(&blocks, &x, pass);
-        let loss = payload.reordered(&seed_rows).grouped();
+        let loss = payload.loss.reordered(&seed_rows).grouped();
         loss.of(model.logits(h), self.weights, &self.device)
     }
 
     fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Ranked> {
-        let scores = self.scores(model)?;
+        let wanted: Vec<u32> = self.validation.iter().map(|(node, _)| *node).collect();
+        let scores = self.scored(model, Some(&wanted))?.scores;
         if let Some(&score) = scores.iter().find(|score| !score.is_finite()) {
             check_finite("a validation score", score, epoch)?;
         }
@@ -495,47 +524,6 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
     fn progress(&self, _: Option<Ranked>, position: &Position) -> String {
         format!("  {}", best_in_words(&self.config, position))
     }
-}
-
-/// The sampler that a configuration asks for.
-///
-/// # Errors
-/// Settings that it refuses.
-fn sampler(config: &LoaderConfig, seed: u64, graph: Arc<HeteroGraph>) -> Result<NeighbourSampler> {
-    let fanouts: Vec<Fanout> = config.fanouts.iter().map(|&fanout| Fanout::from(fanout)).collect();
-    let dependency = u32::try_from(config.kappa).ok().filter(|&kappa| kappa > 0);
-    let relations = graph.relations().len();
-    let draw = config.draw;
-    NeighbourSampler::new(graph, SamplerConfig { draw, dependency, seed, ..SamplerConfig::new(&fanouts, relations) })
-}
-
-/// The mini-batches of an epoch: each has its share of the labels and of the edges of every relation, in an order that
-/// the epoch decides.
-fn parts(config: &Stage2Config, host: &HeteroGraph, labels: &[(u32, u8)], epoch: usize) -> Vec<Job<Part<LossInput>>> {
-    let edges = edges_of_epoch(config, host, epoch);
-    let seeds = labels.len() + edges.iter().map(|(_, edges)| 2 * edges.len()).sum::<usize>();
-    let of = seeds.div_ceil(config.loader.batch_size).max(1);
-    let order = order_of(labels.len(), of, config.seed, epoch);
-    let job = |part: usize| {
-        let share = |len: usize| (part..len).step_by(of);
-        let labels: Vec<(u32, u8)> = share(labels.len()).map(|k| labels[order[k]]).collect();
-        let edges = edges
-            .iter()
-            .map(|(relation, edges)| {
-                let of = |ends: &[u32]| share(ends.len()).map(|k| ends[k]).collect();
-                (*relation, EdgeSample { dst: of(&edges.dst), src: of(&edges.src) })
-            })
-            .filter(|(_, edges)| !edges.is_empty())
-            .collect();
-        let mut input = LossInput::new(host, &labels, &edges, Rows::Reachable);
-        let seeds = input.nodes.take().unwrap_or_else(|| unreachable!("reachable rows are listed"));
-        Job {
-            number: number_of(epoch, part),
-            seeds,
-            payload: Part { payload: input, share: 1.0 / of as f64, last: part + 1 == of },
-        }
-    };
-    (0..of).map(job).collect()
 }
 
 /// The figure that chose the best epoch.

@@ -1,6 +1,7 @@
 //! What can be trained: one file per model.
 
 pub mod attention;
+mod attention_batches;
 pub mod attention_loss;
 pub mod auto_encoder;
 pub mod class_loss;
