@@ -137,6 +137,7 @@ fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {
         negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, host),
         edges: edge_inputs(host),
+        residual: false,
         labels: false,
     }
 }

@@ -415,6 +415,7 @@ fn passes<B: GraphBackend>(
         negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, graph),
         edges: edge_inputs(graph),
+        residual: false,
         labels: false,
     };
     if options.fanouts.len() != TripleStreamGat::<B>::LAYERS {

@@ -203,6 +203,7 @@ impl Stage2Config {
                 own: OwnTransform::Auto,
                 edge_values: true,
                 dropout: 0.0,
+                residual: false,
                 labels: false,
                 label_rate: 0.65,
             },

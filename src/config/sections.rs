@@ -115,6 +115,9 @@ pub struct Stage2Model {
     /// Share of the values of a layer's result that training sets to zero, in [0, 1); the others are scaled. Default 0.
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
+    /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation.
+    /// Default false.
+    pub residual: bool,
     /// Whether a node's input has the known training labels of other nodes: two columns, of its neighbours' labels and
     /// never of its own. Default false.
     pub labels: bool,

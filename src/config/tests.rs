@@ -132,6 +132,7 @@ fn unusual() -> [RunConfig; 3] {
             own: OwnTransform::Never,
             edge_values: false,
             dropout: 0.35,
+            residual: true,
             labels: true,
             label_rate: 0.25,
         },

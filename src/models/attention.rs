@@ -43,6 +43,9 @@ pub struct AttentionSpec {
     /// By relation, in order: what is read of its edges. Empty where no relation has values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<Option<EdgeInput>>,
+    /// Whether a layer whose input is as wide as its result adds a node's input to what arrives.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub residual: bool,
     /// Whether the last columns of the input are known labels, [`LABEL_COLUMNS`].
     #[serde(default, skip_serializing_if = "is_false")]
     pub labels: bool,
@@ -108,6 +111,9 @@ pub struct EpochDrop {
 /// them: the attention logit has `<a_r, V_r e_ij>` more, as in PyG's `GATConv(edge_dim)`, and the message is
 /// `W_r h_j + V_r e_ij`. Values are added up before they are projected, so that nothing is computed per edge.
 ///
+/// With residual connections ([`AttentionSpec::residual`]) a layer whose input is as wide as its result adds `h_t` itself
+/// inside the activation (He et al., CVPR 2016; of graph attention: PyG's `GATConv(residual)` with an identity).
+///
 /// A type that nothing points at is `elu(W_self,t h_t)`, or zero.
 ///
 /// With one head the sum over neighbours is taken before the projection, which is the same by linearity: then only the
@@ -125,6 +131,7 @@ pub struct TripleStreamGat<B: Backend> {
     head_bias: Param<Tensor<B, 1>>,
     heads: usize,
     negative_slope: f32,
+    residual: bool,
 }
 
 #[derive(Module, Debug)]
@@ -176,7 +183,14 @@ impl<B: Backend> TripleStreamGat<B> {
         for (at, (layer, (_, output))) in layers.iter_mut().zip(widths).enumerate() {
             layer.edges = EdgeLayer::new(at, &spec.edges, output, parameters)?;
         }
-        Ok(Self { layers, head, head_bias, heads: spec.heads, negative_slope: spec.negative_slope })
+        Ok(Self {
+            layers,
+            head,
+            head_bias,
+            heads: spec.heads,
+            negative_slope: spec.negative_slope,
+            residual: spec.residual,
+        })
     }
 
     /// The parameters under the names of a PyTorch state dict.
@@ -309,7 +323,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         }
         let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
         let finish = |(t, mut parts): (usize, Vec<Tensor<B, 2>>)| {
-            if let Some(own) = layer.own_of(block, t) {
+            if let Some(own) = self.own_of(layer, block, t) {
                 parts.push(linear(block.destinations(t, h[t].clone()), own, None));
             }
             match parts.is_empty() {
@@ -443,11 +457,21 @@ impl<B: GraphBackend> TripleStreamGat<B> {
     }
 }
 
-impl<B: GraphBackend> AttentionLayer<B> {
+impl<B: GraphBackend> TripleStreamGat<B> {
     /// The weight of a type's nodes themselves, times the divisor of [`scale`]; `None` where the type has none, and
-    /// where no row is wanted.
-    fn own_of(&self, block: &Block<B>, node_type: usize) -> Option<Tensor<B, 2>> {
-        let weight = self.own.get(node_type)?.as_ref().filter(|_| block.rows_after(node_type) > 0)?.val();
+    /// where no row is wanted. A residual connection is an identity in it.
+    fn own_of(&self, layer: &AttentionLayer<B>, block: &Block<B>, node_type: usize) -> Option<Tensor<B, 2>> {
+        if block.rows_after(node_type) == 0 {
+            return None;
+        }
+        let projection = layer.streams[0].projection.val();
+        let [input, width] = projection.dims();
+        let own = layer.own.get(node_type).and_then(Option::as_ref).map(Param::val);
+        let identity = (self.residual && input == width).then(|| Tensor::eye(width, &projection.device()));
+        let weight = match (own, identity) {
+            (Some(own), Some(identity)) => own + identity,
+            (own, identity) => own.or(identity)?,
+        };
         let streams = block.streams_into[node_type];
         Some(if streams > 1 { weight.mul_scalar(streams as f32) } else { weight })
     }

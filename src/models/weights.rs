@@ -268,6 +268,7 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         negative_slope: 0.2,
         own,
         edges,
+        residual: false,
         labels: false,
     }))
 }
@@ -286,6 +287,7 @@ mod tests {
             negative_slope: 0.25,
             own: Vec::new(),
             edges: Vec::new(),
+            residual: false,
             labels: false,
         };
         let tensor = |shape: &[usize]| HostTensor {
@@ -318,7 +320,9 @@ mod tests {
     #[test]
     fn transforms_of_nodes_themselves_are_no_streams_and_absent_in_older_checkpoints() {
         let Weights { mut tensors, spec, .. } = weights();
-        assert!(!spec_json(&spec).contains("own"), "{}", spec_json(&spec));
+        for absent in ["own", "residual", "labels"] {
+            assert!(!spec_json(&spec).contains(absent), "{}", spec_json(&spec));
+        }
         assert_eq!(serde_json::from_str::<ModelSpec>(&spec_json(&spec)).unwrap(), spec);
         tensors.insert("gat1.W_self_b.weight".into(), tensors["gat1.W_a.weight"].clone());
         let ModelSpec::Attention(found) = inferred_spec(Path::new("a.pt"), &tensors).unwrap() else {

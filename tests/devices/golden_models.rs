@@ -292,6 +292,7 @@ mod bodies {
                 negative_slope: 0.2,
                 own: own_types(own, host),
                 edges: Vec::new(),
+                residual: false,
                 labels: false,
             };
             let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);

@@ -518,7 +518,18 @@ mod bodies {
         // With and without what a node has of itself.
         let own = own_types(if heads > 1 { OwnTransform::Always } else { OwnTransform::Auto }, graph);
         let edges = edge_inputs(graph);
-        AttentionSpec { streams, input, hidden: 24, output: 12, heads, negative_slope: 0.2, own, edges, labels: false }
+        AttentionSpec {
+            streams,
+            input,
+            hidden: 24,
+            output: 12,
+            heads,
+            negative_slope: 0.2,
+            own,
+            edges,
+            residual: false,
+            labels: false,
+        }
     }
 
     struct Collect<'a, B: GraphBackend>(&'a GradientsParams, Vec<Vec<f32>>, std::marker::PhantomData<B>);

@@ -129,6 +129,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             negative_slope: 0.2,
             own: own_types(OwnTransform::Always, host),
             edges: edge_inputs(host),
+            residual: false,
             labels: false,
         };
         let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
@@ -178,6 +179,7 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
         negative_slope: 0.2,
         own: own_types(OwnTransform::Always, host),
         edges: edge_inputs(host),
+        residual: false,
         labels: false,
     };
     let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(5, &device)).unwrap();

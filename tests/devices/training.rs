@@ -48,6 +48,9 @@ pub fn trials() -> Vec<Trial> {
 
 const STEPS: usize = 20;
 
+/// Of [`stages`].
+const NAMES: [&str; 3] = ["stage 1", "stage 2", "stage 2 with labels and residual connections"];
+
 /// A directory with a marketplace of a few hundred nodes in `data`.
 fn marketplace() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -74,11 +77,14 @@ fn stage2(dir: &TempDir) -> Stage2Config {
     config
 }
 
-fn both_stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) -> [RunConfig; 2] {
+/// Both stages, and Stage 2 with what is off unless asked for: known labels as input, residual connections.
+fn stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) -> [RunConfig; 3] {
     let (mut first, mut second) = (stage1(dir), stage2(dir));
     change(&mut first.train);
     change(&mut second.train);
-    [RunConfig::Stage1(first), RunConfig::Stage2(second)]
+    let mut optional = second.clone();
+    (optional.model.labels, optional.model.residual) = (true, true);
+    [RunConfig::Stage1(first), RunConfig::Stage2(second), RunConfig::Stage2(optional)]
 }
 
 fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
@@ -103,10 +109,10 @@ fn assert_same_curve(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn assert_follows_the_cpu<B: GraphBackend + TreeBackend>(dir: &TempDir, device: &B::Device) {
-    for (stage, config) in both_stages(dir, |_| ()).into_iter().enumerate() {
+    for (stage, config) in stages(dir, |_| ()).into_iter().enumerate() {
         let want = losses(&run::<Flex>(config.clone(), &Default::default()));
         let got = losses(&run::<B>(config, device));
-        assert_same_curve(&format!("stage {}", stage + 1), &got, &want, 1e-3);
+        assert_same_curve(NAMES[stage], &got, &want, 1e-3);
     }
 }
 
@@ -164,7 +170,7 @@ fn without_sellers() -> TempDir {
 
 fn a_node_type_without_nodes_is_no_obstacle() {
     let dir = without_sellers();
-    for config in both_stages(&dir, |_| ()) {
+    for config in stages(&dir, |_| ()) {
         assert_eq!(losses(&run::<Flex>(config, &Default::default())).len(), STEPS);
     }
 }
@@ -181,18 +187,18 @@ fn the_same_seed_gives_the_same_bytes_whatever_the_threads() {
     let dir = marketplace();
     let train = |stage: usize, chunk: Option<usize>, threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let config = both_stages(&dir, |train| train.chunk_size = chunk)[stage].clone();
+        let config = stages(&dir, |train| train.chunk_size = chunk)[stage].clone();
         outputs(&pool.install(|| run::<Flex>(config, &Default::default())))
     };
-    for stage in [0, 1] {
+    for (stage, name) in NAMES.iter().enumerate() {
         let first = train(stage, None, 2);
         for threads in [2, 1, 5] {
-            assert!(train(stage, None, threads) == first, "stage {}, {threads} threads", stage + 1);
+            assert!(train(stage, None, threads) == first, "{name}, {threads} threads");
         }
         // Sums over rows are rounded by chunks, whose order no thread changes.
         let chunked = train(stage, Some(7), 2);
         for threads in [1, 5] {
-            assert!(train(stage, Some(7), threads) == chunked, "stage {} in chunks, {threads} threads", stage + 1);
+            assert!(train(stage, Some(7), threads) == chunked, "{name} in chunks, {threads} threads");
         }
     }
 }
@@ -200,14 +206,14 @@ fn the_same_seed_gives_the_same_bytes_whatever_the_threads() {
 fn training_in_chunks_of_rows_follows_the_same_curve() {
     let dir = marketplace();
     for data in [dir, without_sellers()] {
-        for stage in [0, 1] {
+        for (stage, name) in NAMES.iter().enumerate() {
             let train = |chunk: Option<usize>| {
-                let config = both_stages(&data, |train| train.chunk_size = chunk)[stage].clone();
+                let config = stages(&data, |train| train.chunk_size = chunk)[stage].clone();
                 losses(&run::<Flex>(config, &Default::default()))
             };
             let want = train(None);
             for chunk in [1, 50, 1 << 30] {
-                assert_same_curve(&format!("stage {}, chunk {chunk}", stage + 1), &train(Some(chunk)), &want, 1e-5);
+                assert_same_curve(&format!("{name}, chunk {chunk}"), &train(Some(chunk)), &want, 1e-5);
             }
         }
     }
@@ -265,9 +271,9 @@ fn dropout_and_class_weights_change_the_training_alone() {
 
 fn half_precision_follows_the_curve_of_full_precision() {
     let dir = marketplace();
-    for stage in [0, 1] {
+    for stage in 0..NAMES.len() {
         let train = |precision: Precision| {
-            let config = both_stages(&dir, |train| train.precision = precision)[stage].clone();
+            let config = stages(&dir, |train| train.precision = precision)[stage].clone();
             losses(&run::<Flex>(config, &Default::default()))
         };
         let want = train(Precision::F32);

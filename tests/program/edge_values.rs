@@ -476,6 +476,7 @@ fn attention_over_values_is_that_of_a_dense_loop() {
             negative_slope: 0.2,
             own: Vec::new(),
             edges,
+            residual: false,
             labels: false,
         };
         let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(3, &FlexDevice)).unwrap();

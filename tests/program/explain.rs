@@ -117,9 +117,10 @@ pub fn assert_adds_up(found: &Explanation, logit: f64) {
 
 #[test]
 fn parts_add_up_to_the_models_logit_and_removals_are_what_it_says_without_the_edges() {
-    for heads in ["model.heads=1", "model.heads=4"] {
+    for [heads, residual] in [["1", "false"], ["4", "false"], ["2", "true"]] {
         let sandbox = Sandbox::with_data();
-        let run = trained(&sandbox, &["train.epochs=5", "model.hidden=16", "model.out=16", heads]);
+        let [heads, residual] = [format!("model.heads={heads}"), format!("model.residual={residual}")];
+        let run = trained(&sandbox, &["train.epochs=5", "model.hidden=16", "model.out=16", &heads, &residual]);
         let graph = &run.dataset.graph;
         let of_model = logits(&run, graph);
         let nodes = some_nodes(graph);

@@ -59,7 +59,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let KeptRows::Selected { before, after, of } = &block.kept[t] else {
                 unreachable!("chunks are of a whole graph")
             };
-            let own = layer.own_of(block, t).map(|own| Term::rows(h[t].clone(), before.as_ref(), own));
+            let own = self.own_of(layer, block, t).map(|own| Term::rows(h[t].clone(), before.as_ref(), own));
             let terms: Vec<Term<B>> = into.map(term).chain(own).collect();
             if terms.is_empty() {
                 // Nothing points at this type.

@@ -20,6 +20,18 @@ pub(super) fn of_attention(
         let name = name.as_ref()?;
         Some(Matrix::transposed(shape, values(own_weight(at - 1, name))))
     };
+    let own_of = |at: usize, shape: [usize; 2]| -> Vec<Option<Matrix>> {
+        let own: Vec<Option<Matrix>> = spec.own.iter().map(|name| of_itself(at, shape, name)).collect();
+        if !spec.residual {
+            return own;
+        }
+        // In both layers or in none: a layer that changes the width adds nothing.
+        let with_identity = |t: usize| {
+            let own = own.get(t).cloned().flatten().unwrap_or_else(|| Matrix::zeros(shape));
+            Some(if shape[0] == shape[1] { own.plus_identity() } else { own })
+        };
+        (0..graph.node_types().len()).map(with_identity).collect()
+    };
     let of_edges = |at: usize, output: usize, input: &Option<EdgeInput>| {
         let EdgeInput { relation, width } = input.as_ref()?;
         let [weight, vector] = edge_names(at - 1, relation).map(values);
@@ -39,7 +51,7 @@ pub(super) fn of_attention(
             activation: Activation::Elu,
             transforms: spec.streams.iter().map(of_stream).collect(),
             edges: spec.edges.iter().map(|input| of_edges(at, output, input)).collect(),
-            own: spec.own.iter().map(|name| of_itself(at, [input, output], name)).collect(),
+            own: own_of(at, [input, output]),
             bias: Vec::new(),
         }
     };

@@ -321,6 +321,7 @@ impl<B: GraphBackend> Attention<B> {
             negative_slope: config.model.negative_slope as f32,
             own: own_types(config.model.own, host),
             edges: edge_inputs(host),
+            residual: config.model.residual,
             labels: known.is_some(),
         };
         let weights = LossWeights::of(&config.loss, &train);

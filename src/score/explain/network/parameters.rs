@@ -156,6 +156,17 @@ impl Matrix {
         Self::new([input, output], &transposed.collect::<Vec<f32>>())
     }
 
+    /// Without an effect.
+    pub fn zeros([input, output]: [usize; 2]) -> Self {
+        Self { values: vec![0.0; input * output], input, output }
+    }
+
+    /// The same with the input added to the result.
+    pub fn plus_identity(mut self) -> Self {
+        self.values.iter_mut().step_by(self.output + 1).for_each(|value| *value += 1.0);
+        self
+    }
+
     /// Number of inputs.
     pub fn input(&self) -> usize {
         self.input
