@@ -112,7 +112,7 @@ pub struct EpochDrop {
 /// `W_r h_j + V_r e_ij`. Values are added up before they are projected, so that nothing is computed per edge.
 ///
 /// With residual connections ([`AttentionSpec::residual`]) a layer whose input is as wide as its result adds `h_t` itself
-/// inside the activation (He et al., CVPR 2016; of graph attention: PyG's `GATConv(residual)` with an identity).
+/// inside the activation, as between the blocks of a ResNet (He et al., CVPR 2016): there is nothing to learn in it.
 ///
 /// A type that nothing points at is `elu(W_self,t h_t)`, or zero.
 ///
