@@ -41,12 +41,15 @@ impl InitTask {
         }
     }
 
-    fn shipped(self) -> &'static str {
-        match self {
-            InitTask::Stage1 => include_str!("../../../configs/stage1.toml"),
-            InitTask::Stage2 => include_str!("../../../configs/stage2.toml"),
-            InitTask::Stage3 => include_str!("../../../configs/stage3.toml"),
-            InitTask::Classify => include_str!("../../../configs/cora-gcn.toml"),
+    /// The file that is shipped for the task, on events or on other data.
+    fn shipped(self, events: bool) -> &'static str {
+        match (self, events) {
+            (InitTask::Stage1, _) => include_str!("../../../configs/stage1.toml"),
+            (InitTask::Stage2, false) => include_str!("../../../configs/stage2.toml"),
+            (InitTask::Stage2, true) => include_str!("../../../configs/payments-stage2.toml"),
+            (InitTask::Stage3, false) => include_str!("../../../configs/stage3.toml"),
+            (InitTask::Stage3, true) => include_str!("../../../configs/payments.toml"),
+            (InitTask::Classify, _) => include_str!("../../../configs/cora-gcn.toml"),
         }
     }
 }
@@ -77,7 +80,8 @@ pub(super) fn init(dataset: &Dataset, path: &Path, task: Option<InitTask>) -> Re
             help: "every task learns from features; add a feature file, see [features] of graph.toml".into(),
         });
     }
-    let mut file = Template::of(task);
+    let events = dataset.events.is_some();
+    let mut file = Template::of(task, events);
     file.set("task", quoted(task.name()), "what to train");
     file.set("name", quoted(&run_name(path, task)), "part of the run directory's name");
     file.set("data.path", quoted(place), "the data; relative to the working directory");
@@ -90,7 +94,8 @@ pub(super) fn init(dataset: &Dataset, path: &Path, task: Option<InitTask>) -> Re
         InitTask::Classify => classify(&mut file, dataset, &*dataset.node_classes(path)?),
         _ => {}
     }
-    if matches!(task, InitTask::Stage2 | InitTask::Classify) {
+    // What is shipped for events trains on mini-batches.
+    if task == InitTask::Classify || task == InitTask::Stage2 && !events {
         let [nodes, edges] = [dataset.graph.num_nodes(), dataset.graph.num_edges()];
         let (mode, why) = match nodes > LARGE[0] || edges > LARGE[1] {
             true => ("auto", "a large graph: the whole of it where it fits the device, else \"sampled\" mini-batches"),
@@ -228,8 +233,8 @@ struct Template {
 }
 
 impl Template {
-    fn of(task: InitTask) -> Self {
-        let lines = task.shipped().lines().skip_while(|line| line.starts_with('#') || line.is_empty());
+    fn of(task: InitTask, events: bool) -> Self {
+        let lines = task.shipped(events).lines().skip_while(|line| line.starts_with('#') || line.is_empty());
         Self { lines: lines.map(str::to_owned).collect() }
     }
 

@@ -1,9 +1,9 @@
 use std::fs;
 
 use super::*;
-use crate::config::LoaderMode;
+use crate::config::{LoaderMode, TreeModel};
 use crate::data::synth::{Preset, SynthConfig, generate};
-use crate::graph::{Adjacency, Features, HeteroGraph, Labels, Masks, RelationSpec};
+use crate::graph::{Adjacency, Events, Features, HeteroGraph, Labels, Masks, RelationSpec};
 
 /// A ring of so many nodes; features lie around `offset`.
 fn ring(nodes: usize, offset: f32) -> Dataset {
@@ -53,6 +53,20 @@ fn a_labelled_marketplace_gets_stage_2_with_what_was_seen() {
         assert_eq!(config.name(), format!("d-{name}"), "{text}");
         assert!(text.contains(&format!("task = \"{name}\" ")) && text.contains("as asked for"), "{text}");
     }
+}
+
+#[test]
+fn events_get_mini_batches_and_a_booster() {
+    let time = (0..60).collect();
+    let events = Events { known: vec![0; 60], time, amount: None, alert: None };
+    let labels = Labels { entries: (0..60).map(|node| (node, u8::from(node % 3 == 0))).collect() };
+    let dataset = Dataset { events: Some(events), labels: Some(labels), ..ring(60, 0.0) };
+    let (text, config) = made(&dataset, "d", None);
+    let RunConfig::Stage2(stage2) = config else { panic!("{text}") };
+    assert_eq!((stage2.loader.mode, stage2.loader.batch_size, &*stage2.name), (LoaderMode::Sampled, 1024, "d-stage2"));
+    let (text, config) = made(&dataset, "d", Some(InitTask::Stage3));
+    let RunConfig::Stage3(stage3) = config else { panic!("{text}") };
+    assert!(matches!(stage3.model, TreeModel::Booster(_)) && &*stage3.name == "d-stage3", "{text}");
 }
 
 #[test]
