@@ -9,13 +9,13 @@
 //! | [`GatV2Conv`] | the same with scores of both ends together | yes |
 //! | [`AppnpConv`] | personalised PageRank of its features | no |
 //! | [`BwConv`] | its features behind band-pass filters of the graph | no |
-//! | [`HeteroConv`] | what a layer per relation makes of it: sum, mean, maximum, or weighted by [`SemanticAttention`] | yes |
-//! | [`RgcnConv`] | means of its in-neighbours by relation and itself, projected apart; projections share parameters | yes |
+//! | [`HeteroConv`] | what a layer per relation makes of it, reduced or weighed by [`SemanticAttention`] | yes |
+//! | [`RgcnConv`] | means of its in-neighbours by relation, and itself, projected apart and added up | yes |
 //!
 //! [`global_pool`] makes one row per graph of the rows of its nodes. A layer is made by its config from a seed
 //! (`GcnConvConfig::new(64, 16).with_seed(1).init(&device)`) and reads a [`Csr`](graphsieve_kernels::Csr), whose rows
-//! are destinations and whose entries are sources, and [`Nodes`]: all but the last two are [`GraphConv`]s. Those two read
-//! the relations of a typed graph ([`TypedEdges`]). Parameters are f32; the result has the dtype of the features.
+//! are destinations and whose entries are sources, and [`Nodes`]: all but the last two are [`GraphConv`]s. Those two
+//! read the relations of a typed graph ([`TypedEdges`]). Parameters are f32; the result has the dtype of the features.
 
 mod aggregation;
 mod appnp_conv;

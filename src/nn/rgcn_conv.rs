@@ -69,8 +69,9 @@ pub struct RgcnConvConfig {
 /// All node types share `W_0` and `b`. Types of other widths want a projection before the layer; [`HeteroConv`] of
 /// [`SageConv`]s takes widths as they come, with a full matrix for every relation.
 ///
-/// Neighbours are added up before or after their projection, whichever moves fewer values, by relation; by linearity the
-/// result is the same. Nothing is stored per edge. Blocks save parameters, not time: a projection is a dense product.
+/// Neighbours are added up before or after their projection, whichever moves fewer values, by relation; by linearity
+/// the result is the same. Nothing is stored per edge. Blocks save parameters, not time: a projection is a dense
+/// product.
 ///
 /// [`HeteroConv`]: super::HeteroConv
 /// [`SageConv`]: super::SageConv

@@ -42,9 +42,9 @@ pub struct SemanticAttentionConfig {
 /// y_i  = sum_r b_r z_ir
 /// ```
 ///
-/// The mean is taken over the rows at hand: in a mini-batch, or over some rows of a graph, the weights are those of these
-/// rows. With weights of every node's own a row depends on nothing beside itself. Softmax over the neighbours of all
-/// relations together, as the heterogeneous graph transformer has it, is not what this computes.
+/// The mean is taken over the rows at hand: in a mini-batch, or over some rows of a graph, the weights are those of
+/// these rows. With weights of every node's own a row depends on nothing beside itself. Softmax over the neighbours of
+/// all relations together, as the heterogeneous graph transformer has it, is not what this computes.
 ///
 /// # Shapes
 /// `x` `[nodes, channels]` for every relation, all of one dtype (f32, f16 or bf16); result likewise. Parameters, scores
