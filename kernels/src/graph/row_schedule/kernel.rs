@@ -7,6 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::{RowLaunch, RowMode, RowSchedule};
 use crate::graph::csr::Topology;
+use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
 use crate::runtime::args::{array, launch_args};
 
 launch_args! {
@@ -134,4 +135,22 @@ pub(crate) fn col_of(col: u32, kept: bool, columns: &ColumnPositions, #[comptime
         }
     }
     at
+}
+
+/// Whether the entry of `row` in column `col` counts: it is `there` at all, is not dropped, and its column is selected.
+/// Beside that the compact index of the column, 0 of an entry that does not count.
+#[cube]
+pub(crate) fn reached(
+    row: usize,
+    col: u32,
+    there: bool,
+    drop: &DropEdgeKey,
+    columns: &ColumnPositions,
+    #[comptime] mode: DropMode,
+    #[comptime] schedule: RowSchedule,
+) -> (bool, usize) {
+    let kept = there && keeps(drop, row as u32, col, mode);
+    let at = col_of(col, kept, columns, schedule);
+    let kept = kept && at >= 0i32;
+    (kept, usize::cast_from(select(kept, at, 0i32)))
 }

@@ -29,6 +29,89 @@ fn weight_of_head(weights: &Array<f32>, head: usize, from: u32, #[comptime] head
     weight
 }
 
+/// Hands the weights of several heads over to all lanes of the plane, in `handed`; gives where those of this plane
+/// begin.
+#[cube]
+fn hand_over(
+    weights: &Array<f32>,
+    handed: &mut SharedMemory<f32>,
+    #[comptime] heads: usize,
+    #[comptime] schedule: RowSchedule,
+) -> usize {
+    // Rows of a head lie a word more than a plane apart: lanes of all heads read the same edge from different banks.
+    let place = UNIT_POS_Y as usize * comptime!(heads * (schedule.plane + 1));
+    if comptime!(hands_over(heads)) {
+        sync_plane();
+        #[unroll]
+        for h in 0..heads {
+            handed[place + h * comptime!(schedule.plane + 1) + UNIT_POS_X as usize] = weights[h];
+        }
+        sync_plane();
+    }
+    place
+}
+
+/// Takes the next lanes out of word `word` of a ballot, `bits` of which are left, and the rows `col` that they have;
+/// gives what is left then. A missing one repeats the row before, which is in cache.
+#[cube]
+fn take_lanes(
+    bits: u32,
+    col: usize,
+    rows: &mut Array<usize>,
+    lanes: &mut Array<u32>,
+    present: &mut Array<bool>,
+    #[comptime] word: usize,
+    #[comptime] unroll: usize,
+) -> u32 {
+    let mut bits = bits;
+    let mut last = 0u32;
+    #[unroll]
+    for u in 0..unroll {
+        present[u] = bits != 0u32;
+        last = select(bits != 0u32, bits.find_first_set() - 1u32, last);
+        bits &= bits - select(bits != 0u32, 1u32, 0u32);
+        lanes[u] = last + comptime!(word as u32 * 32u32);
+        rows[u] = plane_shuffle(col as u32, lanes[u]) as usize;
+    }
+    bits
+}
+
+/// Vector `c` of every one of `rows`, the first one of lanes beyond the row.
+#[cube]
+fn load_vectors<F: Float, N: Size>(
+    x: &Matrix<F, N>,
+    vectors: usize,
+    rows: &Array<usize>,
+    c: usize,
+    #[comptime] unroll: usize,
+) -> Array<Vector<F, N>> {
+    let mut values = Array::<Vector<F, N>>::new(unroll);
+    #[unroll]
+    for u in 0..unroll {
+        let at = select(c < vectors, rows[u] * x.stride + c, rows[u] * x.stride);
+        values[u] = x.values[at];
+    }
+    values
+}
+
+/// The weight of head `head` that lane `from` has, which [`hand_over`] left at `place`.
+#[cube]
+fn weight_from(
+    weights: &Array<f32>,
+    handed: &SharedMemory<f32>,
+    place: usize,
+    head: usize,
+    from: u32,
+    #[comptime] heads: usize,
+    #[comptime] schedule: RowSchedule,
+) -> f32 {
+    if comptime!(hands_over(heads)) {
+        handed[place + head * comptime!(schedule.plane + 1) + from as usize]
+    } else {
+        weight_of_head(weights, head, from, heads)
+    }
+}
+
 /// Adds `weight x_j` to `sums` for every lane of the ballot; with `positive` also `max(weight, 0) x_j` to `positives`,
 /// and then the weight is its absolute value. Lanes hold a stretch of channels each: `slots` vectors of a row, `plane`
 /// vectors apart. `weights` has one value per head; `head` tells the head of a slot. Several heads hand their weights
@@ -53,16 +136,7 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     // Wide rows have several loads each.
     let unroll = comptime!(if slots >= schedule.in_flight { 1usize } else { schedule.in_flight / slots });
     let ballot = plane_ballot(kept);
-    // Rows of a head lie a word more than a plane apart: lanes of all heads read the same edge from different banks.
-    let own = UNIT_POS_Y as usize * comptime!(heads * (schedule.plane + 1));
-    if comptime!(hands_over(heads)) {
-        sync_plane();
-        #[unroll]
-        for h in 0..heads {
-            handed[own + h * comptime!(schedule.plane + 1) + lane] = weights[h];
-        }
-        sync_plane();
-    }
+    let place = hand_over(weights, handed, heads, schedule);
     #[unroll]
     for word in 0..schedule.ballot_words {
         let mut bits = ballot[word];
@@ -70,32 +144,13 @@ pub(crate) fn add_rows<F: Float, N: Size>(
             let mut rows = Array::<usize>::new(unroll);
             let mut lanes = Array::<u32>::new(unroll);
             let mut present = Array::<bool>::new(unroll);
-            let mut last = 0u32;
-            #[unroll]
-            for u in 0..unroll {
-                present[u] = bits != 0u32;
-                // A missing one repeats the row before, which is in cache, with weight zero.
-                last = select(bits != 0u32, bits.find_first_set() - 1u32, last);
-                bits &= bits - select(bits != 0u32, 1u32, 0u32);
-                lanes[u] = last + comptime!(word as u32 * 32u32);
-                rows[u] = plane_shuffle(col as u32, lanes[u]) as usize;
-            }
+            bits = take_lanes(bits, col, &mut rows, &mut lanes, &mut present, word, unroll);
             #[unroll]
             for slot in 0..slots {
-                let c = slot * schedule.plane + lane;
-                let mut values = Array::<Vector<F, N>>::new(unroll);
+                let values = load_vectors::<F, N>(x, vectors, &rows, slot * schedule.plane + lane, unroll);
                 #[unroll]
                 for u in 0..unroll {
-                    let at = select(c < vectors, rows[u] * x.stride + c, rows[u] * x.stride);
-                    values[u] = x.values[at];
-                }
-                #[unroll]
-                for u in 0..unroll {
-                    let weight = if comptime!(hands_over(heads)) {
-                        handed[own + head[slot] * comptime!(schedule.plane + 1) + lanes[u] as usize]
-                    } else {
-                        weight_of_head(weights, head[slot], lanes[u], heads)
-                    };
+                    let weight = weight_from(weights, handed, place, head[slot], lanes[u], heads, schedule);
                     let weight = select(present[u], weight, 0.0f32);
                     let value = Vector::<f32, N>::cast_from(values[u]);
                     if positive {
@@ -131,15 +186,7 @@ pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
     let lane = UNIT_POS_X as usize;
     let unroll = comptime!(if slots >= schedule.in_flight { 1usize } else { schedule.in_flight / slots });
     let ballot = plane_ballot(kept);
-    let place = UNIT_POS_Y as usize * comptime!(heads * (schedule.plane + 1));
-    if comptime!(hands_over(heads)) {
-        sync_plane();
-        #[unroll]
-        for h in 0..heads {
-            handed[place + h * comptime!(schedule.plane + 1) + lane] = weights[h];
-        }
-        sync_plane();
-    }
+    let place = hand_over(weights, handed, heads, schedule);
     #[unroll]
     for word in 0..schedule.ballot_words {
         let mut bits = ballot[word];
@@ -147,37 +194,18 @@ pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
             let mut rows = Array::<usize>::new(unroll);
             let mut lanes = Array::<u32>::new(unroll);
             let mut present = Array::<bool>::new(unroll);
+            bits = take_lanes(bits, col, &mut rows, &mut lanes, &mut present, word, unroll);
             let mut shares = Array::<f32>::new(comptime!(unroll * heads));
-            let mut last = 0u32;
             #[unroll]
-            for u in 0..unroll {
-                present[u] = bits != 0u32;
-                // A missing one repeats the row before, which is in cache, with weight zero.
-                last = select(bits != 0u32, bits.find_first_set() - 1u32, last);
-                bits &= bits - select(bits != 0u32, 1u32, 0u32);
-                lanes[u] = last + comptime!(word as u32 * 32u32);
-                rows[u] = plane_shuffle(col as u32, lanes[u]) as usize;
-                #[unroll]
-                for h in 0..heads {
-                    shares[comptime!(u * heads + h)] = 0.0f32;
-                }
+            for share in 0..comptime!(unroll * heads) {
+                shares[share] = 0.0f32;
             }
             #[unroll]
             for slot in 0..slots {
-                let c = slot * schedule.plane + lane;
-                let mut values = Array::<Vector<F, N>>::new(unroll);
+                let values = load_vectors::<F, N>(x, vectors, &rows, slot * schedule.plane + lane, unroll);
                 #[unroll]
                 for u in 0..unroll {
-                    let at = select(c < vectors, rows[u] * x.stride + c, rows[u] * x.stride);
-                    values[u] = x.values[at];
-                }
-                #[unroll]
-                for u in 0..unroll {
-                    let weight = if comptime!(hands_over(heads)) {
-                        handed[place + head[slot] * comptime!(schedule.plane + 1) + lanes[u] as usize]
-                    } else {
-                        weight_of_head(weights, head[slot], lanes[u], heads)
-                    };
+                    let weight = weight_from(weights, handed, place, head[slot], lanes[u], heads, schedule);
                     let weight = select(present[u], weight, 0.0f32);
                     let value = Vector::<f32, N>::cast_from(values[u]);
                     sums[slot] += value * Vector::<f32, N>::empty().fill(weight);

@@ -6,10 +6,10 @@ use super::kernel::{
     Attention, GatShape, HeadLayout, PositiveShare, filled, heads_of_slots, leaky_relu, of_head, score, shared_vectors,
     zeros,
 };
-use crate::graph::drop_edge::{DropMode, keeps};
+use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
     work_step,
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, lane_sum, team_sum, team_sum_scalar};
@@ -57,6 +57,35 @@ launch_args! {
     Gradients, GradientsArgs<F: Float, N: Size> {
         dh: Matrix<F, N>,
         dt: Table<f32>,
+    }
+}
+
+/// Whether a row changes its gradients: without kept edges both are zero, so nothing is worth reading, and a sum stays
+/// what it was. Of a team, the others may have some.
+#[cube]
+pub(super) fn any_of_row(any_kept: bool, #[comptime] schedule: RowSchedule) -> bool {
+    let mut any = true.runtime();
+    if schedule.team == 1 {
+        any = plane_any(any_kept);
+    }
+    any
+}
+
+/// Vector `c` of row `row` of the gradient of features; with `accumulate_into` it is added.
+#[cube]
+pub(super) fn put_vector<F: Float, N: Size>(
+    gradient: &mut Matrix<F, N>,
+    row: usize,
+    c: usize,
+    value: Vector<f32, N>,
+    #[comptime] accumulate_into: bool,
+) {
+    let at = row * gradient.stride + c;
+    if accumulate_into {
+        let so_far = Vector::<f32, N>::cast_from(gradient.values[at]);
+        gradient.values[at] = Vector::<F, N>::cast_from(value + so_far);
+    } else {
+        gradient.values[at] = Vector::<F, N>::cast_from(value);
     }
 }
 
@@ -223,11 +252,8 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let kept = valid && keeps(&attention.drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, columns, schedule);
-                let kept = kept && at >= 0i32;
+                let (kept, i) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
                 any_kept = any_kept || kept;
-                let i = usize::cast_from(select(kept, at, 0i32));
                 let mut gathers = kept;
                 let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
                 if drops {
@@ -274,12 +300,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 }
             }
             if team_rank(schedule) == 0 {
-                // Without kept edges both gradients are zero: nothing is worth reading, and a sum does not change. Of a
-                // team, the others may have some.
-                let mut any = true.runtime();
-                if schedule.team == 1 {
-                    any = plane_any(any_kept);
-                }
+                let any = any_of_row(any_kept, schedule);
                 // <sum a l g, h_j> per head: a lane's share first.
                 let mut products = filled(0.0f32, heads);
                 #[unroll]
@@ -322,11 +343,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                                     total[k] += through * inputs.attention_src[c * N::value() + k];
                                 }
                             }
-                            let at = j * gradients.dh.stride + c;
-                            if shape.accumulate_features {
-                                total += Vector::<f32, N>::cast_from(gradients.dh.values[at]);
-                            }
-                            gradients.dh.values[at] = Vector::<F, N>::cast_from(total);
+                            put_vector(&mut gradients.dh, j, c, total, shape.accumulate_features);
                         }
                     }
                 }

@@ -3,10 +3,10 @@
 use cubecl::prelude::*;
 
 use super::kernel::{Attended, Attention, GatShape, leaky_relu, score, zeros};
-use crate::graph::drop_edge::{DropMode, keeps};
+use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
     work_step,
 };
 use crate::graph::row_schedule::sums::lane_sum;
@@ -88,10 +88,7 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let kept = valid && keeps(&attention.drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, columns, schedule);
-                let kept = kept && at >= 0i32;
-                let j = usize::cast_from(select(kept, at, 0i32));
+                let (kept, j) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
                 let mut weight = 0.0f32;
                 let mut factor = 1.0f32;
                 if kept {

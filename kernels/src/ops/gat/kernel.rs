@@ -5,10 +5,10 @@
 use cubecl::prelude::*;
 
 use super::edges::kernel::{EdgeInputs, EdgeShape, edge_of, edge_score, read_edge};
-use crate::graph::drop_edge::{DropEdgeKey, DropMode, keeps};
+use crate::graph::drop_edge::{DropEdgeKey, DropMode};
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
     work_step,
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, team_max, team_sum, team_sum_scalar};
@@ -207,10 +207,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let kept = valid && keeps(&attention.drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, columns, schedule);
-                let kept = kept && at >= 0i32;
-                let j = usize::cast_from(select(kept, at, 0i32));
+                let (kept, j) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
                 let mut gathers = kept;
                 let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
                 if drops {

@@ -4,15 +4,15 @@
 use cubecl::prelude::*;
 
 use super::kernel::{EdgeInputs, EdgeShape, edge_of, edge_score, read_edge};
-use crate::graph::drop_edge::{DropMode, keeps};
+use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
-    ColumnPositions, Edges, RowList, col_of, first_work, id_at, in_reach, result_of, row_of, span_of, team_rank,
+    ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
     work_step,
 };
 use crate::graph::row_schedule::sums::{add_and_multiply_rows, handed_weights, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::edge_factor;
-use crate::ops::gat::backward_kernel::{Gradients, put_scores};
+use crate::ops::gat::backward_kernel::{Gradients, any_of_row, put_scores, put_vector};
 use crate::ops::gat::kernel::{
     Attention, GatShape, HeadLayout, filled, heads_of_slots, leaky_relu, score, shared_vectors, zeros,
 };
@@ -102,11 +102,8 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let kept = valid && keeps(&attention.drop, row as u32, col, shape.drop);
-                let at = col_of(col, kept, columns, schedule);
-                let kept = kept && at >= 0i32;
+                let (kept, i) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
                 any_kept = any_kept || kept;
-                let i = usize::cast_from(select(kept, at, 0i32));
                 let mut gathers = kept;
                 let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
                 if drops {
@@ -209,23 +206,14 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 score_gradient[h] = team_sum_scalar(score_gradient[h], &mut scalars, schedule);
             }
             if team_rank(schedule) == 0 {
-                // As in the plain pass.
-                let mut any = true.runtime();
-                if schedule.team == 1 {
-                    any = plane_any(any_kept);
-                }
+                let any = any_of_row(any_kept, schedule);
                 if shape.second {
                     let changes = any || comptime!(!shape.accumulate_features);
                     #[unroll]
                     for slot in 0..shape.slots {
                         let c = slot * schedule.plane + lane;
                         if changes && c < layout.vectors {
-                            let mut total = sums[slot];
-                            let at = j * gradients.dh.stride + c;
-                            if shape.accumulate_features {
-                                total += Vector::<f32, N>::cast_from(gradients.dh.values[at]);
-                            }
-                            gradients.dh.values[at] = Vector::<F, N>::cast_from(total);
+                            put_vector(&mut gradients.dh, j, c, sums[slot], shape.accumulate_features);
                         }
                     }
                 }
