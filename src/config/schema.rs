@@ -201,7 +201,7 @@ impl Stage2Config {
                 heads: 1,
                 recompute: false,
                 own: OwnTransform::Auto,
-                edge_values: true,
+                edge_values: false,
                 dropout: 0.0,
                 residual: false,
                 labels: false,

@@ -110,7 +110,7 @@ pub struct Stage2Model {
     pub recompute: bool,
     /// Which node types have a transform of a node itself beside its neighbours'. Default `auto`.
     pub own: OwnTransform,
-    /// Whether attention reads the values of edges, where the data have any. Default true.
+    /// Whether attention reads the values of edges, where the data have any. Default false.
     pub edge_values: bool,
     /// Share of the values of a layer's result that training sets to zero, in [0, 1); the others are scaled. Default 0.
     #[serde(deserialize_with = "rate")]

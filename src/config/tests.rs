@@ -130,7 +130,7 @@ fn unusual() -> [RunConfig; 3] {
             heads: 3,
             recompute: true,
             own: OwnTransform::Never,
-            edge_values: false,
+            edge_values: true,
             dropout: 0.35,
             residual: true,
             labels: true,

@@ -528,14 +528,16 @@ fn told_by_amounts(sandbox: &Sandbox) {
 fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     let sandbox = Sandbox::new();
     told_by_amounts(&sandbox);
-    let config = "task = \"stage2\"\nname = \"values\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
+    let config = "task = \"stage2\"\nname = \"values\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\nedge_values = true\n\
                   [train]\nepochs = 60\nlearning_rate = 1e-2\n[drop_edge]\nrate = 0.0\n[loss]\n\
                   samples_per_relation = 50\n[output]\ndir = \"runs\"\nplots = false\n";
     sandbox.write("stage2.toml", config);
     let trained = |dir: &str, more: &[&str]| {
         let dir = format!("output.dir={dir}");
         let train = ["--quiet", "train", "stage2.toml", "--device", "cpu", "--set", &dir];
-        sandbox.succeeds([&train[..], more].concat());
+        let said = sandbox.succeeds([&train[1..], more].concat()).stderr;
+        let is_unread = more.contains(&"model.edge_values=false");
+        assert_eq!(said.contains("model.edge_values = true alone"), is_unread, "{said}");
         let run = sandbox.only_run(&dir[11..]);
         let evaluation = sandbox.read(&format!("{run}/evaluation.json"));
         let evaluation: serde_json::Value = serde_json::from_slice(&evaluation).unwrap();

@@ -162,6 +162,8 @@ pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device:
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     if config.model.edge_values {
         dataset.load_edge_values()?;
+    } else if dataset.edge_values.iter().any(|values| values.columns.is_some()) {
+        dataset.notes.push("edges have values, which the model reads with model.edge_values = true alone".into());
     }
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
