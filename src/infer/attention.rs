@@ -37,8 +37,8 @@ impl<B: GraphBackend> Scored<B> {
     }
 }
 
-/// Scores and refined embeddings of every node with a Stage-2 model, on the host. A model that reads labels has those
-/// that it `knows`; `x` is its input without them.
+/// Scores of every node with a Stage-2 model and, where they are asked for, refined embeddings, on the host. A model that
+/// reads labels has those that are `known`; `x` is its input without them. With `wanted` at least these nodes have theirs.
 ///
 /// # Errors
 /// A device that failed.
@@ -49,12 +49,15 @@ pub fn host_scores<B: GraphBackend>(
     known: Option<&KnownLabels>,
     wanted: Option<&[u32]>,
     chunk_rows: Option<usize>,
+    embeddings: bool,
 ) -> Result<HostScored> {
     let scored = |x: &[Tensor<B, 2>]| {
         let scored = attention_scores(model, graph, x, chunk_rows);
-        let scored = HostScored { scores: scored.scores.clone(), embeddings: scored.embedding_matrix() };
+        let scores = scored.scores.clone();
+        // As large as the hidden layer: on a device the copy takes longer than the scores.
+        let embeddings = if embeddings { scored.embedding_matrix() } else { Array2::zeros((scores.len(), 0)) };
         check_device()?;
-        Ok(scored)
+        Ok(HostScored { scores, embeddings })
     };
     let Some(known) = known else { return scored(x) };
     let types = &graph.node_types;

@@ -31,7 +31,7 @@ const STEP_ROWS: usize = 1 << 16;
 pub struct HostScored {
     /// In [0, 1]; higher is more anomalous.
     pub scores: Vec<f32>,
-    /// `[nodes, width]`.
+    /// `[nodes, width]`; without columns where they were not asked for.
     pub embeddings: Array2<f32>,
 }
 

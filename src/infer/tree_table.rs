@@ -237,7 +237,7 @@ fn stage2_output<B: GraphBackend>(
     let graph = DeviceGraph::<B>::upload(&host, device)?;
     let known = known_labels(&spec, fold, dataset, options.data)?;
     let HostScored { scores, embeddings } =
-        host_scores(&model, &graph, &x, known.as_ref(), None, stage2.train.chunk_size)?;
+        host_scores(&model, &graph, &x, known.as_ref(), None, stage2.train.chunk_size, true)?;
     Ok(Stage2Output { scores, embeddings })
 }
 

@@ -67,7 +67,7 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     } else {
         let x = upload_features(graph.node_types(), &features, storage, device)?;
         let graph = DeviceGraph::<B>::upload(&graph, device)?;
-        host_scores(&model, &graph, &x, known.as_ref(), None, chunk_rows)?
+        host_scores(&model, &graph, &x, known.as_ref(), None, chunk_rows, options.embeddings)?
     };
     let embeddings = options.embeddings.then_some(embeddings);
     Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })

@@ -47,7 +47,7 @@ pub(super) struct Model<'a> {
     pub view: View<'a>,
     pub columns: Columns<'a>,
     /// `[relation]`: names of the values of its edges; empty where no relation has any.
-    pub edge_columns: Vec<Vec<String>>,
+    pub edge_columns: &'a [Vec<String>],
     /// Whether known labels stand behind the columns.
     pub labels: bool,
     pub known: Option<&'a Known<'a>>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use graphsieve_kernels::GraphBackend;
-use ndarray::{Array2, ArrayView2};
+use ndarray::Array2;
 
 use super::explanation::Explanation;
 use super::names::Names;
@@ -122,7 +122,7 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
 }
 
 /// The embeddings of all nodes and the anomalies of the training labels, where there are any.
-fn known<'a>(run: &ScoredRun, embeddings: ArrayView2<'a, f32>) -> Option<Known<'a>> {
+fn known<'a>(run: &ScoredRun, embeddings: &'a Array2<f32>) -> Option<Known<'a>> {
     let train = &run.split.as_ref()?.train;
     let anomalies = train.iter().filter(|(_, label)| *label == 1).map(|&(node, _)| node).collect();
     Some(Known { embeddings, anomalies })
@@ -135,7 +135,7 @@ fn reconstruction<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Vec<Explanation>> {
     let z = Source::of_stage1(run.run.path(), &run.data).read::<B>(&run.dataset, &run.data, device)?;
-    let known = known(run, z.view());
+    let known = known(run, &z);
     let explain = |&node: &u32| stage1::explain(names, z.view(), run.probability(node), known.as_ref(), node);
     nodes.iter().map(explain).collect()
 }
@@ -170,27 +170,25 @@ fn attention<B: GraphBackend>(
     };
     let edges = Edges::new(graph, &network);
     let question = Question::Score { head: &head };
+    let known = refined.as_ref().and_then(|z| known(run, z));
+    let edge_columns = run.dataset.edge_value_names();
     let explain = |features: &Features, node: u32| {
         let view = View { network: &network, edges: &edges, features };
-        let edge_columns = run.dataset.edge_value_names();
-        let known = refined.as_ref().and_then(|z| known(run, z.view()));
-        let model = Model { names, view, columns, edge_columns, labels: spec.labels, known: known.as_ref() };
+        let (edge_columns, known) = (&edge_columns[..], known.as_ref());
+        let model = Model { names, view, columns, edge_columns, labels: spec.labels, known };
         model.explain(run.probability(node), node, &question)
     };
     let Some(labels) = labels else { return nodes.iter().map(|&node| explain(&features, node)).collect() };
     // Each node with the labels that its score has seen.
     let passes = labels.passes();
-    let mut input: Option<(usize, Features)> = None;
-    let mut order: Vec<usize> = (0..nodes.len()).collect();
-    order.sort_by_key(|&at| labels.pass_of(nodes[at]));
+    let mut by_pass: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    nodes.iter().enumerate().for_each(|(at, &node)| by_pass.entry(labels.pass_of(node)).or_default().push(at));
     let mut explained = BTreeMap::new();
-    for at in order {
-        let pass = labels.pass_of(nodes[at]);
-        let (_, features) = match input.take().filter(|(of, _)| *of == pass) {
-            Some(same) => input.insert(same),
-            None => input.insert((pass, labels.beside(&features, &passes[pass]))),
-        };
-        explained.insert(at, explain(features, nodes[at])?);
+    for (pass, places) in by_pass {
+        let features = labels.beside(&features, &passes[pass]);
+        for at in places {
+            explained.insert(at, explain(&features, nodes[at])?);
+        }
     }
     Ok(explained.into_values().collect())
 }
@@ -232,7 +230,7 @@ fn classes<B: GraphBackend>(
         let scores = classes.probabilities().column(class as usize).to_vec();
         let names = Names::of_class(dataset, &scores, class);
         let columns = Columns::Features(dataset.feature_names.as_deref());
-        let model = Model { names: &names, view, columns, edge_columns: Vec::new(), labels: false, known: None };
+        let model = Model { names: &names, view, columns, edge_columns: &[], labels: false, known: None };
         let question = Question::Class { class, classes: spec.classes };
         for at in places {
             explained.insert(at, model.explain(run.probability(nodes[at]), nodes[at], &question)?);
@@ -262,7 +260,7 @@ fn trees<B: GraphBackend>(
     let options = TableOptions { checkpoint: path, run: Some(path), data: &run.data, input };
     let table = table::<B>(&options, &checkpoint, &run.dataset, device)?;
     let embeddings: Option<Array2<f32>> = stage3::embeddings_of(&table, run.dataset.graph.num_nodes());
-    let known = embeddings.as_ref().and_then(|z| known(run, z.view()));
+    let known = embeddings.as_ref().and_then(|z| known(run, z));
     let forest = Forest { names, checkpoint: &checkpoint, table: &table, data: &run.data, known: known.as_ref() };
     nodes.iter().map(|&node| forest.explain::<B>(run.probability(node), node, device)).collect()
 }

@@ -1,6 +1,6 @@
 //! The known anomalies that a model takes for the likes of a node.
 
-use ndarray::ArrayView2;
+use ndarray::Array2;
 
 use super::MOST_SIMILAR;
 use super::explanation::SimilarPart;
@@ -9,7 +9,7 @@ use super::names::Names;
 /// Where embeddings are and which nodes are known to be anomalous.
 pub(super) struct Known<'a> {
     /// One row per node.
-    pub embeddings: ArrayView2<'a, f32>,
+    pub embeddings: &'a Array2<f32>,
     /// Anomalies among the training labels.
     pub anomalies: Vec<u32>,
 }
@@ -60,7 +60,7 @@ mod tests {
         let dataset = Dataset::new(graph, None, None, None);
         let embeddings = array![[3.0f32, 4.0], [9.0, 12.0], [1.0, 0.0], [-6.0, -8.0], [0.0, 0.0]];
         let names = Names::new(&dataset, &[0.5; 5]);
-        let known = Known { embeddings: embeddings.view(), anomalies: vec![0, 1, 2, 3, 4] };
+        let known = Known { embeddings: &embeddings, anomalies: vec![0, 1, 2, 3, 4] };
         let found: Vec<(u32, f64)> =
             known.nearest_to(0, &names).iter().map(|part| (part.node, (part.similarity * 1e4).round() / 1e4)).collect();
         assert_eq!(found, [(1, 1.0), (2, 0.6), (3, -1.0)], "a row of zeros points nowhere");

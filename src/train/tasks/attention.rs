@@ -343,7 +343,7 @@ impl<B: GraphBackend> Attention<B> {
         dtype(self.config.train.precision)
     }
 
-    /// Scores and embeddings of all nodes, or at least of those in `wanted`.
+    /// Scores and embeddings of all nodes, or scores of at least those in `wanted`.
     ///
     /// # Errors
     /// A device that failed.
@@ -351,7 +351,9 @@ impl<B: GraphBackend> Attention<B> {
         let known = self.known.as_deref();
         match &self.placement {
             Placement::Device { inner_graph, inner_x, .. } => {
-                host_scores(model, inner_graph, inner_x, known, wanted, self.config.train.chunk_size)
+                // Who wants some nodes wants their scores.
+                let (chunk_rows, embeddings) = (self.config.train.chunk_size, wanted.is_none());
+                host_scores(model, inner_graph, inner_x, known, wanted, chunk_rows, embeddings)
             }
             Placement::Host { features, .. } => {
                 layerwise::scores_with_labels(model, &self.host, features, known, wanted, self.dtype(), &self.device)
