@@ -11,6 +11,7 @@
 //! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
 //! | [`attend`] | the same with scores given | features, both parts of the score |
 //! | [`attend_edges`] | the same with values and times of edges | also the edges' logit, frequencies, phases and values |
+//! | [`gatv2`] | fused graph attention with a score of both ends and of values of edges together | all of them |
 //! | [`attend_inputs`] | the same over data by one head | the vectors behind the scores |
 //! | [`row_dots`] | dot products of every row with a few vectors | both |
 //! | [`pair_dot`] | dot products of listed pairs of rows | both sides |
@@ -74,6 +75,7 @@ pub use ops::combine::{Activation, CombineBackend, combine};
 pub use ops::dropout::{Dropout, DropoutBackend, dropout};
 pub use ops::edge_softmax::{EdgeSoftmaxBackend, edge_softmax, edge_softmax_by_source};
 pub use ops::gat::edges::{Age, EdgeTerm, MAX_EDGE_COLUMNS, TimeEncoding, attend_edges};
+pub use ops::gat::v2::{EdgeProjection, GatV2Backend, MAX_V2_CHANNELS, gatv2};
 pub use ops::gat::{GatBackend, GatConfig, ScoreColumns, attend, attend_inputs, gat};
 pub use ops::gather::{GatherBackend, gather_rows};
 pub use ops::in_chunks::{ChunkBackend, Destinations, Term, sum_in_chunks};
@@ -102,8 +104,9 @@ pub use sampling::backend::SampleBackend;
 pub use sampling::collect::{RowCollector, RowSource};
 pub use sampling::row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};
 pub use sampling::sample::{
-    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleRelation, SampleRows, SampledCsr,
-    SampledRelation, below, distinct, hash, repeated,
+    DeviceSample, DeviceSampler, MAX_FANOUT, NodeDraw, PackedSample, SampleRelation, SampleRows, SampleValues,
+    SampleWeights, SampledCsr, SampledRelation, below, distinct, hash, repeated, repeated_by_weight, smallest,
+    weighted_key,
 };
 pub use trees::boosting::{BoostBackend, BoostLoss, BoostTargets, boost_derivatives};
 pub use trees::engine::{BoostEngine, LeafTask, TreeEngine};
@@ -129,6 +132,7 @@ pub trait GraphBackend:
     + EdgeSoftmaxBackend
     + MessageBackend
     + GatBackend
+    + GatV2Backend
     + RowDotsBackend
     + PairDotBackend
     + GatherBackend
@@ -155,6 +159,7 @@ impl<B> GraphBackend for B where
         + EdgeSoftmaxBackend
         + MessageBackend
         + GatBackend
+        + GatV2Backend
         + RowDotsBackend
         + PairDotBackend
         + GatherBackend

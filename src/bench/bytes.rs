@@ -90,6 +90,25 @@ pub fn edge_values(s: Shape, columns: u64) -> u64 {
     s.kept * (2 * values + 4 + s.heads * values) + 3 * s.rows * s.heads * values
 }
 
+/// As [`spmm_forward`], with a row of features per destination, the logarithm of the denominator written, and `columns`
+/// values of every kept edge.
+pub fn gatv2_forward(s: Shape, columns: u64) -> u64 {
+    spmm_forward(s) + s.features(s.rows) + 4 * s.heads * s.rows + s.kept * columns * s.element
+}
+
+/// `<g_i, out_i>` from two streams of rows. A pass over destinations: ids, a row of the source per kept edge, own row
+/// and `g` read, the gradient written. The reverse pass: ids, a row of the destination and one of `g` per kept edge,
+/// the own row read and its gradient written. Both read two scalars per destination and head, and the values of every
+/// kept edge, the second by the edge of the entry.
+pub fn gatv2_backward(s: Shape, columns: u64) -> u64 {
+    let scalars = 8 * s.heads * s.rows;
+    let centre = 2 * s.features(s.rows) + 4 * s.heads * s.rows;
+    let over_rows = 4 * (s.edges + s.bounds * s.rows) + s.features(s.kept) + 3 * s.features(s.rows) + scalars;
+    let reverse = 4 * (s.edges + s.cols) + 2 * s.features(s.kept) + 2 * s.features(s.cols) + scalars;
+    let values = if columns == 0 { 0 } else { s.kept * (2 * columns * s.element + 4) };
+    centre + over_rows + reverse + values
+}
+
 /// `rows` rows of `input` elements in, of `output` elements out, and the weight.
 pub fn linear_forward(rows: u64, input: u64, output: u64, element: u64) -> u64 {
     (rows * (input + output) + input * output) * element
@@ -129,6 +148,12 @@ mod tests {
         assert_eq!(scores(TINY), 24 + 16 + 4 * 2 * 5);
         // Values of 4 kept edges twice, ids of their edges, gradients of sums for both heads; 2 rows of sums thrice.
         assert_eq!(edge_values(TINY, 3), 4 * (6 + 6 + 4 + 12) + 3 * 2 * 12);
+        // A row per destination and 2 denominators for both heads beside the product; 3 values of 4 kept edges.
+        assert_eq!(gatv2_forward(TINY, 3), 76 + 16 + 16 + 24);
+        // Centre: 32 + 16. Rows: ids 28, gathered 32, three rows of destinations 48, scalars 32. Reverse: ids 32,
+        // gathered 64, h and dh 48, scalars 32. Values of 4 kept edges twice, and their edges.
+        assert_eq!(gatv2_backward(TINY, 0), 48 + 140 + 176);
+        assert_eq!(gatv2_backward(TINY, 3), 364 + 4 * (12 + 4));
         assert_eq!(linear_forward(10, 4, 3, 2), (70 + 12) * 2);
         assert_eq!(elu_both(10, 4, 2), 400);
     }

@@ -136,8 +136,8 @@ fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {
         heads: 1,
         negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, host),
-        edges: edge_inputs(host),
-        residual: false,
+        edges: edge_inputs(host, None),
+        connections: Default::default(),
         labels: false,
     }
 }

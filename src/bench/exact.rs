@@ -1,5 +1,7 @@
 //! Single rows of the operators' results and gradients in f64, computed edge by edge from the values as stored.
 
+pub mod pairs;
+
 use graphsieve_kernels::DropEdge;
 use rayon::prelude::*;
 
@@ -253,19 +255,19 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::graph::{HeteroGraph, RelationSpec};
 
     /// Three destinations (one without edges, one with a double edge), four sources.
-    fn relation() -> HeteroGraph {
+    pub fn relation() -> HeteroGraph {
         let adjacency = Adjacency::new(vec![0, 3, 3, 6], vec![0, 1, 3, 1, 2, 2], 4).unwrap();
         let (name, stream) = ("r".to_string(), "r".to_string());
         let spec = RelationSpec { name, src: 1, dst: 0, stream, primary: true, adjacency };
         HeteroGraph::new(vec![("d".into(), 3), ("s".into(), 4)], vec![spec]).unwrap()
     }
 
-    fn values(len: usize, seed: u64) -> Vec<f32> {
+    pub fn values(len: usize, seed: u64) -> Vec<f32> {
         (0..len as u64).map(|k| ((k * 7919 + seed * 104_729) % 1013) as f32 / 506.0 - 1.0).collect()
     }
 

@@ -223,14 +223,15 @@ fn sampling<B: SampleBackend>(
     let draw = |number: usize, layer: usize, relation: usize| {
         let key = sampler.key(number as u64, layer, relation, graph.relations()[relation].src);
         let fanout = options.fanouts[layer];
-        NodeDraw { fanout: (fanout > 0).then_some(fanout), replace: false, latest: false, key, drop_edge: None }
+        let fanout = (fanout > 0).then_some(fanout);
+        NodeDraw { fanout, replace: false, latest: false, by_source: false, key, drop_edge: None }
     };
     for (place, pinned) in [("device memory, by the device", false), ("host memory, by the device", true)] {
         if !B::SAMPLES {
             break;
         }
         note(&format!("sampling from {place}"));
-        let mut on_device = match loader::device_sampler::<B>(graph, pinned, device) {
+        let mut on_device = match loader::device_sampler::<B>(&sampler, pinned, device) {
             Ok(sampler) => sampler,
             Err(reason) => {
                 note(&format!("{place}: left out: {reason}"));
@@ -414,8 +415,8 @@ fn passes<B: GraphBackend>(
         heads: 1,
         negative_slope: 0.2,
         own: own_types(OwnTransform::Auto, graph),
-        edges: edge_inputs(graph),
-        residual: false,
+        edges: edge_inputs(graph, None),
+        connections: Default::default(),
         labels: false,
     };
     if options.fanouts.len() != TripleStreamGat::<B>::LAYERS {
@@ -442,7 +443,7 @@ fn passes<B: GraphBackend>(
         Loader::new(jobs, sampler.clone(), store.clone(), settings)
     };
     let store = FeatureStore::<Autodiff<B>>::new(features, graph, device)?;
-    let by_device = undrawable::<B>(&sampler).is_none();
+    let by_device = undrawable::<B>(&sampler, device).is_none();
     let resident = by_device.then(|| store.clone().resident());
     let store = store.pin().unwrap_or_else(|(store, _)| store);
     let mut ways = vec![("the processor", Placement::Host, store.clone())];

@@ -10,6 +10,7 @@ mod copy;
 pub mod epochs;
 mod exact;
 pub mod gad;
+mod gatv2;
 pub mod import;
 mod inputs;
 pub mod loader;

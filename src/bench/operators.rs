@@ -27,13 +27,13 @@ use crate::splitmix::mix;
 const HEADS: [usize; 2] = [1, MOST_HEADS];
 pub const MOST_HEADS: usize = 4;
 /// Values of an edge.
-const EDGE_VALUES: usize = 4;
+pub const EDGE_VALUES: usize = 4;
 /// Share of edges that DropEdge removes, as in the training of Stage 2.
 const DROP_RATE: f64 = 0.85;
 /// Rows of a result that are computed again in f64.
 pub const CHECKED_ROWS: usize = 256;
 /// Rows of a gradient of attention: each takes the softmax of all its neighbours.
-const CHECKED_GRADIENTS: usize = 64;
+pub const CHECKED_GRADIENTS: usize = 64;
 /// Rows of a weight gradient: each takes all features.
 const CHECKED_WEIGHTS: usize = 2;
 
@@ -56,6 +56,8 @@ pub fn measure<B: GraphBackend + MemoryBackend>(
         }
     }
     bench.attend_edges()?;
+    bench.gatv2(false)?;
+    bench.gatv2(true)?;
     bench.spans()?;
     bench.linear()?;
     bench.elu()?;

@@ -112,12 +112,24 @@ pub struct Stage2Model {
     pub own: OwnTransform,
     /// Whether attention reads the values of edges, where the data have any. Default false.
     pub edge_values: bool,
+    /// Whether attention reads the ages of edges, and whether frequencies of their cosines are learned. Default `none`.
+    pub time_encoding: TimeEncodingKind,
+    /// Cosines of an age, 1 to 16. Default 8.
+    #[serde(deserialize_with = "between::<1, 16, _>")]
+    pub time_frequencies: usize,
     /// Share of the values of a layer's result that training sets to zero, in [0, 1); the others are scaled. Default 0.
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
     /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation.
     /// Default false.
     pub residual: bool,
+    /// Whether a node weighs its own transform against what its neighbours send, where its type has such a transform.
+    /// Default false.
+    pub gate: bool,
+    /// What is done to the rows of a layer's result before the activation. Default `none`.
+    pub norm: Norm,
+    /// Which layers the score is read from. Default `none`: the last one.
+    pub jump: Jump,
     /// Whether a node's input has the known training labels of other nodes: two columns, of its neighbours' labels and
     /// never of its own. Default false.
     pub labels: bool,
@@ -125,6 +137,18 @@ pub struct Stage2Model {
     /// others, drawn anew each epoch. Of events it is the largest share. Default 0.65.
     #[serde(deserialize_with = "part")]
     pub label_rate: f64,
+}
+
+/// What attention makes of the ages of edges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeEncodingKind {
+    /// Nothing.
+    None,
+    /// The logarithm, and cosines of frequencies that stay as they began, as in GraphMixer.
+    Fixed,
+    /// The same with frequencies and phases that are learned, as in TGAT.
+    Learned,
 }
 
 /// Which node types have a transform of a node itself.
@@ -140,8 +164,40 @@ pub enum OwnTransform {
     Never,
 }
 
+/// What is done to the rows of a layer's result before the activation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Norm {
+    /// Nothing, as published.
+    #[default]
+    None,
+    /// Mean 0 and variance 1 within the row, then a learned scale and shift: layer normalisation.
+    Layer,
+}
+
+/// Which layers the score is read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Jump {
+    /// The last one, as published.
+    #[default]
+    None,
+    /// Both, side by side: embeddings have `hidden + out` columns.
+    Concat,
+    /// The larger value of both; `hidden` and `out` are equal.
+    Max,
+}
+
 impl Stage2Model {
     pub(super) fn check(&self, document: &Document) -> Result<()> {
+        if self.gate && self.own == OwnTransform::Never {
+            let help = "a gate weighs a node's own transform: set model.own = \"auto\" or \"always\"";
+            return Err(document.error("model.gate", "false where model.own = \"never\"", help));
+        }
+        if self.jump == Jump::Max && self.hidden != self.out {
+            let expected = format!("model.out = model.hidden = {} where model.jump = \"max\"", self.hidden);
+            return Err(document.error("model.out", expected, "both layers are compared value by value"));
+        }
         if self.hidden.is_multiple_of(self.heads) && self.out.is_multiple_of(self.heads) {
             return Ok(());
         }

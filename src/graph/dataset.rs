@@ -1,5 +1,6 @@
 //! The data directory: graph, features, labels and string ids, read with every check and written as a whole.
 
+mod ages;
 mod edge_values;
 
 use std::borrow::Cow;

@@ -1,5 +1,6 @@
 //! Typed heterogeneous graphs: node types in one global id space, relations between them.
 
+mod ages;
 mod edge_values;
 mod induced;
 mod pairs;
@@ -8,6 +9,7 @@ use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+pub use self::ages::Ages;
 use super::adjacency::Adjacency;
 use super::edge_values::EdgeMatrix;
 use crate::error::{Error, Result};
@@ -78,6 +80,8 @@ pub struct Relation {
     pub loops: LoopReport,
     /// Values of the edges, a row per entry of `forward`, where a model was given any.
     pub values: Option<Arc<EdgeMatrix>>,
+    /// Where ages of the edges come from, where a model was given any.
+    pub ages: Option<Ages>,
 }
 
 impl Relation {
@@ -95,6 +99,8 @@ impl Relation {
 pub struct HeteroGraph {
     node_types: Vec<NodeType>,
     relations: Vec<Relation>,
+    /// By global id, where a model was given any; see [`times_of`](Self::times_of).
+    times: Option<Arc<[i32]>>,
 }
 
 /// Names, source, destination and stream of the marketplace preset; types are user, product, seller.
@@ -252,8 +258,10 @@ impl HeteroGraph {
                 primary: false,
                 loops,
                 values: None,
+                ages: None,
             });
-            relations.push(Relation { name, src, dst, stream, forward, reverse, primary, loops, values: None });
+            let (values, ages) = (None, None);
+            relations.push(Relation { name, src, dst, stream, forward, reverse, primary, loops, values, ages });
             relations.extend(generated);
         }
         let mut names = HashSet::new();
@@ -266,7 +274,7 @@ impl HeteroGraph {
                     .into(),
             });
         }
-        Ok(Self { node_types, relations })
+        Ok(Self { node_types, relations, times: None })
     }
 }
 

@@ -87,7 +87,7 @@ pub use events::Events;
 pub use features::{FeatureValues, Features};
 pub use formats::atomic_write;
 pub(crate) use hetero::check_name;
-pub use hetero::{HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};
+pub use hetero::{Ages, HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};
 pub use ids::IdMaps;
 pub use labels::Labels;
 pub use manifest::Manifest;

@@ -9,11 +9,13 @@ use rayon::prelude::*;
 
 use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
-use crate::config::{EMBEDDINGS_FILE, OwnTransform, Stage2Data, Stage2Input};
+use crate::config::{
+    EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model, TimeEncodingKind,
+};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, Relation, read_embeddings};
 use crate::metrics::sigmoid;
-use crate::models::attention::{AttentionSpec, EdgeInput, Pass, TripleStreamGat};
+use crate::models::attention::{AttentionSpec, EdgeInput, Pass, TimeInput, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::parameters::{rows_to_host, to_host};
 use crate::models::receptive_field::ReceptiveField;
@@ -91,27 +93,74 @@ pub fn own_types(own: OwnTransform, graph: &HeteroGraph) -> Vec<Option<String>> 
     graph.node_types().iter().enumerate().map(|(t, of)| has(t).then(|| of.name.clone())).collect()
 }
 
-/// What a model reads of the edges of a graph, as [`AttentionSpec::edges`] has it: all values that the graph was given.
-pub fn edge_inputs(graph: &HeteroGraph) -> Vec<Option<EdgeInput>> {
-    if !graph.has_edge_values() {
+/// Fails where a gate is asked for and no node type has a transform of its own, which it would weigh.
+///
+/// # Errors
+/// [`Error::Config`].
+pub fn check_gate(config: &Stage2Config, graph: &HeteroGraph) -> Result<()> {
+    if !config.model.gate || own_types(config.model.own, graph).iter().any(Option::is_some) {
+        return Ok(());
+    }
+    Err(Error::Config {
+        origin: config.name.clone().into(),
+        key: "model.gate".into(),
+        expected: "false where no node type has a transform of its own".into(),
+        found: "true".into(),
+        help: "every node of this graph has a loop, so that model.own = \"auto\" gives none: set it to \"always\", or leave \
+               the gate out"
+            .into(),
+    })
+}
+
+/// What a model reads of the edges of a graph, as [`AttentionSpec::edges`] has it: all values that the graph was given,
+/// and all ages, where it reads them, as `time` says.
+pub fn edge_inputs(graph: &HeteroGraph, time: Option<&TimeInput>) -> Vec<Option<EdgeInput>> {
+    let reads_ages = time.is_some() && graph.has_ages();
+    if !reads_ages && !graph.has_edge_values() {
         return Vec::new();
     }
     let of = |relation: &Relation| {
-        let width = relation.values.as_ref()?.width();
-        Some(EdgeInput { relation: relation.name.clone(), width })
+        let width = relation.values.as_ref().map_or(0, |values| values.width());
+        let time = time.filter(|_| relation.ages.is_some()).cloned();
+        (width > 0 || time.is_some()).then(|| EdgeInput { relation: relation.name.clone(), width, time })
     };
     graph.relations().iter().map(of).collect()
 }
 
-/// The graph of some data as a model reads it: with values of its edges where the model takes any.
+/// How a new model reads the ages of the edges of a graph, if it does.
+pub fn time_input(model: &Stage2Model, graph: &HeteroGraph) -> Option<TimeInput> {
+    let learned = model.time_encoding == TimeEncodingKind::Learned;
+    let reads = model.time_encoding != TimeEncodingKind::None;
+    reads.then(|| TimeInput { frequencies: model.time_frequencies, learned, periods: graph.age_periods() })
+}
+
+/// Gives the graph of some data what a model of these settings reads of its edges.
 ///
 /// # Errors
-/// Values that cannot be read.
-pub fn graph_for(spec: &AttentionSpec, dataset: &Dataset) -> Result<HeteroGraph> {
-    match spec.edges.iter().any(Option::is_some) {
-        true => dataset.graph_with_edge_values(),
-        false => Ok(dataset.graph.clone()),
+/// Values or times that cannot be read; ages that are asked for of edges without times.
+pub fn load_edges(model: &Stage2Model, dataset: &mut Dataset) -> Result<()> {
+    if model.edge_values {
+        dataset.load_edge_values()?;
+    } else if dataset.edge_values.iter().any(|values| values.columns.is_some()) {
+        dataset.notes.push("edges have values, which the model reads with model.edge_values = true alone".into());
     }
+    match model.time_encoding {
+        TimeEncodingKind::None => Ok(()),
+        TimeEncodingKind::Fixed | TimeEncodingKind::Learned => dataset.load_ages("model.time_encoding"),
+    }
+}
+
+/// The graph of some data as a model reads it: with values and ages of its edges where the model takes any.
+///
+/// # Errors
+/// Values or times that cannot be read.
+pub fn graph_for(spec: &AttentionSpec, dataset: &Dataset) -> Result<HeteroGraph> {
+    let edges = || spec.edges.iter().flatten();
+    let graph = match edges().any(|input| input.width > 0) {
+        true => dataset.graph_with_edge_values()?,
+        false => dataset.graph.clone(),
+    };
+    if edges().any(|input| input.time.is_some()) { dataset.with_ages(graph) } else { Ok(graph) }
 }
 
 /// The labels that a model reads, if it does, of its run at `checkpoint` and for a `dataset`, which was read from `data`.
@@ -156,16 +205,21 @@ pub fn for_graph(spec: &AttentionSpec, graph: &HeteroGraph, file: &Path) -> Resu
         false => Vec::new(),
         true => types().map(|name| spec.own.iter().flatten().find(|own| *own == name).cloned()).collect(),
     };
-    let found = edge_inputs(graph);
+    let found = edge_inputs(graph, spec.edges.iter().flatten().find_map(|input| input.time.as_ref()));
     let words = |inputs: &[Option<EdgeInput>]| {
         let mut inputs: Vec<&EdgeInput> = inputs.iter().flatten().collect();
         inputs.sort_unstable_by_key(|input| &input.relation);
-        let words: Vec<String> = inputs.iter().map(|input| format!("`{}` {}", input.relation, input.width)).collect();
+        let words = inputs.iter().map(|EdgeInput { relation, width, time }| match (width, time) {
+            (width, None) => format!("`{relation}` {width}"),
+            (0, Some(_)) => format!("`{relation}` ages"),
+            (width, Some(_)) => format!("`{relation}` {width} and ages"),
+        });
+        let words: Vec<String> = words.collect();
         if words.is_empty() { "none".to_owned() } else { words.join(", ") }
     };
     let (known, now) = (words(&spec.edges), words(&found));
     if known != now {
-        let help = "score a graph whose edges have the values that the model was trained on";
+        let help = "score a graph whose edges have the values and times that the model was trained on";
         return Err(Error::format(file, "values of edges by relation", now, known, help));
     }
     Ok(AttentionSpec { streams, own, edges: found, ..spec.clone() })

@@ -3,12 +3,12 @@
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
-use graphsieve_kernels::{Csr, PackedSample, SampleBackend};
+use burn::tensor::{Int, Tensor};
+use graphsieve_kernels::{Age, Csr, PackedSample, SampleBackend};
 use serde::Serialize;
 
-use crate::graph::HeteroGraph;
-use crate::nn::{Block, KeptRows, RelationEdges};
+use crate::graph::{Ages, HeteroGraph};
+use crate::nn::{Block, KeptRows, RelationEdges, ages_between};
 
 /// Where the feature rows of a batch came from, and what else there is to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -49,6 +49,8 @@ impl AddAssign for BatchStats {
 pub(super) struct BlockShape {
     /// `[relation]`: source type, destination type, stream.
     relations: Vec<[usize; 3]>,
+    /// `[relation]`: whether ages are differences of times of nodes.
+    by_nodes: Vec<bool>,
     streams_into: Arc<[usize]>,
 }
 
@@ -57,23 +59,40 @@ impl BlockShape {
         let names = graph.streams();
         let stream = |name: &str| names.iter().position(|s| *s == name).unwrap_or_default();
         let relations = graph.relations().iter().map(|r| [r.src, r.dst, stream(&r.stream)]).collect();
-        Self { relations, streams_into: graph.streams_into().into() }
+        let by_nodes = graph.relations().iter().map(|of| of.ages == Some(Ages::Nodes)).collect();
+        Self { relations, by_nodes, streams_into: graph.streams_into().into() }
+    }
+
+    /// The ages of a layer by relation: `of_edges`, or made of the times of the nodes before and after it, by type.
+    pub fn ages<B: SampleBackend>(
+        &self,
+        of_edges: Vec<Option<Age<B>>>,
+        [before, after]: [&[Option<Tensor<B, 1, Int>>]; 2],
+    ) -> Vec<Option<Age<B>>> {
+        let mut of_edges = of_edges.into_iter();
+        let relations = self.relations.iter().zip(&self.by_nodes);
+        let of = |(&[src, dst, _], &by_nodes): (&[usize; 3], &bool)| match (of_edges.next().flatten(), by_nodes) {
+            (_, true) => ages_between([&after[dst], &before[src]]),
+            (of_edges, false) => of_edges,
+        };
+        relations.map(of).collect()
     }
 
     /// Layer `layer`, counted from the features, with an adjacency of every relation that has nodes at both ends.
-    /// `values` are those of its edges by relation, or no list where no relation has any.
+    /// `values` and `ages` are those of its edges by relation, or no list where no relation has any.
     pub fn block<B: SampleBackend>(
         &self,
         layer: usize,
         csr: impl IntoIterator<Item = Option<Csr<B>>>,
         values: Vec<Option<Tensor<B, 2>>>,
+        ages: Vec<Option<Age<B>>>,
         kept: Vec<KeptRows<B>>,
     ) -> Block<B> {
         let relations = self.relations.iter().enumerate().zip(csr);
-        let mut values = values.into_iter();
+        let (mut values, mut ages) = (values.into_iter(), ages.into_iter());
         let edges = relations.filter_map(|((relation, &[src, dst, stream]), csr)| {
-            let (values, csr) = (values.next().flatten(), csr?);
-            Some(RelationEdges { relation, src, dst, stream, csr, drop_edge: None, values })
+            let (values, age, csr) = (values.next().flatten(), ages.next().flatten(), csr?);
+            Some(RelationEdges { relation, src, dst, stream, csr, drop_edge: None, values, age })
         });
         Block { edges: edges.collect(), kept, streams_into: self.streams_into.clone(), reads_data: layer == 0 }
     }

@@ -2,9 +2,10 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use burn::tensor::{Int, Tensor};
 use graphsieve_kernels::{
     DeviceSampler, GraphBackend, MAX_FANOUT, NodeDraw, PackedSample, RowCollector, SampleBackend, SampleRelation,
-    SampleRows,
+    SampleRows, SampleValues, SampleWeights,
 };
 
 use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
@@ -13,7 +14,7 @@ use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use crate::error::{Error, Result};
-use crate::graph::{HeteroGraph, Rows};
+use crate::graph::Rows;
 use crate::nn::KeptRows;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler};
 
@@ -27,42 +28,56 @@ pub(super) struct OnDevice<B: SampleBackend> {
 }
 
 /// Nothing where a device can draw for `sampler`, else why it cannot.
-pub fn undrawable<B: SampleBackend>(sampler: &NeighbourSampler) -> Option<&'static str> {
+pub fn undrawable<B: SampleBackend>(sampler: &NeighbourSampler, device: &B::Device) -> Option<&'static str> {
     let config = sampler.config();
+    let relations = sampler.graph().relations();
+    let is_weighted = |at: usize| config.weights_of(at).is_some();
     let many = |fanout: &Fanout| matches!(fanout, Fanout::Most(most) if *most > MAX_FANOUT);
     match () {
         _ if !B::SAMPLES => Some("the device has no kernel that samples"),
-        _ if config.weights.iter().any(Option::is_some) => Some("draws by weights have no kernel"),
-        _ if config.dependency.is_some() => Some("draws that depend on each other (kappa) have no kernel"),
-        // The device gathers rows of nodes, not of edges.
-        _ if sampler.graph().has_edge_values() => Some("values of edges have no kernel that gathers them"),
+        _ if (0..relations.len()).any(is_weighted) && !B::has_doubles(device) => {
+            Some("draws by weights take double precision, which the device lacks")
+        }
+        _ if config.replace && (0..relations.len()).any(|at| is_weighted(at) && relations[at].forward.is_spans()) => {
+            Some("draws by weights with replacement have no kernel for rows that share entries")
+        }
+        _ if sampler.graph().relations().iter().any(|of| of.ages_of_edges().is_some()) => {
+            Some("ages that edges have of their own have no kernel that gathers them")
+        }
         _ if config.fanouts.iter().flatten().any(many) => {
-            Some("fanouts above 64 have no kernel; 0 takes all neighbours")
+            Some("fanouts above 1024 have no kernel; 0 takes all neighbours")
         }
         _ => None,
     }
 }
 
-/// A sampler of all relations of a graph on a device; see [`DeviceSampler::new`].
+/// The relations that a device samples, `rows` of the graph's; see [`DeviceSampler::new`].
+fn sampled_relations<'a>(sampler: &'a NeighbourSampler, rows: &'a [Rows<'a>]) -> Vec<SampleRelation<'a>> {
+    let config = sampler.config();
+    let relations = sampler.graph().relations().iter().zip(rows).enumerate().map(|(at, (of, rows))| {
+        let weights = config.weights_of(at).map(|weights| SampleWeights { weights, replace: config.replace });
+        let values = of.values.as_ref().map(|of| SampleValues { values: of.values(), width: of.width() });
+        let rows = match rows {
+            Rows::Lists { row_ptr } => SampleRows::Lists(row_ptr),
+            Rows::Spans { start, end } => SampleRows::Spans { start, end },
+        };
+        SampleRelation { weights, values, ..SampleRelation::new(of.src, of.dst, rows, of.forward.col_idx()) }
+    });
+    relations.collect()
+}
+
+/// A sampler on a device of what `host` samples; see [`DeviceSampler::new`].
 ///
 /// # Errors
 /// Says why the device cannot sample.
 pub(crate) fn device_sampler<B: SampleBackend>(
-    graph: &HeteroGraph,
+    host: &NeighbourSampler,
     pinned: bool,
     device: &B::Device,
 ) -> std::result::Result<DeviceSampler<B>, String> {
+    let graph = host.graph();
     let rows: Vec<Rows<'_>> = graph.relations().iter().map(|of| of.forward.rows()).collect();
-    let relations = graph.relations().iter().zip(&rows).map(|(of, rows)| SampleRelation {
-        src: of.src,
-        dst: of.dst,
-        rows: match rows {
-            Rows::Lists { row_ptr } => SampleRows::Lists(row_ptr),
-            Rows::Spans { start, end } => SampleRows::Spans { start, end },
-        },
-        col_idx: of.forward.col_idx(),
-    });
-    let relations: Vec<_> = relations.collect();
+    let relations = sampled_relations(host, &rows);
     let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
     DeviceSampler::new(&relations, &counts, pinned, device)
 }
@@ -77,7 +92,7 @@ pub(super) struct Handed<B: SampleBackend, P> {
 }
 
 impl<B: GraphBackend> OnDevice<B> {
-    /// Uploads or page-locks the adjacencies, and uploads the hot rows.
+    /// Uploads or page-locks the adjacencies with the weights and values of their edges, and uploads the hot rows.
     ///
     /// # Errors
     /// [`Error::Device`] when the device cannot sample so, or does not reach the features.
@@ -93,7 +108,7 @@ impl<B: GraphBackend> OnDevice<B> {
             reason,
             help: "let the processor sample: Placement::Host".into(),
         };
-        if let Some(reason) = undrawable::<B>(&host) {
+        if let Some(reason) = undrawable::<B>(&host, device) {
             return Err(refuse(reason.into()));
         }
         let Some(source) = store.source().cloned() else {
@@ -101,7 +116,7 @@ impl<B: GraphBackend> OnDevice<B> {
         };
         let graph = host.graph();
         let pinned = options.placement == Placement::HostZeroCopy;
-        let sampler = device_sampler(graph, pinned, device).map_err(refuse)?;
+        let sampler = device_sampler(&host, pinned, device).map_err(refuse)?;
         // Where all rows are on the device, none of them moves there.
         let resident = store.is_resident();
         let globals: Vec<u32> = match resident {
@@ -133,6 +148,7 @@ impl<B: GraphBackend> OnDevice<B> {
                 },
                 replace: config.replace,
                 latest: config.takes_last(of),
+                by_source: config.dependency.is_some(),
                 key: host.key(number, layer, relation, of.src),
                 drop_edge: drop.map(|drop| drop.with_bases(base(of.dst), base(of.src))),
             }
@@ -160,19 +176,31 @@ impl<B: GraphBackend> OnDevice<B> {
 }
 
 impl<B: GraphBackend, P> Handed<B, P> {
-    /// Copies the batch to memory of the calling thread.
-    pub fn take(self, store: &FeatureStore<B>, shape: &BlockShape) -> Batch<B, P> {
+    /// Copies the batch to memory of the calling thread, which has the `times` of all nodes, by type, where ages are
+    /// made of them.
+    pub fn take(self, store: &FeatureStore<B>, shape: &BlockShape, times: &[Option<Tensor<B, 1, Int>>]) -> Batch<B, P> {
         let Handed { number, sample, taken, payload } = self;
         let copy = sample.copied();
         drop(sample);
         // The thread may have ended for want of jobs.
         let _ = taken.send(copy.clone());
         let (depth, last) = (copy.relations.len(), copy.counts.len() - 1);
+        // Those of the nodes of the batch, of which every level has the first.
+        let times: Vec<Option<Tensor<B, 1, Int>>> =
+            times.iter().enumerate().map(|(t, times)| Some(times.clone()?.select(0, copy.nodes(t)?))).collect();
+        let times_of = |counts: &[usize]| -> Vec<Option<Tensor<B, 1, Int>>> {
+            let first = |(times, &count): (&Option<Tensor<B, 1, Int>>, &usize)| {
+                times.clone().filter(|_| count > 0).map(|times| times.narrow(0, 0, count))
+            };
+            times.iter().zip(counts).map(first).collect()
+        };
         let block = |k: usize| {
             let (before, after) = (&copy.counts[last - k], &copy.counts[last - k - 1]);
+            let ages = shape.ages(Vec::new(), [&times_of(before), &times_of(after)]);
             let kept = before.iter().zip(after).map(|(&of, &rows)| KeptRows::First { rows, of }).collect();
-            let relations = 0..copy.relations[depth - 1 - k].len();
-            shape.block(k, relations.map(|at| copy.csr(depth - 1 - k, at)), Vec::new(), kept)
+            let (layer, relations) = (depth - 1 - k, copy.relations[depth - 1 - k].len());
+            let values = (0..relations).map(|at| copy.values(layer, at)).collect();
+            shape.block(k, (0..relations).map(|at| copy.csr(layer, at)), values, ages, kept)
         };
         let rows: usize = copy.counts[last].iter().sum();
         let [rows, shared, cached] = [rows, copy.shared, copy.cached].map(|count| count as u64);

@@ -6,7 +6,7 @@ use graphsieve_kernels::{CsrArrays, RowNumbers};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
-use crate::graph::{EdgeMatrix, Relation};
+use crate::graph::{EdgeMatrix, HeteroGraph, Relation};
 use crate::sampler::{Block, MiniBatch};
 
 /// A layer of a batch, ready to be uploaded.
@@ -16,9 +16,15 @@ pub(super) struct PreparedLayer {
     pub csr: Vec<Option<CsrArrays>>,
     /// `[relation]`: values of the sampled edges, where the relation has any.
     pub values: Vec<Option<EdgeMatrix>>,
+    /// `[relation]`: ages of the sampled edges, where the relation has any of its own.
+    pub ages: Vec<Option<EdgeMatrix>>,
     /// `[type]`: rows before the layer that are rows after it, ascending, and the number of rows before.
     pub kept: Vec<(RowNumbers, usize)>,
 }
+
+/// `[layer + 1][type]`: times of the nodes before each layer and, last, after all of them, of types whose times ages
+/// are made of.
+pub(super) type LevelTimes = Vec<Vec<Option<Vec<i32>>>>;
 
 /// Numbers of the nodes of one type at one level.
 struct Level {
@@ -39,14 +45,15 @@ impl Level {
     }
 }
 
-/// The layers of a batch, the one that reads the features first, and the row of every seed. `first_reverse` is as in
-/// [`LoaderOptions`](super::LoaderOptions).
+/// The layers of a batch, the one that reads the features first, the times of their nodes, and the row of every seed.
+/// `first_reverse` is as in [`LoaderOptions`](super::LoaderOptions).
 pub(super) fn layers(
     batch: &MiniBatch,
     slots: &[Vec<u32>],
-    relations: &[Relation],
+    graph: &HeteroGraph,
     first_reverse: bool,
-) -> Result<(Vec<PreparedLayer>, Vec<Vec<u32>>)> {
+) -> Result<(Vec<PreparedLayer>, LevelTimes, Vec<Vec<u32>>)> {
+    let relations = graph.relations();
     let depth = batch.blocks.len();
     // `counts[0]` are the seeds, the last level.
     let level = |k: usize| -> Vec<Level> {
@@ -72,14 +79,27 @@ pub(super) fn layers(
             let numbers: Vec<u32> = after.order.iter().map(|&place| before.number[place as usize]).collect();
             (RowNumbers::new(&numbers), before.order.len())
         });
-        let values = relations.par_iter().zip(&batch.blocks[depth - 1 - k]).map(|(relation, block)| {
-            let edges = after[relation.dst].order.iter().flat_map(|&place| &block.edges[block.row(place as usize)]);
-            relation.values.as_ref().map(|values| values.picked(edges.map(|&edge| edge as usize)))
-        });
-        layers.push(PreparedLayer { csr: csr.collect::<Result<_>>()?, values: values.collect(), kept: kept.collect() });
+        let picked = |of: fn(&Relation) -> Option<&EdgeMatrix>| -> Vec<Option<EdgeMatrix>> {
+            let blocks = relations.par_iter().zip(&batch.blocks[depth - 1 - k]);
+            let of_block = |(relation, block): (&Relation, &Block)| {
+                let rows = after[relation.dst].order.iter().map(|&place| block.row(place as usize));
+                Some(of(relation)?.picked(rows.flat_map(|row| &block.edges[row]).map(|&edge| edge as usize)))
+            };
+            blocks.map(of_block).collect()
+        };
+        let (values, ages) = (picked(|of| of.values.as_deref()), picked(Relation::ages_of_edges));
+        layers.push(PreparedLayer { csr: csr.collect::<Result<_>>()?, values, ages, kept: kept.collect() });
     }
+    let times_of = |level: &Vec<Level>| {
+        let of_type = |(t, level): (usize, &Level)| {
+            let times = graph.times_of(t)?;
+            Some(level.order.iter().map(|&place| times[batch.nodes[t][place as usize] as usize]).collect())
+        };
+        level.iter().enumerate().map(of_type).collect()
+    };
+    let times = levels.iter().map(times_of).collect();
     let seeds = levels.into_iter().next_back().unwrap_or_default().into_iter().map(|level| level.number).collect();
-    Ok((layers, seeds))
+    Ok((layers, times, seeds))
 }
 
 /// A block with rows and columns by number, and its reverse where that is wanted.

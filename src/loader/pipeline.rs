@@ -7,21 +7,21 @@ use std::sync::mpsc::{Receiver, RecvError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use burn::tensor::Tensor;
-use graphsieve_kernels::{GraphBackend, NodeSet, SampleBackend, upload_together};
+use burn::tensor::{Int, Tensor};
+use graphsieve_kernels::{Age, GraphBackend, NodeSet, SampleBackend, upload_together};
 use rayon::prelude::*;
 
 use super::batch::{Batch, BatchNodes, BatchStats, BlockShape, NodesAt};
 use super::config::{DropRule, LoaderOptions};
 use super::device::{Handed, OnDevice};
 use super::features::{Delivery, FeatureBuffers, Windows};
-use super::levels::{self, PreparedLayer};
+use super::levels::{self, LevelTimes, PreparedLayer};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use super::window::Update;
 use crate::error::{Error, Result};
-use crate::graph::Relation;
-use crate::nn::{KeptRows, edge_values};
+use crate::graph::HeteroGraph;
+use crate::nn::{KeptRows, edge_ages, edge_values, node_times};
 use crate::sampler::{EdgePlace, MiniBatch, NeighbourSampler, SampleScratch};
 
 /// Seeds of a batch.
@@ -65,6 +65,8 @@ pub struct Job<P = ()> {
 pub struct Loader<B: GraphBackend, P = ()> {
     store: FeatureStore<B>,
     shape: BlockShape,
+    /// `[type]`: of all nodes, where ages are made of them and the device makes the batches.
+    times: Vec<Option<Tensor<B, 1, Int>>>,
     /// Of batches that the processor makes.
     buffers: Option<FeatureBuffers<B>>,
     results: Option<Results<B, P>>,
@@ -85,6 +87,7 @@ pub(super) enum Prepared<B: SampleBackend, P> {
 pub(super) struct HostBatch<P> {
     number: u64,
     layers: Vec<PreparedLayer>,
+    times: LevelTimes,
     seed_rows: Vec<Vec<u32>>,
     slot_to_node: Vec<Vec<u32>>,
     deliveries: Vec<Delivery>,
@@ -127,6 +130,9 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
         // Refuses hot nodes that do not exist, also where a device has a table of its own.
         let windows = Windows::new(&counts, &hot, options.window)?;
         let mut jobs = jobs.into_iter();
+        let on_device = options.placement != Placement::Host;
+        let upload = |t: usize| sampler.graph().times_of(t).filter(|_| on_device);
+        let times = (0..counts.len()).map(|t| Some(node_times(upload(t)?, store.device()))).collect();
         let (buffers, threads, results) = if options.placement == Placement::Host {
             let buffers = FeatureBuffers::new(store.clone(), &hot);
             let (threads, results) = on_the_host(jobs, sampler, windows, store.clone(), options);
@@ -141,7 +147,7 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
             (None, vec![thread::spawn(move || deal(&mut jobs, to_sample)), thread::spawn(work)], results)
         };
         let (stats, waited) = (BatchStats::default(), Duration::ZERO);
-        Ok(Loader { store, shape, buffers, results: Some(results), threads, stats, waited })
+        Ok(Loader { store, shape, times, buffers, results: Some(results), threads, stats, waited })
     }
 
     /// Of all batches so far.
@@ -157,7 +163,7 @@ impl<B: GraphBackend, P: Send + 'static> Loader<B, P> {
     fn take(&mut self, prepared: Prepared<B, P>) -> Batch<B, P> {
         let batch = match (prepared, &mut self.buffers) {
             (Prepared::Host(batch), Some(buffers)) => batch.upload(buffers, &self.store, &self.shape),
-            (Prepared::Device(handed), None) => handed.take(&self.store, &self.shape),
+            (Prepared::Device(handed), None) => handed.take(&self.store, &self.shape, &self.times),
             _ => unreachable!("there are buffers for batches that the processor makes"),
         };
         self.stats += batch.stats;
@@ -174,7 +180,6 @@ fn on_the_host<B: GraphBackend, P: Send + 'static>(
     options: LoaderOptions,
 ) -> (Vec<JoinHandle<()>>, Results<B, P>) {
     let LoaderOptions { prefetch: workers, drop_edge, first_reverse, .. } = options;
-    let relations = Arc::new(sampler.graph().relations().to_vec());
     let (to_sample, seeds) = turns(workers);
     let (from_samplers, sampled) = turns(workers);
     let (to_finish, placed) = turns(workers);
@@ -192,12 +197,23 @@ fn on_the_host<B: GraphBackend, P: Send + 'static>(
         }));
     }
     for (placed, finished) in placed.channels.into_iter().zip(from_finishers.channels) {
-        let (relations, store) = (relations.clone(), store.clone());
+        let (sampler, store) = (sampler.clone(), store.clone());
         threads.push(thread::spawn(move || {
-            work(&placed, &finished, |placed| finish(placed, &store, &relations, first_reverse).map(Prepared::Host));
+            let graph = sampler.graph();
+            work(&placed, &finished, |placed| finish(placed, &store, graph, first_reverse).map(Prepared::Host));
         }));
     }
     (threads, results)
+}
+
+/// What is left of a layer of a batch when its lists are put together with those of all layers.
+struct UploadedLayer<B: SampleBackend> {
+    /// `[relation]`: whether there is an adjacency.
+    there: Vec<bool>,
+    values: Vec<Option<Tensor<B, 2>>>,
+    ages: Vec<Option<Age<B>>>,
+    /// `[type]`: rows before the layer.
+    sizes: Vec<usize>,
 }
 
 impl<P> HostBatch<P> {
@@ -219,24 +235,32 @@ impl<P> HostBatch<P> {
         // All lists travel together: a copy of a few bytes takes as long as one of many.
         let (mut csrs, mut lists) = (Vec::new(), Vec::new());
         let mut layers = Vec::with_capacity(self.layers.len());
-        for PreparedLayer { csr, values, kept } in self.layers {
+        let device = store.device();
+        let of_level = |times: &Vec<Option<Vec<i32>>>| -> Vec<Option<Tensor<B, 1, Int>>> {
+            times.iter().map(|times| times.as_ref().map(|times| node_times(times, device))).collect()
+        };
+        let times: Vec<_> = self.times.iter().map(of_level).collect();
+        for (at, PreparedLayer { csr, values, ages, kept }) in self.layers.into_iter().enumerate() {
             let there: Vec<bool> = csr.iter().map(Option::is_some).collect();
             csrs.extend(csr.into_iter().flatten());
-            let values = values.iter().map(|values| values.as_ref().map(|values| edge_values(values, store.device())));
+            let values = values.iter().map(|values| values.as_ref().map(|values| edge_values(values, device)));
             let values: Vec<Option<Tensor<B, 2>>> = values.collect();
+            let of_edges = ages.iter().map(|ages| ages.as_ref().map(|ages| edge_ages(ages, device))).collect();
+            let ages = shape.ages(of_edges, [&times[at], &times[at + 1]]);
             let sizes: Vec<usize> = kept.iter().map(|(_, of)| *of).collect();
             lists.extend(kept.into_iter().map(|(rows, _)| rows));
-            layers.push((there, values, sizes));
+            layers.push(UploadedLayer { there, values, ages, sizes });
         }
         let mut deliveries = self.deliveries;
         lists.extend(deliveries.iter_mut().flat_map(Delivery::take_lists));
         let (csrs, ids) = upload_together::<B>(csrs, lists, store.device());
         let (mut csrs, mut ids) = (csrs.into_iter(), ids.into_iter());
-        let mut block = |(at, (there, values, sizes)): (usize, (Vec<bool>, Vec<_>, Vec<usize>))| {
+        let mut block = |(at, layer): (usize, UploadedLayer<B>)| {
+            let UploadedLayer { there, values, ages, sizes } = layer;
             let kept =
                 sizes.into_iter().zip(ids.by_ref()).map(|(of, rows)| KeptRows::Listed(NodeSet::of_ids(rows, of)));
             let kept = kept.collect();
-            shape.block(at, there.into_iter().map(|there| if there { csrs.next() } else { None }), values, kept)
+            shape.block(at, there.into_iter().map(|there| if there { csrs.next() } else { None }), values, ages, kept)
         };
         let blocks = layers.into_iter().enumerate().map(&mut block).collect();
         Batch {
@@ -391,19 +415,20 @@ fn place<P>(
 fn finish<B: GraphBackend, P>(
     placed: Placed<P>,
     store: &FeatureStore<B>,
-    relations: &[Relation],
+    graph: &HeteroGraph,
     first_reverse: bool,
 ) -> Result<HostBatch<P>> {
     let Placed { batch, updates, slots, slot_to_node, payload } = placed;
     guarded(&format!("batch {}", batch.number), || {
-        let (layers, seed_rows) = levels::layers(&batch, &slots, relations, first_reverse)?;
+        let (layers, times, seed_rows) = levels::layers(&batch, &slots, graph, first_reverse)?;
         let deliver = |(t, update): (usize, &Update)| Delivery::new(store, t, update, batch.nodes[t].len());
         let deliveries = updates.par_iter().enumerate().map(deliver).collect();
-        Ok((layers, seed_rows, deliveries))
+        Ok((layers, times, seed_rows, deliveries))
     })
-    .map(|(layers, seed_rows, deliveries)| HostBatch {
+    .map(|(layers, times, seed_rows, deliveries)| HostBatch {
         number: batch.number,
         layers,
+        times,
         seed_rows,
         slot_to_node,
         deliveries,

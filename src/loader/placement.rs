@@ -27,11 +27,12 @@ pub enum Placement {
 /// let small = PlacementInput { csr: 1 << 20, free: 1 << 30, reserve: 1 << 29, no_kernel, reaches, zero_copy };
 /// assert_eq!(small.decide(), Placement::Device);
 /// assert_eq!(PlacementInput { csr: 2 << 30, ..small }.decide(), Placement::HostZeroCopy);
-/// assert_eq!(PlacementInput { no_kernel: Some("draws by weights have no kernel"), ..small }.decide(), Placement::Host);
+/// let no_kernel = Some("fanouts above 1024 have no kernel");
+/// assert_eq!(PlacementInput { no_kernel, ..small }.decide(), Placement::Host);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlacementInput {
-    /// Row pointers and sources of all relations.
+    /// Row pointers and sources of all relations, with weights and values of their edges.
     pub csr: u64,
     /// Free device memory.
     pub free: u64,

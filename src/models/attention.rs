@@ -1,5 +1,7 @@
 //! Stage 2: the triple-stream graph attention network.
 
+mod ages;
+mod connections;
 mod edge_values;
 mod in_chunks;
 
@@ -12,12 +14,18 @@ use graphsieve_kernels::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use self::ages::TimeInput;
+pub(crate) use self::ages::time_names;
+pub use self::connections::Connections;
+use self::connections::LayerConnections;
+pub(crate) use self::connections::{NORM_EPSILON, gate_name, norm_names};
 pub use self::edge_values::EdgeInput;
 pub(crate) use self::edge_values::edge_names;
 use self::edge_values::{EdgeLayer, by_head};
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
+use crate::config::Jump;
 use crate::error::Result;
 use crate::nn::{Block, RelationEdges};
 use crate::run::known_labels::LABEL_COLUMNS;
@@ -40,12 +48,12 @@ pub struct AttentionSpec {
     /// By node type, in order: its name where its nodes have a transform of themselves. Empty where none has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own: Vec<Option<String>>,
-    /// By relation, in order: what is read of its edges. Empty where no relation has values.
+    /// By relation, in order: what is read of its edges. Empty where no relation has values or ages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<Option<EdgeInput>>,
-    /// Whether a layer whose input is as wide as its result adds a node's input to what arrives.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub residual: bool,
+    /// What is beside the published layers.
+    #[serde(flatten)]
+    pub connections: Connections,
     /// Whether the last columns of the input are known labels, [`LABEL_COLUMNS`].
     #[serde(default, skip_serializing_if = "is_false")]
     pub labels: bool,
@@ -59,6 +67,11 @@ impl AttentionSpec {
     /// Width of what the input has besides labels.
     pub fn given(&self) -> usize {
         if self.labels { self.input - LABEL_COLUMNS.len() } else { self.input }
+    }
+
+    /// Width of the embeddings, which the head reads.
+    pub fn width(&self) -> usize {
+        self.connections.jump.width([self.hidden, self.output])
     }
 }
 
@@ -110,11 +123,22 @@ pub struct EpochDrop {
 /// Where edges have values `e_ij` ([`AttentionSpec::edges`]), every relation has an attention vector and a projection of
 /// them: the attention logit has `<a_r, V_r e_ij>` more, as in PyG's `GATConv(edge_dim)`, and the message is
 /// `W_r h_j + V_r e_ij`. Values are added up before they are projected, so that nothing is computed per edge.
-///
-/// With residual connections ([`AttentionSpec::residual`]) a layer whose input is as wide as its result adds `h_t` itself
-/// inside the activation, as between the blocks of a ResNet (He et al., CVPR 2016): there is nothing to learn in it.
+/// Where edges have ages that are read, these are more values: `ln(1 + age)` and cosines of it ([`TimeInput`]), as in
+/// TGAT (Xu et al., ICLR 2020); with fixed frequencies as in GraphMixer (Cong et al., ICLR 2023).
 ///
 /// A type that nothing points at is `elu(W_self,t h_t)`, or zero.
+///
+/// # Connections
+/// All are off unless asked for ([`AttentionSpec::connections`]). With `n` what arrives over relations and
+/// `u = W_self,t h_t`:
+///
+/// - residual: a layer whose input is as wide as its result adds `h_t` to `u`, as between the blocks of a ResNet (He et
+///   al., CVPR 2016); there is nothing to learn in it
+/// - gate: `beta u + (1 - beta) n` instead of `u + n`, with `beta = sigmoid(<g_t, (u, n)>)` for each node, as in PyG's
+///   `TransformerConv(beta=True)` (Shi et al., IJCAI 2021)
+/// - norm: `scale * (z - mean(z)) / deviation(z) + shift` of each row before the ELU (Ba et al., 2016). A row's own
+///   numbers alone make it, so that a score depends neither on its mini-batch nor on nodes that come later
+/// - jump: the embedding is `(h', h'')` side by side, or their larger values (Xu et al., ICML 2018)
 ///
 /// With one head the sum over neighbours is taken before the projection, which is the same by linearity: then only the
 /// destinations that are wanted are projected, and the scores come from `<W a, h>`.
@@ -132,6 +156,8 @@ pub struct TripleStreamGat<B: Backend> {
     heads: usize,
     negative_slope: f32,
     residual: bool,
+    #[module(skip)]
+    jump: Jump,
 }
 
 #[derive(Module, Debug)]
@@ -140,6 +166,7 @@ struct AttentionLayer<B: Backend> {
     /// By node type `[in, out]`: what a node has of itself; empty where no type has it.
     own: Vec<Option<Param<Tensor<B, 2>>>>,
     edges: EdgeLayer<B>,
+    connections: LayerConnections<B>,
 }
 
 #[derive(Module, Debug)]
@@ -174,14 +201,17 @@ impl<B: Backend> TripleStreamGat<B> {
                     .transpose()
             };
             let own = spec.own.iter().map(&mut of_itself).collect::<Result<_>>()?;
-            layers.push(AttentionLayer { streams, own, edges: EdgeLayer::none() });
+            let (edges, connections) = (EdgeLayer::none(), LayerConnections::none());
+            layers.push(AttentionLayer { streams, own, edges, connections });
         }
-        let bound = Init::Uniform { bound: 1.0 / (spec.output as f64).sqrt() };
-        let head = parameters.weight("score_head.weight", [spec.output, 1], bound)?;
+        let width = spec.width();
+        let bound = Init::Uniform { bound: 1.0 / (width as f64).sqrt() };
+        let head = parameters.weight("score_head.weight", [width, 1], bound)?;
         let head_bias = parameters.vector("score_head.bias", 1, bound)?;
-        // Last, so that all others begin as they do where edges have no values.
+        // Last, so that all others begin as they do in the published model.
         for (at, (layer, (_, output))) in layers.iter_mut().zip(widths).enumerate() {
             layer.edges = EdgeLayer::new(at, &spec.edges, output, parameters)?;
+            layer.connections = LayerConnections::new(at, &spec.connections, &spec.own, output, parameters)?;
         }
         Ok(Self {
             layers,
@@ -189,7 +219,8 @@ impl<B: Backend> TripleStreamGat<B> {
             head_bias,
             heads: spec.heads,
             negative_slope: spec.negative_slope,
-            residual: spec.residual,
+            residual: spec.connections.residual,
+            jump: spec.connections.jump,
         })
     }
 
@@ -202,6 +233,7 @@ impl<B: Backend> TripleStreamGat<B> {
                 export.vector(format!("gat{}.a_{name}", layer + 1), &stream.attention);
             }
             module.edges.export(layer, &spec.edges, &mut export);
+            module.connections.export(layer, &spec.own, &mut export);
             for (own, name) in module.own.iter().zip(&spec.own) {
                 if let (Some(own), Some(name)) = (own, name) {
                     export.weight(own_weight(layer, name), own);
@@ -278,9 +310,13 @@ impl<B: GraphBackend> TripleStreamGat<B> {
     /// Number of layers.
     pub const LAYERS: usize = 2;
 
-    /// Width of the result of a layer, counted from 0.
+    /// Width of the result of a layer, counted from 0; of the last one it is that of the embeddings.
     pub fn width_after(&self, layer: usize) -> usize {
-        self.layers[layer].streams[0].projection.val().dims()[1]
+        let width = |layer: &AttentionLayer<B>| layer.streams[0].projection.val().dims()[1];
+        match layer + 1 == Self::LAYERS {
+            true => self.jump.width([width(&self.layers[0]), width(&self.layers[layer])]),
+            false => width(&self.layers[layer]),
+        }
     }
 
     /// The refined embeddings of the rows that `field` wants, one matrix per node type. `x` is data: it gets no
@@ -303,9 +339,17 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 
     /// One of the two layers, counted from 0: its result out of what comes before it, a matrix per type.
     pub fn embed_layer(&self, layer: usize, block: &Block<B>, h: &[Tensor<B, 2>], pass: Pass) -> Vec<Tensor<B, 2>> {
-        let results = self.layer_result(&self.layers[layer], block, h, pass);
-        let Some(dropout) = pass.dropout else { return results };
-        results.into_iter().enumerate().map(|(t, h)| dropout.of_result(h, layer, t)).collect()
+        let results = self.layer_result(&self.layers[layer], block, h, pass).into_iter().enumerate();
+        let end = |(t, mut result): (usize, Tensor<B, 2>)| {
+            if let Some(dropout) = pass.dropout {
+                result = dropout.of_result(result, layer, t);
+            }
+            match layer + 1 == Self::LAYERS {
+                true => self.jump.join(|| block.destinations(t, h[t].clone()), result),
+                false => result,
+            }
+        };
+        results.map(end).collect()
     }
 
     fn layer_result(
@@ -323,16 +367,46 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         }
         let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
         let finish = |(t, mut parts): (usize, Vec<Tensor<B, 2>>)| {
-            if let Some(own) = self.own_of(layer, block, t) {
-                parts.push(linear(block.destinations(t, h[t].clone()), own, None));
-            }
-            match parts.is_empty() {
-                false => combine(parts, None, scale(block, t), Activation::Elu),
-                // Nothing points at this type.
-                true => blank([block.rows_after(t), width], &h[t]),
-            }
+            self.finished(layer, &source, t, |own, activation| {
+                parts.extend(own.map(|own| linear(block.destinations(t, h[t].clone()), own, None)));
+                (!parts.is_empty()).then(|| combine(parts, None, scale(block, t), activation))
+            })
         };
         parts.into_iter().enumerate().map(finish).collect()
+    }
+
+    /// A layer's rows of a type. `sum` adds up what arrives, and the rows of the type under a weight where it is given
+    /// one, and activates the sum; it has nothing where nothing points at the type.
+    fn finished(
+        &self,
+        layer: &AttentionLayer<B>,
+        source: &Source<'_, B>,
+        node_type: usize,
+        sum: impl FnOnce(Option<Tensor<B, 2>>, Activation) -> Option<Tensor<B, 2>>,
+    ) -> Tensor<B, 2> {
+        let (block, h, connections) = (source.block, &source.h[node_type], &layer.connections);
+        let rows = block.rows_after(node_type);
+        let nothing = || blank([rows, layer.streams[0].projection.val().dims()[1]], h);
+        if rows == 0 {
+            return nothing();
+        }
+        let own = self.own_of(layer, node_type);
+        // The sum is divided by the number of streams, and what a node has of itself is not.
+        let undivided = |own: Tensor<B, 2>| match block.streams_into[node_type] {
+            streams if streams > 1 => own.mul_scalar(streams as f32),
+            _ => own,
+        };
+        if connections.is_none(node_type) {
+            return sum(own.map(undivided), Activation::Elu).unwrap_or_else(nothing);
+        }
+        let z = match own {
+            Some(own) if connections.has_gate(node_type) => {
+                let own = linear(block.destinations(node_type, h.clone()), own, None);
+                connections.gated(node_type, own, sum(None, Activation::Identity).unwrap_or_else(nothing))
+            }
+            own => sum(own.map(undivided), Activation::Identity).unwrap_or_else(nothing),
+        };
+        connections.finished(z)
     }
 
     /// Logits of the embeddings of some types, one behind the other, `[rows, 1]`, f32. There is at least one row.
@@ -458,22 +532,16 @@ impl<B: GraphBackend> TripleStreamGat<B> {
 }
 
 impl<B: GraphBackend> TripleStreamGat<B> {
-    /// The weight of a type's nodes themselves, times the divisor of [`scale`]; `None` where the type has none, and
-    /// where no row is wanted. A residual connection is an identity in it.
-    fn own_of(&self, layer: &AttentionLayer<B>, block: &Block<B>, node_type: usize) -> Option<Tensor<B, 2>> {
-        if block.rows_after(node_type) == 0 {
-            return None;
-        }
+    /// The weight of a type's nodes themselves, where the type has one. A residual connection is an identity in it.
+    fn own_of(&self, layer: &AttentionLayer<B>, node_type: usize) -> Option<Tensor<B, 2>> {
         let projection = layer.streams[0].projection.val();
         let [input, width] = projection.dims();
         let own = layer.own.get(node_type).and_then(Option::as_ref).map(Param::val);
         let identity = (self.residual && input == width).then(|| Tensor::eye(width, &projection.device()));
-        let weight = match (own, identity) {
-            (Some(own), Some(identity)) => own + identity,
-            (own, identity) => own.or(identity)?,
-        };
-        let streams = block.streams_into[node_type];
-        Some(if streams > 1 { weight.mul_scalar(streams as f32) } else { weight })
+        match (own, identity) {
+            (Some(own), Some(identity)) => Some(own + identity),
+            (own, identity) => own.or(identity),
+        }
     }
 }
 

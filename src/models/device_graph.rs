@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{Csr, CsrError};
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use graphsieve_kernels::{Age, Csr, CsrError};
 use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
-use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, NodeType, Relation, Rows};
-use crate::nn::{Block, KeptRows, RelationEdges, edge_values};
+use crate::graph::{Adjacency, Ages, FeatureValues, Features, HeteroGraph, NodeType, Relation, Rows};
+use crate::nn::{Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, node_times};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
 #[derive(Clone, Debug)]
@@ -38,6 +38,8 @@ pub struct DeviceRelation<B: Backend> {
     pub id: usize,
     /// Values of the edges, a row per entry, where the graph has any; f32.
     pub values: Option<Tensor<B, 2>>,
+    /// Ages of the edges in seconds, where the graph has any.
+    pub age: Option<Age<B>>,
 }
 
 /// Fails when the device failed on its own thread, for example for want of memory. Call it after a read, which waits
@@ -61,6 +63,8 @@ impl<B: Backend> DeviceGraph<B> {
         let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
         let mut uploaded: Vec<(Arc<Adjacency>, Csr<B>)> = Vec::new();
         let mut relations = Vec::new();
+        let times: Vec<Option<Tensor<B, 1, Int>>> =
+            (0..graph.node_types().len()).map(|t| Some(node_times(graph.times_of(t)?, device))).collect();
         for (id, relation) in graph.relations().iter().enumerate() {
             if relation.forward.num_rows() == 0 || relation.forward.num_cols() == 0 {
                 continue;
@@ -74,7 +78,12 @@ impl<B: Backend> DeviceGraph<B> {
             uploaded.push((relation.reverse.clone(), csr.clone()));
             let stream = streams.iter().position(|s| *s == relation.stream).unwrap_or_default();
             let values = relation.values.as_deref().map(|values| edge_values(values, device));
-            relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id, values });
+            let age = match &relation.ages {
+                Some(Ages::Edges(ages)) => Some(edge_ages(ages, device)),
+                Some(Ages::Nodes) => ages_between([&times[relation.dst], &times[relation.src]]),
+                None => None,
+            };
+            relations.push(DeviceRelation { src: relation.src, dst: relation.dst, stream, csr, id, values, age });
         }
         let streams_into = graph.streams_into().into();
         Ok(Self { node_types: graph.node_types().to_vec(), streams, relations, streams_into })
@@ -90,6 +99,7 @@ impl<B: Backend> DeviceGraph<B> {
             csr: relation.csr.clone(),
             drop_edge: None,
             values: relation.values.clone(),
+            age: relation.age.clone(),
         });
         let all = |t: &NodeType| KeptRows::Selected { before: None, after: None, of: t.count };
         Block {
@@ -116,6 +126,10 @@ impl<B: Backend> DeviceGraph<Autodiff<B>> {
             csr: r.csr.clone().inner(),
             id: r.id,
             values: r.values.clone().map(Tensor::inner),
+            age: r.age.clone().map(|age| match age {
+                Age::Edges(ages) => Age::Edges(ages.inner()),
+                Age::Nodes { dst, src } => Age::Nodes { dst: dst.inner(), src: src.inner() },
+            }),
         };
         DeviceGraph {
             node_types: self.node_types.clone(),

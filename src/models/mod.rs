@@ -16,7 +16,7 @@ pub mod receptive_field;
 pub mod tree_ensemble;
 pub mod weights;
 
-pub use attention::{AttentionSpec, EdgeInput, Pass, TripleStreamGat};
+pub use attention::{AttentionSpec, EdgeInput, Pass, TimeInput, TripleStreamGat};
 pub use auto_encoder::{AutoEncoderSpec, TripleStreamGae};
 pub use device_graph::DeviceGraph;
 pub use node_classifier::{ClassifierSpec, NodeClassifier};

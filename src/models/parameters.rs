@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug)]
 pub enum Init {
     Zeros,
+    Ones,
     /// Uniform on [-bound, bound].
     Uniform {
         bound: f64,
@@ -25,6 +26,11 @@ pub enum Init {
     /// Normal with this standard deviation.
     Normal {
         std: f64,
+    },
+    /// At equal distances from the first value to the last.
+    Even {
+        from: f64,
+        to: f64,
     },
 }
 
@@ -39,9 +45,12 @@ impl Init {
         Init::Normal { std: (2.0 / (fan_in + fan_out) as f64).sqrt() }
     }
 
-    fn sample(self, rng: &mut ChaCha8Rng) -> f32 {
+    /// Value `at` of `len`.
+    fn sample(self, rng: &mut ChaCha8Rng, at: usize, len: usize) -> f32 {
         match self {
             Init::Zeros => 0.0,
+            Init::Ones => 1.0,
+            Init::Even { from, to } => (from + (to - from) * at as f64 / (len - 1).max(1) as f64) as f32,
             Init::Uniform { bound } => rng.random_range(-bound..=bound) as f32,
             Init::Normal { std } => {
                 // Box-Muller; one of the two values is enough.
@@ -111,7 +120,7 @@ impl<'a, B: Backend> Parameters<'a, B> {
     pub(super) fn values(&mut self, name: &str, shape: &[usize], init: Init) -> Result<Vec<f32>> {
         let len = shape.iter().product();
         match &mut self.source {
-            Source::Seed(rng) => Ok((0..len).map(|_| init.sample(rng)).collect()),
+            Source::Seed(rng) => Ok((0..len).map(|at| init.sample(rng, at, len)).collect()),
             Source::Tensors { tensors, origin } => {
                 let origin = *origin;
                 let help = "the checkpoint belongs to another model or another set of relations";

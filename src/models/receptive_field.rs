@@ -56,6 +56,7 @@ impl<B: GraphBackend> ReceptiveField<B> {
                 csr: self.csr(layer, relation),
                 drop_edge: drop_edge(layer, relation),
                 values: relation.values.clone(),
+                age: relation.age.clone(),
             });
             let (before, after) = (&self.levels[layer], &self.levels[layer + 1]);
             let kept = graph.node_types.iter().zip(before.iter().zip(after));

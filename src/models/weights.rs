@@ -237,7 +237,7 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         let (relation, [weight, vector]) = (name.strip_prefix("edge_")?, edge_names(0, name.strip_prefix("edge_")?));
         match (&tensors.get(&weight)?.shape[..], &tensors.get(&vector)?.shape[..]) {
             ([output, width], [len]) if output == len => {
-                Some(Some(EdgeInput { relation: relation.into(), width: *width }))
+                Some(Some(EdgeInput { relation: relation.into(), width: *width, time: None }))
             }
             _ => None,
         }
@@ -268,7 +268,7 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         negative_slope: 0.2,
         own,
         edges,
-        residual: false,
+        connections: Default::default(),
         labels: false,
     }))
 }
@@ -287,7 +287,7 @@ mod tests {
             negative_slope: 0.25,
             own: Vec::new(),
             edges: Vec::new(),
-            residual: false,
+            connections: Default::default(),
             labels: false,
         };
         let tensor = |shape: &[usize]| HostTensor {

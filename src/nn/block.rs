@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{Csr, DropEdge, GraphBackend, NodeSet, select_rows};
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use graphsieve_kernels::{Age, Csr, DropEdge, GraphBackend, NodeSet, select_rows};
 
 use super::check;
 use super::graph_conv::Nodes;
@@ -28,6 +28,8 @@ pub struct RelationEdges<B: Backend> {
     pub drop_edge: Option<DropEdge>,
     /// Values of the edges, a row per entry of the whole adjacency, also where `csr` is restricted.
     pub values: Option<Tensor<B, 2>>,
+    /// Ages of the edges in seconds, also of the whole adjacency.
+    pub age: Option<Age<B>>,
 }
 
 /// Which of the rows of a type before a layer are rows after it.
@@ -74,6 +76,25 @@ pub fn edge_values<B: Backend>(values: &EdgeMatrix, device: &B::Device) -> Tenso
         0 => Tensor::empty(shape, (device, DType::F32)),
         _ => Tensor::from_data(TensorData::new(values.values().to_vec(), shape), (device, DType::F32)),
     }
+}
+
+/// Ages of edges on a device, one per entry: of one column of values.
+pub fn edge_ages<B: Backend>(ages: &EdgeMatrix, device: &B::Device) -> Age<B> {
+    Age::Edges(edge_values(ages, device).reshape([ages.num_entries()]))
+}
+
+/// Times of nodes on a device, as [`Age::Nodes`] has them.
+pub fn node_times<B: Backend>(times: &[i32], device: &B::Device) -> Tensor<B, 1, Int> {
+    let shape = [times.len()];
+    match shape[0] {
+        0 => Tensor::empty(shape, (device, DType::I32)),
+        _ => Tensor::from_data(TensorData::new(times.to_vec(), shape), (device, DType::I32)),
+    }
+}
+
+/// Ages of edges by the times of the nodes at both ends, destinations first.
+pub fn ages_between<B: Backend>([dst, src]: [&Option<Tensor<B, 1, Int>>; 2]) -> Option<Age<B>> {
+    Some(Age::Nodes { dst: dst.clone()?, src: src.clone()? })
 }
 
 impl<B: GraphBackend> KeptRows<B> {
@@ -134,7 +155,8 @@ impl<B: Backend> Block<B> {
             streams_into[dst] += 1;
             if nodes[src] > 0 && nodes[dst] > 0 {
                 let csr = csr.clone();
-                edges.push(RelationEdges { relation, src, dst, stream: relation, csr, drop_edge: None, values: None });
+                let (stream, drop_edge, values, age) = (relation, None, None, None);
+                edges.push(RelationEdges { relation, src, dst, stream, csr, drop_edge, values, age });
             }
         }
         let kept = nodes.iter().map(|&of| KeptRows::Selected { before: None, after: None, of }).collect();

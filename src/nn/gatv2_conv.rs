@@ -6,7 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, Csr, EdgeValue, GraphBackend, Strategy, Target, dropout, gsddmm, linear, row_dots,
+    Activation, Csr, EdgeProjection, EdgeValue, GatConfig, GraphBackend, MAX_EDGE_COLUMNS, MAX_V2_CHANNELS, Strategy,
+    Target, dropout, gatv2, gsddmm, linear, row_dots,
 };
 
 use super::attention::{Residual, edges_of, finish_heads, weighted_sum, weights_of};
@@ -68,8 +69,10 @@ pub struct GatV2ConvConfig {
 ///
 /// Self-loops, their features and destinations without in-edges are as in [`GatConv`](super::GatConv).
 ///
-/// Memory: the score needs `[num_edges, out_channels]` for one head at a time (twice for a moment); a training pass
-/// keeps one such matrix per head for the backward pass, `[num_edges, heads * out_channels]` in all.
+/// The fused operator [`gatv2`] runs, and nothing is stored per edge beside its features. More than 16 features of an
+/// edge, heads of more than 512 channels, and [`GatV2Conv::forward_with_attention`], take scores and weights
+/// `[num_edges, heads]` of memory, and `[num_edges, out_channels]` for one head at a time (twice for a moment), of
+/// which a training pass keeps one for every head.
 ///
 /// # Shapes
 /// `x` `[nodes, in_channels]`, or sources `[num_cols, in_channels]` and destinations `[num_rows, dst_channels]`; f32,
@@ -77,7 +80,8 @@ pub struct GatV2ConvConfig {
 /// dtype. Parameters and scores are f32.
 ///
 /// # Gradient
-/// Of features, features of edges and all parameters. Deterministic.
+/// Of features, features of edges and all parameters. Saved: both projections, the result and a value per row and head;
+/// on the path with weights per edge what is said above. Deterministic.
 ///
 /// # Panics
 /// If a shape does not fit; the message names the argument, what was expected and what was got. If the layer has
@@ -166,16 +170,27 @@ impl GatV2ConvConfig {
     }
 }
 
+/// What attention runs on.
+struct Ends<B: Backend> {
+    csr: Csr<B>,
+    edges: Option<Tensor<B, 2>>,
+    /// Projected sources and destinations.
+    left: Tensor<B, 2>,
+    right: Tensor<B, 2>,
+    /// What they were projected from.
+    x: Nodes<B>,
+}
+
 impl<B: GraphBackend> GatV2Conv<B> {
     /// The layer; see [`GatV2Conv`].
     pub fn forward(&self, csr: &Csr<B>, x: impl Into<Nodes<B>>, training: Option<TrainingPass>) -> Tensor<B, 2> {
-        self.forward_with_attention(csr, x, None, training).0
+        self.without_weights(csr, x.into(), None, training)
     }
 
     /// The layer with features of edges.
     ///
     /// # Shapes
-    /// `edges` `[num_edges, edge_channels]` in the order of `csr` and the dtype of `x`.
+    /// `edges` `[num_edges, edge_channels]` in the order of `csr`, f32, f16 or bf16.
     pub fn forward_with_edges(
         &self,
         csr: &Csr<B>,
@@ -183,12 +198,35 @@ impl<B: GraphBackend> GatV2Conv<B> {
         edges: Tensor<B, 2>,
         training: Option<TrainingPass>,
     ) -> Tensor<B, 2> {
-        self.forward_with_attention(csr, x, Some(edges), training).0
+        self.without_weights(csr, x.into(), Some(edges), training)
+    }
+
+    fn without_weights(
+        &self,
+        csr: &Csr<B>,
+        x: Nodes<B>,
+        edges: Option<Tensor<B, 2>>,
+        training: Option<TrainingPass>,
+    ) -> Tensor<B, 2> {
+        let edge_channels = self.weight_edge.as_ref().map_or(0, |weight| weight.dims()[0]);
+        if edge_channels > MAX_EDGE_COLUMNS || self.att.dims()[1] > MAX_V2_CHANNELS {
+            return self.forward_with_attention(csr, x, edges, training).0;
+        }
+        let Ends { csr, edges, left, right, x } = self.ends(csr, x, edges, training);
+        let edges = edges.zip(self.weight_edge.as_ref());
+        let edges = edges.map(|(values, weight)| EdgeProjection { values, weight: weight.val() });
+        let config = GatConfig {
+            negative_slope: self.negative_slope as f32,
+            attention_dropout: of_attention(self.attention_dropout, training),
+            ..Default::default()
+        };
+        self.finish(gatv2(&csr, left, right, self.att.val(), edges, config), &x)
     }
 
     /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`,
-    /// f32, before dropout. They are in the order of `csr`, or where self-loops were added in that of
-    /// [`csr.with_self_loops().csr`](Csr::with_self_loops).
+    /// f32, before dropout. A training pass drops other weights than [`GatV2Conv::forward`] does, where parallel edges
+    /// share a fate: here each edge has its own. They are in the order of `csr`, or where self-loops were added in that
+    /// of [`csr.with_self_loops().csr`](Csr::with_self_loops).
     pub fn forward_with_attention(
         &self,
         csr: &Csr<B>,
@@ -196,7 +234,20 @@ impl<B: GraphBackend> GatV2Conv<B> {
         edges: Option<Tensor<B, 2>>,
         training: Option<TrainingPass>,
     ) -> (Tensor<B, 2>, Tensor<B, 2>) {
-        let x = x.into();
+        let Ends { csr, edges, left, right, x } = self.ends(csr, x.into(), edges, training);
+        let [heads, _] = self.att.dims();
+        let logits = |head| self.logits(head, &csr, &left, &right, edges.as_ref());
+        let all = || Tensor::cat((0..heads).map(logits).collect(), 1);
+        let attention = weights_of(&csr, heads, &left.device(), all);
+        let kept = match of_attention(self.attention_dropout, training) {
+            Some(drop) => dropout(attention.clone(), &drop),
+            None => attention.clone(),
+        };
+        (self.finish(weighted_sum(&csr, left, kept), &x), attention)
+    }
+
+    /// Checks, drops and projects.
+    fn ends(&self, csr: &Csr<B>, x: Nodes<B>, edges: Option<Tensor<B, 2>>, training: Option<TrainingPass>) -> Ends<B> {
         x.check(LAYER, csr, [Some(self.weight_src.dims()[0]), Some(self.weight_dst.dims()[0])]);
         let x = features(x, self.feature_dropout, training);
         let loops = self.add_self_loops && x.is_same();
@@ -206,17 +257,14 @@ impl<B: GraphBackend> GatV2Conv<B> {
         };
         let left = project(x.src(), &self.weight_src, self.bias_src.as_ref());
         let right = project(x.dst(), &self.weight_dst, self.bias_dst.as_ref());
-        let [heads, _] = self.att.dims();
-        let logits = |head| self.logits(head, &csr, &left, &right, edges.as_ref());
-        let all = || Tensor::cat((0..heads).map(logits).collect(), 1);
-        let attention = weights_of(&csr, heads, &left.device(), all);
-        let kept = match of_attention(self.attention_dropout, training) {
-            Some(drop) => dropout(attention.clone(), &drop),
-            None => attention.clone(),
-        };
-        let y = weighted_sum(&csr, left, kept);
+        let edges = edges.map(|edges| if edges.dtype() == left.dtype() { edges } else { edges.cast(left.dtype()) });
+        Ends { csr, edges, left, right, x }
+    }
+
+    fn finish(&self, y: Tensor<B, 2>, x: &Nodes<B>) -> Tensor<B, 2> {
+        let heads = (self.att.dims()[0], self.concat);
         let residual = (self.residual, self.weight_residual.as_ref());
-        (finish_heads(y, (heads, self.concat), residual, &x, self.bias.as_ref()), attention)
+        finish_heads(y, heads, residual, x, self.bias.as_ref())
     }
 
     /// The scores of one head `[num_edges, 1]`.

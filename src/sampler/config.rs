@@ -25,6 +25,18 @@ impl From<usize> for Fanout {
     }
 }
 
+impl Fanout {
+    /// How many entries a row gives that has `available` ones to choose from.
+    #[inline]
+    pub(super) fn count(self, available: usize, replace: bool) -> usize {
+        match self {
+            Fanout::All => available,
+            Fanout::Most(most) if replace => most as usize * usize::from(available > 0),
+            Fanout::Most(most) => available.min(most as usize),
+        }
+    }
+}
+
 /// Settings of a [`NeighbourSampler`](super::NeighbourSampler).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SamplerConfig {
@@ -65,8 +77,14 @@ impl SamplerConfig {
     }
 
     /// Weights of the entries of a relation.
-    pub(super) fn weights_of(&self, relation: usize) -> Option<&[f32]> {
+    pub(crate) fn weights_of(&self, relation: usize) -> Option<&[f32]> {
         self.weights.get(relation)?.as_deref()
+    }
+
+    /// Words that a device holds of the weights of a relation: sums of two words, too, for draws with replacement.
+    pub(crate) fn words_of_weights(&self, relation: usize) -> usize {
+        let each = if self.replace { 3 } else { 1 };
+        self.weights_of(relation).map_or(0, |weights| each * weights.len())
     }
 
     /// Checks the settings for a graph of these relations.

@@ -5,7 +5,6 @@
 
 mod batch;
 mod config;
-mod draw;
 mod neighbour;
 
 pub use batch::{Block, MiniBatch};

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use graphsieve_kernels::{distinct, hash, repeated};
+use graphsieve_kernels::{distinct, hash, repeated, repeated_by_weight, smallest, weighted_key};
 use rayon::prelude::*;
 
 use super::batch::{Block, MiniBatch};
 use super::config::{Fanout, SamplerConfig};
-use super::draw;
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, HeteroGraph};
 
@@ -221,7 +220,7 @@ impl NeighbourSampler {
             None => entries.len(),
             Some(weights) => weights[entries].iter().filter(|&&weight| weight > 0.0).count(),
         };
-        draw::count(wanted.fanout, available, self.config.replace && !wanted.last)
+        wanted.fanout.count(available, self.config.replace && !wanted.last)
     }
 
     /// Draws for all of `rows`.
@@ -284,22 +283,22 @@ impl NeighbourSampler {
         match (self.config.dependency, weights) {
             (None, None) if by_chance => repeated(places, entries.len(), of_row),
             (None, None) => distinct(places, entries.len(), of_row),
-            (None, Some(weights)) if by_chance => draw::repeated_by_weight(places, weights, of_row, sums),
+            (None, Some(weights)) if by_chance => repeated_by_weight(places, weights, of_row, sums),
             (None, Some(weights)) => {
                 let positive = weights.iter().zip(0..).filter(|(weight, _)| **weight > 0.0);
-                let keys = positive.map(|(&weight, at)| (draw::weighted_key(hash(of_row, u64::from(at)), weight), at));
-                draw::smallest(places, keys, keyed);
+                let keys = positive.map(|(&weight, at)| (weighted_key(hash(of_row, u64::from(at)), weight), at));
+                smallest(places, keys, keyed);
             }
             (Some(_), weights) => {
                 let sources = wanted.entries.col_idx()[entries].iter().zip(0..);
                 let of_source = |source: u32| hash(wanted.key, source.into());
                 match weights {
-                    None => draw::smallest(places, sources.map(|(&source, at)| (of_source(source), at)), keyed),
+                    None => smallest(places, sources.map(|(&source, at)| (of_source(source), at)), keyed),
                     Some(weights) => {
                         let positive = sources.zip(weights).filter(|(_, weight)| **weight > 0.0);
-                        let keys = positive
-                            .map(|((&source, at), &weight)| (draw::weighted_key(of_source(source), weight), at));
-                        draw::smallest(places, keys, keyed);
+                        let keys =
+                            positive.map(|((&source, at), &weight)| (weighted_key(of_source(source), weight), at));
+                        smallest(places, keys, keyed);
                     }
                 }
             }

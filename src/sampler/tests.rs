@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use graphsieve_kernels::{distinct, hash, repeated};
+use graphsieve_kernels::{distinct, hash, repeated, repeated_by_weight, smallest, weighted_key};
 
-use super::draw::{exponential, repeated_by_weight, smallest, weighted_key};
 use super::*;
 use crate::config::Draw;
 use crate::graph::{Adjacency, HeteroGraph, RelationSpec};
@@ -226,18 +225,6 @@ fn what_cannot_be_sampled_is_refused_by_name() {
         let error = sampler.sample(&mut sampler.scratch(), 0, &seeds).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
-}
-
-#[test]
-fn exponentials_are_logarithms() {
-    for k in 0..100_000u64 {
-        let bits = hash(3, k) >> (k % 60);
-        let u = ((bits >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
-        let (got, want) = (exponential(bits), -u.ln());
-        // Close to 1 the logarithm of a rounded number says little.
-        assert!((got - want).abs() <= 1e-15 * want.max(1.0), "{u}: {got} instead of {want}");
-    }
-    assert!(exponential(0) > 36.0 && exponential(u64::MAX) > 0.0);
 }
 
 #[test]

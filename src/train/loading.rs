@@ -40,7 +40,11 @@ pub fn placement<B: GraphBackend>(
     store: &FeatureStore<B>,
 ) -> PlacementInput {
     let graph = sampler.graph();
-    let csr = graph.relations().iter().map(|r| 4 * r.forward.num_words() as u64).sum();
+    let csr = graph.relations().iter().enumerate().map(|(at, of)| {
+        let values = of.values.as_ref().map_or(0, |values| values.values().len());
+        4 * (of.forward.num_words() + values + sampler.config().words_of_weights(at)) as u64
+    });
+    let csr = csr.sum();
     let cached = match store.is_resident() {
         // What is free now is free beside them.
         true if loader.memory == 0.0 => 0,
@@ -54,7 +58,7 @@ pub fn placement<B: GraphBackend>(
         free,
         // Half of the rest is for the batches.
         reserve: cached + free.saturating_sub(cached) / 2,
-        no_kernel: undrawable::<B>(sampler),
+        no_kernel: undrawable::<B>(sampler, store.device()),
         reaches: store.source().is_some() && !is_tight::<B>(loader, store.device()),
         zero_copy: store.can_pin(),
     }

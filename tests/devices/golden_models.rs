@@ -11,10 +11,10 @@ use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
-use graphsieve::config::{LossConfig, OwnTransform, Rows, Stage2Config, TemperatureConfig};
+use graphsieve::config::{Jump, LossConfig, Norm, OwnTransform, Rows, Stage2Config, TemperatureConfig};
 use graphsieve::graph::{Adjacency, HeteroGraph, RelationSpec};
 use graphsieve::infer::attention::own_types;
-use graphsieve::models::attention::{AttentionSpec, EpochDrop, Pass};
+use graphsieve::models::attention::{AttentionSpec, Connections, EpochDrop, Pass};
 use graphsieve::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
 use graphsieve::models::device_graph::upload_by_type;
 use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_host};
@@ -36,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
         stage_1_and_its_gradients_equal_the_dense_oracle,
         stage_2_and_its_gradients_equal_the_dense_oracle,
         stage_2_with_transforms_of_nodes_themselves_and_its_gradients_equal_the_dense_oracle,
+        stage_2_with_gates_normalised_rows_and_both_layers_at_the_head_equals_the_dense_oracle,
     );
     trials.extend(on_cpu!("golden_models"; the_temperature_follows_the_published_schedule));
     trials
@@ -61,6 +62,8 @@ struct Golden {
     stage1: Stage1,
     stage2: Stage2,
     without_loops: WithoutLoops,
+    /// On the graph of `without_loops`.
+    connected: Stage2,
 }
 
 /// A graph of the same nodes whose relations hold no loops.
@@ -198,14 +201,15 @@ fn assert_within(bound: f64, what: &str, got: &[f32], want: &[f64]) {
 }
 
 /// The gradient of an attention vector is a difference of sums as large as the other gradients: the derivative of a
-/// softmax adds up to zero. So its error is measured by the largest gradient of the model, every other by its own
-/// largest value.
+/// softmax adds up to zero. That of a gate is nearly zero where nothing arrives: a normalised row is the same whatever its
+/// scale. So their errors are measured by the largest gradient of the model, every other by its own largest value.
 fn assert_tensors(what: &str, got: &BTreeMap<String, HostTensor>, want: &Tensors) {
     assert!(got.keys().eq(want.keys()), "{what}: {:?}", got.keys());
     let of_all = want.values().map(|tensor| largest(&tensor.values)).fold(0.0, f64::max);
     for (name, got) in got {
         assert_eq!(got.shape, want[name].shape, "{what} {name}");
-        let scale = if name.contains(".a_") { of_all } else { largest(&want[name].values) };
+        let cancels = name.contains(".a_") || name.contains(".gate_");
+        let scale = if cancels { of_all } else { largest(&want[name].values) };
         assert_within(TOLERANCE * scale, &format!("{what} {name}"), &got.values, &want[name].values);
     }
 }
@@ -258,20 +262,29 @@ mod bodies {
         let host = graph(&GOLDEN.relations);
         // Two loops are not one of every node.
         assert_eq!(own_types(OwnTransform::Auto, &host).len(), 3);
-        assert_is_the_oracle::<B>(&host, &GOLDEN.stage2, OwnTransform::Never, device);
+        assert_is_the_oracle::<B>(&host, &GOLDEN.stage2, OwnTransform::Never, Connections::default(), device);
     }
 
     pub fn stage_2_with_transforms_of_nodes_themselves_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(
         device: &B::Device,
     ) {
         let WithoutLoops { relations, stage2 } = &GOLDEN.without_loops;
-        assert_is_the_oracle::<B>(&graph(relations), stage2, OwnTransform::Auto, device);
+        assert_is_the_oracle::<B>(&graph(relations), stage2, OwnTransform::Auto, Connections::default(), device);
+    }
+
+    pub fn stage_2_with_gates_normalised_rows_and_both_layers_at_the_head_equals_the_dense_oracle<B: GraphBackend>(
+        device: &B::Device,
+    ) {
+        let connections = Connections { residual: false, gate: true, norm: Norm::Layer, jump: Jump::Concat };
+        let host = graph(&GOLDEN.without_loops.relations);
+        assert_is_the_oracle::<B>(&host, &GOLDEN.connected, OwnTransform::Auto, connections, device);
     }
 
     fn assert_is_the_oracle<B: GraphBackend>(
         host: &HeteroGraph,
         golden: &Stage2,
         own: OwnTransform,
+        connections: Connections,
         device: &B::Device,
     ) {
         let [input, hidden, output] = GOLDEN.widths;
@@ -292,7 +305,7 @@ mod bodies {
                 negative_slope: 0.2,
                 own: own_types(own, host),
                 edges: Vec::new(),
-                residual: false,
+                connections,
                 labels: false,
             };
             let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);

@@ -30,10 +30,10 @@ use graphsieve_kernels::on_every_backend;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
     DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
-    SampleRelation, SampleRows, Strategy, gspmm,
+    SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
 };
 
-use crate::valued::with_values;
+use crate::valued::Carried;
 
 pub fn trials() -> Vec<Trial> {
     use bodies::*;
@@ -197,9 +197,9 @@ mod bodies {
     ) {
         let data = marketplace(0.2);
         let features = data.features.as_ref().unwrap();
-        for (heads, valued) in [(1, false), (3, false), (1, true), (3, true)] {
-            let host = &if valued { with_values(data.graph.clone()) } else { data.graph.clone() };
-            let spec = spec(host, features.dim(), heads);
+        for (heads, carried) in [1, 3].into_iter().flat_map(|heads| Carried::ALL.map(|carried| (heads, carried))) {
+            let host = &carried.on(&data.graph);
+            let spec = spec(host, features.dim(), heads, carried);
             let model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut Parameters::from_seed(4, device)).unwrap();
             let mut config = Stage2Config::new("unused");
             config.train.epochs = 2;
@@ -215,18 +215,33 @@ mod bodies {
             let whole = Attention::<B>::on_device(&config, host, graph, x, some, device);
             let mut full = whole.runner(config.seed, 1).unwrap();
             let store = FeatureStore::new(features.clone(), host, device).unwrap();
-            let parts = Attention::<B>::on_host(&config, host, features.clone(), store, some, device);
-            let mut sampled = parts.runner(config.seed, 1).unwrap();
-            let Runner::Sampled(batches) = &sampled else { panic!("mini-batches were asked for") };
-            assert_eq!(batches.placement.no_kernel.is_none(), B::SAMPLES && !valued);
-            assert!(sampled.note().unwrap().starts_with("neighbours: sampled by the"));
+            let mut stores = vec![(store.clone(), Placement::Host)];
+            // Ages that edges have of their own have no kernel.
+            let drawable = B::SAMPLES && carried != Carried::ValuesAndAges;
+            if drawable {
+                stores.push((store.resident(), Placement::Device));
+            }
+            let parts = stores.into_iter().map(|(store, placement)| {
+                let parts = Attention::<B>::on_host(&config, host, features.clone(), store, some, device);
+                let sampled = parts.runner(config.seed, 1).unwrap();
+                let Runner::Sampled(batches) = &sampled else { panic!("mini-batches were asked for") };
+                assert_eq!(batches.placement.no_kernel.is_none(), drawable);
+                assert_eq!(batches.placement.decide(), placement);
+                assert!(sampled.note().unwrap().starts_with("neighbours: sampled by the"));
+                (parts, sampled)
+            });
+            let mut parts: Vec<_> = parts.collect();
             for epoch in 1..=2 {
                 let all = full.next(&whole, &model).unwrap().losses.loss;
-                let step = sampled.next(&parts, &model).unwrap();
-                assert!(step.last && step.share == 1.0);
-                let (want, got) = (to_host(all.clone())[0], to_host(step.losses.loss.clone())[0]);
-                assert!((want - got).abs() <= 4e-6 * want.abs(), "{heads} heads, epoch {epoch}: {got} for {want}");
-                assert_same(&gradients::<B>(&model, step.losses.loss), &gradients::<B>(&model, all));
+                let (loss, want) = (to_host(all.clone())[0], gradients::<B>(&model, all));
+                for (at, (parts, sampled)) in parts.iter_mut().enumerate() {
+                    let step = sampled.next(parts, &model).unwrap();
+                    assert!(step.last && step.share == 1.0);
+                    let got = to_host(step.losses.loss.clone())[0];
+                    let name = format!("{heads} heads, {carried:?}, place {at}, epoch {epoch}");
+                    assert!((loss - got).abs() <= 4e-6 * loss.abs(), "{name}: {got} for {loss}");
+                    assert_same(&gradients::<B>(&model, step.losses.loss), &want);
+                }
             }
         }
     }
@@ -234,9 +249,9 @@ mod bodies {
     pub fn layer_by_layer_inference_is_that_of_the_whole_graph<B: GraphBackend>(device: &B::Device) {
         let data = marketplace(0.3);
         let features = data.features.as_ref().unwrap();
-        for (heads, valued) in [(1, false), (2, false), (1, true), (2, true)] {
-            let host = if valued { with_values(data.graph.clone()) } else { data.graph.clone() };
-            let spec = spec(&host, features.dim(), heads);
+        for (heads, carried) in [1, 2].into_iter().flat_map(|heads| Carried::ALL.map(|carried| (heads, carried))) {
+            let host = carried.on(&data.graph);
+            let spec = spec(&host, features.dim(), heads, carried);
             let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(5, device)).unwrap();
             let graph = DeviceGraph::<B>::upload(&host, device).unwrap();
             let f32 = DType::F32;
@@ -260,6 +275,12 @@ mod bodies {
     fn draws_alike<B: GraphBackend + SampleBackend>(graph: HeteroGraph, rule: Draw, device: &B::Device) {
         let graph = Arc::new(graph);
         let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
+        // Some relations have weights, some of which are 0.
+        let weights = |(at, of): (usize, &Relation)| -> Option<Arc<[f32]>> {
+            let weight = |entry: usize| (entry % 7) as f32 / 3.0;
+            (at % 2 == 0 && !of.forward.is_spans()).then(|| (0..of.forward.num_entries()).map(weight).collect())
+        };
+        let weights: Vec<_> = graph.relations().iter().enumerate().map(weights).collect();
         for pinned in [false, true] {
             let rows: Vec<Rows<'_>> = graph.relations().iter().map(|of| of.forward.rows()).collect();
             fn relation<'a>((of, rows): (&'a Relation, &'a Rows<'_>)) -> SampleRelation<'a> {
@@ -267,11 +288,17 @@ mod bodies {
                     Rows::Lists { row_ptr } => SampleRows::Lists(row_ptr),
                     Rows::Spans { start, end } => SampleRows::Spans { start, end },
                 };
-                SampleRelation { src: of.src, dst: of.dst, rows, col_idx: of.forward.col_idx() }
+                SampleRelation::new(of.src, of.dst, rows, of.forward.col_idx())
             }
             let relations: Vec<SampleRelation<'_>> = graph.relations().iter().zip(&rows).map(relation).collect();
-            let mut sampler = match DeviceSampler::<B>::new(&relations, &counts, pinned, device) {
-                Ok(sampler) => sampler,
+            let weighted = relations.iter().zip(&weights).map(|(of, weights)| {
+                let weights = weights.as_deref().map(|weights| SampleWeights { weights, replace: true });
+                SampleRelation { weights, ..*of }
+            });
+            let weighted: Vec<SampleRelation<'_>> = weighted.collect();
+            let made = |relations| DeviceSampler::<B>::new(relations, &counts, pinned, device);
+            let mut samplers = match made(&relations) {
+                Ok(sampler) => vec![sampler],
                 // Only CUDA reads host memory, and the processor samples without any kernel.
                 Err(reason) if pinned || !B::SAMPLES => {
                     eprintln!("not sampled there, page-locked {pinned}: {reason}");
@@ -279,20 +306,33 @@ mod bodies {
                 }
                 Err(reason) => panic!("{reason}"),
             };
-            let of = |fanouts: Vec<u32>, replace: bool| (fanouts, replace);
+            match made(&weighted) {
+                Ok(sampler) => samplers.push(sampler),
+                Err(reason) => assert!(!B::has_doubles(device) && reason.contains("double precision"), "{reason}"),
+            }
+            let plain = |fanouts: Vec<u32>, replace: bool| (fanouts, replace, false, None);
             let rules = [
-                of(vec![3, 2], false),
-                of(vec![15, 10, 5], false),
-                of(vec![64, 1], false),
-                of(vec![0, 4], false),
-                of(vec![4, 0], true),
-                of(vec![20, 3], true),
+                plain(vec![3, 2], false),
+                plain(vec![15, 10, 5], false),
+                plain(vec![64, 1], false),
+                plain(vec![100, 5], false),
+                plain(vec![0, 4], false),
+                plain(vec![4, 0], true),
+                plain(vec![20, 3], true),
+                plain(vec![90, 3], true),
+                (vec![3, 2], false, false, Some(3)),
+                (vec![3, 2], false, true, None),
+                (vec![0, 70], false, true, None),
+                (vec![5, 4], true, true, None),
+                (vec![3, 70], false, true, Some(2)),
             ];
-            for (fanouts, replace) in rules {
+            for (fanouts, replace, by_weight, dependency) in rules {
+                let Some(sampler) = samplers.get_mut(usize::from(by_weight)) else { continue };
                 let fanout = |&most: &u32| if most == 0 { Fanout::All } else { Fanout::Most(most) };
                 let per_layer: Vec<Fanout> = fanouts.iter().map(fanout).collect();
                 let config = SamplerConfig::new(&per_layer, graph.relations().len());
-                let config = SamplerConfig { draw: rule, replace, seed: 11, ..config };
+                let weights = if by_weight { weights.clone() } else { Vec::new() };
+                let config = SamplerConfig { draw: rule, replace, weights, dependency, seed: 11, ..config };
                 let host = NeighbourSampler::new(graph.clone(), config).unwrap();
                 let mut scratch = host.scratch();
                 // The same sampler again and again: it forgets every batch.
@@ -312,11 +352,13 @@ mod bodies {
                         fanout: (fanouts[layer] > 0).then_some(fanouts[layer]),
                         replace,
                         latest: host.config().takes_last(&graph.relations()[relation]),
+                        by_source: dependency.is_some(),
                         key: host.key(number as u64, layer, relation, graph.relations()[relation].src),
                         drop_edge: drop_of(layer, relation),
                     };
                     let got = sampler.sample(&job.seeds, fanouts.len(), draw, |_| false);
-                    let name = format!("{fanouts:?}, {rule:?}, replace {replace}, pinned {pinned}, batch {number}");
+                    let how = format!("weights {by_weight}, kappa {dependency:?}, replace {replace}");
+                    let name = format!("{fanouts:?}, {rule:?}, {how}, pinned {pinned}, batch {number}");
                     assert_eq!(got.counts, want.counts, "{name}");
                     assert_eq!(got.nodes_to_host(), want.nodes, "{name}");
                     assert_eq!(got.num_edges(), want.num_edges(), "{name}");
@@ -335,7 +377,7 @@ mod bodies {
     }
 
     /// What a batch says of its nodes, whatever the order of its rows: features, edges of every layer in both
-    /// directions and seeds.
+    /// directions with their values, and seeds.
     fn facts<B: GraphBackend>(graph: &HeteroGraph, batch: Batch<B>) -> Vec<BTreeMap<u32, Vec<f32>>> {
         let device = batch.x[0].device();
         let column = |nodes: &[u32]| {
@@ -367,6 +409,17 @@ mod bodies {
                     let row = |(k, node): (usize, f32)| (node as u32, vec![sum[k], max[k], degree[k]]);
                     facts.push(host(to.clone()).into_iter().enumerate().map(row).collect());
                 }
+                let values = block.edges.iter().find(|edges| edges.relation == index).and_then(|of| of.values.clone());
+                assert_eq!(values.is_some(), relation.values.is_some());
+                if let Some(values) = values {
+                    let width = values.dims()[1];
+                    // Which edge has which value. Of whole numbers the sum is exact in any order.
+                    let values = ((values + 1.0) * 50.0).round();
+                    let message = Message::u_mul_e(ids[relation.src].clone().repeat_dim(1, width), values);
+                    let sum = host(gspmm(csr, message, Reduce::Sum, Strategy::Auto));
+                    let rows = host(after[relation.dst].clone()).into_iter().zip(sum.chunks(width));
+                    facts.push(rows.map(|(node, sum)| (node as u32, sum.to_vec())).collect());
+                }
             }
             ids = after;
         }
@@ -379,9 +432,15 @@ mod bodies {
 
     pub fn a_loader_has_the_same_batches_wherever_they_are_made<B: GraphBackend>(device: &B::Device) {
         let data = marketplace(0.2);
-        let graph = Arc::new(data.graph.clone());
+        let graph = Arc::new(Carried::Values.on(&data.graph));
         let store = FeatureStore::<B>::new(data.features.unwrap(), &graph, device).unwrap();
         let hot = Hot::Degree(0.1).nodes(&graph, &sampler(&graph, &[Fanout::Most(2)], None), []).unwrap();
+        // The first relation is drawn by weights where the device can.
+        let mut weights: Vec<Option<Arc<[f32]>>> = vec![None; graph.relations().len()];
+        if B::SAMPLES && B::has_doubles(device) {
+            let entries = graph.relations()[0].forward.num_entries();
+            weights[0] = Some((0..entries).map(|entry| (entry % 4) as f32).collect());
+        }
         let mut stores = vec![store.clone()];
         if B::SAMPLES {
             stores.push(store.clone().resident());
@@ -392,7 +451,9 @@ mod bodies {
         }
         for store in stores {
             let load = |placement: Placement, window: bool, first_reverse: bool| {
-                let of = sampler(&graph, &[Fanout::Most(4), Fanout::All], None);
+                let config = SamplerConfig::new(&[Fanout::Most(4), Fanout::All], graph.relations().len());
+                let of = NeighbourSampler::new(graph.clone(), SamplerConfig { weights: weights.clone(), ..config });
+                let of = of.unwrap();
                 let rule = |number: u64, place: EdgePlace| {
                     DropEdge::new(0.4, 3, number as u32, place.layer as u32, place.relation as u32)
                 };
@@ -513,11 +574,11 @@ mod bodies {
         }
     }
 
-    fn spec(graph: &HeteroGraph, input: usize, heads: usize) -> AttentionSpec {
+    fn spec(graph: &HeteroGraph, input: usize, heads: usize, carried: Carried) -> AttentionSpec {
         let streams = graph.streams().into_iter().map(String::from).collect();
         // With and without what a node has of itself.
         let own = own_types(if heads > 1 { OwnTransform::Always } else { OwnTransform::Auto }, graph);
-        let edges = edge_inputs(graph);
+        let edges = edge_inputs(graph, carried.time().as_ref());
         AttentionSpec {
             streams,
             input,
@@ -527,7 +588,7 @@ mod bodies {
             negative_slope: 0.2,
             own,
             edges,
-            residual: false,
+            connections: Default::default(),
             labels: false,
         }
     }

@@ -6,11 +6,11 @@ use burn::module::{AutodiffModule, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn_flex::Flex;
-use graphsieve::config::{OwnTransform, Rows, Stage1Config, Stage2Config};
+use graphsieve::config::{Jump, Norm, OwnTransform, Rows, Stage1Config, Stage2Config, Stage2Model};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::Dataset;
 use graphsieve::infer::attention::{edge_inputs, own_types};
-use graphsieve::models::attention::{AttentionSpec, Pass};
+use graphsieve::models::attention::{AttentionSpec, Connections, Pass};
 use graphsieve::models::auto_encoder::AutoEncoderSpec;
 use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
@@ -22,7 +22,7 @@ use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::NodeSet;
 use graphsieve_kernels::testing::harness::Trial;
 
-use crate::valued::with_values;
+use crate::valued::Carried;
 
 pub fn trials() -> Vec<Trial> {
     on_cpu!(
@@ -118,8 +118,13 @@ fn stage_1_has_the_same_loss_and_gradients() {
 fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
     let data = marketplace();
     let device = Default::default();
-    for (heads, valued) in [(1, false), (3, false), (1, true), (3, true)] {
-        let host = &if valued { with_values(data.graph.clone()) } else { data.graph.clone() };
+    let carried = [1, 3].into_iter().flat_map(|heads| Carried::ALL.map(|carried| (heads, carried, false)));
+    for (heads, carried, connected) in carried.chain([(1, Carried::Nothing, true), (3, Carried::ValuesAndAges, true)]) {
+        let connections = match connected {
+            true => Connections { residual: true, gate: true, norm: Norm::Layer, jump: Jump::Concat },
+            false => Connections::default(),
+        };
+        let host = &carried.on(&data.graph);
         let spec = AttentionSpec {
             streams: host.streams().into_iter().map(String::from).collect(),
             input: data.features.as_ref().unwrap().dim(),
@@ -128,8 +133,8 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             heads,
             negative_slope: 0.2,
             own: own_types(OwnTransform::Always, host),
-            edges: edge_inputs(host),
-            residual: false,
+            edges: edge_inputs(host, carried.time().as_ref()),
+            connections,
             labels: false,
         };
         let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
@@ -139,6 +144,8 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             config.train.rows = rows;
             config.model.recompute = recompute;
             config.model.own = OwnTransform::Always;
+            let Connections { residual, gate, norm, jump } = connections;
+            config.model = Stage2Model { residual, gate, norm, jump, ..config.model };
             config.train.chunk_size = chunk;
             config.loss.samples_per_relation = 8;
             let labels = &data.labels.as_ref().unwrap().entries;
@@ -178,8 +185,8 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
         heads: 1,
         negative_slope: 0.2,
         own: own_types(OwnTransform::Always, host),
-        edges: edge_inputs(host),
-        residual: false,
+        edges: edge_inputs(host, None),
+        connections: Default::default(),
         labels: false,
     };
     let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(5, &device)).unwrap();

@@ -81,7 +81,7 @@ fn trainings_hold_no_more_with_every_step() {
             negative_slope: 0.2,
             own: Vec::new(),
             edges: Vec::new(),
-            residual: false,
+            connections: Default::default(),
             labels: false,
         };
         let mut parameters = Parameters::from_seed(3, &FlexDevice);

@@ -168,7 +168,7 @@ def temperature(epoch, epochs, warmup, start, peak, end):
 
 
 # Stage 2.
-def stage2_parameters(own=False):
+def stage2_parameters(own=False, connected=False):
     parameters = {}
     for layer in (1, 2):
         for stream in STREAMS:
@@ -176,7 +176,11 @@ def stage2_parameters(own=False):
             parameters[f"gat{layer}.a_{stream}"] = matrix(1, 2 * WIDTHS[layer])[0]
         for t in TYPES if own else ():
             parameters[f"gat{layer}.W_self_{t}.weight"] = matrix(WIDTHS[layer - 1], WIDTHS[layer])
-    parameters["score_head.weight"] = matrix(WIDTHS[2], 1)
+        for t in TYPES if connected else ():
+            parameters[f"gat{layer}.gate_{t}"] = matrix(1, 2 * WIDTHS[layer])[0]
+        for part in ("scale", "shift") if connected else ():
+            parameters[f"gat{layer}.norm_{part}"] = matrix(1, WIDTHS[layer])[0]
+    parameters["score_head.weight"] = matrix(WIDTHS[2] + (WIDTHS[1] if connected else 0), 1)
     parameters["score_head.bias"] = matrix(1, 1)[0]
     return parameters
 
@@ -218,6 +222,41 @@ def masks(drop):
     return [[mask(layer, at, r) for at, r in enumerate(RELATIONS)] for layer in range(2)]
 
 
+class Even(Exception):
+    """A row of nearly equal values: divided by its deviation, the rounding of f32 would be all that it has."""
+
+
+def end_of_layer(p, layer, t, own, arrived):
+    """A type's rows before the activation, out of what they have of themselves and what arrives: gated and normalised where
+    there are parameters for it. With it comes what makes both gradients, and adds those of the parameters, out of its gradient."""
+    width, gate = WIDTHS[layer], f"gat{layer}.gate_{t}"
+    scale, shift = (f"gat{layer}.norm_{part}" for part in ("scale", "shift"))
+    z, beta = own + arrived, None
+    if gate in p:
+        beta = sigmoid(own @ p[gate][:width] + arrived @ p[gate][width:])[:, None]
+        z = beta * own + (1 - beta) * arrived
+    if scale in p:
+        if z.std(1).min() < 0.15:
+            raise Even
+        inverse = 1 / np.sqrt(z.var(1, keepdims=True) + 1e-5)
+        even = (z - z.mean(1, keepdims=True)) * inverse
+        z = even * p[scale] + p[shift]
+
+    def back(dz, g):
+        if scale in p:
+            g[shift] += dz.sum(0)
+            g[scale] += (dz * even).sum(0)
+            deven = dz * p[scale]
+            dz = inverse * (deven - deven.mean(1, keepdims=True) - even * (deven * even).mean(1, keepdims=True))
+        if gate not in p:
+            return dz, dz
+        dscore = (dz * (own - arrived)).sum(1, keepdims=True) * beta * (1 - beta)
+        g[gate] += np.concatenate([(own * dscore).sum(0), (arrived * dscore).sum(0)])
+        return beta * dz + dscore * p[gate][:width], (1 - beta) * dz + dscore * p[gate][width:]
+
+    return z, back
+
+
 def stage2(p, heads, keep, labels, smooth, weight_unsup):
     """Embeddings, logits, the loss with its terms, and gradients. `labels` lists (type, node, label), `smooth` lists relations
     with the edges that are to agree."""
@@ -246,9 +285,11 @@ def stage2(p, heads, keep, labels, smooth, weight_unsup):
                 of_heads.append((part, raw, alpha))
             steps.append((dst, src, of_heads))
         of_itself = lambda t: p.get(f"gat{layer}.W_self_{t}.weight", np.zeros((WIDTHS[layer - 1], WIDTHS[layer])))
-        before = {t: total[t] / into[t] + h[t] @ of_itself(t) for t in TYPES}
-        kept.append((h, steps, before))
-        h = {t: np.where(before[t] > 0, before[t], np.expm1(np.minimum(before[t], 0))) for t in TYPES}
+        ends = {t: end_of_layer(p, layer, t, h[t] @ of_itself(t), total[t] / into[t]) for t in TYPES}
+        kept.append((h, steps, ends))
+        h = {t: np.where(z > 0, z, np.expm1(np.minimum(z, 0))) for t, (z, _) in ends.items()}
+    if len(p["score_head.weight"]) > WIDTHS[2]:  # the head reads both layers
+        h = {t: np.concatenate([kept[1][0][t], h[t]], 1) for t in TYPES}
     logits = {t: (h[t] @ p["score_head.weight"])[:, 0] + p["score_head.bias"][0] for t in TYPES}
 
     dlogits = {t: np.zeros(COUNT[t]) for t in TYPES}
@@ -269,17 +310,20 @@ def stage2(p, heads, keep, labels, smooth, weight_unsup):
     g = zeros_like(p)
     g["score_head.bias"] += sum(dlogits[t].sum() for t in TYPES)
     g["score_head.weight"][:, 0] += sum(h[t].T @ dlogits[t] for t in TYPES)
-    dh = {t: np.outer(dlogits[t], p["score_head.weight"][:, 0]) for t in TYPES}
+    djoined = {t: np.outer(dlogits[t], p["score_head.weight"][:, 0]) for t in TYPES}
+    dh = {t: djoined[t][:, -WIDTHS[2] :] for t in TYPES}
     for layer in (2, 1):
-        inputs, steps, before = kept[layer - 1]
-        dbefore = {t: dh[t] * np.where(before[t] > 0, 1, np.exp(np.minimum(before[t], 0))) for t in TYPES}
-        dtotal = {t: dbefore[t] / into[t] for t in TYPES}
+        inputs, steps, ends = kept[layer - 1]
+        dends = {t: back(dh[t] * np.where(z > 0, 1, np.exp(np.minimum(z, 0))), g) for t, (z, back) in ends.items()}
+        dtotal = {t: dends[t][1] / into[t] for t in TYPES}
         dh = {t: np.zeros_like(inputs[t]) for t in TYPES}
+        if layer == 2 and len(p["score_head.weight"]) > WIDTHS[2]:
+            dh = {t: djoined[t][:, : WIDTHS[1]].copy() for t in TYPES}
         for t in TYPES:
             name = f"gat{layer}.W_self_{t}.weight"
             if name in p:
-                g[name] += inputs[t].T @ dbefore[t]
-                dh[t] += dbefore[t] @ p[name].T
+                g[name] += inputs[t].T @ dends[t][0]
+                dh[t] += dends[t][0] @ p[name].T
         for r, (dst, src, of_heads) in zip(RELATIONS, steps):
             w_name, a_name = f"gat{layer}.W_{r['stream']}.weight", f"gat{layer}.a_{r['stream']}"
             a, width = p[a_name], WIDTHS[layer]
@@ -361,10 +405,13 @@ labels = [("user", 0, 1), ("user", 3, 0), ("user", 8, 1), ("item", 2, 1), ("item
 smooth = [(r, sorted({e for e in r["edges"] if r["src"] != r["dst"] or e[0] != e[1]})[1::2]) for r in primary]
 
 
+DROPS = (None, {"rate": 0.4, "seed": 2**33 + 5, "epoch": 3})
+
+
 def runs_of(parameters):
     second = []
     for heads in (1, 2):
-        for drop in (None, {"rate": 0.4, "seed": 2**33 + 5, "epoch": 3}):
+        for drop in DROPS:
             keep = masks(drop)
             run = lambda p: stage2(p, heads, keep, labels, smooth, 0.5)
             h, logits, terms, g2 = run(parameters)
@@ -434,4 +481,16 @@ p2 = stage2_parameters(own=True)
 smooth = [(r, sorted(set(r["edges"]))[1::2]) for r in RELATIONS if r["primary"]]
 second = runs_of(p2)
 golden["without_loops"] = {"relations": stored(RELATIONS), "stage2": second_stage(p2)}
+# The same with gates, normalised rows, and a head that reads both layers.
+for _ in range(10_000):
+    p2 = stage2_parameters(own=True, connected=True)
+    try:
+        for heads in (1, 2):
+            for drop in DROPS:
+                stage2(p2, heads, masks(drop), labels, smooth, 0.5)
+    except (Even, AssertionError):
+        continue
+    break
+second = runs_of(p2)
+golden["connected"] = second_stage(p2)
 pathlib.Path(sys.argv[1]).write_text(json.dumps(golden, separators=(",", ":")) + "\n")

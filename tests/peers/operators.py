@@ -4,15 +4,15 @@
     python3 tests/peers/operators.py --data artifacts/data/electronics --device cuda
 
 `torch.sparse_csr_tensor(...) @ x` multiplies by a value per edge (cuSPARSE on CUDA, MKL on the CPU); `GATConv` projects first, as
-`gat` of graphsieve does not: its projection is timed with it. With values of edges, `GATConv` has them in the score and
-`TransformerConv` in score and message. Needs numpy, torch and torch_geometric.
+`gat` of graphsieve does not: its projection is timed with it, and so are both of `GATv2Conv`. With values of edges, `GATConv`
+and `GATv2Conv` have them in the score and `TransformerConv` in score and message. Needs numpy, torch and torch_geometric.
 """
 
 import argparse
 
 import torch
 import torch_geometric
-from torch_geometric.nn import GATConv, TransformerConv
+from torch_geometric.nn import GATConv, GATv2Conv, TransformerConv
 
 from graph import RELATIONS, Marketplace, row, versions
 
@@ -76,8 +76,13 @@ for heads in (1, 4):
     row(f"GATConv forward + backward, {heads} heads", both, device, **few)
     row(f"GATConv forward + backward, {heads} heads, 15 % of edges", lambda: both(kept), device, **few)
 
+layer = GATv2Conv(given.width, given.width, add_self_loops=False, bias=False).to(device)
+row("GATv2Conv forward, 1 head", forward, device, **few)
+row("GATv2Conv forward + backward, 1 head", both, device, **few)
+
 values = torch.randn(edges.shape[1], 4, device=device, generator=generator)
-for peer, settings in ((GATConv, {"add_self_loops": False}), (TransformerConv, {"root_weight": False})):
+loops = {"add_self_loops": False}
+for peer, settings in ((GATConv, loops), (GATv2Conv, loops), (TransformerConv, {"root_weight": False})):
     layer = peer(given.width, given.width, edge_dim=4, bias=False, **settings).to(device)
 
     def carried():

@@ -29,6 +29,10 @@ fn a_mistyped_value_is_refused_with_its_line() {
     refused(&section("[train]\nlearning_rate = nan"), &["run.toml:7: train.learning_rate = nan"]);
     refused(&section("[drop_edge]\nrate = 1.0"), &["run.toml:7: drop_edge.rate = 1.0", "[0, 1)"]);
     refused(&section("[model]\nheads = 3"), &["run.toml:7: model.heads = 3", "divisor"]);
+    let gate = "[model]\nown = \"never\"\ngate = true";
+    refused(&section(gate), &["run.toml:8: model.gate = true", "model.own = \"never\"", "\"always\""]);
+    let jump = "[model]\njump = \"max\"\nout = 7";
+    refused(&section(jump), &["run.toml:8: model.out = 7", "model.hidden = 128"]);
     refused(&section("[split]\ntest = 0.5"), &["run.toml:7: split.test = 0.5", "= 1"]);
     refused(&section("[train]\nprecision = \"f12\""), &["run.toml:7: train.precision", "did you mean \"f"]);
     refused(&section("[loader]\nfanouts = [15]"), &["run.toml:7: loader.fanouts = [15]: expected 2 fanouts"]);

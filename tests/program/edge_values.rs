@@ -381,7 +381,7 @@ fn an_edge_keeps_its_values_in_a_whole_graph_and_in_a_sampled_batch() {
     let graph = Arc::new(graph);
     for fanouts in [[Fanout::All, Fanout::All], [Fanout::Most(3), Fanout::Most(2)]] {
         let sampler = NeighbourSampler::new(graph.clone(), SamplerConfig::new(&fanouts, 2)).unwrap();
-        assert!(undrawable::<Flex>(&sampler).is_some());
+        assert!(undrawable::<Flex>(&sampler, &FlexDevice).is_some());
         let store = FeatureStore::<Flex>::new(features.clone(), &graph, &FlexDevice).unwrap();
         let seeds = |number: u64| vec![vec![number as u32, 30 + number as u32, 7]];
         let jobs = (0..5).map(move |number| Job { number, seeds: seeds(number), payload: () });
@@ -465,7 +465,7 @@ fn attention_over_values_is_that_of_a_dense_loop() {
     let input = upload_features(graph.node_types(), &features, DType::F32, &FlexDevice).unwrap();
     // One head projects last, more heads project first; 20 inputs are projected first by one head, too.
     for (heads, hidden) in [(1, 8), (1, 2), (2, 8)] {
-        let (streams, edges) = (vec!["pays".into()], edge_inputs(graph));
+        let (streams, edges) = (vec!["pays".into()], edge_inputs(graph, None));
         assert!(edges.iter().flatten().map(|input| input.width).eq([8, 8]));
         let spec = AttentionSpec {
             streams,
@@ -476,7 +476,7 @@ fn attention_over_values_is_that_of_a_dense_loop() {
             negative_slope: 0.2,
             own: Vec::new(),
             edges,
-            residual: false,
+            connections: Default::default(),
             labels: false,
         };
         let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(3, &FlexDevice)).unwrap();

@@ -117,10 +117,12 @@ pub fn assert_adds_up(found: &Explanation, logit: f64) {
 
 #[test]
 fn parts_add_up_to_the_models_logit_and_removals_are_what_it_says_without_the_edges() {
-    for [heads, residual] in [["1", "false"], ["4", "false"], ["2", "true"]] {
+    let concat: &[&str] = &["model.own=always", "model.gate=true", "model.norm=layer", "model.jump=concat"];
+    let max: &[&str] = &["model.heads=4", "model.residual=true", "model.norm=layer", "model.jump=max"];
+    let runs: [&[&str]; 5] = [&[], &["model.heads=4"], &["model.heads=2", "model.residual=true"], concat, max];
+    for keys in runs {
         let sandbox = Sandbox::with_data();
-        let [heads, residual] = [format!("model.heads={heads}"), format!("model.residual={residual}")];
-        let run = trained(&sandbox, &["train.epochs=5", "model.hidden=16", "model.out=16", &heads, &residual]);
+        let run = trained(&sandbox, &[&["train.epochs=5", "model.hidden=16", "model.out=16"][..], keys].concat());
         let graph = &run.dataset.graph;
         let of_model = logits(&run, graph);
         let nodes = some_nodes(graph);

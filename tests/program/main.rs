@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ages;
 mod bad_config;
 mod bad_data;
 mod bench;

@@ -60,6 +60,25 @@ fn trained() -> (Sandbox, String) {
     (sandbox, run)
 }
 
+#[test]
+fn a_gate_with_nothing_to_weigh_is_refused_and_one_between_both_is_trained_and_scored() {
+    let sandbox = with_config(STAGE2);
+    // Every node of a marketplace has a loop, so that no type has a transform of its own.
+    let gate = ["--set", "model.gate=true"];
+    sandbox.refuses(train(&gate), 2, &["model.gate", "every node of this graph has a loop", "\"always\""]);
+    assert!(!sandbox.path("runs").exists());
+    let more = ["--set", "model.own=always", "--set", "model.norm=layer", "--set", "model.jump=concat"];
+    sandbox.succeeds(train(&[gate, [more[0], more[1]], [more[2], more[3]], [more[4], more[5]]].concat()));
+    let run = sandbox.only_run("runs");
+    let scores = sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
+    // Again from the checkpoint.
+    sandbox.succeeds(score(&run, &[]));
+    assert_eq!(sandbox.read("s.npy"), scores);
+    let embeddings = sandbox.read(&format!("{run}/Z_stage2.npy"));
+    let header = String::from_utf8_lossy(&embeddings[..128]).into_owned();
+    assert!(header.contains(", 16)"), "both layers side by side: {header}");
+}
+
 /// A learning rate that moves nothing: the first epoch stays the best one.
 #[test]
 fn a_training_ends_when_validation_no_longer_improves() {

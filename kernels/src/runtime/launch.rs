@@ -74,13 +74,22 @@ pub(crate) fn part<R: CubeRuntime>(of: &CubeTensor<R>, start: usize, len: usize)
     CubeTensor::new_contiguous(of.client.clone(), of.device.clone(), [len].into(), handle, of.dtype)
 }
 
-/// A tensor of zeros beside `like`. No device takes a launch over nothing, so an empty one is left as it is.
+/// A tensor of zeros beside `like`, without gaps between its rows. No device takes a launch over nothing, so an empty one
+/// is left as it is.
 pub(crate) fn zeros<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
     let shape = shape.into();
     if shape.num_elements() == 0 {
         return empty(like, shape, dtype);
     }
-    zeros_client(like.client.clone(), like.device.clone(), shape, dtype)
+    // Of more dimensions than one, CUDA would make room between rows.
+    let values = zeros_client(like.client.clone(), like.device.clone(), [shape.num_elements()].into(), dtype);
+    CubeTensor::new_contiguous(values.client, values.device, shape, values.handle, dtype)
+}
+
+/// Whether kernels compute in double precision.
+pub(crate) fn has_doubles<R: CubeRuntime>(client: &ComputeClient<R>) -> bool {
+    // CubeCL does not list doubles for CUDA, where some of its own kernels fail with them; ours do not.
+    R::name(client) == "cuda" || !client.properties().type_usage(DType::F64.into()).is_empty()
 }
 
 /// Where a kernel puts its rows.
@@ -146,6 +155,12 @@ impl PlanePerRow {
         );
         let rows = planes_per_cube(plane as usize) as u32;
         Self { plane, dim: CubeDim { x: plane, y: rows, z: 1 }, max_cubes: hardware.max_cube_count.0.min(1 << 20) }
+    }
+
+    /// The same with a cube for every plane.
+    pub fn alone<R: CubeRuntime>(client: &ComputeClient<R>) -> Self {
+        let geometry = Self::of(client);
+        Self { dim: CubeDim { y: 1, ..geometry.dim }, ..geometry }
     }
 
     /// Cubes for `rows` rows; kernels stride over the grid, so fewer are correct too.

@@ -18,6 +18,10 @@ pub trait SampleBackend: RowBufferBackend + UploadBackend {
     #[doc(hidden)]
     const SAMPLES: bool;
 
+    /// Whether kernels compute in double precision, which draws by weights take.
+    #[doc(hidden)]
+    fn has_doubles(device: &Self::Device) -> bool;
+
     /// Samples all relations of a layer, and lists the sources that are new.
     #[doc(hidden)]
     fn sample_layer(step: LayerStep<IntTensor<Self>>) -> LayerParts<IntTensor<Self>>;
@@ -66,6 +70,10 @@ pub trait SampleBackend: RowBufferBackend + UploadBackend {
         range: Range<usize>,
     );
 
+    /// Copies the values of entries, which `edges` lists, to an array.
+    #[doc(hidden)]
+    fn gather_values(values: &Words<IntTensor<Self>>, edges: &IntTensor<Self>, step: ValueStep, to: &IntTensor<Self>);
+
     /// The rows of a batch from where they are: a matrix of `step.rows` rows.
     #[doc(hidden)]
     fn collect_rows(step: CollectStep<FloatTensor<Self>, IntTensor<Self>>) -> FloatTensor<Self>;
@@ -81,6 +89,10 @@ pub trait SampleBackend: RowBufferBackend + UploadBackend {
     /// `len` words from word `start` on, which share the memory.
     #[doc(hidden)]
     fn words_at(words: &IntTensor<Self>, start: usize, len: usize) -> IntTensor<Self>;
+
+    /// The matrix in f32 whose bits stand from word `start` on, which shares the memory.
+    #[doc(hidden)]
+    fn floats_at(words: &IntTensor<Self>, start: usize, shape: [usize; 2]) -> FloatTensor<Self>;
 }
 
 /// Words that a kernel reads: an array of the device, or what lies `delta` words behind it.
@@ -91,6 +103,18 @@ pub struct Words<I> {
     pub delta: usize,
     /// Whether they lie in host memory.
     pub pinned: bool,
+}
+
+/// Weights as kernels read them.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct WeightWords<I> {
+    /// One word each.
+    pub words: Words<I>,
+    /// Sums of weights, two words each, for draws with replacement.
+    pub sums: Option<Words<I>>,
+    /// What the kernels compute with.
+    pub doubles: I,
 }
 
 /// The rows of all types of a batch, one type behind the other.
@@ -113,6 +137,12 @@ pub struct DrawKinds {
     pub latest: bool,
     /// Rows with an end of their own.
     pub spans: bool,
+    /// Relations with weights.
+    pub weighted: bool,
+    /// Variates of sources.
+    pub by_source: bool,
+    /// Rows that planes draw for.
+    pub planes: bool,
 }
 
 /// What one layer is sampled from and into.
@@ -121,6 +151,9 @@ pub struct DrawKinds {
 pub struct LayerStep<I> {
     pub row_ptr: Words<I>,
     pub col_idx: Words<I>,
+    pub weights: Option<WeightWords<I>>,
+    /// Most entries of a row that a plane draws, where planes draw.
+    pub plane_room: Option<usize>,
     /// Words of `table::relation` for every relation.
     pub table: I,
     pub relations: usize,
@@ -153,6 +186,19 @@ pub struct LayerParts<I> {
     pub counts: I,
     /// Most entries.
     pub len: usize,
+}
+
+/// Which values of entries are copied, and where to.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct ValueStep {
+    /// The first of the listed entries, and how many there are.
+    pub first: usize,
+    pub len: usize,
+    /// Values of an entry.
+    pub width: usize,
+    /// The word that they are written from.
+    pub start: usize,
 }
 
 /// Rows of more than [`LONG_ROW`] entries that there can be.
@@ -211,6 +257,10 @@ impl<F, I> CollectStep<F, I> {
 impl<B: SampleBackend, C: CheckpointStrategy> SampleBackend for Autodiff<B, C> {
     const SAMPLES: bool = B::SAMPLES;
 
+    fn has_doubles(device: &Self::Device) -> bool {
+        B::has_doubles(device)
+    }
+
     fn sample_layer(step: LayerStep<IntTensor<Self>>) -> LayerParts<IntTensor<Self>> {
         B::sample_layer(step)
     }
@@ -257,6 +307,10 @@ impl<B: SampleBackend, C: CheckpointStrategy> SampleBackend for Autodiff<B, C> {
         B::pack_words(from, stretches, count, to, range);
     }
 
+    fn gather_values(values: &Words<IntTensor<Self>>, edges: &IntTensor<Self>, step: ValueStep, to: &IntTensor<Self>) {
+        B::gather_values(values, edges, step, to);
+    }
+
     fn collect_rows(step: CollectStep<FloatTensor<Self>, IntTensor<Self>>) -> FloatTensor<Self> {
         Self::from_inner(B::collect_rows(step.map(|rows| rows.primitive)))
     }
@@ -272,6 +326,10 @@ impl<B: SampleBackend, C: CheckpointStrategy> SampleBackend for Autodiff<B, C> {
     fn words_at(words: &IntTensor<Self>, start: usize, len: usize) -> IntTensor<Self> {
         B::words_at(words, start, len)
     }
+
+    fn floats_at(words: &IntTensor<Self>, start: usize, shape: [usize; 2]) -> FloatTensor<Self> {
+        Self::from_inner(B::floats_at(words, start, shape))
+    }
 }
 
 /// The CPU samples on the host.
@@ -283,6 +341,10 @@ macro_rules! on_the_host {
 
 impl SampleBackend for Flex {
     const SAMPLES: bool = false;
+
+    fn has_doubles(_: &Self::Device) -> bool {
+        on_the_host!()
+    }
 
     fn sample_layer(_: LayerStep<IntTensor<Self>>) -> LayerParts<IntTensor<Self>> {
         on_the_host!()
@@ -319,6 +381,10 @@ impl SampleBackend for Flex {
         on_the_host!()
     }
 
+    fn gather_values(_: &Words<IntTensor<Self>>, _: &IntTensor<Self>, _: ValueStep, _: &IntTensor<Self>) {
+        on_the_host!()
+    }
+
     fn collect_rows(_: CollectStep<FloatTensor<Self>, IntTensor<Self>>) -> FloatTensor<Self> {
         on_the_host!()
     }
@@ -332,6 +398,10 @@ impl SampleBackend for Flex {
     }
 
     fn words_at(_: &IntTensor<Self>, _: usize, _: usize) -> IntTensor<Self> {
+        on_the_host!()
+    }
+
+    fn floats_at(_: &IntTensor<Self>, _: usize, _: [usize; 2]) -> FloatTensor<Self> {
         on_the_host!()
     }
 }

@@ -18,6 +18,7 @@ pub mod harness;
 pub mod layer;
 pub mod messages;
 pub mod oracle;
+pub mod pairs;
 pub mod tolerance;
 
 pub use crate::runtime::switches::{with_narrow_additions, with_wide_positions};
@@ -28,4 +29,5 @@ pub use fixtures::{
 pub use gradient::{assert_gradient, central_difference, probe, weighted_sum};
 pub use layer::{LayerInput, LayerShape, assert_graph_layer_laws};
 pub use oracle::{AttendInput, Drop, GatInput, SpmmWeights, keep_all};
+pub use pairs::{PairGrad, PairInput};
 pub use tolerance::{Dtype, assert_close, assert_close_at_scale, relative_error, scaled_error, tolerance};

@@ -104,18 +104,22 @@ fn linear_matches_the_oracle_for_every_shape<B: GraphBackend>(device: &B::Device
     // Rows: tiles of 128, stretches of 256 and more; on the CPU 512 stretches of at least 64, so that 32,768 is the
     // first size that is split and 33,000 leaves a remainder.
     for rows in [1, 100, 257, 32_767, 32_768, 33_000] {
-        check_linear::<B>(rows, 12, 9, [Dtype::F32; 2], device);
+        check_linear::<B>(rows, 31, 9, [Dtype::F32; 2], device);
     }
     // Tiles of 128 results and 32 deep, widths that are no multiple of a vector, and a depth that does not fit in
-    // shared memory at once.
-    for (k, m) in [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1), (900, 132)] {
+    // shared memory at once; few columns, such as values of edges.
+    for (k, m) in
+        [(4, 8), (128, 128), (384, 128), (132, 260), (31, 128), (128, 1), (900, 132), (3, 24), (1, 128), (12, 9)]
+    {
         check_linear::<B>(700, k, m, [Dtype::F32; 2], device);
     }
 }
 
 pub fn check_half_linear<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
     for weights in [dtype, Dtype::F32] {
-        for (rows, k, m) in [(300, 128, 128), (2_000, 128, 128), (2_000, 384, 128), (33_000, 12, 9), (100, 31, 7)] {
+        for (rows, k, m) in
+            [(300, 128, 128), (2_000, 128, 128), (2_000, 384, 128), (33_000, 31, 9), (100, 31, 7), (600, 3, 24)]
+        {
             check_linear::<B>(rows, k, m, [dtype, weights], device);
         }
     }

@@ -99,6 +99,10 @@ impl Case {
         let edges = self.ages.len();
         let vector = |values: &[f64]| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device);
         let times = |times: &[i32]| {
+            if times.is_empty() {
+                // CUDA does not take nothing.
+                return Tensor::empty([0], (device, DType::I32));
+            }
             let data = TensorData::new(times.to_vec(), [times.len()]);
             Tensor::<Ad<B>, 1, Int>::from_data(data, (device, DType::I32))
         };

@@ -7,7 +7,9 @@ use graphsieve_kernels::testing::Dtype;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{GraphBackend, row_dots};
 
-use crate::{attention, dense, edge_attention, messages, passes, selection, self_loops, spans, spmm, sums, support};
+use crate::{
+    attention, dense, edge_attention, gatv2, messages, passes, selection, self_loops, spans, spmm, sums, support,
+};
 
 /// A module of trials per type.
 macro_rules! in_both_types {
@@ -56,6 +58,7 @@ in_both_types! {
     gat: attention::check_half_gat::<B>;
     attend_inputs: attention::check_half_inputs::<B>;
     attend_edges: edge_attention::check_half::<B>;
+    gatv2: gatv2::check_half::<B>;
     dropout: dense::check_dropout::<B>;
     pair_dot: |dtype, device| dense::check_pair_dot::<B>(&[31, 128], dtype, device);
     gather_rows: |dtype, device| dense::check_gather::<B>(&[33, 128], dtype, device);

@@ -11,6 +11,7 @@ use graphsieve_kernels::testing::harness;
 mod attention;
 mod dense;
 mod edge_attention;
+mod gatv2;
 mod half;
 mod in_chunks;
 mod messages;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         messages::trials(),
         attention::trials(),
         edge_attention::trials(),
+        gatv2::trials(),
         dense::trials(),
         selection::trials(),
         self_loops::trials(),

@@ -6,8 +6,8 @@ use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
     Csr, DeviceSampler, DropEdge, GraphBackend, MAX_FANOUT, Message, NodeDraw, PackedSample, PinnedRows, Reduce,
-    RowCollector, RowSource, SampleBackend, SampleRelation, SampleRows, SampledRelation, Strategy, distinct, gspmm,
-    hash, on_every_backend, repeated,
+    RowCollector, RowSource, SampleBackend, SampleRelation, SampleRows, SampleValues, SampleWeights, SampledRelation,
+    Strategy, distinct, gspmm, hash, on_every_backend, repeated, repeated_by_weight, smallest, weighted_key,
 };
 
 /// The trials of this file.
@@ -16,12 +16,15 @@ pub fn trials() -> Vec<Trial> {
         "sampling";
         rows_are_drawn_by_the_rule(kernels),
         rows_are_drawn_from_page_locked_memory(kernels, page_locked),
+        rows_are_drawn_by_weights(kernels, doubles),
+        rows_are_drawn_by_weights_in_page_locked_memory(kernels, page_locked, doubles),
+        weights_that_do_not_fit_are_refused(kernels, doubles),
         spans_are_drawn_like_their_lists(kernels),
         the_last_entries_of_rows_are_taken(kernels),
         more_entries_than_can_be_counted_are_refused(kernels),
         new_nodes_are_listed_in_the_order_of_their_first_edge(kernels),
-        a_packed_sample_is_the_sample_with_its_reverse_and_its_rows(kernels),
-        a_packed_sample_has_rows_of_page_locked_memory(kernels, page_locked),
+        a_packed_sample_is_the_sample_with_its_reverse_its_values_and_its_rows(kernels),
+        a_packed_sample_has_values_and_rows_of_page_locked_memory(kernels, page_locked),
     )
 }
 
@@ -44,6 +47,15 @@ fn kernels<B: SampleBackend>() -> Requirement {
     }
 }
 
+/// A device that draws by weights.
+fn doubles<B: SampleBackend>() -> Requirement {
+    Requirement {
+        name: "double precision",
+        demand: "GRAPHSIEVE_REQUIRE_F64",
+        probe: || if B::has_doubles(&Default::default()) { Ok(()) } else { Err("there is none".into()) },
+    }
+}
+
 /// Host memory that the device reads.
 fn page_locked<B: SampleBackend>() -> Requirement {
     Requirement {
@@ -56,7 +68,7 @@ fn page_locked<B: SampleBackend>() -> Requirement {
 /// A sampler of one relation between two types.
 fn sampler<B: SampleBackend>(degrees: &[usize], sources: usize, pinned: bool, device: &B::Device) -> DeviceSampler<B> {
     let (row_ptr, col_idx) = graph(degrees, sources);
-    let relation = SampleRelation { src: 1, dst: 0, rows: SampleRows::Lists(&row_ptr), col_idx: &col_idx };
+    let relation = SampleRelation::new(1, 0, SampleRows::Lists(&row_ptr), &col_idx);
     DeviceSampler::new(&[relation], &[degrees.len(), sources], pinned, device).expect("a device that samples")
 }
 
@@ -68,41 +80,118 @@ fn rows_are_drawn_from_page_locked_memory<B: SampleBackend>(device: &B::Device) 
     check_rows::<B>(true, device);
 }
 
+/// Rows of no entry, of a few, and of about as many as are drawn.
+fn degrees() -> Vec<usize> {
+    (0..300).map(|row| [0, 1, 2, 5, 40, 63, 64, 65, 1000][row % 9] + row % 4).collect()
+}
+
 fn check_rows<B: SampleBackend>(pinned: bool, device: &B::Device) {
-    let degrees: Vec<usize> = (0..300).map(|row| [0, 1, 2, 5, 40, 63, 64, 65, 1000][row % 9] + row % 4).collect();
-    let (row_ptr, col_idx) = graph(&degrees, 5000);
-    let mut sampler = sampler::<B>(&degrees, 5000, pinned, device);
-    for (fanout, replace) in
-        [(Some(1), false), (Some(5), false), (Some(MAX_FANOUT), false), (None, false), (Some(7), true), (None, true)]
-    {
+    let fanouts = [1, 5, 64, 65, 300, 1000, MAX_FANOUT].map(|fanout| (Some(fanout), false));
+    let others = [(None, false), (Some(7), true), (Some(500), true), (None, true)];
+    for sources in [5000, 90] {
+        check_drawn::<B>(sources, None, &[&fanouts[..], &others].concat(), false, pinned, device);
+        // Of 90 sources rows have some more than once, and so some variates.
+        check_drawn::<B>(sources, None, &fanouts, true, pinned, device);
+    }
+}
+
+fn rows_are_drawn_by_weights<B: SampleBackend>(device: &B::Device) {
+    check_weights::<B>(false, device);
+}
+
+fn rows_are_drawn_by_weights_in_page_locked_memory<B: SampleBackend>(device: &B::Device) {
+    check_weights::<B>(true, device);
+}
+
+fn check_weights<B: SampleBackend>(pinned: bool, device: &B::Device) {
+    let (row_ptr, _) = graph(&degrees(), 1);
+    // Of all sizes, among them what single precision has below its normal numbers, and rows where none is positive.
+    let weight = |row: usize, k: usize| match row % 4 {
+        0 => (k * 31 % 17) as f32 / 4.0,
+        1 => [1e-45, 2.0, 0.0, 3e-39, 1e30, -0.0, f32::MAX, 1e-30, 0.5][k % 9],
+        2 => [0.0, -0.0][k % 2],
+        _ => 1.0,
+    };
+    let of_row = |row: usize| (0..(row_ptr[row + 1] - row_ptr[row]) as usize).map(move |k| weight(row, k));
+    let weights: Vec<f32> = (0..300).flat_map(of_row).collect();
+    let fanouts = [Some(1), Some(5), Some(64), Some(70), Some(500), None];
+    let drawn = |replace: bool| fanouts.map(|fanout| (fanout, replace));
+    for sources in [5000, 90] {
+        let all = [drawn(false), drawn(true)].concat();
+        check_drawn::<B>(sources, Some(&weights), &all, false, pinned, device);
+        check_drawn::<B>(sources, Some(&weights), &drawn(false), true, pinned, device);
+    }
+}
+
+/// The places that a row gives by the rule, in ascending order.
+fn taken(draw: &NodeDraw, row: u32, sources: &[u32], weights: Option<&[f32]>) -> Vec<u32> {
+    let of_row = hash(draw.key, row.into());
+    let weight = |at: u32| weights.map_or(1.0, |weights| weights[at as usize]);
+    let positive = || (0..sources.len() as u32).filter(|&at| weight(at) > 0.0);
+    let available = positive().count();
+    let count = match draw.fanout {
+        None => available,
+        Some(fanout) if draw.replace => fanout as usize * usize::from(available > 0),
+        Some(fanout) => available.min(fanout as usize),
+    };
+    let mut taken = vec![0; count];
+    if count == 0 {
+        return taken;
+    }
+    let bits = |at: u32| match draw.by_source {
+        true => hash(draw.key, sources[at as usize].into()),
+        false => hash(of_row, at.into()),
+    };
+    match (weights, draw.replace && draw.fanout.is_some()) {
+        (None, true) => repeated(&mut taken, sources.len(), of_row),
+        (Some(weights), true) => repeated_by_weight(&mut taken, weights, of_row, &mut Vec::new()),
+        (None, false) if !draw.by_source => distinct(&mut taken, sources.len(), of_row),
+        (None, false) => smallest(&mut taken, positive().map(|at| (bits(at), at)), &mut Vec::new()),
+        (Some(_), false) => {
+            let keys = positive().map(|at| (weighted_key(bits(at), weight(at)), at));
+            smallest(&mut taken, keys, &mut Vec::new());
+        }
+    }
+    taken
+}
+
+/// Checks what is drawn of rows of [`degrees`] entries with each of `fanouts`, with replacement or without.
+fn check_drawn<B: SampleBackend>(
+    sources: usize,
+    weights: Option<&[f32]>,
+    fanouts: &[(Option<u32>, bool)],
+    by_source: bool,
+    pinned: bool,
+    device: &B::Device,
+) {
+    let degrees = degrees();
+    let (row_ptr, col_idx) = graph(&degrees, sources);
+    let relation = SampleRelation {
+        weights: weights.map(|weights| SampleWeights { weights, replace: true }),
+        ..SampleRelation::new(1, 0, SampleRows::Lists(&row_ptr), &col_idx)
+    };
+    let sampler = DeviceSampler::<B>::new(&[relation], &[degrees.len(), sources], pinned, device);
+    let mut sampler = sampler.expect("a device that samples");
+    for &(fanout, replace) in fanouts {
         for (rate, key) in [(0.0, 3u64), (0.5, u64::MAX - 4)] {
             let drop_edge = DropEdge::new(rate, 2, 1, 0, 0);
             let rows: Vec<u32> = (0..300).rev().collect();
             let seeds = [rows.clone(), vec![]];
-            let draw = NodeDraw { fanout, replace, latest: false, key, drop_edge };
+            let draw = NodeDraw { fanout, replace, latest: false, by_source, key, drop_edge };
             let sample = sampler.sample(&seeds, 1, |_, _| draw, |_| false);
             let SampledRelation { row_ptr: starts, cols, edges } = sample.blocks_to_host().remove(0).remove(0);
             let nodes = &sample.nodes_to_host()[1];
             assert_eq!(nodes.iter().collect::<BTreeSet<_>>().len(), nodes.len(), "distinct");
-            let name = format!("fanout {fanout:?}, replace {replace}, rate {rate}, pinned {pinned}");
+            let weighted = weights.is_some();
+            let name = format!("{draw:?}, {sources} sources, weights {weighted}, pinned {pinned}");
             let mut at = 0;
             for (k, &row) in rows.iter().enumerate() {
-                let degree = degrees[row as usize];
-                let count = match fanout {
-                    None => degree,
-                    Some(fanout) if replace => fanout as usize * usize::from(degree > 0),
-                    Some(fanout) => degree.min(fanout as usize),
-                };
-                let mut taken = vec![0; count];
-                match replace && fanout.is_some() {
-                    true => repeated(&mut taken, degree, hash(key, row.into())),
-                    false => distinct(&mut taken, degree, hash(key, row.into())),
-                }
-                let first = row_ptr[row as usize] as u32;
+                let of = row_ptr[row as usize] as usize..row_ptr[row as usize + 1] as usize;
+                let taken = taken(&draw, row, &col_idx[of.clone()], weights.map(|weights| &weights[of.clone()]));
                 let kept = |edge: &u32| drop_edge.is_none_or(|drop| drop.keeps(row, col_idx[*edge as usize]));
-                let want: Vec<u32> = taken.into_iter().map(|place| first + place).filter(kept).collect();
+                let want: Vec<u32> = taken.into_iter().map(|place| of.start as u32 + place).filter(kept).collect();
                 assert_eq!(starts[k] as usize, at, "{name}: start of row {row}");
-                assert_eq!(edges[at..at + want.len()], want, "{name}: row {row} of {degree} entries");
+                assert_eq!(edges[at..at + want.len()], want, "{name}: row {row} of {} entries", of.len());
                 for entry in at..at + want.len() {
                     assert_eq!(nodes[cols[entry] as usize], col_idx[edges[entry] as usize], "{name}");
                 }
@@ -122,30 +211,43 @@ fn histories() -> (Vec<u64>, Vec<u64>, Vec<u32>) {
 }
 
 /// Two relations between the same types: one of spans, and one of the same rows with a list each.
-fn both<B: SampleBackend>(device: &B::Device) -> DeviceSampler<B> {
+/// With `weighted` entries have weights, too.
+fn both<B: SampleBackend>(weighted: bool, device: &B::Device) -> DeviceSampler<B> {
     let (start, end, entries) = histories();
+    let weights: Vec<f32> = (0..900).map(|entry| (entry % 5) as f32).collect();
+    let listed: Vec<f32> =
+        start.iter().zip(&end).flat_map(|(&start, &end)| weights[start as usize..end as usize].to_vec()).collect();
+    let of = |weights| weighted.then_some(SampleWeights { weights, replace: false });
     let spans = || start.iter().zip(&end).map(|(&start, &end)| start as usize..end as usize);
     let col_idx: Vec<u32> = spans().flat_map(|span| entries[span].to_vec()).collect();
     let mut row_ptr = vec![0];
     spans().for_each(|span| row_ptr.push(row_ptr[row_ptr.len() - 1] + span.len() as u64));
-    let of_lists = SampleRelation { src: 1, dst: 0, rows: SampleRows::Lists(&row_ptr), col_idx: &col_idx };
+    let of_lists = SampleRelation::new(1, 0, SampleRows::Lists(&row_ptr), &col_idx);
+    let of_lists = SampleRelation { weights: of(&listed), ..of_lists };
     let rows = SampleRows::Spans { start: &start, end: &end };
-    let of_spans = SampleRelation { src: 1, dst: 0, rows, col_idx: &entries };
+    let of_spans = SampleRelation { weights: of(&weights), ..SampleRelation::new(1, 0, rows, &entries) };
     DeviceSampler::new(&[of_spans, of_lists], &[330, 900], false, device).expect("a device that samples")
 }
 
 fn spans_are_drawn_like_their_lists<B: SampleBackend>(device: &B::Device) {
-    let mut sampler = both::<B>(device);
-    for (fanout, replace, latest, rate) in [
-        (Some(5), false, false, 0.0),
-        (Some(64), false, false, 0.5),
-        (None, false, false, 0.0),
-        (Some(7), true, false, 0.0),
-        (Some(9), false, true, 0.0),
-        (Some(9), true, true, 0.4),
+    for (weighted, fanout, replace, latest, rate) in [
+        (false, Some(5), false, false, 0.0),
+        (false, Some(64), false, false, 0.5),
+        (false, Some(200), false, false, 0.5),
+        (false, None, false, false, 0.0),
+        (false, Some(7), true, false, 0.0),
+        (false, Some(9), false, true, 0.0),
+        (false, Some(9), true, true, 0.4),
+        (true, Some(5), false, false, 0.0),
+        (true, Some(200), false, false, 0.5),
+        (true, None, false, false, 0.0),
     ] {
+        if weighted && !B::has_doubles(device) {
+            continue;
+        }
+        let mut sampler = both::<B>(weighted, device);
         let drop_edge = DropEdge::new(rate, 2, 1, 0, 0);
-        let draw = NodeDraw { fanout, replace, latest, key: 17, drop_edge };
+        let draw = NodeDraw { fanout, replace, latest, by_source: false, key: 17, drop_edge };
         let sample = sampler.sample(&[(0..330).rev().collect(), vec![]], 1, |_, _| draw, |_| true);
         let blocks = sample.blocks_to_host().remove(0);
         assert_eq!(blocks[0].row_ptr, blocks[1].row_ptr, "{draw:?}");
@@ -161,12 +263,18 @@ fn spans_are_drawn_like_their_lists<B: SampleBackend>(device: &B::Device) {
 }
 
 fn the_last_entries_of_rows_are_taken<B: SampleBackend>(device: &B::Device) {
-    let mut sampler = both::<B>(device);
+    let mut sampler = both::<B>(false, device);
     let (start, end, _) = histories();
-    for (fanout, replace) in [(Some(1), false), (Some(10), false), (Some(64), true), (None, true)] {
+    for (fanout, replace) in [(Some(1), false), (Some(10), false), (Some(64), true), (Some(600), false), (None, true)] {
         // The other relation is drawn from.
-        let draw =
-            |_: usize, relation: usize| NodeDraw { fanout, replace, latest: relation == 0, key: 3, drop_edge: None };
+        let draw = |_: usize, relation: usize| NodeDraw {
+            fanout,
+            replace,
+            latest: relation == 0,
+            by_source: false,
+            key: 3,
+            drop_edge: None,
+        };
         let rows: Vec<u32> = (0..330).collect();
         let sample = sampler.sample(&[rows.clone(), vec![]], 1, draw, |_| false);
         let blocks = sample.blocks_to_host().remove(0);
@@ -186,26 +294,47 @@ fn the_last_entries_of_rows_are_taken<B: SampleBackend>(device: &B::Device) {
     }
 }
 
+fn weights_that_do_not_fit_are_refused<B: SampleBackend>(device: &B::Device) {
+    let (start, end, entries) = histories();
+    let rows = SampleRows::Spans { start: &start, end: &end };
+    let weights = SampleWeights { weights: &[1.0; 900], replace: true };
+    let of_spans = SampleRelation { weights: Some(weights), ..SampleRelation::new(1, 0, rows, &entries) };
+    let refused = DeviceSampler::<B>::new(&[of_spans], &[330, 900], false, device).expect_err("rows share entries");
+    assert!(refused.contains("no kernel for rows that share entries"), "{refused}");
+    let mut sampler = both::<B>(true, device);
+    let draw = NodeDraw { fanout: Some(2), replace: true, latest: false, by_source: false, key: 1, drop_edge: None };
+    let mut message = |draw: NodeDraw| {
+        let sample = || drop(sampler.sample(&[vec![1], vec![]], 1, |_, _| draw, |_| false));
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(sample)).expect_err("it is refused");
+        found.downcast_ref::<String>().expect("a message in words").clone()
+    };
+    assert!(message(draw).contains("replace: expected weights that are meant for it"));
+    assert!(message(NodeDraw { replace: false, latest: true, ..draw }).contains("latest: expected false"));
+    assert!(message(NodeDraw { by_source: true, ..draw }).contains("replace: expected false"));
+    let most = NodeDraw { replace: false, fanout: Some(MAX_FANOUT + 1), ..draw };
+    assert!(message(most).contains("fanout: expected 1 to 1024, got 1025"));
+}
+
 fn more_entries_than_can_be_counted_are_refused<B: SampleBackend>(device: &B::Device) {
     let entries = vec![0u32; 100_000];
     let (start, end) = (vec![0u64; 50_000], vec![100_000u64; 50_000]);
     let rows = SampleRows::Spans { start: &start, end: &end };
-    let relation = SampleRelation { src: 1, dst: 0, rows, col_idx: &entries };
+    let relation = SampleRelation::new(1, 0, rows, &entries);
     let mut sampler = DeviceSampler::<B>::new(&[relation], &[50_000, 1], false, device).expect("a device that samples");
-    let draw = |fanout| NodeDraw { fanout, replace: false, latest: true, key: 3, drop_edge: None };
+    let draw = |fanout| NodeDraw { fanout, replace: false, latest: true, by_source: false, key: 3, drop_edge: None };
     let seeds = [(0..50_000).collect::<Vec<u32>>(), vec![]];
     let few = sampler.sample(&seeds, 1, |_, _| draw(Some(2)), |_| false);
     assert_eq!(few.num_edges(), 100_000);
     let all = || sampler.sample(&seeds, 1, |_, _| draw(None), |_| false);
     let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all)).expect_err("too many");
     let found = found.downcast_ref::<String>().expect("a message in words");
-    assert!(found.contains("fanout: expected fewer than 2^32 entries of all spans, got up to 5000000000"), "{found}");
+    assert!(found.contains("fanout: expected fewer than 2^32 entries of a layer, got up to 5000000000"), "{found}");
 }
 
 fn new_nodes_are_listed_in_the_order_of_their_first_edge<B: SampleBackend>(device: &B::Device) {
     let degrees = vec![40; 5000];
     let mut sampler = sampler::<B>(&degrees, 900, false, device);
-    let draw = NodeDraw { fanout: Some(6), replace: false, latest: false, key: 9, drop_edge: None };
+    let draw = NodeDraw { fanout: Some(6), replace: false, latest: false, by_source: false, key: 9, drop_edge: None };
     // Again and again: nothing is left of the batch before.
     for seeds in [4000u32, 3, 5000, 0, 900] {
         let known = vec![17, 899, 0];
@@ -225,11 +354,15 @@ fn new_nodes_are_listed_in_the_order_of_their_first_edge<B: SampleBackend>(devic
     }
 }
 
-/// Two types and three relations, one of them without entries and one with a source that all rows have.
+/// Two types and three relations, one of them without entries and one with a source that all rows have. Entries have
+/// `WIDTHS` values.
 struct Typed {
     counts: [usize; 2],
     relations: Vec<(usize, usize, Vec<u64>, Vec<u32>)>,
+    values: [Vec<f32>; 3],
 }
+
+const WIDTHS: [usize; 3] = [3, 2, 0];
 
 impl Typed {
     fn new() -> Self {
@@ -240,24 +373,30 @@ impl Typed {
             (0..2700).map(|k| if k % 3 == 0 { 5 } else { k * 11 % 700 }).collect(),
         );
         let relations = vec![(1, 0, ptr, idx), (0, 0, vec![0; 701], Vec::new()), (0, 1, star.0, star.1)];
-        Typed { counts, relations }
+        let values = |at: usize| (0..relations[at].3.len() * WIDTHS[at]).map(|k| k as f32 - 0.25).collect();
+        Typed { counts, values: [0, 1, 2].map(values), relations }
     }
 
-    fn sampler<B: SampleBackend>(&self, device: &B::Device) -> DeviceSampler<B> {
-        let of = |(src, dst, row_ptr, col_idx): &'_ (usize, usize, Vec<u64>, Vec<u32>)| {
-            (*src, *dst, row_ptr.clone(), col_idx.clone())
-        };
-        let owned: Vec<_> = self.relations.iter().map(of).collect();
-        let relations: Vec<SampleRelation<'_>> = owned
+    fn sampler<B: SampleBackend>(&self, pinned: bool, device: &B::Device) -> DeviceSampler<B> {
+        let values = self.values.iter().zip(WIDTHS);
+        let values = values.map(|(values, width)| (width > 0).then_some(SampleValues { values, width }));
+        let relations: Vec<SampleRelation<'_>> = self
+            .relations
             .iter()
-            .map(|(src, dst, row_ptr, col_idx)| SampleRelation {
-                src: *src,
-                dst: *dst,
-                rows: SampleRows::Lists(row_ptr),
-                col_idx,
+            .zip(values)
+            .map(|(of, values)| {
+                let (src, dst, row_ptr, col_idx) = of;
+                SampleRelation { values, ..SampleRelation::new(*src, *dst, SampleRows::Lists(row_ptr), col_idx) }
             })
             .collect();
-        DeviceSampler::new(&relations, &self.counts, false, device).expect("a device that samples")
+        DeviceSampler::new(&relations, &self.counts, pinned, device).expect("a device that samples")
+    }
+
+    /// The values of entries of a relation.
+    fn values_of(&self, relation: usize, edges: &[u32]) -> Vec<f32> {
+        let width = WIDTHS[relation];
+        let row = |&edge: &u32| &self.values[relation][edge as usize * width..(edge as usize + 1) * width];
+        edges.iter().flat_map(row).copied().collect()
     }
 }
 
@@ -271,18 +410,18 @@ fn entries<B: GraphBackend>(csr: &Csr<B>) -> Vec<Vec<f32>> {
     [of(Reduce::Sum), of(Reduce::Max), of(Reduce::Min), csr.degrees().into_data().to_vec::<f32>().unwrap()].to_vec()
 }
 
-fn a_packed_sample_is_the_sample_with_its_reverse_and_its_rows<B: GraphBackend>(device: &B::Device) {
+fn a_packed_sample_is_the_sample_with_its_reverse_its_values_and_its_rows<B: GraphBackend>(device: &B::Device) {
     check_packed::<B>(false, device);
 }
 
-fn a_packed_sample_has_rows_of_page_locked_memory<B: GraphBackend>(device: &B::Device) {
+fn a_packed_sample_has_values_and_rows_of_page_locked_memory<B: GraphBackend>(device: &B::Device) {
     check_packed::<B>(true, device);
 }
 
 fn check_packed<B: GraphBackend>(pinned: bool, device: &B::Device) {
     let typed = Typed::new();
     for width in [1usize, 6, 32] {
-        let mut sampler = typed.sampler::<B>(device);
+        let mut sampler = typed.sampler::<B>(pinned, device);
         let value = |node: usize, column: usize| (node * 7 + column) as f32;
         let values: Vec<f32> = (0..1600 * width).map(|k| value(k / width, k % width)).collect();
         let all = Tensor::<B, 2>::from_data(TensorData::new(values.clone(), [1600, width]), device);
@@ -308,6 +447,7 @@ fn check_packed<B: GraphBackend>(pinned: bool, device: &B::Device) {
                     fanout: fanouts[layer],
                     replace: false,
                     latest: false,
+                    by_source: false,
                     key: number as u64 * 100 + layer as u64 * 10 + relation as u64,
                     drop_edge: DropEdge::new(rate, 5, layer as u32, relation as u32, 0),
                 };
@@ -321,6 +461,16 @@ fn check_packed<B: GraphBackend>(pinned: bool, device: &B::Device) {
                 let name = format!("width {width}, {source:?}, cached {cached}, window {window}, batch {number}");
                 for (layer, blocks) in blocks.iter().enumerate() {
                     for (at, block) in blocks.iter().enumerate() {
+                        let values = got.values(layer, at);
+                        assert_eq!(values.is_some(), WIDTHS[at] > 0, "{name}");
+                        if let Some(values) = values {
+                            assert_eq!(values.dims(), [block.edges.len(), WIDTHS[at]], "{name}");
+                            let values: Vec<f32> = match block.edges.len() {
+                                0 => Vec::new(),
+                                _ => values.into_data().to_vec().unwrap(),
+                            };
+                            assert_eq!(values, typed.values_of(at, &block.edges), "{name}, layer {layer}, values");
+                        }
                         let (src, dst, ..) = typed.relations[at];
                         let (rows, cols) = (got.counts[layer][dst], got.counts[layer + 1][src]);
                         let Some(csr) = got.csr(layer, at) else {

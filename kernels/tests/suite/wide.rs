@@ -7,7 +7,7 @@ use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::testing::with_wide_positions;
 use graphsieve_kernels::{GraphBackend, on_every_backend};
 
-use crate::{attention, edge_attention, messages, passes, selection, self_loops, spans, spmm, sums};
+use crate::{attention, edge_attention, gatv2, messages, passes, selection, self_loops, spans, spmm, sums};
 
 /// A device that computes with what positions are stored in.
 fn wide_integers<B: GraphBackend>() -> Requirement {
@@ -51,6 +51,8 @@ wide! {
     attend_inputs: attention::attended_inputs_match_the_oracle::<B>;
     attend_edges: edge_attention::edges_match_the_oracle_on_every_fixture::<B>;
     attend_edges_between_selected_nodes: edge_attention::edges_match_the_oracle_between_selected_nodes::<B>;
+    gatv2: gatv2::pairs_match_the_oracle_on_every_fixture::<B>;
+    gatv2_between_selected_nodes: gatv2::pairs_match_the_oracle_between_selected_nodes::<B>;
     attend_and_spmm_between_selected_nodes: selection::restricted_operators_match_the_oracle::<B>;
     marks_of_sources: selection::marks_find_the_sources_of_kept_edges::<B>;
     masks: passes::masks_agree_with_the_host_in_every_pass::<B>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{HeteroGraph, Relation};
+use super::{Ages, HeteroGraph, Relation};
 use crate::graph::{Adjacency, EdgeMatrix};
 
 impl HeteroGraph {
@@ -23,23 +23,41 @@ impl HeteroGraph {
     /// its own order.
     pub fn mirror_edge_values(&mut self) {
         for at in 0..self.relations.len() {
-            let own = &self.relations[at];
-            let is_partner = |other: &&Relation| {
-                other.stream == own.stream && other.values.is_some() && Arc::ptr_eq(&other.reverse, &own.forward)
-            };
-            if own.values.is_some() || own.is_symmetric() {
-                continue;
+            if self.relations[at].values.is_none() {
+                self.relations[at].values = self.mirrored(at, |of| of.values.as_deref()).map(Arc::new);
             }
-            let Some(partner) = self.relations.iter().find(is_partner) else { continue };
-            let entries = partner.forward.entries_in(&own.forward);
-            let values = partner.values.as_ref().map(|values| Arc::new(values.picked(entries)));
-            self.relations[at].values = values;
         }
+    }
+
+    /// What `rows` has of the edges of the relation of the same stream that relation `at` is the reverse of, in the
+    /// order of `at`.
+    pub(super) fn mirrored(&self, at: usize, rows: fn(&Relation) -> Option<&EdgeMatrix>) -> Option<EdgeMatrix> {
+        let own = &self.relations[at];
+        let is_partner = |other: &&Relation| {
+            other.stream == own.stream && rows(other).is_some() && Arc::ptr_eq(&other.reverse, &own.forward)
+        };
+        let partner = self.relations.iter().filter(|_| !own.is_symmetric()).find(is_partner)?;
+        Some(rows(partner)?.picked(partner.forward.entries_in(&own.forward)))
     }
 
     /// Whether any relation has values.
     pub fn has_edge_values(&self) -> bool {
         self.relations.iter().any(|relation| relation.values.is_some())
+    }
+}
+
+impl Relation {
+    /// Values and ages of the edges that `keep` says of, by row and column.
+    pub(super) fn carried_where(
+        &self,
+        keep: impl Fn(u32, u32) -> bool + Copy,
+    ) -> (Option<Arc<EdgeMatrix>>, Option<Ages>) {
+        let kept = |rows: &Arc<EdgeMatrix>| Arc::new(rows.picked(self.forward.entries_where(keep)));
+        let ages = self.ages.as_ref().map(|ages| match ages {
+            Ages::Nodes => Ages::Nodes,
+            Ages::Edges(ages) => Ages::Edges(kept(ages)),
+        });
+        (self.values.as_ref().map(kept), ages)
     }
 }
 

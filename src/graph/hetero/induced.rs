@@ -49,15 +49,15 @@ impl HeteroGraph {
             let reverse = part(&relation.reverse, [relation.src, relation.dst]);
             let in_range = if relation.src == relation.dst { forward.num_loops() } else { 0 };
             let loops = LoopReport { in_range, removed: relation.loops.removed.min(forward.num_rows()) };
-            let values = relation.values.as_ref().map(|values| {
-                let [rows, columns] = [relation.dst, relation.src].map(of_type);
-                let is_kept =
-                    |row: u32, column: u32| rows[row as usize] != LEFT_OUT && columns[column as usize] != LEFT_OUT;
-                Arc::new(values.picked(relation.forward.entries_where(is_kept)))
-            });
-            relations.push(Relation { forward, reverse, loops, values, ..relation.clone() });
+            let [rows, columns] = [relation.dst, relation.src].map(of_type);
+            let is_kept =
+                |row: u32, column: u32| rows[row as usize] != LEFT_OUT && columns[column as usize] != LEFT_OUT;
+            let (values, ages) = relation.carried_where(is_kept);
+            relations.push(Relation { forward, reverse, loops, values, ages, ..relation.clone() });
         }
-        Self { node_types, relations }
+        let kept =
+            |times: &Arc<[i32]>| times.iter().zip(keep).filter(|(_, keep)| **keep).map(|(&time, _)| time).collect();
+        Self { node_types, relations, times: self.times.as_ref().map(kept) }
     }
 }
 

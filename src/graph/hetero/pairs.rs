@@ -27,15 +27,18 @@ impl HeteroGraph {
             done.push((adjacency.clone(), filtered.clone()));
             filtered
         };
-        let relation = |relation: &Relation| Relation {
-            forward: filter(&relation.forward, relation.dst, relation.src),
-            reverse: filter(&relation.reverse, relation.src, relation.dst),
-            values: relation.values.as_ref().map(|values| {
-                Arc::new(values.picked(relation.forward.entries_where(keep(relation.dst, relation.src))))
-            }),
-            ..relation.clone()
+        let relation = |relation: &Relation| {
+            let (values, ages) = relation.carried_where(keep(relation.dst, relation.src));
+            Relation {
+                forward: filter(&relation.forward, relation.dst, relation.src),
+                reverse: filter(&relation.reverse, relation.src, relation.dst),
+                values,
+                ages,
+                ..relation.clone()
+            }
         };
-        Self { node_types: self.node_types.clone(), relations: self.relations.iter().map(relation).collect() }
+        let relations = self.relations.iter().map(relation).collect();
+        Self { node_types: self.node_types.clone(), relations, times: self.times.clone() }
     }
 
     /// Whether an edge of any relation leads from one of two nodes, given by global ids, to the other.

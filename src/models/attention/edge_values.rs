@@ -1,31 +1,43 @@
-//! What attention makes of the values of edges.
+//! What attention makes of the values and ages of edges.
 
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, attend_edges, linear};
+use graphsieve_kernels::{Csr, EdgeTerm, GatConfig, GraphBackend, ScoreColumns, TimeEncoding, attend_edges, linear};
 use serde::{Deserialize, Serialize};
 
+use super::ages::{TimeInput, TimeParameters};
 use crate::error::Result;
 use crate::models::parameters::{Export, Init, Parameters};
 use crate::nn::RelationEdges;
 
-/// A relation whose edges have values that the model reads.
+/// A relation whose edges have values or ages that the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeInput {
     /// Name of the relation.
     pub relation: String,
     /// Number of values.
     pub width: usize,
+    /// How the ages are read, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<TimeInput>,
 }
 
-/// The parameters of the values of a relation's edges in a layer.
+impl EdgeInput {
+    /// Columns that an edge has: its values, then those of its age.
+    pub fn columns(&self) -> usize {
+        self.width + self.time.as_ref().map_or(0, TimeInput::columns)
+    }
+}
+
+/// The parameters of what a relation's edges carry in a layer.
 #[derive(Module, Debug)]
 pub(super) struct EdgeAttention<B: Backend> {
-    /// `[values, out]`
+    /// `[columns, out]`
     projection: Param<Tensor<B, 2>>,
     /// `[out]`
     attention: Param<Tensor<B, 1>>,
+    time: Option<TimeParameters<B>>,
 }
 
 /// Those of all relations in a layer; the list is empty where no relation has any.
@@ -50,11 +62,11 @@ impl<B: Backend> EdgeLayer<B> {
     ) -> Result<Self> {
         let mut of_relation = |input: &EdgeInput| {
             let [weight, vector] = edge_names(layer, &input.relation);
-            let width = input.width;
-            Ok(EdgeAttention {
-                projection: parameters.weight(&weight, [width, output], Init::xavier_uniform(width, output))?,
-                attention: parameters.vector(&vector, output, Init::xavier_normal(output, 1))?,
-            })
+            let width = input.columns();
+            let projection = parameters.weight(&weight, [width, output], Init::xavier_uniform(width, output))?;
+            let attention = parameters.vector(&vector, output, Init::xavier_normal(output, 1))?;
+            let time = |time: &TimeInput| TimeParameters::new(layer, &input.relation, time, parameters);
+            Ok(EdgeAttention { projection, attention, time: input.time.as_ref().map(time).transpose()? })
         };
         let relations = inputs.iter().map(|input| input.as_ref().map(&mut of_relation).transpose());
         Ok(Self { relations: relations.collect::<Result<_>>()? })
@@ -67,6 +79,9 @@ impl<B: Backend> EdgeLayer<B> {
                 let [weight, vector] = edge_names(layer, &input.relation);
                 export.weight(weight, &edges.projection);
                 export.vector(vector, &edges.attention);
+                if let Some(time) = &edges.time {
+                    time.export(layer, &input.relation, export);
+                }
             }
         }
     }
@@ -76,27 +91,29 @@ impl<B: Backend> EdgeLayer<B> {
         Self { relations: Vec::new() }
     }
 
-    /// What is read of edges: the parameters of their relation and their values.
+    /// What is read of edges: the parameters of their relation, and what they carry.
     pub fn of<'a>(&'a self, edges: &'a RelationEdges<B>) -> Option<ReadEdges<'a, B>> {
         let parameters = self.relations.get(edges.relation)?.as_ref()?;
-        let values = edges.values.as_ref();
+        let time = parameters.time.as_ref().map(|time| (time, &edges.age));
         // A model with parameters for them was made for a graph that has them.
-        Some(ReadEdges {
-            parameters,
-            values: values.unwrap_or_else(|| unreachable!("edges have the values of the graph")),
-        })
+        let time = time.map(|(time, age)| match age {
+            Some(age) => time.encoding(age),
+            None => unreachable!("edges have the ages of the graph"),
+        });
+        Some(ReadEdges { parameters, values: edges.values.as_ref(), time })
     }
 }
 
-/// Values of edges and what a layer makes of them.
+/// What edges carry, and what a layer makes of it.
 pub(super) struct ReadEdges<'a, B: Backend> {
     parameters: &'a EdgeAttention<B>,
     /// A row per edge.
-    values: &'a Tensor<B, 2>,
+    values: Option<&'a Tensor<B, 2>>,
+    time: Option<TimeEncoding<B>>,
 }
 
 impl<B: GraphBackend> ReadEdges<'_, B> {
-    /// Attention with scores of destinations and sources: sums of rows of `h_src`, and what the values add to the
+    /// Attention with scores of destinations and sources: sums of rows of `h_src`, and what the edges carry adds to the
     /// result, projected.
     pub fn attend(
         &self,
@@ -113,19 +130,21 @@ impl<B: GraphBackend> ReadEdges<'_, B> {
 
     /// What the edges carry, beside features of a data type.
     pub fn term(&self, dtype: DType, heads: usize) -> EdgeTerm<B> {
-        let values = self.values.clone();
-        let values = if values.dtype() == dtype { values } else { values.cast(dtype) };
-        EdgeTerm { values: Some(values), time: None, logit: self.parameters.logit(heads) }
+        let of_dtype = |values: &Tensor<B, 2>| match values.dtype() == dtype {
+            true => values.clone(),
+            false => values.clone().cast(dtype),
+        };
+        EdgeTerm { values: self.values.map(of_dtype), time: self.time.clone(), logit: self.parameters.logit(heads) }
     }
 
-    /// The projection of values, `[values, out]`.
+    /// The projection of what they carry, `[columns, out]`.
     pub fn projection(&self) -> Tensor<B, 2> {
         self.parameters.projection.val()
     }
 }
 
 impl<B: GraphBackend> EdgeAttention<B> {
-    /// The vector behind the edges' share of the scores, `<a_h, W_h e>`: `[heads, values]`.
+    /// The vector behind the edges' share of the scores, `<a_h, W_h e>`: `[heads, columns]`.
     fn logit(&self, heads: usize) -> Tensor<B, 2> {
         let weight = self.projection.val();
         let [width, output] = weight.dims();
@@ -133,7 +152,7 @@ impl<B: GraphBackend> EdgeAttention<B> {
         of_channels.reshape([width, heads, output / heads]).sum_dim(2).reshape([width, heads]).transpose()
     }
 
-    /// What values that were weighed and added up, `[rows, heads * values]`, add to the result: `W_h v_h`, heads side by
+    /// What was weighed and added up, `[rows, heads * columns]`, adds to the result: `W_h v_h`, heads side by
     /// side.
     fn project(&self, weighed: Tensor<B, 2>, heads: usize) -> Tensor<B, 2> {
         let weight = self.projection.val();

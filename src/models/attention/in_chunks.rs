@@ -1,9 +1,9 @@
 //! The same layers by chunks of destination rows: whole are only results and scores.
 
 use burn::tensor::Tensor;
-use graphsieve_kernels::{Activation, Destinations, GraphBackend, ScoreColumns, Term, linear, row_dots, sum_in_chunks};
+use graphsieve_kernels::{Destinations, GraphBackend, ScoreColumns, Term, linear, row_dots, sum_in_chunks};
 
-use super::{AttentionLayer, Source, StreamAttention, TripleStreamGat, blank, scale};
+use super::{AttentionLayer, Source, StreamAttention, TripleStreamGat, scale};
 use crate::nn::{KeptRows, RelationEdges};
 
 /// Per stream and type what the scores of attention are read from; all of them come from one pass over the rows of a
@@ -59,14 +59,12 @@ impl<B: GraphBackend> TripleStreamGat<B> {
             let KeptRows::Selected { before, after, of } = &block.kept[t] else {
                 unreachable!("chunks are of a whole graph")
             };
-            let own = self.own_of(layer, block, t).map(|own| Term::rows(h[t].clone(), before.as_ref(), own));
-            let terms: Vec<Term<B>> = into.map(term).chain(own).collect();
-            if terms.is_empty() {
-                // Nothing points at this type.
-                return blank([block.rows_after(t), layer.streams[0].projection.val().dims()[1]], &h[t]);
-            }
-            let to = Destinations::new(*of, after.as_ref());
-            sum_in_chunks(terms, None, scale(block, t), Activation::Elu, to, chunk_rows)
+            self.finished(layer, source, t, |own, activation| {
+                let own = own.map(|own| Term::rows(h[t].clone(), before.as_ref(), own));
+                let terms: Vec<Term<B>> = into.map(term).chain(own).collect();
+                let to = Destinations::new(*of, after.as_ref());
+                (!terms.is_empty()).then(|| sum_in_chunks(terms, None, scale(block, t), activation, to, chunk_rows))
+            })
         };
         (0..h.len()).map(of_type).collect()
     }

@@ -2,17 +2,19 @@
 
 use super::explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart};
 use super::names::Names;
-use super::network::{Attributed, Coefficients, Entry, Head, Limits, Path, View};
+use super::network::{Attributed, Coefficients, EdgeTransform, Entry, Head, Joined, Limits, Path, View};
 use super::similar::Known;
 use super::{MOST_NEIGHBOURS, MOST_PATHS, by_magnitude};
 use crate::error::Result;
-use crate::graph::NodeType;
+use crate::graph::{NodeType, Relation};
 use crate::run::known_labels::LABEL_COLUMNS;
 
 /// A node's own transform, in place of a relation.
 const ITSELF: &str = "itself";
 const BIASES: &str = "biases of the hidden layers";
 const EDGES: &str = "values of edges";
+/// What the age of an edge becomes, in one.
+const AGE: &str = "age";
 const LABELS: &str = "known labels";
 
 /// The names of the model's input columns.
@@ -68,7 +70,7 @@ impl Question<'_> {
             Question::Class { class, classes } => {
                 let mut weights = vec![-1.0 / classes.saturating_sub(1).max(1) as f64; classes];
                 weights[class as usize] = 1.0;
-                Head { weights, bias: 0.0 }
+                Head { weights, bias: 0.0, joined: Joined::Nothing }
             }
         }
     }
@@ -138,7 +140,8 @@ impl Model<'_> {
             Coefficients::Attention { .. } => "attention",
             Coefficients::Symmetric | Coefficients::Mean => "weights of edges",
         };
-        let [own_bias, biases] = match network.layers.iter().any(|layer| !layer.bias.is_empty()) {
+        let [own_bias, biases] = match network.layers.iter().any(|layer| !layer.bias.is_empty() || layer.norm.is_some())
+        {
             true => [" and of its own bias", " and the biases of the hidden layers"],
             false => ["", ""],
         };
@@ -146,6 +149,14 @@ impl Model<'_> {
         let [own_values, values] = match reads_edges {
             true => [" and of the values of its edge", " and the values of the edges"],
             false => ["", ""],
+        };
+        let gates = match network.layers.iter().any(|layer| layer.gates.iter().any(Option::is_some)) {
+            true => ", the gates",
+            false => "",
+        };
+        let deviations = match network.layers.iter().any(|layer| layer.norm.is_some()) {
+            true => ", the deviations that rows are divided by",
+            false => "",
         };
         let paths = match network.layers.len() {
             1 => String::new(),
@@ -155,7 +166,7 @@ impl Model<'_> {
         };
         let text = format!(
             "{begin}The {sum} is a bias plus what each neighbour and the node itself add; this is also \
-             the sum over the columns of all features within {reach}{values}{biases}. {paths}The {coefficients} and the slopes \
+             the sum over the columns of all features within {reach}{values}{biases}. {paths}The {coefficients}{gates}{deviations} and the slopes \
              of the activation are held at their values, so these numbers add up exactly, but do not tell what the \
              score would be without a neighbour. `removal` does: the {sum} less that without all edges between the two, \
              computed anew; removals do not add up.",
@@ -186,14 +197,24 @@ impl Model<'_> {
             contribution,
         };
         let mut columns: Vec<ColumnPart> = found.columns.iter().zip(own).enumerate().map(column).collect();
-        for (relation, of_values) in found.edges.iter().enumerate() {
+        for (relation, of_edges) in found.edges.iter().enumerate() {
+            let read = self.view.network.layers.iter().find_map(|layer| layer.edges.get(relation)?.as_ref());
+            let (of_values, of_ages) = of_edges.split_at(read.map_or(0, EdgeTransform::values));
+            let column = |name: &str, value: f32, contribution: f64| {
+                let column = format!("{}: {name}", self.names.relation(relation));
+                ColumnPart { column, block: EDGES.into(), value, contribution }
+            };
             let values = of_values.iter().zip(&self.edge_columns[relation]).enumerate();
-            columns.extend(values.map(|(at, (&contribution, name))| ColumnPart {
-                column: format!("{}: {name}", self.names.relation(relation)),
-                block: EDGES.into(),
-                value: self.mean_value(node, relation, at),
-                contribution,
+            columns.extend(values.map(|(at, (&contribution, name))| {
+                let value =
+                    |of: &Relation, entry: usize, _, _| of.values.as_ref().map_or(0.0, |v| v.row(entry)[at].into());
+                column(name, self.mean(node, relation, value), contribution)
             }));
+            if !of_ages.is_empty() {
+                let graph = self.view.edges.graph();
+                let age = |of: &Relation, entry, row, source| graph.age(of, entry, row, source).unwrap_or_default();
+                columns.push(column(AGE, self.mean(node, relation, age), of_ages.iter().sum()));
+            }
         }
         if found.biases != 0.0 {
             let (column, block) = (BIASES.into(), BIASES.into());
@@ -203,16 +224,16 @@ impl Model<'_> {
         columns
     }
 
-    /// Mean of a value of the edges into a node; 0 where there are none.
-    fn mean_value(&self, node: u32, relation: usize, column: usize) -> f32 {
+    /// Mean over the edges of a relation into a node of what `value` says of an entry, its row and its source; 0 where
+    /// there are none.
+    fn mean(&self, node: u32, relation: usize, value: impl Fn(&Relation, usize, usize, u32) -> f64) -> f32 {
         let graph = self.view.edges.graph();
         let of = &graph.relations()[relation];
         let own = &graph.node_types()[of.dst];
-        let row = (node as usize).checked_sub(own.offset).filter(|&row| row < own.count);
-        let (Some(row), Some(values)) = (row, &of.values) else { return 0.0 };
-        let entries = of.forward.entries(row);
-        let count = entries.len().max(1) as f32;
-        entries.map(|entry| values.row(entry)[column]).sum::<f32>() / count
+        let Some(row) = (node as usize).checked_sub(own.offset).filter(|&row| row < own.count) else { return 0.0 };
+        let entries = of.forward.entries(row).zip(of.forward.row(row));
+        let count = entries.len().max(1) as f64;
+        (entries.map(|(entry, &source)| value(of, entry, row, source)).sum::<f64>() / count) as f32
     }
 
     fn blocks(&self, found: &Attributed) -> Vec<BlockPart> {

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::network::{Activation, Coefficients, EdgeTransform, Head, Layer, Matrix, Network, Transform};
-use crate::config::LayerKind;
+use super::network::{
+    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, TimeTransform,
+    Transform,
+};
+use crate::config::{Jump, LayerKind, Norm};
 use crate::graph::HeteroGraph;
-use crate::models::attention::{AttentionSpec, EdgeInput, edge_names, own_weight};
+use crate::models::attention::{AttentionSpec, EdgeInput, edge_names, gate_name, norm_names, own_weight, time_names};
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::parameters::HostTensor;
 
@@ -22,7 +25,7 @@ pub(super) fn of_attention(
     };
     let own_of = |at: usize, shape: [usize; 2]| -> Vec<Option<Matrix>> {
         let own: Vec<Option<Matrix>> = spec.own.iter().map(|name| of_itself(at, shape, name)).collect();
-        if !spec.residual {
+        if !spec.connections.residual {
             return own;
         }
         // In both layers or in none: a layer that changes the width adds nothing.
@@ -33,9 +36,28 @@ pub(super) fn of_attention(
         (0..graph.node_types().len()).map(with_identity).collect()
     };
     let of_edges = |at: usize, output: usize, input: &Option<EdgeInput>| {
-        let EdgeInput { relation, width } = input.as_ref()?;
-        let [weight, vector] = edge_names(at - 1, relation).map(values);
-        Some(EdgeTransform::new(Matrix::transposed([*width, output], weight), spec.heads, vector))
+        let input = input.as_ref()?;
+        let [weight, vector] = edge_names(at - 1, &input.relation).map(values);
+        let time = input.time.as_ref().map(|_| {
+            let [frequency, phase] = time_names(at - 1, &input.relation).map(values);
+            TimeTransform {
+                frequency: frequency.iter().map(|&log| f64::from(log).exp()).collect(),
+                phase: phase.iter().map(|&phase| f64::from(phase)).collect(),
+            }
+        });
+        Some(EdgeTransform::new(Matrix::transposed([input.columns(), output], weight), spec.heads, vector, time))
+    };
+    let wide = |name: String| values(name).iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
+    let gate = |at: usize, name: &Option<String>| {
+        let name = name.as_ref().filter(|_| spec.connections.gate)?;
+        Some(Gate::new(values(gate_name(at - 1, name))))
+    };
+    let norm = |at: usize| match spec.connections.norm {
+        Norm::None => None,
+        Norm::Layer => {
+            let [scale, shift] = norm_names(at - 1).map(wide);
+            Some(Normalised { scale, shift })
+        }
     };
     let layer = |at: usize, input: usize, output: usize| {
         let of_stream = |stream: &String| {
@@ -53,6 +75,8 @@ pub(super) fn of_attention(
             edges: spec.edges.iter().map(|input| of_edges(at, output, input)).collect(),
             own: own_of(at, [input, output]),
             bias: Vec::new(),
+            gates: spec.own.iter().map(|name| gate(at, name)).collect(),
+            norm: norm(at),
         }
     };
     let stream_of = |stream: &String| spec.streams.iter().position(|known| known == stream).unwrap_or_default();
@@ -64,8 +88,16 @@ pub(super) fn of_attention(
         scales: graph.streams_into().iter().map(|&streams| 1.0 / streams.max(1) as f64).collect(),
         row_normalise: false,
     };
-    let weights = values("score_head.weight".into()).iter().map(|&weight| f64::from(weight)).collect();
-    (network, Head { weights, bias: f64::from(values("score_head.bias".into())[0]) })
+    let weights = wide("score_head.weight".into());
+    let (joined, weights) = match spec.connections.jump {
+        Jump::None => (Joined::Nothing, weights),
+        Jump::Max => (Joined::Largest, weights),
+        Jump::Concat => {
+            let (hidden, last) = weights.split_at(spec.hidden);
+            (Joined::Beside(hidden.to_vec()), last.to_vec())
+        }
+    };
+    (network, Head { weights, bias: f64::from(values("score_head.bias".into())[0]), joined })
 }
 
 /// Those of a node classifier, whose relations are in the order of the graph's; `tensors` has them all.
@@ -119,6 +151,8 @@ pub(super) fn of_classifier(
                 true => (0..types).map(|t| wide(&format!("{}.bias", own(t)))).collect(),
                 false => vec![wide(&format!("layers.{at}.bias"))],
             },
+            gates: Vec::new(),
+            norm: None,
         }
     };
     Network {

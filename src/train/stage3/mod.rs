@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
+use crate::infer::attention::load_edges;
 use crate::infer::tree_table::{Stage2Output, append_stage1, append_stage2, neighbourhood_table};
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
@@ -103,8 +104,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let toml = RunConfig::Stage3(config.clone()).to_toml()?;
     let resumed = resumed(options, &toml)?;
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
-    if config.stage2.as_ref().is_some_and(|stage2| stage2.model.edge_values) {
-        dataset.load_edge_values()?;
+    if let Some(stage2) = &config.stage2 {
+        load_edges(&stage2.model, &mut dataset)?;
     }
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;

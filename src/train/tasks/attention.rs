@@ -21,13 +21,17 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, NodeType, write_npy_f32};
-use crate::infer::attention::{edge_inputs, host_scores, input_features, own_types};
+use crate::infer::attention::{
+    check_gate, edge_inputs, host_scores, input_features, load_edges, own_types, time_input,
+};
 use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::loader::{Batch, FeatureStore};
 use crate::metrics::{average_precision, roc_auc};
-use crate::models::attention::{AttentionSpec, EpochDrop, Pass, PassDropout, TripleStreamGat, projects_last};
+use crate::models::attention::{
+    AttentionSpec, Connections, EpochDrop, Pass, PassDropout, TripleStreamGat, projects_last,
+};
 use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
@@ -160,11 +164,7 @@ pub struct EpochInput {
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
-    if config.model.edge_values {
-        dataset.load_edge_values()?;
-    } else if dataset.edge_values.iter().any(|values| values.columns.is_some()) {
-        dataset.notes.push("edges have values, which the model reads with model.edge_values = true alone".into());
-    }
+    load_edges(&config.model, &mut dataset)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let embeddings = config.data.embeddings.as_deref();
@@ -260,6 +260,7 @@ impl<B: GraphBackend> Attention<B> {
     ) -> Result<(Self, Vec<String>)> {
         let storage = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, host.relations(), &config.name)?;
+        check_gate(config, host)?;
         let width = features.dim() + known.as_ref().map_or(0, |_| LABEL_COLUMNS.len());
         let plan = plan::attention::<B>(config, host, width, device);
         let mut notes = Vec::new();
@@ -322,8 +323,8 @@ impl<B: GraphBackend> Attention<B> {
             heads: config.model.heads,
             negative_slope: config.model.negative_slope as f32,
             own: own_types(config.model.own, host),
-            edges: edge_inputs(host),
-            residual: config.model.residual,
+            edges: edge_inputs(host, time_input(&config.model, host).as_ref()),
+            connections: Connections::of(&config.model),
             labels: known.is_some(),
         };
         let weights = LossWeights::of(&config.loss, &train);

@@ -125,6 +125,7 @@ pub fn rgcn_over_some_rows_and_edges_is_its_definition<B: GraphBackend>(device: 
             csr: of_csr(f, *dst),
             drop_edge: drop_of(r),
             values: None,
+            age: None,
         };
         relations().iter().enumerate().map(edges).collect::<Vec<_>>()
     };

@@ -54,7 +54,7 @@ fn hand_over(
 /// Takes the next lanes out of word `word` of a ballot, `bits` of which are left, and the rows `col` that they have;
 /// gives what is left then. A missing one repeats the row before, which is in cache.
 #[cube]
-fn take_lanes(
+pub(crate) fn take_lanes(
     bits: u32,
     col: usize,
     rows: &mut Array<usize>,
@@ -78,7 +78,7 @@ fn take_lanes(
 
 /// Vector `c` of every one of `rows`, the first one of lanes beyond the row.
 #[cube]
-fn load_vectors<F: Float, N: Size>(
+pub(crate) fn load_vectors<F: Float, N: Size>(
     x: &Matrix<F, N>,
     vectors: usize,
     rows: &Array<usize>,
@@ -165,8 +165,8 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     }
 }
 
-/// [`add_rows`] with one sum, which also leaves `<own, x_j>` per head in `products` of the lane that the entry belongs
-/// to; lanes beyond the row have zeros in `own`.
+/// [`add_rows`] with one sum, which also adds `<own, x_j>` per head to `products` of the lane that the entry belongs to;
+/// lanes beyond the row have zeros in `own`.
 #[cube]
 pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
     x: &Matrix<F, N>,
@@ -216,17 +216,76 @@ pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
                     }
                 }
             }
-            // A missing one has the product of the row before, and goes to the same lane.
+            // A missing one has the product of the row before, and belongs to the same lane.
+            let mut own_row = comptime!(unroll as u32).runtime();
             #[unroll]
             for u in 0..unroll {
-                #[unroll]
-                for h in 0..heads {
-                    let product = plane_sum(shares[comptime!(u * heads + h)]);
-                    products[h] = select(lane as u32 == lanes[u], product, products[h]);
-                }
+                own_row = select(lane as u32 == lanes[u], comptime!(u as u32), own_row);
+            }
+            #[unroll]
+            for h in 0..heads {
+                let product = sum_of_row(&shares, own_row, h, heads, unroll, schedule.plane);
+                products[h] += select(own_row < comptime!(unroll as u32), product, 0.0f32);
             }
         }
     }
+}
+
+/// The sum over the plane of the shares of row `row`, for head `head`; each lane asks for a row of its own, and what it
+/// gets for one that is not there has no meaning. `shares` are by row and head.
+#[cube]
+fn sum_of_row(
+    shares: &Array<f32>,
+    row: u32,
+    #[comptime] head: usize,
+    #[comptime] heads: usize,
+    #[comptime] rows: usize,
+    #[comptime] plane: usize,
+) -> f32 {
+    let mut found = 0.0f32;
+    if comptime!(rows.is_power_of_two() && rows <= plane) {
+        let mut of_rows = Array::<f32>::new(rows);
+        #[unroll]
+        for u in 0..rows {
+            of_rows[u] = shares[comptime!(u * heads) + head];
+        }
+        let sum = sum_across(&mut of_rows, rows, plane);
+        let row = row.min(comptime!(rows as u32 - 1u32));
+        found = plane_shuffle(sum, row * comptime!((plane / rows) as u32));
+    } else {
+        #[unroll]
+        for u in 0..rows {
+            let sum = plane_sum(shares[comptime!(u * heads) + head]);
+            found = select(row == comptime!(u as u32), sum, found);
+        }
+    }
+    found
+}
+
+/// Sums of `len` values over the lanes of a plane: lane `k plane / len` has that of value `k`. Lanes halve what they
+/// carry with every exchange, so four sums cost six exchanges instead of twenty. `len` is a power of two, at most
+/// `plane`.
+#[cube]
+pub(crate) fn sum_across(values: &mut Array<f32>, #[comptime] len: usize, #[comptime] plane: usize) -> f32 {
+    let lane = UNIT_POS_X;
+    #[unroll]
+    for level in 0..comptime!(len.ilog2()) {
+        let distance = comptime!((plane >> (level + 1)) as u32);
+        let half = comptime!(len >> (level + 1));
+        let upper = (lane & distance) != 0u32;
+        #[unroll]
+        for k in 0..half {
+            let kept = select(upper, values[k + half], values[k]);
+            let given = select(upper, values[k], values[k + half]);
+            values[k] = kept + plane_shuffle_xor(given, distance);
+        }
+    }
+    let mut sum = values[0];
+    #[unroll]
+    for level in 0..comptime!((plane / len).ilog2()) {
+        sum += plane_shuffle_xor(sum, comptime!(((plane / len) >> (level + 1)) as u32));
+    }
+    sum
 }
 
 /// [`add_rows`] for rows of few vectors and one weight: a plane has several groups of `lanes` lanes, each with some of
@@ -339,6 +398,23 @@ pub(crate) fn team_max(value: f32, shared: &mut SharedMemory<f32>, #[comptime] s
         sync_cube();
         for other in 0..schedule.team {
             largest = largest.max(shared[other]);
+        }
+    }
+    largest
+}
+
+/// The largest value that lanes of the same place have over the planes of a team, in each of them. `shared` has an
+/// element per thread of the team.
+#[cube]
+pub(crate) fn team_max_by_lane(value: f32, shared: &mut SharedMemory<f32>, #[comptime] schedule: RowSchedule) -> f32 {
+    let mut largest = value;
+    if schedule.team > 1 {
+        let lane = UNIT_POS_X as usize;
+        sync_cube();
+        shared[UNIT_POS_Y as usize * schedule.plane + lane] = value;
+        sync_cube();
+        for other in 0..schedule.team {
+            largest = largest.max(shared[other * schedule.plane + lane]);
         }
     }
     largest

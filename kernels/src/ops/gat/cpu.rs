@@ -397,7 +397,7 @@ fn backward<E: Storage>(
 }
 
 /// Rows whose contributions are added up before those of all tasks are: enough that the sums of tasks cost nothing.
-const ROWS_PER_SUM: usize = 256;
+pub(super) const ROWS_PER_SUM: usize = 256;
 
 /// `dv_0 = sum_i (sum_j dz_ij) x_i`, `dv_1 = sum_ij dz_ij x_j` with `dz_ij = a_ij l_ij (f_ij <g_i, x_j> - <g_i, y_i>)`.
 fn vector_gradient<E: Storage>(

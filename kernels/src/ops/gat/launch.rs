@@ -352,7 +352,9 @@ pub(super) fn attention<R: CubeRuntime>(
     .launch()
 }
 
-fn attended<F: Float, N: Size, R: CubeRuntime>(result: &GatForward<CubeTensor<R>>) -> AttendedLaunch<F, N, R> {
+pub(super) fn attended<F: Float, N: Size, R: CubeRuntime>(
+    result: &GatForward<CubeTensor<R>>,
+) -> AttendedLaunch<F, N, R> {
     AttendedArgs { out: array(&result.out), log_sum_exp: array(&result.log_sum_exp) }.launch()
 }
 

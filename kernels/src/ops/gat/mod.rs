@@ -13,6 +13,7 @@ mod inputs_kernel;
 mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
+pub(crate) mod v2;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorPrimitive};

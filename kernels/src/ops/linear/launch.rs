@@ -20,12 +20,17 @@ use super::kernel::{
 };
 use super::mma::{self, partial_gram_mma_kernel, tall_product_mma_kernel};
 use crate::ops::head::column_sums;
+use crate::ops::row_dots::RowDotsBackend;
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
 use crate::runtime::launch::{Rows, address, empty, zeros};
 
 /// Stretches of rows whose products are added up in the end: enough for every multiprocessor of a large GPU.
 const MAX_STRETCHES: usize = 512;
+/// Columns of the input up to which its gradient is one sum of rows for each, where vectors of four do not fit, and
+/// columns of the result up to which the registers hold such a row.
+const MAX_NARROW: usize = 16;
+const MAX_WIDE: usize = 1024;
 /// Rows of a stretch, at least.
 const MIN_ROWS: usize = 256;
 
@@ -141,6 +146,8 @@ impl_for_devices! { LinearBackend =>
                 }
             }
             Self::float_reshape(column_sums(partial), Shape::new([height, width]))
+        } else if height <= MAX_NARROW && width <= MAX_WIDE {
+            Self::weighted_column_sums(g.tensor, x.tensor)
         } else {
             in_stretches::<Self, R>(&as_dtype(x.tensor, DType::F32), &as_dtype(g.tensor, DType::F32))
         };

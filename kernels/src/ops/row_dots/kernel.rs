@@ -2,34 +2,8 @@
 
 use cubecl::prelude::*;
 
-use crate::graph::row_schedule::sums::lane_sum;
+use crate::graph::row_schedule::sums::{lane_sum, sum_across};
 use crate::runtime::args::{Extent, Matrix, launch_args};
-
-/// Sums of `len` values over the lanes of a plane: lane `k plane / len` has that of value `k`. Lanes halve what they
-/// carry with every exchange, so four sums cost six exchanges instead of twenty. `len` is a power of two, at most
-/// `plane`.
-#[cube]
-fn sum_across(values: &mut Array<f32>, #[comptime] len: usize, #[comptime] plane: usize) -> f32 {
-    let lane = UNIT_POS_X;
-    #[unroll]
-    for level in 0..comptime!(len.ilog2()) {
-        let distance = comptime!((plane >> (level + 1)) as u32);
-        let half = comptime!(len >> (level + 1));
-        let upper = (lane & distance) != 0u32;
-        #[unroll]
-        for k in 0..half {
-            let kept = select(upper, values[k + half], values[k]);
-            let given = select(upper, values[k], values[k + half]);
-            values[k] = kept + plane_shuffle_xor(given, distance);
-        }
-    }
-    let mut sum = values[0];
-    #[unroll]
-    for level in 0..comptime!((plane / len).ilog2()) {
-        sum += plane_shuffle_xor(sum, comptime!(((plane / len) >> (level + 1)) as u32));
-    }
-    sum
-}
 
 launch_args! {
     /// Rows, and the few vectors of as many elements; or (of the gradient of these) one weight per row and vector.

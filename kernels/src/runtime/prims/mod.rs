@@ -6,7 +6,7 @@ pub(crate) mod kernel;
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
 #[cfg(feature = "cube")]
-mod sort_kernel;
+pub(crate) mod sort_kernel;
 
 #[cfg(feature = "cube")]
 pub(crate) use launch::partition_by_flag as partition_on_device;

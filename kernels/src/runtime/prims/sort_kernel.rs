@@ -90,14 +90,14 @@ pub(crate) fn keys_kernel<T: Numeric, K: Int>(
 
 /// The lower place of exchange `pair` at a distance that is a power of two.
 #[cube]
-fn lower_place(pair: usize, distance: usize) -> usize {
+pub(crate) fn lower_place(pair: usize, distance: usize) -> usize {
     2 * pair - pair % distance
 }
 
 /// Whether a pair at `place` of a run of `run` places is out of order with that behind it: runs ascend and descend in
 /// turn.
 #[cube]
-fn out_of_order<K: Int>(key: K, at: u32, other_key: K, other_at: u32, place: usize, run: usize) -> bool {
+pub(crate) fn out_of_order<K: Int>(key: K, at: u32, other_key: K, other_at: u32, place: usize, run: usize) -> bool {
     let after = key > other_key || (key == other_key && at > other_at);
     let ascends = (place / run) & 1 == 0;
     after == ascends

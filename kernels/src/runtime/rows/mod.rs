@@ -5,6 +5,7 @@
 //! and that the rows to come are already on their way.
 #![allow(clippy::needless_range_loop, reason = "an index of lanes or registers runs over several arrays at once")]
 
+mod hidden;
 mod keep;
 mod softmax;
 mod vector;
@@ -14,6 +15,7 @@ mod zeroed;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
+pub(crate) use hidden::{hidden_rows, lean_rows};
 pub(crate) use keep::{KeepKey, keep_into};
 pub(crate) use softmax::{exp_all, exp_weights};
 use vector::{Element, load_first, store_first};

@@ -30,6 +30,19 @@ launch_args! {
 }
 
 launch_args! {
+    /// What planes draw from: where the entries of rows begin among those that are drawn; rows, sources, weights and
+    /// sums of weights of all relations, and the words of [`doubles`](super::doubles).
+    PlaneDraws, PlaneDrawsArgs {
+        starts: Array<u32>,
+        row_ptr: WordsBehind,
+        col_idx: WordsBehind,
+        weights: WordsBehind,
+        sums: WordsBehind,
+        doubles: Array<u32>,
+    }
+}
+
+launch_args! {
     /// The edges that were drawn, and their rows.
     Drawn, DrawnArgs {
         edges: Array<u32>,
@@ -202,6 +215,15 @@ launch_args! {
         c: Array<u32>,
         d: Array<u32>,
         count: u32,
+    }
+}
+
+launch_args! {
+    /// A list of entries, and which of them are read.
+    ListedEntries, ListedEntriesArgs {
+        edges: Array<u32>,
+        first: usize,
+        len: usize,
     }
 }
 

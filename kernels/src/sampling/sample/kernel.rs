@@ -4,13 +4,14 @@
 //! Rows are the destinations of the relations, one relation behind the other, and so are the entries. What a relation
 //! is sampled by stands in a [`table`](super::table). The hash has 64 bits; it is computed in halves of 32, which every
 //! device has.
+#![allow(clippy::collapsible_if, reason = "one of two conditions is known when the kernel is compiled")]
 
 use cubecl::prelude::*;
 
 use super::args::{
-    AskedColumns, BatchNodes, ColumnEntries, Drawn, DrawnEntries, KeptEntries, Layer, ListedNodes, LongPlace, LongRows,
-    NamedColumns, NewSources, PackedFrom, PlacedSources, RankedEntries, RankedRows, RelationRows, Relations,
-    RowColumns, ScatteredEntries, Sources, SpanTable, WordRange, WordsBehind,
+    AskedColumns, BatchNodes, ColumnEntries, Drawn, DrawnEntries, KeptEntries, Layer, ListedEntries, ListedNodes,
+    LongPlace, LongRows, NamedColumns, NewSources, PackedFrom, PlacedSources, RankedEntries, RankedRows, RelationRows,
+    Relations, RowColumns, ScatteredEntries, Sources, SpanTable, WordRange, WordsBehind,
 };
 use super::table::{relation, span};
 use super::{ASKED, NOWHERE};
@@ -33,7 +34,7 @@ fn folded(high: u32, low: u32, #[comptime] by: u32) -> (u32, u32) {
 
 /// The hash of a word of 32 bits under a key.
 #[cube]
-fn hash(key_high: u32, key_low: u32, word: u32) -> (u32, u32) {
+pub(super) fn hash(key_high: u32, key_low: u32, word: u32) -> (u32, u32) {
     let (high, low) = product(0u32.runtime(), word + 1u32, SPLITMIX_STEP);
     let low = low + key_low;
     // Where a sum of 32 bits is below a summand it has wrapped around.
@@ -47,7 +48,7 @@ fn hash(key_high: u32, key_low: u32, word: u32) -> (u32, u32) {
 
 /// `bits` mapped to `0..bound`.
 #[cube]
-fn below(high: u32, low: u32, bound: u32) -> u32 {
+pub(super) fn below(high: u32, low: u32, bound: u32) -> u32 {
     let middle = high * bound;
     let carried = middle + low.mul_hi(bound);
     high.mul_hi(bound) + select(carried < middle, 1u32, 0u32)
@@ -55,13 +56,13 @@ fn below(high: u32, low: u32, bound: u32) -> u32 {
 
 /// A word of a relation.
 #[cube]
-fn word(relations: &Relations, relation: u32, #[comptime] field: u32) -> u32 {
+pub(super) fn word(relations: &Relations, relation: u32, #[comptime] field: u32) -> u32 {
     relations.table[usize::cast_from(relation * comptime!(relation::WORDS) + field)]
 }
 
 /// The relation of a row.
 #[cube]
-fn of_row(relations: &Relations, row: u32) -> u32 {
+pub(super) fn of_row(relations: &Relations, row: u32) -> u32 {
     let mut found = 0u32;
     let mut next = 1u32.runtime();
     while next < relations.count {
@@ -97,14 +98,14 @@ fn end_of(relations: &Relations, starts: &Array<u32>, relation: u32) -> u32 {
 
 /// The destination of a row, numbered within its type.
 #[cube]
-fn destination(layer: &Layer, relation: u32, row: u32) -> u32 {
+pub(super) fn destination(layer: &Layer, relation: u32, row: u32) -> u32 {
     let place = row - word(&layer.relations, relation, relation::FIRST_ROW);
     layer.nodes[usize::cast_from(word(&layer.relations, relation, relation::DST_LIST) + place)]
 }
 
 /// Where the entries of a node begin, and how many there are.
 #[cube]
-fn entries_of(
+pub(super) fn entries_of(
     relations: &Relations,
     relation: u32,
     row_ptr: &WordsBehind,
@@ -130,6 +131,36 @@ fn takes_latest(relations: &Relations, relation: u32, #[comptime] kinds: DrawKin
     latest
 }
 
+/// Whether the entries of a relation have weights.
+#[cube]
+pub(super) fn is_weighted(relations: &Relations, relation: u32, #[comptime] kinds: DrawKinds) -> bool {
+    let mut weighted = false.runtime();
+    if kinds.weighted {
+        weighted = word(relations, relation, relation::WEIGHTED) > 0u32;
+    }
+    weighted
+}
+
+/// How many of the `degree` entries of a node can be taken.
+#[cube]
+pub(super) fn available_of(
+    relations: &Relations,
+    relation: u32,
+    row_ptr: &WordsBehind,
+    node: u32,
+    degree: u32,
+    #[comptime] kinds: DrawKinds,
+) -> u32 {
+    let mut available = degree;
+    if kinds.weighted {
+        if is_weighted(relations, relation, kinds) {
+            let at = usize::cast_from(word(relations, relation, relation::AVAILABLE) + node);
+            available = row_ptr.words[at + row_ptr.delta];
+        }
+    }
+    available
+}
+
 /// How many entries every row gives.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn count_kernel(
@@ -146,12 +177,13 @@ pub(crate) fn count_kernel(
             let of = of_row(&layer.relations, u32::cast_from(row));
             let node = destination(layer, of, u32::cast_from(row));
             let (_, degree) = entries_of(&layer.relations, of, row_ptr, node, kinds);
+            let available = available_of(&layer.relations, of, row_ptr, node, degree, kinds);
             let fanout = word(&layer.relations, of, relation::FANOUT);
-            count = degree;
+            count = available;
             if fanout > 0u32 {
-                count = u32::min(degree, fanout);
+                count = u32::min(available, fanout);
                 if kinds.replace {
-                    let repeats = degree > 0u32 && !takes_latest(&layer.relations, of, kinds);
+                    let repeats = available > 0u32 && !takes_latest(&layer.relations, of, kinds);
                     count = select(repeats, fanout, count);
                 }
             }
@@ -161,7 +193,8 @@ pub(crate) fn count_kernel(
     }
 }
 
-/// Draws the entries of every row, in ascending order, and notes whose they are.
+/// Draws the entries of every row, in ascending order, and notes whose they are. Rows that planes draw for are left to
+/// [`plane_draw_kernel`](super::plane_draw::plane_draw_kernel).
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn draw_kernel(
     layer: &Layer,
@@ -176,7 +209,10 @@ pub(crate) fn draw_kernel(
         let node = destination(layer, of, u32::cast_from(row));
         let (first, degree) = entries_of(&layer.relations, of, row_ptr, node, kinds);
         let start = usize::cast_from(starts[row]);
-        let count = starts[row + 1] - starts[row];
+        let mut count = starts[row + 1] - starts[row];
+        if kinds.planes {
+            count = select(word(&layer.relations, of, relation::BY_PLANE) > 0u32, 0u32, count);
+        }
         let latest = takes_latest(&layer.relations, of, kinds);
         let by_chance = kinds.replace && !latest && word(&layer.relations, of, relation::FANOUT) > 0u32;
         let (row_high, row_low) =
@@ -532,6 +568,24 @@ pub(crate) fn pack_kernel(from: &PackedFrom, out: &mut Array<u32>, words: &WordR
                 out[at] = from.d[first + inside];
             }
         }
+        at += CUBE_COUNT * CUBE_DIM as usize;
+    }
+}
+
+/// Copies the values of listed entries to `out` from word `start` on. A thread per value: those of an entry lie side by
+/// side, so that threads beside each other read from one line of memory.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn value_kernel(
+    entries: &ListedEntries,
+    values: &WordsBehind,
+    out: &mut Array<u32>,
+    start: usize,
+    width: usize,
+) {
+    let mut at = ABSOLUTE_POS;
+    while at < entries.len * width {
+        let entry = usize::cast_from(entries.edges[entries.first + at / width]);
+        out[start + at] = values.words[values.delta + entry * width + at % width];
         at += CUBE_COUNT * CUBE_DIM as usize;
     }
 }

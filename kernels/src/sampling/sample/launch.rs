@@ -10,22 +10,27 @@ use cubecl::prelude::*;
 
 use super::args::{
     AskedColumnsArgs, BatchNodesArgs, ColumnEntriesArgs, DrawnArgs, DrawnEntriesArgs, KeptEntriesArgs, LayerArgs,
-    ListedNodesArgs, LongPlaceArgs, LongRowsArgs, NamedColumnsArgs, NewSourcesArgs, PackedFromArgs, PlacedSourcesArgs,
-    RankedEntriesArgs, RankedRowsArgs, RelationRowsArgs, RelationsArgs, RowColumnsArgs, ScatteredEntriesArgs,
-    SourcesArgs, SpanTableArgs, SpanTableLaunch, WordRangeArgs, WordsBehindArgs, WordsBehindLaunch,
+    ListedEntriesArgs, ListedNodesArgs, LongPlaceArgs, LongRowsArgs, NamedColumnsArgs, NewSourcesArgs, PackedFromArgs,
+    PlacedSourcesArgs, PlaneDrawsArgs, RankedEntriesArgs, RankedRowsArgs, RelationRowsArgs, RelationsArgs,
+    RowColumnsArgs, ScatteredEntriesArgs, SourcesArgs, SpanTableArgs, SpanTableLaunch, WordRangeArgs, WordsBehindArgs,
+    WordsBehindLaunch,
 };
 use super::kernel::{
     ask_kernel, column_count_kernel, count_kernel, draw_kernel, first_kernel, forget_kernel, keep_kernel, list_kernel,
     long_kernel, name_kernel, order_kernel, pack_kernel, scatter_kernel, seed_kernel, source_kernel, start_kernel,
+    value_kernel,
 };
+use super::plane_draw::plane_draw_kernel;
 use crate::graph::csr::LONG_ROW;
 use crate::runtime::args::{ExtentArgs, MatrixArgs, array};
 use crate::runtime::backends::impl_for_devices;
-use crate::runtime::launch::{PlanePerRow, Rows, address, empty, flat, part, vector_width, zeros};
+use crate::runtime::launch::{PlanePerRow, Rows, address, empty, flat, has_doubles, part, vector_width, zeros};
 use crate::runtime::prims::Prefix;
 use crate::runtime::prims::kernel::Counted;
 use crate::runtime::prims::launch::prefix_sum;
-use crate::sampling::backend::{CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, Words, long_room};
+use crate::sampling::backend::{
+    CollectStep, LayerParts, LayerStep, SampleBackend, Source, Spans, ValueStep, Words, long_room,
+};
 use crate::sampling::collect::kernel::{
     CollectedFromArgs, LocatedArgs, RowBoundsArgs, RowPlacesArgs, collect_kernel, locate_kernel,
 };
@@ -48,8 +53,12 @@ fn span_table<R: CubeRuntime>(spans: &Spans<CubeTensor<R>>) -> SpanTableLaunch<R
 impl_for_devices! { SampleBackend =>
     const SAMPLES: bool = true;
 
+    fn has_doubles(device: &Self::Device) -> bool {
+        has_doubles(&R::client(device))
+    }
+
     fn sample_layer(step: LayerStep<IntTensor<Self>>) -> LayerParts<IntTensor<Self>> {
-        let LayerStep { row_ptr, col_idx, table, rows, kinds, drops, nodes, places, .. } = step;
+        let LayerStep { row_ptr, col_idx, weights, plane_room, table, rows, kinds, drops, nodes, places, .. } = step;
         let count = step.relations as u32;
         let relations = || RelationsArgs { table: array(&table), count }.launch();
         let layer = || LayerArgs { relations: relations(), nodes: array(&nodes), rows }.launch();
@@ -77,7 +86,9 @@ impl_for_devices! { SampleBackend =>
         let (edges, cols, flags, owners) = (words(len), words(len + long_room(len)), words(len + 1), words(len));
         let (per_entry, entry_dim) = flat(len + 1);
         let narrow = address(&[&cols, &places, &nodes]);
-        // SAFETY: a row has as many entries as its start and the next one are apart, and `len` is not below their sum.
+        let drawn = || DrawnArgs { edges: array(&edges), owners: array(&owners) }.launch();
+        // SAFETY: a row has as many entries as its start and the next one are apart, and `len` is not below their sum;
+        // rows that planes draw some entries of give no more than their room.
         unsafe {
             draw_kernel::launch_unchecked::<R>(
                 &client,
@@ -87,9 +98,36 @@ impl_for_devices! { SampleBackend =>
                 layer(),
                 words_behind(&row_ptr),
                 array(&starts),
-                DrawnArgs { edges: array(&edges), owners: array(&owners) }.launch(),
+                drawn(),
                 kinds,
             );
+            if let Some(room) = plane_room {
+                let geometry = PlanePerRow::alone(&client);
+                // What is not read still needs a buffer.
+                let sums = weights.as_ref().and_then(|of| of.sums.as_ref()).unwrap_or(&row_ptr);
+                let (weights, doubles) =
+                    weights.as_ref().map_or((&row_ptr, &table), |weights| (&weights.words, &weights.doubles));
+                let far = [&row_ptr, &col_idx, weights, sums].map(reach).into_iter().max();
+                plane_draw_kernel::launch_unchecked::<R>(
+                    &client,
+                    geometry.count(rows),
+                    geometry.dim,
+                    far.unwrap_or(narrow),
+                    layer(),
+                    PlaneDrawsArgs {
+                        starts: array(&starts),
+                        row_ptr: words_behind(&row_ptr),
+                        col_idx: words_behind(&col_idx),
+                        weights: words_behind(weights),
+                        sums: words_behind(sums),
+                        doubles: array(doubles),
+                    }
+                    .launch(),
+                    drawn(),
+                    kinds,
+                    room,
+                );
+            }
             source_kernel::launch_unchecked::<R>(
                 &client,
                 per_entry.clone(),
@@ -325,12 +363,41 @@ impl_for_devices! { SampleBackend =>
         }
     }
 
+    fn gather_values(
+        values: &Words<IntTensor<Self>>,
+        edges: &IntTensor<Self>,
+        step: ValueStep,
+        to: &IntTensor<Self>,
+    ) {
+        let ValueStep { first, len, width, start } = step;
+        let (cubes, dim) = flat(len * width);
+        // SAFETY: entries are among those of the relation, which have `width` values each, and there is room for them.
+        unsafe {
+            value_kernel::launch_unchecked::<R>(
+                &to.client,
+                cubes,
+                dim,
+                reach(values).max(address(&[edges, to])),
+                ListedEntriesArgs { edges: array(edges), first, len }.launch(),
+                words_behind(values),
+                array(to),
+                start,
+                width,
+            );
+        }
+    }
+
     fn copy_words(words: &IntTensor<Self>) -> IntTensor<Self> {
         words.copy()
     }
 
     fn words_at(words: &IntTensor<Self>, start: usize, len: usize) -> IntTensor<Self> {
         part(words, start, len)
+    }
+
+    fn floats_at(words: &IntTensor<Self>, start: usize, [rows, width]: [usize; 2]) -> FloatTensor<Self> {
+        let CubeTensor { client, device, handle, .. } = part(words, start, rows * width);
+        CubeTensor::new_contiguous(client, device, [rows, width].into(), handle, DType::F32)
     }
 
     fn copy_rows(rows: &FloatTensor<Self>) -> FloatTensor<Self> {

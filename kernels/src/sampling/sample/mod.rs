@@ -1,40 +1,53 @@
 //! Neighbour sampling on a device: the draws of a sampler on the host, to the bit.
 //!
-//! [`distinct`] and [`repeated`] say what is drawn, where it is not the last entries of a row; the kernels repeat them.
-//! Adjacencies lie in device memory, or in page-locked
-//! host memory that the kernels read. All relations of a layer are sampled by the same few launches, and the host reads
-//! the numbers of nodes and entries once per layer. What was sampled stays on the device: a [`PackedSample`] is one
-//! array of integers and one matrix of features for a batch.
+//! The functions of `rule` say what is drawn, where it is not the last entries of a row; the kernels repeat them.
+//! Adjacencies lie in device memory, or in page-locked host memory that the kernels read. All relations of a layer are
+//! sampled by the same few launches, and the host reads the numbers of nodes and entries once per layer. What was
+//! sampled stays on the device: a [`PackedSample`] is one array of words, with the values of its edges, and one matrix
+//! of features for a batch.
 
+mod adjacency;
 #[cfg(feature = "cube")]
 pub(crate) mod args;
+#[cfg_attr(not(feature = "cube"), allow(dead_code))]
+mod doubles;
 #[cfg(feature = "cube")]
 pub(crate) mod kernel;
 #[cfg(feature = "cube")]
 mod launch;
 mod pack;
+#[cfg(feature = "cube")]
+mod plane_draw;
 mod rule;
 pub(crate) mod table;
 
+pub use adjacency::{SampleRelation, SampleRows, SampleValues, SampleWeights};
 pub use pack::{PackedSample, SampledCsr};
-pub use rule::{below, distinct, hash, repeated};
+pub use rule::{below, distinct, hash, repeated, repeated_by_weight, smallest, weighted_key};
 
 use std::fmt;
+use std::sync::Arc;
 
 use burn::tensor::ops::IntTensor;
 use burn::tensor::{DType, Int, Tensor};
 
 use crate::DropEdge;
+use crate::graph::csr::LONG_ROW;
 use crate::runtime::check;
 use crate::runtime::host::index_tensor;
-use crate::sampling::backend::{DrawKinds, LayerParts, LayerStep, SampleBackend, Spans, Words};
-use crate::sampling::row_buffer::PinnedRows;
+use crate::sampling::backend::{DrawKinds, LayerParts, LayerStep, SampleBackend, Spans};
+use adjacency::{Stored, StoredValues, StoredWeights, available};
 use table::{relation, span};
 
-/// Most neighbours of a node that a device draws: they are kept in order by insertion.
-pub const MAX_FANOUT: u32 = 64;
+/// Most neighbours of a node that a device draws: a plane keeps them in the memory that its threads share.
+pub const MAX_FANOUT: u32 = 1024;
 
-/// How the neighbours of a node are drawn.
+/// Most neighbours that a thread draws alone, which keeps them in order by insertion.
+const THREAD_FANOUT: u32 = 64;
+
+/// How the neighbours of a node are drawn: all alike, or by the weights that a relation has. Entries of weight 0 are
+/// never taken, others in proportion to their weight; without replacement one after the other among those that are
+/// left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeDraw {
     /// At most so many, or as many as there are.
@@ -45,83 +58,13 @@ pub struct NodeDraw {
     /// Whether the last entries of a row are taken instead of drawn ones, in the order of the row: where entries stand
     /// in the order of time, the latest. Each is taken once, also where others are drawn with `replace`.
     pub latest: bool,
+    /// Whether an entry is drawn by a variate of its source, the hash of key and source, which is the same for all
+    /// rows: the smallest of a row are taken, without replacement. The same for all relations of a layer.
+    pub by_source: bool,
     /// What the draws are hashed under.
     pub key: u64,
     /// Which of the edges that were drawn are left out.
     pub drop_edge: Option<DropEdge>,
-}
-
-/// The adjacency of one relation, to sample from: rows are destinations, entries are sources.
-#[derive(Clone, Copy, Debug)]
-pub struct SampleRelation<'a> {
-    /// Node type of the sources.
-    pub src: usize,
-    /// Node type of the destinations.
-    pub dst: usize,
-    /// A row per node of the type `dst`.
-    pub rows: SampleRows<'a>,
-    /// Nodes of the type `src`.
-    pub col_idx: &'a [u32],
-}
-
-/// Where the rows of a relation stand among its entries.
-#[derive(Clone, Copy, Debug)]
-pub enum SampleRows<'a> {
-    /// `[rows + 1]`: row `i` is `row_ptr[i]..row_ptr[i + 1]`.
-    Lists(&'a [u64]),
-    /// Row `i` is `start[i]..end[i]`, and rows may share entries.
-    Spans { start: &'a [u64], end: &'a [u64] },
-}
-
-impl<'a> SampleRows<'a> {
-    /// The numbers that a device holds.
-    fn parts(self) -> [&'a [u64]; 2] {
-        match self {
-            SampleRows::Lists(row_ptr) => [row_ptr, &[]],
-            SampleRows::Spans { start, end } => [start, end],
-        }
-    }
-
-    fn words(self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
-    }
-
-    /// The number of rows, and the entries of the longest, of spans.
-    fn spans(self) -> Option<(usize, usize)> {
-        let SampleRows::Spans { start, end } = self else { return None };
-        let longest = start.iter().zip(end).map(|(start, end)| end - start).max();
-        Some((start.len(), longest.unwrap_or(0) as usize))
-    }
-}
-
-/// Words of all relations, one relation behind the other. The CPU reads none of them.
-#[cfg_attr(not(feature = "cube"), allow(dead_code))]
-enum Stored<B: SampleBackend> {
-    Device(IntTensor<B>),
-    /// One word per row: bits of integers.
-    Pinned(PinnedRows<B>),
-}
-
-impl<B: SampleBackend> Stored<B> {
-    fn new<T: Copy>(parts: &[&[T]], word: impl Fn(T) -> u32, pinned: bool, device: &B::Device) -> Result<Self, String> {
-        let all = || parts.iter().flat_map(|part| part.iter().map(|&value| word(value)));
-        if pinned {
-            let len = parts.iter().map(|part| part.len()).sum::<usize>().max(1);
-            let fill = |bytes: &mut [u8]| {
-                bytes.chunks_exact_mut(4).zip(all()).for_each(|(to, word)| to.copy_from_slice(&word.to_ne_bytes()));
-            };
-            return Ok(Stored::Pinned(PinnedRows::new([len, 1], DType::F32, device, fill)?));
-        }
-        Ok(Stored::Device(index_tensor::<B>(all().map(|word| word as i32).collect(), device)))
-    }
-
-    /// As kernels read them.
-    fn words(&self) -> Words<IntTensor<B>> {
-        match self {
-            Stored::Device(words) => Words { anchor: words.clone(), delta: 0, pinned: false },
-            Stored::Pinned(rows) => Words { anchor: rows.anchor().clone(), delta: rows.delta(), pinned: true },
-        }
-    }
 }
 
 /// A relation as far as the host knows it.
@@ -135,6 +78,24 @@ struct Shape {
     /// Where its words begin among those of all relations.
     row_ptr: u32,
     col_idx: u32,
+    weights: Option<ShapeWeights>,
+}
+
+/// Where the weights of a relation begin among those of all, and behind its row pointers the numbers of entries with a
+/// positive one.
+#[derive(Clone, Copy, Debug)]
+struct ShapeWeights {
+    available: u32,
+    first: u32,
+    replace: bool,
+}
+
+impl Shape {
+    /// Whether planes draw the entries of its rows.
+    fn by_plane(&self, draw: &NodeDraw) -> bool {
+        let by_plane = |fanout: u32| draw.by_source || fanout > THREAD_FANOUT;
+        !draw.latest && (self.weights.is_some() || draw.fanout.is_some_and(by_plane))
+    }
 }
 
 /// Samples batches of a typed graph on a device. The nodes of a batch are listed once, in the order of their first
@@ -145,6 +106,9 @@ struct Shape {
 pub struct DeviceSampler<B: SampleBackend> {
     row_ptr: Stored<B>,
     col_idx: Stored<B>,
+    weights: Option<StoredWeights<B>>,
+    /// `[relation]`; a sample keeps them until it is packed.
+    values: Vec<Option<Arc<StoredValues<B>>>>,
     relations: Vec<Shape>,
     node_counts: Vec<usize>,
     /// The first node of every type among all nodes.
@@ -196,12 +160,15 @@ fn row_starts(counts: &[usize]) -> (Vec<usize>, usize) {
 }
 
 impl<B: SampleBackend> DeviceSampler<B> {
-    /// A sampler of relations between types of so many nodes. With `pinned` the adjacencies lie in page-locked host
-    /// memory.
+    /// A sampler of relations between types of so many nodes. With `pinned` the adjacencies, and weights and values of
+    /// their entries, lie in page-locked host memory.
     ///
     /// # Errors
-    /// Says why the device cannot sample: there are no kernels, memory cannot be page-locked, or there are too many
-    /// nodes or entries.
+    /// Says why the device cannot sample: there are no kernels, or none for draws by these weights, memory cannot be
+    /// page-locked, or there are too many nodes or entries.
+    ///
+    /// # Panics
+    /// If a relation has another number of weights or values than its entries take.
     pub fn new(
         relations: &[SampleRelation<'_>],
         node_counts: &[usize],
@@ -215,27 +182,43 @@ impl<B: SampleBackend> DeviceSampler<B> {
         if nodes >= ASKED as usize {
             return Err(format!("{nodes} nodes; a device samples from fewer than 2^30"));
         }
+        let weights = StoredWeights::new(relations, pinned, device)?;
+        let available: Vec<Vec<u64>> =
+            relations.iter().map(|r| r.weights.map_or(Vec::new(), |weights| available(r.rows, weights))).collect();
         let words = |of: fn(&SampleRelation<'_>) -> usize| relations.iter().map(of).sum::<usize>();
-        let entries = words(|r| r.col_idx.len()).max(words(|r| r.rows.words()));
+        let rows = words(|r| r.rows.words()) + available.iter().map(Vec::len).sum::<usize>();
+        let entries = words(|r| r.col_idx.len()).max(rows);
         if entries > u32::MAX as usize {
             return Err(format!("{entries} entries of all relations; a device samples from fewer than 2^32"));
         }
-        let (mut row_ptr, mut col_idx, mut base) = (0, 0, 0);
-        let shape = |r: &SampleRelation<'_>| Shape {
+        let (mut row_ptr, mut col_idx, mut weight, mut base) = (0, 0, 0, 0);
+        let shape = |(r, available): (&SampleRelation<'_>, &Vec<u64>)| Shape {
             src: r.src,
             dst: r.dst,
             num_entries: r.col_idx.len(),
             spans: r.rows.spans(),
             row_ptr: advance(&mut row_ptr, r.rows.words()) as u32,
             col_idx: advance(&mut col_idx, r.col_idx.len()) as u32,
+            weights: r.weights.map(|weights| ShapeWeights {
+                available: advance(&mut row_ptr, available.len()) as u32,
+                first: advance(&mut weight, weights.weights.len()) as u32,
+                replace: weights.replace,
+            }),
         };
-        let shapes = relations.iter().map(shape).collect();
-        let row_ptrs: Vec<&[u64]> = relations.iter().flat_map(|r| r.rows.parts()).collect();
+        let shapes = relations.iter().zip(&available).map(shape).collect();
+        let row_ptrs = relations.iter().zip(&available).flat_map(|(r, available)| {
+            let [first, second] = r.rows.parts();
+            [first, second, available]
+        });
+        let row_ptrs: Vec<&[u64]> = row_ptrs.collect();
         let col_idxs: Vec<&[u32]> = relations.iter().map(|r| r.col_idx).collect();
+        let values = |r: &SampleRelation<'_>| Ok(StoredValues::new(r, pinned, device)?.map(Arc::new));
         let nowhere = || index_tensor::<B>(vec![NOWHERE as i32; nodes], device);
         Ok(Self {
             row_ptr: Stored::new(&row_ptrs, |at| at as u32, pinned, device)?,
             col_idx: Stored::new(&col_idxs, |source| source, pinned, device)?,
+            weights,
+            values: relations.iter().map(values).collect::<Result<_, String>>()?,
             relations: shapes,
             bases: node_counts.iter().map(|&count| advance(&mut base, count)).collect(),
             node_counts: node_counts.to_vec(),
@@ -251,8 +234,8 @@ impl<B: SampleBackend> DeviceSampler<B> {
     /// too.
     ///
     /// # Panics
-    /// If there is not a list of seeds per type, a seed does not exist, or a fanout is 0 or above [`MAX_FANOUT`];
-    /// without a fanout, if rows that are spans could give a layer 2^32 entries.
+    /// If there is not a list of seeds per type, a seed does not exist, a fanout is 0 or above [`MAX_FANOUT`],
+    /// relations have weights for other draws, or rows that share or repeat entries could give a layer 2^32 of them.
     pub fn sample(
         &mut self,
         seeds: &[Vec<u32>],
@@ -270,9 +253,14 @@ impl<B: SampleBackend> DeviceSampler<B> {
         }
         let draws: Vec<Vec<NodeDraw>> =
             (0..layers).map(|layer| (0..self.relations.len()).map(|at| draw(layer, at)).collect()).collect();
-        for draw in draws.iter().flatten() {
+        for (of, draw) in draws.iter().flat_map(|draws| self.relations.iter().zip(draws)) {
             if let Some(fanout) = draw.fanout {
                 assert!((1..=MAX_FANOUT).contains(&fanout), "{OP}: fanout: expected 1 to {MAX_FANOUT}, got {fanout}");
+            }
+            assert!(!(draw.replace && draw.by_source), "{OP}: replace: expected false for variates of sources");
+            if let Some(weights) = of.weights {
+                assert!(!draw.latest, "{OP}: latest: expected false for a relation with weights");
+                assert!(weights.replace || !draw.replace, "{OP}: replace: expected weights that are meant for it");
             }
         }
         let turn = self.turn;
@@ -297,7 +285,8 @@ impl<B: SampleBackend> DeviceSampler<B> {
         let spans = self.spans(&counts[layers], &first, rows, &lists, of_before);
         self.listed[turn] = Some(Listed { spans: spans.clone(), nodes: nodes.clone(), first: first.clone() });
         let before = before.map(|(places, _)| places);
-        DeviceSample { nodes, lists, counts, layers: sampled, spans, first, before, device: self.device.clone() }
+        let (values, device) = (self.values.clone(), self.device.clone());
+        DeviceSample { nodes, lists, counts, layers: sampled, values, spans, first, before, device }
     }
 
     /// Where the nodes of every type are listed: there is room for as many as there can be.
@@ -393,17 +382,27 @@ impl<B: SampleBackend> DeviceSampler<B> {
         if rows == 0 || self.relations.iter().all(|of| of.num_entries == 0) {
             return (SampledLayer { shapes: none, parts: None, reverse: None, long_rows: false }, before.to_vec());
         }
-        let all_of_spans = self.relations.iter().zip(draws).filter(|(_, draw)| draw.fanout.is_none());
-        let all_of_spans = all_of_spans.filter_map(|(of, _)| Some(before[of.dst].saturating_mul(of.spans?.1)));
-        let entries = all_of_spans.fold(0, usize::saturating_add);
+        // Lists have each of their entries once, unless they are drawn with replacement.
+        let again = |(of, draw): (&Shape, &NodeDraw)| match (of.spans, draw.fanout) {
+            (Some((_, longest)), None) => before[of.dst].saturating_mul(longest),
+            (spans, Some(fanout)) if spans.is_some() || draw.replace => before[of.dst] * fanout as usize,
+            _ => 0,
+        };
+        let entries = self.relations.iter().zip(draws).map(again).fold(0, usize::saturating_add);
         assert!(
             entries <= u32::MAX as usize,
-            "DeviceSampler::sample: fanout: expected fewer than 2^32 entries of all spans, got up to {entries}"
+            "DeviceSampler::sample: fanout: expected fewer than 2^32 entries of a layer, got up to {entries}"
         );
-        let most = self.relations.iter().zip(draws).map(|(of, draw)| Some(before[of.dst] * draw.fanout? as usize));
+        // Of high fanouts rows have far fewer: then the number of entries is read.
+        let low = |draw: &NodeDraw| draw.fanout.filter(|fanout| *fanout <= THREAD_FANOUT);
+        let most = self.relations.iter().zip(draws).map(|(of, draw)| Some(before[of.dst] * low(draw)? as usize));
+        let by_plane = self.relations.iter().zip(draws).filter(|(of, draw)| of.by_plane(draw));
+        let planes = by_plane.map(|(_, draw)| draw.fanout.unwrap_or(1)).max();
         let mut step = LayerStep {
             row_ptr: self.row_ptr.words(),
             col_idx: self.col_idx.words(),
+            weights: self.weights.as_ref().map(StoredWeights::words),
+            plane_room: planes.map(|fanout| fanout.max(THREAD_FANOUT).next_power_of_two() as usize),
             table: table(&none),
             relations: self.relations.len(),
             rows,
@@ -412,6 +411,9 @@ impl<B: SampleBackend> DeviceSampler<B> {
                 replace: draws.iter().any(|draw| draw.replace),
                 latest: draws.iter().any(|draw| draw.latest),
                 spans: self.relations.iter().any(|of| of.spans.is_some()),
+                weighted: self.weights.is_some(),
+                by_source: draws.iter().any(|draw| draw.by_source),
+                planes: planes.is_some(),
             },
             drops: draws.iter().any(|draw| draw.drop_edge.is_some()),
             nodes: nodes.clone(),
@@ -430,7 +432,7 @@ impl<B: SampleBackend> DeviceSampler<B> {
             step.table = table(&shapes);
             B::reverse_layer(&step, &parts, shapes.iter().map(|shape| shape.cols).sum())
         });
-        let long_rows = draws.iter().any(|draw| draw.fanout.is_none());
+        let long_rows = draws.iter().any(|draw| draw.fanout.is_none_or(|fanout| fanout as usize > LONG_ROW));
         (SampledLayer { shapes, parts: Some(parts), reverse, long_rows }, after)
     }
 
@@ -466,6 +468,12 @@ impl<B: SampleBackend> DeviceSampler<B> {
         set(relation::FIRST_COL, shape.first_col as u32);
         set(relation::ENDS, of.spans.map_or(1, |(rows, _)| rows) as u32);
         set(relation::LATEST, u32::from(draw.latest));
+        set(relation::BY_PLANE, u32::from(of.by_plane(draw)));
+        if let Some(weights) = of.weights {
+            set(relation::WEIGHTED, 1);
+            set(relation::WEIGHTS, weights.first);
+            set(relation::AVAILABLE, weights.available);
+        }
         words
     }
 }
@@ -530,6 +538,8 @@ pub struct DeviceSample<B: SampleBackend> {
     /// `[layer + 1][type]`: how many nodes there are before the layer and, last, after all of them.
     pub counts: Vec<Vec<usize>>,
     layers: Vec<SampledLayer<B>>,
+    /// `[relation]`: of all its entries.
+    values: Vec<Option<Arc<StoredValues<B>>>>,
     pub(crate) spans: Spans<IntTensor<B>>,
     /// Where the rows of every type begin.
     first: Vec<usize>,

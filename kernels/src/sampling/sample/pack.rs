@@ -1,16 +1,16 @@
-//! A sampled batch as one array of integers and one matrix, so that it changes hands by two copies.
+//! A sampled batch as one array of words and one matrix, so that it changes hands by two copies.
 
 use std::fmt;
 use std::ops::Range;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Tensor, TensorMetadata, TensorPrimitive};
+use burn::tensor::{DType, Int, Tensor, TensorMetadata, TensorPrimitive};
 
 use super::{DeviceSample, SampledLayer, SampledShape, advance, index_room, read};
 use crate::graph::csr::{Csr, Topology};
 use crate::graph::upload::ALIGNMENT;
 use crate::runtime::host::index_tensor;
-use crate::sampling::backend::{SampleBackend, long_room};
+use crate::sampling::backend::{SampleBackend, ValueStep, long_room};
 use crate::sampling::collect::RowCollector;
 
 /// How a stretch is copied: from which of four arrays, and whether its first word is taken off all of them.
@@ -52,6 +52,8 @@ pub struct SampledCsr {
     edges: usize,
     forward: Direction,
     reverse: Option<Direction>,
+    /// Where the values of its edges begin, and how many each has.
+    values: Option<(usize, usize)>,
 }
 
 /// A sampled batch with its features on a device, to be handed from the thread that made it to another one.
@@ -106,13 +108,22 @@ impl<B: SampleBackend> DeviceSample<B> {
         let counts = self.counts.last().cloned().unwrap_or_default();
         let first = end;
         let lists: Vec<usize> = counts.iter().map(|&count| part(&mut end, count)).collect();
+        let listed = first..end;
+        for (of_layer, ..) in &mut plans {
+            for (of, values) in of_layer.iter_mut().zip(&self.values) {
+                of.values = values.as_ref().map(|values| (part(&mut end, of.edges * values.width), values.width));
+            }
+        }
         let words = index_room::<B>(end, &self.device);
         for (layer, (_, stretches, range)) in self.layers.iter().zip(&plans) {
             layer.copy(stretches, &words, range.clone());
         }
         let of_lists = lists.iter().zip(&self.lists).zip(&counts);
         let of_lists = of_lists.map(|((&to, &from), &len)| Stretch { to, len, from, of: From::Cols });
-        copy::<B>([&self.nodes; 4], &of_lists.collect::<Vec<_>>(), &words, first..end);
+        copy::<B>([&self.nodes; 4], &of_lists.collect::<Vec<_>>(), &words, listed);
+        for (layer, (of_layer, ..)) in self.layers.iter().zip(&plans) {
+            self.gather_values(layer, of_layer, &words);
+        }
         // What is read last was launched last: all of the batch is done then.
         let tally = read::<B>(&tally, tallied);
         let mut long = tally[2..].chunks(2);
@@ -132,6 +143,19 @@ impl<B: SampleBackend> DeviceSample<B> {
             counts: self.counts,
             shared: tally[0] as usize,
             cached: tally[1] as usize,
+        }
+    }
+}
+
+impl<B: SampleBackend> DeviceSample<B> {
+    /// Collects the values of the edges of a layer, in the order of its adjacencies.
+    fn gather_values(&self, layer: &SampledLayer<B>, packed: &[SampledCsr], words: &IntTensor<B>) {
+        let Some(parts) = &layer.parts else { return };
+        for ((shape, of), values) in layer.shapes.iter().zip(packed).zip(&self.values) {
+            if let (Some((start, width)), Some(values), 1..) = (of.values, values, of.edges) {
+                let step = ValueStep { first: shape.first_edge, len: of.edges, width, start };
+                B::gather_values(&values.words.words(), &parts.edges, step, words);
+            }
         }
     }
 }
@@ -170,7 +194,7 @@ impl<B: SampleBackend> SampledLayer<B> {
                 list(starts, shape.first_col..shape.first_col + shape.cols, destinations, from[2], 1);
                 direction(shape.cols, shape.rows, [From::ColumnStarts, From::Destinations], from, room)
             });
-            SampledCsr { src: shape.src, dst: shape.dst, edges: shape.edges, forward, reverse }
+            SampledCsr { src: shape.src, dst: shape.dst, edges: shape.edges, forward, reverse, values: None }
         };
         (self.shapes.iter().enumerate().map(of).collect(), stretches)
     }
@@ -232,7 +256,13 @@ impl<B: SampleBackend> PackedSample<B> {
         Tensor::from_primitive(TensorPrimitive::Float(x))
     }
 
-    /// The nodes of a type, in the order of the batch, read back.
+    /// The nodes of a type, in the order of the batch; `None` where there are none.
+    pub fn nodes(&self, node_type: usize) -> Option<Tensor<B, 1, Int>> {
+        let count = self.of_type[node_type].1;
+        (count > 0).then(|| Tensor::from_primitive(B::words_at(&self.words, self.lists[node_type], count)))
+    }
+
+    /// The same, read back.
     pub fn nodes_to_host(&self, node_type: usize) -> Vec<u32> {
         let count = self.of_type[node_type].1;
         read::<B>(&B::words_at(&self.words, self.lists[node_type], count.max(1)), count)
@@ -260,6 +290,18 @@ impl<B: SampleBackend> PackedSample<B> {
             }
         };
         Some(Csr::of_topologies(topology(&of.forward), of.reverse.as_ref().map(topology)))
+    }
+
+    /// The values of the edges of a relation of a layer, a row per entry of [`PackedSample::csr`]; `None` where the
+    /// relation has none.
+    pub fn values(&self, layer: usize, relation: usize) -> Option<Tensor<B, 2>> {
+        let of = &self.relations[layer][relation];
+        let (start, width) = of.values?;
+        let values = match of.edges {
+            0 => B::float_empty([0, width].into(), &B::float_device(&self.rows), DType::F32.into()),
+            edges => B::floats_at(&self.words, start, [edges, width]),
+        };
+        Some(Tensor::from_primitive(TensorPrimitive::Float(values)))
     }
 
     /// Number of sampled edges.

@@ -32,8 +32,15 @@ pub(crate) mod relation {
     pub(crate) const ENDS: u32 = 18;
     /// Not 0 where the last entries of a row are taken.
     pub(crate) const LATEST: u32 = 19;
+    /// Not 0 where a plane draws for a row, else a thread does.
+    pub(crate) const BY_PLANE: u32 = 20;
+    /// Not 0 where entries have weights; where these begin among those of all relations, and where the numbers of
+    /// entries with a positive one do among row pointers.
+    pub(crate) const WEIGHTED: u32 = 21;
+    pub(crate) const WEIGHTS: u32 = 22;
+    pub(crate) const AVAILABLE: u32 = 23;
     /// Words of a relation.
-    pub(crate) const WORDS: u32 = 20;
+    pub(crate) const WORDS: u32 = 24;
 }
 
 /// Of a node type in a batch.

@@ -15,7 +15,7 @@ use super::table::{FeatureMask, SORTED, SplitBackend, SplitInput};
 use super::{EPSILON, better_split};
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
-use crate::runtime::launch::empty;
+use crate::runtime::launch::{empty, has_doubles};
 use crate::runtime::prims::kernel::THREADS;
 use crate::trees::histogram::{BinParts, GradientSum, i64_tensor, i64_to_host};
 
@@ -67,9 +67,7 @@ fn split_of(record: &[i64], leaf: usize, input: &SplitInput) -> Option<(u32, Spl
 
 impl_for_devices! { SplitBackend =>
     fn has_double_precision(device: &Self::Device) -> bool {
-        let client = R::client(device);
-        // CubeCL does not list doubles for CUDA, where some of its own kernels fail with them; ours do not.
-        R::name(&client) == "cuda" || !client.properties().type_usage(DType::F64.into()).is_empty()
+        has_doubles(&R::client(device))
     }
 
     fn best_splits(

@@ -11,8 +11,8 @@ pub(crate) struct Edges<'a> {
     loops: bool,
     /// `[type]`: whether a node has a transform of its own.
     own: Vec<bool>,
-    /// `[relation]`: whether the network reads the values of its edges.
-    valued: Vec<bool>,
+    /// `[relation]`: whether the network reads values and ages of its edges.
+    read: Vec<[bool; 2]>,
     /// `[type]`: the relations that lead there.
     into: Vec<Vec<usize>>,
     /// `[node]`: in-edges, where coefficients are made of them.
@@ -24,8 +24,11 @@ pub(crate) struct Edges<'a> {
 pub(super) struct Row {
     pub relation: Option<usize>,
     pub sources: Vec<u32>,
-    /// `[sources, values]`: those of the edges; empty where the network reads none.
+    /// `[sources, values]`: those of the edges, and behind them what a layer makes of their ages; empty where the
+    /// network reads none.
     pub values: Vec<f64>,
+    /// `[sources]`: ages of the edges; empty where the network reads none.
+    pub ages: Vec<f64>,
 }
 
 impl Row {
@@ -56,9 +59,12 @@ impl<'a> Edges<'a> {
         graph.relations().iter().enumerate().for_each(|(at, relation)| into[relation.dst].push(at));
         let has = |t: usize| network.layers.iter().any(|layer| matches!(layer.own.get(t), Some(Some(_))));
         let own = (0..into.len()).map(has).collect();
-        let reads = |at: usize| network.layers.iter().any(|layer| matches!(layer.edges.get(at), Some(Some(_))));
-        let valued = (0..graph.relations().len()).map(reads).collect();
-        let mut edges = Self { graph, loops: network.loops, own, valued, into, degrees: Vec::new() };
+        let reads = |at: usize| {
+            let of = network.layers.iter().find_map(|layer| layer.edges.get(at)?.as_ref());
+            of.map_or([false; 2], |of| [of.values() > 0, of.time.is_some()])
+        };
+        let read = (0..graph.relations().len()).map(reads).collect();
+        let mut edges = Self { graph, loops: network.loops, own, read, into, degrees: Vec::new() };
         if network.coefficients == Coefficients::Symmetric {
             let nodes = (0..graph.num_nodes() as u32).into_par_iter();
             edges.degrees = nodes.map(|node| edges.sources(node, None).len() as f64).collect();
@@ -83,17 +89,25 @@ impl<'a> Edges<'a> {
             let (entries, sources) = (relation.forward.entries(row), relation.forward.row(row).iter());
             let kept = entries.zip(sources.map(|&source| first + source));
             let kept = || kept.clone().filter(|&(_, source)| Some(source) != without && !(looped && source == node));
-            let of_edges = relation.values.as_ref().filter(|_| self.valued[at]);
+            let [reads_values, reads_ages] = self.read[at];
+            let of_edges = relation.values.as_ref().filter(|_| reads_values);
             let values = of_edges.iter().flat_map(|values| kept().flat_map(|(entry, _)| values.row(entry)));
+            let age = |(entry, source): (usize, u32)| self.graph.age(relation, entry, row, source - first);
             Row {
                 relation: Some(at),
                 values: values.map(|&value| f64::from(value)).collect(),
+                ages: if reads_ages { kept().filter_map(age).collect() } else { Vec::new() },
                 sources: kept().map(|(_, source)| source).chain(looped.then_some(node)).collect(),
             }
         };
         let mut rows: Vec<Row> = self.into[t].iter().map(of_relation).collect();
         rows.retain(|row| !row.sources.is_empty());
-        rows.extend(self.own[t].then(|| Row { relation: None, sources: vec![node], values: Vec::new() }));
+        rows.extend(self.own[t].then(|| Row {
+            relation: None,
+            sources: vec![node],
+            values: Vec::new(),
+            ages: Vec::new(),
+        }));
         rows
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::edges::{Cut, Edges, Row};
-use super::parameters::{Coefficients, EdgeTransform, Head, Matrix, Network, axpy, dot};
+use super::parameters::{Coefficients, EdgeTransform, Head, Matrix, Network, axpy};
 use crate::graph::Features;
 
 /// A network, and the graph and the features that it reads.
@@ -25,8 +25,28 @@ pub(super) struct Level {
     z: Vec<f64>,
     /// `[nodes, width]`
     h: Vec<f64>,
+    /// `[nodes]`
+    held: Vec<Held>,
     /// `[nodes, transforms, heads]`: the source's part of the next layer's attention scores.
     scores: Vec<f64>,
+}
+
+/// What relevance holds of a row beside its coefficients.
+#[derive(Clone, Copy)]
+pub(super) struct Held {
+    /// The factor of what arrives over relations.
+    arrived: f64,
+    /// The factor of the node's own transform.
+    own: f64,
+    /// The inverse of the deviation, where rows are normalised.
+    pub inverse: f64,
+}
+
+impl Held {
+    /// The factor of a row of sources.
+    pub fn share(&self, row: &Row) -> f64 {
+        if row.relation.is_some() { self.arrived } else { self.own }
+    }
 }
 
 impl Level {
@@ -40,9 +60,9 @@ impl Level {
         Some(&values[at * width..(at + 1) * width])
     }
 
-    /// Of the only node of a last level.
-    pub fn logit(&self, head: &Head) -> f64 {
-        head.bias + dot(&head.weights, &self.h)
+    /// The row of a node, which is here.
+    pub fn row(&self, node: u32) -> &[f64] {
+        self.row_of(&self.h, node).unwrap_or_else(|| unreachable!("a level has the row of node {node}"))
     }
 
     /// Numbers of a row.
@@ -63,6 +83,11 @@ pub(super) enum Before<'a> {
 }
 
 impl<'a> Before<'a> {
+    /// The row of a node after the layer before; nothing before the first layer.
+    pub fn row(self, node: u32) -> &'a [f64] {
+        self.hidden(|level| &level.h, node).unwrap_or_default()
+    }
+
     /// The row of a node in an array of the levels.
     fn hidden(self, values: fn(&Level) -> &[f64], node: u32) -> Option<&'a [f64]> {
         let Before::Hidden { level, changed } = self else { return None };
@@ -181,15 +206,25 @@ impl<'a> View<'a> {
         sums
     }
 
+    /// What arrives at a node, with the values of edges as a layer reads them; no row is empty.
+    pub(super) fn rows(&self, layer: usize, node: u32, cut: Option<&Cut>) -> Vec<Row> {
+        let read = |row: Row| match self.edge_transform(layer, &row) {
+            Some(of) => Row { values: of.columns_of(&row.values, &row.ages), ..row },
+            None => row,
+        };
+        self.edges.rows(node, cut).into_iter().map(read).collect()
+    }
+
     /// A layer's row of a node, before the activation.
-    fn forward(&self, layer: usize, node: u32, before: Before, cut: Option<&Cut>) -> Vec<f64> {
+    fn forward(&self, layer: usize, node: u32, before: Before, cut: Option<&Cut>) -> (Vec<f64>, Held) {
         let of = &self.network.layers[layer];
-        let bias = of.bias.get(self.edges.graph().type_of(node as usize));
-        let mut z = bias.cloned().unwrap_or_else(|| vec![0.0; of.output]);
-        for row in self.edges.rows(node, cut) {
+        let t = self.edges.graph().type_of(node as usize);
+        let [mut z, mut own] = [(); 2].map(|()| vec![0.0; of.output]);
+        for row in self.rows(layer, node, cut) {
             let coefficients = self.coefficients(layer, node, &row, before, cut);
             let sums = self.weighed(layer, &row, &coefficients, before);
             let of_edges = self.weighed_values(&row, &coefficients);
+            let z = if row.relation.is_some() { &mut z } else { &mut own };
             for (head, (sum, slot)) in sums.chunks_exact(of.input).zip(self.slots(layer, node, &row)).enumerate() {
                 if let Some(weight) = slot.of_edges {
                     let sum = &of_edges[head * weight.input()..(head + 1) * weight.input()];
@@ -198,18 +233,30 @@ impl<'a> View<'a> {
                 slot.weight.project(sum, slot.first, slot.factor, &mut z[slot.outputs]);
             }
         }
-        z
+        let mut held = Held { arrived: 1.0, own: 1.0, inverse: 1.0 };
+        if let Some(gate) = of.gates.get(t).and_then(Option::as_ref) {
+            held.own = gate.share(&own, &z);
+            held.arrived = 1.0 - held.own;
+        }
+        z.iter_mut().zip(&own).for_each(|(z, own)| *z = held.arrived * *z + held.own * own);
+        if let Some(bias) = of.bias.get(t) {
+            axpy(1.0, bias, &mut z);
+        }
+        if let Some(norm) = &of.norm {
+            held.inverse = norm.apply(&mut z);
+        }
+        (z, held)
     }
 
     /// A layer's rows of some nodes.
     pub(super) fn level(&self, layer: usize, nodes: Vec<u32>, before: Before, cut: Option<&Cut>) -> Level {
         let of = &self.network.layers[layer];
-        let mut z = vec![0.0; nodes.len() * of.output];
-        let rows = z.par_chunks_mut(of.output).zip(&nodes);
-        rows.for_each(|(z, &node)| z.copy_from_slice(&self.forward(layer, node, before, cut)));
+        let rows: Vec<_> = nodes.par_iter().map(|&node| self.forward(layer, node, before, cut)).collect();
+        let (z, held): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let z = z.concat();
         let h: Vec<f64> = z.par_iter().with_min_len(1 << 12).map(|&z| of.activation.of(z)).collect();
         let scores = self.source_scores(layer + 1, &nodes, &h);
-        Level { nodes, width: of.output, z, h, scores }
+        Level { nodes, width: of.output, z, h, held, scores }
     }
 
     fn source_scores(&self, layer: usize, nodes: &[u32], h: &[f64]) -> Vec<f64> {
@@ -290,13 +337,21 @@ impl<'a> Ego<'a> {
         }
     }
 
-    /// A layer's row of a node before the activation.
-    pub fn z(&self, layer: usize, node: u32) -> &[f64] {
+    /// A layer's row of a node before the activation, and what is held of it.
+    pub fn z(&self, layer: usize, node: u32) -> (&[f64], Held) {
         let level = &self.levels[layer];
-        level.row_of(&level.z, node).unwrap_or_else(|| unreachable!("node {node} is read by layer {}", layer + 1))
+        let found = level.row_of(&level.z, node).zip(level.position(node).map(|at| level.held[at]));
+        found.unwrap_or_else(|| unreachable!("node {node} is read by layer {}", layer + 1))
+    }
+
+    /// The rows of the node itself after the layer before the last one and after the last one.
+    pub fn own_rows(&self) -> [&[f64]; 2] {
+        let last = self.levels.len() - 1;
+        [self.before(last).row(self.node), self.levels[last].row(self.node)]
     }
 
     pub fn logit(&self, head: &Head) -> f64 {
-        self.levels.last().map_or(head.bias, |level| level.logit(head))
+        let [hidden, last] = self.own_rows();
+        head.logit(hidden, last)
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! The logit is `b + <w, h>` of the last layer, and every layer has the form `h = act(z)`, `z_i = sum_j c_ij W h_j` and
 //! perhaps a node's own transform and a bias ([`Network`]). With the coefficients `c` and the slopes `act(z)/z` held at
-//! the values that they have, the logit is linear in the features and the biases, so that
+//! the values that they have, and gates and deviations of normalised rows where there are any, the logit is linear in the
+//! features and the biases, so that
 //!
 //! ```text
 //! logit - base = sum over the entries (r, j) of the node
@@ -38,7 +39,10 @@ use rayon::prelude::*;
 pub(crate) use self::edges::Edges;
 use self::ego::Ego;
 pub(crate) use self::ego::View;
-pub(crate) use self::parameters::{Activation, Coefficients, EdgeTransform, Head, Layer, Matrix, Network, Transform};
+pub(crate) use self::parameters::{
+    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, TimeTransform,
+    Transform,
+};
 pub(crate) use self::relevance::{Entry, Path};
 use super::by_magnitude;
 
@@ -68,7 +72,7 @@ pub(crate) struct Attributed {
     pub own_features: f64,
     /// Over the biases of all layers but the last.
     pub biases: f64,
-    /// `[relation]`: one per value of its edges, in all layers; empty where no relation has any.
+    /// `[relation]`: one per value of its edges, those of ages last, in all layers; empty where no relation has any.
     pub edges: Vec<Vec<f64>>,
 }
 

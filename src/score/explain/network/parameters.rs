@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::models::attention::NORM_EPSILON;
+
 /// Layers of one kind, in f64. For a node `i` of type `t`
 ///
 /// ```text
@@ -10,7 +12,9 @@ use std::ops::Range;
 /// h_i = activation(z_i)
 /// ```
 ///
-/// per head; heads stand side by side or are averaged. `e_ij` are values of an edge.
+/// per head; heads stand side by side or are averaged. `e_ij` are values of an edge, and what its age becomes. A [`Gate`]
+/// weighs what arrives against `U_t h_i`, and [`Normalised`] rows have their mean 0 and their variance 1 before the
+/// activation.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     pub layers: Vec<Layer>,
@@ -54,6 +58,58 @@ pub(crate) struct Layer {
     pub own: Vec<Option<Matrix>>,
     /// `[type]`; empty where there is none.
     pub bias: Vec<Vec<f64>>,
+    /// `[type]`: how a node weighs its own transform; empty where no type does.
+    pub gates: Vec<Option<Gate>>,
+    pub norm: Option<Normalised>,
+}
+
+/// `beta U h_i + (1 - beta) n_i` instead of their sum, where `n_i` arrives over relations and
+/// `beta = sigmoid(<own, U h_i> + <arrived, n_i>)`.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    pub own: Vec<f64>,
+    pub arrived: Vec<f64>,
+}
+
+impl Gate {
+    /// Of both vectors, one behind the other.
+    pub fn new(values: &[f32]) -> Self {
+        let (own, arrived) = values.split_at(values.len() / 2);
+        let [own, arrived] = [own, arrived].map(|part| part.iter().map(|&value| f64::from(value)).collect());
+        Self { own, arrived }
+    }
+
+    /// `beta`.
+    pub fn share(&self, own: &[f64], arrived: &[f64]) -> f64 {
+        1.0 / (1.0 + (-dot(&self.own, own) - dot(&self.arrived, arrived)).exp())
+    }
+}
+
+/// `scale * (z - mean(z)) / deviation(z) + shift`.
+#[derive(Clone, Debug)]
+pub(crate) struct Normalised {
+    pub scale: Vec<f64>,
+    pub shift: Vec<f64>,
+}
+
+impl Normalised {
+    /// Normalises a row, and returns the inverse of its deviation.
+    pub fn apply(&self, z: &mut [f64]) -> f64 {
+        let mean = z.iter().sum::<f64>() / z.len() as f64;
+        let variance = z.iter().map(|z| (z - mean).powi(2)).sum::<f64>() / z.len() as f64;
+        let inverse = 1.0 / (variance + NORM_EPSILON).sqrt();
+        let parts = self.scale.iter().zip(&self.shift);
+        z.iter_mut().zip(parts).for_each(|(z, (scale, shift))| *z = scale * (*z - mean) * inverse + shift);
+        inverse
+    }
+
+    /// What units before add, where those after add `of_z` and the deviation is held.
+    pub fn back(&self, of_z: &[f64], inverse: f64) -> Vec<f64> {
+        let mut before: Vec<f64> = of_z.iter().zip(&self.scale).map(|(of_z, scale)| of_z * scale * inverse).collect();
+        let mean = before.iter().sum::<f64>() / before.len() as f64;
+        before.iter_mut().for_each(|of_z| *of_z -= mean);
+        before
+    }
 }
 
 impl Layer {
@@ -79,20 +135,53 @@ pub(crate) struct Transform {
     scores: [Vec<f64>; 2],
 }
 
-/// The parameters of the values of a relation's edges.
+/// The parameters of the values and ages of a relation's edges.
 #[derive(Clone, Debug)]
 pub(crate) struct EdgeTransform {
     /// `[values, heads * channels]`
     pub weight: Matrix,
     /// `[heads, values]`: the edge's part of the attention scores, folded as those of a [`Transform`].
     scores: Vec<f64>,
+    pub time: Option<TimeTransform>,
+}
+
+/// What an age becomes: its logarithm, and a cosine for each frequency and phase.
+#[derive(Clone, Debug)]
+pub(crate) struct TimeTransform {
+    pub frequency: Vec<f64>,
+    pub phase: Vec<f64>,
+}
+
+impl TimeTransform {
+    /// The columns of an age, last in those of an edge.
+    pub fn of(&self, age: f64) -> impl Iterator<Item = f64> {
+        let cosines = self.frequency.iter().zip(&self.phase).map(move |(w, p)| (w * age + p).cos());
+        std::iter::once(age.max(0.0).ln_1p()).chain(cosines)
+    }
+
+    fn columns(&self) -> usize {
+        1 + self.frequency.len()
+    }
 }
 
 impl EdgeTransform {
     /// With the vector `[heads * channels]`.
-    pub fn new(weight: Matrix, heads: usize, vector: &[f32]) -> Self {
+    pub fn new(weight: Matrix, heads: usize, vector: &[f32], time: Option<TimeTransform>) -> Self {
         let scores = folded(&weight, heads, vector);
-        Self { weight, scores }
+        Self { weight, scores, time }
+    }
+
+    /// Number of values, without the columns of an age.
+    pub fn values(&self) -> usize {
+        self.weight.input() - self.time.as_ref().map_or(0, TimeTransform::columns)
+    }
+
+    /// The values of a row's edges with the columns of their ages behind them.
+    pub fn columns_of(&self, values: &[f64], ages: &[f64]) -> Vec<f64> {
+        let Some(time) = &self.time else { return values.to_vec() };
+        let width = values.len() / ages.len().max(1);
+        let of = |(at, &age): (usize, &f64)| values[at * width..(at + 1) * width].iter().copied().chain(time.of(age));
+        ages.iter().enumerate().flat_map(of).collect()
     }
 
     /// Adds the edge's part of the attention scores, a number per head.
@@ -187,11 +276,43 @@ impl Matrix {
     }
 }
 
-/// What a score is read from: `bias + <weights, h>` of the last layer.
+/// What a score is read from: `bias + <weights, h>` of the last layer, or of what it is [`Joined`] to.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub weights: Vec<f64>,
     pub bias: f64,
+    pub joined: Joined,
+}
+
+/// What the row of the last layer is joined to.
+#[derive(Clone, Debug)]
+pub(crate) enum Joined {
+    Nothing,
+    /// The row of the layer before it has these weights.
+    Beside(Vec<f64>),
+    /// The larger values of both.
+    Largest,
+}
+
+impl Head {
+    /// Weights of a node's rows after the layer before the last one and after the last one. They are those of the
+    /// larger values where these are read: which ones they are is held.
+    pub fn weights_of(&self, hidden: &[f64], last: &[f64]) -> [Vec<f64>; 2] {
+        match &self.joined {
+            Joined::Nothing => [Vec::new(), self.weights.clone()],
+            Joined::Beside(weights) => [weights.clone(), self.weights.clone()],
+            Joined::Largest => [false, true].map(|of_last| {
+                let rows = self.weights.iter().zip(hidden.iter().zip(last));
+                rows.map(|(&weight, (hidden, last))| if (last >= hidden) == of_last { weight } else { 0.0 }).collect()
+            }),
+        }
+    }
+
+    /// The logit of these rows.
+    pub fn logit(&self, hidden: &[f64], last: &[f64]) -> f64 {
+        let [of_hidden, of_last] = self.weights_of(hidden, last);
+        self.bias + dot(&of_hidden, hidden) + dot(&of_last, last)
+    }
 }
 
 /// What follows a layer.

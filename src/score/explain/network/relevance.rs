@@ -108,50 +108,74 @@ impl Part {
 }
 
 impl Ego<'_> {
-    /// What is left of `relevance`, of the units of a layer's row of a node, before the activation.
-    fn before_activation(&self, layer: usize, node: u32, relevance: &[f64]) -> Vec<f64> {
-        let activation = self.view.network.layers[layer].activation;
-        relevance.iter().zip(self.z(layer, node)).map(|(relevance, &z)| relevance * activation.slope(z)).collect()
+    /// What the biases of a layer add to the row of a node, and what a unit of the sum over its sources adds, where a
+    /// unit of the row adds `relevance`.
+    fn of_sum(&self, layer: usize, node: u32, relevance: &[f64]) -> (f64, Vec<f64>) {
+        let of = &self.view.network.layers[layer];
+        let (z, held) = self.z(layer, node);
+        let of_z: Vec<f64> =
+            relevance.iter().zip(z).map(|(relevance, &z)| relevance * of.activation.slope(z)).collect();
+        let (of_shift, of_sum) = match &of.norm {
+            None => (0.0, of_z),
+            Some(norm) => (dot(&norm.shift, &of_z), norm.back(&of_z, held.inverse)),
+        };
+        let t = self.view.edges.graph().type_of(node as usize);
+        (of_shift + of.bias.get(t).map_or(0.0, |bias| dot(bias, &of_sum)), of_sum)
     }
 
-    /// What the bias of a node adds where a unit before the activation adds `of_z`.
-    fn of_bias(&self, layer: usize, node: u32, of_z: &[f64]) -> f64 {
-        let t = self.view.edges.graph().type_of(node as usize);
-        self.view.network.layers[layer].bias.get(t).map_or(0.0, |bias| dot(bias, of_z))
+    /// What a unit of the node's row in the last layer adds, and of its row before that layer where the head reads it.
+    fn of_head(&self, head: &Head) -> [Vec<f64>; 2] {
+        let [hidden, last] = self.own_rows();
+        head.weights_of(hidden, last)
     }
 
     /// What the node has without any source: the bias of the head and of the last layer.
     pub fn base(&self, head: &Head) -> f64 {
-        let layer = self.levels.len() - 1;
-        head.bias + self.of_bias(layer, self.node, &self.before_activation(layer, self.node, &head.weights))
+        let [_, of_last] = self.of_head(head);
+        head.bias + self.of_sum(self.levels.len() - 1, self.node, &of_last).0
     }
 
-    /// The rows of a node where a unit of its result before the activation adds `of_z`.
-    fn parts(&self, layer: usize, node: u32, of_z: &[f64]) -> Vec<Part> {
-        let (view, before) = (self.view, self.before(layer));
+    /// The rows of a node where a unit of the sum over them adds `of_sum`.
+    fn parts(&self, layer: usize, node: u32, of_sum: &[f64]) -> Vec<Part> {
+        let (view, before, held) = (self.view, self.before(layer), self.z(layer, node).1);
         let input = view.network.layers[layer].input;
         let part = |row: Row| {
-            let slots = view.slots(layer, node, &row);
+            let (slots, share) = (view.slots(layer, node, &row), held.share(&row));
             let mut of_heads = vec![0.0; slots.len() * input];
             let mut of_edges = Vec::new();
             for (to, slot) in of_heads.chunks_exact_mut(input).zip(slots) {
-                let of_z = &of_z[slot.outputs];
-                slot.weight.project_back(of_z, slot.first, slot.factor, to);
+                let (of_sum, factor) = (&of_sum[slot.outputs], slot.factor * share);
+                slot.weight.project_back(of_sum, slot.first, factor, to);
                 if let Some(weight) = slot.of_edges {
                     let from = of_edges.len();
                     of_edges.resize(from + weight.input(), 0.0);
-                    weight.project_back(of_z, slot.first, slot.factor, &mut of_edges[from..]);
+                    weight.project_back(of_sum, slot.first, factor, &mut of_edges[from..]);
                 }
             }
             Part { coefficients: view.coefficients(layer, node, &row, before, None), row, of_heads, of_edges }
         };
-        view.edges.rows(node, None).into_iter().map(part).collect()
+        view.rows(layer, node, None).into_iter().map(part).collect()
     }
 
-    /// The rows of the node itself in the last layer.
+    /// The rows of the node itself in the last layer. Where the head reads the layer before, too, its row of the node
+    /// reaches the head as through a transform of the node itself.
     pub fn last_parts(&self, head: &Head) -> Vec<Part> {
         let layer = self.levels.len() - 1;
-        self.parts(layer, self.node, &self.before_activation(layer, self.node, &head.weights))
+        let [of_hidden, of_last] = self.of_head(head);
+        let mut parts = self.parts(layer, self.node, &self.of_sum(layer, self.node, &of_last).1);
+        if of_hidden.is_empty() {
+            return parts;
+        }
+        match parts.iter_mut().find(|part| part.row.relation.is_none()) {
+            Some(own) => axpy(1.0, &of_hidden, &mut own.of_heads),
+            None => parts.push(Part {
+                row: Row { relation: None, sources: vec![self.node], values: Vec::new(), ages: Vec::new() },
+                coefficients: vec![1.0],
+                of_heads: of_hidden,
+                of_edges: Vec::new(),
+            }),
+        }
+        parts
     }
 
     /// The attention of an entry, where that is what coefficients are.
@@ -196,9 +220,9 @@ impl Ego<'_> {
             let sources = part.row.sources.iter().enumerate().filter(|(_, source)| **source == entry.source);
             sources.for_each(|(at, _)| part.add_relevance(at, &mut relevance));
         }
-        let of_z = self.before_activation(layer, entry.source, &relevance);
+        let (_, of_sum) = self.of_sum(layer, entry.source, &relevance);
         let (mut paths, mut buffer) = (Vec::new(), Vec::new());
-        for part in self.parts(layer, entry.source, &of_z) {
+        for part in self.parts(layer, entry.source, &of_sum) {
             for (at, &source) in part.row.sources.iter().enumerate() {
                 paths.push(Path {
                     relation: part.row.relation,
@@ -224,14 +248,14 @@ impl Ego<'_> {
         for layer in (0..self.levels.len()).rev() {
             let level = &self.levels[layer];
             let Before::Hidden { level: below, .. } = self.before(layer) else {
-                self.add_inputs(&relevance, &mut sums);
+                self.add_inputs(head, &relevance, &mut sums);
                 break;
             };
             let mut of_below = vec![0.0; below.nodes.len() * below.width()];
             for (nodes, relevance) in level.nodes.chunks(BLOCK).zip(relevance.chunks(BLOCK * level.width())) {
                 let rows = nodes.par_iter().zip(relevance.par_chunks(level.width()));
                 let parts: Vec<(f64, Vec<Part>)> =
-                    rows.map(|(&node, relevance)| self.bias_and_parts(layer, node, relevance)).collect();
+                    rows.map(|(&node, relevance)| self.bias_and_parts(head, layer, node, relevance)).collect();
                 for (bias, parts) in parts {
                     sums.biases += bias;
                     parts.iter().for_each(|part| {
@@ -257,25 +281,27 @@ impl Ego<'_> {
         }
     }
 
-    /// The bias of a node, which is part of the base in the last layer, and the rows of the node.
-    fn bias_and_parts(&self, layer: usize, node: u32, relevance: &[f64]) -> (f64, Vec<Part>) {
+    /// What the biases of a layer add to a node, and the rows of the node. Those of the last layer are part of the base.
+    fn bias_and_parts(&self, head: &Head, layer: usize, node: u32, relevance: &[f64]) -> (f64, Vec<Part>) {
+        if layer + 1 == self.levels.len() {
+            return (0.0, self.last_parts(head));
+        }
         if relevance.iter().all(|&relevance| relevance == 0.0) {
             return (0.0, Vec::new());
         }
-        let of_z = self.before_activation(layer, node, relevance);
-        let bias = if layer + 1 == self.levels.len() { 0.0 } else { self.of_bias(layer, node, &of_z) };
-        (bias, self.parts(layer, node, &of_z))
+        let (bias, of_sum) = self.of_sum(layer, node, relevance);
+        (bias, self.parts(layer, node, &of_sum))
     }
 
     /// The end of the way back: adds what the features add.
-    fn add_inputs(&self, relevance: &[f64], sums: &mut Sums) {
+    fn add_inputs(&self, head: &Head, relevance: &[f64], sums: &mut Sums) {
         let (level, mut own) = (&self.levels[0], Vec::new());
         let own = self.view.read(Before::Features, self.node, &mut own);
         let rows = level.nodes.par_chunks(CHUNK).zip(relevance.par_chunks(CHUNK * level.width()));
         let chunks = rows.map(|(nodes, relevance)| {
             let mut sums = self.no_sums();
             for (&node, relevance) in nodes.iter().zip(relevance.chunks_exact(level.width())) {
-                let (bias, parts) = self.bias_and_parts(0, node, relevance);
+                let (bias, parts) = self.bias_and_parts(head, 0, node, relevance);
                 sums.biases += bias;
                 parts.iter().for_each(|part| self.add_input(part, own, &mut sums));
             }

@@ -16,9 +16,12 @@ impl Ego<'_> {
                 features => features,
             };
             let level = self.view.level(layer, nodes, before, Some(&cut));
+            if layer + 1 == self.levels.len() {
+                return head.logit(before.row(self.node), level.row(self.node));
+            }
             below = Some(level);
         }
-        below.map_or(head.bias, |level| level.logit(head))
+        unreachable!("a network has a layer")
     }
 
     /// The rows of every layer that a cut changes and the next layer still reads.

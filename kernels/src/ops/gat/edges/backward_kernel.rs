@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::kernel::{EdgeInputs, EdgeShape, edge_of, edge_score, read_edge};
+use super::kernel::{EdgeInputs, EdgeShape, edge_ahead, edge_score, read_edge};
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
@@ -97,11 +97,15 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
             let mut any_kept = false.runtime();
             let mut tile = first + team_rank(schedule) * schedule.plane;
             let mut ahead = id_at(&edges.col_idx, tile + lane, last);
+            let mut next_edge = edge_ahead(carried, tile + lane, last, carries);
             while tile < last {
                 let e = tile + lane;
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
-                ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
+                let edge = next_edge;
+                let next = e + comptime!(schedule.plane * schedule.team);
+                ahead = id_at(&edges.col_idx, next, last);
+                next_edge = edge_ahead(carried, next, last, carries);
                 let (kept, i) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
                 any_kept = any_kept || kept;
                 let mut gathers = kept;
@@ -112,12 +116,14 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let mut carried_values = filled(0.0f32, width);
                 let mut slopes = filled(0.0f32, comptime!(cosines.max(1)));
                 let mut age = 0.0f32;
-                let mut edge = 0usize.runtime();
                 let mut alphas = filled(0.0f32, heads);
                 let mut weights = filled(0.0f32, heads);
                 let mut leans = filled(0.0f32, heads);
+                // The gradient of what the edge carries, and its share in the products: first that of the sums of edges,
+                // which are read before the rows, so that both are on their way together.
+                let mut of_columns = filled(0.0f32, width);
+                let mut products = filled(0.0f32, heads);
                 if kept {
-                    edge = edge_of(carried, e, carries);
                     age = read_edge(
                         carried,
                         edge,
@@ -142,9 +148,16 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                             gathers = gathers || weight > 0.0f32;
                         }
                         weights[h] = weight;
+                        #[unroll]
+                        for k in 0..width {
+                            let arrives = f32::cast_from(
+                                inputs.sum_gradient[i * comptime!(heads * width) + comptime!(h * width) + k],
+                            );
+                            products[h] += arrives * carried_values[k];
+                            of_columns[k] += weight * arrives;
+                        }
                     }
                 }
-                let mut products = filled(0.0f32, heads);
                 add_and_multiply_rows::<F, N>(
                     &inputs.g,
                     layout.vectors,
@@ -161,20 +174,9 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                     schedule,
                 );
                 if kept {
-                    // The gradient of what the edge carries.
-                    let mut of_columns = filled(0.0f32, width);
                     #[unroll]
                     for h in 0..heads {
-                        let mut product = products[h];
-                        #[unroll]
-                        for k in 0..width {
-                            let arrives = f32::cast_from(
-                                inputs.sum_gradient[i * comptime!(heads * width) + comptime!(h * width) + k],
-                            );
-                            product += arrives * carried_values[k];
-                            of_columns[k] += weights[h] * arrives;
-                        }
-                        let dz = leans[h] * (weights[h] * product - alphas[h] * inputs.delta[i * heads + h]);
+                        let dz = leans[h] * (weights[h] * products[h] - alphas[h] * inputs.delta[i * heads + h]);
                         score_gradient[h] += dz;
                         #[unroll]
                         for k in 0..width {

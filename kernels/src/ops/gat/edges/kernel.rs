@@ -97,6 +97,21 @@ pub(crate) fn edge_of<F: Float, P: Int, M: Size>(
     edge
 }
 
+/// The edge of entry `e` of a row that ends before `last`, any behind it: for a tile ahead, as ids of columns are read.
+#[cube]
+pub(crate) fn edge_ahead<F: Float, P: Int, M: Size>(
+    inputs: &EdgeInputs<F, P, M>,
+    e: usize,
+    last: usize,
+    #[comptime] shape: EdgeShape,
+) -> usize {
+    let mut edge = 0usize.runtime();
+    if e < last {
+        edge = edge_of(inputs, e, shape);
+    }
+    edge
+}
+
 /// Reads what edge `edge` between the nodes `row` and `col` carries into `columns`, and with `slopes` the slopes of its
 /// cosines by their angles there; gives its age.
 #[cube]

@@ -258,7 +258,7 @@ impl<B: Backend> EdgeTerm<B> {
 }
 
 #[track_caller]
-fn check_columns(op: &str, name: &str, least: usize, columns: usize) {
+pub(super) fn check_columns(op: &str, name: &str, least: usize, columns: usize) {
     let fits = (least..=MAX_EDGE_COLUMNS).contains(&columns);
     assert!(fits, "{op}: {name}: expected {least} to {MAX_EDGE_COLUMNS}, got {columns}");
 }

@@ -118,7 +118,7 @@ impl Trained {
 /// A class less the mean of the others.
 fn head(class: usize) -> Head {
     let weights = (0..CLASSES).map(|c| if c == class { 1.0 } else { -0.5 }).collect();
-    Head { weights, bias: 0.0 }
+    Head { weights, bias: 0.0, joined: Joined::Nothing }
 }
 
 fn margin(logits: &[f32], node: u32, head: &Head) -> f64 {

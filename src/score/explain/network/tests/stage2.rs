@@ -7,10 +7,17 @@ use rand_chacha::ChaCha8Rng;
 
 use super::super::*;
 use super::ALL;
-use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
+use crate::graph::{Adjacency, Ages, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
 
-/// `[output, values]` and `[output]`, where a relation has values.
-type EdgeWeights = Option<(Vec<f32>, Vec<f32>)>;
+/// What is read of the edges of a relation.
+struct EdgeWeights {
+    /// `[output, columns]`
+    weight: Vec<f32>,
+    /// `[output]`
+    vector: Vec<f32>,
+    /// Frequencies and phases, where ages are read.
+    time: Option<[Vec<f64>; 2]>,
+}
 
 /// Everything that a model has, as a checkpoint would hold it.
 struct Model {
@@ -24,31 +31,57 @@ struct Model {
     /// Per layer and type: `[output, input]`; empty where no type has a transform of its own.
     own: Vec<Vec<Option<Vec<f32>>>>,
     /// Per layer and relation; empty where no relation has any.
-    edges: Vec<Vec<EdgeWeights>>,
+    edges: Vec<Vec<Option<EdgeWeights>>>,
+    /// Per layer and type: `[2 * output]`; empty where nothing is gated.
+    gates: Vec<Vec<Option<Vec<f32>>>>,
+    /// Per layer: scale and shift.
+    norms: Vec<Option<[Vec<f32>; 2]>>,
     head: Vec<f32>,
     bias: f64,
+    joined: Joined,
 }
 
 impl Model {
     fn random(graph: &HeteroGraph, heads: usize, rng: &mut ChaCha8Rng) -> Self {
-        let widths = [[5, 8], [8, 4]];
+        let widths = [[5, 8], [8, 8]];
         let streams: Vec<String> = graph.streams().into_iter().map(String::from).collect();
         let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
         let weights =
             widths.map(|[i, o]| streams.iter().map(|_| (values(i * o), values(2 * o))).collect::<Vec<_>>()).to_vec();
-        let (own, edges) = (vec![Vec::new(); 2], vec![Vec::new(); 2]);
-        Self { head: values(4), bias: 0.3, streams, heads, slope: 0.2, widths, weights, own, edges }
+        let (own, edges) = (vec![Vec::new(); 2], vec![Vec::new(), Vec::new()]);
+        let (head, gates, norms, joined) = (values(8), vec![Vec::new(); 2], vec![None; 2], Joined::Nothing);
+        let (bias, slope) = (0.3, 0.2);
+        Self { streams, heads, slope, widths, weights, own, edges, gates, norms, head, bias, joined }
     }
 
-    /// The same where the values of edges are read.
-    fn with_edges(mut self, graph: &HeteroGraph, rng: &mut ChaCha8Rng) -> Self {
+    /// The same with gates where types have a transform of their own, with normalised rows, and with a head that reads
+    /// both layers.
+    fn connected(mut self, largest: bool, rng: &mut ChaCha8Rng) -> Self {
         let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
-        let mut of = |output: usize| {
-            let width = |relation: &Relation| relation.values.as_ref().map(|values| values.width());
-            let relations = graph.relations().iter();
-            relations.map(|r| width(r).map(|width| (values(output * width), values(output)))).collect::<Vec<_>>()
+        for (layer, [_, output]) in self.widths.into_iter().enumerate() {
+            let gates = self.own[layer].iter().map(|own| own.as_ref().map(|_| values(2 * output)));
+            self.gates[layer] = gates.collect();
+            self.norms[layer] = Some([values(output), values(output)]);
+        }
+        self.joined = match largest {
+            true => Joined::Largest,
+            false => Joined::Beside(values(8).iter().map(|&w| f64::from(w)).collect()),
         };
-        self.edges = self.widths.map(|[_, output]| of(output)).to_vec();
+        self
+    }
+
+    /// The same where the values of edges are read, and perhaps their ages, by frequencies of each layer's own.
+    fn with_edges(mut self, graph: &HeteroGraph, with_ages: bool, rng: &mut ChaCha8Rng) -> Self {
+        let mut values = |n: usize| (0..n).map(|_| rng.random_range(-1.0..1.0)).collect::<Vec<f32>>();
+        let mut of_relation = |output: usize, relation: &Relation| {
+            let width = relation.values.as_ref().map_or(0, |values| values.width());
+            let mut numbers = |n: usize| values(n).into_iter().map(f64::from).collect::<Vec<f64>>();
+            let time = (with_ages && relation.ages.is_some()).then(|| [numbers(3), numbers(3)]);
+            let columns = width + time.as_ref().map_or(0, |_| 4);
+            (columns > 0).then(|| EdgeWeights { weight: values(output * columns), vector: values(output), time })
+        };
+        let mut of = |output: usize| graph.relations().iter().map(|r| of_relation(output, r)).collect::<Vec<_>>();
+        self.edges = self.widths.map(|[_, output]| of(output)).into();
         self
     }
 
@@ -68,12 +101,18 @@ impl Model {
             let transforms = self.weights[at].iter().map(transform).collect();
             let matrix = |own: &Option<Vec<f32>>| own.as_ref().map(|own| Matrix::transposed([input, output], own));
             let (own, bias) = (self.own[at].iter().map(matrix).collect(), Vec::new());
-            let edge = |of: &EdgeWeights| {
-                of.as_ref()
-                    .map(|(w, a)| EdgeTransform::new(Matrix::transposed([w.len() / output, output], w), heads, a))
+            let edge = |of: &Option<EdgeWeights>| {
+                let EdgeWeights { weight, vector, time } = of.as_ref()?;
+                let time = time.clone().map(|[frequency, phase]| TimeTransform { frequency, phase });
+                let weight = Matrix::transposed([weight.len() / output, output], weight);
+                Some(EdgeTransform::new(weight, heads, vector, time))
             };
             let (edges, activation) = (self.edges[at].iter().map(edge).collect(), Activation::Elu);
-            Layer { input, output, heads, averaged: false, activation, transforms, edges, own, bias }
+            let gates = self.gates[at].iter().map(|gate| gate.as_deref().map(Gate::new)).collect();
+            let wide = |part: &Vec<f32>| part.iter().map(|&value| f64::from(value)).collect();
+            let norm = self.norms[at].as_ref().map(|parts| parts.each_ref().map(wide));
+            let norm = norm.map(|[scale, shift]| Normalised { scale, shift });
+            Layer { input, output, heads, averaged: false, activation, transforms, edges, own, bias, gates, norm }
         };
         let stream = |name: &str| self.streams.iter().position(|stream| *stream == name).unwrap();
         Network {
@@ -87,7 +126,8 @@ impl Model {
     }
 
     fn head(&self) -> Head {
-        Head { weights: self.head.iter().map(|&w| f64::from(w)).collect(), bias: self.bias }
+        let weights = self.head.iter().map(|&w| f64::from(w)).collect();
+        Head { weights, bias: self.bias, joined: self.joined.clone() }
     }
 
     fn explain(&self, graph: &HeteroGraph, features: &Features, node: u32, limits: Limits) -> Attributed {
@@ -108,9 +148,10 @@ impl Model {
                 streams.sort_unstable();
                 streams.dedup();
                 let mut z = vec![0.0; output];
+                let mut itself = vec![0.0; output];
                 if let Some(Some(own)) = self.own[at].get(t) {
                     let of = |c: usize| (0..input).map(|k| f64::from(own[c * input + k]) * h[i][k]).sum::<f64>();
-                    z = (0..output).map(of).collect();
+                    itself = (0..output).map(of).collect();
                 }
                 for (number, relation) in into {
                     let s = self.streams.iter().position(|s| *s == relation.stream).unwrap();
@@ -120,23 +161,30 @@ impl Model {
                     let row = i - types[t].offset;
                     let sources = relation.forward.row(row).iter().map(|&j| types[relation.src].offset + j as usize);
                     let sources: Vec<(usize, usize)> = relation.forward.entries(row).zip(sources).collect();
-                    let nothing = (Vec::new(), vec![0.0; output]);
-                    let (we, ae) = self.edges[at].get(number).and_then(Option::as_ref).unwrap_or(&nothing);
-                    let of_edge = |entry: usize, c: usize| -> f64 {
+                    let nothing = EdgeWeights { weight: Vec::new(), vector: vec![0.0; output], time: None };
+                    let of_edges = self.edges[at].get(number).and_then(Option::as_ref).unwrap_or(&nothing);
+                    let (we, ae) = (&of_edges.weight, &of_edges.vector);
+                    let columns = |(entry, j): (usize, usize)| -> Vec<f64> {
                         let values = relation.values.as_ref().filter(|_| !we.is_empty());
-                        let values = values.map_or(&[][..], |values| values.row(entry));
-                        values
-                            .iter()
-                            .enumerate()
-                            .map(|(k, &v)| f64::from(we[c * values.len() + k]) * f64::from(v))
-                            .sum()
+                        let values = values.map_or(&[][..], |values| values.row(entry)).iter().map(|&v| f64::from(v));
+                        let Some([frequency, phase]) = &of_edges.time else { return values.collect() };
+                        let age = match relation.ages_of_edges() {
+                            Some(ages) => f64::from(ages.row(entry)[0]),
+                            None => f64::from(TIMES[row] - TIMES[j]),
+                        };
+                        let cosines = frequency.iter().zip(phase).map(|(w, p)| (w * age + p).cos());
+                        values.chain([age.max(0.0).ln_1p()]).chain(cosines).collect()
+                    };
+                    let of_edge = |edge: (usize, usize), c: usize| -> f64 {
+                        let e = columns(edge);
+                        e.iter().enumerate().map(|(k, v)| f64::from(we[c * e.len() + k]) * v).sum()
                     };
                     for head in 0..self.heads {
                         let of = head * channels..(head + 1) * channels;
                         let logit = |(entry, j): (usize, usize)| {
                             let dst: f64 = of.clone().map(|c| f64::from(a[c]) * project(&h[i], c)).sum();
                             let src: f64 = of.clone().map(|c| f64::from(a[output + c]) * project(&h[j], c)).sum();
-                            let edge: f64 = of.clone().map(|c| f64::from(ae[c]) * of_edge(entry, c)).sum();
+                            let edge: f64 = of.clone().map(|c| f64::from(ae[c]) * of_edge((entry, j), c)).sum();
                             let sum = dst + src + edge;
                             if sum > 0.0 { sum } else { self.slope * sum }
                         };
@@ -144,9 +192,25 @@ impl Model {
                         for &(entry, j) in &sources {
                             let share = logit((entry, j)).exp() / sum / streams.len() as f64;
                             for c in of.clone() {
-                                z[c] += share * (project(&h[j], c) + of_edge(entry, c));
+                                z[c] += share * (project(&h[j], c) + of_edge((entry, j), c));
                             }
                         }
+                    }
+                }
+                if let Some(Some(gate)) = self.gates[at].get(t) {
+                    let both = itself.iter().chain(&z);
+                    let score: f64 = both.zip(gate).map(|(x, &g)| x * f64::from(g)).sum();
+                    let beta = 1.0 / (1.0 + (-score).exp());
+                    z.iter_mut().for_each(|z| *z *= 1.0 - beta);
+                    itself.iter_mut().for_each(|own| *own *= beta);
+                }
+                z.iter_mut().zip(&itself).for_each(|(z, own)| *z += own);
+                if let Some([scale, shift]) = &self.norms[at] {
+                    let mean = z.iter().sum::<f64>() / output as f64;
+                    let variance = z.iter().map(|z| z * z).sum::<f64>() / output as f64 - mean * mean;
+                    for c in 0..output {
+                        let even = (z[c] - mean) / (variance + 1e-5).sqrt();
+                        z[c] = f64::from(scale[c]) * even + f64::from(shift[c]);
                     }
                 }
                 z
@@ -158,15 +222,27 @@ impl Model {
         let activated = |z: Vec<Vec<f64>>| -> Vec<Vec<f64>> {
             z.into_iter().map(|z| z.into_iter().map(|z| if z > 0.0 { z } else { z.exp() - 1.0 }).collect()).collect()
         };
-        let h = activated(self.layer(0, graph, x));
-        let h = activated(self.layer(1, graph, &h));
-        h.iter().map(|h| self.bias + h.iter().zip(&self.head).map(|(h, &w)| h * f64::from(w)).sum::<f64>()).collect()
+        let hidden = activated(self.layer(0, graph, x));
+        let last = activated(self.layer(1, graph, &hidden));
+        let logit = |(hidden, last): (&Vec<f64>, &Vec<f64>)| {
+            let head = |h: &[f64]| h.iter().zip(&self.head).map(|(h, &w)| h * f64::from(w)).sum::<f64>();
+            self.bias
+                + match &self.joined {
+                    Joined::Nothing => head(last),
+                    Joined::Beside(weights) => head(last) + hidden.iter().zip(weights).map(|(h, w)| h * w).sum::<f64>(),
+                    Joined::Largest => head(&last.iter().zip(hidden).map(|(a, b)| a.max(*b)).collect::<Vec<_>>()),
+                }
+        };
+        hidden.iter().zip(&last).map(logit).collect()
     }
 }
 
+/// Times of the users, some of them alike.
+const TIMES: [i32; 9] = [0, 7, 3, 3, 12, 5, 9, 20, 1];
+
 /// Users, products and a shop: reviews both ways, sales one way, users who know each other and themselves, and a second
 /// relation between users of the same stream with a repeated edge. Products of users and users that are followed have
-/// values of their edges.
+/// values of their edges, and edges of users have ages: those of products their own, the others by the times of users.
 fn graph(without: Option<[u32; 2]>) -> HeteroGraph {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let (users, products) = (9, 6);
@@ -222,7 +298,14 @@ fn graph(without: Option<[u32; 2]>) -> HeteroGraph {
         let values = (0..forward.num_edges()).flat_map(|entry| (0..width).map(move |k| (entry, k)));
         let values = values.map(|(entry, k)| value(entry, k)).collect();
         graph.set_edge_values(relation, Arc::new(EdgeMatrix::new(values, width)));
+        if relation == "up" {
+            let ends = (0..forward.num_edges()).map(|entry| forward.edge(entry));
+            let ages = ends.map(|(row, col)| ((row * 5 + col as usize * 11) % 17) as f32 / 2.0).collect();
+            graph.set_ages(relation, Ages::Edges(Arc::new(EdgeMatrix::new(ages, 1))));
+        }
     }
+    graph.set_times(TIMES.into_iter().chain([0; 7]).collect());
+    ["knows", "follows"].into_iter().for_each(|relation| graph.set_ages(relation, Ages::Nodes));
     graph
 }
 
@@ -239,13 +322,26 @@ fn rows(features: &Features) -> Vec<Vec<f64>> {
 fn for_every_node(check: impl Fn(&HeteroGraph, &Model, f64, u32, &Attributed)) {
     let graph = graph(None);
     let features = features(graph.num_nodes());
-    for (heads, own, edges) in
-        [(1, false, false), (4, false, false), (1, true, false), (4, true, false), (1, false, true), (4, true, true)]
-    {
+    // Heads; own transforms; values of edges, and with `Some(true)` ages; gates, normalised rows and both layers at the
+    // head: `Some(largest)`.
+    for (heads, own, edges, connected) in [
+        (1, false, None, None),
+        (4, false, None, None),
+        (1, true, None, None),
+        (4, true, None, None),
+        (1, false, Some(false), None),
+        (4, true, Some(false), None),
+        (1, false, Some(true), None),
+        (4, true, Some(true), None),
+        (1, true, None, Some(false)),
+        (4, true, Some(true), Some(true)),
+        (1, false, Some(false), Some(false)),
+    ] {
         let mut rng = ChaCha8Rng::seed_from_u64(heads as u64);
         let model = Model::random(&graph, heads, &mut rng);
         let model = if own { model.with_own(&mut rng) } else { model };
-        let model = if edges { model.with_edges(&graph, &mut rng) } else { model };
+        let model = if let Some(ages) = edges { model.with_edges(&graph, ages, &mut rng) } else { model };
+        let model = connected.into_iter().fold(model, |model, largest| model.connected(largest, &mut rng));
         let logits = model.logits(&graph, &rows(&features));
         for node in 0..graph.num_nodes() as u32 {
             check(&graph, &model, logits[node as usize], node, &model.explain(&graph, &features, node, ALL));
@@ -260,6 +356,10 @@ fn the_logit_of_a_node_is_that_of_a_dense_loop() {
     });
 }
 
+fn of_paths(found: &Attributed) -> f64 {
+    found.entries.iter().flat_map(|entry| &entry.paths).map(|path| path.contribution).sum()
+}
+
 #[test]
 fn neighbours_paths_and_columns_each_add_up_to_the_logit() {
     for_every_node(|_, _, logit, node, found| {
@@ -267,16 +367,18 @@ fn neighbours_paths_and_columns_each_add_up_to_the_logit() {
         let of_last: f64 = found.entries.iter().map(|entry| entry.of_values).sum();
         let sums = [
             found.entries.iter().map(|entry| entry.contribution).sum::<f64>(),
-            found.entries.iter().flat_map(|entry| &entry.paths).map(|path| path.contribution).sum::<f64>() + of_last,
-            found.columns.iter().sum::<f64>() + of_edges,
-            found.by_type.iter().sum::<f64>() + found.own_features + of_edges,
+            found.columns.iter().sum::<f64>() + of_edges + found.biases,
+            found.by_type.iter().sum::<f64>() + found.own_features + of_edges + found.biases,
+            // Paths have no part of the bias of the neighbour that they lead over.
+            of_paths(found) + of_last + found.biases,
         ];
         for sum in sums {
             assert!((found.base + sum - logit).abs() < 1e-9, "node {node}: {sums:?} and {logit}");
         }
         for entry in &found.entries {
             let of_paths: f64 = entry.paths.iter().map(|path| path.contribution).sum();
-            assert!((of_paths + entry.of_values - entry.contribution).abs() < 1e-9);
+            let bias = entry.contribution - of_paths - entry.of_values;
+            assert!(found.biases != 0.0 || bias.abs() < 1e-9);
         }
     });
 }
