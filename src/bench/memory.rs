@@ -1,14 +1,14 @@
 //! Peak memory of one run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{fs, thread};
+use std::thread;
 
 use graphsieve_kernels::{DeviceMemory, MemoryBackend};
 use serde::Serialize;
 
 use super::clock::sync;
 use crate::error::Result;
-use crate::memory::resident_peak;
+use crate::memory::{forget_peak, resident_peak};
 
 /// Runs that are watched on a GPU: samples may miss the peak of a single one.
 pub const WATCHED_RUNS: usize = 3;
@@ -68,7 +68,7 @@ pub fn peak<B: MemoryBackend, T>(device: &B::Device, mut run: impl FnMut() -> Re
 /// # Errors
 /// What `run` reports.
 pub fn resident<T>(run: impl FnOnce() -> Result<T>) -> Result<(T, Option<Peak>)> {
-    reset_resident_peak();
+    forget_peak();
     let done = run()?;
     Ok((done, resident_peak().map(|bytes| Peak { bytes, reserved_bytes: None })))
 }
@@ -80,11 +80,6 @@ impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// Lets the kernel forget earlier peaks; where it does not, the peak is that since the start of the process.
-fn reset_resident_peak() {
-    let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
 #[cfg(all(test, target_os = "linux"))]

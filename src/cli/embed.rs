@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, write_npy_f32};
 use crate::infer::embed::Stage1;
 use crate::run::bundle::{Bundle, Reads, STAGE1_DIR};
+use crate::run::tournament::model_of;
 
 /// Write Stage-1 embeddings of a graph that the training need not have seen
 #[derive(Debug, Args)]
@@ -35,8 +36,9 @@ pub(super) struct Arguments {
     force: bool,
 }
 
-pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
     check_new_file(&arguments.out, arguments.force)?;
+    arguments.checkpoint = model_of(&arguments.checkpoint)?;
     let run = &arguments.checkpoint;
     let bundle = if run.is_dir() { Bundle::open(run)? } else { None };
     let copy = arguments.checkpoint.join(STAGE1_DIR);

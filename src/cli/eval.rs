@@ -18,6 +18,7 @@ use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
 use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};
 use crate::run::splits::class_split_of;
+use crate::run::tournament::model_of;
 use crate::score::classes::{holds_probabilities, read_probabilities};
 use crate::score::{Computed, Judged, ScoreOptions, Scores, SideBySide, compute};
 
@@ -342,13 +343,14 @@ fn fractions(given: &[f64]) -> Result<SplitFractions> {
 
 /// The split that a run of stage 2 or 3, of a pipeline or of a node classification used, and its window.
 fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
-    let run = RunDir::open(path)?;
+    let run = RunDir::open(&model_of(path)?)?;
     let config = RunConfig::load_kept(&run.config(), &[])?;
     let window = config.window();
     let SplitConfig { train, validation, test, seed } = match config {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
         RunConfig::Stage3(config) => config.split,
+        RunConfig::Auto(config) => config.split,
         RunConfig::Classify(config) => return Ok((SplitSource::Classes(config.split, config.seed), window)),
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {

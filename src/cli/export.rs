@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::graph::formats::atomic_write;
 use crate::models::tree_ensemble::TreeCheckpoint;
+use crate::run::tournament::model_of;
 
 /// Turn a data directory into tables, or trees into LightGBM's text
 #[derive(Debug, Args)]
@@ -85,7 +86,7 @@ fn tables(Tables { data, out, format }: Tables, console: Console) -> Result<()> 
 
 fn lightgbm(Lightgbm { checkpoint, out, force }: &Lightgbm, console: Console) -> Result<()> {
     check_new_file(out, *force)?;
-    let file = TreeCheckpoint::file_of(checkpoint).ok_or_else(|| {
+    let file = TreeCheckpoint::file_of(&model_of(checkpoint)?).ok_or_else(|| {
         let help = "give a finished run of Stage 3, or its checkpoint/best.trees";
         Error::format(checkpoint, "checkpoint", "the trees of a run of Stage 3", "none", help)
     })?;

@@ -11,6 +11,7 @@ use crate::backend::with_backend;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::report;
+use crate::run::tournament::Tournament;
 use crate::score::explain::explain_run;
 use crate::score::{Judged, ScoredRun};
 
@@ -74,6 +75,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;
         data.explain(explanations.iter().map(report::explained));
     }
+    data.tournament = Tournament::of_run(&arguments.run)?;
     if !arguments.beside.is_empty() {
         let runs = std::iter::once(&arguments.run).chain(&arguments.beside);
         data.beside = runs.map(|run| Ok(Judged::open(run)?.own_figures())).collect::<Result<_>>()?;

@@ -18,6 +18,7 @@ use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::baseline::OnValidation;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
+use crate::run::tournament::model_of;
 use crate::score::list::{ListColumns, write_csv, write_json, write_parquet};
 use crate::score::ranking::{RankedNode, RankingFilter, Scored, rank};
 use crate::score::{
@@ -174,7 +175,7 @@ impl OutputFormat {
     }
 }
 
-pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
+pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
     let format = OutputFormat::of(&arguments)?;
     let outputs = arguments.out.iter().chain(&arguments.embeddings);
     outputs.into_iter().try_for_each(|path| check_new_file(path, arguments.force))?;
@@ -186,6 +187,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             help: "scores and embeddings are two arrays".into(),
         });
     }
+    arguments.checkpoint = model_of(&arguments.checkpoint)?;
     let mut scored = scored(&arguments, console)?;
     if let Some(rate) = arguments.base_rate {
         scored.calibration = Some(scored.at_base_rate(rate)?);

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::graph::StoredSplit;
 use crate::run::RunDir;
 use crate::run::progress::{StageProgress, Unit};
+use crate::run::tournament::model_of;
 use crate::score::{Judged, SideBySide};
 use crate::train::{self, RunOptions};
 
@@ -63,8 +64,9 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if arguments.resume.is_none() {
         provide_data(&config, console)?;
     }
-    let (resume, from, progress) = (arguments.resume, arguments.from, console.progress());
-    let options = RunOptions { device: description, resume, from, pipeline: None, progress };
+    let from = arguments.from.as_deref().map(model_of).transpose()?;
+    let (resume, progress) = (arguments.resume, console.progress());
+    let options = RunOptions { device: description, resume, from, pipeline: None, stretch: None, progress };
     if arguments.each_window {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
     }

@@ -218,6 +218,8 @@ pub enum ClassifySplit {
         #[serde(flatten)]
         shares: SplitConfig,
     },
+    /// As Stage 2 and 3 divide labels that are anomalous or normal: stratified by node type and label.
+    Labels(SplitConfig),
 }
 
 #[derive(Clone, Copy, PartialEq, Deserialize)]
@@ -225,6 +227,7 @@ pub enum ClassifySplit {
 enum SplitUse {
     Masks,
     Random,
+    Labels,
 }
 
 impl ClassifyConfig {
@@ -280,7 +283,7 @@ impl ClassifySplit {
     fn check(&self, document: &Document) -> Result<()> {
         match self {
             ClassifySplit::Masks { .. } => Ok(()),
-            ClassifySplit::Random { per_class: None, shares } => shares.check(document),
+            ClassifySplit::Random { per_class: None, shares } | ClassifySplit::Labels(shares) => shares.check(document),
             ClassifySplit::Random { per_class: Some(_), shares } if shares.validation + shares.test < 1.0 => Ok(()),
             ClassifySplit::Random { .. } => {
                 let key = if document.has("split.test") { "split.test" } else { "split.validation" };
@@ -301,8 +304,10 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
     default.loader = LoaderConfig::classify(layers);
     let seed = document.integer("seed").unwrap_or(default.seed);
     let random = ClassifySplit::random(document.integer("split.per_class").is_some_and(|count| count > 0), seed);
-    if split_use == SplitUse::Random {
-        default.split = random.clone();
+    match split_use {
+        SplitUse::Masks => {}
+        SplitUse::Random => default.split = random.clone(),
+        SplitUse::Labels => default.split = ClassifySplit::Labels(SplitConfig::new(seed)),
     }
     let variants = [
         Variant {
@@ -312,12 +317,18 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
         },
         Variant {
             defaults: ClassifyConfig { split: random, ..default.clone() },
-            since: "split.use = \"masks\" takes the parts from the data",
+            since: match split_use {
+                SplitUse::Labels => "split.use = \"labels\" takes shares of the labels",
+                SplitUse::Masks | SplitUse::Random => "split.use = \"masks\" takes the parts from the data",
+            },
             help: "set split.use = \"random\"",
         },
         Variant {
             defaults: ClassifyConfig { split: ClassifySplit::Masks { index: 0 }, ..default.clone() },
-            since: "split.use = \"random\" has no masks to choose from",
+            since: match split_use {
+                SplitUse::Labels => "split.use = \"labels\" has no masks to choose from",
+                SplitUse::Masks | SplitUse::Random => "split.use = \"random\" has no masks to choose from",
+            },
             help: "set split.use = \"masks\"",
         },
     ];

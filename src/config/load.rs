@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::auto;
 use super::classify;
 use super::document::{self, COMMAND_LINE, Entry, Table, Value};
 use super::loader::LoaderMode;
@@ -45,6 +46,7 @@ enum Task {
     Stage3,
     Pipeline,
     Classify,
+    Auto,
 }
 
 impl RunConfig {
@@ -89,6 +91,7 @@ impl RunConfig {
             Task::Pipeline => pipeline(document, path).map(RunConfig::Pipeline),
             Task::Stage3 => stage3::read(document, path).map(RunConfig::Stage3),
             Task::Classify => classify::read(&document).map(RunConfig::Classify),
+            Task::Auto => auto::read(&document).map(RunConfig::Auto),
         }
     }
 }
@@ -96,7 +99,7 @@ impl RunConfig {
 /// The task of a document; its absence is an error because nothing else can be checked without it.
 fn task(document: &Document) -> Result<Task> {
     document.choice("task")?.ok_or_else(|| {
-        let expected = "\"stage1\" or \"stage2\" or \"stage3\" or \"pipeline\" or \"classify\"";
+        let expected = "\"stage1\" or \"stage2\" or \"stage3\" or \"pipeline\" or \"classify\" or \"auto\"";
         document.error("task", expected, "see the first lines of configs/quickstart.toml for an example")
     })
 }

@@ -19,6 +19,8 @@
 //! train.epochs = 60        # instead of [train] epochs in that file
 //! ```
 
+mod auto;
+mod candidates;
 mod classify;
 mod document;
 mod load;
@@ -32,6 +34,8 @@ mod stage3;
 mod synth;
 mod write;
 
+pub use auto::{AutoConfig, AutoSettings, Prefer};
+pub use candidates::{Candidate, Suits};
 pub use classify::{
     Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
     LayerKind,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::auto::AutoConfig;
 use super::classify::ClassifyConfig;
 use super::loader::LoaderConfig;
 use super::ranges::seed;
@@ -28,6 +29,8 @@ pub enum RunConfig {
     Stage3(Stage3Config),
     /// `task = "classify"`: one class for every node.
     Classify(ClassifyConfig),
+    /// `task = "auto"`: candidates of all kinds, of which one becomes the model.
+    Auto(AutoConfig),
 }
 
 /// What the configurations of all tasks have alike.
@@ -39,6 +42,7 @@ macro_rules! of_any {
             RunConfig::Pipeline($config) => $value,
             RunConfig::Stage3($config) => $value,
             RunConfig::Classify($config) => $value,
+            RunConfig::Auto($config) => $value,
         }
     };
 }
@@ -55,6 +59,7 @@ impl RunConfig {
             RunConfig::Stage1(config) => config.name = name,
             RunConfig::Stage2(config) => config.name = name,
             RunConfig::Classify(config) => config.name = name,
+            RunConfig::Auto(config) => config.name = name,
             RunConfig::Stage3(config) => {
                 if let Some(stage2) = &mut config.stage2 {
                     stage2.name = format!("{name}-stage2");

@@ -20,6 +20,12 @@ pub struct ClassSplit {
 }
 
 impl ClassSplit {
+    /// A split of labels as one of the classes 0 (normal) and 1 (anomalous).
+    pub fn of_labels(split: Split) -> Self {
+        let part = |part: Vec<(u32, u8)>| part.into_iter().map(|(node, label)| (node, u32::from(label))).collect();
+        Self { train: part(split.train), validation: part(split.validation), test: part(split.test) }
+    }
+
     /// The split that the data come with; `index` is the column of masks that hold several.
     ///
     /// # Errors

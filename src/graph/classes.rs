@@ -3,6 +3,7 @@
 //! In a data directory they are two arrays: `classes.npy`, integers `[nodes]` with -1 for a node without a class, and
 //! `masks.npy`, integers `[nodes, splits]` with 0 for no part, 1 for training, 2 for validation and 3 for test.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use ndarray::{Array1, Array2};
@@ -55,6 +56,11 @@ impl Classes {
     /// With the splits that the data come with.
     pub fn with_masks(self, masks: Vec<Masks>) -> Self {
         Self { masks, ..self }
+    }
+
+    /// Forgets the classes of some nodes.
+    pub(super) fn withhold(&mut self, nodes: &HashSet<u32>) {
+        nodes.iter().for_each(|&node| self.of_node[node as usize] = None);
     }
 
     /// The class of every node by global id.

@@ -4,6 +4,7 @@ mod ages;
 mod edge_values;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -220,6 +221,17 @@ impl Dataset {
                 let help = "node classification learns from labels; add labels.npy, or give an .npz file";
                 Err(Error::format(path, LABELS_FILE, "labelled nodes", "no such file", help))
             }
+        }
+    }
+
+    /// Forgets what is known of some nodes: labels and classes. How many classes there are stays as it is.
+    pub fn withhold(&mut self, nodes: &[u32]) {
+        let nodes: HashSet<u32> = nodes.iter().copied().collect();
+        if let Some(labels) = &mut self.labels {
+            labels.entries.retain(|(node, _)| !nodes.contains(node));
+        }
+        if let Some(classes) = &mut self.classes {
+            classes.withhold(&nodes);
         }
     }
 

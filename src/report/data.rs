@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 pub use super::question::Question;
 pub use crate::data::split::Part;
 use crate::metrics::{Alerts, ClassEstimates, ClassReport, Confusion, Estimate, Estimates, Reliability};
+use crate::run::tournament::Tournament;
 pub use crate::score::ModelFigures;
 
 /// A report about one run.
@@ -40,6 +41,9 @@ pub struct ReportData {
     pub warnings: Vec<Warning>,
     /// This run and others, each on its own test labels; empty unless others are named.
     pub beside: Vec<ModelFigures>,
+    /// How the model was chosen, where it is that of a tournament.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tournament: Option<Tournament>,
 }
 
 /// Where a run comes from.

@@ -117,6 +117,7 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
         left_out: if with_labelled { 0 } else { labelled_nodes },
         warnings,
         beside: Vec::new(),
+        tournament: None,
     })
 }
 

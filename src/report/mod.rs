@@ -19,6 +19,7 @@ mod page;
 mod provenance;
 mod question;
 mod run;
+mod tournament;
 mod warnings;
 
 pub use data::*;

@@ -6,7 +6,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::data::{ClassFacts, HeldOut, Question, ReportData, Warning};
-use super::{anomalies, classes, evaluation, figures, provenance};
+use super::{anomalies, classes, evaluation, figures, provenance, tournament};
 pub(super) use crate::error::grouped;
 use crate::metrics::Estimate;
 
@@ -93,6 +93,9 @@ fn sections(data: &ReportData) -> Vec<Section> {
     }
     if !data.beside.is_empty() {
         sections.push(section("beside", "Beside other models", evaluation::beside(&data.beside)));
+    }
+    if let Some(of) = &data.tournament {
+        sections.push(section("tournament", "How the model was chosen", tournament::chosen(of)));
     }
     if !data.anomalies.is_empty() {
         sections.push(section("top", "Highest scores", anomalies::table(data)));

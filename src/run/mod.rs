@@ -13,6 +13,7 @@ mod metrics_log;
 pub mod progress;
 mod provenance;
 pub mod splits;
+pub mod tournament;
 
 pub use directory::RunDir;
 pub use metrics_log::{History, MetricsLog};

@@ -84,7 +84,9 @@ pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySpli
         match split {
             ClassifySplit::Masks { index: 0 } => {}
             ClassifySplit::Masks { index } => return Err(another_split(stored, format!("masks {index}"))),
-            ClassifySplit::Random { per_class: None, shares } => check_agrees(stored, shares, seed)?,
+            ClassifySplit::Random { per_class: None, shares } | ClassifySplit::Labels(shares) => {
+                check_agrees(stored, shares, seed)?;
+            }
             ClassifySplit::Random { per_class: Some(count), .. } => {
                 return Err(another_split(stored, format!("{count} nodes of every class")));
             }
@@ -99,6 +101,15 @@ pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySpli
         ClassifySplit::Random { per_class: None, shares } => {
             let fractions = SplitFractions { train: shares.train, validation: shares.validation, test: shares.test };
             ClassSplit::stratified(classes, fractions, shares.seed)
+        }
+        ClassifySplit::Labels(shares) => {
+            let labels = classes.binary().ok_or_else(|| Error::Data {
+                what: "split.use = \"labels\"".into(),
+                expected: "labels that are anomalous or normal".into(),
+                found: format!("{} classes", classes.count()),
+                help: "set split.use = \"random\", which divides any classes".into(),
+            })?;
+            split_of(dataset, &labels.entries, shares, seed).map(ClassSplit::of_labels)
         }
     }
 }

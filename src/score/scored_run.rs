@@ -23,6 +23,7 @@ use crate::run::bundle::Reads;
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
 use crate::run::evaluation::read_scores;
 use crate::run::splits::{class_split_of, split_of};
+use crate::run::tournament::model_of;
 
 /// What a score is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,8 @@ pub struct ScoredRun {
 }
 
 impl ScoredRun {
-    /// Opens a finished run of Stage 1, 2 or 3, or of node classification, with the data that its configuration names.
+    /// Opens a finished run of Stage 1, 2 or 3, or of node classification, with the data that its configuration names;
+    /// of a tournament the run of its model.
     /// `class` is the class of a node classifier that is looked at, see [`ClassView::new`].
     ///
     /// # Errors
@@ -94,6 +96,7 @@ impl ScoredRun {
     /// # Errors
     /// As for [`open`](Self::open); data that are not those of the training.
     pub fn open_at(path: &Path, class: Option<u32>, place: Option<&Path>) -> Result<Self> {
+        let path = &model_of(path)?;
         let run = RunDir::open(path)?;
         let mut config = RunConfig::load_kept(&run.config(), &[])?;
         if let Some(place) = place {
@@ -104,7 +107,7 @@ impl ScoredRun {
             RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
             RunConfig::Stage3(_) => (Stage::Trees, STAGE3_SCORES_FILE),
             RunConfig::Classify(_) => (Stage::Classes, PROBABILITIES_FILE),
-            RunConfig::Pipeline(_) => {
+            RunConfig::Pipeline(_) | RunConfig::Auto(_) => {
                 return Err(Error::Usage {
                     argument: path.display().to_string(),
                     expected: "a run of Stage 1, 2 or 3, or of node classification".into(),

@@ -15,6 +15,7 @@ use crate::metrics::{Report, share, write_table};
 use crate::run::RunDir;
 use crate::run::bundle::Bundle;
 use crate::run::evaluation::{Evaluation, report};
+use crate::run::tournament::model_of;
 
 /// Figures of one model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,7 +49,7 @@ impl Judged {
     /// # Errors
     /// [`Error::Usage`] for a run that is not finished or has no scores of anomalies; what [`Bundle::open`] refuses.
     pub fn open(run: &Path) -> Result<Self> {
-        let run = RunDir::open(run)?;
+        let run = RunDir::open(&model_of(run)?)?;
         let config = RunConfig::load_kept(&run.config(), &[])?;
         let Some(evaluation) = Evaluation::of_run(&run)? else {
             return Err(Error::Usage {

@@ -1,5 +1,6 @@
 //! Training: one loop for every task, over the whole graph or over mini-batches; trees; pipelines.
 
+pub mod auto;
 pub mod early_stopping;
 pub mod edges;
 pub mod full;
@@ -16,6 +17,7 @@ pub mod runner;
 pub mod sampled;
 mod session;
 pub mod stage3;
+pub mod stretch;
 pub mod task;
 pub mod tasks;
 pub mod trainer;
@@ -29,6 +31,7 @@ use self::tasks::{attention, auto_encoder, classifier};
 use crate::config::RunConfig;
 use crate::error::Result;
 use crate::run::RunDir;
+use crate::run::tournament::Tournament;
 
 pub use self::session::RunOptions;
 pub use self::stage3::Stage3Outcome;
@@ -43,6 +46,8 @@ pub struct Outcome {
     pub stage2: Option<Stage2Outcome>,
     pub stage3: Option<Stage3Outcome>,
     pub classify: Option<ClassifyOutcome>,
+    /// How the model was chosen, and the run that says so.
+    pub tournament: Option<(PathBuf, Tournament)>,
 }
 
 impl Outcome {
@@ -53,6 +58,9 @@ impl Outcome {
     pub fn files(&self) -> Result<String> {
         let runs = self.stage1.iter().map(|s| &s.run).chain(self.stage2.iter().map(|s| &s.run));
         let runs = runs.chain(self.stage3.iter().map(|s| &s.run)).chain(self.classify.iter().map(|s| &s.run));
+        if let Some((run, _)) = &self.tournament {
+            return Ok(format!("model: {0}\n  graphsieve score {0}\n  graphsieve report {0}", run.display()));
+        }
         let summaries: Result<Vec<String>> = runs.map(|run| RunDir::open(run)?.summary()).collect();
         Ok(summaries?.join("\n"))
     }
@@ -68,6 +76,9 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((_, tournament)) = &self.tournament {
+            writeln!(f, "{tournament}")?;
+        }
         if let Some(stage1) = &self.stage1 {
             writeln!(f, "Stage 1: {stage1}")?;
             session::write_speed(f, stage1.seconds_per_epoch)?;
@@ -113,5 +124,6 @@ pub fn run<B: GraphBackend + TreeBackend>(
             Ok(Outcome { classify: Some(classify), ..Outcome::default() })
         }
         RunConfig::Pipeline(config) => pipeline::run::<B>(&config, options, device),
+        RunConfig::Auto(config) => auto::run::<B>(&config, options, device),
     }
 }

@@ -8,14 +8,16 @@ use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
 use crate::run::RunDir;
 
-/// The runs of the stages by the names of the stages, relative to the directory of all runs.
+/// The runs of the stages by the names of the stages: those of their directories.
 const STAGES: &str = "stages.json";
 
-/// A stage of a pipeline that has a run of its own.
+/// A stage of a pipeline, or a candidate of a tournament, that has a run of its own.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     /// The run of the pipeline.
     directory: PathBuf,
+    /// Where the runs of its stages are.
+    runs: PathBuf,
     /// Name of the stage.
     stage: &'static str,
 }
@@ -23,7 +25,14 @@ pub struct Pipeline {
 impl Pipeline {
     /// The stage `stage` of the pipeline whose run is `run`.
     pub fn stage(run: &RunDir, stage: &'static str) -> Self {
-        Self { directory: run.path().to_path_buf(), stage }
+        let directory = run.path().to_path_buf();
+        let runs = directory.parent().unwrap_or(Path::new(".")).to_path_buf();
+        Self { directory, runs, stage }
+    }
+
+    /// The candidate `name` of the tournament whose run is `run`; the runs of candidates lie in it, in `runs`.
+    pub(super) fn candidate(run: &RunDir, runs: &Path, name: &'static str) -> Self {
+        Self { directory: run.path().to_path_buf(), runs: runs.to_path_buf(), stage: name }
     }
 
     /// The run of the stage, if an earlier process began one.
@@ -32,8 +41,7 @@ impl Pipeline {
     /// A record that cannot be read.
     pub fn begun(&self) -> Result<Option<PathBuf>> {
         let Some(name) = self.read()?.remove(self.stage) else { return Ok(None) };
-        let runs = self.directory.parent().unwrap_or(Path::new("."));
-        Ok(Some(runs.join(name)))
+        Ok(Some(self.runs.join(name)))
     }
 
     /// Writes down that the stage has a run now.

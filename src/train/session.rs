@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::optimiser::Optimiser;
 use super::position::Position;
 use super::record::Pipeline;
+use super::stretch::Stretch;
 use super::task::Task;
 use crate::config::TrainConfig;
 use crate::error::{Error, Result};
@@ -35,6 +36,8 @@ pub struct RunOptions {
     pub from: Option<PathBuf>,
     /// The pipeline that this run is a stage of.
     pub pipeline: Option<Pipeline>,
+    /// How far the training goes; `None` goes to its end.
+    pub stretch: Option<Stretch>,
     /// How progress is shown.
     pub progress: Mode,
 }

@@ -36,6 +36,8 @@ pub struct Trainer<'t, B: GraphBackend, T: Task<B>> {
     pending: Vec<Pending<B>>,
     /// Figures of the last validation.
     figures: Option<T::Figures>,
+    /// The epoch in which a part of a training ends, which is validated in any case.
+    ends_at: Option<usize>,
 }
 
 struct Pending<B: GraphBackend> {
@@ -80,7 +82,7 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     ) -> Result<Self> {
         let runner = task.runner(seed, position.epoch + 1)?;
         let (model, pending) = (Some(model), Vec::new());
-        Ok(Self { task, model, optimiser, runner, position, best: None, pending, figures: None })
+        Ok(Self { task, model, optimiser, runner, position, best: None, pending, figures: None, ends_at: None })
     }
 
     /// A training that starts from `seed`.
@@ -104,7 +106,8 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     pub fn epoch(&mut self, epoch: usize, read: bool) -> Result<EpochEnd<T::Line>> {
         let (task, train) = (self.task, self.task.train());
         let rate = learning_rate(train, epoch);
-        let due = epoch == train.epochs || epoch.is_multiple_of(train.validate_every);
+        let last = epoch == train.epochs || self.ends_at == Some(epoch);
+        let due = last || epoch.is_multiple_of(train.validate_every);
         let model = self.model.take().unwrap_or_else(|| unreachable!("a step gives the model back"));
         let Epoch { model, values, detail } = self.runner.epoch(task, model, &mut self.optimiser, rate)?;
         self.model = Some(model);
@@ -185,9 +188,13 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     // A run that had stopped when it was saved has nothing left to do.
     let mut over = task.is_over(&position);
     let (mut saved_best, mut epoch, mut loss) = (position.best_epoch, position.epoch, f32::NAN);
-    while epoch < settings.epochs && !over {
+    let until = options.stretch.map_or(settings.epochs, |stretch| stretch.of(settings.epochs));
+    while epoch < until && !over {
         epoch += 1;
-        let save = session.checkpoint_due(epoch, settings);
+        // Before the epoch: when the time is over, it is the last one.
+        let ends = epoch == until || options.stretch.is_some_and(|stretch| stretch.is_late());
+        trainer.ends_at = ends.then_some(epoch);
+        let save = ends || session.checkpoint_due(epoch, settings);
         let end = trainer.epoch(epoch, save)?;
         session.epoch_done::<B>(device)?;
         over = end.stop;
@@ -212,6 +219,7 @@ pub fn train<B: GraphBackend, T: Task<B>>(
             session.save_last(&spec, &mut trainer.position, tensors, &trainer.optimiser)?;
             session.stop_if_asked(epoch)?;
         }
+        over |= ends;
     }
     if let Some(loaded) = trainer.runner.loaded() {
         session.note(&loaded);

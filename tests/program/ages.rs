@@ -154,7 +154,7 @@ fn frequencies_are_kept_or_learned_and_a_run_scores_explains_and_begins_others_w
     // A training begins with the weights of another one, whose frequencies were learned; not of one that kept them.
     let options = |from: &PathBuf| {
         let (from, device) = (Some(from.clone()), "test".into());
-        RunOptions { device, resume: None, from, pipeline: None, progress: Mode::Quiet }
+        RunOptions { device, resume: None, from, pipeline: None, stretch: None, progress: Mode::Quiet }
     };
     let later = |from: &PathBuf| {
         let mut config = config(dir.path(), TimeEncodingKind::Learned);

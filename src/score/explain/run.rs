@@ -31,6 +31,7 @@ use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
+use crate::run::tournament::model_of;
 use crate::score::classes::features_for;
 use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
 
@@ -52,6 +53,7 @@ pub fn open_run<B: GraphBackend>(
     if data.is_none() && input.is_none() {
         return ScoredRun::open(path, class);
     }
+    let path = &model_of(path)?;
     let run = RunDir::open(path)?;
     let mut config = RunConfig::load_kept(&run.config(), &[])?;
     let stage = match &mut config {
@@ -76,7 +78,7 @@ pub fn open_run<B: GraphBackend>(
             Stage::Reconstruction
         }
         // Says what is wrong with it.
-        RunConfig::Pipeline(_) => return ScoredRun::open(path, class),
+        RunConfig::Pipeline(_) | RunConfig::Auto(_) => return ScoredRun::open(path, class),
     };
     check_class(class, stage == Stage::Classes)?;
     let data = config.data_path().to_path_buf();
@@ -112,7 +114,7 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
         (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
-        (RunConfig::Classify(_) | RunConfig::Pipeline(_), _) => Err(Error::Usage {
+        (RunConfig::Classify(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
             expected: "a run of Stage 1, 2 or 3 or of node classification".into(),
             found: "a run of another task".into(),

@@ -12,6 +12,7 @@ use serde::Serialize;
 use self::folds::Folds;
 use super::plots;
 use super::session::{RunOptions, check_same_settings};
+use super::stretch::{Judged, Stretch, Validated};
 use crate::config::{
     BoosterConfig, ForestConfig, RunConfig, STAGE3_SCORES_FILE, SharedTreeConfig, Stage3Config, TreeClassWeight,
     TreeModel, TreeObjective,
@@ -101,94 +102,28 @@ pub fn run<B: GraphBackend + TreeBackend>(
             help: "leave it out: trees are grown anew in less time than they could be changed".into(),
         });
     }
-    let toml = RunConfig::Stage3(config.clone()).to_toml()?;
-    let resumed = resumed(options, &toml)?;
+    let resumed = resumed(options, config)?;
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     if let Some(stage2) = &config.stage2 {
         load_edges(&stage2.model, &mut dataset)?;
     }
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
-    let folds = match &config.stage2 {
-        Some(stage2) => Folds::of(&dataset, &split, config.features.stage2_folds, stage2.seed)?,
-        None => Folds::default(),
-    };
-    let neighbourhood =
-        |of: &Dataset| neighbourhood_table::<B>(of, &config.data.path, &config.features.neighbourhood, device);
-    let mut table = neighbourhood(&dataset)?;
-    // Under a split by time the trees learn from what was known at the end of validation.
-    let known = dataset.training_part();
-    let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset)).transpose()?;
-    // What is refused above leaves no directory.
-    let run = match resumed {
-        Some(run) => run,
-        None => {
-            let meta = Meta::now(options.device.clone(), config.seed);
-            let run = RunDir::create(&config.output.dir, &config.name, &toml, meta)?;
-            if let Some(pipeline) = &options.pipeline {
-                pipeline.record(&run)?;
-            }
-            run
-        }
-    };
     // What the models of Stage 2 read is what the trees read.
     let embeddings = config.stage2.as_ref().and_then(|stage2| stage2.data.embeddings.as_deref());
     let embeddings = config.data.embeddings.as_deref().or(embeddings);
     let origin = Origin::of("stage3", &config.data.path, &dataset, embeddings)?;
-    if options.resume.is_some() {
-        origin.check_resumed(&run)?;
-    }
-    origin.begin(&run, None)?;
-    let steps = 2 + folds.models.len();
-    let progress = Progress::with_mode("stage 3", steps as u64, Unit::Items, options.progress);
-    dataset.notes.iter().for_each(|note| progress.println(note));
-
-    let mut inputs = TreeInputs {
-        neighbourhood: config.features.neighbourhood.clone(),
-        embedding: config.features.embedding,
-        reconstruction: config.features.reconstruction,
-        stage2_score: config.features.stage2_score,
-        stage2_embedding: config.features.stage2_embedding,
-        folds: Vec::new(),
-    };
-    if (inputs.embedding || inputs.reconstruction)
-        && let Some(file) = config.data.embeddings_file()
-    {
-        let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
-        append_stage1(&mut table, &dataset.graph, &inputs, &z)?;
-        if let (Some(table), Some(known)) = (&mut of_training, &known) {
-            append_stage1(table, &known.dataset.graph, &inputs, &rows_of(known, &z))?;
-        }
-    }
-    if let Some(stage2) = &config.stage2 {
-        let out_of_fold = folds::run::<B>(stage2, &folds, &dataset, &split, &run, options, device, &progress)?;
-        inputs.folds = out_of_fold.runs;
-        append_stage2(&mut table, &inputs, &out_of_fold.output)?;
-        if let (Some(table), Some(known)) = (&mut of_training, &known) {
-            let Stage2Output { scores, embeddings } = &out_of_fold.output;
-            let output = Stage2Output {
-                scores: known.nodes.iter().map(|&node| scores[node as usize]).collect(),
-                embeddings: rows_of(known, embeddings),
-            };
-            append_stage2(table, &inputs, &output)?;
-        }
-    }
-    progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
-
-    let ensemble = match (&of_training, &known) {
-        (Some(table), Some(known)) => fit::<B>(config, table, &within(&split, known, &dataset), device)?,
-        _ => fit::<B>(config, &table, &split, device)?,
-    };
+    let Fitted { run, checkpoint, table, progress, steps, .. } =
+        fitted::<B>(config, &dataset, &split, Begun { resumed, origin: Some(&origin) }, options, device)?;
+    let ensemble = &checkpoint.ensemble;
     let scores = ensemble.predict(&matrix(&table)?)?;
-    let checkpoint = TreeCheckpoint { inputs, ensemble };
-    checkpoint.write(&run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION))?;
     write_npy_f32(run.output(STAGE3_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
-    let gain = checkpoint.ensemble.importance(Importance::Gain);
-    write_importance(&run, &table, &gain, &checkpoint.ensemble.importance(Importance::Split))?;
+    let gain = ensemble.importance(Importance::Gain);
+    write_importance(&run, &table, &gain, &ensemble.importance(Importance::Split))?;
     let baseline = Baseline::of(&dataset, &split)?;
     let outcome = Stage3Outcome {
         run: run.path().to_path_buf(),
-        trees: checkpoint.ensemble.num_trees(),
+        trees: ensemble.num_trees(),
         columns: table.columns().len(),
         evaluation: evaluate_split(&scores, &dataset, &split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
@@ -213,6 +148,172 @@ pub fn run<B: GraphBackend + TreeBackend>(
     Ok(outcome)
 }
 
+/// Grows the share of the trees that `options` say and looks at nothing but the training and the validation labels of
+/// `split`.
+///
+/// # Errors
+/// As for [`run`].
+pub fn validated<B: GraphBackend + TreeBackend>(
+    config: &Stage3Config,
+    dataset: &Dataset,
+    split: &Split,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Validated> {
+    let begun = Begun { resumed: resumed(options, config)?, origin: None };
+    let Fitted { run, checkpoint, table, of_training, progress, .. } =
+        fitted::<B>(config, dataset, split, begun, options, device)?;
+    let ensemble = &checkpoint.ensemble;
+    let (table, validation) = match &of_training {
+        Some((of_training, within)) => (of_training, &within.validation),
+        None => (&table, &split.validation),
+    };
+    let values: Vec<f32> = validation.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
+    let scores = ensemble.predict(&Matrix::f32(&values, table.columns().len())?)?;
+    progress.finish("");
+    let share = options.stretch.map_or(1.0, |stretch| stretch.share);
+    let (most, done) = (Stretch { share, deadline: None }.of(trees_of(&config.model)), ensemble.num_trees());
+    // A booster that stopped before its last tree would stop there again.
+    let stopped = match &config.model {
+        TreeModel::Booster(booster) => booster.patience.is_some_and(|patience| done + patience < most),
+        TreeModel::Forest(_) => false,
+    };
+    Ok(Validated {
+        run: run.path().to_path_buf(),
+        judged: Judged::Anomalies { scores, labels: validation.iter().map(|(_, label)| *label).collect() },
+        done,
+        complete: stopped || share == 1.0,
+    })
+}
+
+/// The most trees that a model has.
+fn trees_of(model: &TreeModel) -> usize {
+    match model {
+        TreeModel::Booster(booster) => booster.trees,
+        TreeModel::Forest(forest) => forest.trees,
+    }
+}
+
+/// Trees, and the features that they were grown on.
+struct Fitted {
+    run: RunDir,
+    checkpoint: TreeCheckpoint,
+    /// Of all nodes.
+    table: FeatureTable,
+    /// Of data that are split by time what was known at the end of validation, and the labels in its numbering.
+    of_training: Option<(FeatureTable, Split)>,
+    progress: Progress,
+    /// All steps of the progress.
+    steps: usize,
+}
+
+/// The run to go on with, and where the data of a run that becomes a model are from.
+struct Begun<'a> {
+    resumed: Option<RunDir>,
+    origin: Option<&'a Origin>,
+}
+
+fn fitted<B: GraphBackend + TreeBackend>(
+    config: &Stage3Config,
+    dataset: &Dataset,
+    split: &Split,
+    Begun { resumed, origin }: Begun,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Fitted> {
+    let folds = match &config.stage2 {
+        Some(stage2) => Folds::of(dataset, split, config.features.stage2_folds, stage2.seed)?,
+        None => Folds::default(),
+    };
+    let neighbourhood =
+        |of: &Dataset| neighbourhood_table::<B>(of, &config.data.path, &config.features.neighbourhood, device);
+    let mut table = neighbourhood(dataset)?;
+    // Under a split by time the trees learn from what was known at the end of validation.
+    let known = dataset.training_part();
+    let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset)).transpose()?;
+    // What is refused above leaves no directory.
+    let run = match resumed {
+        Some(run) => run,
+        None => {
+            let meta = Meta::now(options.device.clone(), config.seed);
+            let toml = RunConfig::Stage3(config.clone()).to_toml()?;
+            let run = RunDir::create(&config.output.dir, &config.name, &toml, meta)?;
+            if let Some(pipeline) = &options.pipeline {
+                pipeline.record(&run)?;
+            }
+            run
+        }
+    };
+    if let Some(origin) = origin {
+        if options.resume.is_some() {
+            origin.check_resumed(&run)?;
+        }
+        origin.begin(&run, None)?;
+    }
+    let steps = 2 + folds.models.len();
+    let progress = Progress::with_mode("stage 3", steps as u64, Unit::Items, options.progress);
+    dataset.notes.iter().for_each(|note| progress.println(note));
+
+    let mut inputs = TreeInputs {
+        neighbourhood: config.features.neighbourhood.clone(),
+        embedding: config.features.embedding,
+        reconstruction: config.features.reconstruction,
+        stage2_score: config.features.stage2_score,
+        stage2_embedding: config.features.stage2_embedding,
+        folds: Vec::new(),
+    };
+    if (inputs.embedding || inputs.reconstruction)
+        && let Some(file) = config.data.embeddings_file()
+    {
+        let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
+        append_stage1(&mut table, &dataset.graph, &inputs, &z)?;
+        if let (Some(table), Some(known)) = (&mut of_training, &known) {
+            append_stage1(table, &known.dataset.graph, &inputs, &rows_of(known, &z))?;
+        }
+    }
+    if let Some(stage2) = &config.stage2 {
+        let out_of_fold = folds::run::<B>(stage2, &folds, dataset, split, &run, options, device, &progress)?;
+        inputs.folds = out_of_fold.runs;
+        append_stage2(&mut table, &inputs, &out_of_fold.output)?;
+        if let (Some(table), Some(known)) = (&mut of_training, &known) {
+            let Stage2Output { scores, embeddings } = &out_of_fold.output;
+            let output = Stage2Output {
+                scores: known.nodes.iter().map(|&node| scores[node as usize]).collect(),
+                embeddings: rows_of(known, embeddings),
+            };
+            append_stage2(table, &inputs, &output)?;
+        }
+    }
+    progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
+
+    let file = run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION);
+    let of_training = of_training.zip(known).map(|(table, known)| {
+        let labels = within(split, &known, dataset);
+        (table, labels)
+    });
+    let checkpoint = match options.stretch {
+        // Trees that are there already.
+        Some(stretch) if stretch.share == 0.0 => TreeCheckpoint::read(&file)?,
+        stretch => {
+            let mut config = config.clone();
+            if let Some(stretch) = stretch {
+                match &mut config.model {
+                    TreeModel::Booster(booster) => booster.trees = stretch.of(booster.trees),
+                    TreeModel::Forest(forest) => forest.trees = stretch.of(forest.trees),
+                }
+            }
+            let ensemble = match &of_training {
+                Some((table, labels)) => fit::<B>(&config, table, labels, device)?,
+                None => fit::<B>(&config, &table, split, device)?,
+            };
+            let checkpoint = TreeCheckpoint { inputs, ensemble };
+            checkpoint.write(&file)?;
+            checkpoint
+        }
+    };
+    Ok(Fitted { run, checkpoint, table, of_training, progress, steps })
+}
+
 /// The rows of the nodes that are kept.
 fn rows_of(known: &Subset, z: &Array2<f32>) -> Array2<f32> {
     let rows: Vec<usize> = known.nodes.iter().map(|&node| node as usize).collect();
@@ -220,7 +321,7 @@ fn rows_of(known: &Subset, z: &Array2<f32>) -> Array2<f32> {
 }
 
 /// The run to go on with, if there is one; it must not be finished.
-fn resumed(options: &RunOptions, toml: &str) -> Result<Option<RunDir>> {
+fn resumed(options: &RunOptions, config: &Stage3Config) -> Result<Option<RunDir>> {
     let Some(path) = &options.resume else { return Ok(None) };
     let run = RunDir::open(path)?;
     // A pipeline goes on from its last stage, finished or not.
@@ -232,7 +333,8 @@ fn resumed(options: &RunOptions, toml: &str) -> Result<Option<RunDir>> {
             help: "start another one: graphsieve train CONFIG".into(),
         });
     }
-    check_same_settings(&run, toml, &["seed", "data", "split", "features", "stage2"])?;
+    let toml = RunConfig::Stage3(config.clone()).to_toml()?;
+    check_same_settings(&run, &toml, &["seed", "data", "split", "features", "stage2"])?;
     Ok(Some(run))
 }
 

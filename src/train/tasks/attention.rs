@@ -20,7 +20,7 @@ use crate::config::{
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, Features, HeteroGraph, NodeType, write_npy_f32};
+use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Subset, write_npy_f32};
 use crate::infer::attention::{
     check_gate, edge_inputs, host_scores, input_features, load_edges, own_types, time_input,
 };
@@ -52,6 +52,7 @@ use crate::train::position::Position;
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling, epoch_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
+use crate::train::stretch::{Judged, Validated};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
 
@@ -186,29 +187,9 @@ pub fn run_on<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Stage2Outcome> {
     let host = &dataset.graph;
-    let features = input_features(&config.data, dataset, None)?;
-    // Before there is a run: what does not fit leaves none.
-    let known = dataset.training_part();
-    let labels_of = |dataset: &Dataset, split: &Split| {
-        let (Stage2Model { labels, label_rate, .. }, seed) = (&config.model, config.seed);
-        labels.then(|| KnownLabels::of(dataset, &split.train, *label_rate, seed))
-    };
-    let of_all = labels_of(dataset, split);
-    let (task, decisions) = match &known {
-        None => Attention::<B>::open(config, host, features.clone(), split, of_all.clone(), device)?,
-        Some(known) => {
-            let labels = within(split, known, dataset);
-            let (part, rows) = (&known.dataset, known.rows_of(&features));
-            Attention::<B>::open(config, &part.graph, rows, &labels, labels_of(part, &labels), device)?
-        }
-    };
-    let of_part = known.as_ref().map(|known| part_note(known, dataset));
-    let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).collect();
-    let toml = RunConfig::Stage2(config.clone()).to_toml()?;
-    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml, origin };
-    let Trained { session, model, position, seconds_per_epoch, .. } =
-        trainer::train(&task, &place, options, &notes, device)?;
-
+    let Fitted { trained, task, known, features, of_all } =
+        fitted::<B>(config, dataset, split, origin, options, device)?;
+    let Trained { session, model, position, seconds_per_epoch, .. } = trained;
     let task = match known {
         None => task,
         // What is written is of the whole graph.
@@ -242,6 +223,72 @@ pub fn run_on<B: GraphBackend>(
     }
     session.finish(&best_in_words(config, &position));
     Ok(outcome)
+}
+
+/// Trains as far as `options` say and looks at nothing but the training and the validation labels of `split`.
+///
+/// # Errors
+/// As for [`run`].
+pub fn validated<B: GraphBackend>(
+    config: &Stage2Config,
+    dataset: &Dataset,
+    split: &Split,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Validated> {
+    let Fitted { trained, task, .. } = fitted::<B>(config, dataset, split, None, options, device)?;
+    let wanted: Vec<u32> = task.validation.iter().map(|(node, _)| *node).collect();
+    let scores = task.scored(&trained.model, Some(&wanted))?.scores;
+    trained.session.finish("");
+    Ok(Validated {
+        run: trained.session.run.path().to_path_buf(),
+        judged: Judged::of(&scores, &task.validation),
+        done: trained.position.epoch,
+        complete: trained.position.epoch == config.train.epochs || task.is_over(&trained.position),
+    })
+}
+
+/// A trained network, and what it was trained on.
+struct Fitted<B: GraphBackend> {
+    trained: Trained<TripleStreamGat<B>>,
+    task: Attention<B>,
+    /// Of data that are split by time what the training saw.
+    known: Option<Subset>,
+    features: Features,
+    of_all: Option<KnownLabels>,
+}
+
+fn fitted<B: GraphBackend>(
+    config: &Stage2Config,
+    dataset: &Dataset,
+    split: &Split,
+    origin: Option<&Origin>,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Fitted<B>> {
+    let host = &dataset.graph;
+    let features = input_features(&config.data, dataset, None)?;
+    // Before there is a run: what does not fit leaves none.
+    let known = dataset.training_part();
+    let labels_of = |dataset: &Dataset, split: &Split| {
+        let (Stage2Model { labels, label_rate, .. }, seed) = (&config.model, config.seed);
+        labels.then(|| KnownLabels::of(dataset, &split.train, *label_rate, seed))
+    };
+    let of_all = labels_of(dataset, split);
+    let (task, decisions) = match &known {
+        None => Attention::<B>::open(config, host, features.clone(), split, of_all.clone(), device)?,
+        Some(known) => {
+            let labels = within(split, known, dataset);
+            let (part, rows) = (&known.dataset, known.rows_of(&features));
+            Attention::<B>::open(config, &part.graph, rows, &labels, labels_of(part, &labels), device)?
+        }
+    };
+    let of_part = known.as_ref().map(|known| part_note(known, dataset));
+    let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).collect();
+    let toml = RunConfig::Stage2(config.clone()).to_toml()?;
+    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml, origin };
+    let trained = trainer::train(&task, &place, options, &notes, device)?;
+    Ok(Fitted { trained, task, known, features, of_all })
 }
 
 impl<B: GraphBackend> Attention<B> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Int, Tensor, TensorData};
@@ -45,6 +46,7 @@ use crate::train::position::Position;
 use crate::train::runner::Runner;
 use crate::train::sampled::{Part, Sampled, Sampling, number_of, order_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
+use crate::train::stretch::{Judged, Validated};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
 
@@ -164,20 +166,9 @@ pub fn run<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<ClassifyOutcome> {
     let data = ClassifierData::read(config)?;
-    let known = data.known();
-    let task = match &known {
-        Some((known, _)) => Classifier::<B>::of(config, known, device)?,
-        None => Classifier::<B>::of(config, &data, device)?,
-    };
-    let toml = RunConfig::Classify(config.clone()).to_toml()?;
     let origin = Origin::of("classify", &config.data.path, &data.dataset, None)?;
-    let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
-    let place = Place { runs, name, seed, config: &toml, origin: Some(&origin) };
-    let of_part = known.as_ref().map(|(_, note)| note.clone());
-    let notes: Vec<String> = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).collect();
-    let Trained { session, model, position, seconds_per_epoch, .. } =
-        trainer::train(&task, &place, options, &notes, device)?;
-
+    let Fitted { trained, task, known } = fitted::<B>(config, &data, Some(&origin), options, device)?;
+    let Trained { session, model, position, seconds_per_epoch, .. } = trained;
     let task = match known {
         None => task,
         // What is written is of the whole graph.
@@ -213,9 +204,65 @@ pub fn run<B: GraphBackend>(
     Ok(outcome)
 }
 
+/// Trains as far as `options` say and looks at nothing but the training and the validation nodes of `data`. Of labels
+/// that are `anomalies` the score is the probability of class 1.
+///
+/// # Errors
+/// As for [`run`].
+pub fn validated<B: GraphBackend>(
+    config: &ClassifyConfig,
+    data: &ClassifierData,
+    anomalies: bool,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Validated> {
+    let Fitted { trained, task, .. } = fitted::<B>(config, data, None, options, device)?;
+    let logits = task.logits(&trained.model)?;
+    let classes = task.spec.classes;
+    let judged = match anomalies {
+        false => Judged::Classes(task.report(&logits, &task.split.validation)?),
+        true => {
+            let scores: Vec<f32> = probabilities(&logits, classes).chunks_exact(classes).map(|row| row[1]).collect();
+            Judged::of(&scores, &task.split.against_rest(1).validation)
+        }
+    };
+    trained.session.finish("");
+    Ok(Validated {
+        run: trained.session.run.path().to_path_buf(),
+        judged,
+        done: trained.position.epoch,
+        complete: trained.position.epoch == config.train.epochs || task.is_over(&trained.position),
+    })
+}
+
+/// A trained classifier, and what it was trained on.
+struct Fitted<B: GraphBackend> {
+    trained: Trained<NodeClassifier<B>>,
+    task: Classifier<B>,
+    /// Of data that are split by time what the training saw.
+    known: Option<ClassifierData>,
+}
+
+fn fitted<B: GraphBackend>(
+    config: &ClassifyConfig,
+    data: &ClassifierData,
+    origin: Option<&Origin>,
+    options: &RunOptions,
+    device: &B::Device,
+) -> Result<Fitted<B>> {
+    let (known, of_part) = data.known().unzip();
+    let task = Classifier::<B>::of(config, known.as_ref().unwrap_or(data), device)?;
+    let toml = RunConfig::Classify(config.clone()).to_toml()?;
+    let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
+    let place = Place { runs, name, seed, config: &toml, origin };
+    let notes: Vec<String> = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).collect();
+    let trained = trainer::train(&task, &place, options, &notes, device)?;
+    Ok(Fitted { trained, task, known })
+}
+
 /// What a classification reads: data with features and classes, and how they are divided.
 pub struct ClassifierData {
-    pub dataset: Dataset,
+    pub dataset: Arc<Dataset>,
     spec: ClassifierSpec,
     split: ClassSplit,
 }
@@ -229,6 +276,16 @@ impl ClassifierData {
         let path = &config.data.path;
         let edges = EdgeReading { directed: config.data.directed };
         let dataset = Dataset::open_with(path, edges)?.in_window(config.data.window)?;
+        let split = class_split_of(&dataset, &*dataset.node_classes(path)?, &config.split, config.seed)?;
+        Self::of(config, Arc::new(dataset), split)
+    }
+
+    /// Of data that are read and divided already.
+    ///
+    /// # Errors
+    /// Data that lack features or labels.
+    pub fn of(config: &ClassifyConfig, dataset: Arc<Dataset>, split: ClassSplit) -> Result<Self> {
+        let path = &config.data.path;
         let classes = dataset.node_classes(path)?;
         let features = dataset.features.as_ref().ok_or_else(|| {
             let help = "node classification learns from features; add them to the data";
@@ -251,7 +308,6 @@ impl ClassifierData {
             relations: Vec::new(),
         };
         let spec = spec.over(&dataset.graph)?;
-        let split = class_split_of(&dataset, &classes, &config.split, config.seed)?;
         drop(classes);
         Ok(Self { dataset, spec, split })
     }
@@ -260,7 +316,7 @@ impl ClassifierData {
     fn known(&self) -> Option<(Self, String)> {
         let known = self.dataset.training_part()?;
         let (split, note) = (classes_within(&self.split, &known, &self.dataset), part_note(&known, &self.dataset));
-        Some((Self { split, spec: self.spec.clone(), dataset: known.dataset }, note))
+        Some((Self { split, spec: self.spec.clone(), dataset: Arc::new(known.dataset) }, note))
     }
 }
 

@@ -1,0 +1,156 @@
+//! What a tournament can try: names, shipped files, and the keys that are set over them.
+
+use std::path::Path;
+
+use super::auto::AutoConfig;
+use super::schema::RunConfig;
+use crate::error::Result;
+
+const STAGE2: &str = include_str!("../../configs/stage2.toml");
+const STAGE2_EVENTS: &str = include_str!("../../configs/payments-stage2.toml");
+const TREES: &str = include_str!("../../configs/stage3.toml");
+const TREES_EVENTS: &str = include_str!("../../configs/payments.toml");
+const GCN: &str = include_str!("../../configs/cora-gcn.toml");
+const GAT: &str = include_str!("../../configs/cora-gat.toml");
+
+/// One way to train a model: a shipped configuration with some keys of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// As `auto.candidates` names it.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// The data that it is made for.
+    pub suits: Suits,
+    base: &'static str,
+    /// Keys as on the command line.
+    set: &'static [&'static [&'static str]],
+}
+
+/// The data that a candidate is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suits {
+    /// Labels that are anomalous or normal.
+    Anomalies,
+    /// The same, of nodes that are no events: their neighbours say what windows say of events.
+    Graphs,
+    /// The same, of events.
+    Events,
+    /// Labels of any kind, of nodes that are no events.
+    Nodes,
+}
+
+/// The features of a node alone.
+const RAW: &[&str] = &[
+    "features.mean=false",
+    "features.difference=false",
+    "features.wavelets=false",
+    "features.log_degree=false",
+];
+/// And the means of its neighbours.
+const MEANS: &[&str] = &["features.difference=false", "features.wavelets=false"];
+/// And whatever else there is, over the union of the relations and over each.
+const ALL: &[&str] = &["features.max=true", "features.over=both"];
+const BOOSTER: &[&str] = &["model.kind=booster"];
+/// Few small trees, of which no validation label decides how many.
+const SMALL: &[&str] = &[
+    "model.kind=booster",
+    "model.trees=100",
+    "model.patience=0",
+    "model.learning_rate=0.03",
+    "model.num_leaves=7",
+    "model.min_data_in_leaf=5",
+    "model.bagging=0.7",
+];
+/// Stage 2 that is chosen by what the tournament is about.
+const RANKED: &[&str] = &["early_stop.metric=average_precision", "loader.mode=auto"];
+/// A high rate that falls, all edges and no smoothness.
+const LONG: &[&str] = &[
+    "train.epochs=200",
+    "train.learning_rate=1e-2",
+    "train.schedule=cosine",
+    "model.dropout=0.2",
+    "drop_edge.rate=0.0",
+    "loss.lambda_unsup=0.0",
+];
+const LABELS: &[&str] = &["model.labels=true"];
+const AUTO: &[&str] = &["loader.mode=auto"];
+const WIDE: &[&str] = &["model.hidden=64"];
+
+macro_rules! candidates {
+    ($($name:literal, $about:literal, $suits:ident, $base:ident, [$($set:ident),*];)*) => {
+        &[$(Candidate { name: $name, about: $about, suits: Suits::$suits, base: $base, set: &[$($set),*] }),*]
+    };
+}
+
+impl Candidate {
+    /// All candidates, the simplest first.
+    pub const ALL: &[Candidate] = candidates! {
+        "forest-raw", "a forest on the features of a node", Anomalies, TREES, [RAW];
+        "booster-raw", "a booster on the features of a node", Anomalies, TREES, [RAW, BOOSTER];
+        "booster-events", "a booster on the windows of an event", Events, TREES_EVENTS, [];
+        "forest-means", "a forest on features and their means over neighbours", Graphs, TREES, [MEANS];
+        "booster-small", "a hundred small trees on features and their means", Graphs, TREES, [MEANS, SMALL];
+        "booster-means", "a booster on features and their means", Graphs, TREES, [MEANS, BOOSTER];
+        "forest-all", "a forest on all neighbourhood features", Graphs, TREES, [ALL];
+        "booster-all", "a booster on all neighbourhood features", Graphs, TREES, [ALL, BOOSTER];
+        "gcn", "graph convolution", Nodes, GCN, [AUTO];
+        "gcn-wide", "graph convolution with 64 channels", Nodes, GCN, [AUTO, WIDE];
+        "gat", "graph attention", Nodes, GAT, [AUTO];
+        "stage2", "Stage 2 on features, as published", Graphs, STAGE2, [RANKED];
+        "stage2-long", "Stage 2 with a high rate that falls, on all edges", Graphs, STAGE2, [RANKED, LONG];
+        "stage2-labels", "the same with known labels as input", Graphs, STAGE2, [RANKED, LONG, LABELS];
+        "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
+        "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
+    };
+
+    /// The candidate of that name.
+    pub fn named(name: &str) -> Option<&'static Candidate> {
+        Self::ALL.iter().find(|candidate| candidate.name == name)
+    }
+
+    /// The configuration that trains it, with the data, the seed, the split and the output of `config`. How the labels
+    /// of a node classifier are divided depends on the data and is left to the caller.
+    ///
+    /// # Errors
+    /// Never for a candidate of [`Candidate::ALL`].
+    pub fn config(&self, config: &AutoConfig) -> Result<RunConfig> {
+        let set: Vec<String> = self.set.concat().into_iter().map(String::from).collect();
+        let mut own = RunConfig::parse(self.base, Path::new(self.name), &set)?;
+        own.set_name(format!("{}-{}", config.name, self.name));
+        own.set_data_path(config.data.path.clone());
+        own.set_window(config.data.window);
+        let AutoConfig { seed, split, output, .. } = config;
+        match &mut own {
+            RunConfig::Stage2(own) => (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone()),
+            RunConfig::Stage3(own) => (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone()),
+            RunConfig::Classify(own) => (own.seed, own.output) = (*seed, output.clone()),
+            RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
+        }
+        Ok(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_candidate_is_a_configuration_with_the_settings_of_its_tournament() {
+        let mut config = AutoConfig::new("some/data");
+        (config.seed, config.data.window, config.split.seed) = (7, 3, 9);
+        for (at, candidate) in Candidate::ALL.iter().enumerate() {
+            let own = candidate.config(&config).unwrap_or_else(|error| panic!("{}: {error}", candidate.name));
+            assert_eq!((own.seed(), own.window(), own.data_path()), (7, 3, Path::new("some/data")), "{own:?}");
+            assert_eq!(own.output(), &config.output);
+            assert_eq!(own.name(), format!("auto-{}", candidate.name));
+            // What a run keeps loads again.
+            assert_eq!(RunConfig::parse(&own.to_toml().unwrap(), Path::new("kept"), &[]).unwrap(), own);
+            assert!(Candidate::ALL[..at].iter().all(|other| other.name != candidate.name), "{}", candidate.name);
+        }
+        let RunConfig::Stage2(long) = Candidate::named("stage2-labels").unwrap().config(&config).unwrap() else {
+            panic!("a Stage 2")
+        };
+        assert_eq!((long.train.epochs, long.model.labels, long.split.seed), (200, true, 9));
+    }
+}

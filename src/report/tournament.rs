@@ -1,0 +1,41 @@
+//! What else was tried, and why the model was chosen.
+
+use maud::{Markup, html};
+
+use crate::run::tournament::{COLUMNS, Tournament};
+
+pub(super) fn chosen(of: &Tournament) -> Markup {
+    let model = of.model.as_ref().map(|model| model.name.as_str());
+    html! {
+        p { (of.why()) }
+        @if !of.complete { p { "The tournament was interrupted: the model is the best so far." } }
+        div.scroll tabindex="0" role="group" aria-label="Candidates" {
+            table {
+                caption { "Candidates, the simplest first, by validation " (of.figure.title()) }
+                thead {
+                    tr {
+                        @for (at, title) in COLUMNS.iter().enumerate() {
+                            th.number[at > 0] scope="col" { (title) }
+                        }
+                    }
+                }
+                tbody {
+                    @for entry in &of.candidates {
+                        @let [name, cells @ ..] = entry.cells();
+                        tr {
+                            th scope="row" {
+                                @if Some(name.as_str()) == model { strong { (name) } } @else { (name) }
+                                ": " (entry.about)
+                            }
+                            @for cell in cells { td.number { (cell) } }
+                        }
+                    }
+                }
+            }
+        }
+        p.note {
+            "± is a standard error of the figure by a bootstrap of the validation labels. A candidate that a round "
+            "leaves out, or that had no time left, keeps the figure of its latest round."
+        }
+    }
+}

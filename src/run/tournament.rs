@@ -1,0 +1,244 @@
+//! The record of a tournament: what was tried, what the validation labels said of it, and what became the model.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::RunDir;
+use crate::config::Prefer;
+use crate::error::{Error, Result};
+use crate::graph::formats::atomic_write;
+use crate::graph::json::read_json;
+use crate::metrics::write_table;
+
+/// The record in the run of a tournament.
+const TOURNAMENT_FILE: &str = "tournament.json";
+
+/// What decides: a figure of the validation labels, the higher the better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Of labels that are anomalous or normal.
+    AveragePrecision,
+    /// Of classes.
+    Accuracy,
+}
+
+impl Figure {
+    /// `average precision`.
+    pub fn title(self) -> &'static str {
+        match self {
+            Figure::AveragePrecision => "average precision",
+            Figure::Accuracy => "accuracy",
+        }
+    }
+}
+
+/// A tournament so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tournament {
+    pub figure: Figure,
+    /// Labels of the validation part, by which everything is chosen.
+    pub validation_labels: usize,
+    /// Time for all trainings together.
+    pub minutes: f64,
+    /// Time that they took so far.
+    pub seconds: f64,
+    pub prefer: Prefer,
+    /// The simplest first.
+    pub candidates: Vec<Entry>,
+    /// Whether nothing is left to try.
+    pub complete: bool,
+    /// What became the model; of a tournament that was interrupted the best so far.
+    pub model: Option<Model>,
+}
+
+/// A candidate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    pub name: String,
+    pub about: String,
+    /// One per round that it took part in.
+    pub rounds: Vec<Round>,
+    /// Why it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// What a candidate reached in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Counted from 1.
+    pub round: usize,
+    /// Of its epochs or trees that the round asks for.
+    pub share: f64,
+    /// Epochs or trees that it came to.
+    pub done: usize,
+    /// On the validation labels.
+    pub value: f64,
+    /// Standard error of the value by the bootstrap; `None` where a class has too few labels.
+    pub error: Option<f64>,
+    /// Time of this round.
+    pub seconds: f64,
+    /// Largest resident memory while it was trained, in bytes, data included.
+    pub memory: Option<u64>,
+    /// Whether nothing is left to train.
+    pub complete: bool,
+}
+
+/// The candidate that became the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    pub name: String,
+    /// Its run, relative to that of the tournament.
+    pub run: PathBuf,
+}
+
+impl Entry {
+    /// What counts: the latest round.
+    pub fn latest(&self) -> Option<&Round> {
+        self.rounds.last()
+    }
+
+    fn value(&self) -> Option<f64> {
+        self.latest().map(|round| round.value)
+    }
+}
+
+impl Tournament {
+    /// The record of a run, if it is that of a tournament.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for a file that is no such record.
+    pub fn of_run(run: &Path) -> Result<Option<Self>> {
+        let file = run.join(TOURNAMENT_FILE);
+        match file.is_file() {
+            true => read_json(&file, "the record of a tournament", "the file was changed; start a new run").map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Keeps the record in the run.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, run: &RunDir) -> Result<()> {
+        atomic_write(run.output(TOURNAMENT_FILE), |file| Ok(serde_json::to_writer_pretty(file, self)?))
+    }
+
+    /// The candidate with the highest figure, of equal ones the simplest.
+    pub fn best(&self) -> Option<&Entry> {
+        let entries = self.candidates.iter().filter(|entry| entry.value().is_some());
+        // The first of equals: `max_by` takes the last.
+        entries.rev().max_by(|a, b| a.value().unwrap_or(f64::MIN).total_cmp(&b.value().unwrap_or(f64::MIN)))
+    }
+
+    /// The simplest candidate whose figure is at most a standard error of the best one below that.
+    pub fn simplest(&self) -> Option<&Entry> {
+        let best = self.best()?.latest()?;
+        let enough = best.value - best.error.unwrap_or(0.0);
+        self.candidates.iter().find(|entry| entry.value().is_some_and(|value| value >= enough))
+    }
+
+    /// The candidate that becomes the model.
+    pub fn preferred(&self) -> Option<&Entry> {
+        match self.prefer {
+            Prefer::Best => self.best(),
+            Prefer::Simplest => self.simplest(),
+        }
+    }
+
+    /// Why the model is what it is, in sentences.
+    pub fn why(&self) -> String {
+        let (Some(best), Some(simplest)) = (self.best(), self.simplest()) else {
+            return "No candidate has been trained yet.".into();
+        };
+        let figure = self.figure.title();
+        let of = |entry: &Entry| entry.latest().map(value_in_words).unwrap_or_default();
+        let tried = self.candidates.iter().filter(|entry| entry.latest().is_some()).count();
+        let mut text = format!(
+            "{} has the highest validation {figure} of {tried} candidates, {}, on {} labels.",
+            best.name,
+            of(best),
+            self.validation_labels
+        );
+        if simplest.name == best.name {
+            text += " No simpler one is within a standard error of it.";
+        } else {
+            text += &format!(" The simplest within a standard error is {}, {}.", simplest.name, of(simplest));
+        }
+        text += match (self.prefer, simplest.name == best.name) {
+            (Prefer::Simplest, false) => " auto.prefer = \"simplest\" takes it.",
+            (Prefer::Best, false) => " auto.prefer = \"simplest\" would take it.",
+            (_, true) => "",
+        };
+        text + " The best of many on the same labels is optimistic: the test figures are those to go by."
+    }
+}
+
+/// The model of a run: of a tournament the run of its candidate, of any other run itself.
+///
+/// # Errors
+/// [`Error::Usage`] for a tournament without a model.
+pub fn model_of(run: &Path) -> Result<PathBuf> {
+    match Tournament::of_run(run)? {
+        None => Ok(run.to_path_buf()),
+        Some(Tournament { model: Some(model), .. }) => Ok(run.join(model.run)),
+        Some(_) => Err(Error::Usage {
+            argument: run.display().to_string(),
+            expected: "a tournament that has a model".into(),
+            found: "one that ended before its first candidate was trained".into(),
+            help: format!("go on with it: graphsieve train --resume {}", run.display()),
+        }),
+    }
+}
+
+/// `0.8312 ± 0.0210`
+fn value_in_words(round: &Round) -> String {
+    match round.error {
+        Some(error) => format!("{:.4} ± {error:.4}", round.value),
+        None => format!("{:.4}", round.value),
+    }
+}
+
+impl Entry {
+    /// Name, epochs or trees, figure, time and memory of the latest round, for tables.
+    pub fn cells(&self) -> [String; 6] {
+        let dash = || "-".to_owned();
+        let latest = self.latest();
+        let seconds: f64 = self.rounds.iter().map(|round| round.seconds).sum();
+        let memory = self.rounds.iter().filter_map(|round| round.memory).max();
+        [
+            self.name.clone(),
+            latest.map_or_else(dash, |round| round.round.to_string()),
+            latest.map_or_else(dash, |round| round.done.to_string()),
+            match (latest, &self.fault) {
+                (Some(round), _) => value_in_words(round),
+                (None, Some(_)) => "failed".into(),
+                (None, None) => dash(),
+            },
+            if latest.is_some() { format!("{seconds:.1} s") } else { dash() },
+            memory.map_or_else(dash, |bytes| format!("{:.0} MB", bytes as f64 / 1e6)),
+        ]
+    }
+}
+
+/// Titles of [`Entry::cells`].
+pub const COLUMNS: [&str; 6] = ["candidate", "round", "epochs or trees", "validation", "time", "memory"];
+
+impl fmt::Display for Tournament {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows = vec![COLUMNS.map(String::from)];
+        rows.extend(self.candidates.iter().map(Entry::cells));
+        write_table(f, &rows)?;
+        for (entry, fault) in self.candidates.iter().filter_map(|entry| Some((entry, entry.fault.as_ref()?))) {
+            writeln!(f, "{}: {fault}", entry.name)?;
+        }
+        writeln!(f, "{}", self.why())?;
+        match &self.model {
+            Some(model) => writeln!(f, "model: {}", model.name),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Successive halving: every candidate for a part of its epochs or trees, the better half for more, until some are
+//! trained to their end or the time is over.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::run::tournament::{Entry, Round, Tournament};
+
+/// What a round asks for, of all epochs or trees. The better half of a round goes on to the next.
+pub(super) const SHARES: [f64; 3] = [0.25, 0.5, 1.0];
+
+/// What is tried, and the clock.
+pub trait Contest {
+    /// Trains candidate `at` until it has `share` of its epochs or trees, for no longer than `time` if it can stop
+    /// before, and judges it by the validation labels.
+    ///
+    /// # Errors
+    /// What the training runs into; an interruption ends the search, anything else the candidate.
+    fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt>;
+
+    /// Whether a candidate stops when its time is over.
+    fn stops(&self, at: usize) -> bool;
+
+    /// Time since any fixed moment.
+    fn now(&self) -> Duration;
+
+    /// Whether the user asked to stop.
+    fn interrupted(&self) -> bool;
+
+    /// Keeps what is known so far; `tried` is the candidate that a round has just ended for.
+    ///
+    /// # Errors
+    /// A record that cannot be written.
+    fn keep(&mut self, tournament: &Tournament, tried: Option<usize>) -> Result<()>;
+}
+
+/// What a candidate reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attempt {
+    pub value: f64,
+    pub error: Option<f64>,
+    pub done: usize,
+    pub memory: Option<u64>,
+    pub complete: bool,
+}
+
+/// Goes through the rounds that are left. The first candidate, the simplest, is tried in any case.
+///
+/// What is left of the time is shared by the attempts that are left, in proportion to what each adds to its
+/// candidate; what one does not need the others have. A candidate that cannot stop is not gone on with if the time that it
+/// took so far says that it would take more than is left.
+///
+/// # Errors
+/// [`Error::Interrupted`]; the error of the last candidate where none could be trained.
+pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result<()> {
+    let budget = Duration::from_secs_f64(60.0 * tournament.minutes);
+    let mut last_error = None;
+    for round in 1..=SHARES.len() {
+        let entrants = entrants(&tournament.candidates, round);
+        for (place, &at) in entrants.iter().enumerate() {
+            let entry = &tournament.candidates[at];
+            let before = entry.latest().copied();
+            if entry.fault.is_some() || before.is_some_and(|before| before.round >= round) {
+                continue;
+            }
+            let share = SHARES[round - 1];
+            if let Some(before) = before.filter(|before| before.complete) {
+                // What is trained to its end is what it is.
+                tournament.candidates[at].rounds.push(Round { round, share, seconds: 0.0, ..before });
+                continue;
+            }
+            if contest.interrupted() {
+                return Err(interrupted(before.map_or(0, |before| before.done)));
+            }
+            let first = tournament.candidates.iter().all(|entry| entry.latest().is_none());
+            let spent = Duration::from_secs_f64(tournament.seconds);
+            let left = budget.saturating_sub(spent);
+            let expected = before.filter(|_| !contest.stops(at)).map(|before| {
+                let all: f64 = before.seconds / before.share * share;
+                Duration::from_secs_f64(all.max(0.0))
+            });
+            if !first && (left.is_zero() || expected.is_some_and(|expected| expected > left)) {
+                continue;
+            }
+            let part = weight(round) / weight_left(round, entrants.len() - place, entrants.len());
+            let time = (!first || contest.stops(at)).then(|| left.mul_f64(part));
+            let started = contest.now();
+            let attempt = contest.attempt(at, share, time);
+            let seconds = contest.now().saturating_sub(started).as_secs_f64();
+            tournament.seconds += seconds;
+            let entry = &mut tournament.candidates[at];
+            match attempt {
+                Ok(Attempt { value, error, done, memory, complete }) => {
+                    entry.rounds.push(Round { round, share, done, value, error, seconds, memory, complete });
+                }
+                Err(Error::Interrupted { epoch, .. }) => {
+                    contest.keep(tournament, None)?;
+                    return Err(interrupted(epoch));
+                }
+                Err(error) => {
+                    entry.fault = Some(error.to_string());
+                    last_error = Some(error);
+                }
+            }
+            contest.keep(tournament, Some(at))?;
+        }
+    }
+    match (tournament.best(), last_error) {
+        (None, Some(error)) => Err(error),
+        _ => {
+            tournament.complete = true;
+            Ok(())
+        }
+    }
+}
+
+fn interrupted(epoch: usize) -> Error {
+    Error::Interrupted { epoch, resume: String::new() }
+}
+
+/// The candidates of a round, the simplest first: all of them, or the better half of the round before. Candidates that
+/// the round before had no time for are out.
+pub fn entrants(candidates: &[Entry], round: usize) -> Vec<usize> {
+    let Some(before) = round.checked_sub(1).filter(|&before| before > 0) else {
+        return (0..candidates.len()).collect();
+    };
+    let value = |at: usize| candidates[at].rounds.iter().find(|tried| tried.round == before).map(|tried| tried.value);
+    let mut order: Vec<(usize, f64)> = entrants(candidates, before)
+        .into_iter()
+        .filter(|&at| candidates[at].fault.is_none())
+        .filter_map(|at| Some((at, value(at)?)))
+        .collect();
+    // Of equal ones the simplest first: the sort is stable.
+    order.sort_by(|a, b| b.1.total_cmp(&a.1));
+    order.truncate(order.len().div_ceil(2));
+    let mut kept: Vec<usize> = order.into_iter().map(|(at, _)| at).collect();
+    kept.sort_unstable();
+    kept
+}
+
+/// What a round adds to the share of a candidate.
+fn weight(round: usize) -> f64 {
+    SHARES[round - 1] - if round > 1 { SHARES[round - 2] } else { 0.0 }
+}
+
+/// The sum of the weights of all attempts that are left: `here` in this round of `all`, and the halves of the rounds
+/// behind it.
+fn weight_left(round: usize, here: usize, all: usize) -> f64 {
+    let (mut sum, mut count) = (here as f64 * weight(round), all);
+    for later in round + 1..=SHARES.len() {
+        count = count.div_ceil(2);
+        sum += count as f64 * weight(later);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests;

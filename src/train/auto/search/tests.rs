@@ -1,0 +1,252 @@
+//! The search with candidates whose figures and times are made up.
+
+use super::*;
+use crate::config::Prefer;
+use crate::run::tournament::Figure;
+
+/// A candidate: the figure after each round, seconds for all of it, whether it stops in time.
+#[derive(Clone)]
+struct Made {
+    values: [f64; 3],
+    seconds: f64,
+    stops: bool,
+    complete_at: f64,
+    fails: bool,
+}
+
+impl Made {
+    fn new(values: [f64; 3], seconds: f64) -> Self {
+        Self { values, seconds, stops: true, complete_at: 1.0, fails: false }
+    }
+}
+
+struct Fake {
+    made: Vec<Made>,
+    /// Share that each has so far.
+    shares: Vec<f64>,
+    clock: f64,
+    /// Attempts that were made: candidate and round.
+    tried: Vec<(usize, usize)>,
+    interrupt_after: usize,
+    kept: usize,
+}
+
+impl Fake {
+    fn of(made: &[Made]) -> Self {
+        let shares = vec![0.0; made.len()];
+        Self { made: made.to_vec(), shares, clock: 0.0, tried: Vec::new(), interrupt_after: usize::MAX, kept: 0 }
+    }
+}
+
+impl Contest for Fake {
+    fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt> {
+        let round = SHARES.iter().position(|&of| of == share).unwrap();
+        self.tried.push((at, round + 1));
+        let made = &self.made[at];
+        if made.fails {
+            self.clock += 1.0;
+            return Err(Error::Data {
+                what: "candidate".into(),
+                expected: "luck".into(),
+                found: "none".into(),
+                help: "".into(),
+            });
+        }
+        // Trees begin anew, networks go on.
+        let begun = if made.stops { self.shares[at] } else { 0.0 };
+        let wanted = (share - begun).max(0.0) * made.seconds;
+        let took = time.filter(|_| made.stops).map_or(wanted, |time| wanted.min(time.as_secs_f64()));
+        self.clock += took;
+        self.shares[at] = begun + took / made.seconds;
+        Ok(Attempt {
+            value: made.values[round],
+            error: Some(0.02),
+            done: (100.0 * self.shares[at]).round() as usize,
+            memory: None,
+            complete: self.shares[at] >= made.complete_at - 1e-9,
+        })
+    }
+
+    fn stops(&self, at: usize) -> bool {
+        self.made[at].stops
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_secs_f64(self.clock)
+    }
+
+    fn interrupted(&self) -> bool {
+        self.tried.len() >= self.interrupt_after
+    }
+
+    fn keep(&mut self, _: &Tournament, _: Option<usize>) -> Result<()> {
+        self.kept += 1;
+        Ok(())
+    }
+}
+
+fn tournament(names: usize, minutes: f64) -> Tournament {
+    let entry = |at| Entry { name: format!("c{at}"), about: String::new(), rounds: Vec::new(), fault: None };
+    Tournament {
+        figure: Figure::AveragePrecision,
+        validation_labels: 100,
+        minutes,
+        seconds: 0.0,
+        prefer: Prefer::Best,
+        candidates: (0..names).map(entry).collect(),
+        complete: false,
+        model: None,
+    }
+}
+
+fn flat(values: &[f64], seconds: f64) -> Vec<Made> {
+    values.iter().map(|&value| Made::new([value; 3], seconds)).collect()
+}
+
+#[test]
+fn the_better_half_of_a_round_goes_on_and_the_simplest_come_first() {
+    let made = flat(&[0.5, 0.9, 0.6, 0.8, 0.7], 1.0);
+    let (mut of, mut fake) = (tournament(5, 10.0), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    let rounds = |round: usize| fake.tried.iter().filter(|t| t.1 == round).map(|t| t.0).collect::<Vec<_>>();
+    assert_eq!([rounds(1), rounds(2), rounds(3)], [vec![0, 1, 2, 3, 4], vec![1, 3, 4], vec![1, 3]]);
+    assert!(fake.tried.is_sorted_by_key(|tried| tried.1), "one round after the other");
+    assert!(of.complete && fake.kept == 10);
+    assert_eq!((of.best().unwrap().name.as_str(), of.candidates[1].rounds.len()), ("c1", 3));
+}
+
+#[test]
+fn of_equal_candidates_the_simplest_go_on_and_win() {
+    let (mut of, mut fake) = (tournament(4, 10.0), Fake::of(&flat(&[0.5; 4], 1.0)));
+    search(&mut of, &mut fake).unwrap();
+    assert_eq!(fake.tried[4..], [(0, 2), (1, 2), (0, 3)]);
+    assert_eq!(of.best().unwrap().name, "c0");
+}
+
+#[test]
+fn a_candidate_that_does_better_later_on_wins_by_its_latest_round() {
+    let made = [Made::new([0.6, 0.6, 0.6], 1.0), Made::new([0.7, 0.5, 0.5], 1.0), Made::new([0.1; 3], 1.0)];
+    let (mut of, mut fake) = (tournament(3, 10.0), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    assert_eq!(of.best().unwrap().name, "c0");
+}
+
+#[test]
+fn networks_stop_when_their_part_of_the_time_is_over_and_the_budget_holds() {
+    // Each would take an hour.
+    let (mut of, mut fake) = (tournament(6, 1.0), Fake::of(&flat(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 3600.0)));
+    search(&mut of, &mut fake).unwrap();
+    assert!(fake.clock <= 60.0 + 1e-6 && fake.clock > 59.0, "{}", fake.clock);
+    assert!(of.candidates.iter().all(|entry| !entry.rounds.is_empty()), "each is tried");
+    assert_eq!(of.best().unwrap().name, "c5");
+    assert!((of.seconds - fake.clock).abs() < 1e-9);
+}
+
+#[test]
+fn what_one_does_not_need_the_others_have() {
+    let mut made = flat(&[0.1, 0.9], 1.0);
+    made[1].seconds = 58.0;
+    let (mut of, mut fake) = (tournament(2, 1.0), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    assert_eq!(of.candidates[1].latest().unwrap().done, 100, "{:?}", of.candidates[1]);
+}
+
+#[test]
+fn trees_that_would_overrun_the_budget_keep_what_they_have() {
+    let mut made = flat(&[0.9, 0.5], 100.0);
+    made.iter_mut().for_each(|made| made.stops = false);
+    let (mut of, mut fake) = (tournament(2, 1.0), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    // 25 s each in round 1; 50 s are more than the 10 s that are left.
+    assert_eq!(fake.tried, [(0, 1), (1, 1)]);
+    assert_eq!(of.best().unwrap().rounds.len(), 1);
+    assert!(of.complete);
+}
+
+#[test]
+fn the_first_candidate_is_tried_however_little_time_there_is_and_no_other() {
+    let mut made = flat(&[0.5, 0.6], 100.0);
+    made[0].stops = false;
+    let (mut of, mut fake) = (tournament(2, 1e-4), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    assert_eq!(fake.tried, [(0, 1)]);
+    assert_eq!(of.preferred().unwrap().name, "c0");
+    assert_eq!(of.candidates[1].cells()[3], "-");
+}
+
+#[test]
+fn an_interrupted_search_goes_on_without_trying_anything_twice() {
+    let made = flat(&[0.5, 0.9, 0.6, 0.8, 0.7], 1.0);
+    let (mut whole, mut fake) = (tournament(5, 10.0), Fake::of(&made));
+    search(&mut whole, &mut fake).unwrap();
+    for stop in 0..fake.tried.len() {
+        let (mut of, mut first) = (tournament(5, 10.0), Fake::of(&made));
+        first.interrupt_after = stop;
+        assert!(matches!(search(&mut of, &mut first), Err(Error::Interrupted { .. })), "{stop}");
+        assert!(!of.complete);
+        // As it is read again.
+        let text = serde_json::to_string(&of).unwrap();
+        let mut of: Tournament = serde_json::from_str(&text).unwrap();
+        let mut second = Fake { tried: Vec::new(), interrupt_after: usize::MAX, ..first };
+        let before = stop;
+        search(&mut of, &mut second).unwrap();
+        assert_eq!(before + second.tried.len(), fake.tried.len());
+        assert_eq!(second.tried, fake.tried[before..]);
+        assert_eq!(of.best().unwrap().name, whole.best().unwrap().name);
+    }
+}
+
+#[test]
+fn what_is_trained_to_its_end_is_not_trained_again() {
+    let mut made = flat(&[0.9, 0.2], 1.0);
+    made[0].complete_at = 0.25;
+    let (mut of, mut fake) = (tournament(2, 10.0), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    assert_eq!(fake.tried, [(0, 1), (1, 1)]);
+    let latest = of.best().unwrap().latest().unwrap();
+    assert_eq!((latest.round, latest.value, latest.seconds), (3, 0.9, 0.0));
+}
+
+#[test]
+fn a_candidate_that_fails_is_left_out_and_all_that_fail_are_an_error() {
+    let mut made = flat(&[0.9, 0.2, 0.3], 1.0);
+    made[0].fails = true;
+    let (mut of, mut fake) = (tournament(3, 10.0), Fake::of(&made));
+    search(&mut of, &mut fake).unwrap();
+    assert_eq!(of.best().unwrap().name, "c2");
+    assert!(of.candidates[0].fault.as_ref().unwrap().contains("luck"));
+    assert_eq!(fake.tried.iter().filter(|tried| tried.0 == 0).count(), 1);
+    made.iter_mut().for_each(|made| made.fails = true);
+    let (mut of, mut fake) = (tournament(3, 10.0), Fake::of(&made));
+    assert!(matches!(search(&mut of, &mut fake), Err(Error::Data { .. })));
+}
+
+#[test]
+fn the_simplest_within_one_standard_error_of_the_best() {
+    let round = |value, error| Round {
+        round: 1,
+        share: 1.0,
+        done: 1,
+        value,
+        error,
+        seconds: 1.0,
+        memory: None,
+        complete: true,
+    };
+    let simplest = |values: &[f64], error: Option<f64>| {
+        let mut of = tournament(values.len(), 1.0);
+        of.prefer = Prefer::Simplest;
+        for (entry, value) in of.candidates.iter_mut().zip(values) {
+            entry.rounds.push(round(*value, error));
+        }
+        of.preferred().unwrap().name.clone()
+    };
+    assert_eq!(simplest(&[0.70, 0.79, 0.80, 0.75], Some(0.02)), "c1");
+    assert_eq!(simplest(&[0.78, 0.79, 0.80], Some(0.02)), "c0", "as near as the error is near enough");
+    assert_eq!(simplest(&[0.70, 0.79, 0.80], Some(0.001)), "c2");
+    assert_eq!(simplest(&[0.70, 0.79, 0.80], None), "c2", "without an error nothing is as good as the best");
+    let mut of = tournament(3, 1.0);
+    assert!(of.preferred().is_none() && of.why().starts_with("No candidate"));
+    of.candidates[1].rounds.push(round(0.5, None));
+    assert_eq!(of.best().unwrap().name, "c1", "what was not tried does not count");
+}

@@ -1,0 +1,267 @@
+//! The candidates of a tournament as trainings of the tasks that there are.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use graphsieve_kernels::{GraphBackend, TreeBackend};
+
+use super::CANDIDATES;
+use super::search::{Attempt, Contest};
+use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, Suits};
+use crate::data::class_split::ClassSplit;
+use crate::data::split::Split;
+use crate::error::{Error, Result};
+use crate::graph::Dataset;
+use crate::memory::{forget_peak, resident_peak};
+use crate::metrics::{Bootstrap, Estimate};
+use crate::run::progress::Mode;
+use crate::run::splits::{class_split_of, split_of};
+use crate::run::tournament::{Figure, Tournament};
+use crate::run::{RunDir, interrupt};
+use crate::train::record::Pipeline;
+use crate::train::session::RunOptions;
+use crate::train::stage3;
+use crate::train::stretch::{Judged, Stretch, Validated};
+use crate::train::tasks::classifier::ClassifierData;
+use crate::train::tasks::{attention, classifier};
+
+/// Share of the resamples within one standard error of a mean.
+const ONE_ERROR: f64 = 0.682_689_492_137_086;
+
+/// What a search may see: the data without the labels of their test part.
+pub struct Known {
+    dataset: Arc<Dataset>,
+    labels: Labels,
+    /// How a node classifier is told to divide the labels, which gives these parts.
+    class_split: ClassifySplit,
+}
+
+/// The parts of the labels; that of the test is empty.
+enum Labels {
+    Anomalies(Split),
+    Classes(ClassSplit),
+}
+
+impl Known {
+    /// Divides the labels of the data and takes those of the test part away.
+    ///
+    /// # Errors
+    /// Data without labels that can be divided, or without features.
+    pub fn of(config: &AutoConfig, mut dataset: Dataset) -> Result<Self> {
+        let path = &config.data.path;
+        if dataset.features.is_none() {
+            let help = "all candidates learn from features; add a feature file";
+            return Err(Error::format(path, "features", "a feature file", "none", help));
+        }
+        let (labels, test, class_split) = match &dataset.labels {
+            Some(known) => {
+                let mut split = split_of(&dataset, &known.entries, &config.split, config.seed)?;
+                let test = std::mem::take(&mut split.test).into_iter().map(|(node, _)| node).collect::<Vec<u32>>();
+                (Labels::Anomalies(split), test, ClassifySplit::Labels(config.split.clone()))
+            }
+            None => {
+                let classes = dataset.node_classes(path)?;
+                let own = dataset.split.is_some() || !classes.masks().is_empty();
+                let class_split = match own {
+                    true => ClassifySplit::Masks { index: 0 },
+                    false => ClassifySplit::Random { per_class: None, shares: config.split.clone() },
+                };
+                let mut split = class_split_of(&dataset, &classes, &class_split, config.seed)?;
+                let test = std::mem::take(&mut split.test).into_iter().map(|(node, _)| node).collect();
+                (Labels::Classes(split), test, class_split)
+            }
+        };
+        dataset.withhold(&test);
+        Ok(Self { dataset: Arc::new(dataset), labels, class_split })
+    }
+
+    /// What the validation labels are asked for.
+    pub fn figure(&self) -> Figure {
+        match self.labels {
+            Labels::Anomalies(_) => Figure::AveragePrecision,
+            Labels::Classes(_) => Figure::Accuracy,
+        }
+    }
+
+    /// Labels of the validation part.
+    pub fn validation_labels(&self) -> usize {
+        match &self.labels {
+            Labels::Anomalies(split) => split.validation.len(),
+            Labels::Classes(split) => split.validation.len(),
+        }
+    }
+
+    /// The candidates that the settings name, or all that suit the data.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for one that does not suit the data.
+    pub fn candidates(&self, config: &AutoConfig) -> Result<Vec<&'static Candidate>> {
+        let events = self.dataset.events.is_some();
+        let anomalies = self.figure() == Figure::AveragePrecision;
+        let suits = |candidate: &&Candidate| match candidate.suits {
+            Suits::Anomalies => anomalies,
+            Suits::Graphs => anomalies && !events,
+            Suits::Events => anomalies && events,
+            Suits::Nodes => !events,
+        };
+        let suitable: Vec<&'static Candidate> = Candidate::ALL.iter().filter(suits).collect();
+        let named = |name: &str| config.auto.candidates.iter().any(|wanted| wanted == name);
+        if let Some(other) = config.auto.candidates.iter().find(|name| suitable.iter().all(|of| of.name != **name)) {
+            return Err(Error::Config {
+                origin: config.name.clone().into(),
+                key: "auto.candidates".into(),
+                expected: format!(
+                    "candidates that suit these data: {}",
+                    suitable.iter().map(|candidate| candidate.name).collect::<Vec<_>>().join(", ")
+                ),
+                found: format!("\"{other}\""),
+                help: "leave it out; without names all that suit the data are tried".into(),
+            });
+        }
+        let all = config.auto.candidates.is_empty();
+        Ok(suitable.into_iter().filter(|candidate| all || named(candidate.name)).collect())
+    }
+
+    /// The settings of a candidate on these data.
+    fn config(&self, candidate: &Candidate, config: &AutoConfig, runs: PathBuf) -> Result<RunConfig> {
+        let mut own = candidate.config(config)?;
+        match &mut own {
+            RunConfig::Stage2(own) => own.output.dir = runs,
+            RunConfig::Stage3(own) => own.output.dir = runs,
+            RunConfig::Classify(own) => {
+                own.output.dir = runs;
+                own.split = self.class_split.clone();
+                // Rows of negative values cannot be made to add up to one.
+                let features = self.dataset.features.as_ref();
+                let is_negative = |of: &crate::graph::Features| {
+                    (0..of.num_rows()).any(|node| of.row(node).any(|value| value < 0.0))
+                };
+                own.data.row_normalise = !features.is_some_and(is_negative);
+            }
+            RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
+        }
+        Ok(own)
+    }
+}
+
+/// Trainings of candidates, in runs of their own within that of the tournament.
+pub struct Trainings<'a, B: GraphBackend> {
+    known: &'a Known,
+    candidates: &'a [&'static Candidate],
+    configs: Vec<RunConfig>,
+    run: &'a RunDir,
+    options: &'a RunOptions,
+    device: &'a B::Device,
+    started: Instant,
+}
+
+/// How the run of a candidate is gone on with; without a stretch of its own it trains nothing.
+pub fn options_of(candidate: &'static Candidate, run: &RunDir, options: &RunOptions) -> Result<RunOptions> {
+    let pipeline = Pipeline::candidate(run, &run.path().join(CANDIDATES), candidate.name);
+    Ok(RunOptions {
+        resume: pipeline.begun()?,
+        pipeline: Some(pipeline),
+        stretch: Some(Stretch::NONE),
+        progress: Mode::Quiet,
+        ..options.clone()
+    })
+}
+
+impl<'a, B: GraphBackend> Trainings<'a, B> {
+    pub fn new(
+        config: &AutoConfig,
+        known: &'a Known,
+        candidates: &'a [&'static Candidate],
+        run: &'a RunDir,
+        options: &'a RunOptions,
+        device: &'a B::Device,
+    ) -> Result<Self> {
+        let runs = run.path().join(CANDIDATES);
+        let configs = candidates.iter().map(|candidate| known.config(candidate, config, runs.clone()));
+        let configs = configs.collect::<Result<Vec<_>>>()?;
+        Ok(Self { known, candidates, configs, run, options, device, started: Instant::now() })
+    }
+
+    /// The settings of all candidates.
+    pub fn into_configs(self) -> Vec<RunConfig> {
+        self.configs
+    }
+}
+
+impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
+    fn validated(&self, at: usize, stretch: Stretch) -> Result<Validated> {
+        let options = RunOptions {
+            stretch: Some(stretch),
+            ..options_of(self.candidates[at], self.run, self.options)?
+        };
+        let Known { dataset, labels, .. } = self.known;
+        match (&self.configs[at], labels) {
+            (RunConfig::Stage2(own), Labels::Anomalies(split)) => {
+                attention::validated::<B>(own, dataset, split, &options, self.device)
+            }
+            (RunConfig::Stage3(own), Labels::Anomalies(split)) => {
+                stage3::validated::<B>(own, dataset, split, &options, self.device)
+            }
+            (RunConfig::Classify(own), labels) => {
+                let (split, anomalies) = match labels {
+                    Labels::Anomalies(split) => (ClassSplit::of_labels(split.clone()), true),
+                    Labels::Classes(split) => (split.clone(), false),
+                };
+                let data = ClassifierData::of(own, dataset.clone(), split)?;
+                classifier::validated::<B>(own, &data, anomalies, &options, self.device)
+            }
+            (config, _) => unreachable!("{} does not suit the labels", config.name()),
+        }
+    }
+}
+
+/// The figure that decides, with its standard error: half of what the middle 68.3 % of the resamples span, as if they
+/// were normal.
+fn figure(judged: &Judged) -> Result<(f64, Option<f64>)> {
+    let bootstrap = Bootstrap { level: ONE_ERROR, ..Bootstrap::default() };
+    let found = match judged {
+        Judged::Classes(report) => Some(bootstrap.estimate_classes(report).accuracy),
+        Judged::Anomalies { scores, labels } => bootstrap.estimate(scores, labels, 0.5, &[])?.average_precision,
+    };
+    let Estimate { value, interval } = found.ok_or_else(|| Error::Data {
+        what: "validation labels".into(),
+        expected: "at least one anomalous and one normal node".into(),
+        found: "one class".into(),
+        help: "label more nodes, or give validation a larger share".into(),
+    })?;
+    Ok((value, interval.map(|interval| (interval.high - interval.low) / 2.0)))
+}
+
+impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
+    fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt> {
+        forget_peak();
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        let Validated { judged, done, complete, .. } = self.validated(at, Stretch { share, deadline })?;
+        let (value, error) = figure(&judged)?;
+        Ok(Attempt { value, error, done, memory: resident_peak(), complete })
+    }
+
+    fn stops(&self, at: usize) -> bool {
+        !matches!(self.configs[at], RunConfig::Stage3(_))
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn interrupted(&self) -> bool {
+        interrupt::requested()
+    }
+
+    fn keep(&mut self, tournament: &Tournament, tried: Option<usize>) -> Result<()> {
+        tournament.write(self.run)?;
+        let Some(entry) = tried.map(|at| &tournament.candidates[at]) else { return Ok(()) };
+        match (entry.latest(), &entry.fault) {
+            (_, Some(fault)) => log::warn!("{}: given up: {fault}", entry.name),
+            (Some(_), None) => log::info!("{}", entry.cells().join("  ")),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
