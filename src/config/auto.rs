@@ -92,3 +92,59 @@ pub(super) fn read(document: &Document) -> Result<AutoConfig> {
     }
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::RunConfig;
+    use crate::error::Error;
+
+    const AUTO: &str = "task = \"auto\"\n[data]\npath = \"data\"\n";
+
+    fn parse(overrides: &[&str]) -> Result<RunConfig> {
+        let overrides: Vec<String> = overrides.iter().map(|argument| argument.to_string()).collect();
+        RunConfig::parse(AUTO, Path::new("run.toml"), &overrides)
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        assert_eq!(parse(&[]).unwrap(), RunConfig::Auto(AutoConfig::new("data")));
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/auto.toml");
+        let shipped = RunConfig::load(&shipped, &[]).unwrap();
+        assert_eq!(shipped, RunConfig::Auto(AutoConfig::new("artifacts/data/quickstart")), "all keys, as they are");
+        let auto = AutoConfig {
+            name: "a".into(),
+            seed: 3,
+            data: Stage1Data { path: "d".into(), window: 2 },
+            auto: AutoSettings {
+                minutes: 0.5,
+                candidates: vec!["stage2-long".into(), "gcn".into()],
+                prefer: Prefer::Simplest,
+            },
+            split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 8 },
+            output: OutputConfig { dir: "o".into(), plots: false },
+        };
+        let config = RunConfig::Auto(auto);
+        let text = config.to_toml().unwrap();
+        assert_eq!(RunConfig::parse(&text, Path::new("kept"), &[]).unwrap(), config, "{text}");
+    }
+
+    #[test]
+    fn a_list_of_candidates_names_those_that_there_are() {
+        let fault = |set: &str| match parse(&[set]) {
+            Err(Error::Config { key, expected, help, .. }) => [key, expected, help],
+            other => panic!("{other:?}"),
+        };
+        let [key, expected, help] = fault("auto.candidates=[\"boster-all\"]");
+        assert_eq!(key, "auto.candidates");
+        assert!(expected.contains("forest-raw, booster-raw") && help.contains("did you mean \"booster-all\"?"));
+        assert!(fault("auto.candidates=[\"gcn\", \"gcn\"]")[2].contains("twice"));
+        assert_eq!(fault("auto.candidates=gcn")[0], "auto.candidates", "a list");
+        assert_eq!(fault("auto.minutes=0")[0], "auto.minutes");
+        assert!(fault("auto.prefer=simple")[2].contains("simplest"));
+        let longest = Candidate::ALL.iter().map(|candidate| candidate.name.len() + 1).max();
+        assert!(longest <= Some(MAX_CANDIDATE), "{longest:?}");
+    }
+}

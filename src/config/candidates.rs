@@ -41,12 +41,8 @@ pub enum Suits {
 }
 
 /// The features of a node alone.
-const RAW: &[&str] = &[
-    "features.mean=false",
-    "features.difference=false",
-    "features.wavelets=false",
-    "features.log_degree=false",
-];
+const RAW: &[&str] =
+    &["features.mean=false", "features.difference=false", "features.wavelets=false", "features.log_degree=false"];
 /// And the means of its neighbours.
 const MEANS: &[&str] = &["features.difference=false", "features.wavelets=false"];
 /// And whatever else there is, over the union of the relations and over each.

@@ -185,7 +185,7 @@ fn unusual() -> [RunConfig; 3] {
 }
 
 /// The same of node classification, with masks and with both kinds of random split.
-fn unusual_classify() -> [RunConfig; 3] {
+fn unusual_classify() -> [RunConfig; 4] {
     let attention = ClassifyAttention { heads: 5, out_heads: 3, attention_dropout: 0.05, negative_slope: 0.15 };
     let gat = ClassifyConfig {
         name: "c".into(),
@@ -232,7 +232,9 @@ fn unusual_classify() -> [RunConfig; 3] {
     let shares = SplitConfig { train: 0.6, validation: 0.125, test: 0.25, seed: 8 };
     let split = ClassifySplit::Random { per_class: Some(20), shares };
     let counted = ClassifyConfig { split, ..gat.clone() };
-    [gat, gcn, counted].map(RunConfig::Classify)
+    let shares = SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 8 };
+    let labels = ClassifyConfig { split: ClassifySplit::Labels(shares), ..gat.clone() };
+    [gat, gcn, counted, labels].map(RunConfig::Classify)
 }
 
 /// Stage 3 with values that no default has.
@@ -287,7 +289,7 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
     let reference = fs::read_to_string(shipped("README.md")).unwrap();
     let [stage1, stage2, _] = unusual();
     let mut keys = vec!["synth.preset".to_string(), "synth.scale".into(), "synth.seed".into(), "stage1.config".into()];
-    let [gat, _, random] = unusual_classify();
+    let [gat, _, random, _] = unusual_classify();
     let [forest, booster] = unusual_stage3();
     for config in [stage1, stage2, gat, random, forest, booster] {
         for (section, value) in toml::Table::try_from(&config).unwrap() {

@@ -227,6 +227,23 @@ impl Entry {
 /// Titles of [`Entry::cells`].
 pub const COLUMNS: [&str; 6] = ["candidate", "round", "epochs or trees", "validation", "time", "memory"];
 
+impl Tournament {
+    /// The titles of [`line`](Self::line).
+    pub fn header(&self) -> String {
+        self.aligned(COLUMNS.map(String::from))
+    }
+
+    /// A line about a candidate, as a table that grows.
+    pub fn line(&self, entry: &Entry) -> String {
+        self.aligned(entry.cells())
+    }
+
+    fn aligned(&self, [name, round, done, value, time, memory]: [String; 6]) -> String {
+        let width = self.candidates.iter().map(|entry| entry.name.len()).max().unwrap_or(0).max(COLUMNS[0].len());
+        format!("{name:<width$}  {round:>5}  {done:>15}  {value:>15}  {time:>9}  {memory:>8}")
+    }
+}
+
 impl fmt::Display for Tournament {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = vec![COLUMNS.map(String::from)];
@@ -235,7 +252,7 @@ impl fmt::Display for Tournament {
         for (entry, fault) in self.candidates.iter().filter_map(|entry| Some((entry, entry.fault.as_ref()?))) {
             writeln!(f, "{}: {fault}", entry.name)?;
         }
-        writeln!(f, "{}", self.why())?;
+        writeln!(f, "\n{}", self.why().replace(". ", ".\n"))?;
         match &self.model {
             Some(model) => writeln!(f, "model: {}", model.name),
             None => Ok(()),

@@ -88,7 +88,14 @@ fn stages(dir: &TempDir, change: impl Fn(&mut graphsieve::config::TrainConfig)) 
 }
 
 fn run<B: GraphBackend + TreeBackend>(config: RunConfig, device: &B::Device) -> PathBuf {
-    let options = RunOptions { device: "test".into(), resume: None, from: None, pipeline: None, stretch: None, progress: Mode::Quiet };
+    let options = RunOptions {
+        device: "test".into(),
+        resume: None,
+        from: None,
+        pipeline: None,
+        stretch: None,
+        progress: Mode::Quiet,
+    };
     let outcome = train::run::<B>(config, &options, device).unwrap();
     outcome.stage1.map(|s| s.run).or(outcome.stage2.map(|s| s.run)).unwrap()
 }

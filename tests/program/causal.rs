@@ -235,7 +235,14 @@ struct Trained {
 }
 
 pub fn run(config: RunConfig) -> PathBuf {
-    let options = RunOptions { device: "test".into(), resume: None, from: None, pipeline: None, stretch: None, progress: Mode::Quiet };
+    let options = RunOptions {
+        device: "test".into(),
+        resume: None,
+        from: None,
+        pipeline: None,
+        stretch: None,
+        progress: Mode::Quiet,
+    };
     let outcome = train::run::<Flex>(config, &options, &Default::default()).unwrap();
     let first = outcome.stage1.map(|stage| stage.run).or(outcome.stage2.map(|stage| stage.run));
     let classify = outcome.classify.map(|classify| classify.run);
@@ -412,7 +419,14 @@ fn a_training_on_the_latest_sampled_payments_does_not_depend_on_what_comes_after
     // Copies have no order that says which are the latest.
     let dir = tempfile::tempdir().unwrap();
     dataset(&now, Leak::Nothing).write(&dir.path().join("data")).unwrap();
-    let options = RunOptions { device: "test".into(), resume: None, from: None, pipeline: None, stretch: None, progress: Mode::Quiet };
+    let options = RunOptions {
+        device: "test".into(),
+        resume: None,
+        from: None,
+        pipeline: None,
+        stretch: None,
+        progress: Mode::Quiet,
+    };
     let refused = train::run::<Flex>(RunConfig::Stage2(config(dir.path())), &options, &Default::default());
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("loader.draw") && error.contains("import them again"), "{error}");

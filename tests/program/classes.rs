@@ -54,7 +54,7 @@ fn planted(classes: usize) -> Dataset {
 }
 
 /// Three classes; `validated` says which of them the validation part has nodes of.
-fn three_classes(validated: &[u32]) -> Dataset {
+pub fn three_classes(validated: &[u32]) -> Dataset {
     let of_node: Vec<Option<u32>> = (0..NODES).map(|node| known(node, 3)).collect();
     let part = |parts: &[usize]| {
         let labelled = (0..NODES as u32).filter(|&node| of_node[node as usize].is_some());

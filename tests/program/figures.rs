@@ -50,7 +50,14 @@ fn stage1(dataset: &Dataset, held_out: f64) -> Stage1Outcome {
     config.train.epochs = 80;
     config.train.learning_rate = 1e-2;
     config.split.held_out = held_out;
-    let options = RunOptions { device: "test".into(), resume: None, from: None, pipeline: None, stretch: None, progress: Mode::Quiet };
+    let options = RunOptions {
+        device: "test".into(),
+        resume: None,
+        from: None,
+        pipeline: None,
+        stretch: None,
+        progress: Mode::Quiet,
+    };
     let outcome = train::run::<Flex>(RunConfig::Stage1(config), &options, &Default::default()).unwrap();
     outcome.stage1.unwrap()
 }

@@ -4,6 +4,7 @@
 mod support;
 
 mod ages;
+mod auto;
 mod bad_config;
 mod bad_data;
 mod bench;

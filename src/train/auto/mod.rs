@@ -60,6 +60,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     interrupt::install();
     let mut tournament = begun(config, &known, &candidates, &run)?;
     log::info!("{} candidates, validation {} decides", candidates.len(), tournament.figure.title());
+    log::info!("{}", tournament.header());
     let mut trainings = Trainings::<B>::new(config, &known, &candidates, &run, options, device)?;
     let ended = search(&mut tournament, &mut trainings);
     let configs = trainings.into_configs();

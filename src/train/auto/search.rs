@@ -1,13 +1,16 @@
 //! Successive halving: every candidate for a part of its epochs or trees, the better half for more, until some are
-//! trained to their end or the time is over.
+//! trained to their end; then the others, the best first, as long as there is time.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::run::tournament::{Entry, Round, Tournament};
 
-/// What a round asks for, of all epochs or trees. The better half of a round goes on to the next.
-pub(super) const SHARES: [f64; 3] = [0.25, 0.5, 1.0];
+/// What a round asks for, of all epochs or trees. The better half of a round goes on to the next; the last is for those
+/// that were left behind.
+const SHARES: [f64; 4] = [0.25, 0.5, 1.0, 1.0];
+/// The round of those that were left behind.
+const LAST: usize = SHARES.len();
 
 /// What is tried, and the clock.
 pub trait Contest {
@@ -55,7 +58,7 @@ pub struct Attempt {
 pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result<()> {
     let budget = Duration::from_secs_f64(60.0 * tournament.minutes);
     let mut last_error = None;
-    for round in 1..=SHARES.len() {
+    for round in 1..=LAST {
         let entrants = entrants(&tournament.candidates, round);
         for (place, &at) in entrants.iter().enumerate() {
             let entry = &tournament.candidates[at];
@@ -119,8 +122,15 @@ fn interrupted(epoch: usize) -> Error {
 }
 
 /// The candidates of a round, the simplest first: all of them, or the better half of the round before. Candidates that
-/// the round before had no time for are out.
-pub fn entrants(candidates: &[Entry], round: usize) -> Vec<usize> {
+/// the round before had no time for are out. In the last round all that are not trained to their end, the best first.
+fn entrants(candidates: &[Entry], round: usize) -> Vec<usize> {
+    if round == LAST {
+        let unfinished = |at: usize| candidates[at].latest().filter(|latest| !latest.complete || latest.round == LAST);
+        let mut order: Vec<(usize, f64)> =
+            (0..candidates.len()).filter_map(|at| Some((at, unfinished(at)?.value))).collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1));
+        return order.into_iter().map(|(at, _)| at).collect();
+    }
     let Some(before) = round.checked_sub(1).filter(|&before| before > 0) else {
         return (0..candidates.len()).collect();
     };
@@ -138,16 +148,20 @@ pub fn entrants(candidates: &[Entry], round: usize) -> Vec<usize> {
     kept
 }
 
-/// What a round adds to the share of a candidate.
+/// What a round adds to the share of a candidate; in the last one all count alike.
 fn weight(round: usize) -> f64 {
-    SHARES[round - 1] - if round > 1 { SHARES[round - 2] } else { 0.0 }
+    match round {
+        1 => SHARES[0],
+        LAST => 1.0,
+        _ => SHARES[round - 1] - SHARES[round - 2],
+    }
 }
 
 /// The sum of the weights of all attempts that are left: `here` in this round of `all`, and the halves of the rounds
-/// behind it.
+/// behind it but the last, which has what they leave.
 fn weight_left(round: usize, here: usize, all: usize) -> f64 {
     let (mut sum, mut count) = (here as f64 * weight(round), all);
-    for later in round + 1..=SHARES.len() {
+    for later in round + 1..LAST {
         count = count.div_ceil(2);
         sum += count as f64 * weight(later);
     }

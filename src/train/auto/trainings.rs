@@ -134,9 +134,8 @@ impl Known {
                 own.split = self.class_split.clone();
                 // Rows of negative values cannot be made to add up to one.
                 let features = self.dataset.features.as_ref();
-                let is_negative = |of: &crate::graph::Features| {
-                    (0..of.num_rows()).any(|node| of.row(node).any(|value| value < 0.0))
-                };
+                let is_negative =
+                    |of: &crate::graph::Features| (0..of.num_rows()).any(|node| of.row(node).any(|value| value < 0.0));
                 own.data.row_normalise = !features.is_some_and(is_negative);
             }
             RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
@@ -191,10 +190,7 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
 
 impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
     fn validated(&self, at: usize, stretch: Stretch) -> Result<Validated> {
-        let options = RunOptions {
-            stretch: Some(stretch),
-            ..options_of(self.candidates[at], self.run, self.options)?
-        };
+        let options = RunOptions { stretch: Some(stretch), ..options_of(self.candidates[at], self.run, self.options)? };
         let Known { dataset, labels, .. } = self.known;
         match (&self.configs[at], labels) {
             (RunConfig::Stage2(own), Labels::Anomalies(split)) => {
@@ -259,9 +255,78 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
         let Some(entry) = tried.map(|at| &tournament.candidates[at]) else { return Ok(()) };
         match (entry.latest(), &entry.fault) {
             (_, Some(fault)) => log::warn!("{}: given up: {fault}", entry.name),
-            (Some(_), None) => log::info!("{}", entry.cells().join("  ")),
+            (Some(_), None) => log::info!("{}", tournament.line(entry)),
             (None, None) => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Classes, Features, HeteroGraph, Labels as BinaryLabels};
+
+    fn dataset(labels: Option<BinaryLabels>, classes: Option<Classes>) -> Dataset {
+        let graph = HeteroGraph::new(vec![("node".into(), 100)], Vec::new()).unwrap();
+        let features = Features::from_f32((0..200).map(|at| at as f32).collect(), 100, 2);
+        Dataset { classes, ..Dataset::new(graph, Some(features), labels, None) }
+    }
+
+    #[test]
+    fn a_search_knows_no_label_of_the_test_part() {
+        let config = AutoConfig::new("data");
+        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
+        let known = Known::of(&config, dataset(Some(BinaryLabels { entries: entries.clone() }), None)).unwrap();
+        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
+        let mut seen = [split.train.clone(), split.validation.clone()].concat();
+        seen.sort_unstable();
+        assert_eq!((seen.len(), split.test.len()), (80, 0));
+        assert_eq!(known.dataset.labels.as_ref().unwrap().entries, seen);
+        assert!(known.dataset.node_classes("data".as_ref()).unwrap().labelled().count() == 80);
+        assert_eq!((known.figure(), known.validation_labels()), (Figure::AveragePrecision, 20));
+
+        let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
+        let known = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
+        let Labels::Classes(split) = &known.labels else { panic!("classes") };
+        let mut seen = [split.train.clone(), split.validation.clone()].concat();
+        seen.sort_unstable();
+        let classes = known.dataset.node_classes("data".as_ref()).unwrap();
+        assert_eq!((classes.labelled().collect::<Vec<_>>(), classes.count()), (seen, 5));
+        assert!(split.test.is_empty());
+    }
+
+    #[test]
+    fn all_candidates_of_a_node_are_judged_by_the_same_labels() {
+        let config = AutoConfig::new("data");
+        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
+        let data = dataset(Some(BinaryLabels { entries: entries.clone() }), None);
+        let split = split_of(&data, &entries, &config.split, config.seed).unwrap();
+        let known = Known::of(&config, dataset(Some(BinaryLabels { entries }), None)).unwrap();
+        let gcn = known.config(Candidate::named("gcn").unwrap(), &config, PathBuf::new()).unwrap();
+        let RunConfig::Classify(gcn) = gcn else { panic!("a classifier") };
+        let classes = data.node_classes("data".as_ref()).unwrap();
+        let of_classes = class_split_of(&data, &classes, &gcn.split, gcn.seed).unwrap();
+        assert_eq!(of_classes, ClassSplit::of_labels(split));
+    }
+
+    #[test]
+    fn candidates_suit_the_labels() {
+        let config = AutoConfig::new("data");
+        let names = |known: &Known, config: &AutoConfig| {
+            known.candidates(config).map(|of| of.iter().map(|of| of.name).collect::<Vec<_>>())
+        };
+        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
+        let anomalies = Known::of(&config, dataset(Some(BinaryLabels { entries }), None)).unwrap();
+        let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
+        let classes = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
+        let all = names(&anomalies, &config).unwrap();
+        assert!(all.contains(&"booster-all") && all.contains(&"gcn") && !all.contains(&"stage2-events"));
+        assert_eq!(names(&classes, &config).unwrap(), ["gcn", "gcn-wide", "gat"]);
+        let mut some = config.clone();
+        some.auto.candidates = vec!["gat".into(), "forest-raw".into()];
+        assert_eq!(names(&anomalies, &some).unwrap(), ["forest-raw", "gat"], "the simplest first");
+        let error = names(&classes, &some).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("forest-raw"), "{error}");
     }
 }

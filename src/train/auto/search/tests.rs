@@ -25,8 +25,8 @@ struct Fake {
     /// Share that each has so far.
     shares: Vec<f64>,
     clock: f64,
-    /// Attempts that were made: candidate and round.
-    tried: Vec<(usize, usize)>,
+    /// Attempts that were made: candidate and share.
+    tried: Vec<(usize, f64)>,
     interrupt_after: usize,
     kept: usize,
 }
@@ -41,7 +41,7 @@ impl Fake {
 impl Contest for Fake {
     fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt> {
         let round = SHARES.iter().position(|&of| of == share).unwrap();
-        self.tried.push((at, round + 1));
+        self.tried.push((at, share));
         let made = &self.made[at];
         if made.fails {
             self.clock += 1.0;
@@ -108,10 +108,11 @@ fn the_better_half_of_a_round_goes_on_and_the_simplest_come_first() {
     let made = flat(&[0.5, 0.9, 0.6, 0.8, 0.7], 1.0);
     let (mut of, mut fake) = (tournament(5, 10.0), Fake::of(&made));
     search(&mut of, &mut fake).unwrap();
-    let rounds = |round: usize| fake.tried.iter().filter(|t| t.1 == round).map(|t| t.0).collect::<Vec<_>>();
-    assert_eq!([rounds(1), rounds(2), rounds(3)], [vec![0, 1, 2, 3, 4], vec![1, 3, 4], vec![1, 3]]);
-    assert!(fake.tried.is_sorted_by_key(|tried| tried.1), "one round after the other");
-    assert!(of.complete && fake.kept == 10);
+    let of_share = |share: f64| fake.tried.iter().filter(|t| t.1 == share).map(|t| t.0).collect::<Vec<_>>();
+    assert_eq!([of_share(0.25), of_share(0.5)], [vec![0, 1, 2, 3, 4], vec![1, 3, 4]]);
+    assert_eq!(of_share(1.0), [1, 3, 4, 2, 0], "and where there is time the others, the best first");
+    assert!(fake.tried.is_sorted_by(|a, b| a.1 <= b.1), "one round after the other");
+    assert!(of.complete && fake.kept == fake.tried.len());
     assert_eq!((of.best().unwrap().name.as_str(), of.candidates[1].rounds.len()), ("c1", 3));
 }
 
@@ -119,7 +120,7 @@ fn the_better_half_of_a_round_goes_on_and_the_simplest_come_first() {
 fn of_equal_candidates_the_simplest_go_on_and_win() {
     let (mut of, mut fake) = (tournament(4, 10.0), Fake::of(&flat(&[0.5; 4], 1.0)));
     search(&mut of, &mut fake).unwrap();
-    assert_eq!(fake.tried[4..], [(0, 2), (1, 2), (0, 3)]);
+    assert_eq!(fake.tried[4..], [(0, 0.5), (1, 0.5), (0, 1.0), (1, 1.0), (2, 1.0), (3, 1.0)]);
     assert_eq!(of.best().unwrap().name, "c0");
 }
 
@@ -158,7 +159,7 @@ fn trees_that_would_overrun_the_budget_keep_what_they_have() {
     let (mut of, mut fake) = (tournament(2, 1.0), Fake::of(&made));
     search(&mut of, &mut fake).unwrap();
     // 25 s each in round 1; 50 s are more than the 10 s that are left.
-    assert_eq!(fake.tried, [(0, 1), (1, 1)]);
+    assert_eq!(fake.tried, [(0, 0.25), (1, 0.25)]);
     assert_eq!(of.best().unwrap().rounds.len(), 1);
     assert!(of.complete);
 }
@@ -169,7 +170,7 @@ fn the_first_candidate_is_tried_however_little_time_there_is_and_no_other() {
     made[0].stops = false;
     let (mut of, mut fake) = (tournament(2, 1e-4), Fake::of(&made));
     search(&mut of, &mut fake).unwrap();
-    assert_eq!(fake.tried, [(0, 1)]);
+    assert_eq!(fake.tried, [(0, 0.25)]);
     assert_eq!(of.preferred().unwrap().name, "c0");
     assert_eq!(of.candidates[1].cells()[3], "-");
 }
@@ -188,10 +189,8 @@ fn an_interrupted_search_goes_on_without_trying_anything_twice() {
         let text = serde_json::to_string(&of).unwrap();
         let mut of: Tournament = serde_json::from_str(&text).unwrap();
         let mut second = Fake { tried: Vec::new(), interrupt_after: usize::MAX, ..first };
-        let before = stop;
         search(&mut of, &mut second).unwrap();
-        assert_eq!(before + second.tried.len(), fake.tried.len());
-        assert_eq!(second.tried, fake.tried[before..]);
+        assert_eq!(second.tried, fake.tried[stop..]);
         assert_eq!(of.best().unwrap().name, whole.best().unwrap().name);
     }
 }
@@ -202,7 +201,7 @@ fn what_is_trained_to_its_end_is_not_trained_again() {
     made[0].complete_at = 0.25;
     let (mut of, mut fake) = (tournament(2, 10.0), Fake::of(&made));
     search(&mut of, &mut fake).unwrap();
-    assert_eq!(fake.tried, [(0, 1), (1, 1)]);
+    assert_eq!(fake.tried, [(0, 0.25), (1, 0.25), (1, 1.0)]);
     let latest = of.best().unwrap().latest().unwrap();
     assert_eq!((latest.round, latest.value, latest.seconds), (3, 0.9, 0.0));
 }
