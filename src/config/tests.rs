@@ -269,6 +269,7 @@ fn resolved_text_loads_again_to_an_equal_configuration() {
         "payments.toml",
         "payments-stage2.toml",
         "payments-stages.toml",
+        "auto.toml",
     ];
     let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
     for config in unusual().into_iter().chain(unusual_classify()).chain(unusual_stage3()).chain(shipped) {
@@ -291,7 +292,8 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
     let mut keys = vec!["synth.preset".to_string(), "synth.scale".into(), "synth.seed".into(), "stage1.config".into()];
     let [gat, _, random, _] = unusual_classify();
     let [forest, booster] = unusual_stage3();
-    for config in [stage1, stage2, gat, random, forest, booster] {
+    let auto = RunConfig::Auto(AutoConfig::new("data"));
+    for config in [stage1, stage2, gat, random, forest, booster, auto] {
         for (section, value) in toml::Table::try_from(&config).unwrap() {
             match value {
                 // Those of a stage are described with its own file.
@@ -315,6 +317,7 @@ fn the_reference_describes_every_key_and_shipped_files_comment_every_key() {
         "payments.toml",
         "payments-stage2.toml",
         "payments-stages.toml",
+        "auto.toml",
     ] {
         let text = fs::read_to_string(shipped(file)).unwrap();
         for line in text.lines().filter(|line| line.contains(" = ")) {

@@ -58,9 +58,10 @@ impl Classes {
         Self { masks, ..self }
     }
 
-    /// Forgets the classes of some nodes.
-    pub(super) fn withhold(&mut self, nodes: &HashSet<u32>) {
-        nodes.iter().for_each(|&node| self.of_node[node as usize] = None);
+    /// Forgets the classes of all other nodes than these.
+    pub(super) fn keep(&mut self, nodes: &HashSet<u32>) {
+        let others = self.of_node.iter_mut().zip(0u32..).filter(|(_, node)| !nodes.contains(node));
+        others.for_each(|(class, _)| *class = None);
     }
 
     /// The class of every node by global id.

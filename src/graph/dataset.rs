@@ -224,14 +224,14 @@ impl Dataset {
         }
     }
 
-    /// Forgets what is known of some nodes: labels and classes. How many classes there are stays as it is.
-    pub fn withhold(&mut self, nodes: &[u32]) {
-        let nodes: HashSet<u32> = nodes.iter().copied().collect();
+    /// Forgets the labels and classes of all other nodes than these. How many classes there are stays as it is.
+    pub fn keep_labels_of(&mut self, nodes: impl IntoIterator<Item = u32>) {
+        let nodes: HashSet<u32> = nodes.into_iter().collect();
         if let Some(labels) = &mut self.labels {
-            labels.entries.retain(|(node, _)| !nodes.contains(node));
+            labels.entries.retain(|(node, _)| nodes.contains(node));
         }
         if let Some(classes) = &mut self.classes {
-            classes.withhold(&nodes);
+            classes.keep(&nodes);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A tournament: candidates of all kinds learn from the training labels, the validation labels choose, and the one that
 //! is chosen is tested once.
 //!
-//! The search sees [`Known`] alone, from which the labels of the test part are gone. Only [`finish`] opens the data
+//! The search sees [`Known`] alone, which has the labels of the training and the validation part and no others. Only [`finish`] opens the data
 //! again and lets the candidate that was chosen be tested, as any other run is.
 
 mod search;
@@ -92,8 +92,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
     }
 }
 
-/// The record to go on with, or a new one. Candidates that the data or the settings have now, and the record has not,
-/// are added; what another one of the record reached still counts.
+/// The record to go on with, or a new one. It is about the candidates that the settings name now: others are added, and
+/// those that are no longer named are left out.
 fn begun(config: &AutoConfig, known: &Known, candidates: &[&'static Candidate], run: &RunDir) -> Result<Tournament> {
     let before = Tournament::of_run(run.path())?;
     let mut earlier = before.as_ref().map(|before| before.candidates.clone()).unwrap_or_default();

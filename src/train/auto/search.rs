@@ -12,6 +12,9 @@ const SHARES: [f64; 4] = [0.25, 0.5, 1.0, 1.0];
 /// The round of those that were left behind.
 const LAST: usize = SHARES.len();
 
+/// Seconds that are as good as no limit.
+const LONGEST: f64 = 1e9;
+
 /// What is tried, and the clock.
 pub trait Contest {
     /// Trains candidate `at` until it has `share` of its epochs or trees, for no longer than `time` if it can stop
@@ -56,7 +59,7 @@ pub struct Attempt {
 /// # Errors
 /// [`Error::Interrupted`]; the error of the last candidate where none could be trained.
 pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result<()> {
-    let budget = Duration::from_secs_f64(60.0 * tournament.minutes);
+    let budget = 60.0 * tournament.minutes;
     let mut last_error = None;
     for round in 1..=LAST {
         let entrants = entrants(&tournament.candidates, round);
@@ -76,17 +79,13 @@ pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result
                 return Err(interrupted(before.map_or(0, |before| before.done)));
             }
             let first = tournament.candidates.iter().all(|entry| entry.latest().is_none());
-            let spent = Duration::from_secs_f64(tournament.seconds);
-            let left = budget.saturating_sub(spent);
-            let expected = before.filter(|_| !contest.stops(at)).map(|before| {
-                let all: f64 = before.seconds / before.share * share;
-                Duration::from_secs_f64(all.max(0.0))
-            });
-            if !first && (left.is_zero() || expected.is_some_and(|expected| expected > left)) {
+            let left = (budget - tournament.seconds).max(0.0).min(LONGEST);
+            let expected = before.filter(|_| !contest.stops(at)).map(|before| before.seconds / before.share * share);
+            if !first && (left == 0.0 || expected.is_some_and(|expected| expected > left)) {
                 continue;
             }
             let part = weight(round) / weight_left(round, entrants.len() - place, entrants.len());
-            let time = (!first || contest.stops(at)).then(|| left.mul_f64(part));
+            let time = (!first || contest.stops(at)).then(|| Duration::from_secs_f64(left * part));
             let started = contest.now();
             let attempt = contest.attempt(at, share, time);
             let seconds = contest.now().saturating_sub(started).as_secs_f64();

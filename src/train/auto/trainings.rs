@@ -29,7 +29,7 @@ use crate::train::tasks::{attention, classifier};
 /// Share of the resamples within one standard error of a mean.
 const ONE_ERROR: f64 = 0.682_689_492_137_086;
 
-/// What a search may see: the data without the labels of their test part.
+/// What a search may see: the data without other labels than those of the training and the validation part.
 pub struct Known {
     dataset: Arc<Dataset>,
     labels: Labels,
@@ -44,7 +44,7 @@ enum Labels {
 }
 
 impl Known {
-    /// Divides the labels of the data and takes those of the test part away.
+    /// Divides the labels of the data and takes all away but those of the training and the validation part.
     ///
     /// # Errors
     /// Data without labels that can be divided, or without features.
@@ -54,11 +54,10 @@ impl Known {
             let help = "all candidates learn from features; add a feature file";
             return Err(Error::format(path, "features", "a feature file", "none", help));
         }
-        let (labels, test, class_split) = match &dataset.labels {
+        let (labels, class_split) = match &dataset.labels {
             Some(known) => {
-                let mut split = split_of(&dataset, &known.entries, &config.split, config.seed)?;
-                let test = std::mem::take(&mut split.test).into_iter().map(|(node, _)| node).collect::<Vec<u32>>();
-                (Labels::Anomalies(split), test, ClassifySplit::Labels(config.split.clone()))
+                let split = split_of(&dataset, &known.entries, &config.split, config.seed)?;
+                (Labels::Anomalies(Split { test: Vec::new(), ..split }), ClassifySplit::Labels(config.split.clone()))
             }
             None => {
                 let classes = dataset.node_classes(path)?;
@@ -67,12 +66,18 @@ impl Known {
                     true => ClassifySplit::Masks { index: 0 },
                     false => ClassifySplit::Random { per_class: None, shares: config.split.clone() },
                 };
-                let mut split = class_split_of(&dataset, &classes, &class_split, config.seed)?;
-                let test = std::mem::take(&mut split.test).into_iter().map(|(node, _)| node).collect();
-                (Labels::Classes(split), test, class_split)
+                let split = class_split_of(&dataset, &classes, &class_split, config.seed)?;
+                (Labels::Classes(ClassSplit { test: Vec::new(), ..split }), class_split)
             }
         };
-        dataset.withhold(&test);
+        match &labels {
+            Labels::Anomalies(split) => {
+                dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|e| e.0))
+            }
+            Labels::Classes(split) => {
+                dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|e| e.0))
+            }
+        }
         Ok(Self { dataset: Arc::new(dataset), labels, class_split })
     }
 
