@@ -79,7 +79,7 @@ pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result
                 return Err(interrupted(before.map_or(0, |before| before.done)));
             }
             let first = tournament.candidates.iter().all(|entry| entry.latest().is_none());
-            let left = (budget - tournament.seconds).max(0.0).min(LONGEST);
+            let left = (budget - tournament.seconds).clamp(0.0, LONGEST);
             let expected = before.filter(|_| !contest.stops(at)).map(|before| before.seconds / before.share * share);
             if !first && (left == 0.0 || expected.is_some_and(|expected| expected > left)) {
                 continue;

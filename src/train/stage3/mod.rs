@@ -1,22 +1,21 @@
 //! Stage 3: trees on features of nodes, of their surroundings and of both stages before.
 
 mod folds;
+mod growing;
 
 use std::fmt;
 use std::path::PathBuf;
 
-use graphsieve_kernels::{GraphBackend, TreeBackend, finds_splits};
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 use ndarray::{Array1, Array2, Axis};
 use serde::Serialize;
 
 use self::folds::Folds;
+pub use self::growing::fit;
 use super::plots;
 use super::session::{RunOptions, check_same_settings};
 use super::stretch::{Judged, Stretch, Validated};
-use crate::config::{
-    BoosterConfig, ForestConfig, RunConfig, STAGE3_SCORES_FILE, SharedTreeConfig, Stage3Config, TreeClassWeight,
-    TreeModel, TreeObjective,
-};
+use crate::config::{RunConfig, STAGE3_SCORES_FILE, Stage3Config, TreeModel};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
@@ -24,7 +23,7 @@ use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
 use crate::infer::attention::load_edges;
 use crate::infer::tree_table::{Stage2Output, append_stage1, append_stage2, neighbourhood_table};
-use crate::models::tree_ensemble::{TreeCheckpoint, TreeEnsemble, TreeInputs, matrix};
+use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
@@ -33,10 +32,7 @@ use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
 use crate::run::progress::{Progress, Unit};
 use crate::run::splits::{split_of, within};
 use crate::run::{Meta, RunDir};
-use crate::trees::{
-    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
-    Importance, Matrix, Measure, Objective, SplitRule, Validation,
-};
+use crate::trees::{Importance, Matrix};
 
 /// What a finished Stage 3 leaves.
 #[derive(Clone, Debug, Serialize)]
@@ -286,7 +282,7 @@ fn fitted<B: GraphBackend + TreeBackend>(
     }
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
 
-    let file = run.best_checkpoint().with_extension(crate::models::tree_ensemble::EXTENSION);
+    let file = run.best_checkpoint().with_extension(EXTENSION);
     let of_training = of_training.zip(known).map(|(table, known)| {
         let labels = within(split, &known, dataset);
         (table, labels)
@@ -336,118 +332,6 @@ fn resumed(options: &RunOptions, config: &Stage3Config) -> Result<Option<RunDir>
     let toml = RunConfig::Stage3(config.clone()).to_toml()?;
     check_same_settings(&run, &toml, &["seed", "data", "split", "features", "stage2"])?;
     Ok(Some(run))
-}
-
-/// Trains the trees on the training part of `split`; a booster stops by the validation part. A booster on many rows
-/// grows on the device, which changes nothing but the time.
-///
-/// # Errors
-/// Settings that the trees refuse, or a device that fails.
-pub fn fit<B: TreeBackend>(
-    config: &Stage3Config,
-    table: &FeatureTable,
-    split: &Split,
-    device: &B::Device,
-) -> Result<TreeEnsemble> {
-    let part = |part: &[(u32, u8)]| -> (Vec<f32>, Vec<f32>) {
-        let values = part.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
-        (values, part.iter().map(|(_, label)| f32::from(*label)).collect())
-    };
-    let width = table.columns().len();
-    let (values, labels) = part(&split.train);
-    let (held_values, held_labels) = part(&split.validation);
-    match &config.model {
-        TreeModel::Forest(forest) => {
-            let data = binned(&values, table, &forest.shared)?;
-            Ok(TreeEnsemble::Forest(Forest::fit(&data, &labels, None, &forest_params(forest, width, config.seed))?))
-        }
-        TreeModel::Booster(booster) => {
-            let data = binned(&values, table, &booster.shared)?;
-            let validation = booster.patience.map(|patience| -> Result<Validation> {
-                let x = Matrix::f32(&held_values, width)?;
-                Ok(Validation { x, labels: &held_labels, measure: Measure::Metric(booster.metric), patience })
-            });
-            let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
-            let params = booster_params(booster, width, config.seed);
-            let pays = B::MIN_ROWS_FOR_DEVICE.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
-            let booster = match pays {
-                true => Booster::fit_on::<B>(&data, fit, &params, device)?,
-                false => Booster::fit(&data, fit, &params)?,
-            };
-            Ok(TreeEnsemble::Booster(booster))
-        }
-    }
-}
-
-/// Rows of a table in bins, with the names of its columns.
-fn binned(values: &[f32], table: &FeatureTable, shared: &SharedTreeConfig) -> Result<Binned> {
-    let rule = BinRule { max_bin: shared.max_bin, ..BinRule::default() };
-    let names = table.columns().iter().map(|column| column.name.clone()).collect();
-    Binned::new(&Matrix::f32(values, table.columns().len())?, &rule)?.with_names(names)
-}
-
-fn grow_rule(shared: &SharedTreeConfig, width: usize, split: SplitRule, base: GrowRule) -> GrowRule {
-    let fraction = match shared.feature_fraction_bynode {
-        0.0 => (width as f64).sqrt().floor().max(1.0) / width.max(1) as f64,
-        fraction => fraction,
-    };
-    GrowRule {
-        max_depth: shared.max_depth.map(narrow),
-        split,
-        extra_trees: shared.extra_trees,
-        feature_fraction_bynode: fraction,
-        ..base
-    }
-}
-
-fn narrow(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-fn class_weight(of: TreeClassWeight) -> ClassWeight {
-    match of {
-        TreeClassWeight::None => ClassWeight::None,
-        TreeClassWeight::Balanced => ClassWeight::Balanced,
-    }
-}
-
-fn forest_params(config: &ForestConfig, width: usize, seed: u64) -> ForestParams {
-    let default = ForestParams::sklearn_like(width);
-    let split = SplitRule { min_data_in_leaf: narrow(config.min_data_in_leaf), ..default.grow.split.clone() };
-    ForestParams {
-        trees: config.trees,
-        bootstrap: config.bootstrap,
-        class_weight: class_weight(config.shared.class_weight),
-        grow: grow_rule(&config.shared, width, split, default.grow),
-        seed,
-    }
-}
-
-fn booster_params(config: &BoosterConfig, width: usize, seed: u64) -> BoosterParams {
-    let split = SplitRule {
-        lambda_l1: config.lambda_l1,
-        lambda_l2: config.lambda_l2,
-        path_smooth: config.path_smooth,
-        min_data_in_leaf: narrow(config.min_data_in_leaf),
-        ..SplitRule::default()
-    };
-    let base = GrowRule {
-        num_leaves: Some(narrow(config.num_leaves)),
-        feature_fraction: config.feature_fraction,
-        ..GrowRule::default()
-    };
-    let weight = class_weight(config.shared.class_weight);
-    BoosterParams {
-        objective: match config.objective {
-            TreeObjective::Logistic => Objective::Binary { weight },
-            TreeObjective::Focal => Objective::Focal { gamma: config.focal_gamma, alpha: 0.5 },
-        },
-        rounds: config.trees,
-        learning_rate: config.learning_rate,
-        grow: grow_rule(&config.shared, width, split, base),
-        bagging: Bagging::share(config.bagging),
-        seed,
-    }
 }
 
 fn block_shares(table: &FeatureTable, gain: &[f64]) -> Vec<BlockShare> {

@@ -1,0 +1,127 @@
+//! Trees as the settings of a Stage 3 describe them.
+
+use graphsieve_kernels::{TreeBackend, finds_splits};
+
+use crate::config::{
+    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeModel, TreeObjective,
+};
+use crate::data::split::Split;
+use crate::error::Result;
+use crate::features::FeatureTable;
+use crate::models::tree_ensemble::TreeEnsemble;
+use crate::trees::{
+    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
+    Matrix, Measure, Objective, SplitRule, Validation,
+};
+
+/// Trains the trees on the training part of `split`; a booster stops by the validation part. A booster on many rows
+/// grows on the device, which changes nothing but the time.
+///
+/// # Errors
+/// Settings that the trees refuse, or a device that fails.
+pub fn fit<B: TreeBackend>(
+    config: &Stage3Config,
+    table: &FeatureTable,
+    split: &Split,
+    device: &B::Device,
+) -> Result<TreeEnsemble> {
+    let part = |part: &[(u32, u8)]| -> (Vec<f32>, Vec<f32>) {
+        let values = part.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
+        (values, part.iter().map(|(_, label)| f32::from(*label)).collect())
+    };
+    let width = table.columns().len();
+    let (values, labels) = part(&split.train);
+    let (held_values, held_labels) = part(&split.validation);
+    match &config.model {
+        TreeModel::Forest(forest) => {
+            let data = binned(&values, table, &forest.shared)?;
+            Ok(TreeEnsemble::Forest(Forest::fit(&data, &labels, None, &forest_params(forest, width, config.seed))?))
+        }
+        TreeModel::Booster(booster) => {
+            let data = binned(&values, table, &booster.shared)?;
+            let validation = booster.patience.map(|patience| -> Result<Validation> {
+                let x = Matrix::f32(&held_values, width)?;
+                Ok(Validation { x, labels: &held_labels, measure: Measure::Metric(booster.metric), patience })
+            });
+            let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
+            let params = booster_params(booster, width, config.seed);
+            let pays = B::MIN_ROWS_FOR_DEVICE.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
+            let booster = match pays {
+                true => Booster::fit_on::<B>(&data, fit, &params, device)?,
+                false => Booster::fit(&data, fit, &params)?,
+            };
+            Ok(TreeEnsemble::Booster(booster))
+        }
+    }
+}
+
+/// Rows of a table in bins, with the names of its columns.
+fn binned(values: &[f32], table: &FeatureTable, shared: &SharedTreeConfig) -> Result<Binned> {
+    let rule = BinRule { max_bin: shared.max_bin, ..BinRule::default() };
+    let names = table.columns().iter().map(|column| column.name.clone()).collect();
+    Binned::new(&Matrix::f32(values, table.columns().len())?, &rule)?.with_names(names)
+}
+
+fn grow_rule(shared: &SharedTreeConfig, width: usize, split: SplitRule, base: GrowRule) -> GrowRule {
+    let fraction = match shared.feature_fraction_bynode {
+        0.0 => (width as f64).sqrt().floor().max(1.0) / width.max(1) as f64,
+        fraction => fraction,
+    };
+    GrowRule {
+        max_depth: shared.max_depth.map(narrow),
+        split,
+        extra_trees: shared.extra_trees,
+        feature_fraction_bynode: fraction,
+        ..base
+    }
+}
+
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn class_weight(of: TreeClassWeight) -> ClassWeight {
+    match of {
+        TreeClassWeight::None => ClassWeight::None,
+        TreeClassWeight::Balanced => ClassWeight::Balanced,
+    }
+}
+
+fn forest_params(config: &ForestConfig, width: usize, seed: u64) -> ForestParams {
+    let default = ForestParams::sklearn_like(width);
+    let split = SplitRule { min_data_in_leaf: narrow(config.min_data_in_leaf), ..default.grow.split.clone() };
+    ForestParams {
+        trees: config.trees,
+        bootstrap: config.bootstrap,
+        class_weight: class_weight(config.shared.class_weight),
+        grow: grow_rule(&config.shared, width, split, default.grow),
+        seed,
+    }
+}
+
+fn booster_params(config: &BoosterConfig, width: usize, seed: u64) -> BoosterParams {
+    let split = SplitRule {
+        lambda_l1: config.lambda_l1,
+        lambda_l2: config.lambda_l2,
+        path_smooth: config.path_smooth,
+        min_data_in_leaf: narrow(config.min_data_in_leaf),
+        ..SplitRule::default()
+    };
+    let base = GrowRule {
+        num_leaves: Some(narrow(config.num_leaves)),
+        feature_fraction: config.feature_fraction,
+        ..GrowRule::default()
+    };
+    let weight = class_weight(config.shared.class_weight);
+    BoosterParams {
+        objective: match config.objective {
+            TreeObjective::Logistic => Objective::Binary { weight },
+            TreeObjective::Focal => Objective::Focal { gamma: config.focal_gamma, alpha: 0.5 },
+        },
+        rounds: config.trees,
+        learning_rate: config.learning_rate,
+        grow: grow_rule(&config.shared, width, split, base),
+        bagging: Bagging::share(config.bagging),
+        seed,
+    }
+}
