@@ -1,8 +1,8 @@
 //! A tournament: candidates of all kinds learn from the training labels, the validation labels choose, and the one that
 //! is chosen is tested once.
 //!
-//! The search sees [`Known`] alone, which has the labels of the training and the validation part and no others. Only [`finish`] opens the data
-//! again and lets the candidate that was chosen be tested, as any other run is.
+//! The search sees [`Known`] alone, which has the labels of the training and the validation part and no others. Only
+//! [`finish`] opens the data again and lets the candidate that was chosen be tested, as any other run is.
 
 mod search;
 mod trainings;
