@@ -139,6 +139,7 @@ fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {
         edges: edge_inputs(host, None),
         connections: Default::default(),
         labels: false,
+        pieces: None,
     }
 }
 

@@ -418,6 +418,7 @@ fn passes<B: GraphBackend>(
         edges: edge_inputs(graph, None),
         connections: Default::default(),
         labels: false,
+        pieces: None,
     };
     if options.fanouts.len() != TripleStreamGat::<B>::LAYERS {
         note("the passes take the first two fanouts");

@@ -206,6 +206,7 @@ impl Stage2Config {
                 heads: 1,
                 recompute: false,
                 own: OwnTransform::Auto,
+                pieces: 0,
                 edge_values: false,
                 time_encoding: TimeEncodingKind::None,
                 time_frequencies: 8,

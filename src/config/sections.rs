@@ -110,6 +110,10 @@ pub struct Stage2Model {
     pub recompute: bool,
     /// Which node types have a transform of a node itself beside its neighbours'. Default `auto`.
     pub own: OwnTransform,
+    /// Pieces in which the own transform of the first layer reads every column, cut where the training labels are told
+    /// apart best; 0 to 64. Default 0: it reads columns as they are.
+    #[serde(deserialize_with = "between::<0, 64, _>")]
+    pub pieces: usize,
     /// Whether attention reads the values of edges, where the data have any. Default false.
     pub edge_values: bool,
     /// Whether attention reads the ages of edges, and whether frequencies of their cosines are learned. Default `none`.
@@ -190,9 +194,15 @@ pub enum Jump {
 
 impl Stage2Model {
     pub(super) fn check(&self, document: &Document) -> Result<()> {
-        if self.gate && self.own == OwnTransform::Never {
-            let help = "a gate weighs a node's own transform: set model.own = \"auto\" or \"always\"";
-            return Err(document.error("model.gate", "false where model.own = \"never\"", help));
+        if self.own == OwnTransform::Never {
+            if self.gate {
+                let help = "a gate weighs a node's own transform: set model.own = \"auto\" or \"always\"";
+                return Err(document.error("model.gate", "false where model.own = \"never\"", help));
+            }
+            if self.pieces > 0 {
+                let help = "pieces are for a node's own transform: set model.own = \"auto\" or \"always\"";
+                return Err(document.error("model.pieces", "0 where model.own = \"never\"", help));
+            }
         }
         if self.jump == Jump::Max && self.hidden != self.out {
             let expected = format!("model.out = model.hidden = {} where model.jump = \"max\"", self.hidden);

@@ -130,6 +130,7 @@ fn unusual() -> [RunConfig; 3] {
             heads: 3,
             recompute: true,
             own: OwnTransform::Always,
+            pieces: 6,
             edge_values: true,
             time_encoding: TimeEncodingKind::Learned,
             time_frequencies: 5,

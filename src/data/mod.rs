@@ -9,6 +9,7 @@ pub mod edge_split;
 pub mod logistic;
 pub mod mat;
 pub(crate) mod parquet_file;
+pub mod pieces;
 pub mod split;
 pub mod synth;
 pub mod tables;

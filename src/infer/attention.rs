@@ -93,21 +93,27 @@ pub fn own_types(own: OwnTransform, graph: &HeteroGraph) -> Vec<Option<String>> 
     graph.node_types().iter().enumerate().map(|(t, of)| has(t).then(|| of.name.clone())).collect()
 }
 
-/// Fails where a gate is asked for and no node type has a transform of its own, which it would weigh.
+/// Fails where a gate or pieces are asked for and no node type has a transform of its own, which they are part of.
 ///
 /// # Errors
 /// [`Error::Config`].
-pub fn check_gate(config: &Stage2Config, graph: &HeteroGraph) -> Result<()> {
-    if !config.model.gate || own_types(config.model.own, graph).iter().any(Option::is_some) {
+pub fn check_own(config: &Stage2Config, graph: &HeteroGraph) -> Result<()> {
+    let Stage2Model { gate, pieces, own, .. } = config.model;
+    let (key, without, found) = match (gate, pieces) {
+        (true, _) => ("model.gate", "false", "true".into()),
+        (_, 1..) => ("model.pieces", "0", pieces.to_string()),
+        _ => return Ok(()),
+    };
+    if own_types(own, graph).iter().any(Option::is_some) {
         return Ok(());
     }
     Err(Error::Config {
         origin: config.name.clone().into(),
-        key: "model.gate".into(),
-        expected: "false where no node type has a transform of its own".into(),
-        found: "true".into(),
+        key: key.into(),
+        expected: format!("{without} where no node type has a transform of its own"),
+        found,
         help: "every node of this graph has a loop, so that model.own = \"auto\" gives none: set it to \"always\", or leave \
-               the gate out"
+               the key out"
             .into(),
     })
 }

@@ -4,6 +4,7 @@ mod ages;
 mod connections;
 mod edge_values;
 mod in_chunks;
+mod pieces;
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -22,6 +23,9 @@ pub(crate) use self::connections::{NORM_EPSILON, gate_name, norm_names};
 pub use self::edge_values::EdgeInput;
 pub(crate) use self::edge_values::edge_names;
 use self::edge_values::{EdgeLayer, by_head};
+pub(crate) use self::pieces::BOUNDS_NAME;
+pub use self::pieces::PieceInput;
+use self::pieces::Pieces;
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
@@ -57,6 +61,10 @@ pub struct AttentionSpec {
     /// Whether the last columns of the input are known labels, [`LABEL_COLUMNS`].
     #[serde(default, skip_serializing_if = "is_false")]
     pub labels: bool,
+    /// How the transforms of nodes themselves read the columns of the input, labels aside, where they read them in pieces,
+    /// too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pieces: Option<PieceInput>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -67,6 +75,11 @@ impl AttentionSpec {
     /// Width of what the input has besides labels.
     pub fn given(&self) -> usize {
         if self.labels { self.input - LABEL_COLUMNS.len() } else { self.input }
+    }
+
+    /// Columns that the transform of a node itself reads in the first layer.
+    pub fn own_input(&self) -> usize {
+        self.input + self.pieces.as_ref().map_or(0, |input| self.given() * input.pieces)
     }
 
     /// Width of the embeddings, which the head reads.
@@ -128,6 +141,11 @@ pub struct EpochDrop {
 ///
 /// A type that nothing points at is `elu(W_self,t h_t)`, or zero.
 ///
+/// With [`AttentionSpec::pieces`] the transform of the first layer reads every column `x` in pieces, too: beside it stand
+/// `min(max((x - b_k) / (b_{k+1} - b_k), 0), 1)` of the bounds `b` of its pieces, so that a unit is any continuous function
+/// of a column that is linear in each piece, and not of their sum alone (Gorishniy et al., NeurIPS 2022). A tree cuts at
+/// an amount above which all is fraud; two layers that read amounts linearly do not.
+///
 /// # Connections
 /// All are off unless asked for ([`AttentionSpec::connections`]). With `n` what arrives over relations and
 /// `u = W_self,t h_t`:
@@ -167,6 +185,7 @@ struct AttentionLayer<B: Backend> {
     own: Vec<Option<Param<Tensor<B, 2>>>>,
     edges: EdgeLayer<B>,
     connections: LayerConnections<B>,
+    pieces: Option<Pieces<B>>,
 }
 
 #[derive(Module, Debug)]
@@ -175,6 +194,16 @@ struct StreamAttention<B: Backend> {
     projection: Param<Tensor<B, 2>>,
     /// `[2 * out]`: for the destination, then for the source.
     attention: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> AttentionLayer<B> {
+    /// What the transform of the nodes of a type themselves reads of their rows.
+    fn of_itself(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        match (&self.pieces, self.own.get(node_type)) {
+            (Some(pieces), Some(Some(_))) => pieces.beside(rows),
+            _ => rows,
+        }
+    }
 }
 
 impl<B: Backend> TripleStreamGat<B> {
@@ -195,14 +224,15 @@ impl<B: Backend> TripleStreamGat<B> {
                     attention: parameters.vector(&name("a"), 2 * output, Init::xavier_normal(2 * output, 1))?,
                 });
             }
+            let own_input = if layer == 0 { spec.own_input() } else { input };
             let mut of_itself = |name: &Option<String>| {
                 let name = name.as_ref().map(|name| own_weight(layer, name));
-                name.map(|name| parameters.weight(&name, [input, output], Init::xavier_uniform(input, output)))
+                name.map(|name| parameters.weight(&name, [own_input, output], Init::xavier_uniform(own_input, output)))
                     .transpose()
             };
             let own = spec.own.iter().map(&mut of_itself).collect::<Result<_>>()?;
             let (edges, connections) = (EdgeLayer::none(), LayerConnections::none());
-            layers.push(AttentionLayer { streams, own, edges, connections });
+            layers.push(AttentionLayer { streams, own, edges, connections, pieces: None });
         }
         let width = spec.width();
         let bound = Init::Uniform { bound: 1.0 / (width as f64).sqrt() };
@@ -213,6 +243,8 @@ impl<B: Backend> TripleStreamGat<B> {
             layer.edges = EdgeLayer::new(at, &spec.edges, output, parameters)?;
             layer.connections = LayerConnections::new(at, &spec.connections, &spec.own, output, parameters)?;
         }
+        let pieces = spec.pieces.as_ref().map(|input| Pieces::new(input, spec.given(), parameters));
+        layers[0].pieces = pieces.transpose()?;
         Ok(Self {
             layers,
             head,
@@ -234,6 +266,7 @@ impl<B: Backend> TripleStreamGat<B> {
             }
             module.edges.export(layer, &spec.edges, &mut export);
             module.connections.export(layer, &spec.own, &mut export);
+            module.pieces.iter().for_each(|pieces| pieces.export(&mut export));
             for (own, name) in module.own.iter().zip(&spec.own) {
                 if let (Some(own), Some(name)) = (own, name) {
                     export.weight(own_weight(layer, name), own);
@@ -368,7 +401,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let parts = if project_last { self.project_last(layer, &source) } else { self.project_first(layer, &source) };
         let finish = |(t, mut parts): (usize, Vec<Tensor<B, 2>>)| {
             self.finished(layer, &source, t, |own, activation| {
-                parts.extend(own.map(|own| linear(block.destinations(t, h[t].clone()), own, None)));
+                parts.extend(own.map(|own| linear(layer.of_itself(t, block.destinations(t, h[t].clone())), own, None)));
                 (!parts.is_empty()).then(|| combine(parts, None, scale(block, t), activation))
             })
         };
@@ -401,7 +434,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         }
         let z = match own {
             Some(own) if connections.has_gate(node_type) => {
-                let own = linear(block.destinations(node_type, h.clone()), own, None);
+                let own = linear(layer.of_itself(node_type, block.destinations(node_type, h.clone())), own, None);
                 connections.gated(node_type, own, sum(None, Activation::Identity).unwrap_or_else(nothing))
             }
             own => sum(own.map(undivided), Activation::Identity).unwrap_or_else(nothing),
@@ -537,7 +570,13 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let projection = layer.streams[0].projection.val();
         let [input, width] = projection.dims();
         let own = layer.own.get(node_type).and_then(Option::as_ref).map(Param::val);
-        let identity = (self.residual && input == width).then(|| Tensor::eye(width, &projection.device()));
+        let identity = (self.residual && input == width).then(|| {
+            let (eye, device) = (Tensor::eye(width, &projection.device()), projection.device());
+            match layer.pieces.as_ref().map(Pieces::width) {
+                Some(pieces) if own.is_some() => Tensor::cat(vec![eye, Tensor::zeros([pieces, width], &device)], 0),
+                _ => eye,
+            }
+        });
         match (own, identity) {
             (Some(own), Some(identity)) => Some(own + identity),
             (own, identity) => own.or(identity),

@@ -110,6 +110,15 @@ impl<'a, B: Backend> Parameters<'a, B> {
         Ok(self.param(values, [len]))
     }
 
+    /// A vector of `len` values that a new model has from the data that it is trained on.
+    pub fn given(&mut self, name: &str, len: usize, values: &[f32]) -> Result<Param<Tensor<B, 1>>> {
+        let values = match &self.source {
+            Source::Seed(_) => values.to_vec(),
+            Source::Tensors { .. } => self.values(name, &[len], Init::Zeros)?,
+        };
+        Ok(self.param(values, [len]))
+    }
+
     fn param<const D: usize>(&mut self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<B, D>> {
         // Ids by order: the optimiser's state finds its parameters again after a restart.
         self.made += 1;

@@ -270,6 +270,7 @@ fn inferred_spec(path: &Path, tensors: &BTreeMap<String, HostTensor>) -> Result<
         edges,
         connections: Default::default(),
         labels: false,
+        pieces: None,
     }))
 }
 
@@ -289,6 +290,7 @@ mod tests {
             edges: Vec::new(),
             connections: Default::default(),
             labels: false,
+            pieces: None,
         };
         let tensor = |shape: &[usize]| HostTensor {
             shape: shape.to_vec(),

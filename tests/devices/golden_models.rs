@@ -307,6 +307,7 @@ mod bodies {
                 edges: Vec::new(),
                 connections,
                 labels: false,
+                pieces: None,
             };
             let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
             let model = TripleStreamGat::new(&spec, &mut parameters).unwrap();

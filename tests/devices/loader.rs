@@ -590,6 +590,7 @@ mod bodies {
             edges,
             connections: Default::default(),
             labels: false,
+            pieces: None,
         }
     }
 

@@ -136,6 +136,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             edges: edge_inputs(host, carried.time().as_ref()),
             connections,
             labels: false,
+            pieces: None,
         };
         let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
         let run = |rows: Rows, recompute: bool, chunk: Option<usize>| {
@@ -188,6 +189,7 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
         edges: edge_inputs(host, None),
         connections: Default::default(),
         labels: false,
+        pieces: None,
     };
     let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(5, &device)).unwrap();
     // No node of the last type is wanted at all.

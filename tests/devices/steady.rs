@@ -83,6 +83,7 @@ fn trainings_hold_no_more_with_every_step() {
             edges: Vec::new(),
             connections: Default::default(),
             labels: false,
+            pieces: None,
         };
         let mut parameters = Parameters::from_seed(3, &FlexDevice);
         let model = TripleStreamGat::<Autodiff<Flex>>::new(&spec, &mut parameters).unwrap();

@@ -478,6 +478,7 @@ fn attention_over_values_is_that_of_a_dense_loop() {
             edges,
             connections: Default::default(),
             labels: false,
+            pieces: None,
         };
         let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(3, &FlexDevice)).unwrap();
         let tensors = model.export(&spec).0;

@@ -58,7 +58,7 @@ fn windows(sandbox: &Sandbox) -> Vec<Value> {
     json(sandbox, "data/split.json")["windows"].as_array().unwrap().clone()
 }
 
-const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
+const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\npieces = 3\n\
                       [train]\nepochs = 4\ncheckpoint_every = 2\n[output]\nplots = false\n";
 
 /// Trains Stage 2 in a directory of its own and returns the run.

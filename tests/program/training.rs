@@ -79,6 +79,46 @@ fn a_gate_with_nothing_to_weigh_is_refused_and_one_between_both_is_trained_and_s
     assert!(header.contains(", 16)"), "both layers side by side: {header}");
 }
 
+#[test]
+fn columns_in_pieces_are_the_same_however_they_are_computed() {
+    let sandbox = with_config(STAGE2);
+    let pieces = ["--set", "model.pieces=4"];
+    sandbox.refuses(train(&pieces), 2, &["model.pieces", "every node of this graph has a loop", "found 4"]);
+    let never = [&pieces[..], &["--set", "model.own=never"]].concat();
+    sandbox.refuses(train(&never), 2, &["model.pieces", "0 where model.own = \"never\""]);
+    assert!(!sandbox.path("runs").exists());
+    let always = [&pieces[..], &["--set", "model.own=always"]].concat();
+    sandbox.succeeds(train(&always));
+    let run = sandbox.only_run("runs");
+    let scores = sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
+    sandbox.succeeds(score(&run, &[]));
+    assert_eq!(sandbox.read("s.npy"), scores);
+    let loss = |run: &str| -> f64 {
+        let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+        let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        last["loss"].as_f64().unwrap()
+    };
+    let plain = ["--set", "model.own=always", "--set", "output.dir=plain"];
+    let chunks = [&always[..], &["--set", "train.chunk_size=70", "--set", "output.dir=chunks"]].concat();
+    let batches = [&always[..], &["--set", "loader.mode=sampled", "--set", "output.dir=batches"]].concat();
+    [&plain[..], &chunks, &batches].map(|keys| sandbox.succeeds(train(keys)));
+    let [plain, chunks] = ["plain", "chunks"].map(|dir| loss(&sandbox.only_run(dir)));
+    let whole = loss(&run);
+    assert!((chunks - whole).abs() < 1e-4, "{chunks} in chunks, {whole} whole");
+    assert!((plain - whole).abs() > 1e-3, "pieces change nothing: {plain}");
+    // Layer by layer, as mini-batches are scored, and over the whole graph.
+    let batches = sandbox.only_run("batches");
+    sandbox.succeeds(score(&batches, &[]));
+    let values = |file: &str| -> Vec<f32> {
+        let bytes = sandbox.read(file);
+        let numbers = &bytes[10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]))..];
+        numbers.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect()
+    };
+    let [there, here] = [values(&format!("{batches}/anomaly_scores_stage2.npy")), values("s.npy")];
+    let apart = there.iter().zip(&here).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(there.len() == here.len() && apart < 1e-5, "{apart}");
+}
+
 /// A learning rate that moves nothing: the first epoch stays the best one.
 #[test]
 fn a_training_ends_when_validation_no_longer_improves() {

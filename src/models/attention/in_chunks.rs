@@ -60,7 +60,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                 unreachable!("chunks are of a whole graph")
             };
             self.finished(layer, source, t, |own, activation| {
-                let own = own.map(|own| Term::rows(h[t].clone(), before.as_ref(), own));
+                let own = own.map(|own| Term::rows(layer.of_itself(t, h[t].clone()), before.as_ref(), own));
                 let terms: Vec<Term<B>> = into.map(term).chain(own).collect();
                 let to = Destinations::new(*of, after.as_ref());
                 (!terms.is_empty()).then(|| sum_in_chunks(terms, None, scale(block, t), activation, to, chunk_rows))

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::network::{
-    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, TimeTransform,
-    Transform,
+    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, Pieces,
+    TimeTransform, Transform,
 };
 use crate::config::{Jump, LayerKind, Norm};
 use crate::graph::HeteroGraph;
-use crate::models::attention::{AttentionSpec, EdgeInput, edge_names, gate_name, norm_names, own_weight, time_names};
+use crate::models::attention::{
+    AttentionSpec, BOUNDS_NAME, EdgeInput, edge_names, gate_name, norm_names, own_weight, time_names,
+};
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::parameters::HostTensor;
 
@@ -24,6 +26,8 @@ pub(super) fn of_attention(
         Some(Matrix::transposed(shape, values(own_weight(at - 1, name))))
     };
     let own_of = |at: usize, shape: [usize; 2]| -> Vec<Option<Matrix>> {
+        let square = shape[0] == shape[1];
+        let shape = if at == 1 { [spec.own_input(), shape[1]] } else { shape };
         let own: Vec<Option<Matrix>> = spec.own.iter().map(|name| of_itself(at, shape, name)).collect();
         if !spec.connections.residual {
             return own;
@@ -31,7 +35,7 @@ pub(super) fn of_attention(
         // In both layers or in none: a layer that changes the width adds nothing.
         let with_identity = |t: usize| {
             let own = own.get(t).cloned().flatten().unwrap_or_else(|| Matrix::zeros(shape));
-            Some(if shape[0] == shape[1] { own.plus_identity() } else { own })
+            Some(if square { own.plus_identity() } else { own })
         };
         (0..graph.node_types().len()).map(with_identity).collect()
     };
@@ -87,6 +91,7 @@ pub(super) fn of_attention(
         transform_of: graph.relations().iter().map(|relation| stream_of(&relation.stream)).collect(),
         scales: graph.streams_into().iter().map(|&streams| 1.0 / streams.max(1) as f64).collect(),
         row_normalise: false,
+        pieces: spec.pieces.as_ref().map(|input| Pieces::new(input.pieces, values(BOUNDS_NAME.into()))),
     };
     let weights = wide("score_head.weight".into());
     let (joined, weights) = match spec.connections.jump {
@@ -166,5 +171,6 @@ pub(super) fn of_classifier(
         transform_of: (0..relations).collect(),
         scales: vec![1.0; types],
         row_normalise: spec.row_normalise,
+        pieces: None,
     }
 }

@@ -17,20 +17,19 @@ use crate::config::{
     LoaderMode, RankingMetric, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Model,
     TrainConfig,
 };
+use crate::data::pieces;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Features, HeteroGraph, NodeType, Subset, write_npy_f32};
-use crate::infer::attention::{
-    check_gate, edge_inputs, host_scores, input_features, load_edges, own_types, time_input,
-};
+use crate::infer::attention::{check_own, edge_inputs, host_scores, input_features, load_edges, own_types, time_input};
 use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::loader::{Batch, FeatureStore};
 use crate::metrics::{average_precision, roc_auc};
 use crate::models::attention::{
-    AttentionSpec, Connections, EpochDrop, Pass, PassDropout, TripleStreamGat, projects_last,
+    AttentionSpec, Connections, EpochDrop, Pass, PassDropout, PieceInput, TripleStreamGat, projects_last,
 };
 use crate::models::device_graph::{DeviceGraph, upload_features};
 use crate::models::parameters::{Export, Parameters};
@@ -307,8 +306,12 @@ impl<B: GraphBackend> Attention<B> {
     ) -> Result<(Self, Vec<String>)> {
         let storage = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, host.relations(), &config.name)?;
-        check_gate(config, host)?;
+        check_own(config, host)?;
         let width = features.dim() + known.as_ref().map_or(0, |_| LABEL_COLUMNS.len());
+        let pieces = (config.model.pieces > 0).then(|| PieceInput {
+            pieces: config.model.pieces,
+            bounds: pieces::bounds(&features, &split.train, config.model.pieces),
+        });
         let plan = plan::attention::<B>(config, host, width, device);
         let mut notes = Vec::new();
         if config.loader.mode != LoaderMode::Full {
@@ -324,7 +327,8 @@ impl<B: GraphBackend> Attention<B> {
             Placement::on_device(DeviceGraph::upload(host, device)?, x)
         };
         let labels = [split.train.clone(), split.validation.clone()];
-        Ok((Self::of(config, host, placement, width, labels, known, device), notes))
+        let task = Self::of(config, host, placement, width, labels, known, device);
+        Ok((Self { spec: AttentionSpec { pieces, ..task.spec }, ..task }, notes))
     }
 
     /// On a graph on the device with the input `x`, one matrix per node type.
@@ -373,6 +377,7 @@ impl<B: GraphBackend> Attention<B> {
             edges: edge_inputs(host, time_input(&config.model, host).as_ref()),
             connections: Connections::of(&config.model),
             labels: known.is_some(),
+            pieces: None,
         };
         let weights = LossWeights::of(&config.loss, &train);
         let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::edges::{Cut, Edges, Row};
-use super::parameters::{Coefficients, EdgeTransform, Head, Matrix, Network, axpy};
+use super::parameters::{Coefficients, EdgeTransform, Head, Matrix, Network, Pieces, axpy};
 use crate::graph::Features;
 
 /// A network, and the graph and the features that it reads.
@@ -121,6 +121,35 @@ impl<'a> View<'a> {
         buffer
     }
 
+    /// The row of a source of `row` before a layer.
+    pub(super) fn read_source<'b>(
+        &self,
+        row: &Row,
+        before: Before<'b>,
+        source: u32,
+        buffer: &'b mut Vec<f64>,
+    ) -> &'b [f64] {
+        match (before, self.pieces_of(row)) {
+            (Before::Features, Some(pieces)) => {
+                self.read(before, source, buffer);
+                pieces.extend(buffer);
+                buffer
+            }
+            _ => self.read(before, source, buffer),
+        }
+    }
+
+    /// The pieces in which a row of the first layer is read, too: that of the node itself.
+    pub(super) fn pieces_of(&self, row: &Row) -> Option<&'a Pieces> {
+        self.network.pieces.as_ref().filter(|_| row.relation.is_none())
+    }
+
+    /// Width of the rows of the sources of `row` before a layer.
+    pub(super) fn input_of(&self, layer: usize, row: &Row) -> usize {
+        let pieces = self.pieces_of(row).filter(|_| layer == 0);
+        self.network.layers[layer].input + pieces.map_or(0, Pieces::width)
+    }
+
     /// How a row of a node becomes part of a layer's result, head by head.
     pub(super) fn slots(&self, layer: usize, node: u32, row: &Row) -> Vec<Slot<'a>> {
         let t = self.edges.graph().type_of(node as usize);
@@ -186,10 +215,10 @@ impl<'a> View<'a> {
 
     /// The rows of the sources before a layer, weighed and added up, `[heads, input]`.
     pub(super) fn weighed(&self, layer: usize, row: &Row, coefficients: &[f64], before: Before) -> Vec<f64> {
-        let (input, heads) = (self.network.layers[layer].input, coefficients.len() / row.sources.len());
+        let (input, heads) = (self.input_of(layer, row), coefficients.len() / row.sources.len());
         let (mut sums, mut buffer) = (vec![0.0; heads * input], Vec::new());
         for (&source, coefficients) in row.sources.iter().zip(coefficients.chunks_exact(heads)) {
-            let x = self.read(before, source, &mut buffer);
+            let x = self.read_source(row, before, source, &mut buffer);
             sums.chunks_exact_mut(input).zip(coefficients).for_each(|(to, &factor)| axpy(factor, x, to));
         }
         sums
@@ -225,7 +254,8 @@ impl<'a> View<'a> {
             let sums = self.weighed(layer, &row, &coefficients, before);
             let of_edges = self.weighed_values(&row, &coefficients);
             let z = if row.relation.is_some() { &mut z } else { &mut own };
-            for (head, (sum, slot)) in sums.chunks_exact(of.input).zip(self.slots(layer, node, &row)).enumerate() {
+            let input = self.input_of(layer, &row);
+            for (head, (sum, slot)) in sums.chunks_exact(input).zip(self.slots(layer, node, &row)).enumerate() {
                 if let Some(weight) = slot.of_edges {
                     let sum = &of_edges[head * weight.input()..(head + 1) * weight.input()];
                     weight.project(sum, slot.first, slot.factor, &mut z[slot.outputs.clone()]);

@@ -40,8 +40,8 @@ pub(crate) use self::edges::Edges;
 use self::ego::Ego;
 pub(crate) use self::ego::View;
 pub(crate) use self::parameters::{
-    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, TimeTransform,
-    Transform,
+    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, Pieces,
+    TimeTransform, Transform,
 };
 pub(crate) use self::relevance::{Entry, Path};
 use super::by_magnitude;

@@ -28,6 +28,43 @@ pub(crate) struct Network {
     pub scales: Vec<f64>,
     /// Whether the features of every node are divided by the sum of their absolute values.
     pub row_normalise: bool,
+    /// In which pieces the own transforms of the first layer read the columns, too.
+    pub pieces: Option<Pieces>,
+}
+
+/// The bounds of the pieces of columns.
+#[derive(Clone, Debug)]
+pub(crate) struct Pieces {
+    /// `[columns, pieces + 1]`
+    bounds: Vec<f64>,
+    pieces: usize,
+}
+
+impl Pieces {
+    pub fn new(pieces: usize, bounds: &[f32]) -> Self {
+        Self { bounds: bounds.iter().map(|&bound| f64::from(bound)).collect(), pieces }
+    }
+
+    /// Columns that they add to a row.
+    pub fn width(&self) -> usize {
+        self.bounds.len() / (self.pieces + 1) * self.pieces
+    }
+
+    /// The column that piece `at` is of.
+    pub fn column(&self, at: usize) -> usize {
+        at / self.pieces
+    }
+
+    /// Adds the share of every piece that lies below the value of its column to a row.
+    pub fn extend(&self, row: &mut Vec<f64>) {
+        for (column, bounds) in self.bounds.chunks_exact(self.pieces + 1).enumerate() {
+            let x = row[column];
+            row.extend(bounds.windows(2).map(|piece| match piece[1] - piece[0] {
+                0.0 => 0.0,
+                length => ((x - piece[0]) / length).clamp(0.0, 1.0),
+            }));
+        }
+    }
 }
 
 /// What the sources of a node count.
@@ -250,9 +287,9 @@ impl Matrix {
         Self { values: vec![0.0; input * output], input, output }
     }
 
-    /// The same with the input added to the result.
+    /// The same with the first inputs added to the result.
     pub fn plus_identity(mut self) -> Self {
-        self.values.iter_mut().step_by(self.output + 1).for_each(|value| *value += 1.0);
+        self.values.iter_mut().step_by(self.output + 1).take(self.output).for_each(|value| *value += 1.0);
         self
     }
 

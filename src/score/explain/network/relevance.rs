@@ -138,8 +138,8 @@ impl Ego<'_> {
     /// The rows of a node where a unit of the sum over them adds `of_sum`.
     fn parts(&self, layer: usize, node: u32, of_sum: &[f64]) -> Vec<Part> {
         let (view, before, held) = (self.view, self.before(layer), self.z(layer, node).1);
-        let input = view.network.layers[layer].input;
         let part = |row: Row| {
+            let input = view.input_of(layer, &row);
             let (slots, share) = (view.slots(layer, node, &row), held.share(&row));
             let mut of_heads = vec![0.0; slots.len() * input];
             let mut of_edges = Vec::new();
@@ -191,7 +191,7 @@ impl Ego<'_> {
             relation: part.row.relation,
             source,
             attention: self.attention(part, at),
-            contribution: part.contribution(at, self.view.read(before, source, buffer)),
+            contribution: part.contribution(at, self.view.read_source(&part.row, before, source, buffer)),
             of_values: part.of_values(at),
             removal: None,
             paths: Vec::new(),
@@ -228,7 +228,10 @@ impl Ego<'_> {
                     relation: part.row.relation,
                     source,
                     attention: self.attention(&part, at),
-                    contribution: part.contribution(at, self.view.read(self.before(layer), source, &mut buffer)),
+                    contribution: {
+                        let x = self.view.read_source(&part.row, self.before(layer), source, &mut buffer);
+                        part.contribution(at, x)
+                    },
                 });
             }
         }
@@ -295,15 +298,14 @@ impl Ego<'_> {
 
     /// The end of the way back: adds what the features add.
     fn add_inputs(&self, head: &Head, relevance: &[f64], sums: &mut Sums) {
-        let (level, mut own) = (&self.levels[0], Vec::new());
-        let own = self.view.read(Before::Features, self.node, &mut own);
+        let level = &self.levels[0];
         let rows = level.nodes.par_chunks(CHUNK).zip(relevance.par_chunks(CHUNK * level.width()));
         let chunks = rows.map(|(nodes, relevance)| {
             let mut sums = self.no_sums();
             for (&node, relevance) in nodes.iter().zip(relevance.chunks_exact(level.width())) {
                 let (bias, parts) = self.bias_and_parts(head, 0, node, relevance);
                 sums.biases += bias;
-                parts.iter().for_each(|part| self.add_input(part, own, &mut sums));
+                parts.iter().for_each(|part| self.add_input(part, &mut sums));
             }
             sums
         });
@@ -328,21 +330,31 @@ impl Ego<'_> {
         }
     }
 
-    /// `x` are the features of the node that is explained.
-    fn add_input(&self, part: &Part, x: &[f64], sums: &mut Sums) {
+    fn add_input(&self, part: &Part, sums: &mut Sums) {
         self.add_values(part, sums);
-        let inputs = self.view.weighed(0, &part.row, &part.coefficients, Before::Features);
+        let (view, row) = (self.view, &part.row);
+        let (width, columns) = (view.input_of(0, row), sums.columns.len());
+        let column_of = |at: usize| match (at.checked_sub(columns), view.pieces_of(row)) {
+            (Some(at), Some(pieces)) => pieces.column(at),
+            _ => at,
+        };
+        let inputs = view.weighed(0, row, &part.coefficients, Before::Features);
         let mut of_type = 0.0;
-        for (of_head, inputs) in part.of_heads.chunks_exact(x.len()).zip(inputs.chunks_exact(x.len())) {
-            for ((relevance, input), column) in of_head.iter().zip(inputs).zip(&mut sums.columns) {
-                *column += relevance * input;
+        for (of_head, inputs) in part.of_heads.chunks_exact(width).zip(inputs.chunks_exact(width)) {
+            for (at, (relevance, input)) in of_head.iter().zip(inputs).enumerate() {
+                sums.columns[column_of(at)] += relevance * input;
                 of_type += relevance * input;
             }
         }
-        let itself = part.row.sources.iter().enumerate().filter(|(_, source)| **source == self.node);
-        let own: f64 = itself.map(|(at, _)| part.of_source(at, x)).sum();
+        let mut own = 0.0;
+        if row.sources.contains(&self.node) {
+            let mut buffer = Vec::new();
+            let x = view.read_source(row, Before::Features, self.node, &mut buffer);
+            let itself = row.sources.iter().enumerate().filter(|(_, source)| **source == self.node);
+            own = itself.map(|(at, _)| part.of_source(at, x)).sum();
+        }
         sums.own += own;
-        sums.by_type[self.view.edges.graph().type_of(part.row.sources[0] as usize)] += of_type - own;
+        sums.by_type[view.edges.graph().type_of(row.sources[0] as usize)] += of_type - own;
     }
 }
 

@@ -30,6 +30,8 @@ struct Model {
     weights: Vec<Vec<(Vec<f32>, Vec<f32>)>>,
     /// Per layer and type: `[output, input]`; empty where no type has a transform of its own.
     own: Vec<Vec<Option<Vec<f32>>>>,
+    /// `[columns, 4]` of the first layer's own transforms, which read them in three pieces each.
+    bounds: Option<Vec<f32>>,
     /// Per layer and relation; empty where no relation has any.
     edges: Vec<Vec<Option<EdgeWeights>>>,
     /// Per layer and type: `[2 * output]`; empty where nothing is gated.
@@ -50,8 +52,8 @@ impl Model {
             widths.map(|[i, o]| streams.iter().map(|_| (values(i * o), values(2 * o))).collect::<Vec<_>>()).to_vec();
         let (own, edges) = (vec![Vec::new(); 2], vec![Vec::new(), Vec::new()]);
         let (head, gates, norms, joined) = (values(8), vec![Vec::new(); 2], vec![None; 2], Joined::Nothing);
-        let (bias, slope) = (0.3, 0.2);
-        Self { streams, heads, slope, widths, weights, own, edges, gates, norms, head, bias, joined }
+        let (bias, slope, bounds) = (0.3, 0.2, None);
+        Self { streams, heads, slope, widths, weights, own, bounds, edges, gates, norms, head, bias, joined }
     }
 
     /// The same with gates where types have a transform of their own, with normalised rows, and with a head that reads
@@ -92,6 +94,19 @@ impl Model {
         self
     }
 
+    /// The same where the first layer's own transforms read columns in pieces, too. One of the last column is empty.
+    fn in_pieces(mut self, rng: &mut ChaCha8Rng) -> Self {
+        let [input, output] = self.widths[0];
+        let mut bounds: Vec<f32> = (0..input * 4).map(|_| rng.random_range(-1.0..1.0)).collect();
+        bounds.chunks_exact_mut(4).for_each(|column| column.sort_unstable_by(f32::total_cmp));
+        bounds[input * 4 - 1] = bounds[input * 4 - 2];
+        self.bounds = Some(bounds);
+        for own in self.own[0].iter_mut().flatten() {
+            *own = (0..output * input * 4).map(|_| rng.random_range(-1.0..1.0)).collect();
+        }
+        self
+    }
+
     fn network(&self, graph: &HeteroGraph) -> Network {
         let layer = |at: usize| {
             let ([input, output], heads) = (self.widths[at], self.heads);
@@ -99,7 +114,8 @@ impl Model {
                 Transform::with_attention(Matrix::transposed([input, output], w), heads, a.split_at(output).into())
             };
             let transforms = self.weights[at].iter().map(transform).collect();
-            let matrix = |own: &Option<Vec<f32>>| own.as_ref().map(|own| Matrix::transposed([input, output], own));
+            let matrix =
+                |own: &Option<Vec<f32>>| own.as_ref().map(|own| Matrix::transposed([own.len() / output, output], own));
             let (own, bias) = (self.own[at].iter().map(matrix).collect(), Vec::new());
             let edge = |of: &Option<EdgeWeights>| {
                 let EdgeWeights { weight, vector, time } = of.as_ref()?;
@@ -122,6 +138,7 @@ impl Model {
             transform_of: graph.relations().iter().map(|relation| stream(&relation.stream)).collect(),
             scales: graph.streams_into().iter().map(|&streams| 1.0 / streams.max(1) as f64).collect(),
             row_normalise: false,
+            pieces: self.bounds.as_ref().map(|bounds| Pieces::new(3, bounds)),
         }
     }
 
@@ -150,7 +167,14 @@ impl Model {
                 let mut z = vec![0.0; output];
                 let mut itself = vec![0.0; output];
                 if let Some(Some(own)) = self.own[at].get(t) {
-                    let of = |c: usize| (0..input).map(|k| f64::from(own[c * input + k]) * h[i][k]).sum::<f64>();
+                    let mut x = h[i].clone();
+                    for (k, bounds) in self.bounds.iter().filter(|_| at == 0).flat_map(|b| b.chunks(4).enumerate()) {
+                        for [from, to] in [[0, 1], [1, 2], [2, 3]].map(|ends| ends.map(|end| f64::from(bounds[end]))) {
+                            let share = if h[i][k] >= to { 1.0 } else { (h[i][k] - from) / (to - from) };
+                            x.push(if from == to || h[i][k] <= from { 0.0 } else { share });
+                        }
+                    }
+                    let of = |c: usize| x.iter().zip(&own[c * x.len()..]).map(|(x, &w)| f64::from(w) * x).sum::<f64>();
                     itself = (0..output).map(of).collect();
                 }
                 for (number, relation) in into {
@@ -322,24 +346,27 @@ fn rows(features: &Features) -> Vec<Vec<f64>> {
 fn for_every_node(check: impl Fn(&HeteroGraph, &Model, f64, u32, &Attributed)) {
     let graph = graph(None);
     let features = features(graph.num_nodes());
-    // Heads; own transforms; values of edges, and with `Some(true)` ages; gates, normalised rows and both layers at the
-    // head: `Some(largest)`.
+    // Heads; own transforms, and with `Some(true)` columns in pieces; values of edges, and with `Some(true)` ages; gates,
+    // normalised rows and both layers at the head: `Some(largest)`.
     for (heads, own, edges, connected) in [
-        (1, false, None, None),
-        (4, false, None, None),
-        (1, true, None, None),
-        (4, true, None, None),
-        (1, false, Some(false), None),
-        (4, true, Some(false), None),
-        (1, false, Some(true), None),
-        (4, true, Some(true), None),
-        (1, true, None, Some(false)),
-        (4, true, Some(true), Some(true)),
-        (1, false, Some(false), Some(false)),
+        (1, None, None, None),
+        (4, None, None, None),
+        (1, Some(false), None, None),
+        (4, Some(false), None, None),
+        (1, None, Some(false), None),
+        (4, Some(false), Some(false), None),
+        (1, None, Some(true), None),
+        (4, Some(false), Some(true), None),
+        (1, Some(false), None, Some(false)),
+        (4, Some(false), Some(true), Some(true)),
+        (1, None, Some(false), Some(false)),
+        (1, Some(true), None, None),
+        (4, Some(true), Some(true), Some(false)),
     ] {
         let mut rng = ChaCha8Rng::seed_from_u64(heads as u64);
         let model = Model::random(&graph, heads, &mut rng);
-        let model = if own { model.with_own(&mut rng) } else { model };
+        let model = if own.is_some() { model.with_own(&mut rng) } else { model };
+        let model = if own == Some(true) { model.in_pieces(&mut rng) } else { model };
         let model = if let Some(ages) = edges { model.with_edges(&graph, ages, &mut rng) } else { model };
         let model = connected.into_iter().fold(model, |model, largest| model.connected(largest, &mut rng));
         let logits = model.logits(&graph, &rows(&features));
