@@ -4,8 +4,6 @@
 use std::fs::File;
 
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve::config::{ClassifyConfig, Draw, LayerKind, LoaderMode};
 use graphsieve::data::class_split::ClassSplit;
@@ -28,6 +26,7 @@ use ndarray::{Array1, Array2, Ix1, Ix2};
 use ndarray_npy::{NpzWriter, ReadNpyExt, WritableElement};
 use serde_json::Value;
 
+use crate::gradients::{assert_same, gradients};
 use crate::support::Sandbox;
 
 pub fn trials() -> Vec<Trial> {
@@ -592,7 +591,7 @@ mod bodies {
                     let got = to_host(loss.clone())[0];
                     let name = format!("{spec:?}, {batch_size} seeds, epoch {epoch}");
                     assert!((got - value).abs() <= 4e-6 * value.abs(), "{name}: {got} for {value}");
-                    assert_same(&gradients::<B>(&model, loss), &gradient, &name);
+                    assert_same(&name, &gradients::<B>(&model, loss), &gradient, 1e-6);
                 }
                 let Runner::Sampled(sampled) = sampled else { panic!("mini-batches were asked for") };
                 assert_eq!(sampled.stats().batches, if batch_size == 20 { 6 } else { 2 });
@@ -664,34 +663,5 @@ mod bodies {
             assert!((mean - f64::from(*want)).abs() < 5.0 * error + 1e-5, "{at}: {mean} +- {error} for {want}");
         }
         assert!(varied > NODES, "{varied} values depend on the sample");
-    }
-
-    struct Collect<'a, B: GraphBackend>(&'a GradientsParams, Vec<Vec<f32>>, std::marker::PhantomData<B>);
-
-    impl<B: GraphBackend> ModuleVisitor<Autodiff<B>> for Collect<'_, B> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Autodiff<B>, D>>) {
-            self.1.push(to_host(self.0.get::<B, D>(param.id).expect("every parameter has a gradient")));
-        }
-    }
-
-    fn gradients<B: GraphBackend>(
-        module: &impl AutodiffModule<Autodiff<B>>,
-        loss: Tensor<Autodiff<B>, 1>,
-    ) -> Vec<Vec<f32>> {
-        let grads = GradientsParams::from_grads(loss.backward(), module);
-        let mut all = Collect(&grads, Vec::new(), std::marker::PhantomData);
-        module.visit(&mut all);
-        all.1
-    }
-
-    fn assert_same(got: &[Vec<f32>], want: &[Vec<f32>], name: &str) {
-        let length = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-        let total = want.iter().map(|b| length(b).powi(2)).sum::<f64>().sqrt();
-        assert!(total > 0.0 && got.len() == want.len());
-        for (k, (a, b)) in got.iter().zip(want).enumerate() {
-            let difference: Vec<f32> = a.iter().zip(b).map(|(a, b)| a - b).collect();
-            let bound = 2e-5 * length(b) + 1e-6 * total;
-            assert!(length(&difference) <= bound, "{name}: gradient {k} is off by {}", length(&difference));
-        }
     }
 }

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use graphsieve::config::{Draw, LoaderMode, OwnTransform, Stage2Config};
@@ -33,6 +31,7 @@ use graphsieve_kernels::{
     SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
 };
 
+use crate::gradients::{assert_same, gradients};
 use crate::valued::Carried;
 
 pub fn trials() -> Vec<Trial> {
@@ -240,7 +239,7 @@ mod bodies {
                     let got = to_host(step.losses.loss.clone())[0];
                     let name = format!("{heads} heads, {carried:?}, place {at}, epoch {epoch}");
                     assert!((loss - got).abs() <= 4e-6 * loss.abs(), "{name}: {got} for {loss}");
-                    assert_same(&gradients::<B>(&model, step.losses.loss), &want);
+                    assert_same(&name, &gradients::<B>(&model, step.losses.loss), &want, 1e-6);
                 }
             }
         }
@@ -591,35 +590,6 @@ mod bodies {
             connections: Default::default(),
             labels: false,
             pieces: None,
-        }
-    }
-
-    struct Collect<'a, B: GraphBackend>(&'a GradientsParams, Vec<Vec<f32>>, std::marker::PhantomData<B>);
-
-    impl<B: GraphBackend> ModuleVisitor<Autodiff<B>> for Collect<'_, B> {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Autodiff<B>, D>>) {
-            self.1.push(to_host(self.0.get::<B, D>(param.id).expect("every parameter has a gradient")));
-        }
-    }
-
-    fn gradients<B: GraphBackend>(
-        module: &impl AutodiffModule<Autodiff<B>>,
-        loss: Tensor<Autodiff<B>, 1>,
-    ) -> Vec<Vec<f32>> {
-        let grads = GradientsParams::from_grads(loss.backward(), module);
-        let mut all = Collect(&grads, Vec::new(), std::marker::PhantomData);
-        module.visit(&mut all);
-        all.1
-    }
-
-    fn assert_same(got: &[Vec<f32>], want: &[Vec<f32>]) {
-        let length = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-        let total = want.iter().map(|b| length(b).powi(2)).sum::<f64>().sqrt();
-        assert!(total > 0.0 && got.len() == want.len());
-        for (k, (a, b)) in got.iter().zip(want).enumerate() {
-            let difference: Vec<f32> = a.iter().zip(b).map(|(a, b)| a - b).collect();
-            let bound = 2e-5 * length(b) + 1e-6 * total;
-            assert!(length(&difference) <= bound, "gradient {k} is off by {} of {}", length(&difference), length(b));
         }
     }
 }

@@ -19,6 +19,7 @@ mod support;
 
 mod classify;
 mod golden_models;
+mod gradients;
 mod loader;
 mod nn;
 mod reachable;

@@ -2,8 +2,6 @@
 //! and the same gradients as on the whole graph at once, up to the rounding of f32.
 
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn_flex::Flex;
 use graphsieve::config::{Jump, Norm, OwnTransform, Rows, Stage1Config, Stage2Config, Stage2Model};
@@ -22,6 +20,7 @@ use graphsieve::train::tasks::auto_encoder::AutoEncoder;
 use graphsieve_kernels::NodeSet;
 use graphsieve_kernels::testing::harness::Trial;
 
+use crate::gradients::{assert_same, gradients};
 use crate::valued::Carried;
 
 pub fn trials() -> Vec<Trial> {
@@ -50,33 +49,9 @@ fn features(data: &Dataset) -> Vec<Tensor<Ad, 2>> {
     upload_features(data.graph.node_types(), features, f32, &Default::default()).unwrap()
 }
 
-/// Every gradient of a module, in its own order.
-struct Collect<'a>(&'a GradientsParams, Vec<Vec<f32>>);
-
-impl ModuleVisitor<Ad> for Collect<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Ad, D>>) {
-        self.1.push(to_host(self.0.get::<Flex, D>(param.id).expect("every parameter has a gradient")));
-    }
-}
-
-fn gradients(module: &impl AutodiffModule<Ad>, loss: Tensor<Ad, 1>) -> Vec<Vec<f32>> {
-    let grads = GradientsParams::from_grads(loss.backward(), module);
-    let mut all = Collect(&grads, Vec::new());
-    module.visit(&mut all);
-    all.1
-}
-
-fn assert_same(what: &str, reachable: &(f32, Vec<Vec<f32>>), all: &(f32, Vec<Vec<f32>>)) {
+fn assert_same_step(what: &str, reachable: &(f32, Vec<Vec<f32>>), all: &(f32, Vec<Vec<f32>>)) {
     assert!((reachable.0 - all.0).abs() <= 2e-6 * all.0.abs(), "{what}: loss {} instead of {}", reachable.0, all.0);
-    assert_eq!(reachable.1.len(), all.1.len());
-    let length = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-    // A gradient that is zero but for rounding (attention over a single source) has no scale of its own.
-    let total = all.1.iter().map(|b| length(b).powi(2)).sum::<f64>().sqrt();
-    for (k, (a, b)) in reachable.1.iter().zip(&all.1).enumerate() {
-        let difference: Vec<f32> = a.iter().zip(b).map(|(a, b)| a - b).collect();
-        let bound = 2e-5 * length(b) + 1e-7 * total;
-        assert!(length(&difference) <= bound, "{what}: gradient {k} is off by {}", length(&difference));
-    }
+    assert_same(what, &reachable.1, &all.1, 1e-7);
 }
 
 fn stage_1_has_the_same_loss_and_gradients() {
@@ -103,14 +78,14 @@ fn stage_1_has_the_same_loss_and_gradients() {
         let mut epochs = task.runner(config.seed, 1).unwrap();
         let one = |_| {
             let loss = epochs.next(&task, &model).unwrap().losses.loss;
-            (to_host(loss.clone())[0], gradients(&model, loss))
+            (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
         };
         (0..EPOCHS).map(one).collect::<Vec<_>>()
     };
     let all = run(Rows::All, None);
     for (rows, chunk) in CHUNKS.iter().flat_map(|&chunk| [(Rows::Reachable, chunk), (Rows::All, chunk)]) {
         for (epoch, (got, all)) in run(rows, chunk).iter().zip(&all).enumerate() {
-            assert_same(&format!("stage 1, {rows:?} rows, chunk {chunk:?}, epoch {}", epoch + 1), got, all);
+            assert_same_step(&format!("stage 1, {rows:?} rows, chunk {chunk:?}, epoch {}", epoch + 1), got, all);
         }
     }
 }
@@ -157,7 +132,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             let mut epochs = task.runner(config.seed, 1).unwrap();
             let one = |_| {
                 let loss = epochs.next(&task, &model).unwrap().losses.loss;
-                (to_host(loss.clone())[0], gradients(&model, loss))
+                (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
             };
             (0..EPOCHS).map(one).collect::<Vec<_>>()
         };
@@ -166,7 +141,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
         for (rows, recompute, chunk) in [(Rows::Reachable, true, None)].into_iter().chain(chunked) {
             for (epoch, (got, all)) in run(rows, recompute, chunk).iter().zip(&all).enumerate() {
                 let name = format!("stage 2, {heads} heads, {rows:?} rows, chunk {chunk:?}, epoch {}", epoch + 1);
-                assert_same(&name, got, all);
+                assert_same_step(&name, got, all);
             }
         }
     }
