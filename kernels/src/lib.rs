@@ -86,6 +86,7 @@ pub use ops::message::{
 };
 pub use ops::normalise::{NormaliseBackend, normalise_rows};
 pub use ops::pair_dot::{PairDotBackend, pair_dot};
+pub use ops::pieces::{PiecesBackend, beside_pieces};
 pub use ops::row_dots::{RowDotsBackend, row_dots};
 pub use ops::segments::{Segments, SegmentsBackend};
 pub use ops::select::{SelectBackend, select_rows};
@@ -139,6 +140,7 @@ pub trait GraphBackend:
     + LinearBackend
     + CombineBackend
     + NormaliseBackend
+    + PiecesBackend
     + DropoutBackend
     + LossBackend
     + SumBackend
@@ -166,6 +168,7 @@ impl<B> GraphBackend for B where
         + LinearBackend
         + CombineBackend
         + NormaliseBackend
+        + PiecesBackend
         + DropoutBackend
         + LossBackend
         + SumBackend

@@ -196,7 +196,7 @@ struct StreamAttention<B: Backend> {
     attention: Param<Tensor<B, 1>>,
 }
 
-impl<B: Backend> AttentionLayer<B> {
+impl<B: GraphBackend> AttentionLayer<B> {
     /// What the transform of the nodes of a type themselves reads of their rows.
     fn of_itself(&self, node_type: usize, rows: Tensor<B, 2>) -> Tensor<B, 2> {
         match (&self.pieces, self.own.get(node_type)) {

@@ -13,6 +13,7 @@ pub(crate) mod loss;
 pub(crate) mod message;
 pub(crate) mod normalise;
 pub(crate) mod pair_dot;
+pub(crate) mod pieces;
 pub(crate) mod row_dots;
 pub(crate) mod segments;
 pub(crate) mod select;

@@ -4,8 +4,8 @@ use graphsieve_kernels::testing::gradient::{gather_grad, linear_grad, pair_dot_g
 use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::testing::{Dtype, assert_close, assert_close_at_scale, oracle, probe, values_in};
 use graphsieve_kernels::{
-    Activation, GraphBackend, PairIndex, RowIndex, combine, dropout, gather_rows, linear, normalise_rows,
-    on_every_backend, pair_dot, row_dots,
+    Activation, GraphBackend, PairIndex, RowIndex, beside_pieces, combine, dropout, gather_rows, linear,
+    normalise_rows, on_every_backend, pair_dot, row_dots,
 };
 
 use crate::support::*;
@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         linear_matches_the_oracle_for_every_shape,
         combine_matches_its_definition,
         normalised_rows_match_their_definition,
+        pieces_match_their_definition,
         row_dots_match_the_oracle,
     )
 }
@@ -48,6 +49,41 @@ pub fn check_dropout<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
         let grads = backward::<B, 2>(out, dtype);
         let g: Vec<f64> = probe(rows * width).iter().map(|&p| dtype.round(p)).collect();
         assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &times_factors(&g), dtype, 1);
+    }
+}
+
+fn pieces_match_their_definition<B: GraphBackend>(device: &B::Device) {
+    check_pieces::<B>(Dtype::F32, device);
+}
+
+pub fn check_pieces<B: GraphBackend>(dtype: Dtype, device: &B::Device) {
+    for (rows, width, columns, pieces) in [(0, 3, 3, 2), (1, 1, 1, 1), (70, 5, 3, 4), (33, 4, 0, 2), (300, 37, 37, 6)] {
+        let name = format!("pieces [{rows}, {width}], {columns} columns in {pieces} {dtype:?}");
+        let values = values_in(dtype, 53, rows * width);
+        let mut ends: Vec<f64> = values_in(Dtype::F32, 54, columns * (pieces + 1));
+        for ends in ends.chunks_exact_mut(pieces + 1) {
+            ends.sort_unstable_by(f64::total_cmp);
+            // The last piece of a column may be empty.
+            ends[pieces] = ends[pieces - 1].max(ends[pieces] - 0.3);
+        }
+        let x = up::<Ad<B>, 2>(&values, [rows, width], dtype, device);
+        let out = beside_pieces(x, up::<Ad<B>, 2>(&ends, [columns, pieces + 1], Dtype::F32, device));
+        assert_eq!(out.dims(), [rows, width + columns * pieces], "{name}");
+        let share = |x: f64, [from, to]: [f64; 2]| match x {
+            _ if from == to || x <= from => 0.0,
+            _ if x >= to => 1.0,
+            _ => (x - from) / (to - from),
+        };
+        let row = |row: &[f64]| -> Vec<f64> {
+            let of_column = |(x, ends): (&f64, &[f64])| {
+                let shares: Vec<f64> = ends.windows(2).map(|ends| share(*x, [ends[0], ends[1]])).collect();
+                shares
+            };
+            let shares = row.iter().zip(ends.chunks(pieces + 1)).flat_map(of_column);
+            row.iter().copied().chain(shares).collect()
+        };
+        let want: Vec<f64> = values.chunks(width).flat_map(row).collect();
+        assert_close(&name, &down(out.inner()), &want, dtype, 1);
     }
 }
 
