@@ -21,8 +21,8 @@ pub use self::connections::Connections;
 use self::connections::LayerConnections;
 pub(crate) use self::connections::{NORM_EPSILON, gate_name, norm_names};
 pub use self::edge_values::EdgeInput;
+use self::edge_values::EdgeLayer;
 pub(crate) use self::edge_values::edge_names;
-use self::edge_values::{EdgeLayer, by_head};
 pub(crate) use self::pieces::BOUNDS_NAME;
 pub use self::pieces::PieceInput;
 use self::pieces::Pieces;
@@ -31,7 +31,7 @@ use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
 use crate::config::Jump;
 use crate::error::Result;
-use crate::nn::{Block, RelationEdges};
+use crate::nn::{Block, RelationEdges, by_head};
 use crate::run::known_labels::LABEL_COLUMNS;
 
 /// The shape of a [`TripleStreamGat`].

@@ -4,7 +4,7 @@ use burn::module::Param;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::{
-    Activation, Csr, GraphBackend, LoopValue, Message, Reduce, Strategy, edge_softmax, gspmm, linear, spmm,
+    Activation, Csr, GraphBackend, LoopValue, Message, Reduce, Strategy, edge_softmax, gspmm, linear, row_dots, spmm,
 };
 
 use super::check;
@@ -41,10 +41,20 @@ pub(super) fn edges_of<B: GraphBackend>(
 }
 
 /// `W a` of every head `[heads, in]`, so that `<a, x W> = <W a, x>`.
-pub(super) fn folded<B: Backend>(weight: Tensor<B, 2>, vectors: Tensor<B, 2>) -> Tensor<B, 2> {
-    let ([input, _], [heads, channels]) = (weight.dims(), vectors.dims());
-    let products = weight.reshape([input, heads, channels]) * vectors.reshape([1, heads, channels]);
-    products.sum_dim(2).reshape([input, heads]).transpose()
+pub(crate) fn folded<B: GraphBackend>(weight: Tensor<B, 2>, vectors: Tensor<B, 2>) -> Tensor<B, 2> {
+    // Not by products that are added up: on the way back Burn 0.21 would give a transposed matrix of one column more
+    // dimensions, and loses its stride there.
+    row_dots(weight, by_head(vectors)).transpose()
+}
+
+/// One vector per head, `[heads, channels]`, as rows over all channels: `[heads, heads * channels]`.
+pub(crate) fn by_head<B: Backend>(vectors: Tensor<B, 2>) -> Tensor<B, 2> {
+    let [heads, channels] = vectors.dims();
+    if heads == 1 {
+        return vectors;
+    }
+    let own = Tensor::<B, 2>::eye(heads, &vectors.device()).reshape([heads, heads, 1]);
+    (vectors.reshape([heads, 1, channels]) * own).reshape([heads, heads * channels])
 }
 
 /// Attention weights `[num_edges, heads]`, f32, from the logits; those are not asked for where there are no edges,

@@ -121,6 +121,10 @@ impl<R: CubeRuntime> Target<R> {
 
 /// `tensor` as contiguous f32.
 pub(crate) fn f32_vector<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
+    if tensor.meta.shape().num_elements() == 0 {
+        // No device takes a launch over nothing, and a copy would be one.
+        return empty(&tensor, tensor.meta.shape().clone(), DType::F32);
+    }
     let tensor = if tensor.dtype == DType::F32 { tensor } else { cast(tensor, DType::F32) };
     into_contiguous(tensor)
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::ages::{TimeInput, TimeParameters};
 use crate::error::Result;
 use crate::models::parameters::{Export, Init, Parameters};
-use crate::nn::RelationEdges;
+use crate::nn::{RelationEdges, folded};
 
 /// A relation whose edges have values or ages that the model reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,9 +147,8 @@ impl<B: GraphBackend> EdgeAttention<B> {
     /// The vector behind the edges' share of the scores, `<a_h, W_h e>`: `[heads, columns]`.
     fn logit(&self, heads: usize) -> Tensor<B, 2> {
         let weight = self.projection.val();
-        let [width, output] = weight.dims();
-        let of_channels = weight * self.attention.val().reshape([1, output]);
-        of_channels.reshape([width, heads, output / heads]).sum_dim(2).reshape([width, heads]).transpose()
+        let channels = weight.dims()[1] / heads;
+        folded(weight, self.attention.val().reshape([heads, channels]))
     }
 
     /// What was weighed and added up, `[rows, heads * columns]`, adds to the result: `W_h v_h`, heads side by
@@ -165,11 +164,4 @@ impl<B: GraphBackend> EdgeAttention<B> {
         let of_heads = weight.reshape([1, width, heads, output / heads]) * own;
         linear(weighed, of_heads.reshape([heads * width, output]), None)
     }
-}
-
-/// One vector per head, `[heads, channels]`, as rows over all channels: `[heads, heads * channels]`.
-pub(super) fn by_head<B: Backend>(vectors: Tensor<B, 2>) -> Tensor<B, 2> {
-    let [heads, channels] = vectors.dims();
-    let own = Tensor::<B, 2>::eye(heads, &vectors.device()).reshape([heads, heads, 1]);
-    (vectors.reshape([heads, 1, channels]) * own).reshape([heads, heads * channels])
 }
