@@ -110,19 +110,23 @@ impl<'a, B: Backend> Parameters<'a, B> {
         Ok(self.param(values, [len]))
     }
 
-    /// A vector of `len` values that a new model has from the data that it is trained on.
+    /// A vector of `len` values that a new model has from the data that it is trained on. It is not learned.
     pub fn given(&mut self, name: &str, len: usize, values: &[f32]) -> Result<Param<Tensor<B, 1>>> {
         let values = match &self.source {
             Source::Seed(_) => values.to_vec(),
             Source::Tensors { .. } => self.values(name, &[len], Init::Zeros)?,
         };
-        Ok(self.param(values, [len]))
+        Ok(self.constant(values, [len]))
     }
 
     fn param<const D: usize>(&mut self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<B, D>> {
+        self.constant(values, shape).map(Tensor::require_grad)
+    }
+
+    fn constant<const D: usize>(&mut self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<B, D>> {
         // Ids by order: the optimiser's state finds its parameters again after a restart.
         self.made += 1;
-        let tensor = Tensor::from_data(TensorData::new(values, shape), self.device).require_grad();
+        let tensor = Tensor::from_data(TensorData::new(values, shape), self.device);
         Param::initialized(ParamId::from(self.made), tensor)
     }
 

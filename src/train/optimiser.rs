@@ -246,7 +246,9 @@ impl<B: GraphBackend> ModuleMapper<Autodiff<B>> for Assign<'_, B> {
         let (id, old, mapper) = param.consume();
         let new = self.segments.part(self.values, self.next, old.dims());
         self.next += 1;
-        Param::from_mapped_value(id, Tensor::from_inner(new).require_grad(), mapper)
+        // What is not learned stays so.
+        let new = Tensor::from_inner(new).set_require_grad(old.is_require_grad());
+        Param::from_mapped_value(id, new, mapper)
     }
 }
 

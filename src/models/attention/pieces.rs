@@ -61,6 +61,6 @@ impl<B: GraphBackend> Pieces<B> {
     /// The rows with their pieces behind them. Columns behind those that have bounds have none.
     pub fn beside(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         let columns = self.width() / self.pieces;
-        beside_pieces(x, self.bounds.val().detach().reshape([columns, self.pieces + 1]))
+        beside_pieces(x, self.bounds.val().reshape([columns, self.pieces + 1]))
     }
 }
