@@ -37,8 +37,9 @@ pub fn assert_same(name: &str, got: &[Vec<f32>], want: &[Vec<f32>], of_all: f64)
     let off = got.iter().zip(want).enumerate().filter_map(|(k, (a, b))| {
         let difference: Vec<f32> = a.iter().zip(b).map(|(a, b)| a - b).collect();
         let (off, of) = (length(&difference), length(b));
-        // Written so that what is no number is off, too.
-        (!(off <= 2e-5 * of + of_all * total)).then(|| format!("{k} of {} values by {off} of {of}", b.len()))
+        // What is no number is off, too.
+        let same = off <= 2e-5 * of + of_all * total;
+        (!same).then(|| format!("{k} of {} values by {off} of {of}", b.len()))
     });
     let off: Vec<String> = off.collect();
     assert!(off.is_empty(), "{name}: gradients are off: {}", off.join("; "));

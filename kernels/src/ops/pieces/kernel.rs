@@ -40,7 +40,7 @@ pub(crate) fn pieces_kernel<F: Float>(
             let value = f32::cast_from(x.values[row * x.stride + column]);
             let mut share = 0.0f32;
             if length > 0.0f32 {
-                share = ((value - begin) / length).max(0.0f32).min(1.0f32);
+                share = ((value - begin) / length).clamp(0.0f32, 1.0f32);
             }
             out[k] = F::cast_from(share);
         }
