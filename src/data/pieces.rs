@@ -12,7 +12,7 @@ const LEAST: usize = 20;
 /// Cuts every column where it tells the labels of some rows apart best: the bounds of `pieces` pieces,
 /// `[columns, pieces + 1]`, ascending. They are the smallest value, the splits of a decision tree on the column alone
 /// (Gini impurity, the best split of all leaves first, at least 20 rows a leaf) and the largest value, which stands
-/// again for pieces that a column does not need. Of `columns` columns the first ones of the features are taken.
+/// again for pieces that a column does not need.
 ///
 /// # Source
 /// Gorishniy, Rubachev and Babenko, On embeddings for numerical features in tabular deep learning (NeurIPS 2022): the

@@ -119,7 +119,7 @@ pub fn assert_adds_up(found: &Explanation, logit: f64) {
 fn parts_add_up_to_the_models_logit_and_removals_are_what_it_says_without_the_edges() {
     let concat: &[&str] = &["model.own=always", "model.gate=true", "model.norm=layer", "model.jump=concat"];
     let max: &[&str] = &["model.heads=4", "model.residual=true", "model.norm=layer", "model.jump=max"];
-    let pieces: &[&str] = &["model.own=always", "model.pieces=5", "model.residual=true", "model.labels=true"];
+    let pieces: &[&str] = &["model.own=always", "model.pieces=5", "model.residual=true"];
     let runs: [&[&str]; 6] = [&[], &["model.heads=4"], &["model.heads=2", "model.residual=true"], concat, max, pieces];
     for keys in runs {
         let sandbox = Sandbox::with_data();

@@ -60,6 +60,7 @@ in_both_types! {
     attend_edges: edge_attention::check_half::<B>;
     gatv2: gatv2::check_half::<B>;
     dropout: dense::check_dropout::<B>;
+    pieces: dense::check_pieces::<B>;
     pair_dot: |dtype, device| dense::check_pair_dot::<B>(&[31, 128], dtype, device);
     gather_rows: |dtype, device| dense::check_gather::<B>(&[33, 128], dtype, device);
     linear: dense::check_half_linear::<B>;
