@@ -108,7 +108,7 @@ fn columns_in_pieces_are_the_same_however_they_are_computed() {
     assert!((plain - whole).abs() > 1e-3, "pieces change nothing: {plain}");
     // Layer by layer, as mini-batches are scored, and over the whole graph.
     let batches = sandbox.only_run("batches");
-    sandbox.succeeds(score(&batches, &[]));
+    sandbox.succeeds(score(&batches, &["--force"]));
     let values = |file: &str| -> Vec<f32> {
         let bytes = sandbox.read(file);
         let numbers = &bytes[10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]))..];
