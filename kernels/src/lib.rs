@@ -19,6 +19,7 @@
 //! | [`select_rows`] | rows of one [`NodeSet`] out of a matrix over another | the matrix |
 //! | [`combine`] | `activation(scale (sum of matrices + bias))` in one pass | matrices, bias |
 //! | [`normalise_rows`] | rows of length one | the matrix |
+//! | [`beside_pieces`] | columns in pieces, beside them | none |
 //! | [`dropout`] | elements set to zero at random, the others scaled | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
 //! | [`sum_in_chunks`] | a whole layer by chunks of rows: sums over neighbours, projection, activation | all of its terms |
