@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::kernel::{EdgeInputs, EdgeShape, edge_ahead, edge_score, read_edge};
+use super::kernel::{EdgeInputs, EdgeShape, edge_ahead, edge_score, read_edge, read_row};
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
@@ -20,11 +20,11 @@ use crate::runtime::args::{Matrix, launch_args};
 
 launch_args! {
     /// What the reverse pass reads of sources and destinations.
-    EdgeBackwardInputs, EdgeBackwardInputsArgs<F: Float, N: Size> {
+    EdgeBackwardInputs, EdgeBackwardInputsArgs<F: Float, N: Size, G: Size> {
         g: Matrix<F, N>,
         h_src: Matrix<F, N>,
         /// The gradient of what edges add up to, a row per destination.
-        sum_gradient: Array<F>,
+        sum_gradient: Matrix<F, G>,
         log_sum_exp: Array<f32>,
         delta: Array<f32>,
     }
@@ -45,9 +45,9 @@ launch_args! {
 /// `p_ij = <g_i, h_j> + <gv_i, e_ij>` and `l_ij` the slope of the leaky ReLU. A lane owns an edge: what its edge adds to
 /// the gradients of parameters stays in its registers from row to row, and is added up once, behind the last.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
+pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: Size>(
     edges: &Edges<P>,
-    inputs: &EdgeBackwardInputs<F, N>,
+    inputs: &EdgeBackwardInputs<F, N, G>,
     carried: &EdgeInputs<F, P, M>,
     attention: &Attention,
     gradients: &mut Gradients<F, N>,
@@ -96,6 +96,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
 
             let mut any_kept = false.runtime();
             let mut tile = first + team_rank(schedule) * schedule.plane;
+            let step = comptime!(schedule.plane * schedule.team);
             let mut ahead = id_at(&edges.col_idx, tile + lane, last);
             let mut next_edge = edge_ahead(carried, tile + lane, last, carries);
             while tile < last {
@@ -103,7 +104,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 let edge = next_edge;
-                let next = e + comptime!(schedule.plane * schedule.team);
+                let next = e + step;
                 ahead = id_at(&edges.col_idx, next, last);
                 next_edge = edge_ahead(carried, next, last, carries);
                 let (kept, i) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
@@ -123,7 +124,10 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 // which are read before the rows, so that both are on their way together.
                 let mut of_columns = filled(0.0f32, width);
                 let mut products = filled(0.0f32, heads);
+                let mut deltas = filled(0.0f32, heads);
                 if kept {
+                    let mut arriving = Array::<f32>::new(comptime!(heads * width));
+                    read_row(&inputs.sum_gradient, i, &mut arriving, comptime!(heads * width));
                     age = read_edge(
                         carried,
                         edge,
@@ -137,6 +141,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                     );
                     #[unroll]
                     for h in 0..heads {
+                        deltas[h] = inputs.delta[i * heads + h];
                         let z = score(&attention.dst, i, h)
                             + own_score[h]
                             + edge_score(carried, &carried_values, h, carries);
@@ -150,9 +155,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                         weights[h] = weight;
                         #[unroll]
                         for k in 0..width {
-                            let arrives = f32::cast_from(
-                                inputs.sum_gradient[i * comptime!(heads * width) + comptime!(h * width) + k],
-                            );
+                            let arrives = arriving[comptime!(h * width) + k];
                             products[h] += arrives * carried_values[k];
                             of_columns[k] += weight * arrives;
                         }
@@ -176,7 +179,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 if kept {
                     #[unroll]
                     for h in 0..heads {
-                        let dz = leans[h] * (weights[h] * products[h] - alphas[h] * inputs.delta[i * heads + h]);
+                        let dz = leans[h] * (weights[h] * products[h] - alphas[h] * deltas[h]);
                         score_gradient[h] += dz;
                         #[unroll]
                         for k in 0..width {
@@ -198,7 +201,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size>(
                         }
                     }
                 }
-                tile += comptime!(schedule.plane * schedule.team);
+                tile += step;
             }
             if schedule.team > 1 {
                 team_sum::<N>(&mut sums, &mut shared, shape.slots, schedule);

@@ -112,6 +112,39 @@ pub(crate) fn edge_ahead<F: Float, P: Int, M: Size>(
     edge
 }
 
+/// Reads the `len` elements of row `row` into the first ones of `to`.
+#[cube]
+pub(super) fn read_row<F: Float, N: Size>(
+    matrix: &Matrix<F, N>,
+    row: usize,
+    to: &mut Array<f32>,
+    #[comptime] len: usize,
+) {
+    let width = N::value();
+    #[unroll]
+    for v in 0..comptime!(len / width) {
+        let vector = Vector::<f32, N>::cast_from(matrix.values[row * matrix.stride + v]);
+        #[unroll]
+        for k in 0..width {
+            to[v * width + k] = vector[k];
+        }
+    }
+}
+
+/// Reads the values of edge `edge` into `columns`.
+#[cube]
+pub(crate) fn read_values<F: Float, P: Int, M: Size>(
+    inputs: &EdgeInputs<F, P, M>,
+    edge: usize,
+    columns: &mut Array<f32>,
+    #[comptime] shape: EdgeShape,
+) {
+    #[comptime]
+    if let ComptimeOption::Some(values) = &inputs.values {
+        read_row(values, edge, columns, shape.values);
+    }
+}
+
 /// Reads what edge `edge` between the nodes `row` and `col` carries into `columns`, and with `slopes` the slopes of its
 /// cosines by their angles there; gives its age.
 #[cube]
@@ -126,18 +159,7 @@ pub(crate) fn read_edge<F: Float, P: Int, M: Size>(
     #[comptime] with_slopes: bool,
     #[comptime] shape: EdgeShape,
 ) -> f32 {
-    #[comptime]
-    if let ComptimeOption::Some(values) = &inputs.values {
-        let width = M::value();
-        #[unroll]
-        for v in 0..comptime!(shape.values / width) {
-            let vector = Vector::<f32, M>::cast_from(values.values[edge * values.stride + v]);
-            #[unroll]
-            for k in 0..width {
-                columns[v * width + k] = vector[k];
-            }
-        }
-    }
+    read_values(inputs, edge, columns, shape);
     let mut age = 0.0f32;
     if comptime!(shape.age == AgeMode::OfEdges) {
         #[comptime]

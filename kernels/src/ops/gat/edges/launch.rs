@@ -115,7 +115,7 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
         let parameters = zeros(&dt.tensor, [parameters], DType::F32);
         return EdgeGradients { features: dh.map(|dh| dh.rows.tensor), score: dt.tensor, parameters, values };
     }
-    let (g, h_src, edges_g) = (Rows::of(g), Rows::of(h_src), into_contiguous(edges_g));
+    let (g, h_src, edges_g) = (Rows::of(g), Rows::of(h_src), Rows::of(edges_g));
     let carried = Carried::of(&edges, true);
     let accumulate_features = dh.as_ref().is_some_and(|dh| dh.accumulate_into);
     // What the kernel does not read or write still needs a buffer.
@@ -131,9 +131,11 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
         ..shape(&geometry, &args, width / v, &drop, &dropout)
     };
     let shared = padded_bytes(width, &dt.tensor) + handed_bytes(args.heads);
-    let (launches, planes) = in_partial_sums(row_launches(reverse, shared, args.drop_edge.is_some()));
+    let (launches, planes) = in_partial_sums(row_launches(reverse, shared, args.drop_edge.is_some()), parameters);
+    let sums_vector = vector_width(edges_g.width, &[&edges_g]);
     let partial = empty(&dt.tensor, [planes, parameters], DType::F32);
-    let mut addressed = vec![&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &edges_g, &dh.tensor];
+    let mut addressed =
+        vec![&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &edges_g.tensor, &dh.tensor];
     addressed.push(&dt.tensor);
     addressed.extend(carried.tensors());
     let address = address(&addressed);
@@ -147,11 +149,12 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
                 address,
                 v,
                 carried.vector,
+                sums_vector,
                 topology.edges(),
                 EdgeBackwardInputsArgs {
                     g: g.matrix(v),
                     h_src: h_src.matrix(v),
-                    sum_gradient: array(&edges_g),
+                    sum_gradient: edges_g.matrix(sums_vector),
                     log_sum_exp: array(&log_sum_exp),
                     delta: array(&delta),
                 }

@@ -11,7 +11,7 @@ use crate::graph::row_schedule::kernel::{
 };
 use crate::graph::row_schedule::sums::{lane_sum, load_vectors, take_lanes, team_max_by_lane, team_sum};
 use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
-use crate::ops::gat::edges::kernel::{EdgeInputs, EdgeShape, edge_of, read_edge};
+use crate::ops::gat::edges::kernel::{EdgeInputs, EdgeShape, edge_of, read_values};
 use crate::ops::gat::kernel::{
     Attended, GatShape, HeadLayout, filled, heads_of_slots, leaky_relu, shared_vectors, zeros,
 };
@@ -156,12 +156,11 @@ pub(super) fn values_of<F: Float, P: Int, M: Size>(
     let count = comptime!(carries.columns());
     let mut values = Array::<f32>::new(comptime!((batch * count).max(1)));
     if comptime!(count > 0) {
-        let mut unused = Array::<f32>::new(1usize);
         #[unroll]
         for u in 0..batch {
             let mut of_edge = Array::<f32>::new(count);
             let edge = edge_of(carried, tile + lanes[u] as usize, carries);
-            read_edge(carried, edge, 0usize, 0usize, &mut of_edge, &mut unused, 1usize, false, carries);
+            read_values(carried, edge, &mut of_edge, carries);
             #[unroll]
             for k in 0..count {
                 values[u * count + k] = of_edge[k];

@@ -191,7 +191,7 @@ impl_for_devices! { GatV2Backend =>
         }
         let ends = Ends::of(inputs, &[&arrivals.g, &dst], args, false);
         let parameters = ends.parameter_rows();
-        let (launches, planes) = in_partial_sums(ends.row_launches(view));
+        let (launches, planes) = in_partial_sums(ends.row_launches(view), parameters * width);
         let partial = empty(&dst.tensor, [planes, parameters * width], DType::F32);
         let mut also = vec![&arrivals.g.tensor, &dst.tensor, &partial];
         also.extend(&values);
