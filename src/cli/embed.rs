@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, write_npy_f32};
 use crate::infer::embed::Stage1;
 use crate::run::bundle::{Bundle, Reads, STAGE1_DIR};
-use crate::run::tournament::model_of;
+use crate::run::model::embedder_of;
 
 /// Write Stage-1 embeddings of a graph that the training need not have seen
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Directory of a run of Stage 1, or of one that holds a copy of its weights, or a checkpoint file
+    /// Directory of a run of Stage 1 or of a pipeline, or of one that holds a copy of its weights, or a checkpoint file
     #[arg(value_name = "RUN|FILE")]
     checkpoint: PathBuf,
 
@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(mut arguments: Arguments, console: Console) -> Result<()> {
     check_new_file(&arguments.out, arguments.force)?;
-    arguments.checkpoint = model_of(&arguments.checkpoint)?;
+    arguments.checkpoint = embedder_of(&arguments.checkpoint)?;
     let run = &arguments.checkpoint;
     let bundle = if run.is_dir() { Bundle::open(run)? } else { None };
     let copy = arguments.checkpoint.join(STAGE1_DIR);

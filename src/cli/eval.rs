@@ -13,20 +13,21 @@ use crate::config::{ClassifySplit, RunConfig, SplitConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Labels, date};
+use crate::graph::{Dataset, Labels};
 use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
 use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};
+use crate::run::model::model_of;
 use crate::run::splits::class_split_of;
-use crate::run::tournament::model_of;
 use crate::score::classes::{holds_probabilities, read_probabilities};
-use crate::score::{Computed, Judged, ScoreOptions, Scores, SideBySide, compute};
+use crate::score::{Computed, Judged, ScoreOptions, SideBySide, compute};
 
 /// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
 /// probabilities accuracy, macro F1 and confusion counts. Or set models side by side
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Runs of stage 2 or 3 that are set side by side: each on its own test labels, or, with --data, all on the same
+    /// Runs of stage 2 or 3, or of classify, that are set side by side: each on its own test labels, or, with --data,
+    /// all on the same
     #[arg(value_name = "RUN", required_unless_present = "scores", conflicts_with_all = ["scores", "run", "seed", "fractions", "labels"])]
     models: Vec<PathBuf>,
 
@@ -176,26 +177,24 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
 /// Sets models side by side.
 fn side_by_side(arguments: &Arguments, console: Console) -> Result<()> {
     let judged = arguments.models.iter().map(|run| Judged::open(run)).collect::<Result<Vec<_>>>()?;
-    let Some(data) = &arguments.data else {
-        let models = judged.iter().map(Judged::own_figures).collect();
-        return arguments.format.print(&SideBySide { same_labels: false, models });
-    };
+    let own = SideBySide::new(false, judged.iter().map(Judged::own_figures).collect())?;
+    let Some(data) = &arguments.data else { return arguments.format.print(&own) };
     let (device, _) = arguments.compute.choose(console)?;
     let mut models = Vec::with_capacity(judged.len());
     for judged in judged {
         let checkpoint = judged.run.path().to_owned();
         let options = ScoreOptions { checkpoint, data: data.clone(), input: None, embeddings: false };
         let Computed { dataset, scores, .. } = with_backend!(device, |B, d| compute::<B>(&options, &d))?;
-        let Scores::Anomaly(scores) = scores else { unreachable!("stages 2 and 3 score anomalies") };
         let dataset = dataset.in_window(arguments.window.unwrap_or(1))?;
-        models.push(judged.figures(&dataset, data, &scores, &entries(arguments, &dataset, data)?)?);
+        let counts = counting(arguments, &dataset)?;
+        models.push(judged.figures(&dataset, data, &scores, |node| counts[node as usize])?);
     }
-    arguments.format.print(&SideBySide { same_labels: true, models })
+    arguments.format.print(&SideBySide::new(true, models)?)
 }
 
-/// The labels that all models are judged by.
-fn entries(arguments: &Arguments, dataset: &Dataset, data: &Path) -> Result<Vec<(u32, u8)>> {
-    let labels = dataset.binary_labels(data)?;
+/// By node: whether its label is one of those that all models are judged by.
+fn counting(arguments: &Arguments, dataset: &Dataset) -> Result<Vec<bool>> {
+    const TEST: u8 = 3;
     let Some(since) = arguments.since else {
         let Some(stored) = &dataset.split else {
             return Err(Error::Usage {
@@ -205,20 +204,11 @@ fn entries(arguments: &Arguments, dataset: &Dataset, data: &Path) -> Result<Vec<
                 help: "give --since TIME, or put [split] into the description and import the tables again".into(),
             });
         };
-        return Ok(Split::of_stored(stored, &labels.entries)?.test);
+        return Ok(stored.parts().iter().map(|&part| part == TEST).collect());
     };
     let time = |node| dataset.events.as_ref().and_then(|events| events.time_of(node));
     let counts = |time: i64| time >= since && arguments.until.is_none_or(|until| time < until);
-    let entries: Vec<_> = labels.entries.iter().filter(|(node, _)| time(*node).is_some_and(counts)).copied().collect();
-    if entries.is_empty() {
-        return Err(Error::Data {
-            what: format!("labels of {}", data.display()),
-            expected: format!("some of events from {} on", date(since)),
-            found: "none".into(),
-            help: "give an earlier --since or a later --until".into(),
-        });
-    }
-    Ok(entries)
+    Ok((0..dataset.graph.num_nodes() as u32).map(|node| time(node).is_some_and(counts)).collect())
 }
 
 /// Evaluates class probabilities.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::graph::formats::atomic_write;
 use crate::models::tree_ensemble::TreeCheckpoint;
-use crate::run::tournament::model_of;
+use crate::run::model::model_of;
 
 /// Turn a data directory into tables, or trees into LightGBM's text
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ struct Tables {
 /// The trees of a Stage-3 run in LightGBM's text format, which LightGBM and its bindings load
 #[derive(Debug, Args)]
 struct Lightgbm {
-    /// Directory of a run of Stage 3, or its checkpoint
+    /// Directory of a run of Stage 3, of a pipeline that ends with it, or its checkpoint
     #[arg(value_name = "RUN|FILE")]
     checkpoint: PathBuf,
 

@@ -13,12 +13,12 @@ use crate::graph::formats::atomic_write;
 use crate::report;
 use crate::run::tournament::Tournament;
 use crate::score::explain::explain_run;
-use crate::score::{Judged, ScoredRun};
+use crate::score::{Judged, ScoredRun, SideBySide};
 
 /// Write a report of a run: one HTML file that a browser shows without network or server
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Directory of a finished run of Stage 1, 2 or 3, or of node classification
+    /// Directory of a finished run: of Stage 1, 2 or 3, of node classification, of a pipeline or a tournament
     #[arg(value_name = "RUN")]
     run: PathBuf,
 
@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE.html")]
     out: Option<PathBuf>,
 
-    /// Another run of Stage 2 or 3 whose test figures stand beside those of this one, e.g. of another window of the
+    /// Another run of the same kind whose test figures stand beside those of this one, e.g. of another window of the
     /// split; may be given several times
     #[arg(long, value_name = "RUN")]
     beside: Vec<PathBuf>,
@@ -78,7 +78,8 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     data.tournament = Tournament::of_run(&arguments.run)?;
     if !arguments.beside.is_empty() {
         let runs = std::iter::once(&arguments.run).chain(&arguments.beside);
-        data.beside = runs.map(|run| Ok(Judged::open(run)?.own_figures())).collect::<Result<_>>()?;
+        let figures = runs.map(|run| Ok(Judged::open(run)?.own_figures())).collect::<Result<_>>()?;
+        data.beside = SideBySide::new(false, figures)?.models;
     }
     let page = report::render(&data);
     atomic_write(&out, |file| file.write_all(page.as_bytes()))?;

@@ -18,7 +18,7 @@ use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::baseline::OnValidation;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
-use crate::run::tournament::model_of;
+use crate::run::model::model_of;
 use crate::score::list::{ListColumns, write_csv, write_json, write_parquet};
 use crate::score::ranking::{RankedNode, RankingFilter, Scored, rank};
 use crate::score::{

@@ -12,8 +12,8 @@ use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::Result;
 use crate::graph::StoredSplit;
 use crate::run::RunDir;
+use crate::run::model::start_of;
 use crate::run::progress::{StageProgress, Unit};
-use crate::run::tournament::model_of;
 use crate::score::{Judged, SideBySide};
 use crate::train::{self, RunOptions};
 
@@ -43,7 +43,8 @@ pub(super) struct Arguments {
     resume: Option<PathBuf>,
 
     /// Begin with the weights of this finished run instead of random ones, for example with those of last week when new
-    /// labels have come in; of a pipeline with those of a pipeline, whose trees are grown anew
+    /// labels have come in. A pipeline begins with a pipeline or its last stage, and grows its trees anew; a stage may
+    /// begin with a pipeline, too
     #[arg(long, value_name = "MODEL", conflicts_with = "resume")]
     from: Option<PathBuf>,
 
@@ -64,7 +65,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if arguments.resume.is_none() {
         provide_data(&config, console)?;
     }
-    let from = arguments.from.as_deref().map(model_of).transpose()?;
+    let from = arguments.from.as_deref().map(|from| start_of(from, &config)).transpose()?;
     let (resume, progress) = (arguments.resume, console.progress());
     let options = RunOptions { device: description, resume, from, pipeline: None, stretch: None, progress };
     if arguments.each_window {
@@ -97,10 +98,10 @@ fn each_window<B: GraphBackend + TreeBackend>(
     }
     let models = last.iter().map(|run| Ok(Judged::open(run)?.own_figures())).collect::<Result<Vec<_>>>()?;
     if models.is_empty() {
-        // Stage 1 and classes have no such figures.
+        // Stage 1 has no such figures.
         return Ok(());
     }
-    super::print(&SideBySide { same_labels: false, models })
+    super::print(&SideBySide::new(false, models)?)
 }
 
 /// The marketplace that `graphsieve synth --preset quickstart` makes, for a run on the shipped data path that has

@@ -46,8 +46,8 @@ pub use schema::{PipelineConfig, RunConfig, Stage1Config, Stage2Config};
 pub(crate) use sections::embeddings_at;
 pub use sections::*;
 pub use stage3::{
-    BoosterConfig, ForestConfig, Metric, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,
-    TreeModel, TreeObjective,
+    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, Stage3Data, Stage3Features, TreeClassWeight,
+    TreeMetric, TreeModel, TreeObjective,
 };
 pub use synth::{PipelineSynth, Preset};
 

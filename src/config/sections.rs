@@ -505,6 +505,10 @@ pub enum RankingMetric {
     Auroc,
     /// Average precision: says more than the ROC curve where anomalies are rare.
     AveragePrecision,
+    /// Of events: the share of a day's alerts that are right, see [`Alerts::precision`](crate::metrics::Alerts).
+    Alerts,
+    /// Of events with amounts: the share of the fraudulent amount that these alerts stop.
+    Stopped,
 }
 
 impl RankingMetric {
@@ -513,6 +517,8 @@ impl RankingMetric {
         match self {
             RankingMetric::Auroc => "ROC-AUC",
             RankingMetric::AveragePrecision => "average precision",
+            RankingMetric::Alerts => "share of a day's alerts that are right",
+            RankingMetric::Stopped => "share of the fraudulent amount that is stopped",
         }
     }
 }

@@ -113,7 +113,7 @@ pub struct BoosterConfig {
     #[serde(with = "zero_is_none")]
     pub patience: Option<usize>,
     /// What has to improve. Default `average_precision`.
-    pub metric: Metric,
+    pub metric: TreeMetric,
     /// What is minimised. Default `logistic`.
     pub objective: TreeObjective,
     /// Exponent of the focal loss, at least 0. Default 2. No effect with `logistic`.
@@ -180,16 +180,33 @@ pub struct SharedTreeConfig {
     pub class_weight: TreeClassWeight,
 }
 
-/// A metric of scores against labels 0 and 1.
+/// What has to improve on the validation part while a booster grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// The area under the ROC curve of the scores as f32.
+pub enum TreeMetric {
+    /// The area under the ROC curve.
     Auroc,
-    /// Average precision of the scores as f32.
+    /// Average precision.
     AveragePrecision,
-    /// Mean of −ln of the probability that is given to the true class; a probability counts as at least 1e-15.
+    /// Mean of −ln of the probability that is given to the true class.
     LogLoss,
+    /// Of events: as [`RankingMetric::Alerts`].
+    Alerts,
+    /// Of events with amounts: as [`RankingMetric::Stopped`].
+    Stopped,
+}
+
+impl TreeMetric {
+    /// The same of scores alone; `None` for the log loss, which is about probabilities.
+    pub fn ranking(self) -> Option<RankingMetric> {
+        match self {
+            TreeMetric::Auroc => Some(RankingMetric::Auroc),
+            TreeMetric::AveragePrecision => Some(RankingMetric::AveragePrecision),
+            TreeMetric::LogLoss => None,
+            TreeMetric::Alerts => Some(RankingMetric::Alerts),
+            TreeMetric::Stopped => Some(RankingMetric::Stopped),
+        }
+    }
 }
 
 /// Loss of a booster.
@@ -249,7 +266,7 @@ impl Default for BoosterConfig {
             trees: 1_000,
             learning_rate: 0.05,
             patience: Some(100),
-            metric: Metric::AveragePrecision,
+            metric: TreeMetric::AveragePrecision,
             objective: TreeObjective::Logistic,
             focal_gamma: 2.0,
             num_leaves: 31,
@@ -405,10 +422,8 @@ impl TreeModel {
     /// How its scores rank labels is measured so: as a booster is chosen, unless that is by the log loss.
     pub fn ranking_metric(&self) -> RankingMetric {
         match self {
-            TreeModel::Booster(BoosterConfig { metric: Metric::AveragePrecision, .. }) => {
-                RankingMetric::AveragePrecision
-            }
-            TreeModel::Booster(_) | TreeModel::Forest(_) => RankingMetric::Auroc,
+            TreeModel::Booster(booster) => booster.metric.ranking().unwrap_or(RankingMetric::Auroc),
+            TreeModel::Forest(_) => RankingMetric::Auroc,
         }
     }
 

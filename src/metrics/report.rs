@@ -164,12 +164,14 @@ pub(crate) fn share(value: Option<f64>) -> String {
 }
 
 /// Writes a table: first column to the left, the others to the right, two spaces between.
-pub(crate) fn write_table<const N: usize>(f: &mut fmt::Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
-    let width: [usize; N] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    for row in rows {
+pub(crate) fn write_table<R: AsRef<[String]>>(f: &mut fmt::Formatter<'_>, rows: &[R]) -> fmt::Result {
+    let cells = || rows.iter().map(AsRef::as_ref);
+    let columns = cells().map(<[String]>::len).max().unwrap_or(0);
+    let width = |column: usize| cells().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width: Vec<usize> = (0..columns).map(width).collect();
+    for row in cells() {
         write!(f, "{:<1$}", row[0], width[0])?;
-        for (cell, width) in row.iter().zip(width).skip(1) {
+        for (cell, width) in row.iter().zip(&width).skip(1) {
             write!(f, "  {cell:>width$}")?;
         }
         writeln!(f)?;

@@ -180,8 +180,9 @@ pub(super) fn beside(models: &[ModelFigures]) -> Markup {
                     tr {
                         th scope="col" { "Run" }
                         th scope="col" { "Test" }
-                        @for name in ["Labels", "ROC-AUC", "Average precision", "F1", "Alerts", "Stopped"] {
-                            th.number scope="col" { (name) }
+                        @for model in models.iter().take(1) {
+                            @for (name, _) in model.counts() { th.number scope="col" { (name) } }
+                            @for (name, _) in model.shown() { th.number scope="col" { (name) } }
                         }
                     }
                 }
@@ -190,9 +191,8 @@ pub(super) fn beside(models: &[ModelFigures]) -> Markup {
                         tr {
                             th scope="row" { (model.run.file_name().unwrap_or_default().to_string_lossy()) }
                             td { @if let Some([from, until]) = model.from_until { (date(from)) " to " (date(until)) } @else { "–" } }
-                            td.number { (model.labels()) }
-                            @let [area, precision, _, f1, alerts, stopped] = model.shown();
-                            @for figure in [area, precision, f1, alerts, stopped] { td.number { (share(figure)) } }
+                            @for (_, count) in model.counts() { td.number { (count) } }
+                            @for (_, figure) in model.shown() { td.number { (share(figure)) } }
                         }
                     }
                 }

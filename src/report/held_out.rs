@@ -5,7 +5,7 @@ use super::gather::{BaselineScores, Parts};
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::metrics::{Bootstrap, Confusion, Estimate, Estimates, FEWEST, Ranking, Reliability, best_f1_threshold};
-use crate::run::evaluation::alerts;
+use crate::run::ranked::LabelledEvents;
 use crate::score::ClassView;
 use crate::score::ranking::Scored;
 
@@ -98,7 +98,7 @@ pub(super) fn held_out(parts: &Parts, split: &Split, test: &Labelled) -> Result<
         baseline,
         alerts: {
             let entries: Vec<(u32, u8)> = test.nodes.iter().copied().zip(test.labels.iter().copied()).collect();
-            alerts(parts.scored.dataset, &entries, &test.scores)
+            LabelledEvents::of(parts.scored.dataset, &entries).alerts(&test.scores)
         },
     })
 }

@@ -92,17 +92,22 @@ fn panels(stage: Stage, history: &History) -> Vec<Panel> {
         (!series.is_empty()).then(|| Panel { title: title.into(), unit: unit.into(), series })
     };
     let panels = match stage {
-        Stage::Classes => [
+        Stage::Classes => vec![
             panel("Loss by epoch", "loss", &[("loss", "training"), ("validation_loss", "validation")]),
             panel("Validation nodes by epoch", "accuracy", &[("validation_accuracy", "validation")]),
         ],
-        Stage::Reconstruction => [
+        Stage::Reconstruction => vec![
             panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),
             panel("Edges trained on told from drawn pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),
         ],
-        Stage::Attention | Stage::Trees => [
+        Stage::Attention | Stage::Trees => vec![
             panel("Loss by epoch", "loss", &[("supervised", "supervised"), ("unsupervised", "unsupervised")]),
             panel("Validation labels by epoch", "ROC-AUC", &[("validation_auc", "validation")]),
+            panel(
+                "Alerts about validation labels by epoch",
+                "share",
+                &[("validation_alerts", "alerts that are right"), ("validation_stopped", "amount that is stopped")],
+            ),
         ],
     };
     panels.into_iter().flatten().collect()

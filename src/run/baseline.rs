@@ -5,13 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use super::RunDir;
 use super::evaluation::EVALUATION_FILE;
+use super::ranked::{LabelledEvents, Ranked};
 use crate::config::RankingMetric;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::Dataset;
 use crate::graph::json::read_json;
-use crate::metrics::{Report, average_precision, roc_auc};
+use crate::metrics::{Report, roc_auc};
 
 /// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
 const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
@@ -19,10 +20,8 @@ const PENALTIES: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 /// A logistic regression on the raw features, whose penalty was chosen by ROC-AUC on the validation part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Baseline {
-    /// ROC-AUC on the validation part.
-    pub validation_auc: f64,
     /// On the validation part.
-    pub validation_average_precision: f64,
+    pub validation: Ranked,
     /// ROC-AUC on the test part.
     pub test_auc: f64,
     /// Of the test part, in its order.
@@ -52,20 +51,17 @@ impl Baseline {
                 best = Some((auc, fitted));
             }
         }
-        let Some((validation_auc, fitted)) = best else { return Ok(None) };
-        let validation_average_precision = average_precision(&fitted.scores(validation.view()), &of_validation)?;
+        let Some((_, fitted)) = best else { return Ok(None) };
+        let events = LabelledEvents::of(dataset, &split.validation);
+        let validation = Ranked::of(&fitted.scores(validation.view()), &of_validation, &events)?;
         let test_scores = fitted.scores(rows(&split.test).view());
         let test_auc = roc_auc(&test_scores, &labels(&split.test))?;
-        Ok(Some(Self { validation_auc, validation_average_precision, test_auc, test_scores }))
+        Ok(Some(Self { validation, test_auc, test_scores }))
     }
 
-    /// What it has on the validation part.
-    pub fn on_validation(&self, metric: RankingMetric) -> BaselineOnValidation {
-        let value = match metric {
-            RankingMetric::Auroc => self.validation_auc,
-            RankingMetric::AveragePrecision => self.validation_average_precision,
-        };
-        BaselineOnValidation { metric, value }
+    /// What it has on the validation part; `None` for a metric that these labels do not have.
+    pub fn on_validation(&self, metric: RankingMetric) -> Option<BaselineOnValidation> {
+        Some(BaselineOnValidation { metric, value: self.validation.by(metric)? })
     }
 }
 
@@ -102,11 +98,7 @@ impl OnValidation {
     /// The two, where both are known.
     pub fn of(validation: &Report, baseline: Option<BaselineOnValidation>) -> Option<Self> {
         let BaselineOnValidation { metric, value } = baseline?;
-        let model = match metric {
-            RankingMetric::Auroc => validation.overall.roc_auc?,
-            RankingMetric::AveragePrecision => validation.overall.average_precision?,
-        };
-        Some(Self { metric, model, baseline: value })
+        Some(Self { metric, model: Ranked::from(validation).by(metric)?, baseline: value })
     }
 
     /// What a finished run of Stage 2 or 3 left; `None` for other tasks, and for a run of an earlier version.
@@ -156,8 +148,11 @@ mod tests {
         let part = |nodes: std::ops::Range<u32>| nodes.map(|node| (node, u8::from(node % 2 == 0))).collect::<Vec<_>>();
         let split = Split { train: part(0..20), validation: part(20..30), test: part(30..40) };
         let found = Baseline::of(&dataset, &split).unwrap().unwrap();
-        assert_eq!((found.validation_auc, found.test_auc, found.test_scores.len()), (1.0, 1.0, 10));
-        assert_eq!(found.on_validation(RankingMetric::AveragePrecision).value, 1.0);
+        assert_eq!((found.test_auc, found.test_scores.len()), (1.0, 10));
+        for metric in [RankingMetric::Auroc, RankingMetric::AveragePrecision] {
+            assert_eq!(found.on_validation(metric), Some(BaselineOnValidation { metric, value: 1.0 }));
+        }
+        assert_eq!(found.on_validation(RankingMetric::Alerts), None, "no events");
         let bare = Dataset { features: None, ..dataset };
         assert_eq!(Baseline::of(&bare, &split).unwrap(), None);
     }

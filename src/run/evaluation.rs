@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::RunDir;
+use super::ranked::LabelledEvents;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
 use crate::graph::json::read_json;
-use crate::graph::{Dataset, Events, HeteroGraph};
-use crate::metrics::{self, ALERTS_PER_DAY, AlertEvent, Alerts, ClassReport, ConfusionMatrix, Report, predicted_class};
+use crate::graph::{Dataset, HeteroGraph};
+use crate::metrics::{self, ClassReport, ConfusionMatrix, Report, predicted_class};
 
 /// Outcome of a finished run.
 pub const EVALUATION_FILE: &str = "evaluation.json";
@@ -43,6 +44,19 @@ impl Evaluation {
         // That of a classification has other figures.
         Ok(outcome.get_mut("evaluation").and_then(|value| serde_json::from_value(value.take()).ok()))
     }
+}
+
+/// What a finished run of node classification found on its test nodes; `None` of a run that is not finished.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for a file that is no JSON.
+pub fn class_test_of_run(run: &RunDir) -> Result<Option<ClassReport>> {
+    let file = run.output(EVALUATION_FILE);
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let mut outcome: Value = read_json(&file, "the outcome of a training", "train again")?;
+    Ok(outcome.get_mut("test").and_then(|value| serde_json::from_value(value.take()).ok()))
 }
 
 /// Evaluates `scores` (one per node, by global id) on the validation and the test part of `split`.
@@ -78,7 +92,7 @@ pub fn report(scores: &[f32], dataset: &Dataset, entries: &[(u32, u8)], threshol
     let graph = &dataset.graph;
     check_scores(scores, graph)?;
     let (scores, labels) = select(scores, entries)?;
-    let alerts = alerts(dataset, entries, &scores);
+    let alerts = LabelledEvents::of(dataset, entries).alerts(&scores);
     let mut groups: Vec<(String, Vec<usize>)> =
         graph.node_types().iter().map(|node_type| (node_type.name.clone(), Vec::new())).collect();
     for (position, &(node, _)) in entries.iter().enumerate() {
@@ -86,25 +100,6 @@ pub fn report(scores: &[f32], dataset: &Dataset, entries: &[(u32, u8)], threshol
     }
     groups.retain(|(_, positions)| !positions.is_empty());
     Ok(Report { alerts, ..metrics::evaluate(&scores, &labels, &groups, threshold)? })
-}
-
-/// What the alerts of every day find among labelled events with `scores` in the order of `entries`; `None` where there
-/// are none. An event without an entity to block is one of its own.
-pub fn alerts(dataset: &Dataset, entries: &[(u32, u8)], scores: &[f32]) -> Option<Alerts> {
-    let events = dataset.events.as_ref()?;
-    let of_entry = |(&(node, label), &score): (&(u32, u8), &f32)| {
-        let at = node as usize;
-        let unit = events.alert.as_ref().map(|alert| alert[at]).filter(|&unit| unit != Events::NO_NODE);
-        Some(AlertEvent {
-            day: events.time_of(node)?.div_euclid(86_400),
-            unit: unit.unwrap_or(node),
-            score,
-            is_fraud: label == 1,
-            amount: events.amount.as_ref().map_or(f32::NAN, |amount| amount[at]),
-        })
-    };
-    let events: Vec<AlertEvent> = entries.iter().zip(scores).filter_map(of_entry).collect();
-    Alerts::of(&events, ALERTS_PER_DAY)
 }
 
 /// Figures of `values` (logits or probabilities, `classes` per node) on some labelled nodes.

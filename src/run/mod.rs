@@ -10,9 +10,12 @@ pub mod interrupt;
 pub mod known_labels;
 pub mod log_line;
 mod metrics_log;
+pub mod model;
 pub mod progress;
 mod provenance;
+pub mod ranked;
 pub mod splits;
+pub mod stages;
 pub mod tournament;
 
 pub use directory::RunDir;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RunDir;
 use crate::config::Prefer;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
 use crate::metrics::write_table;
@@ -174,23 +174,6 @@ impl Tournament {
             (_, true) => "",
         };
         text + " The best of many on the same labels is optimistic: the test figures are those to go by."
-    }
-}
-
-/// The model of a run: of a tournament the run of its candidate, of any other run itself.
-///
-/// # Errors
-/// [`Error::Usage`] for a tournament without a model.
-pub fn model_of(run: &Path) -> Result<PathBuf> {
-    match Tournament::of_run(run)? {
-        None => Ok(run.to_path_buf()),
-        Some(Tournament { model: Some(model), .. }) => Ok(run.join(model.run)),
-        Some(_) => Err(Error::Usage {
-            argument: run.display().to_string(),
-            expected: "a tournament that has a model".into(),
-            found: "one that ended before its first candidate was trained".into(),
-            help: format!("go on with it: graphsieve train --resume {}", run.display()),
-        }),
     }
 }
 

@@ -15,7 +15,7 @@ pub use class_view::ClassView;
 pub use compute::compute;
 pub use fits::{Comparison, check_place, compare};
 pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
-pub use side_by_side::{Judged, ModelFigures, SideBySide};
+pub use side_by_side::{Figures, Judged, ModelFigures, SideBySide};
 
 use std::path::PathBuf;
 

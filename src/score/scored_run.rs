@@ -22,8 +22,8 @@ use crate::run::RunDir;
 use crate::run::bundle::Reads;
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
 use crate::run::evaluation::read_scores;
+use crate::run::model::model_of;
 use crate::run::splits::{class_split_of, split_of};
-use crate::run::tournament::model_of;
 
 /// What a score is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub struct ScoredRun {
 
 impl ScoredRun {
     /// Opens a finished run of Stage 1, 2 or 3, or of node classification, with the data that its configuration names;
-    /// of a tournament the run of its model.
+    /// of a tournament and of a pipeline the run of its model.
     /// `class` is the class of a node classifier that is looked at, see [`ClassView::new`].
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl ScoredRun {
                     argument: path.display().to_string(),
                     expected: "a run of Stage 1, 2 or 3, or of node classification".into(),
                     found: "a run of another task".into(),
-                    help: "a pipeline has a run of its own for each stage beside it; give one of those".into(),
+                    help: format!("go on with it: graphsieve train --resume {}", path.display()),
                 });
             }
         };

@@ -12,7 +12,6 @@ pub mod plots;
 pub mod position;
 mod prefetch;
 pub mod reconstruction;
-pub mod record;
 pub mod runner;
 pub mod sampled;
 mod session;
@@ -67,10 +66,10 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// The run of the last stage that gives nodes a score which labels can judge.
+    /// The run of the last stage that says of nodes what labels can judge.
     pub fn last_judged(&self) -> Option<&Path> {
-        let stage2 = self.stage2.as_ref().map(|stage2| &stage2.run);
-        self.stage3.as_ref().map(|stage3| &stage3.run).or(stage2).map(PathBuf::as_path)
+        let before = self.stage2.as_ref().map(|of| &of.run).or(self.classify.as_ref().map(|of| &of.run));
+        self.stage3.as_ref().map(|of| &of.run).or(before).map(PathBuf::as_path)
     }
 }
 

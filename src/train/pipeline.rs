@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use super::record::Pipeline;
 use super::session::{RunOptions, check_same_settings};
 use super::stage3;
 use super::tasks::{attention, auto_encoder};
 use super::{Outcome, tasks::attention::Stage2Outcome, tasks::auto_encoder::Stage1Outcome};
-use crate::config::{PipelineConfig, RunConfig, Stage2Input};
+use crate::config::{PipelineConfig, RankingMetric, RunConfig, Stage2Input};
 use crate::data::synth;
 use crate::error::{Error, Result};
+use crate::graph::Dataset;
 use crate::run::progress::{StageProgress, Unit};
+use crate::run::ranked::LabelledEvents;
+use crate::run::splits::split_of;
+use crate::run::stages::Pipeline;
 use crate::run::{Meta, RunDir};
 
 /// Runs what is left of a pipeline: all of it, or what comes behind the point where the run that `options` name ended.
@@ -33,6 +36,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         let help = "import tables first; a section [synth] would make a marketplace";
         return Err(Error::format(&config.data.path, "path", "a data directory", "nothing", help));
     }
+    check_metrics(config)?;
     let run = match &options.resume {
         Some(path) => {
             let run = RunDir::open(path)?;
@@ -72,6 +76,30 @@ pub fn run<B: GraphBackend + TreeBackend>(
     Ok(Outcome { stage1: Some(stage1), stage2: Some(stage2), stage3, ..Outcome::default() })
 }
 
+/// Refuses metrics of events that the data do not have: a stage would find out when those before it are trained.
+fn check_metrics(config: &PipelineConfig) -> Result<()> {
+    let of_third = config.stage3.iter().flat_map(|third| stage3::stopping_metrics(third));
+    let of_third = of_third.map(|(metric, key)| (metric, format!("stage3.{key}")));
+    let of_second = (config.stage2.early_stop.metric, "stage2.early_stop.metric".to_owned());
+    let is_of_events = |metric| matches!(metric, RankingMetric::Alerts | RankingMetric::Stopped);
+    let metrics: Vec<(RankingMetric, String)> =
+        [of_second].into_iter().chain(of_third).filter(|(metric, _)| is_of_events(*metric)).collect();
+    if metrics.is_empty() {
+        return Ok(());
+    }
+    let events = match config.data.path.exists() {
+        true => {
+            let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+            let labels = dataset.binary_labels(&config.data.path)?;
+            let split = split_of(&dataset, &labels.entries, &config.stage2.split, config.stage2.seed)?;
+            LabelledEvents::of(&dataset, &split.validation)
+        }
+        // A marketplace has none.
+        false => LabelledEvents::default(),
+    };
+    metrics.iter().try_for_each(|(metric, key)| events.check(*metric, &config.name, key))
+}
+
 /// Runs a stage from where it ended; an interruption of it is one of the pipeline.
 fn stage<T>(
     run: &RunDir,
@@ -100,6 +128,6 @@ fn stage_of(from: &Path, name: &'static str) -> Result<PathBuf> {
         argument: format!("--from {}", from.display()),
         expected: format!("the run of a pipeline that has trained a {name}"),
         found: "none".into(),
-        help: "a pipeline begins with a pipeline, a stage with a run of that stage".into(),
+        help: "a pipeline begins with a pipeline, or with its last stage, a stage with a run of that stage".into(),
     })
 }

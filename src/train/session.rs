@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use super::optimiser::Optimiser;
 use super::position::Position;
-use super::record::Pipeline;
 use super::stretch::Stretch;
 use super::task::Task;
 use crate::config::TrainConfig;
@@ -23,6 +22,7 @@ use crate::models::parameters::{Export, Parameters};
 use crate::models::weights::{ModelSpec, NATIVE_EXTENSION, TrainingState, Weights};
 use crate::run::bundle::Origin;
 use crate::run::progress::{Mode, Progress, Unit, rate};
+use crate::run::stages::Pipeline;
 use crate::run::{Meta, MetricsLog, RunDir, interrupt};
 
 /// How a training is started, besides its configuration.

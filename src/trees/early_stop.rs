@@ -6,12 +6,22 @@ use super::matrix::{Matrix, check_columns};
 use super::objective::{Objective, check_labels};
 use super::refuse;
 use super::tree::Tree;
-use crate::config::Metric;
 use crate::error::{Error, Result};
 use crate::metrics;
 
 /// Fewest rows that are worth a task of their own.
 const TASK_ROWS: usize = 512;
+
+/// A metric of scores against labels 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// The area under the ROC curve of the scores as f32.
+    Auroc,
+    /// Average precision of the scores as f32.
+    AveragePrecision,
+    /// Mean of −ln of the probability that is given to the true class; a probability counts as at least 1e-15.
+    LogLoss,
+}
 
 impl Metric {
     /// True when a larger value is better.

@@ -32,11 +32,10 @@ pub mod shap;
 pub mod split;
 pub mod tree;
 
-pub use crate::config::Metric;
 pub use binning::{BinMapper, BinRule, Missing};
 pub use booster::{Bagging, Booster, BoosterParams, Fit};
 pub use dataset::Dataset;
-pub use early_stop::{Measure, Validation};
+pub use early_stop::{Measure, Metric, Validation};
 pub use fixed_point::Gradients;
 pub use forest::{Forest, ForestParams};
 pub use grow_rule::GrowRule;

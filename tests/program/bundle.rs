@@ -112,7 +112,9 @@ fn another_table_is_imported_with_the_transforms_of_a_run_alone() {
     assert_eq!((&model["task"], &model["finished"]), (&"stage2".into(), &true.into()));
     assert_eq!(model["schema"]["node_types"], serde_json::json!(["tx", "account", "place"]));
     assert_eq!(model["schema"]["features"]["names"][1], "tx.Amount");
-    for file in ["checkpoint/best.bpk", "calibration.json", "import.json", "import.bin", "profile.json"] {
+    let files =
+        ["checkpoint/best.bpk", "calibration.json", "evaluation.json", "import.json", "import.bin", "profile.json"];
+    for file in files {
         assert_eq!(model["files"][file]["bytes"], fs::metadata(sandbox.path(&run).join(file)).unwrap().len(), "{file}");
     }
     // Nothing but the run is needed.
@@ -175,6 +177,7 @@ fn a_model_whose_files_were_edited_or_cut_or_that_is_of_another_version_is_refus
         sandbox.refuses(scores(&run, "monday"), 1, parts);
         sandbox.refuses(["import", "tables", "monday.toml", "--with", &run, "--out", "x"], 1, parts);
         sandbox.refuses(["report", &run, "--device", "cpu"], 1, parts);
+        sandbox.refuses(["eval", &run, "--data", "monday", "--device", "cpu"], 1, parts);
         sandbox.write(&file, whole);
     };
     let flip = |bytes: &mut Vec<u8>| {
@@ -188,6 +191,13 @@ fn a_model_whose_files_were_edited_or_cut_or_that_is_of_another_version_is_refus
     refused("import.bin", &flip, &["import.bin: SHA-256: expected"]);
     refused("import.json", &cut, &["import.json: length: expected"]);
     refused("model.json", &cut, &["model.json: line"]);
+    // The threshold, with as many digits as before.
+    let threshold = |bytes: &mut Vec<u8>| {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let at = text.find("\"threshold\": 0.").unwrap() + "\"threshold\": 0.".len();
+        bytes[at] = if bytes[at] == b'9' { b'1' } else { bytes[at] + 1 };
+    };
+    refused("evaluation.json", &threshold, &["evaluation.json: SHA-256: expected"]);
     let version = |bytes: &mut Vec<u8>| {
         *bytes = String::from_utf8_lossy(bytes).replacen("\"format\": 1", "\"format\": 7", 1).into_bytes();
     };

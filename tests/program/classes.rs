@@ -286,3 +286,34 @@ fn the_report_of_several_classes_has_their_figures_and_their_confusion() {
         assert!(one.contains(part), "{part}");
     }
 }
+
+#[test]
+fn a_classification_goes_on_with_the_weights_of_another() {
+    let sandbox = Sandbox::new();
+    let dataset = three_classes(&[0, 1, 2]);
+    let run = trained(&sandbox, &dataset, "use = \"masks\"");
+    let train = |runs: &str, more: &[&str]| {
+        let output = format!("output.dir={runs}");
+        let train = ["--quiet", "train", "run.toml", "--device", "cpu", "--from", &run, "--set", &output];
+        sandbox.succeeds([&train, more].concat());
+        sandbox.only_run(runs)
+    };
+    // A step of next to no length leaves the weights where they were.
+    let same = train("same", &["--set", "train.learning_rate=1e-30"]);
+    assert_eq!(probabilities(&sandbox, &same), probabilities(&sandbox, &run));
+    let model: Value = serde_json::from_slice(&sandbox.read(&format!("{same}/model.json"))).unwrap();
+    assert_eq!(model["from"], Value::from(run.clone()));
+    let moved = train("moved", &["--set", "train.epochs=3"]);
+    assert_ne!(probabilities(&sandbox, &moved), probabilities(&sandbox, &run));
+
+    let refused = ["--quiet", "train", "run.toml", "--device", "cpu", "--from", &run, "--set"];
+    sandbox.refuses([&refused[..], &["model.hidden=16"]].concat(), 1, &["model", "train with the [model] of that run"]);
+    // Of another division it may know the labels that judge the new one, and so of other labels.
+    let flatters = ["labels: expected none that choose or test the new model"];
+    sandbox.refuses([&refused[..], &["split.use=random"]].concat(), 1, &flatters);
+    let of_node = (0..NODES).map(|node| known(node, 3).map(|class| (class + 1) % 3)).collect();
+    let masks = dataset.classes.as_ref().unwrap().masks().to_vec();
+    let other = Dataset { classes: Some(Classes::new(of_node).with_masks(masks)), ..planted(3) };
+    other.write(&sandbox.path("other")).unwrap();
+    sandbox.refuses([&refused[..], &["data.path=other"]].concat(), 1, &flatters);
+}

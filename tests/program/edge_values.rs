@@ -550,6 +550,15 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     let all = format!("{with} with values, {sampled} in batches, {without} without");
     assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
 
+    // A training goes on with these weights: a step of next to no length leaves them where they were.
+    let still =
+        ["--set", "train.epochs=2", "--set", "train.learning_rate=1e-30", "--set", "train.learning_rate_min=1e-30"];
+    let (same, _) = trained("same", &[&["--from", &run], &still[..]].concat());
+    let scores = |run: &str| sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
+    assert!(scores(&same) == scores(&run));
+    let unread = ["train", "stage2.toml", "--device", "cpu", "--from", &run, "--set", "model.edge_values=false"];
+    sandbox.refuses(unread, 1, &["best.bpk: model: expected", "train with the [model] of that run"]);
+
     // Scores of the run are those of its training, and what explains them adds up to them.
     sandbox.succeeds(["--quiet", "score", &run, "--out", "s.npy", "--device", "cpu"]);
     assert!(sandbox.read("s.npy") == sandbox.read(&format!("{run}/anomaly_scores_stage2.npy")));

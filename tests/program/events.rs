@@ -1,6 +1,7 @@
 //! Tables of events: times, delays, the split that import stores, and what an event is told by.
 
 use graphsieve::graph::{Dataset, SplitRule};
+use serde_json::Value;
 
 use crate::support::{Sandbox, repository};
 
@@ -363,4 +364,82 @@ fn trees_learn_from_the_first_fold_without_scores_of_stage_2() {
     let frauds = labels.iter().filter(|(fraud, _)| *fraud).count();
     assert!(frauds > 10, "{frauds} frauds of large amounts in the test");
     assert!(labels[..frauds].iter().all(|(fraud, _)| *fraud), "the first places are not all frauds:\n{list}");
+}
+
+/// Seven cards, of which a day's alerts look at all: no scores find more than others, so that the first validation stays
+/// the best.
+#[test]
+fn a_days_alerts_choose_the_epoch_and_the_number_of_trees_and_are_compared_with_the_regression() {
+    let (_data, sandbox) = imported(&payments(150), &format!("{BY_TIME}{EVENTS}"));
+    let json = |file: String| serde_json::from_slice::<Value>(&sandbox.read(&file)).unwrap();
+    let train = |config: &str, runs: &str, metric: &str, settings: &[&str]| {
+        let config = repository(config).display().to_string();
+        let mut train = vec!["--quiet".into(), "train".into(), config, "--device".into(), "cpu".into()];
+        let of_all = ["data.path=data".to_owned(), format!("output.dir={runs}"), metric.to_owned()];
+        let settings = of_all.into_iter().chain(settings.iter().map(|set| set.to_string()));
+        settings.for_each(|set| train.extend(["--set".into(), set]));
+        let said = sandbox.succeeds(&train).stdout;
+        (sandbox.only_run(runs), said)
+    };
+    let [right, stopped] = ["alerts", "stopped"].map(|metric| {
+        let settings = ["train.epochs=9", "early_stop.patience=3", "loader.batch_size=64", "train.validate_every=1"];
+        let metric = format!("early_stop.metric={metric}");
+        train("configs/payments-stage2.toml", &metric[18..], &metric, &settings)
+    });
+    for ((run, said), metric) in [(&right, "alerts"), (&stopped, "stopped")] {
+        let lines = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+        let epochs: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(epochs.len(), 4, "the best epoch is 1, and three follow: {lines}");
+        let outcome = json(format!("{run}/evaluation.json"));
+        assert_eq!(outcome["best_epoch"], 1);
+        let alerts = &outcome["evaluation"]["validation"]["alerts"];
+        assert_eq!(alerts["precision"], alerts["best_precision"]);
+        for line in &epochs {
+            assert_eq!(line["validation_alerts"], alerts["precision"], "{line}");
+            assert_eq!(line["validation_stopped"], alerts["stopped"], "{line}");
+        }
+        // The regression finds as much, and more is not to be had.
+        let compared = &outcome["baseline_validation"];
+        assert_eq!(
+            (&compared["metric"], &compared["value"]),
+            (&metric.into(), &epochs[0][format!("validation_{metric}")])
+        );
+        let words = if metric == "alerts" { "share of a day's alerts that are right" } else { "fraudulent amount" };
+        assert!(said.contains("no better than a logistic regression") && said.contains(words), "{said}");
+    }
+    sandbox.succeeds(["--quiet", "report", &right.0, "--device", "cpu", "--no-explanations"]);
+    let page = String::from_utf8(sandbox.read(&format!("{}/report.html", right.0))).unwrap();
+    assert!(page.contains("Alerts about validation labels by epoch") && page.contains("amount that is stopped"));
+
+    let settings = ["model.trees=40", "model.patience=20", "model.min_data_in_leaf=2"];
+    for metric in ["alerts", "stopped"] {
+        let name = format!("trees-{metric}");
+        let (run, _) = train("configs/payments.toml", &name, &format!("model.metric={metric}"), &settings);
+        let outcome = json(format!("{run}/evaluation.json"));
+        assert_eq!((&outcome["trees"], &outcome["baseline_validation"]["metric"]), (&1.into(), &metric.into()));
+    }
+}
+
+#[test]
+fn a_metric_of_events_is_refused_where_the_data_have_none_and_nothing_is_written() {
+    let without_amount = EVENTS.replace("amount = \"amount\"\n", "");
+    let (_data, sandbox) = imported(&payments(150), &format!("{BY_TIME}{without_amount}"));
+    sandbox.succeeds(["--quiet", "synth", "--scale", "0.1", "--out", "market"]);
+    let pipeline = "task = \"pipeline\"\n[data]\npath = \"market\"\n[stage3]\nmodel.kind = \"booster\"\n";
+    sandbox.write("pipeline.toml", pipeline);
+    let [stage2, trees] = ["configs/payments-stage2.toml", "configs/payments.toml"]
+        .map(|config| repository(config).display().to_string());
+    let cases = [
+        (&stage2, "data", "early_stop.metric", "stopped", "amount = \"COLUMN\""),
+        (&stage2, "market", "early_stop.metric", "alerts", "time = \"COLUMN\""),
+        (&trees, "data", "model.metric", "stopped", "amount = \"COLUMN\""),
+        (&trees, "market", "model.metric", "alerts", "time = \"COLUMN\""),
+        (&"pipeline.toml".into(), "market", "stage2.early_stop.metric", "alerts", "time = \"COLUMN\""),
+        (&"pipeline.toml".into(), "market", "stage3.model.metric", "stopped", "amount = \"COLUMN\""),
+    ];
+    for (config, data, key, metric, way_out) in cases {
+        let [data, set] = [format!("data.path={data}"), format!("{key}={metric}")];
+        let train = ["train", config, "--device", "cpu", "--set", &data, "--set", &set, "--set", "output.dir=runs"];
+        sandbox.refuses(train, 2, &[&format!("{key} = \"{metric}\""), way_out]);
+    }
 }

@@ -9,6 +9,7 @@ use crate::cli::{Console, Format, check_new_directory};
 use crate::data::tables::{self, ImportOptions};
 use crate::error::Result;
 use crate::run::bundle::Bundle;
+use crate::run::model::model_of;
 use crate::run::progress::{StageProgress, Unit};
 
 const EXAMPLE: &str = "\
@@ -75,6 +76,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     check_new_directory(&arguments.out)?;
     let started = Instant::now();
     let Arguments { description, strict, max_bytes, with, .. } = arguments;
+    let with = with.as_deref().map(model_of).transpose()?;
     let options = ImportOptions { description, strict, max_bytes, with };
     if let Some(run) = options.with.as_deref().filter(|dir| dir.is_dir()) {
         Bundle::open(run)?;

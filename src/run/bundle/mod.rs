@@ -7,6 +7,7 @@
 //!   known_labels.json    labels that the model reads, where it does (folds/*/known_labels.json)
 //!   import.json          of imported tables: description and everything that was fitted, with import.bin
 //!   profile.json         what features and scores of the training looked like
+//!   evaluation.json      what it reached, with the threshold between anomalous and normal
 //!   stage1/              the Stage-1 model that the embeddings came from: config.toml, meta.json, checkpoint/best.bpk
 //! ```
 //!
@@ -29,6 +30,7 @@ pub use self::data::DataDigest;
 use self::drift::Profile;
 pub use self::schema::{Columns, Reads, RelationFacts, Schema, changed};
 use super::RunDir;
+use super::evaluation::EVALUATION_FILE;
 use super::known_labels::KNOWN_LABELS_FILE;
 use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, fit_of};
 use crate::error::{Error, Result};
@@ -222,7 +224,7 @@ impl Origin {
 fn makes_the_model(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     let is_checkpoint = name.starts_with("checkpoint/") || name.contains("/checkpoint/");
-    [IMPORT_FILE, IMPORT_BINARY, PROFILE_FILE, "calibration.json"].contains(&name)
+    [IMPORT_FILE, IMPORT_BINARY, PROFILE_FILE, EVALUATION_FILE, "calibration.json"].contains(&name)
         || file == KNOWN_LABELS_FILE
         || is_checkpoint && ["best.bpk", "best.trees"].contains(&file)
 }
@@ -249,6 +251,14 @@ impl Bundle {
             }
         }
         Ok(Some(bundle))
+    }
+
+    /// Whether a training came to its end. A run of an earlier version says so with its evaluation alone.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for another version.
+    pub fn is_finished(run: &Path) -> Result<bool> {
+        Ok(run.join(EVALUATION_FILE).is_file() && Self::read(run)?.is_none_or(|bundle| bundle.finished))
     }
 
     /// `model.json` alone.

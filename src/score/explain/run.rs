@@ -31,7 +31,7 @@ use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
-use crate::run::tournament::model_of;
+use crate::run::model::model_of;
 use crate::score::classes::features_for;
 use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
 

@@ -3,26 +3,28 @@
 use graphsieve_kernels::{TreeBackend, finds_splits};
 
 use crate::config::{
-    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeModel, TreeObjective,
+    BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeMetric, TreeModel, TreeObjective,
 };
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::features::FeatureTable;
 use crate::models::tree_ensemble::TreeEnsemble;
+use crate::run::ranked::LabelledEvents;
 use crate::trees::{
     Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset as Binned, Fit, Forest, ForestParams, GrowRule,
-    Matrix, Measure, Objective, SplitRule, Validation,
+    Matrix, Measure, Metric, Objective, SplitRule, Validation,
 };
 
-/// Trains the trees on the training part of `split`; a booster stops by the validation part. A booster on many rows
-/// grows on the device, which changes nothing but the time.
+/// Trains the trees on the training part of `split`; a booster stops by the validation part, whose labels are of
+/// `events`. A booster on many rows grows on the device, which changes nothing but the time.
 ///
 /// # Errors
-/// Settings that the trees refuse, or a device that fails.
+/// Settings that the trees refuse, a metric that the validation labels do not have, or a device that fails.
 pub fn fit<B: TreeBackend>(
     config: &Stage3Config,
     table: &FeatureTable,
     split: &Split,
+    events: &LabelledEvents,
     device: &B::Device,
 ) -> Result<TreeEnsemble> {
     let part = |part: &[(u32, u8)]| -> (Vec<f32>, Vec<f32>) {
@@ -39,9 +41,20 @@ pub fn fit<B: TreeBackend>(
         }
         TreeModel::Booster(booster) => {
             let data = binned(&values, table, &booster.shared)?;
+            let alerts = |scores: &[f64]| events.alerts(&scores.iter().map(|&score| score as f32).collect::<Vec<_>>());
+            // NaN, which the booster refuses, where the labels have no such figure.
+            let right = |scores: &[f64], _: &[f32]| alerts(scores).map_or(f64::NAN, |alerts| alerts.precision);
+            let stopped = |scores: &[f64], _: &[f32]| alerts(scores).and_then(|of| of.stopped).unwrap_or(f64::NAN);
+            let measure = match booster.metric {
+                TreeMetric::Auroc => Measure::Metric(Metric::Auroc),
+                TreeMetric::AveragePrecision => Measure::Metric(Metric::AveragePrecision),
+                TreeMetric::LogLoss => Measure::Metric(Metric::LogLoss),
+                TreeMetric::Alerts => Measure::Function { value: &right, larger_is_better: true },
+                TreeMetric::Stopped => Measure::Function { value: &stopped, larger_is_better: true },
+            };
             let validation = booster.patience.map(|patience| -> Result<Validation> {
                 let x = Matrix::f32(&held_values, width)?;
-                Ok(Validation { x, labels: &held_labels, measure: Measure::Metric(booster.metric), patience })
+                Ok(Validation { x, labels: &held_labels, measure, patience })
             });
             let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
             let params = booster_params(booster, width, config.seed);

@@ -15,7 +15,7 @@ pub use self::growing::fit;
 use super::plots;
 use super::session::{RunOptions, check_same_settings};
 use super::stretch::{Judged, Stretch, Validated};
-use crate::config::{RunConfig, STAGE3_SCORES_FILE, Stage3Config, TreeModel};
+use crate::config::{RankingMetric, RunConfig, STAGE3_SCORES_FILE, Stage3Config, TreeModel};
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
@@ -25,11 +25,12 @@ use crate::infer::attention::load_edges;
 use crate::infer::tree_table::{Stage2Output, append_stage1, append_stage2, neighbourhood_table};
 use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
-use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
+use crate::run::bundle::{Bundle, Origin};
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
 use crate::run::progress::{Progress, Unit};
+use crate::run::ranked::LabelledEvents;
 use crate::run::splits::{split_of, within};
 use crate::run::{Meta, RunDir};
 use crate::trees::{Importance, Matrix};
@@ -123,7 +124,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         columns: table.columns().len(),
         evaluation: evaluate_split(&scores, &dataset, &split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
-        baseline_validation: baseline.map(|baseline| baseline.on_validation(config.model.ranking_metric())),
+        baseline_validation: baseline.and_then(|baseline| baseline.on_validation(config.model.ranking_metric())),
         blocks: block_shares(&table, &gain),
     };
     if config.output.plots {
@@ -136,9 +137,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
         )?;
     }
     write_calibration(&run, &scores, &split)?;
-    origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &split.train))?;
-    // Last: a run with this file is finished.
     atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &split.train))?;
     progress.update(steps as u64, "");
     progress.finish(&format!("{} trees", outcome.trees));
     Ok(outcome)
@@ -217,6 +217,16 @@ fn fitted<B: GraphBackend + TreeBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Fitted> {
+    // Under a split by time the trees learn from what was known at the end of validation.
+    let known = dataset.training_part();
+    let of_known = known.as_ref().map(|known| within(split, known, dataset));
+    let events = match known.as_ref().zip(of_known.as_ref()) {
+        Some((known, labels)) => LabelledEvents::of(&known.dataset, &labels.validation),
+        None => LabelledEvents::of(dataset, &split.validation),
+    };
+    for (metric, key) in stopping_metrics(config) {
+        events.check(metric, &config.name, key)?;
+    }
     let folds = match &config.stage2 {
         Some(stage2) => Folds::of(dataset, split, config.features.stage2_folds, stage2.seed)?,
         None => Folds::default(),
@@ -224,8 +234,6 @@ fn fitted<B: GraphBackend + TreeBackend>(
     let neighbourhood =
         |of: &Dataset| neighbourhood_table::<B>(of, &config.data.path, &config.features.neighbourhood, device);
     let mut table = neighbourhood(dataset)?;
-    // Under a split by time the trees learn from what was known at the end of validation.
-    let known = dataset.training_part();
     let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset)).transpose()?;
     // What is refused above leaves no directory.
     let run = match resumed {
@@ -283,10 +291,7 @@ fn fitted<B: GraphBackend + TreeBackend>(
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
 
     let file = run.best_checkpoint().with_extension(EXTENSION);
-    let of_training = of_training.zip(known).map(|(table, known)| {
-        let labels = within(split, &known, dataset);
-        (table, labels)
-    });
+    let of_training = of_training.zip(of_known);
     let checkpoint = match options.stretch {
         // Trees that are there already.
         Some(stretch) if stretch.share == 0.0 => TreeCheckpoint::read(&file)?,
@@ -299,8 +304,8 @@ fn fitted<B: GraphBackend + TreeBackend>(
                 }
             }
             let ensemble = match &of_training {
-                Some((table, labels)) => fit::<B>(&config, table, labels, device)?,
-                None => fit::<B>(&config, &table, split, device)?,
+                Some((table, labels)) => fit::<B>(&config, table, labels, &events, device)?,
+                None => fit::<B>(&config, &table, split, &events, device)?,
             };
             let checkpoint = TreeCheckpoint { inputs, ensemble };
             checkpoint.write(&file)?;
@@ -308,6 +313,17 @@ fn fitted<B: GraphBackend + TreeBackend>(
         }
     };
     Ok(Fitted { run, checkpoint, table, of_training, progress, steps })
+}
+
+/// What a validation of the trees, and of the models of Stage 2, is asked for, with the keys that say so. The log loss
+/// and a forest ask for nothing.
+pub fn stopping_metrics(config: &Stage3Config) -> Vec<(RankingMetric, &'static str)> {
+    let booster = match &config.model {
+        TreeModel::Booster(booster) if booster.patience.is_some() => booster.metric.ranking(),
+        TreeModel::Booster(_) | TreeModel::Forest(_) => None,
+    };
+    let stage2 = config.stage2.as_ref().map(|stage2| (stage2.early_stop.metric, "stage2.early_stop.metric"));
+    booster.map(|metric| (metric, "model.metric")).into_iter().chain(stage2).collect()
 }
 
 /// The rows of the nodes that are kept.
@@ -321,7 +337,7 @@ fn resumed(options: &RunOptions, config: &Stage3Config) -> Result<Option<RunDir>
     let Some(path) = &options.resume else { return Ok(None) };
     let run = RunDir::open(path)?;
     // A pipeline goes on from its last stage, finished or not.
-    if run.output(EVALUATION_FILE).exists() && options.pipeline.is_none() {
+    if options.pipeline.is_none() && Bundle::is_finished(path)? {
         return Err(Error::Usage {
             argument: format!("--resume {}", path.display()),
             expected: "a run that was interrupted".into(),

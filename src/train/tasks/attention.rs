@@ -27,7 +27,6 @@ use crate::infer::label_input::beside;
 use crate::infer::layerwise::{self, HostScored};
 use crate::infer::plan;
 use crate::loader::{Batch, FeatureStore};
-use crate::metrics::{average_precision, roc_auc};
 use crate::models::attention::{
     AttentionSpec, Connections, EpochDrop, Pass, PassDropout, PieceInput, TripleStreamGat, projects_last,
 };
@@ -42,6 +41,7 @@ use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
 use crate::run::known_labels::{KnownLabels, LABEL_COLUMNS, Seen};
+use crate::run::ranked::{LabelledEvents, Ranked};
 use crate::run::splits::{split_of, within};
 use crate::sampler::{EdgePlace, check_draw};
 use crate::train::full::Full;
@@ -66,6 +66,12 @@ pub struct EpochLine {
     validation_auc: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     validation_average_precision: Option<f64>,
+    /// Of events: share of a day's alerts that are right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_alerts: Option<f64>,
+    /// Of events with amounts: share of the fraudulent amount that these alerts stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_stopped: Option<f64>,
 }
 
 /// What a finished Stage 2 leaves.
@@ -107,32 +113,12 @@ pub struct Attention<B: GraphBackend> {
     /// Labels that are learnt, and those that choose the epoch.
     train: Vec<(u32, u8)>,
     validation: Vec<(u32, u8)>,
+    /// What alerts about the latter need to know.
+    events: LabelledEvents,
     weights: LossWeights,
     /// Labels that are input, of a model that reads them.
     known: Option<Arc<KnownLabels>>,
     device: B::Device,
-}
-
-/// How well the validation labels are ranked.
-#[derive(Clone, Copy, Debug)]
-pub struct Ranked {
-    auroc: f64,
-    average_precision: f64,
-}
-
-impl Ranked {
-    fn of(scores: &[f32], part: &[(u32, u8)]) -> Result<Self> {
-        let (values, labels): (Vec<f32>, Vec<u8>) =
-            part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
-        Ok(Self { auroc: roc_auc(&values, &labels)?, average_precision: average_precision(&values, &labels)? })
-    }
-
-    fn by(self, metric: RankingMetric) -> f64 {
-        match metric {
-            RankingMetric::Auroc => self.auroc,
-            RankingMetric::AveragePrecision => self.average_precision,
-        }
-    }
 }
 
 /// Where graph and input are.
@@ -206,17 +192,17 @@ pub fn run_on<B: GraphBackend>(
         best_epoch: position.best_epoch,
         evaluation: evaluate_split(&scores, dataset, split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
-        baseline_validation: baseline.map(|baseline| baseline.on_validation(config.early_stop.metric)),
+        baseline_validation: baseline.and_then(|baseline| baseline.on_validation(config.early_stop.metric)),
         seconds_per_epoch,
     };
     if let Some(of_all) = &of_all {
         of_all.write(session.run.path(), dataset)?;
     }
     write_calibration(&session.run, &scores, split)?;
+    atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if let Some(origin) = origin {
         origin.finish(&session.run, &Profile::of_training(dataset, Some(&scores), &split.train))?;
     }
-    atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
     if config.output.plots {
         plot(&session, &scores, split, outcome.evaluation.threshold)?;
     }
@@ -265,23 +251,24 @@ fn fitted<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Fitted<B>> {
-    let host = &dataset.graph;
     let features = input_features(&config.data, dataset, None)?;
     // Before there is a run: what does not fit leaves none.
     let known = dataset.training_part();
+    let of_known = known.as_ref().map(|known| (&known.dataset, within(split, known, dataset)));
+    let (part, labels) = of_known.as_ref().map_or((dataset, split), |(part, labels)| (*part, labels));
+    let events = LabelledEvents::of(part, &labels.validation);
+    events.check(config.early_stop.metric, &config.name, "early_stop.metric")?;
     let labels_of = |dataset: &Dataset, split: &Split| {
         let (Stage2Model { labels, label_rate, .. }, seed) = (&config.model, config.seed);
         labels.then(|| KnownLabels::of(dataset, &split.train, *label_rate, seed))
     };
     let of_all = labels_of(dataset, split);
-    let (task, decisions) = match &known {
-        None => Attention::<B>::open(config, host, features.clone(), split, of_all.clone(), device)?,
-        Some(known) => {
-            let labels = within(split, known, dataset);
-            let (part, rows) = (&known.dataset, known.rows_of(&features));
-            Attention::<B>::open(config, &part.graph, rows, &labels, labels_of(part, &labels), device)?
-        }
+    let (rows, of_part) = match &known {
+        None => (features.clone(), of_all.clone()),
+        Some(known) => (known.rows_of(&features), labels_of(part, labels)),
     };
+    let (task, decisions) = Attention::<B>::open(config, &part.graph, rows, labels, of_part, device)?;
+    let task = Attention { events, ..task };
     let of_part = known.as_ref().map(|known| part_note(known, dataset));
     let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).collect();
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
@@ -382,7 +369,8 @@ impl<B: GraphBackend> Attention<B> {
         let weights = LossWeights::of(&config.loss, &train);
         let (config, host, device) = (config.clone(), Arc::new(host.clone()), device.clone());
         let known = known.map(Arc::new);
-        Self { config, spec, host, placement, train, validation, weights, known, device }
+        let events = LabelledEvents::default();
+        Self { config, spec, host, placement, train, validation, events, weights, known, device }
     }
 
     /// Dropout of mini-batch `part` of an epoch.
@@ -553,11 +541,14 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         if let Some(&score) = scores.iter().find(|score| !score.is_finite()) {
             check_finite("a validation score", score, epoch)?;
         }
-        Ranked::of(&scores, &self.validation)
+        let of_label = |&(node, label): &(u32, u8)| (scores[node as usize], label);
+        let (scores, labels): (Vec<f32>, Vec<u8>) = self.validation.iter().map(of_label).unzip();
+        Ranked::of(&scores, &labels, &self.events)
     }
 
     fn judge(&self, figures: &Ranked, position: &mut Position) -> Judgement {
         let metric = figures.by(self.config.early_stop.metric);
+        let metric = metric.unwrap_or_else(|| unreachable!("labels without the metric were refused"));
         let keep = position.best_epoch == 0 || metric > position.best_metric;
         Judgement { keep, stop: !keep && self.is_over(position), metric }
     }
@@ -569,13 +560,16 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
 
     fn line(&self, _: usize, rate: f64, values: &[f32], ranked: Option<Ranked>) -> EpochLine {
         let [loss, supervised, unsupervised] = [values[0], values[1], values[2]];
+        let figure = |metric| ranked.and_then(|ranked| ranked.by(metric));
         EpochLine {
             loss,
             supervised,
             unsupervised,
             learning_rate: rate,
-            validation_auc: ranked.map(|ranked| ranked.auroc),
-            validation_average_precision: ranked.map(|ranked| ranked.average_precision),
+            validation_auc: figure(RankingMetric::Auroc),
+            validation_average_precision: figure(RankingMetric::AveragePrecision),
+            validation_alerts: figure(RankingMetric::Alerts),
+            validation_stopped: figure(RankingMetric::Stopped),
         }
     }
 
@@ -592,16 +586,19 @@ fn best_in_words(config: &Stage2Config, position: &Position) -> String {
 fn plot(session: &Session, scores: &[f32], split: &Split, threshold: f64) -> Result<()> {
     let history = session.run.history()?;
     let series = |key: &str| history.series(key);
-    let (supervised, unsupervised, auc) = (series("supervised"), series("unsupervised"), series("validation_auc"));
-    let precision = series("validation_average_precision");
+    let (supervised, unsupervised) = (series("supervised"), series("unsupervised"));
     let losses = [
         Series { name: "supervised loss", points: &supervised },
         Series { name: "unsupervised loss", points: &unsupervised },
     ];
     let metrics = [
-        Series { name: "validation ROC-AUC", points: &auc },
-        Series { name: "validation average precision", points: &precision },
+        ("validation ROC-AUC", series("validation_auc")),
+        ("validation average precision", series("validation_average_precision")),
+        ("validation alerts that are right", series("validation_alerts")),
+        ("validation amount that is stopped", series("validation_stopped")),
     ];
+    let metrics = metrics.iter().filter(|(_, points)| !points.is_empty());
+    let metrics: Vec<Series> = metrics.map(|(name, points)| Series { name, points }).collect();
     let file = |name: &str| session.run.output(name);
     plots::training_curves(&file("training.svg"), "Stage 2: graph attention", &losses, &metrics)?;
 

@@ -155,9 +155,9 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let embeddings = session.run.output(EMBEDDINGS_FILE);
     write_embeddings(&embeddings, z)?;
     let run = session.run.path().to_path_buf();
-    origin.finish(&session.run, &Profile::of_training(&dataset, None, &[]))?;
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    origin.finish(&session.run, &Profile::of_training(&dataset, None, &[]))?;
     if config.output.plots {
         plot(&session)?;
     }

@@ -185,7 +185,6 @@ pub fn run<B: GraphBackend>(
     write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
     write_npy(session.run.output("predictions.npy"), &predictions)?;
     write_class_calibrations(&session.run, &probabilities, &task.split)?;
-    origin.finish(&session.run, &Profile::of_training(&data.dataset, None, &[]))?;
     let outcome = ClassifyOutcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
@@ -197,6 +196,7 @@ pub fn run<B: GraphBackend>(
         seconds_per_epoch,
     };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+    origin.finish(&session.run, &Profile::of_training(&data.dataset, None, &[]))?;
     if config.output.plots {
         plot(&session)?;
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::RunDir;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
-use crate::run::RunDir;
 
 /// The runs of the stages by the names of the stages: those of their directories.
-const STAGES: &str = "stages.json";
+pub(super) const STAGES: &str = "stages.json";
 
 /// A stage of a pipeline, or a candidate of a tournament, that has a run of its own.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Pipeline {
     }
 
     /// The candidate `name` of the tournament whose run is `run`; the runs of candidates lie in it, in `runs`.
-    pub(super) fn candidate(run: &RunDir, runs: &Path, name: &'static str) -> Self {
+    pub fn candidate(run: &RunDir, runs: &Path, name: &'static str) -> Self {
         Self { directory: run.path().to_path_buf(), runs: runs.to_path_buf(), stage: name }
     }
 
@@ -48,7 +48,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// A record that cannot be read or written.
-    pub(super) fn record(&self, run: &RunDir) -> Result<()> {
+    pub fn record(&self, run: &RunDir) -> Result<()> {
         let mut stages = self.read()?;
         let name = run.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         stages.insert(self.stage.into(), name);
