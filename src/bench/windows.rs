@@ -77,7 +77,7 @@ pub fn run(options: &WindowBenchOptions, note: Note) -> Result<WindowReport> {
     let columns = EventColumns {
         times: &times,
         values: Some(&values),
-        labels: Some(KnownLabels { label: &label, known: &known, delay: DELAY }),
+        labels: Some(KnownLabels { label: &label, known: &known, delay: Some(DELAY) }),
         entities: vec![
             Entity { name: "customer", of_event: &of_customer, count: customers },
             Entity { name: "terminal", of_event: &of_terminal, count: terminals },

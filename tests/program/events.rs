@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use crate::support::{Sandbox, repository};
 
-const DAY: i64 = 86_400;
+pub const DAY: i64 = 86_400;
 
 /// `count` payments of 7 cards at 5 shops, several a day from 1970-01-01, every eleventh a fraud.
-fn payments(count: usize) -> Vec<[String; 6]> {
+pub fn payments(count: usize) -> Vec<[String; 6]> {
     let row = |at: usize| {
         let time = at as i64 * DAY / 6 + (at * 7919 % 3_000) as i64;
         let amount = 5.0 + (at * 31 % 97) as f64;
@@ -25,7 +25,7 @@ fn payments(count: usize) -> Vec<[String; 6]> {
     (0..count).map(row).collect()
 }
 
-fn tables(rows: &[[String; 6]], description: &str) -> Sandbox {
+pub fn tables(rows: &[[String; 6]], description: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     let lines: Vec<String> = rows.iter().map(|row| row.join(",")).collect();
     sandbox.write("payments.csv", format!("id,time,card,shop,amount,fraud\n{}\n", lines.join("\n")));
@@ -33,7 +33,7 @@ fn tables(rows: &[[String; 6]], description: &str) -> Sandbox {
     sandbox
 }
 
-const EVENTS: &str = r#"
+pub const EVENTS: &str = r#"
 [[nodes]]
 type = "payment"
 file = "payments.csv"
@@ -56,9 +56,9 @@ spans = ["1d", "7d"]
 last = [3]
 "#;
 
-const BY_TIME: &str = "[split]\nby = \"time\"\ntrain = \"10d\"\nvalidation = \"4d\"\ntest = \"4d\"\n";
+pub const BY_TIME: &str = "[split]\nby = \"time\"\ntrain = \"10d\"\nvalidation = \"4d\"\ntest = \"4d\"\n";
 
-fn imported(rows: &[[String; 6]], description: &str) -> (Dataset, Sandbox) {
+pub fn imported(rows: &[[String; 6]], description: &str) -> (Dataset, Sandbox) {
     let sandbox = tables(rows, description);
     sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
     (Dataset::open(&sandbox.path("data")).unwrap(), sandbox)
@@ -129,39 +129,6 @@ fn the_split_by_time_is_stored_with_its_gaps() {
         let expected = within.iter().position(|[from, to]| (*from..*to).contains(&events.time[node]));
         assert_eq!(usize::from(part), expected.map_or(0, |part| part + 1));
     }
-}
-
-/// A column may say when a label became known and a delay where windows of labels end; measures may be chosen.
-#[test]
-fn windows_have_the_measures_and_labels_that_the_description_names() {
-    let label = "label = { column = \"fraud\", delay = \"2d\" }";
-    let said = "label = { column = \"fraud\", delay = \"2d\", known = \"said\" }";
-    let events = EVENTS.replace(label, said).replace("last = [3]", "last = [3]\nmeasures = [\"mean\", \"count\"]");
-    let sandbox = tables(&payments(150), &format!("{BY_TIME}{events}"));
-    let table = String::from_utf8(sandbox.read("payments.csv")).unwrap();
-    // Labels of the first ten days become known on the eighteenth, the others a day after their events.
-    let when = |line: &str| {
-        let time: i64 = line.split(',').nth(1).unwrap().parse().unwrap();
-        if time < 10 * DAY { 18 * DAY } else { time + DAY }
-    };
-    let rows: Vec<String> = table.lines().skip(1).map(|line| format!("{line},{}", when(line))).collect();
-    sandbox.write("payments.csv", format!("id,time,card,shop,amount,fraud,said\n{}\n", rows.join("\n")));
-    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
-    let data = Dataset::open(&sandbox.path("data")).unwrap();
-    let names = data.feature_names.as_ref().unwrap();
-    let of_spans: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix("payment.card_7d_")).collect();
-    let one_hop = ["other_shop_z", "other_shop_over_mean"];
-    let labels = ["known_frauds", "fraud_share", "first_fraud_days"];
-    assert_eq!(of_spans, [&["count", "mean"][..], &labels, &one_hop].concat());
-    // Standardised values: what is not known is the same everywhere.
-    let share = names.iter().position(|name| name == "payment.card_7d_fraud_share").unwrap();
-    let (events, features) = (data.events.as_ref().unwrap(), data.features.as_ref().unwrap());
-    let value = |event: usize| features.row(event).nth(share).unwrap();
-    let of_days =
-        |from: i64, to: i64| (0..150).filter(move |&event| (from * DAY..to * DAY).contains(&events.time[event]));
-    let unknown = value(0);
-    assert!(of_days(3, 12).all(|event| value(event) == unknown), "no label is known before the eighteenth day");
-    assert!(of_days(14, 25).any(|event| value(event) != unknown));
 }
 
 /// Whatever comes after a moment may change: the features and edges of what came before it do not, bit for bit.

@@ -33,3 +33,4 @@ mod tables;
 mod training;
 mod trees;
 mod walkthrough;
+mod windows;

@@ -5,6 +5,7 @@ mod forms;
 mod history;
 mod scored;
 mod span;
+mod windows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +15,8 @@ use serde::{Deserialize, Serialize};
 pub use self::division::{SplitBy, SplitTable};
 pub use self::history::History;
 pub use self::span::Span;
+pub use self::windows::WindowTable;
 use crate::data::text::LANES;
-use crate::data::windows::Measure;
 use crate::error::{Error, Place, Result, Snippet, UnknownName};
 
 /// A whole description; the TOML keys are the field names, see the [module](super).
@@ -169,42 +170,12 @@ pub struct LabelColumn {
     /// Cells that say nothing; an empty cell never does.
     pub unknown: Vec<String>,
     /// How long after its event a label becomes known; beside `known` the time by which windows of labels end before
-    /// the event.
+    /// the event. With `known` alone a label is in the windows that hold the moment at which it became known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
     /// Column that says when each label became known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<TimeColumn>,
-}
-
-/// One `[[windows]]` table: windowed features of the events of a node table.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WindowTable {
-    /// Node type of the events; may be left out where there is one table with times.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<String>,
-    /// Column of the values that are summed; default: the amount of the events.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-    /// Lengths of the windows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spans: Option<Vec<Span>>,
-    /// Numbers of events that a window over the last events holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<Vec<usize>>,
-    /// Windows over the other members of an entity, such as the other customers of a terminal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub one_hop: Option<Vec<Span>>,
-    /// What is computed over windows of time, in whatever order; default: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measures: Option<Vec<Measure>>,
-    /// Whether there are windows over the earlier events of the same two ends, too. Default false.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub pairs: bool,
-    /// Whether known labels are counted; default: where labels have a delay and the split is by time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub labels: Option<bool>,
 }
 
 /// A column of times.
@@ -369,6 +340,7 @@ impl Description {
         };
         self.split.check()?;
         self.check_ends()?;
+        self.windows.iter().try_for_each(WindowTable::check)?;
         if self.edges.is_empty() && self.shared.is_empty() {
             let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
             return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::description::{Description, SplitBy, SplitTable, TimeFormat};
+use super::description::{Description, Span, SplitBy, SplitTable, TimeFormat};
 use super::edges::RelationEdges;
 use super::events::{Named, no_entity, wrong_key};
 use super::nodes::NodeType;
@@ -10,6 +10,8 @@ use super::values::TimeReader;
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::{Events, SplitRule, StoredSplit, TimeWindow};
+
+const DAY: i64 = 86_400;
 
 /// What a split is made of; ids are global.
 pub(super) struct Divider<'a> {
@@ -140,27 +142,65 @@ impl Divider<'_> {
         if timed.is_empty() {
             return Err(wrong_key("split.by", "labels of events, which have times", "time", help));
         }
-        let delay =
-            self.description.nodes.iter().filter_map(|table| table.label.as_ref()?.delay).map(|delay| delay.0).max();
-        let gap = table.gap.map_or(delay.unwrap_or(0), |gap| gap.0);
+        let times = || timed.iter().map(|&(time, ..)| time).collect();
         let windows = match table.spans() {
             Some(spans) => {
                 let last = timed.iter().map(|&(time, ..)| time).max().unwrap_or(0);
                 let from = table.test_from.as_deref().map(read_time).transpose()?;
                 // Whole days, where there are any.
                 let from = from.unwrap_or_else(|| {
-                    let end =
-                        if spans[2] % 86_400 == 0 { (last + 86_400).div_euclid(86_400) * 86_400 } else { last + 1 };
+                    let end = if spans[2] % DAY == 0 { (last + DAY).div_euclid(DAY) * DAY } else { last + 1 };
                     end - spans[2] * table.windows as i64
                 });
+                let gap = self.gap(table, &timed, events, from);
                 (0..table.windows as i64).map(|at| of_spans(spans, gap, from + at * spans[2])).collect()
             }
-            None => vec![of_shares(table, gap, timed.iter().map(|&(time, ..)| time).collect())],
+            None => {
+                let [from, _] = of_shares(table, 0, times()).test;
+                vec![of_shares(table, self.gap(table, &timed, events, from), times())]
+            }
         };
         let blocked = table.blocked.as_ref().map(|name| self.entities(name)).transpose()?;
         let parts = windows.iter().map(|window| self.parts_of(window, &timed, events, blocked.as_deref())).collect();
         let rule = SplitRule::Time { windows, blocked: table.blocked.clone() };
         Ok(StoredSplit { rule, windows: parts, window: 0 })
+    }
+
+    /// What is left out before validation and test, which begins at `test`: what the description says, otherwise the
+    /// time until labels are known.
+    fn gap(&self, table: &SplitTable, timed: &[(i64, u32, u8)], events: &Events, test: i64) -> i64 {
+        if let Some(gap) = table.gap {
+            return gap.0;
+        }
+        let labels = self.description.nodes.iter().filter_map(|table| table.label.as_ref());
+        let delay = labels.filter_map(|label| label.delay).map(|delay| delay.0).max().unwrap_or(0);
+        let offsets = self.offsets();
+        let by_column: Vec<bool> = self.by_column().collect();
+        let is_of = |node: u32| by_column[offsets.partition_point(|&offset| offset <= node as usize) - 1];
+        let mut until_known = [Vec::new(), Vec::new()];
+        for &(time, node, label) in timed.iter().filter(|&&(_, node, _)| is_of(node)) {
+            let known = events.known[node as usize];
+            if known <= test {
+                until_known[usize::from(label)].push(known.saturating_sub(time).max(0));
+            }
+        }
+        until_known.iter_mut().filter_map(|lags| most(lags)).fold(delay, i64::max)
+    }
+
+    /// By node type: whether a column alone says when labels became known.
+    fn by_column(&self) -> impl Iterator<Item = bool> {
+        self.types.iter().map(|of| {
+            let table = self.description.nodes.iter().find(|table| table.node_type == of.name);
+            let label = table.and_then(|table| table.label.as_ref());
+            label.is_some_and(|label| label.known.is_some() && label.delay.is_none())
+        })
+    }
+
+    /// What the user should know of a gap that the labels decided about.
+    pub fn note_of_gap(&self, split: &StoredSplit) -> Option<String> {
+        let times = split.times().filter(|_| self.description.split.gap.is_none() && self.by_column().any(|is| is))?;
+        let gap = Span(times.test[0] - times.validation[1]);
+        Some(format!("{gap} are left out before validation and test: so long do 19 of 20 labels of either class take"))
     }
 
     /// By global id, the entity of a type that an event names.
@@ -234,6 +274,14 @@ fn of_shares(table: &SplitTable, gap: i64, mut times: Vec<i64>) -> TimeWindow {
     }
 }
 
+/// What 19 of 20 do not exceed, in whole days where it is more than one.
+fn most(lags: &mut [i64]) -> Option<i64> {
+    lags.sort_unstable();
+    let rank = (lags.len() * 19).div_ceil(20);
+    let lag = *lags.get(rank.checked_sub(1)?)?;
+    Some(if lag > DAY { (lag + DAY - 1) / DAY * DAY } else { lag })
+}
+
 fn read_time(text: &str) -> Result<i64> {
     let format = TimeFormat::default();
     let reader = TimeReader::new(&format);
@@ -289,6 +337,16 @@ mod tests {
         // In order: 1 2 3 4 5 6 | 6 7 | 8 9 would part the two sixes.
         assert_eq!(window, TimeWindow { train: [1, 6], validation: [6, 8], test: [8, 10] });
         assert_eq!(of_shares(&table, 1, vec![1, 2, 3, 4, 5, 6, 6, 7, 8, 9]).validation, [6, 7]);
+    }
+
+    #[test]
+    fn the_time_until_most_labels_are_known_is_one_in_whole_days_that_few_exceed() {
+        let mut lags: Vec<i64> = (1..=40).map(|hours| hours * 3_600).collect();
+        assert_eq!(most(&mut lags), Some(2 * DAY));
+        assert_eq!(most(&mut lags[..20]), Some(19 * 3_600));
+        lags.extend([1_000 * DAY; 2]);
+        assert_eq!(most(&mut lags), Some(2 * DAY), "two of 42 do not count");
+        assert_eq!((most(&mut [7 * DAY]), most(&mut [])), (Some(7 * DAY), None));
     }
 
     #[test]

@@ -73,7 +73,7 @@
 //! train = "21d"                    # lengths of time, or shares of the labels in the order of time
 //! validation = "7d"
 //! test = "7d"
-//! gap = "7d"                       # before validation and before the test; left out: the delay of the labels
+//! gap = "7d"                       # before validation and before the test; left out: until labels are known
 //! test_from = "2018-08-08"         # left out: the test ends with the last day
 //! windows = 4                      # so many splits, each a test further on
 //! blocked = "customer"             # its events leave validation and test once a fraud of it is known
@@ -86,7 +86,7 @@
 //! amount = "amount"                # what a fraud costs
 //! alert = "customer"               # what an alert blocks
 //! history = 10                     # earlier events of an entity that an event is joined to; "all" for every one
-//! label = { column = "fraud", delay = "7d" }         # known = "charged_back": the column that says when
+//! label = { column = "fraud", delay = "7d" }         # or, or also, known = "charged_back": the column that says when
 //! features = { amount = "numeric" }
 //!
 //! [[edges]]
@@ -102,12 +102,25 @@
 //! [[windows]]                      # windowed features, see `graphsieve::data::windows`
 //! nodes = "payment"                # may be left out where there is one table of events
 //! value = "amount"                 # left out: the amount
-//! spans = ["1d", "3d", "7d", "14d", "30d"]
-//! last = [1, 3, 5, 20, 100]
-//! one_hop = ["1d", "3d", "7d"]
-//! measures = ["count", "sum", "mean", "deviation", "largest", "distinct", "over_mean", "z"]
-//! labels = true                    # left out: where labels have a delay and the split is by time
+//! spans = ["1d", "3d", "7d", "14d", "30d"]           # left out: what suits the data, as of `last` and `one_hop`
+//! last = [1, 3, 5, 20, 100]        # windows over so many events; 1 has no measure but over_mean
+//! one_hop = ["1d", "3d", "7d"]     # windows over what others did, as other customers at this terminal
+//! measures = ["count", "sum", "mean", "deviation", "largest", "distinct", "over_mean", "z"]    # of spans; these
+//! last_measures = ["mean"]         # of last, any of the same
+//! one_hop_measures = ["z", "over_mean"]              # also the others of these, and fraud_share
+//! labels = true                    # left out: where labels have `delay` or `known` and the split is by time
 //! ```
+//!
+//! Spans that suit the data are 1, 3, 7, 14 and 30 days, as far as the training rows cover them: from their first event
+//! to their last. Where they cover less than three days, hours take the place of days, then minutes, then seconds; where
+//! they cover 300 days and most events follow the last one of their entity after more than 30, tens of days. Of the
+//! numbers of last events those are left that one training row in twenty can fill. Import prints what it chose and
+//! stores it, for the tables of another day ([`WindowConfig::suited_to`](super::windows::WindowConfig::suited_to)).
+//!
+//! A label with a `delay` has its place in windows that long after its event. With `known` alone it has it where it
+//! became known, exactly then, for training rows as for all others; nothing is learned about how long that takes. The
+//! gap of a split by time is then the time within which 19 of 20 labels of either class became known, of those that were
+//! known when the first test began; later ones are left out of training one by one.
 //!
 //! What an event is told by has a smaller time than it has; events of one moment do not see each other. So the
 //! relations of such a graph are one way: from what an event names (its customer) to the event, and
@@ -239,6 +252,7 @@ use self::plan::Plan;
 use self::reading::{Reading, file_size};
 use self::stored::{BinaryFile, FORMAT, Stored};
 use self::transforms::Entry;
+use self::windowed::{FittedWindows, Windows};
 use crate::data::Progress;
 use crate::error::{Error, Result};
 use crate::graph::digest;
@@ -293,6 +307,8 @@ struct Provenance {
     fitted_rows: usize,
     held_out_rows: usize,
     fitted: Vec<Entry>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    windows: Vec<FittedWindows>,
     #[serde(skip_serializing_if = "Option::is_none")]
     binary: Option<BinaryFile>,
     columns: Vec<String>,
@@ -399,6 +415,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         Ok(split) => {
             if description.split.by != SplitBy::Random {
                 notes.push(format!("labels are divided {split}"));
+                notes.extend(divider.note_of_gap(&split));
             }
             Some(split)
         }
@@ -418,16 +435,18 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         Some(_) => vec![true; types.iter().map(|node_type| node_type.ids.len()).sum()],
         None => divider.fitted(split.as_ref()),
     };
-    let windowed = match &events {
-        None => Vec::new(),
+    let (windowed, windows) = match &events {
+        None => (Vec::new(), Vec::new()),
         Some(_) => {
             notes.extend(events::one_way(&mut relations, &types).map_err(|error| located(error, options))?);
-            let made = windowed::compute(&types, &description, &named, &|done, total| {
-                progress(Progress { stage: "windows", done, total });
-            });
+            let with = with.as_ref().map(|stored| &stored.windows[..]);
+            let windows =
+                Windows { types: &types, description: &description, named: &named, is_fitted: &is_fitted, with };
+            let made = windows.compute(&|done, total| progress(Progress { stage: "windows", done, total }));
             made.map_err(|error| located(error, options))?
         }
     };
+    notes.extend(windows.iter().zip(&description.windows).filter_map(|(fitted, wanted)| fitted.note(wanted)));
 
     let counts: Vec<usize> = types.iter().map(|node_type| node_type.ids.len()).collect();
     let fitted_edges = edge_columns::fitted_rows(&relations, &is_fitted, &counts);
@@ -499,6 +518,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         fitted_rows,
         held_out_rows,
         fitted,
+        windows,
         binary: (!binary.is_empty()).then(|| facts_of(&binary)),
         columns: names.clone(),
         unknown_categories: unknown,

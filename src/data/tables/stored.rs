@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::description::Description;
 use super::transforms::{Entry, Transforms};
+use super::windowed::FittedWindows;
 use crate::error::{Error, Result};
 use crate::graph::digest;
 use crate::graph::json::read_json;
@@ -81,6 +82,8 @@ struct File {
     fitted_rows: usize,
     held_out_rows: usize,
     fitted: Vec<Entry>,
+    #[serde(default)]
+    windows: Vec<FittedWindows>,
     binary: Option<BinaryFile>,
 }
 
@@ -93,6 +96,8 @@ pub(super) struct Stored {
     pub fitted_rows: usize,
     pub held_out_rows: usize,
     pub transforms: Transforms,
+    /// How far windows reach, by `[[windows]]` table.
+    pub windows: Vec<FittedWindows>,
 }
 
 impl Stored {
@@ -136,6 +141,7 @@ impl Stored {
             fitted_rows: content.fitted_rows,
             held_out_rows: content.held_out_rows,
             transforms: Transforms::from_stored(content.fitted, &bytes, &path)?,
+            windows: content.windows,
             file,
         })
     }

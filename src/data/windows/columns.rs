@@ -1,6 +1,6 @@
 //! Which columns there are, and where those of an entity begin.
 
-use super::events::{EventColumns, Measure, WindowConfig, span_name};
+use super::events::{EventColumns, KnownLabels, Measure, OtherMeasure, WindowConfig, span_name};
 
 /// Columns of one entity type: its own windows first, then those of others' events.
 pub(super) struct Block {
@@ -10,16 +10,33 @@ pub(super) struct Block {
     pub(super) own: usize,
 }
 
+/// How far a window over an entity's own events reaches.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Reach {
+    /// Seconds.
+    Span(i64),
+    /// The last events.
+    Last(usize),
+}
+
+/// A window over an entity's own events, and what is computed over it.
+pub(super) struct OwnWindow {
+    pub(super) reach: Reach,
+    pub(super) measures: Vec<Measure>,
+}
+
 /// What is computed, with all that the data lack left out.
 pub(super) struct Plan<'a> {
     pub(super) events: &'a EventColumns<'a>,
     pub(super) spans: &'a [i64],
     pub(super) last: &'a [usize],
-    pub(super) measures: Vec<Measure>,
-    /// Whether known labels have columns.
-    pub(super) labels: bool,
-    /// Spans of others' events; empty without values or a second entity.
+    /// By window: those of time, then those of the last events.
+    pub(super) windows: Vec<OwnWindow>,
+    /// Known labels, if they have columns.
+    pub(super) labels: Option<KnownLabels<'a>>,
+    /// Spans of others' events; empty without a second entity or anything to compute.
     pub(super) one_hop: &'a [i64],
+    pub(super) one_hop_measures: Vec<OtherMeasure>,
     pub(super) names: Vec<String>,
     pub(super) blocks: Vec<Block>,
 }
@@ -29,18 +46,31 @@ impl<'a> Plan<'a> {
         check(events, config);
         let has_values = events.values.is_some();
         let has_others = events.entities.len() > 1;
-        let measures = config.measures.iter().copied();
-        let measures: Vec<Measure> = measures
+        let labels = events.labels.filter(|_| config.labels);
+        let of_data = |measures: &[Measure]| -> Vec<Measure> {
+            let with_values = measures.iter().copied().filter(|measure| has_values || !measure.needs_values());
+            with_values.filter(|&measure| has_others || measure != Measure::Distinct).collect()
+        };
+        let of_last = |&last: &usize| {
+            let mut measures = of_data(&config.last_measures);
+            // The last value alone is told by the difference to it.
+            measures.retain(|&measure| last > 1 || measure == Measure::OverMean);
+            OwnWindow { reach: Reach::Last(last), measures }
+        };
+        let of_span = |&span: &i64| OwnWindow { reach: Reach::Span(span), measures: of_data(&config.measures) };
+        let one_hop_measures = config.one_hop_measures.iter().copied();
+        let one_hop_measures: Vec<OtherMeasure> = one_hop_measures
             .filter(|measure| has_values || !measure.needs_values())
-            .filter(|&measure| has_others || measure != Measure::Distinct)
+            .filter(|&measure| labels.is_some() || measure != OtherMeasure::FraudShare)
             .collect();
         let mut plan = Self {
             events,
             spans: &config.spans,
             last: &config.last,
-            measures,
-            labels: config.labels && events.labels.is_some(),
-            one_hop: if has_values && has_others { &config.one_hop } else { &[] },
+            windows: config.spans.iter().map(of_span).chain(config.last.iter().map(of_last)).collect(),
+            labels,
+            one_hop: if has_others && !one_hop_measures.is_empty() { &config.one_hop } else { &[] },
+            one_hop_measures,
             names: Vec::new(),
             blocks: Vec::new(),
         };
@@ -58,6 +88,11 @@ impl<'a> Plan<'a> {
         self.events.values.is_some()
     }
 
+    /// Whether windows of others look at how unusual events were for whom they are of.
+    pub(super) fn needs_unusual(&self) -> bool {
+        !self.one_hop.is_empty() && self.one_hop_measures.iter().any(|measure| measure.is_of_unusual())
+    }
+
     /// The entity types beside `entity`, by index.
     pub(super) fn others(&self, entity: usize) -> impl Iterator<Item = usize> {
         (0..self.events.entities.len()).filter(move |&other| other != entity)
@@ -68,9 +103,12 @@ impl<'a> Plan<'a> {
         let name = |index: usize| self.events.entities[index].name;
         let own = name(entity);
         let mut names = Vec::new();
-        for &span in self.spans {
-            let window = format!("{own}_{}", span_name(span));
-            for &measure in &self.measures {
+        for OwnWindow { reach, measures } in &self.windows {
+            let window = match reach {
+                Reach::Span(span) => format!("{own}_{}", span_name(*span)),
+                Reach::Last(last) => format!("{own}_last_{last}"),
+            };
+            for &measure in measures {
                 match measure {
                     Measure::Distinct => {
                         names.extend(self.others(entity).map(|other| format!("{window}_distinct_{}", name(other))));
@@ -78,19 +116,15 @@ impl<'a> Plan<'a> {
                     _ => names.push(format!("{window}_{}", measure.name())),
                 }
             }
-        }
-        for &last in self.last {
-            // The last value alone is told by the difference to it.
-            if last > 1 && self.has_values() {
-                names.push(format!("{own}_last_{last}_mean"));
+            if let Reach::Last(_) = reach {
+                names.push(format!("{window}_days"));
             }
-            names.push(format!("{own}_last_{last}_days"));
         }
         names.push(format!("{own}_so_far_count"));
         if self.has_values() {
             names.extend(["so_far_over_mean", "difference", "same_value"].map(|what| format!("{own}_{what}")));
         }
-        if self.labels {
+        if self.labels.is_some() {
             for &span in self.spans {
                 let window = format!("{own}_{}", span_name(span));
                 names.extend(["known_frauds", "fraud_share"].map(|what| format!("{window}_{what}")));
@@ -110,7 +144,7 @@ impl<'a> Plan<'a> {
         for other in self.others(entity) {
             for &span in self.one_hop {
                 let window = format!("{}_{}_other_{}", name(entity), span_name(span), name(other));
-                names.extend(["z", "over_mean"].map(|what| format!("{window}_{what}")));
+                names.extend(self.one_hop_measures.iter().map(|measure| format!("{window}_{}", measure.name())));
             }
         }
         self.names.append(&mut names);
@@ -133,7 +167,8 @@ fn check(events: &EventColumns, config: &WindowConfig) {
     if let Some(labels) = &events.labels {
         same("label", labels.label.len());
         same("known", labels.known.len());
-        assert!(labels.delay >= 0, "windows: expected a delay of at least 0, found {}", labels.delay);
+        let delay = labels.delay.unwrap_or(0);
+        assert!(delay >= 0, "windows: expected a delay of at least 0, found {delay}");
     }
     for entity in &events.entities {
         same(entity.name, entity.of_event.len());

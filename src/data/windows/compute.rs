@@ -71,7 +71,7 @@ pub fn compute(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u
         let order = by_time(events.times);
         events.entities.iter().map(|entity| Groups::new(&order, entity)).collect()
     };
-    let has_others = !plan.one_hop.is_empty();
+    let (has_others, needs_unusual) = (!plan.one_hop.is_empty(), plan.needs_unusual());
     let passes = if has_others { 2 } else { 1 };
     let total = passes * groups.iter().map(|groups| groups.num_events() as u64).sum::<u64>();
     let mut done = 0;
@@ -80,7 +80,7 @@ pub fn compute(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u
         progress(done, total);
     };
     let cells = Cells::unknown(count * width);
-    let unusual = |_| Cells::unknown(if has_others { 2 * count } else { 0 });
+    let unusual = |_| Cells::unknown(if needs_unusual { 2 * count } else { 0 });
     let unusual = UnusualEvents((0..groups.len()).map(unusual).collect());
     for (entity, groups) in groups.iter().enumerate() {
         let first = plan.blocks[entity].first;
@@ -89,7 +89,7 @@ pub fn compute(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u
             part.par_iter().for_each_init(windows, |windows, events| {
                 windows.rows(events, |event, row, of_value| {
                     cells.store(event as usize * width + first, row);
-                    if has_others {
+                    if needs_unusual {
                         unusual.0[entity].store(2 * event as usize, &[of_value.z, of_value.over_mean]);
                     }
                 });
@@ -103,7 +103,7 @@ pub fn compute(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u
             let windows = || OtherWindows::new(&plan, entity, &unusual);
             part.par_iter().for_each_init(windows, |windows, events| {
                 windows.rows(events, |event, column, values| {
-                    cells.store(event as usize * width + first + column, &values);
+                    cells.store(event as usize * width + first + column, values);
                 });
             });
             advance(&part);

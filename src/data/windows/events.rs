@@ -5,6 +5,12 @@ use serde::{Deserialize, Serialize};
 /// Seconds of a day.
 pub(super) const DAY: i64 = 86_400;
 
+/// Default spans in days, or in what takes the place of a day.
+pub(super) const SPANS: [i64; 5] = [1, 3, 7, 14, 30];
+pub(super) const ONE_HOP: [i64; 3] = [1, 3, 7];
+/// Default numbers of last events.
+pub(super) const LAST: [usize; 5] = [1, 3, 5, 20, 100];
+
 /// Columns of a table of events, in any order of time.
 #[derive(Clone, Debug)]
 pub struct EventColumns<'a> {
@@ -24,8 +30,9 @@ pub struct KnownLabels<'a> {
     pub label: &'a [Option<u8>],
     /// When each label became known; `i64::MAX` for never.
     pub known: &'a [i64],
-    /// Seconds that windows of labels end before the event, at least 0.
-    pub delay: i64,
+    /// Seconds after its event at which a label has its place in windows, at least 0; `None`: its place is where it
+    /// became known.
+    pub delay: Option<i64>,
 }
 
 /// Entities of one type, as events name them.
@@ -38,7 +45,7 @@ pub struct Entity<'a> {
     pub count: usize,
 }
 
-/// A column per span of time.
+/// A column per window over the entity's own events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -92,6 +99,76 @@ impl Measure {
     pub(super) fn needs_values(self) -> bool {
         !matches!(self, Measure::Count | Measure::Distinct)
     }
+
+    /// Whether it follows from sum, mean and deviation.
+    pub(super) fn is_of_moments(self) -> bool {
+        !matches!(self, Measure::Count | Measure::Distinct | Measure::Largest)
+    }
+}
+
+/// A column per window over the events of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherMeasure {
+    /// Events of others within the window.
+    Count,
+    /// Sum of their values.
+    Sum,
+    /// Mean of their values.
+    Mean,
+    /// Standard deviation of their values, as of a sample.
+    Deviation,
+    /// Largest value.
+    Largest,
+    /// Different others.
+    Distinct,
+    /// Mean of what the z-score over the longest span was for each of them.
+    #[serde(rename = "z")]
+    ZScore,
+    /// Mean of what the value over the mean of the longest span was for each of them.
+    OverMean,
+    /// Share of fraud among their labels that were known.
+    FraudShare,
+}
+
+impl OtherMeasure {
+    /// All measures, in the order of their columns.
+    pub const ALL: [OtherMeasure; 9] = [
+        OtherMeasure::Count,
+        OtherMeasure::Sum,
+        OtherMeasure::Mean,
+        OtherMeasure::Deviation,
+        OtherMeasure::Largest,
+        OtherMeasure::Distinct,
+        OtherMeasure::ZScore,
+        OtherMeasure::OverMean,
+        OtherMeasure::FraudShare,
+    ];
+
+    /// Name in columns and configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            OtherMeasure::Count => "count",
+            OtherMeasure::Sum => "sum",
+            OtherMeasure::Mean => "mean",
+            OtherMeasure::Deviation => "deviation",
+            OtherMeasure::Largest => "largest",
+            OtherMeasure::Distinct => "distinct",
+            OtherMeasure::ZScore => "z",
+            OtherMeasure::OverMean => "over_mean",
+            OtherMeasure::FraudShare => "fraud_share",
+        }
+    }
+
+    /// Whether it is about values and not about events alone.
+    pub(super) fn needs_values(self) -> bool {
+        !matches!(self, OtherMeasure::Count | OtherMeasure::Distinct | OtherMeasure::FraudShare)
+    }
+
+    /// Whether it says how unusual events were for whom they are of.
+    pub(super) fn is_of_unusual(self) -> bool {
+        matches!(self, OtherMeasure::ZScore | OtherMeasure::OverMean)
+    }
 }
 
 /// Which windows to compute.
@@ -103,20 +180,27 @@ pub struct WindowConfig {
     pub last: Vec<usize>,
     /// What is computed over windows of time. Default all.
     pub measures: Vec<Measure>,
+    /// What is computed over windows of the last events; over the very last alone only its ratio, because the
+    /// difference tells the rest. Default the mean.
+    pub last_measures: Vec<Measure>,
     /// Known frauds over the windows of time, where there are labels. Default true.
     pub labels: bool,
     /// Lengths of the windows of others' events in seconds, each above 0. Default 1, 3 and 7 days.
     pub one_hop: Vec<i64>,
+    /// What is computed over windows of others' events. Default how unusual they were: z-score and ratio.
+    pub one_hop_measures: Vec<OtherMeasure>,
 }
 
 impl Default for WindowConfig {
     fn default() -> Self {
         Self {
-            spans: [1, 3, 7, 14, 30].map(|days| days * DAY).to_vec(),
-            last: vec![1, 3, 5, 20, 100],
+            spans: SPANS.map(|days| days * DAY).to_vec(),
+            last: LAST.to_vec(),
             measures: Measure::ALL.to_vec(),
+            last_measures: vec![Measure::Mean],
             labels: true,
-            one_hop: [1, 3, 7].map(|days| days * DAY).to_vec(),
+            one_hop: ONE_HOP.map(|days| days * DAY).to_vec(),
+            one_hop_measures: vec![OtherMeasure::ZScore, OtherMeasure::OverMean],
         }
     }
 }

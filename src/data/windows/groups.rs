@@ -12,11 +12,11 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// `order` is [`by_time`].
+    /// `order` is [`by_time`], or some of it in the same order.
     pub(super) fn new(order: &[u32], entity: &Entity) -> Self {
         let mut starts = vec![0; entity.count + 1];
-        let named = || entity.of_event.iter().filter(|&&id| id != u32::MAX);
-        named().for_each(|&id| starts[id as usize + 1] += 1);
+        let ids = order.iter().map(|&event| entity.of_event[event as usize]);
+        ids.filter(|&id| id != u32::MAX).for_each(|id| starts[id as usize + 1] += 1);
         for id in 0..entity.count {
             starts[id + 1] += starts[id];
         }

@@ -32,7 +32,26 @@ pub(super) struct Moments {
 }
 
 impl Moments {
-    const NONE: Self = Self { sum: 0.0, mean: f64::NAN, deviation: f64::NAN };
+    /// Of no values.
+    pub(super) const NONE: Self = Self { sum: 0.0, mean: f64::NAN, deviation: f64::NAN };
+
+    /// Of `count` values by their sum and that of their squares; `only` is the value that all of them are, if there is
+    /// one.
+    pub(super) fn of(count: u32, sum: f64, only: Option<f32>, squares: impl FnOnce() -> f64) -> Self {
+        match (count, only) {
+            (0, _) => Self::NONE,
+            (_, Some(value)) => {
+                let (value, deviation) = (f64::from(value), if count > 1 { 0.0 } else { f64::NAN });
+                Self { sum: value * f64::from(count), mean: value, deviation }
+            }
+            (_, None) => {
+                let (squares, count) = (squares(), f64::from(count));
+                let mean = sum / count;
+                let deviation = ((squares - sum * mean).max(0.0) / (count - 1.0)).sqrt();
+                Self { sum, mean, deviation }
+            }
+        }
+    }
 
     /// `value` over the mean; NaN for a mean of 0.
     pub(super) fn over_mean(&self, value: f32) -> f32 {
@@ -49,10 +68,10 @@ impl History {
     /// Takes over the `events` of one entity, which are in order of time.
     pub(super) fn fill(&mut self, plan: &Plan, events: &[u32]) {
         self.fill_times(plan, events);
-        self.values.clear();
-        let Some(values) = plan.events.values else { return };
-        let known = |value: f32| if value.is_finite() { value + 0.0 } else { f32::NAN };
-        self.values.extend(events.iter().map(|&event| known(values[event as usize])));
+        self.fill_values(plan, events);
+        if !plan.has_values() {
+            return;
+        }
         let terms = || self.values.iter().map(|&value| f64::from(value));
         self.sums.fill(terms());
         self.squares.fill(terms().map(|value| value * value));
@@ -72,7 +91,15 @@ impl History {
         }
     }
 
-    /// Without the values.
+    /// The values alone, without what they add up to.
+    pub(super) fn fill_values(&mut self, plan: &Plan, events: &[u32]) {
+        self.values.clear();
+        let Some(values) = plan.events.values else { return };
+        let known = |value: f32| if value.is_finite() { value + 0.0 } else { f32::NAN };
+        self.values.extend(events.iter().map(|&event| known(values[event as usize])));
+    }
+
+    /// The times alone.
     pub(super) fn fill_times(&mut self, plan: &Plan, events: &[u32]) {
         self.times.clear();
         self.times.extend(events.iter().map(|&event| plan.events.times[event as usize]));
@@ -86,19 +113,9 @@ impl History {
     /// Of the values from `start` to before `end`.
     pub(super) fn moments(&self, start: usize, end: usize) -> Moments {
         let (sum, count) = self.sums.between(start, end);
-        if count == 0 {
-            return Moments::NONE;
-        }
         let run = self.runs[end];
-        if run.from as usize <= start {
-            let value = f64::from(self.values[run.last as usize]);
-            let deviation = if count > 1 { 0.0 } else { f64::NAN };
-            return Moments { sum: value * f64::from(count), mean: value, deviation };
-        }
-        let (squares, count) = (self.squares.between(start, end).0, f64::from(count));
-        let mean = sum / count;
-        let deviation = ((squares - sum * mean).max(0.0) / (count - 1.0)).sqrt();
-        Moments { sum, mean, deviation }
+        let only = (count > 0 && run.from as usize <= start).then(|| self.values[run.last as usize]);
+        Moments::of(count, sum, only, || self.squares.between(start, end).0)
     }
 
     /// The value right before position `end`; NaN where there is none.

@@ -1,53 +1,132 @@
-//! Known labels within windows that end a delay before the event.
+//! Known labels within windows of time.
+//!
+//! Where labels have a delay, a label has its place in windows a delay after its event, whether or not it is known by
+//! then; otherwise where it became known. It counts once its place has passed and it is known.
 
 use std::collections::VecDeque;
 
 use super::columns::Plan;
 use super::events::{DAY, KnownLabels};
 
-/// Windows over the known labels of one entity's events, moving with time.
+/// A label of an event.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// When its event happened.
+    happened: i64,
+    /// Its place in windows.
+    place: i64,
+    /// From when on it counts; later events alone see it.
+    visible: i64,
+    is_fraud: bool,
+}
+
+/// How many labels of a window are known, and how many of them are frauds.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LabelCounts {
+    pub(super) known: u32,
+    pub(super) frauds: u32,
+}
+
+/// Windows over the known labels of some events, moving with time.
 #[derive(Default)]
-pub(super) struct KnownWindows {
-    labels: Vec<Option<u8>>,
-    /// From when on a label counts: the window's delay has passed and the label is known. Later events alone see it.
-    visible: Vec<i64>,
-    /// Positions in order of `visible`.
+pub(super) struct LabelWindows {
+    /// In order of place.
+    entries: Vec<Entry>,
+    /// Entries in order of `visible`.
     order: Vec<u32>,
     /// How many of `order` are visible.
     seen: usize,
     windows: Vec<Window>,
-    /// Frauds among the leading visible labels.
-    frauds: Vec<u32>,
-    /// When the last known fraud happened.
-    last_fraud: Option<i64>,
-    /// Positions of the known frauds within the longest window, in ascending order.
-    in_longest: VecDeque<u32>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Window {
-    /// Positions before this one have left the window.
+    /// Entries before this one have left the window.
     start: usize,
-    known: u32,
-    frauds: u32,
+    counts: LabelCounts,
+}
+
+impl LabelWindows {
+    /// Takes over events in order of time, each with its time.
+    pub(super) fn fill(&mut self, known: &KnownLabels, events: impl Iterator<Item = (u32, i64)>, spans: usize) {
+        self.entries.clear();
+        self.entries.extend(events.filter_map(|(event, happened)| {
+            let is_fraud = known.label[event as usize]? == 1;
+            // No label is known before its event.
+            let known_at = known.known[event as usize].max(happened);
+            let place = known.delay.map_or(known_at, |delay| happened.saturating_add(delay));
+            Some(Entry { happened, place, visible: known_at.max(place), is_fraud })
+        }));
+        if !self.entries.is_sorted_by_key(|entry| entry.place) {
+            self.entries.sort_by_key(|entry| entry.place);
+        }
+        self.order.clear();
+        self.order.extend(0..self.entries.len() as u32);
+        if !self.entries.is_sorted_by_key(|entry| entry.visible) {
+            self.order.sort_unstable_by_key(|&entry| (self.entries[entry as usize].visible, entry));
+        }
+        self.seen = 0;
+        self.windows.clear();
+        self.windows.resize(spans, Window::default());
+    }
+
+    /// Moves on to `time`, which never goes back, and tells of every label that became visible.
+    fn advance_seeing(&mut self, time: i64, spans: &[i64], mut seen: impl FnMut(u32, &Entry)) {
+        while let Some(&next) = self.order.get(self.seen) {
+            let entry = &self.entries[next as usize];
+            if entry.visible >= time {
+                break;
+            }
+            for window in self.windows.iter_mut().filter(|window| next as usize >= window.start) {
+                window.counts.known += 1;
+                window.counts.frauds += u32::from(entry.is_fraud);
+            }
+            seen(next, entry);
+            self.seen += 1;
+        }
+        for (window, span) in self.windows.iter_mut().zip(spans) {
+            let first = time.saturating_sub(*span);
+            while let Some(entry) = self.entries.get(window.start).filter(|entry| entry.place < first) {
+                if entry.visible < time {
+                    window.counts.known -= 1;
+                    window.counts.frauds -= u32::from(entry.is_fraud);
+                }
+                window.start += 1;
+            }
+        }
+    }
+
+    /// Moves on to each of `times`, which never go back: `out` becomes the counts by time, then by span.
+    pub(super) fn counts_at(&mut self, times: impl Iterator<Item = i64>, spans: &[i64], out: &mut Vec<LabelCounts>) {
+        out.clear();
+        for time in times {
+            self.advance_seeing(time, spans, |_, _| {});
+            out.extend(self.counts());
+        }
+    }
+
+    /// By span.
+    fn counts(&self) -> impl Iterator<Item = LabelCounts> {
+        self.windows.iter().map(|window| window.counts)
+    }
+}
+
+/// All that one entity's known labels tell.
+#[derive(Default)]
+pub(super) struct KnownWindows {
+    labels: LabelWindows,
+    /// Frauds among the leading visible labels.
+    frauds: Vec<u32>,
+    /// When the last known fraud happened.
+    last_fraud: Option<i64>,
+    /// Entries of the known frauds within the longest window, in ascending order.
+    in_longest: VecDeque<u32>,
 }
 
 impl KnownWindows {
     /// Takes over the `events` of one entity, which happened at `times`.
     pub(super) fn fill(&mut self, known: &KnownLabels, events: &[u32], times: &[i64], spans: usize) {
-        self.labels.clear();
-        self.labels.extend(events.iter().map(|&event| known.label[event as usize]));
-        let visible = |(&event, &time): (&u32, &i64)| known.known[event as usize].max(time.saturating_add(known.delay));
-        self.visible.clear();
-        self.visible.extend(events.iter().zip(times).map(visible));
-        self.order.clear();
-        self.order.extend(0..events.len() as u32);
-        if !self.visible.is_sorted() {
-            self.order.sort_unstable_by_key(|&position| (self.visible[position as usize], position));
-        }
-        self.seen = 0;
-        self.windows.clear();
-        self.windows.resize(spans, Window::default());
+        self.labels.fill(known, events.iter().copied().zip(times.iter().copied()), spans);
         self.frauds.clear();
         self.frauds.push(0);
         self.last_fraud = None;
@@ -55,66 +134,48 @@ impl KnownWindows {
     }
 
     /// Moves on to `time`, which never goes back.
-    pub(super) fn advance(&mut self, time: i64, delay: i64, times: &[i64], spans: &[i64]) {
-        while let Some(&position) = self.order.get(self.seen).filter(|&&next| self.visible[next as usize] < time) {
-            let label = self.labels[position as usize];
-            for window in &mut self.windows {
-                if position as usize >= window.start {
-                    window.count(label, 1);
-                }
+    pub(super) fn advance(&mut self, time: i64, spans: &[i64]) {
+        let Self { labels, frauds, last_fraud, in_longest } = self;
+        labels.advance_seeing(time, spans, |at, entry| {
+            frauds.push(frauds[frauds.len() - 1] + u32::from(entry.is_fraud));
+            if entry.is_fraud {
+                *last_fraud = Some(last_fraud.map_or(entry.happened, |last| last.max(entry.happened)));
+                let place = in_longest.partition_point(|&other| other < at);
+                in_longest.insert(place, at);
             }
-            if let Some(label) = label {
-                self.frauds.push(self.frauds[self.frauds.len() - 1] + u32::from(label == 1));
-                if label == 1 {
-                    let happened = times[position as usize];
-                    self.last_fraud = Some(self.last_fraud.map_or(happened, |last| last.max(happened)));
-                    let place = self.in_longest.partition_point(|&other| other < position);
-                    self.in_longest.insert(place, position);
-                }
-            }
-            self.seen += 1;
-        }
-        let mut longest = times.len();
-        for (window, span) in self.windows.iter_mut().zip(spans) {
-            let first = time.saturating_sub(delay).saturating_sub(*span);
-            while times.get(window.start).is_some_and(|&earlier| earlier < first) {
-                if self.visible[window.start] < time {
-                    window.count(self.labels[window.start], -1);
-                }
-                window.start += 1;
-            }
-            longest = longest.min(window.start);
-        }
-        while self.in_longest.front().is_some_and(|&fraud| (fraud as usize) < longest) {
-            self.in_longest.pop_front();
+        });
+        let longest = labels.windows.iter().map(|window| window.start).min().unwrap_or(labels.entries.len());
+        while in_longest.front().is_some_and(|&fraud| (fraud as usize) < longest) {
+            in_longest.pop_front();
         }
     }
 
     /// The columns as of `time`.
-    pub(super) fn push_columns(&self, plan: &Plan, time: i64, times: &[i64], row: &mut Vec<f32>) {
-        for window in &self.windows {
-            let frauds = window.frauds as f32;
-            row.extend([frauds, if window.known == 0 { f32::NAN } else { frauds / window.known as f32 }]);
-        }
+    pub(super) fn push_columns(&self, plan: &Plan, time: i64, row: &mut Vec<f32>) {
+        row.extend(self.labels.counts().flat_map(|counts| [counts.frauds as f32, counts.share()]));
         let known = self.frauds.len() - 1;
         for last in plan.last {
             let first = known.saturating_sub(*last);
             let frauds = self.frauds[known] - self.frauds[first];
-            row.push(if known == 0 { f32::NAN } else { frauds as f32 / (known - first) as f32 });
+            row.push(LabelCounts { known: (known - first) as u32, frauds }.share());
         }
         let days = |happened: i64| (time.saturating_sub(happened) as f64 / DAY as f64) as f32;
         row.push(self.last_fraud.map_or(f32::NAN, days));
         if !plan.spans.is_empty() {
-            row.push(self.in_longest.front().map_or(f32::NAN, |&fraud| days(times[fraud as usize])));
+            let first = self.in_longest.front().map(|&fraud| self.labels.entries[fraud as usize].happened);
+            row.push(first.map_or(f32::NAN, days));
         }
     }
 }
 
-impl Window {
-    fn count(&mut self, label: Option<u8>, step: i32) {
-        if let Some(label) = label {
-            self.known = self.known.wrapping_add_signed(step);
-            self.frauds = self.frauds.wrapping_add_signed(if label == 1 { step } else { 0 });
-        }
+impl LabelCounts {
+    /// Share of frauds; NaN where no label is known.
+    pub(super) fn share(self) -> f32 {
+        if self.known == 0 { f32::NAN } else { self.frauds as f32 / self.known as f32 }
+    }
+
+    /// Without those of a part.
+    pub(super) fn less(self, part: Self) -> Self {
+        Self { known: self.known - part.known, frauds: self.frauds - part.frauds }
     }
 }

@@ -14,18 +14,28 @@
 //! | `customer_last_5_fraud_share` | share of the last 5 labels that became known a delay or more after their event |
 //! | `customer_last_fraud_days` | days since the last known fraud |
 //! | `customer_30d_first_fraud_days` | days since the first known fraud in the longest window |
-//! | `customer_last_5_mean` | mean of the values of the last 5 events, or of as many as there were |
+//! | `customer_last_5_mean` | mean of the values of the last 5 events, or of as many as there were; likewise the other measures of a window of time |
 //! | `customer_last_5_days` | days since the 5th last event |
 //! | `customer_so_far_count`, `_over_mean` | events so far, this value over their mean |
 //! | `customer_difference` | this value less the last one |
 //! | `customer_same_value` | how often this very value occurred before |
 //! | `terminal_3d_other_customer_z`, `_over_mean` | of events of other customers at this terminal: mean of what the columns `customer_30d_z` and `customer_30d_over_mean` were for them |
+//! | `terminal_3d_other_customer_count`, `_sum`, `_mean`, `_deviation`, `_largest` | how many events of other customers, and of their values |
+//! | `terminal_3d_other_customer_distinct` | different other customers |
+//! | `terminal_3d_other_customer_fraud_share` | share of frauds among their labels that were known |
+//!
+//! [`WindowConfig`] says which of them there are; by default not the measures of the last events beside the mean, and of
+//! others those of the first line alone.
 //!
 //! # What an event sees
 //! - Events of strictly smaller time alone. Those of the same second do not see each other.
 //! - A window of span `s` at time `t` holds the times in `[t - s, t)`.
-//! - Labels: events with a time in `[t - delay - s, t - delay)` whose label was known before `t`. The window ends a
-//!   delay before the event, in training as in use, so that a column means the same in both.
+//! - Labels with a delay: events with a time in `[t - delay - s, t - delay)` whose label was known before `t`. The window
+//!   ends a delay before the event, in training as in use, so that a column means the same in both.
+//! - Labels without one: those that became known in `[t - s, t)`, each exactly then, no label before its event. Where
+//!   each becomes known a delay after its event, that is the same. A label that becomes known later changes no row of
+//!   before, and a training row sees as much of its past as a test row.
+//! - Others' events: those that name another counterpart than this event. One that names none is nobody's.
 //!
 //! So a row never changes with anything that is later: not a bit of it. Sums are exact to about 32 digits, and windows
 //! in which all values are equal have a deviation of exactly 0.
@@ -60,10 +70,12 @@ mod history;
 mod known;
 mod others;
 mod own;
+mod sliding;
+mod suited;
 mod sums;
 #[cfg(test)]
 mod tests;
 
 pub use columns::column_names;
 pub use compute::{WindowTable, compute};
-pub use events::{Entity, EventColumns, KnownLabels, Measure, WindowConfig};
+pub use events::{Entity, EventColumns, KnownLabels, Measure, OtherMeasure, WindowConfig};

@@ -1,5 +1,7 @@
 //! Sums that windows are differences of.
 
+use std::ops::Range;
+
 /// A sum to about 32 digits: the nearest f64, and what that one lacks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sum {
@@ -17,6 +19,12 @@ impl Sum {
 
     pub(super) fn minus(self, earlier: Self) -> f64 {
         (self.high - earlier.high) + (self.low - earlier.low)
+    }
+
+    /// The difference to all digits.
+    fn less(self, other: Self) -> Self {
+        let difference = self.plus(-other.high);
+        Self { low: difference.low - other.low, ..difference }
     }
 }
 
@@ -44,5 +52,17 @@ impl Prefix {
     pub(super) fn between(&self, start: usize, end: usize) -> (f64, u32) {
         let (from, to) = (self.sums[start], self.sums[end]);
         (to.0.minus(from.0), to.1 - from.1)
+    }
+
+    /// Sum and number of the terms of the range `all`, less those of the range `own` of `part`, some of these terms.
+    /// What is left may be far smaller than either sum.
+    pub(super) fn between_less(&self, all: &Range<usize>, part: &Self, own: &Range<usize>) -> (f64, u32) {
+        let of = |prefix: &Self, range: &Range<usize>| {
+            let (from, to) = (prefix.sums[range.start], prefix.sums[range.end]);
+            (to.0.less(from.0), to.1 - from.1)
+        };
+        let ((sum, count), (own, own_count)) = (of(self, all), of(part, own));
+        let others = sum.less(own);
+        (others.high + others.low, count - own_count)
     }
 }

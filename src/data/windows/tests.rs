@@ -1,220 +1,16 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::events::{DAY, span_name};
+use super::events::DAY;
 use super::others::MOST_UNUSUAL;
-use super::{Entity, EventColumns, KnownLabels, Measure, WindowConfig, WindowTable, column_names, compute};
+use super::{
+    Entity, EventColumns, KnownLabels, Measure, OtherMeasure, WindowConfig, WindowTable, column_names, compute,
+};
 
-/// A table of events that owns its columns.
-#[derive(Clone)]
-struct Table {
-    times: Vec<i64>,
-    values: Vec<f32>,
-    label: Vec<Option<u8>>,
-    known: Vec<i64>,
-    delay: i64,
-    entities: Vec<Vec<u32>>,
-}
+mod oracle;
+mod suited;
 
-const NAMES: [&str; 3] = ["customer", "terminal", "device"];
-const COUNT: u32 = 6;
-
-impl Table {
-    /// Events with ties, gaps, missing values, labels and entities, in random order of time.
-    fn random(seed: u64, events: usize, entities: usize) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut table = Self {
-            times: Vec::new(),
-            values: Vec::new(),
-            label: Vec::new(),
-            known: Vec::new(),
-            delay: rng.random_range(0..4) * DAY,
-            entities: vec![Vec::new(); entities],
-        };
-        for _ in 0..events {
-            table.push(&mut rng, 0..60 * 24);
-        }
-        table
-    }
-
-    fn push(&mut self, rng: &mut ChaCha8Rng, hours: std::ops::Range<i64>) {
-        // Every other one of ten days has no events.
-        let hour = rng.random_range(hours);
-        let time = if hour % 480 < 240 { hour } else { hour - 240 } * 3_600;
-        self.times.push(time);
-        self.values.push(match rng.random_range(0..10) {
-            0 => f32::NAN,
-            1..4 => rng.random_range(-2..3) as f32,
-            _ => rng.random_range(1.0..300.0),
-        });
-        self.label.push(match rng.random_range(0..5) {
-            0 => None,
-            other => Some(u8::from(other == 1)),
-        });
-        self.known.push(match rng.random_range(0..4) {
-            0 => i64::MAX,
-            1 => time + rng.random_range(0..9) * DAY,
-            _ => time + self.delay,
-        });
-        for of_event in &mut self.entities {
-            of_event.push(if rng.random_range(0..8) == 0 { u32::MAX } else { rng.random_range(0..COUNT) });
-        }
-    }
-
-    fn events(&self) -> EventColumns<'_> {
-        let entity = |(of_event, name)| Entity { name, of_event, count: COUNT as usize };
-        EventColumns {
-            times: &self.times,
-            values: Some(&self.values),
-            labels: Some(KnownLabels { label: &self.label, known: &self.known, delay: self.delay }),
-            entities: self.entities.iter().map(Vec::as_slice).zip(NAMES).map(entity).collect(),
-        }
-    }
-
-    fn compute(&self, config: &WindowConfig) -> WindowTable {
-        compute(&self.events(), config, &|_, _| {})
-    }
-
-    /// Events of the same entity of type `entity` with a time in `[start, end)`, one after another in time.
-    fn within(&self, event: usize, entity: usize, start: i64, end: i64) -> Vec<usize> {
-        let own = self.entities[entity][event];
-        let mut found: Vec<usize> = (0..self.times.len())
-            .filter(|&other| self.entities[entity][other] == own && (start..end).contains(&self.times[other]))
-            .collect();
-        found.sort_by_key(|&other| (self.times[other], other));
-        found
-    }
-
-    fn values_of(&self, events: &[usize]) -> Vec<f64> {
-        events.iter().map(|&event| f64::from(self.values[event])).filter(|value| !value.is_nan()).collect()
-    }
-
-    /// Mean and deviation of a sample.
-    fn moments(values: &[f64]) -> (f64, f64) {
-        if values.is_empty() {
-            return (f64::NAN, f64::NAN);
-        }
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        if values.iter().all(|&value| value == values[0]) {
-            return (values[0], if values.len() > 1 { 0.0 } else { f64::NAN });
-        }
-        let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-        (mean, (squares / (values.len() as f64 - 1.0)).sqrt())
-    }
-
-    fn ratio(over: f64, under: f64) -> f64 {
-        if under == 0.0 { f64::NAN } else { over / under }
-    }
-
-    /// z-score and ratio of an event over a span of its entity.
-    fn unusual(&self, event: usize, entity: usize, span: i64) -> [f64; 2] {
-        let (time, value) = (self.times[event], f64::from(self.values[event]));
-        if self.entities[entity][event] == u32::MAX {
-            return [f64::NAN; 2];
-        }
-        let (mean, deviation) = Self::moments(&self.values_of(&self.within(event, entity, time - span, time)));
-        [Self::ratio(value - mean, deviation), Self::ratio(value, mean)]
-    }
-
-    /// Every column of an event by its definition: names and values.
-    fn oracle(&self, event: usize, config: &WindowConfig) -> Vec<(String, f64)> {
-        let (time, value) = (self.times[event], f64::from(self.values[event]));
-        let mut columns = Vec::new();
-        for (entity, name) in NAMES.into_iter().enumerate().take(self.entities.len()) {
-            let named = self.entities[entity][event] != u32::MAX;
-            let mut push = |column: String, value: f64| {
-                columns.push((format!("{name}_{column}"), if named { value } else { f64::NAN }));
-            };
-            let others: Vec<usize> = (0..self.entities.len()).filter(|&other| other != entity).collect();
-            let known = |events: &[usize]| -> Vec<u8> {
-                events.iter().filter(|&&e| self.known[e] < time).filter_map(|&e| self.label[e]).collect()
-            };
-            for &span in &config.spans {
-                let window = self.within(event, entity, time - span, time);
-                let values = self.values_of(&window);
-                let (mean, deviation) = Self::moments(&values);
-                let span_text = span_name(span);
-                for measure in &config.measures {
-                    let of_window = match measure {
-                        Measure::Count => window.len() as f64,
-                        Measure::Sum => values.iter().sum(),
-                        Measure::Mean => mean,
-                        Measure::Deviation => deviation,
-                        Measure::Largest => values.iter().copied().fold(f64::NAN, f64::max),
-                        Measure::OverMean => Self::ratio(value, mean),
-                        Measure::ZScore => Self::ratio(value - mean, deviation),
-                        Measure::Distinct => {
-                            for &other in &others {
-                                let ids = window.iter().map(|&e| self.entities[other][e]);
-                                let ids: std::collections::BTreeSet<u32> = ids.filter(|&id| id != u32::MAX).collect();
-                                push(format!("{span_text}_distinct_{}", NAMES[other]), ids.len() as f64);
-                            }
-                            continue;
-                        }
-                    };
-                    push(format!("{span_text}_{}", measure.name()), of_window);
-                }
-            }
-            let before = self.within(event, entity, i64::MIN, time);
-            for &last in &config.last {
-                let window = &before[before.len().saturating_sub(last)..];
-                if last > 1 {
-                    push(format!("last_{last}_mean"), Self::moments(&self.values_of(window)).0);
-                }
-                let days =
-                    if window.len() < last { f64::NAN } else { (time - self.times[window[0]]) as f64 / 86_400.0 };
-                push(format!("last_{last}_days"), days);
-            }
-            let last_value = before.last().map_or(f64::NAN, |&last| f64::from(self.values[last]));
-            push("so_far_count".into(), before.len() as f64);
-            push("so_far_over_mean".into(), Self::ratio(value, Self::moments(&self.values_of(&before)).0));
-            push("difference".into(), value - last_value);
-            let same = before.iter().filter(|&&e| self.values[e] == self.values[event]).count() as f64;
-            push("same_value".into(), if value.is_nan() { f64::NAN } else { same });
-            for &span in &config.spans {
-                let labels = known(&self.within(event, entity, time - self.delay - span, time - self.delay));
-                let frauds = labels.iter().filter(|&&label| label == 1).count() as f64;
-                push(format!("{}_known_frauds", span_name(span)), frauds);
-                push(format!("{}_fraud_share", span_name(span)), frauds / labels.len() as f64);
-            }
-            let longest = *config.spans.iter().max().unwrap();
-            let visible = |e: usize| self.known[e].max(self.times[e] + self.delay);
-            let mut labels: Vec<usize> =
-                before.iter().copied().filter(|&e| visible(e) < time && self.label[e].is_some()).collect();
-            labels.sort_by_key(|&e| (visible(e), self.times[e], e));
-            let is_fraud = |e: &&usize| self.label[**e] == Some(1);
-            for &last in &config.last {
-                let shown = &labels[labels.len().saturating_sub(last)..];
-                let frauds = shown.iter().filter(is_fraud).count() as f64;
-                push(format!("last_{last}_fraud_share"), frauds / shown.len() as f64);
-            }
-            let frauds: Vec<i64> = labels.iter().filter(is_fraud).map(|&e| self.times[e]).collect();
-            let days =
-                |happened: Option<&i64>| happened.map_or(f64::NAN, |happened| (time - happened) as f64 / 86_400.0);
-            push("last_fraud_days".into(), days(frauds.iter().max()));
-            let recent = frauds.iter().filter(|&&happened| happened >= time - self.delay - longest);
-            push(format!("{}_first_fraud_days", span_name(longest)), days(recent.min()));
-            for &other in &others {
-                let own = self.entities[other][event];
-                for &span in &config.one_hop {
-                    let window = self.within(event, entity, time - span, time);
-                    let unusual: Vec<[f64; 2]> = window
-                        .into_iter()
-                        .filter(|&e| self.entities[other][e] != own)
-                        .map(|e| self.unusual(e, other, longest))
-                        .collect();
-                    for (which, what) in ["z", "over_mean"].into_iter().enumerate() {
-                        let found: Vec<f64> = unusual.iter().map(|both| both[which]).filter(|x| !x.is_nan()).collect();
-                        let most = f64::from(MOST_UNUSUAL);
-                        let sum: f64 = found.iter().map(|x| x.clamp(-most, most)).sum();
-                        push(format!("{}_other_{}_{what}", span_name(span), NAMES[other]), sum / found.len() as f64);
-                    }
-                }
-            }
-        }
-        columns
-    }
-}
+use oracle::{COUNT, Table};
 
 /// Windows that random tables fill and leave empty.
 fn config() -> WindowConfig {
@@ -222,30 +18,44 @@ fn config() -> WindowConfig {
         spans: vec![12 * 3_600, 3 * DAY, 7 * DAY, 30 * DAY],
         last: vec![1, 2, 5, 20],
         one_hop: vec![DAY, 10 * DAY],
+        last_measures: Measure::ALL.to_vec(),
+        one_hop_measures: OtherMeasure::ALL.to_vec(),
         ..WindowConfig::default()
     }
 }
 
 #[test]
 fn every_column_is_what_its_definition_says() {
-    for (seed, entities) in [(1, 1), (2, 2), (3, 2), (4, 3)] {
+    // What one hop sees is unusual whether or not it is a column.
+    let few = WindowConfig {
+        measures: vec![Measure::Count, Measure::Largest],
+        last_measures: vec![Measure::Distinct, Measure::Sum],
+        one_hop_measures: vec![OtherMeasure::OverMean, OtherMeasure::Sum, OtherMeasure::FraudShare],
+        ..config()
+    };
+    let defaults = WindowConfig {
+        last_measures: WindowConfig::default().last_measures,
+        one_hop_measures: WindowConfig::default().one_hop_measures,
+        ..config()
+    };
+    for (seed, entities, config) in
+        [(1, 1, &config()), (2, 2, &config()), (3, 2, &few), (4, 3, &config()), (5, 3, &few), (6, 2, &defaults)]
+    {
         let table = Table::random(seed, 400, entities);
-        // What one hop sees is unusual whether or not it is a column.
-        let measures = if seed == 3 { vec![Measure::Count, Measure::Largest] } else { Measure::ALL.to_vec() };
-        let config = WindowConfig { measures, ..config() };
-        let found = table.compute(&config);
+        let found = table.compute(config);
         assert_eq!(found.width, found.names.len());
         let mut known = vec![0; found.width];
         for (event, row) in found.values.chunks(found.width).enumerate() {
-            let expected = table.oracle(event, &config);
+            let expected = table.oracle(event, config);
             assert_eq!(
                 expected.iter().map(|(name, _)| name).collect::<Vec<_>>(),
                 found.names.iter().collect::<Vec<_>>()
             );
             for (column, ((name, expected), &found)) in expected.iter().zip(row).enumerate() {
                 known[column] += usize::from(!expected.is_nan());
-                // Means of others take f32 of up to this size, which may cancel.
-                let terms = if name.contains("_other_") { MOST_UNUSUAL } else { 0.0 };
+                // Means of how unusual others were take f32 of up to this size, which may cancel.
+                let is_of_unusual = name.contains("_other_") && (name.ends_with("_z") || name.ends_with("_over_mean"));
+                let terms = if is_of_unusual { MOST_UNUSUAL } else { 0.0 };
                 let tolerance = 1e-5 * expected.abs().max(1e-3) + f64::from(terms * f32::EPSILON);
                 let close = (f64::from(found) - expected).abs() <= tolerance;
                 let same = if expected.is_nan() { found.is_nan() } else { close };
@@ -335,7 +145,7 @@ fn an_event_sees_neither_itself_nor_others_of_its_second_nor_labels_of_that_seco
         let events = EventColumns {
             times,
             values: Some(values),
-            labels: Some(KnownLabels { label: &[Some(1), Some(1), Some(1)], known, delay: 10 }),
+            labels: Some(KnownLabels { label: &[Some(1), Some(1), Some(1)], known, delay: Some(10) }),
             entities: vec![Entity { name: "card", of_event: &[0, 0, 0], count: 1 }],
         };
         let config = WindowConfig { spans: vec![100], last: vec![], ..WindowConfig::default() };
@@ -352,6 +162,79 @@ fn an_event_sees_neither_itself_nor_others_of_its_second_nor_labels_of_that_seco
     // The labels' window is the other one, a delay earlier.
     assert_eq!(event(&[0, 20, 111], &[1.0, 2.0, 3.0], &[10, 30, 10]), [1.0, 1.0]);
     assert_eq!(event(&[0, 95, 100], &[1.0, 2.0, 3.0], &[10, 95, 10]), [2.0, 1.0]);
+}
+
+#[test]
+fn labels_that_become_known_a_delay_after_their_events_need_no_delay_that_says_so() {
+    for seed in [1, 3] {
+        let mut table = Table::random(seed, 300, 2);
+        table.known = table.times.iter().map(|time| time + 2 * DAY).collect();
+        let of_delay = |delay| bits(&Table { delay, ..table.clone() }.compute(&config()), 0..300);
+        assert_eq!(of_delay(None), of_delay(Some(2 * DAY)));
+        assert_ne!(of_delay(None), of_delay(Some(3 * DAY)));
+    }
+}
+
+#[test]
+fn without_a_delay_a_label_is_in_the_windows_that_hold_the_moment_it_became_known() {
+    let shares = |known: [i64; 3]| {
+        let events = EventColumns {
+            times: &[0, 50, 200],
+            values: None,
+            labels: Some(KnownLabels { label: &[Some(1), Some(0), None], known: &known, delay: None }),
+            entities: vec![Entity { name: "card", of_event: &[0, 0, 0], count: 1 }],
+        };
+        let config = WindowConfig { spans: vec![100], last: vec![], ..WindowConfig::default() };
+        let table = compute(&events, &config, &|_, _| {});
+        let column = table.names.iter().position(|name| name == "card_100s_fraud_share").unwrap();
+        [0, 1, 2].map(|event| table.values[event * table.width + column])
+    };
+    let of_last = |known: [i64; 2]| shares([known[0], known[1], 0])[2];
+    assert_eq!(of_last([100, 199]), 0.5);
+    assert_eq!(of_last([99, 199]), 0.0, "it became known too long ago");
+    assert_eq!(of_last([199, 200]), 1.0, "one second is too early");
+    assert!(of_last([99, i64::MAX]).is_nan());
+    // The label of the second event is said to be known before it: no event until then sees it.
+    assert!(shares([i64::MAX, 10, 0])[1].is_nan());
+}
+
+/// What others paid is what is left of far larger sums.
+#[test]
+fn the_values_of_others_are_exact_beside_far_larger_ones() {
+    let (times, values) = ([0, 1, 2, 3, 4], [3e7_f32, 0.1, 0.1, 2e7, 5.0]);
+    let events = EventColumns {
+        times: &times,
+        values: Some(&values),
+        labels: None,
+        entities: vec![
+            Entity { name: "shop", of_event: &[0; 5], count: 1 },
+            Entity { name: "card", of_event: &[0, 1, 2, 0, 0], count: 3 },
+        ],
+    };
+    let config = WindowConfig { one_hop: vec![50], one_hop_measures: OtherMeasure::ALL.to_vec(), ..config() };
+    let table = compute(&events, &config, &|_, _| {});
+    let of_last = |what: &str| {
+        let column = table.names.iter().position(|name| *name == format!("shop_50s_other_card_{what}")).unwrap();
+        table.values[4 * table.width + column]
+    };
+    assert_eq!([of_last("count"), of_last("distinct")], [2.0, 2.0]);
+    assert_eq!([of_last("sum"), of_last("mean"), of_last("largest")], [0.2, 0.1, 0.1]);
+    assert_eq!(of_last("deviation"), 0.0);
+}
+
+/// The columns that models were trained on keep their names and their places.
+#[test]
+fn measures_of_last_events_and_of_others_are_there_only_where_they_are_asked_for() {
+    let table = Table::random(1, 10, 2);
+    let names =
+        column_names(&table.events(), &WindowConfig { spans: vec![DAY], last: vec![1, 5], ..Default::default() });
+    let of = |start: &str| -> Vec<String> {
+        names.iter().filter_map(|name| name.strip_prefix(start).map(str::to_owned)).collect()
+    };
+    assert_eq!(of("customer_last_1_"), ["days", "fraud_share"]);
+    assert_eq!(of("customer_last_5_"), ["mean", "days", "fraud_share"]);
+    assert_eq!(of("customer_7d_other_terminal_"), ["z", "over_mean"]);
+    assert_eq!(column_names(&table.events(), &WindowConfig::default()).len(), 152);
 }
 
 #[test]

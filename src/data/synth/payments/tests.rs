@@ -3,6 +3,7 @@ use std::fs;
 
 use super::*;
 use crate::data::tables::{ImportOptions, import};
+use crate::data::windows::{Entity, EventColumns, KnownLabels, WindowConfig, column_names};
 
 const DAY: i64 = 86_400;
 
@@ -112,6 +113,18 @@ fn tables_are_written_as_a_whole_and_imported() {
     assert_eq!(Summary::of(&config, &payments).frauds.iter().sum::<usize>(), frauds);
 
     let imported = import(&ImportOptions::new(dir.join("graph.toml")), &|_| {}).unwrap();
+    // What suits these payments are the default windows: results were measured with them.
+    let [customer, terminal] = ["customer", "terminal"].map(|name| Entity { name, of_event: &[], count: 0 });
+    let columns = EventColumns {
+        times: &[],
+        values: Some(&[]),
+        labels: Some(KnownLabels { label: &[], known: &[], delay: None }),
+        entities: vec![customer, terminal],
+    };
+    let windows = column_names(&columns, &WindowConfig::default());
+    let expected: Vec<String> = windows.iter().map(|name| format!("payment.{name}")).collect();
+    let names = imported.dataset.feature_names.as_ref().unwrap();
+    assert!(names.windows(expected.len()).any(|names| names == expected), "{names:?}\n{expected:?}");
     assert_eq!(imported.dataset.graph.node_types()[0].count, payments.len());
     let amounts = imported.dataset.events.unwrap().amount.unwrap();
     assert!(payments.iter().zip(amounts).all(|(payment, amount)| amount == (f64::from(payment.cents) / 100.0) as f32));

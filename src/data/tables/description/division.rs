@@ -26,7 +26,9 @@ pub struct SplitTable {
     /// By time: when the test begins; default: so that it ends with the last event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_from: Option<String>,
-    /// By time: what is left out before validation and before the test. Default: the delay of the labels.
+    /// By time: what is left out before validation and before the test. Default: the delay of the labels; where a
+    /// column alone says when they became known, the time within which 19 of 20 of either class did, of those that were
+    /// known when the first test began, in whole days where it is more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Span>,
     /// By time: windows in turn; each begins by the length of the test after the one before. Default 1.
