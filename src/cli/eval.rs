@@ -20,6 +20,7 @@ use crate::run::evaluation::{class_report, read_scores, report, validation_thres
 use crate::run::splits::class_split_of;
 use crate::run::tournament::model_of;
 use crate::score::classes::{holds_probabilities, read_probabilities};
+use crate::score::ranking::none_since;
 use crate::score::{Computed, Judged, ScoreOptions, Scores, SideBySide, compute};
 
 /// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
@@ -211,12 +212,11 @@ fn entries(arguments: &Arguments, dataset: &Dataset, data: &Path) -> Result<Vec<
     let counts = |time: i64| time >= since && arguments.until.is_none_or(|until| time < until);
     let entries: Vec<_> = labels.entries.iter().filter(|(node, _)| time(*node).is_some_and(counts)).copied().collect();
     if entries.is_empty() {
-        return Err(Error::Data {
-            what: format!("labels of {}", data.display()),
-            expected: format!("some of events from {} on", date(since)),
-            found: "none".into(),
-            help: "give an earlier --since or a later --until".into(),
-        });
+        let is_before = |time: &i64| arguments.until.is_none_or(|until| *time < until);
+        let last = labels.entries.iter().filter_map(|&(node, _)| time(node)).filter(is_before).max();
+        let until = arguments.until.map_or(String::new(), |until| format!(" before {}", date(until)));
+        let what = format!("labels of events{until} in {}", data.display());
+        return Err(none_since(what, since, last, "give an earlier --since or a later --until"));
     }
     Ok(entries)
 }
