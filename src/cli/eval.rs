@@ -20,6 +20,7 @@ use crate::run::evaluation::{class_report, read_scores, report, validation_thres
 use crate::run::model::model_of;
 use crate::run::splits::class_split_of;
 use crate::score::classes::{holds_probabilities, read_probabilities};
+use crate::score::ranking::none_since;
 use crate::score::{Computed, Judged, ScoreOptions, SideBySide, compute};
 
 /// Compare scores with labels: ranking, top K, and decisions at a threshold chosen on the validation labels; of class
@@ -208,7 +209,16 @@ fn counting(arguments: &Arguments, dataset: &Dataset) -> Result<Vec<bool>> {
     };
     let time = |node| dataset.events.as_ref().and_then(|events| events.time_of(node));
     let counts = |time: i64| time >= since && arguments.until.is_none_or(|until| time < until);
-    Ok((0..dataset.graph.num_nodes() as u32).map(|node| time(node).is_some_and(counts)).collect())
+    let nodes = 0..dataset.graph.num_nodes() as u32;
+    let counted: Vec<bool> = nodes.clone().map(|node| time(node).is_some_and(counts)).collect();
+    if !counted.contains(&true) {
+        let is_before = |time: &i64| arguments.until.is_none_or(|until| *time < until);
+        let last = nodes.filter_map(time).filter(is_before).max();
+        let until = arguments.until.map_or(String::new(), |until| format!(" before {}", date(until)));
+        let what = format!("events{until} of the data");
+        return Err(none_since(what, since, last, "give an earlier --since or a later --until"));
+    }
+    Ok(counted)
 }
 
 /// Evaluates class probabilities.

@@ -1,5 +1,6 @@
 //! `graphsieve score`
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, write_npy_f32};
-use crate::metrics::Calibration;
+use crate::metrics::{Calibration, class_scores};
 use crate::run::RunDir;
 use crate::run::baseline::OnValidation;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
@@ -352,8 +353,11 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
     let comparison = match &run {
         None => Comparison::default(),
         Some(run) => {
-            let scores = if let Scores::Anomaly(scores) = &scores { &scores[..] } else { &[] };
-            compare(run, &dataset, scores, &options.data, arguments.since)?
+            let scores = match &scores {
+                Scores::Anomaly(scores) => Cow::from(scores),
+                Scores::Classes(probabilities) => class_scores(probabilities).into(),
+            };
+            compare(run, &dataset, &scores, &options.data, arguments.since)?
         }
     };
     comparison.warnings.iter().for_each(|warning| log::warn!("warning: {warning}"));

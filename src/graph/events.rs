@@ -46,6 +46,15 @@ impl Events {
         self.time.get(node as usize).copied().filter(|&time| time != Self::NO_TIME)
     }
 
+    /// The first and the last time of the events that `wanted` names, by global id.
+    pub fn ends(&self, wanted: impl Fn(u32) -> bool) -> Option<[i64; 2]> {
+        let times = (0..self.time.len() as u32).filter(|&node| wanted(node)).filter_map(|node| self.time_of(node));
+        times.fold(None, |ends: Option<[i64; 2]>, time| {
+            let [first, last] = ends.unwrap_or([time; 2]);
+            Some([time.min(first), time.max(last)])
+        })
+    }
+
     /// Whether the rows of a graph that are spans have what came before them, in the order of time: that is how the
     /// latest are found, and how nothing is told of what comes later.
     ///

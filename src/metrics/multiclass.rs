@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ndarray::{Array2, ArrayView1};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -111,6 +112,16 @@ impl ConfusionMatrix {
 /// The class with the largest value of a row; the first of equal ones.
 pub fn predicted_class(row: &[f32]) -> u32 {
     (1..row.len()).fold(0, |best, class| if row[class] > row[best] { class } else { best }) as u32
+}
+
+/// Class probabilities, `[nodes, classes]`, as one score per node: the probability of class 1 of two, of more classes that
+/// of the predicted one.
+pub fn class_scores(probabilities: &Array2<f32>) -> Vec<f32> {
+    let score = |row: ArrayView1<f32>| match row.len() {
+        2 => row[1],
+        _ => row.iter().copied().fold(f32::NEG_INFINITY, f32::max),
+    };
+    probabilities.outer_iter().map(score).collect()
 }
 
 /// `ln(sum(exp(row)))`, without overflow.

@@ -43,8 +43,9 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
         }
         ModelSpec::AutoEncoder(_) => return reconstruction::<B>(options, bundle, device),
     };
-    let dataset = Dataset::open(&options.data)?;
-    let graph = graph_for(spec, &dataset)?;
+    let mut dataset = Dataset::open(&options.data)?;
+    dataset.graph = graph_for(spec, &dataset)?;
+    let graph = dataset.graph.clone();
     let spec = for_graph(spec, &graph, &file)?;
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let trained = trained_as(options)?;

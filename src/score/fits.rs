@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::ScoreOptions;
 use crate::config::RunConfig;
-use crate::data::tables::unknown_categories;
+use crate::data::tables::{earlier_in_words, fitted_times, unknown_categories};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::run::RunDir;
@@ -95,12 +95,15 @@ pub fn compare(run: &RunDir, dataset: &Dataset, scores: &[f32], data: &Path, sin
     };
     let same_data = bundle.changes(dataset)?.is_empty();
     let mut warnings = Vec::new();
+    if !same_data {
+        warnings.extend(earlier_in_words(fitted_times(run.path())?, dataset.events.as_ref()));
+    }
     // Of the data of the training that is no news.
     if !same_data && let Some(profile) = bundle.profile(run.path())? {
         let time = |node| dataset.events.as_ref().and_then(|events| events.time_of(node));
         let is_new = |node| since.is_none_or(|since| time(node).is_none_or(|time| time >= since));
         let shifts = profile.shifts(dataset, scores, &is_new);
-        warnings = drift::in_words(&shifts, dataset.feature_names.as_deref());
+        warnings.extend(drift::in_words(&shifts));
         let [known, now] = [run.path(), data].map(unknown_categories);
         warnings.extend(drift::unknown_in_words(&known?, &now?));
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::class_view::ClassView;
 use crate::data::split::{Part, Split};
 use crate::error::{Error, Result, nearest_name};
-use crate::graph::Dataset;
+use crate::graph::{Dataset, date};
 use crate::metrics::Calibration;
 
 /// Scores of all nodes with what a list says beside them.
@@ -107,10 +107,21 @@ impl Scored<'_> {
     }
 }
 
+/// The error of a time after which nothing comes; `last` is the latest time of what was looked for.
+pub fn none_since(what: String, since: i64, last: Option<i64>, help: &str) -> Error {
+    Error::Data {
+        what,
+        expected: format!("some from {} on", date(since)),
+        found: last.map_or("none with a time".into(), |last| format!("the latest of {}", date(last))),
+        help: help.into(),
+    }
+}
+
 /// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else.
 ///
 /// # Errors
-/// [`Error::Usage`] for a type that the graph does not have, and for a time where nodes have none.
+/// [`Error::Usage`] for a type that the graph does not have, and for a time where nodes have none; [`Error::Data`] for a
+/// time after the last event.
 ///
 /// # Panics
 /// When there is not one score per node.
@@ -143,6 +154,12 @@ pub fn rank<'a>(scored: &Scored<'a>, filter: &RankingFilter) -> Result<Vec<Ranke
             found: "none".into(),
             help: "name the column of the times, `time = \"COLUMN\"` in [[nodes]], and import the tables again".into(),
         });
+    }
+    if let (Some(since), Some(events)) = (filter.since, events)
+        && let last = events.ends(|_| true).map(|[_, last]| last)
+        && last < Some(since)
+    {
+        return Err(none_since("events of the data".into(), since, last, "give an earlier --since"));
     }
     let is_late = |node| filter.since.is_none_or(|since| events.and_then(|of| of.time_of(node)) >= Some(since));
     let id = |node: u32| dataset.id_of(node);

@@ -449,7 +449,7 @@ fn accuracy_over_seeds_is_measured() {
     sandbox.refuses(["bench", "kernels", "--config", "run.toml"], 2, &["unexpected argument '--config'"]);
 }
 
-mod bodies {
+pub mod bodies {
     use super::*;
 
     const COLUMNS: usize = 13;

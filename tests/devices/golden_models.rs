@@ -5,20 +5,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
 use graphsieve::config::{Jump, LossConfig, Norm, OwnTransform, Rows, Stage2Config, TemperatureConfig};
-use graphsieve::graph::{Adjacency, HeteroGraph, RelationSpec};
-use graphsieve::infer::attention::own_types;
+use graphsieve::graph::{Adjacency, Ages, EdgeMatrix, HeteroGraph, RelationSpec};
+use graphsieve::infer::attention::{edge_inputs, own_types};
 use graphsieve::models::attention::{AttentionSpec, Connections, EpochDrop, Pass};
 use graphsieve::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
 use graphsieve::models::device_graph::upload_by_type;
 use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_host};
-use graphsieve::models::{DeviceGraph, ReceptiveField, TripleStreamGae, TripleStreamGat};
+use graphsieve::models::{DeviceGraph, ReceptiveField, TimeInput, TripleStreamGae, TripleStreamGat};
 use graphsieve::train::edges::{EdgeSample, LabelledPairs};
 use graphsieve::train::reconstruction::Pairs;
 use graphsieve::train::tasks::attention_loss::{LossInput, LossWeights};
@@ -37,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
         stage_2_and_its_gradients_equal_the_dense_oracle,
         stage_2_with_transforms_of_nodes_themselves_and_its_gradients_equal_the_dense_oracle,
         stage_2_with_gates_normalised_rows_and_both_layers_at_the_head_equals_the_dense_oracle,
+        stage_2_with_values_and_ages_of_edges_and_its_gradients_equal_the_dense_oracle,
     );
     trials.extend(on_cpu!("golden_models"; the_temperature_follows_the_published_schedule));
     trials
@@ -64,6 +65,19 @@ struct Golden {
     without_loops: WithoutLoops,
     /// On the graph of `without_loops`.
     connected: Stage2,
+    /// On the graph of `without_loops`, too.
+    carried: Carried,
+}
+
+/// What edges carry: values of some relations, in the order of their edges, and ages.
+#[derive(Deserialize)]
+struct Carried {
+    values: BTreeMap<String, Vec<f32>>,
+    ages: BTreeMap<String, Vec<f32>>,
+    /// Of all nodes; `knows` has ages by them.
+    times: Vec<i32>,
+    cosines: usize,
+    stage2: Stage2,
 }
 
 /// A graph of the same nodes whose relations hold no loops.
@@ -280,6 +294,25 @@ mod bodies {
         assert_is_the_oracle::<B>(&host, &GOLDEN.connected, OwnTransform::Auto, connections, device);
     }
 
+    pub fn stage_2_with_values_and_ages_of_edges_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(
+        device: &B::Device,
+    ) {
+        let Carried { values, ages, times, stage2, .. } = &GOLDEN.carried;
+        let mut host = graph(&GOLDEN.without_loops.relations);
+        for (name, values) in values {
+            let edges = host.relations().iter().find(|relation| relation.name == *name).unwrap().forward.num_edges();
+            host.set_edge_values(name, Arc::new(EdgeMatrix::new(values.clone(), values.len() / edges)));
+        }
+        host.mirror_edge_values();
+        host.set_times(times.as_slice().into());
+        host.set_ages("knows", Ages::Nodes);
+        for (name, ages) in ages {
+            host.set_ages(name, Ages::Edges(Arc::new(EdgeMatrix::new(ages.clone(), 1))));
+        }
+        assert_eq!(host.relations().iter().filter(|relation| relation.values.is_some()).count(), 3);
+        assert_is_the_oracle::<B>(&host, stage2, OwnTransform::Auto, Connections::default(), device);
+    }
+
     fn assert_is_the_oracle<B: GraphBackend>(
         host: &HeteroGraph,
         golden: &Stage2,
@@ -294,6 +327,8 @@ mod bodies {
         let smooth = golden.smooth.iter().map(|list| (&host.relations()[list.relation], sample(list))).collect();
         let tensors = host_tensors(&golden.parameters);
         assert_eq!(golden.runs.len(), 4);
+        // Read where there are ages.
+        let time = TimeInput { frequencies: GOLDEN.carried.cosines, learned: true, periods: [90.0, 7.0] };
         for run in &golden.runs {
             let what = |of: &str| format!("{} heads, DropEdge {}: {of}", run.heads, run.drop_edge.is_some());
             let spec = AttentionSpec {
@@ -304,7 +339,7 @@ mod bodies {
                 heads: run.heads,
                 negative_slope: 0.2,
                 own: own_types(own, host),
-                edges: Vec::new(),
+                edges: edge_inputs(host, Some(&time)),
                 connections,
                 labels: false,
                 pieces: None,

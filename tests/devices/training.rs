@@ -5,21 +5,27 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn_flex::Flex;
-use graphsieve::config::{LoaderMode, OwnTransform, Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input};
+use graphsieve::config::{
+    LoaderMode, OwnTransform, Precision, RunConfig, Stage1Config, Stage2Config, Stage2Input, TimeEncodingKind,
+};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
+use graphsieve::graph::{
+    Adjacency, Dataset, EdgeColumns, EdgeValues, Features, HeteroGraph, Labels, RelationSpec, Values,
+};
 use graphsieve::infer::embed::Stage1;
+use graphsieve::models::precision::dtype_on;
 use graphsieve::run::progress::Mode;
 use graphsieve::score::{self, ScoreOptions, Scores};
 use graphsieve::train::{self, RunOptions};
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 use graphsieve_kernels::on_backend;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::{GraphBackend, TreeBackend, on_cuda, on_vulkan};
+use graphsieve_kernels::{GraphBackend, TreeBackend, on_cuda, on_every_backend, on_vulkan};
 use tempfile::TempDir;
 
+use crate::classify::bodies::half;
+
 pub fn trials() -> Vec<Trial> {
-    #[allow(unused_mut, reason = "a build without devices adds nothing")]
     let mut trials = on_cpu!(
         "training";
         a_node_type_without_nodes_is_no_obstacle,
@@ -33,6 +39,7 @@ pub fn trials() -> Vec<Trial> {
         a_rows_own_value_reaches_its_score_where_no_relation_has_loops,
         stage_1_embeds_and_both_stages_score_a_graph_that_no_training_saw,
     );
+    trials.extend(on_every_backend!("training"; half_precision_follows_where_edges_have_values_and_ages(half)));
     on_vulkan!(trials.extend([
         on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_follow_the_cpu),
         on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
@@ -279,14 +286,55 @@ fn dropout_and_class_weights_change_the_training_alone() {
 fn half_precision_follows_the_curve_of_full_precision() {
     let dir = marketplace();
     for stage in 0..NAMES.len() {
-        let train = |precision: Precision| {
-            let config = stages(&dir, |train| train.precision = precision)[stage].clone();
-            losses(&run::<Flex>(config, &Default::default()))
-        };
-        let want = train(Precision::F32);
-        assert_same_curve("f16", &train(Precision::F16), &want, 0.01);
-        assert_same_curve("bf16", &train(Precision::BF16), &want, 0.03);
+        follows_in_half_precision::<Flex>(NAMES[stage], &Default::default(), |precision| {
+            stages(&dir, |train| train.precision = precision)[stage].clone()
+        });
     }
+}
+
+fn half_precision_follows_where_edges_have_values_and_ages<B: GraphBackend + TreeBackend>(device: &B::Device) {
+    let dir = with_values_and_ages();
+    for mode in [LoaderMode::Full, LoaderMode::Sampled] {
+        follows_in_half_precision::<B>(&format!("values and ages, {mode:?}"), device, |precision| {
+            let mut config = stage2(&dir);
+            (config.train.precision, config.loader.mode) = (precision, mode);
+            (config.model.edge_values, config.model.time_encoding) = (true, TimeEncodingKind::Learned);
+            RunConfig::Stage2(config)
+        });
+    }
+}
+
+fn follows_in_half_precision<B: GraphBackend + TreeBackend>(
+    name: &str,
+    device: &B::Device,
+    config: impl Fn(Precision) -> RunConfig,
+) {
+    let train = |precision: Precision| losses(&run::<B>(config(precision), device));
+    let want = train(Precision::F32);
+    assert_same_curve(&format!("{name}, f16"), &train(Precision::F16), &want, 0.01);
+    // Not every device has it.
+    if dtype_on::<B>(Precision::BF16, device).is_ok() {
+        assert_same_curve(&format!("{name}, bf16"), &train(Precision::BF16), &want, 0.03);
+    }
+}
+
+/// A marketplace whose purchases have values and whose edges between users have times.
+fn with_values_and_ages() -> TempDir {
+    let dir = marketplace();
+    let mut data = Dataset::open(&dir.path().join("data")).unwrap();
+    let edges = |name: &str| data.graph.relations().iter().find(|of| of.name == name).unwrap().forward.num_edges();
+    let drawn = |count: usize| (0..count as i64).map(|k| k * 7919 % 101);
+    let values = drawn(3 * edges("epu")).map(|k| k as f32 / 50.0 - 1.0).collect();
+    let names = ["a", "b", "c"].map(String::from).into();
+    let columns = Some(EdgeColumns { names, values: Values::Made(values) });
+    let time = Some(Values::Made(drawn(edges("euu")).map(|k| 86_400 * k).collect()));
+    data.edge_values = vec![
+        EdgeValues { relation: "epu".into(), weight: None, time: None, columns },
+        EdgeValues { relation: "euu".into(), weight: None, time, columns: None },
+    ];
+    let carried = tempfile::tempdir().unwrap();
+    data.write(&carried.path().join("data")).unwrap();
+    carried
 }
 
 fn any_typed_graph_trains_not_only_a_marketplace() {

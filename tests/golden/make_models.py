@@ -168,12 +168,28 @@ def temperature(epoch, epochs, warmup, start, peak, end):
 
 
 # Stage 2.
+def edge_names(layer, r):
+    """Projection, attention vector, logarithms of frequencies and phases of what a relation's edges carry."""
+    parts = ["W_edge_{}.weight", "a_edge_{}", "time_log_frequency_{}", "time_phase_{}"]
+    return [f"gat{layer}." + part.format(r["name"]) for part in parts]
+
+
 def stage2_parameters(own=False, connected=False):
     parameters = {}
     for layer in (1, 2):
         for stream in STREAMS:
             parameters[f"gat{layer}.W_{stream}.weight"] = matrix(WIDTHS[layer - 1], WIDTHS[layer])
             parameters[f"gat{layer}.a_{stream}"] = matrix(1, 2 * WIDTHS[layer])[0]
+        for r in RELATIONS:
+            columns = r.get("values", NONE).shape[2] + (1 + COSINES if "age" in r else 0)
+            if columns == 0:
+                continue
+            weight, vector, frequency, phase = edge_names(layer, r)
+            parameters[weight] = matrix(columns, WIDTHS[layer])
+            parameters[vector] = matrix(1, WIDTHS[layer])[0]
+            if "age" in r:
+                parameters[frequency] = matrix(1, COSINES)[0]
+                parameters[phase] = matrix(1, COSINES, 3.0)[0]
         for t in TYPES if own else ():
             parameters[f"gat{layer}.W_self_{t}.weight"] = matrix(WIDTHS[layer - 1], WIDTHS[layer])
         for t in TYPES if connected else ():
@@ -183,6 +199,24 @@ def stage2_parameters(own=False, connected=False):
     parameters["score_head.weight"] = matrix(WIDTHS[2] + (WIDTHS[1] if connected else 0), 1)
     parameters["score_head.bias"] = matrix(1, 1)[0]
     return parameters
+
+
+COSINES = 2  # of the age of an edge
+NONE = np.zeros((1, 1, 0))
+
+
+def carried(p, layer, r):
+    """What every edge carries, [destinations, sources, columns], and the angles of the cosines of its age; nothing where the
+    model reads nothing of it."""
+    weight, _, frequency, phase = edge_names(layer, r)
+    if weight not in p:
+        return None, None
+    parts, angles = [r["values"]] if "values" in r else [], None
+    if "age" in r:
+        age = r["age"][:, :, None]
+        angles = np.exp(p[frequency]) * age + p[phase]
+        parts += [np.log1p(np.maximum(age, 0)), np.cos(angles)]
+    return np.concatenate(parts, 2) * (r["counts"] > 0)[:, :, None], angles
 
 
 WORD = 0xFFFFFFFF
@@ -270,11 +304,15 @@ def stage2(p, heads, keep, labels, smooth, weight_unsup):
             w, a = p[f"gat{layer}.W_{r['stream']}.weight"], p[f"gat{layer}.a_{r['stream']}"]
             dst, src = h[r["dst"]] @ w, h[r["src"]] @ w
             edges = r["counts"] * keep[layer - 1][at]
+            carries, angles = carried(p, layer, r)
+            w_edge, a_edge = (p.get(name) for name in edge_names(layer, r)[:2])
             of_heads = []
             for k in range(heads):
                 part = slice(k * width, (k + 1) * width)
                 a_dst, a_src = a[: WIDTHS[layer]][part], a[WIDTHS[layer] :][part]
                 raw = (dst[:, part] @ a_dst)[:, None] + (src[:, part] @ a_src)[None, :]
+                if carries is not None:
+                    raw = raw + carries @ (w_edge[:, part] @ a_edge[part])
                 assert_away_from_kinks(raw[r["counts"] > 0])
                 scores = np.where(raw > 0, raw, SLOPE * raw)
                 largest = np.where(edges > 0, scores, -np.inf).max(1, keepdims=True)
@@ -282,8 +320,10 @@ def stage2(p, heads, keep, labels, smooth, weight_unsup):
                 sums = exponentials.sum(1, keepdims=True)
                 alpha = exponentials / np.where(sums > 0, sums, 1)
                 total[r["dst"]][:, part] += alpha @ src[:, part]
+                if carries is not None:
+                    total[r["dst"]][:, part] += np.einsum("ij,ijc->ic", alpha, carries) @ w_edge[:, part]
                 of_heads.append((part, raw, alpha))
-            steps.append((dst, src, of_heads))
+            steps.append((dst, src, of_heads, carries, angles))
         of_itself = lambda t: p.get(f"gat{layer}.W_self_{t}.weight", np.zeros((WIDTHS[layer - 1], WIDTHS[layer])))
         ends = {t: end_of_layer(p, layer, t, h[t] @ of_itself(t), total[t] / into[t]) for t in TYPES}
         kept.append((h, steps, ends))
@@ -324,19 +364,34 @@ def stage2(p, heads, keep, labels, smooth, weight_unsup):
             if name in p:
                 g[name] += inputs[t].T @ dends[t][0]
                 dh[t] += dends[t][0] @ p[name].T
-        for r, (dst, src, of_heads) in zip(RELATIONS, steps):
+        for r, (dst, src, of_heads, carries, angles) in zip(RELATIONS, steps):
             w_name, a_name = f"gat{layer}.W_{r['stream']}.weight", f"gat{layer}.a_{r['stream']}"
             a, width = p[a_name], WIDTHS[layer]
             ddst, dsrc = np.zeros_like(dst), np.zeros_like(src)
+            weight, vector, frequency, phase = edge_names(layer, r)
+            dcarries = None if carries is None else np.zeros_like(carries)
             for part, raw, alpha in of_heads:
                 dout = dtotal[r["dst"]][:, part]
                 dalpha = dout @ src[:, part].T
+                if carries is not None:
+                    dalpha = dalpha + np.einsum("ic,ijc->ij", dout @ p[weight][:, part].T, carries)
                 dsrc[:, part] += alpha.T @ dout
                 dpair = alpha * (dalpha - (alpha * dalpha).sum(1, keepdims=True)) * np.where(raw > 0, 1, SLOPE)
                 g[a_name][:width][part] += dst[:, part].T @ dpair.sum(1)
                 g[a_name][width:][part] += src[:, part].T @ dpair.sum(0)
                 ddst[:, part] += np.outer(dpair.sum(1), a[:width][part])
                 dsrc[:, part] += np.outer(dpair.sum(0), a[width:][part])
+                if carries is not None:
+                    w_edge, a_edge = p[weight][:, part], p[vector][part]
+                    of_scores = np.einsum("ij,ijc->c", dpair, carries)
+                    g[weight][:, part] += np.einsum("ij,ijc->ic", alpha, carries).T @ dout + np.outer(of_scores, a_edge)
+                    g[vector][part] += of_scores @ w_edge
+                    dcarries += alpha[:, :, None] * (dout @ w_edge.T)[:, None, :]
+                    dcarries += dpair[:, :, None] * (w_edge @ a_edge)
+            if angles is not None:
+                dangles = -np.sin(angles) * dcarries[:, :, -COSINES:]
+                g[phase] += dangles.sum((0, 1))
+                g[frequency] += (dangles * r["age"][:, :, None]).sum((0, 1)) * np.exp(p[frequency])
             g[w_name] += inputs[r["dst"]].T @ ddst + inputs[r["src"]].T @ dsrc
             dh[r["dst"]] += ddst @ p[w_name].T
             dh[r["src"]] += dsrc @ p[w_name].T
@@ -493,4 +548,34 @@ for _ in range(10_000):
     break
 second = runs_of(p2)
 golden["connected"] = second_stage(p2)
+
+# Edges that carry something: both directions of `buys` the same values, `sells` ages of its own, and `knows` a value and an age
+# by the times of its users, which may be negative.
+by_name = {r["name"]: r for r in RELATIONS}
+tensor = lambda r, width: np.array([matrix(r["counts"].shape[1], width) for _ in range(len(r["counts"]))])
+by_name["buys"]["values"] = tensor(buys, 2)
+by_name["buys_T"]["values"] = by_name["buys"]["values"].transpose(1, 0, 2)
+by_name["sells"]["age"] = np.abs(matrix(*by_name["sells"]["counts"].shape, 4.0))
+by_name["knows"]["values"] = tensor(by_name["knows"], 1)
+times = [draw.randrange(7) for _ in range(sum(COUNT.values()))]
+of_users = np.array(times[: COUNT["user"]], float)
+by_name["knows"]["age"] = of_users[:, None] - of_users[None, :]
+for _ in range(10_000):
+    p2 = stage2_parameters(own=True)
+    try:
+        for heads in (1, 2):
+            for drop in DROPS:
+                stage2(p2, heads, masks(drop), labels, smooth, 0.5)
+    except AssertionError:
+        continue
+    break
+second = runs_of(p2)
+of_edges = lambda name, key: rounded([by_name[name][key][edge] for edge in by_name[name]["edges"]])
+golden["carried"] = {
+    "values": {name: of_edges(name, "values") for name in ("buys", "knows")},
+    "ages": {"sells": of_edges("sells", "age")},
+    "times": times,
+    "cosines": COSINES,
+    "stage2": second_stage(p2),
+}
 pathlib.Path(sys.argv[1]).write_text(json.dumps(golden, separators=(",", ":")) + "\n")

@@ -290,6 +290,17 @@ fn what_has_moved_since_the_training_is_said_and_nothing_of_the_same_data() {
 }
 
 #[test]
+fn scores_of_stage_1_and_of_classes_that_have_moved_are_named() {
+    for (task, settings) in [("stage1", STAGE1), ("classify", CLASSIFY)] {
+        let (sandbox, run) = trained(task, settings);
+        assert_eq!(sandbox.succeeds(scores(&run, "monday")).warnings(), [""; 0]);
+        import(&sandbox, "other", &table(2_000..2_300, 40), Some(&run));
+        let said = sandbox.succeeds(scores(&run, "other"));
+        assert!(said.stderr.contains("warning: scores of tx nodes have moved"), "{task}: {}", said.stderr);
+    }
+}
+
+#[test]
 fn probabilities_follow_the_base_rate_and_the_order_stays() {
     let (sandbox, run) = trained("stage3", STAGE3);
     let list = |more: &[&str]| -> Vec<Value> {

@@ -21,10 +21,10 @@ use graphsieve::score::{self, ScoreOptions, ScoredRun, Scores};
 use graphsieve::train::{self, RunOptions};
 use tempfile::TempDir;
 
-/// Payments, in all.
+/// Payments, in all, four at a time.
 const PAYMENTS: u32 = 480;
 /// From here on, at weights that are fixed, everything is changed.
-const LATER: i64 = 50;
+pub const LATER: i64 = 50;
 /// Until the label of a payment is known.
 const DELAY: i64 = 5;
 pub const WINDOW: TimeWindow = TimeWindow { train: [0, 60], validation: [60, 80], test: [85, 120] };
@@ -46,15 +46,20 @@ fn draw(a: u32, b: u32) -> f32 {
     (mixed >> 8) as f32 / (1 << 24) as f32
 }
 
-/// Four payments at a time; a third are bad, by their amount or by their terminal.
+/// Four payments at a time.
 pub fn payments() -> Vec<Payment> {
+    payments_at(4)
+}
+
+/// So many payments at a time; a third are bad, by their amount or by their terminal.
+pub fn payments_at(many: u32) -> Vec<Payment> {
     let payment = |id: u32| {
         let (customer, terminal) = ((draw(id, 1) * 30.0) as u32, (draw(id, 2) * 12.0) as u32);
         let amount = draw(id, 3);
         let label = u8::from(amount > 0.8 || (terminal < 3 && draw(id, 4) < 0.6));
-        Payment { id, time: i64::from(id / 4), customer, terminal, amount, label }
+        Payment { id, time: i64::from(id / many), customer, terminal, amount, label }
     };
-    (0..PAYMENTS).map(payment).collect()
+    (0..PAYMENTS / 4 * many).map(payment).collect()
 }
 
 /// Everything from `time` on is another: values, labels, ends, some payments gone, others new, with new customers and
@@ -259,14 +264,18 @@ pub fn stage2(dir: &Path, input: Stage2Input) -> Stage2Config {
     config
 }
 
+pub fn stage1(dir: &Path) -> Stage1Config {
+    let mut config = Stage1Config::new(dir.join("data"));
+    (config.output.dir, config.output.plots) = (dir.join("runs"), false);
+    (config.model.hidden, config.model.out, config.train.epochs) = (8, 8, 12);
+    config
+}
+
 /// All stages on `data`, as if it had been imported.
 fn trained(data: &Dataset) -> Trained {
     let dir = tempfile::tempdir().unwrap();
     data.write(&dir.path().join("data")).unwrap();
-    let mut first = Stage1Config::new(dir.path().join("data"));
-    (first.output.dir, first.output.plots) = (dir.path().join("runs"), false);
-    (first.model.hidden, first.model.out, first.train.epochs) = (8, 8, 12);
-    let first = run(RunConfig::Stage1(first));
+    let first = run(RunConfig::Stage1(stage1(dir.path())));
     let embeddings = |config: Stage2Config| {
         let mut config = config;
         config.data.embeddings = Some(first.clone());
@@ -296,7 +305,7 @@ fn trained(data: &Dataset) -> Trained {
     Trained { runs: [first, second, third, classify], dir }
 }
 
-fn computed(run: &Path, data: &Path) -> Vec<f32> {
+pub fn computed(run: &Path, data: &Path) -> Vec<f32> {
     let options = ScoreOptions { checkpoint: run.into(), data: data.into(), input: None, embeddings: false };
     match score::compute::<Flex>(&options, &Default::default()).unwrap().scores {
         Scores::Anomaly(scores) => scores,
@@ -487,30 +496,36 @@ fn a_fold_is_scored_by_earlier_labels_alone_and_a_fold_by_chance_is_noticed() {
 #[test]
 fn no_sampled_neighbour_is_later_than_its_seed() {
     for past in [Past::Copies, ALL] {
-        neighbours_are_earlier(dataset_with(&payments(), Leak::Nothing, past));
+        let [later, all] = sampled_neighbours(dataset_with(&payments(), Leak::Nothing, past));
+        assert_eq!(later, 0, "a payment reads a later one");
+        assert!(all > PAYMENTS, "{all} neighbours prove little");
     }
+    // A sampler over an adjacency that looks ahead is noticed.
+    assert_ne!(sampled_neighbours(dataset(&payments(), Leak::LaterEdge))[0], 0);
 }
 
-fn neighbours_are_earlier(data: Dataset) {
+/// Payments that payments read through the sampler, over all ways to draw: the most that are not earlier, and the fewest
+/// at all.
+fn sampled_neighbours(data: Dataset) -> [u32; 2] {
     let (graph, events) = (std::sync::Arc::new(data.graph), data.events.unwrap());
     let first = graph.node_types()[2].offset;
     let mut configs = vec![(Fanout::All, Draw::Uniform), (Fanout::Most(2), Draw::Uniform)];
     configs.extend(graph.relations().iter().any(|r| r.forward.is_spans()).then_some((Fanout::Most(2), Draw::Latest)));
-    for (fanout, draw) in configs {
+    let counts = configs.into_iter().map(|(fanout, draw)| {
         let config = SamplerConfig::new(&[fanout, fanout], graph.relations().len());
         let sampler = NeighbourSampler::new(graph.clone(), SamplerConfig { draw, ..config }).unwrap();
         let mut scratch = sampler.scratch();
-        let mut neighbours = 0;
+        let [mut later, mut all] = [0; 2];
         for seed in 0..PAYMENTS {
             let batch = sampler.sample(&mut scratch, u64::from(seed), &[Vec::new(), Vec::new(), vec![seed]]).unwrap();
-            let time = events.time[first + seed as usize];
-            for &node in batch.nodes[2].iter().filter(|&&node| node != seed) {
-                assert!(events.time[first + node as usize] < time, "payment {seed} reads payment {node}");
-                neighbours += 1;
-            }
+            let time = |node: u32| events.time[first + node as usize];
+            let neighbours = batch.nodes[2].iter().filter(|&&node| node != seed);
+            later += neighbours.clone().filter(|&&node| time(node) >= time(seed)).count() as u32;
+            all += neighbours.count() as u32;
         }
-        assert!(neighbours > PAYMENTS, "{neighbours} neighbours prove little");
-    }
+        [later, all]
+    });
+    counts.reduce(|a, b| [a[0].max(b[0]), a[1].min(b[1])]).unwrap()
 }
 
 #[test]

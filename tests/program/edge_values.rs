@@ -545,7 +545,7 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
         (run, evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap())
     };
     let (run, with) = trained("with", &[]);
-    let (_, without) = trained("without", &["--set", "model.edge_values=false"]);
+    let (unread, without) = trained("without", &["--set", "model.edge_values=false"]);
     let (_, sampled) = trained("sampled", &["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0, 0]"]);
     let all = format!("{with} with values, {sampled} in batches, {without} without");
     assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
@@ -573,6 +573,20 @@ fn a_training_reads_values_and_its_run_scores_and_explains_with_them() {
     assert!((1.0 / (1.0 + (-found.sum).exp()) - f64::from(found.score)).abs() < 1e-5);
     let amount = found.columns.iter().find(|part| part.column == "pays: amount").unwrap();
     assert!(amount.block == "values of edges" && amount.contribution > 0.1, "{amount:?}");
+    // Values that have moved are named, and those of a training that read none are not looked at.
+    let payments = String::from_utf8(sandbox.read("payments.csv")).unwrap();
+    let larger = payments.lines().map(|line| match line.rsplit_once(',') {
+        Some((ends, amount)) => {
+            format!("{ends},{}\n", amount.parse::<u32>().map_or(amount.into(), |n| (n + 40).to_string()))
+        }
+        None => unreachable!("three columns"),
+    });
+    sandbox.write("payments.csv", larger.collect::<String>());
+    sandbox.succeeds(["import", "tables", "graph.toml", "--with", &run, "--out", "larger"]);
+    let said = |run: &str| sandbox.succeeds(["score", run, "--data", "larger", "--device", "cpu"]).stderr;
+    let moved = "warning: `amount` of pays edges has moved since the training";
+    assert!(said(&run).contains(moved) && !said(&unread).contains(moved), "{}", said(&run));
+    assert!(!said(&run).contains("pays_T edges"), "a reverse has the same values");
     // Data whose edges have no values are no data of this model.
     sandbox.write("graph.toml", format!("{NODES}{EDGES}"));
     sandbox.succeeds(["import", "tables", "graph.toml", "--out", "plain"]);

@@ -117,7 +117,7 @@ fn auroc(scores: &[f32], part: &[(u32, u8)]) -> f64 {
     roc_auc(&scores, &labels).unwrap()
 }
 
-fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
+pub fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
     let options = ScoreOptions { checkpoint: checkpoint.into(), data: data.into(), input: None, embeddings: false };
     match score::compute::<Flex>(&options, &FlexDevice).unwrap().scores {
         Scores::Anomaly(scores) => scores,
@@ -126,7 +126,7 @@ fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
 }
 
 /// Scores of the same weights with other known labels: `change` is told the number of a label and the label.
-fn with_other_labels(run: &Path, data: &Path, change: impl Fn(usize, &mut Value)) -> Vec<f32> {
+pub fn with_other_labels(run: &Path, data: &Path, change: impl Fn(usize, &mut Value)) -> Vec<f32> {
     let other = tempfile::tempdir().unwrap();
     fs::create_dir(other.path().join("checkpoint")).unwrap();
     for file in ["config.toml", "checkpoint/best.bpk"] {
@@ -138,7 +138,7 @@ fn with_other_labels(run: &Path, data: &Path, change: impl Fn(usize, &mut Value)
     computed(other.path(), data)
 }
 
-fn flip(row: &mut Value) {
+pub fn flip(row: &mut Value) {
     row["label"] = Value::from(1 - row["label"].as_u64().unwrap());
 }
 

@@ -24,6 +24,7 @@ mod import;
 mod import_files;
 mod known_labels;
 mod layers;
+mod leaks;
 mod log;
 mod models_in_turn;
 mod score;

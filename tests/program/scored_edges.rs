@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use graphsieve::graph::Dataset;
+use graphsieve::run::evaluation::read_scores;
 
+use crate::known_labels::{computed, flip, with_other_labels};
 use crate::support::{Sandbox, repository};
 
 const DAY: i64 = 86_400;
@@ -197,6 +199,99 @@ fn a_run_scores_the_edges_of_another_day() {
     let ids: Vec<usize> = list.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse().unwrap()).collect();
     assert_eq!((ids.len(), ids.iter().min()), (20, Some(&150)));
     assert!(list.lines().skip(1).any(|line| line.split(',').nth(3) == Some("A1")), "{list}");
+}
+
+/// Whether the label of a transfer is not known yet when another one happens: its own, or one within the delay.
+fn is_unknown(row: &[String; 6], at: &[String; 6]) -> bool {
+    let time = |row: &[String; 6]| row[1].parse::<i64>().unwrap();
+    time(row) + 2 * DAY > time(at)
+}
+
+/// A transfer that training learns from, and an earlier one of the same two accounts whose label is known by then.
+fn twins(rows: &[[String; 6]]) -> [usize; 2] {
+    let twin =
+        |at: usize| (at - 30..at).find(|&of| rows[of][2..4] == rows[at][2..4] && !is_unknown(&rows[of], &rows[at]));
+    (50..75).find_map(|at| twin(at).map(|of| [at, of])).expect("some accounts pay each other again")
+}
+
+/// The rows with other labels where `is_other` says so.
+fn relabelled(rows: &[[String; 6]], is_other: impl Fn(usize) -> bool) -> Vec<[String; 6]> {
+    let other = |(at, row): (usize, &[String; 6])| {
+        let mut row = row.clone();
+        if is_other(at) {
+            row[5] = if row[5] == "0" { "1" } else { "0" }.into();
+        }
+        row
+    };
+    rows.iter().enumerate().map(other).collect()
+}
+
+/// Imports rows with the transforms of `data`.
+fn import_with(sandbox: &Sandbox, rows: &[[String; 6]], out: &str) -> Dataset {
+    sandbox.write("transfers.csv", table(rows));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--with", "data", "--out", out]);
+    Dataset::open(&sandbox.path(out)).unwrap()
+}
+
+#[test]
+fn no_label_that_is_not_known_yet_is_in_the_features_of_an_edge() {
+    let rows = transfers(150);
+    let sandbox = sandbox(&rows, &format!("{BY_TIME}{EDGES}{WINDOWS}pairs = true\n"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
+    let bits = |data: &Dataset, edges: std::ops::Range<usize>| -> Vec<Vec<u32>> {
+        let features = data.features.as_ref().unwrap();
+        edges.map(|edge| features.row(edge).map(f32::to_bits).collect()).collect()
+    };
+    let whole = Dataset::open(&sandbox.path("data")).unwrap();
+    let [at, twin] = twins(&rows);
+    // Its own label, those of later edges and those within the delay, among them other edges of the same two accounts.
+    let unknown = import_with(&sandbox, &relabelled(&rows, |of| is_unknown(&rows[of], &rows[at])), "unknown");
+    assert_eq!(bits(&whole, 0..at + 1), bits(&unknown, 0..at + 1));
+    let known = import_with(&sandbox, &relabelled(&rows, |of| of == twin), "known");
+    assert_ne!(bits(&whole, at..at + 1), bits(&known, at..at + 1), "a known label is read");
+}
+
+#[test]
+fn no_label_that_is_not_known_yet_reaches_the_score_of_an_edge() {
+    let rows = transfers(150);
+    let sandbox = sandbox(&rows, &format!("{BY_TIME}{EDGES}{WINDOWS}pairs = true\n"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
+    let config = repository("configs/payments-stage2.toml").display().to_string();
+    let train = |data: &str| {
+        let settings = [format!("data.path={data}"), format!("output.dir=runs-{data}")];
+        let small = ["output.plots=false", "model.labels=true", "train.epochs=2", "loader.batch_size=64"];
+        let mut train: Vec<String> = ["--quiet", "train", &config, "--device", "cpu"].map(Into::into).into();
+        let settings = settings.into_iter().chain(small.map(Into::into));
+        settings.for_each(|set| train.extend(["--set".into(), set]));
+        sandbox.succeeds(&train);
+        sandbox.path(&sandbox.only_run(&format!("runs-{data}")))
+    };
+    let run = train("data");
+    let (data, [at, twin]) = (sandbox.path("data"), twins(&rows));
+    let own = computed(&run, &data);
+    let others = |is_other: &dyn Fn(usize) -> bool| {
+        with_other_labels(&run, &data, |_, row| {
+            if is_other(row["id"].as_str().unwrap().parse().unwrap()) {
+                flip(row);
+            }
+        })
+    };
+    // Transfers come first, in the order of the table.
+    let unknown = others(&|of| is_unknown(&rows[of], &rows[at]));
+    assert_eq!(own[..=at], unknown[..=at], "its own label, later ones and those within the delay");
+    assert_ne!(own[at + 1..150], unknown[at + 1..150], "which later ones read");
+    assert_ne!(own[at], others(&|of| of == twin)[at], "a known label is read");
+
+    // Nor does a training read labels that become known after it.
+    let split = Dataset::open(&data).unwrap().split.unwrap().times().unwrap();
+    let end = rows.iter().position(|row| row[1].parse::<i64>().unwrap() >= split.known_until()).unwrap();
+    let last = [String::new(), split.test[0].to_string(), String::new(), String::new(), String::new(), String::new()];
+    let later = import_with(&sandbox, &relabelled(&rows, |of| is_unknown(&rows[of], &last)), "later");
+    let nodes = later.graph.num_nodes();
+    let scores = |run: std::path::PathBuf| read_scores(&run.join("anomaly_scores_stage2.npy"), nodes).unwrap();
+    let (want, got) = (scores(run.clone()), scores(train("later")));
+    assert_eq!(want[..end], got[..end]);
+    assert_ne!(want[end..150], got[end..150], "later ones read them");
 }
 
 /// Edges without times: both ways, and repeated edges stay apart.

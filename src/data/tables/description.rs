@@ -198,6 +198,9 @@ pub struct TimeFormat {
     /// Unit of numbers since 1970.
     #[serde(default)]
     pub unit: TimeUnit,
+    /// Whether numbers of a unit below the second may all lie in the first weeks of 1970.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_1970: bool,
 }
 
 /// Unit of numeric times.
@@ -213,6 +216,18 @@ pub enum TimeUnit {
     Us,
     /// Nanoseconds.
     Ns,
+}
+
+impl TimeUnit {
+    /// As the description writes it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::S => "s",
+            Self::Ms => "ms",
+            Self::Us => "us",
+            Self::Ns => "ns",
+        }
+    }
 }
 
 /// Columns and what becomes of them, in the order of the file.
@@ -247,6 +262,8 @@ pub enum FeatureKind {
         format: Option<String>,
         #[serde(default)]
         unit: TimeUnit,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_1970: bool,
     },
     /// Words.
     Text {
@@ -290,13 +307,21 @@ fn text_width() -> usize {
 const KINDS: [&str; 5] = ["numeric", "boolean", "categorical", "timestamp", "text"];
 
 impl FeatureKind {
+    /// How a column of moments is written.
+    pub(super) fn time_format(&self) -> Option<TimeFormat> {
+        match self.clone() {
+            Self::Timestamp { format, unit, in_1970 } => Some(TimeFormat { format, unit, in_1970 }),
+            _ => None,
+        }
+    }
+
     /// The kind of this name with its defaults.
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "numeric" => Self::Numeric { scale: Scale::default(), log: false },
             "boolean" => Self::Boolean {},
             "categorical" => Self::Categorical { encoding: Encoding::default(), width: hash_width() },
-            "timestamp" => Self::Timestamp { format: None, unit: TimeUnit::default() },
+            "timestamp" => Self::Timestamp { format: None, unit: TimeUnit::default(), in_1970: false },
             "text" => Self::Text { width: text_width() },
             _ => return None,
         })

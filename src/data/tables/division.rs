@@ -7,9 +7,9 @@ use super::edges::RelationEdges;
 use super::events::{Named, no_entity, wrong_key};
 use super::nodes::NodeType;
 use super::values::TimeReader;
-use crate::data::split::Split;
-use crate::error::Result;
-use crate::graph::{Events, SplitRule, StoredSplit, TimeWindow};
+use crate::data::split::{Part, Split};
+use crate::error::{Error, Result};
+use crate::graph::{Events, SplitRule, StoredSplit, TimeWindow, date};
 
 const DAY: i64 = 86_400;
 
@@ -28,8 +28,9 @@ impl Divider<'_> {
     /// Divides the labels.
     ///
     /// # Errors
-    /// [`Error::Data`] where a part would be without one of the classes; [`Error::Config`] for a split by time of
-    /// labels without times, and for groups that are no node types.
+    /// [`Error::Data`] where a part would be without one of the classes, and for a part of a split by time in whose time
+    /// no label lies; [`Error::Config`] for a split by time of labels without times, and for groups that are no node
+    /// types.
     pub fn divide(&self) -> Result<StoredSplit> {
         let table = &self.description.split;
         let split = match table.by {
@@ -161,6 +162,7 @@ impl Divider<'_> {
             }
         };
         let blocked = table.blocked.as_ref().map(|name| self.entities(name)).transpose()?;
+        windows.iter().try_for_each(|window| check_window(window, &timed))?;
         let parts = windows.iter().map(|window| self.parts_of(window, &timed, events, blocked.as_deref())).collect();
         let rule = SplitRule::Time { windows, blocked: table.blocked.clone() };
         Ok(StoredSplit { rule, windows: parts, window: 0 })
@@ -280,6 +282,26 @@ fn most(lags: &mut [i64]) -> Option<i64> {
     let rank = (lags.len() * 19).div_ceil(20);
     let lag = *lags.get(rank.checked_sub(1)?)?;
     Some(if lag > DAY { (lag + DAY - 1) / DAY * DAY } else { lag })
+}
+
+/// Refuses a window with a part in whose time no label lies.
+fn check_window(window: &TimeWindow, timed: &[(i64, u32, u8)]) -> Result<()> {
+    let span = |[from, until]: [i64; 2]| format!("from {} until {}", date(from), date(until));
+    let parts = [(Part::Train, window.train), (Part::Validation, window.validation), (Part::Test, window.test)];
+    let is_empty = |range: &[i64; 2]| !timed.iter().any(|(time, ..)| (range[0]..range[1]).contains(time));
+    let empty = parts.iter().filter(|(_, range)| is_empty(range));
+    let empty: Vec<String> = empty.map(|&(part, range)| format!("{} ({})", part.name(), span(range))).collect();
+    let times = || timed.iter().map(|&(time, ..)| time);
+    let (false, Some(first), Some(last)) = (empty.is_empty(), times().min(), times().max()) else { return Ok(()) };
+    Err(Error::Data {
+        what: "the split by time".into(),
+        expected: "labelled events in training, validation and test".into(),
+        found: format!("none in {}: the labelled events go from {} to {}", empty.join(", "), date(first), date(last)),
+        help:
+            "set other lengths of train, validation and test, another test_from or another gap, which is the delay of \
+               the labels unless it is given"
+                .into(),
+    })
 }
 
 fn read_time(text: &str) -> Result<i64> {

@@ -10,7 +10,7 @@ use super::edge_list::{Carried, Edge, EdgeList, key};
 use super::id_table::IdTable;
 use super::nodes::{FeatureColumn, NodeType, time_reader, too_many};
 use super::reading::Reading;
-use super::values::{self, read_column};
+use super::values::{self, check_unit, read_column};
 use crate::error::Result;
 
 /// One relation while its tables are read.
@@ -224,6 +224,10 @@ impl EdgeReader<'_> {
             }
             Ok(())
         })?;
+        if let (Some(column), EdgeList::Valued(edges)) = (&table.time, &edges) {
+            check_unit(files, &column.column, &column.format, edges.iter().map(|edge| edge.time))?;
+        }
+        columns.iter().try_for_each(|column| column.check_unit(files))?;
         Ok(RelationEdges {
             name: table.name.clone(),
             src: ends[0].node_type,

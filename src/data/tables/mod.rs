@@ -82,7 +82,7 @@
 //! type = "payment"
 //! file = "payments.csv"
 //! id = "id"
-//! time = "time"                    # or { column, format, unit }
+//! time = "time"                    # or { column, format, unit, in_1970 }, see below
 //! amount = "amount"                # what a fraud costs
 //! alert = "customer"               # what an alert blocks
 //! history = 10                     # earlier events of an entity that an event is joined to; "all" for every one
@@ -121,6 +121,10 @@
 //! became known, exactly then, for training rows as for all others; nothing is learned about how long that takes. The
 //! gap of a split by time is then the time within which 19 of 20 labels of either class became known, of those that were
 //! known when the first test began; later ones are left out of training one by one.
+//!
+//! Numbers are seconds since 1970 unless a `unit` is named. A column in "ms", "us" or "ns" whose times all lie in the
+//! first weeks of 1970 is refused, because seconds read as milliseconds look so; `in_1970 = true` says that they are
+//! meant. A label that was known before its event happened is refused, too.
 //!
 //! What an event is told by has a smaller time than it has; events of one moment do not see each other. So the
 //! relations of such a graph are one way: from what an event names (its customer) to the event, and
@@ -237,7 +241,9 @@ use serde::Serialize;
 pub use description::Description;
 pub use edges::HubCounts;
 pub use export::{ExportSummary, TableFormat, export};
-pub use stored::{IMPORT_BINARY, IMPORT_FILE, UnknownCategories, fit_of, unknown_categories};
+pub use stored::{
+    IMPORT_BINARY, IMPORT_FILE, UnknownCategories, earlier_in_words, fit_of, fitted_times, unknown_categories,
+};
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
 use self::description::{History, SplitBy};
@@ -306,6 +312,8 @@ struct Provenance {
     files: Vec<FileFacts>,
     fitted_rows: usize,
     held_out_rows: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fitted_times: Option<[i64; 2]>,
     fitted: Vec<Entry>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     windows: Vec<FittedWindows>,
@@ -385,6 +393,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
             rows += batch.num_rows();
             Ok(())
         })?;
+        node_type.check_units(files)?;
     }
     let reader = EdgeReader { tables: &description.nodes, strict: options.strict };
     let mut relations = Vec::new();
@@ -435,6 +444,13 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         Some(_) => vec![true; types.iter().map(|node_type| node_type.ids.len()).sum()],
         None => divider.fitted(split.as_ref()),
     };
+    let fitted_times = match (&with, &events) {
+        (Some(stored), _) => stored.fitted_times,
+        (None, events) => events.as_ref().and_then(|events| events.ends(|node| is_fitted[node as usize])),
+    };
+    if with.is_some() {
+        notes.extend(earlier_in_words(fitted_times, events.as_ref()));
+    }
     let (windowed, windows) = match &events {
         None => (Vec::new(), Vec::new()),
         Some(_) => {
@@ -517,6 +533,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         files: facts,
         fitted_rows,
         held_out_rows,
+        fitted_times,
         fitted,
         windows,
         binary: (!binary.is_empty()).then(|| facts_of(&binary)),

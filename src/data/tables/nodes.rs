@@ -1,12 +1,15 @@
 //! Node types under construction: their ids, labels and columns.
 
+use std::path::PathBuf;
+
 use super::cells::{Batch, Column, shown};
 use super::description::{FeatureKind, NodeTable, Scale, TimeColumn, TimeFormat, WindowTable};
 use super::id_table::IdTable;
-use super::values::{self, TimeReader, read_column};
+use super::values::{self, TimeReader, check_unit, read_column};
 use crate::data::text::ragged::Ragged;
 use crate::data::text::terms::{Term, TermCounter};
 use crate::error::{Error, Result};
+use crate::graph::date;
 
 /// One node type.
 #[derive(Debug, Default)]
@@ -45,8 +48,8 @@ impl Fact {
     pub fn of(table: &NodeTable, windows: &[WindowTable]) -> Vec<(Fact, FeatureColumn)> {
         let Some(time) = &table.time else { return Vec::new() };
         let moment = |column: &TimeColumn| {
-            let TimeFormat { format, unit } = column.format.clone();
-            FeatureColumn::new(&column.column, &FeatureKind::Timestamp { format, unit })
+            let TimeFormat { format, unit, in_1970 } = column.format.clone();
+            FeatureColumn::new(&column.column, &FeatureKind::Timestamp { format, unit, in_1970 })
         };
         let number =
             |column: &String| FeatureColumn::new(column, &FeatureKind::Numeric { scale: Scale::None, log: false });
@@ -128,8 +131,8 @@ impl FeatureColumn {
             FeatureKind::Boolean {} => {
                 Parsed::Number(read_column(batch, at, name, |column, row| values::boolean(column.get(row)))?)
             }
-            FeatureKind::Timestamp { format, unit } => {
-                let format = TimeFormat { format: format.clone(), unit: *unit };
+            FeatureKind::Timestamp { .. } => {
+                let format = self.kind.time_format().unwrap_or_default();
                 let reader = time_reader(&format, name)?;
                 Parsed::Time(read_column(batch, at, name, |column, row| reader.read(column.get(row), column.seconds))?)
             }
@@ -155,6 +158,19 @@ impl FeatureColumn {
             _ => {}
         }
         Some(())
+    }
+
+    /// Refuses times in another unit than the description says; `files` are those of the table.
+    ///
+    /// # Errors
+    /// As for [`check_unit`].
+    pub fn check_unit(&self, files: &[PathBuf]) -> Result<()> {
+        match (&self.values, self.kind.time_format()) {
+            (Values::Time(times), Some(format)) => {
+                check_unit(files, &self.name, &format, times.iter().flatten().copied())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a row says the same as the node has already.
@@ -191,6 +207,47 @@ impl NodeType {
         let features = table.features.0.iter().map(|(column, _)| column);
         let facts = self.facts.iter().map(|(_, column)| &column.name);
         table.id.iter().chain(label).chain(features).chain(facts).cloned().collect()
+    }
+
+    /// Refuses a label that was known before its event happened. `facts` are those of the batch, whose columns begin at
+    /// `first_fact`.
+    fn check_known(
+        &self,
+        batch: &Batch,
+        labels: Option<&[Option<u8>]>,
+        facts: &[Parsed],
+        first_fact: usize,
+    ) -> Result<()> {
+        let times_of = |wanted| {
+            let at = self.facts.iter().position(|(fact, _)| *fact == wanted)?;
+            if let Parsed::Time(times) = &facts[at] { Some((at, times)) } else { None }
+        };
+        let (Some(labels), Some((_, times)), Some((at, known))) = (labels, times_of(Fact::Time), times_of(Fact::Known))
+        else {
+            return Ok(());
+        };
+        for (row, (time, known)) in times.iter().zip(known).enumerate() {
+            let (Some(_), Some(time), Some(known)) = (labels[row], *time, *known) else { continue };
+            if known < time {
+                let expected = format!("a time from that of the event on, {}, when its label became known", date(time));
+                let found = batch.columns[first_fact + at].get(row);
+                let help = format!(
+                    "{} is earlier: correct either time, or leave the label empty; a date alone is its first second",
+                    date(known)
+                );
+                return Err(batch.error(row, &self.facts[at].1.name, &expected, found, &help));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses columns of times in another unit than they say; `files` are those of the table.
+    ///
+    /// # Errors
+    /// As for [`check_unit`].
+    pub fn check_units(&self, files: &[PathBuf]) -> Result<()> {
+        let columns = self.columns.iter().chain(self.facts.iter().map(|(_, column)| column));
+        columns.into_iter().try_for_each(|column| column.check_unit(files))
     }
 
     /// Whether the nodes are events.
@@ -235,6 +292,7 @@ impl NodeType {
             facts.push(values);
             at += 1;
         }
+        self.check_known(batch, labels.as_deref(), &facts, first_fact)?;
         let mut number = String::new();
         for row in 0..batch.num_rows() {
             let id = match &table.id {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::description::{Description, EdgeTable, End, FeatureKind, Files, TimeFormat};
+use super::description::{Description, EdgeTable, End, FeatureKind, Files};
 use super::edges::ResolvedShared;
 use super::naming::column_names;
 use super::nodes::{Fact, FeatureColumn, NodeType, time_reader};
@@ -99,10 +99,7 @@ impl Planner<'_> {
     fn times(&self) -> Result<()> {
         let columns = self.description.nodes.iter().flat_map(|table| &table.features.0);
         let columns = columns.chain(self.description.edges.iter().flat_map(|table| &table.values.0));
-        let of_columns = columns.filter_map(|(name, kind)| match kind {
-            FeatureKind::Timestamp { format, unit } => Some((name, TimeFormat { format: format.clone(), unit: *unit })),
-            _ => None,
-        });
+        let of_columns = columns.filter_map(|(name, kind)| Some((name, kind.time_format()?)));
         let of_edges = self.description.edges.iter().filter_map(|table| table.time.as_ref());
         let of_events = self
             .description

@@ -10,8 +10,8 @@ use super::description::Description;
 use super::transforms::{Entry, Transforms};
 use super::windowed::FittedWindows;
 use crate::error::{Error, Result};
-use crate::graph::digest;
 use crate::graph::json::read_json;
+use crate::graph::{Events, date, digest};
 
 /// What was learned and how, beside the data.
 pub const IMPORT_FILE: &str = "import.json";
@@ -53,17 +53,47 @@ pub struct UnknownCategories {
 /// # Errors
 /// [`Error::Io`]; [`Error::Format`] for a file that was changed.
 pub fn unknown_categories(dir: &Path) -> Result<Vec<UnknownCategories>> {
-    #[derive(Deserialize)]
-    struct Part {
-        #[serde(default)]
-        unknown_categories: Vec<UnknownCategories>,
+    Ok(Said::read(dir)?.unknown_categories)
+}
+
+/// First and last time of the events that an import learned from; none where `dir` holds no import, or one without events.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for a file that was changed.
+pub fn fitted_times(dir: &Path) -> Result<Option<[i64; 2]>> {
+    Ok(Said::read(dir)?.fitted_times)
+}
+
+/// What an import says of its rows.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    unknown_categories: Vec<UnknownCategories>,
+    fitted_times: Option<[i64; 2]>,
+}
+
+impl Said {
+    /// Nothing where `dir` holds no import.
+    fn read(dir: &Path) -> Result<Self> {
+        let file = dir.join(IMPORT_FILE);
+        if !file.is_file() {
+            return Ok(Self::default());
+        }
+        read_json(&file, "what an import learned", "the file was changed; import the tables again")
     }
-    let file = dir.join(IMPORT_FILE);
-    if !file.is_file() {
-        return Ok(Vec::new());
-    }
-    let help = "the file was changed; import the tables again";
-    Ok(read_json::<Part>(&file, "what an import learned", help)?.unknown_categories)
+}
+
+/// That all events lie before those that were learned from, in words.
+pub fn earlier_in_words(learned: Option<[i64; 2]>, events: Option<&Events>) -> Option<String> {
+    let ([begin, _], [first, last]) = (learned?, events?.ends(|_| true)?);
+    (last < begin).then(|| {
+        format!(
+            "all events, from {} to {}, are earlier than those of the training, which begin at {}",
+            date(first),
+            date(last),
+            date(begin)
+        )
+    })
 }
 
 /// `import.bin` in `import.json`.
@@ -81,6 +111,8 @@ struct File {
     columns: Vec<String>,
     fitted_rows: usize,
     held_out_rows: usize,
+    #[serde(default)]
+    fitted_times: Option<[i64; 2]>,
     fitted: Vec<Entry>,
     #[serde(default)]
     windows: Vec<FittedWindows>,
@@ -95,6 +127,7 @@ pub(super) struct Stored {
     pub columns: Vec<String>,
     pub fitted_rows: usize,
     pub held_out_rows: usize,
+    pub fitted_times: Option<[i64; 2]>,
     pub transforms: Transforms,
     /// How far windows reach, by `[[windows]]` table.
     pub windows: Vec<FittedWindows>,
@@ -140,6 +173,7 @@ impl Stored {
             columns: content.columns,
             fitted_rows: content.fitted_rows,
             held_out_rows: content.held_out_rows,
+            fitted_times: content.fitted_times,
             transforms: Transforms::from_stored(content.fitted, &bytes, &path)?,
             windows: content.windows,
             file,

@@ -1,6 +1,7 @@
 //! What cells mean: numbers, booleans, labels, times. An error is what was expected and a way out.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use chrono::format::{Item, Parsed, StrftimeItems};
 use chrono::{NaiveDate, NaiveTime};
@@ -8,7 +9,8 @@ use rayon::prelude::*;
 
 use super::cells::{Batch, Column};
 use super::description::{LabelColumn, TimeFormat, TimeUnit};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::graph::date;
 
 /// Why a cell is refused: what was expected, and a way out.
 pub(super) type Fault = (&'static str, &'static str);
@@ -223,6 +225,41 @@ pub(super) fn read_column<T: Send>(
     Ok(values)
 }
 
+/// Numbers of a unit below the second that are all nearer to the beginning of 1970 than this are in a larger unit:
+/// seconds of the years 1809 to 2131 read as milliseconds, and so on for smaller units.
+const WEEKS_OF_1970: i64 = 59 * 86_400;
+
+/// Refuses a whole column of times in the first weeks of 1970 where the unit that the description names explains them.
+///
+/// # Errors
+/// [`Error::Format`] with the first and the last time.
+pub(super) fn check_unit(
+    files: &[PathBuf],
+    column: &str,
+    format: &TimeFormat,
+    times: impl Iterator<Item = i64>,
+) -> Result<()> {
+    if format.in_1970 || format.format.is_some() || format.unit == TimeUnit::S {
+        return Ok(());
+    }
+    let ends = times.fold(None, |ends: Option<[i64; 2]>, time| {
+        let [first, last] = ends.unwrap_or([time; 2]);
+        Some([time.min(first), time.max(last)])
+    });
+    let Some([first, last]) = ends.filter(|ends| ends.iter().all(|time| time.abs() < WEEKS_OF_1970)) else {
+        return Ok(());
+    };
+    let unit = format.unit.name();
+    Err(Error::format(
+        files.first().map_or(Path::new(""), |file| file),
+        format!("column `{column}`"),
+        format!("times in the unit \"{unit}\", as the description says"),
+        format!("none outside of the first weeks of 1970: {} to {}", date(first), date(last)),
+        "numbers of a larger unit look like this: leave `unit` out for seconds; if these times are meant, write in_1970 = \
+         true beside the unit",
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,7 +295,7 @@ mod tests {
     #[test]
     fn times_have_their_known_values() {
         let read = |pattern: Option<&str>, unit, cell: &str| {
-            let format = TimeFormat { format: pattern.map(Into::into), unit };
+            let format = TimeFormat { format: pattern.map(Into::into), unit, in_1970: false };
             TimeReader::new(&format).unwrap().read(cell, false).ok().flatten()
         };
         // `date -u -d "2009-02-13 23:31:30" +%s`
@@ -292,6 +329,6 @@ mod tests {
             assert_eq!(read(None, TimeUnit::S, bad), None, "{bad}");
         }
         assert_eq!(read(Some("%d.%m.%Y"), TimeUnit::S, "31.02.2009"), None);
-        assert!(TimeReader::new(&TimeFormat { format: Some("%Q".into()), unit: TimeUnit::S }).is_none());
+        assert!(TimeReader::new(&TimeFormat { format: Some("%Q".into()), ..TimeFormat::default() }).is_none());
     }
 }

@@ -1,22 +1,24 @@
-//! How far data have moved from those of a training: features and scores, by the population stability index.
+//! How far data have moved from those of a training: features, values of edges and scores, by the population stability
+//! index.
 //!
-//! A profile holds, for every node type and column, ten ranges with a tenth of the training's values each (fewer where
-//! values repeat) and how many values lie in each. Of other data `PSI = Σ (q - p) ln(q / p)` over the ranges, with `p`
-//! the share of the training and `q` that of the data (half a value is added to every range). By custom 0.1 to 0.25 is
-//! a moderate shift and more a large one. A column is named from [`THRESHOLD`] on, where chance alone hardly reaches
-//! that: for samples of one distribution `PSI / (1/n + 1/m)` is about chi-squared with one degree of freedom less than
-//! there are ranges, and has to lie more than 4.5 standard deviations and 10 above its mean.
+//! A profile holds, for every node type and column, and for every column of edges that a model reads, ten ranges with a
+//! tenth of the training's values each (fewer where values repeat) and how many values lie in each. Of other data
+//! `PSI = Σ (q - p) ln(q / p)` over the ranges, with `p` the share of the training and `q` that of the data (half a value
+//! is added to every range). By custom 0.1 to 0.25 is a moderate shift and more a large one. A column is named from
+//! [`THRESHOLD`] on, where chance alone hardly reaches that: for samples of one distribution `PSI / (1/n + 1/m)` is
+//! about chi-squared with one degree of freedom less than there are ranges, and has to lie more than 4.5 standard
+//! deviations and 10 above its mean.
 
 use serde::{Deserialize, Serialize};
 
 use crate::data::tables::UnknownCategories;
-use crate::graph::{Dataset, NodeType};
+use crate::graph::{Dataset, NodeType, Relation};
 
 /// From here on a shift is named.
 pub const THRESHOLD: f64 = 0.2;
 /// Share of rows with unknown categories, above that of the training's held-out rows, from which they are named.
 pub const UNKNOWN_THRESHOLD: f64 = 0.05;
-/// Rows of a node type that are looked at: at most so many, at equal distances.
+/// Nodes of a type, or edges of a relation, that are looked at: at most so many, at equal distances.
 const MOST_ROWS: usize = 50_000;
 /// Columns that are named before a message stops.
 const LISTED: usize = 8;
@@ -25,6 +27,17 @@ const LISTED: usize = 8;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     pub node_types: Vec<TypeProfile>,
+    /// Of relations whose values of edges were read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relations: Vec<RelationProfile>,
+}
+
+/// Edges of one relation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RelationProfile {
+    pub name: String,
+    /// By column; none for a relation without edges.
+    pub columns: Vec<Distribution>,
 }
 
 /// Nodes of one type.
@@ -47,12 +60,13 @@ pub struct Distribution {
     median: f32,
 }
 
-/// A column, or the scores, of one node type that have moved.
+/// A column of a node type or a relation, or the scores of a node type, that have moved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shift {
-    pub node_type: String,
-    /// Number of the column; none for the scores.
-    pub column: Option<usize>,
+    /// `user nodes`, or `pays edges`.
+    pub of: String,
+    /// Name of the column; none for the scores.
+    pub column: Option<String>,
     /// Population stability index.
     pub index: f64,
     /// Medians of the training and of the data.
@@ -121,6 +135,20 @@ impl Distribution {
     }
 }
 
+impl Shift {
+    /// Of `values` against those of the training, where they have moved.
+    fn of(of: &str, column: Option<String>, before: &Distribution, values: Vec<f32>) -> Option<Self> {
+        let (index, limit, now) = before.shift(values)?;
+        (index >= limit).then(|| Self {
+            of: of.into(),
+            column,
+            index,
+            medians: [before.median, now.median],
+            ones: before.ones().zip(now.ones()).map(|(before, now)| [before, now]),
+        })
+    }
+}
+
 fn total(counts: &[u32]) -> f64 {
     counts.iter().map(|&count| f64::from(count)).sum()
 }
@@ -142,13 +170,35 @@ fn column(dataset: &Dataset, rows: &[usize], width: usize) -> Vec<Vec<f32>> {
     columns
 }
 
+/// The values of the edges that lead to nodes that `wanted` names, as a graph has them that a model reads, by column.
+fn edge_columns(dataset: &Dataset, relation: &Relation, wanted: &dyn Fn(u32) -> bool) -> Vec<Vec<f32>> {
+    let Some(values) = &relation.values else { return Vec::new() };
+    let first = dataset.graph.node_types()[relation.dst].offset;
+    let rows = (0..relation.forward.num_rows()).filter(|&row| wanted((first + row) as u32));
+    let entries: Vec<usize> = rows.flat_map(|row| relation.forward.entries(row)).collect();
+    let mut columns = vec![Vec::new(); values.width()];
+    for entry in entries.iter().step_by(entries.len().div_ceil(MOST_ROWS).max(1)) {
+        values.row(*entry).iter().zip(&mut columns).for_each(|(&value, column)| column.push(value));
+    }
+    columns
+}
+
+/// The relations whose edges have values of their own, not those of a relation that they reverse, and the values' names.
+fn valued(dataset: &Dataset) -> impl Iterator<Item = (&Relation, &[String])> {
+    let columns = dataset.edge_values.iter().filter_map(|of| Some((&of.relation, &of.columns.as_ref()?.names)));
+    columns.filter_map(|(name, names)| {
+        let relation = dataset.graph.relations().iter().find(|relation| relation.name == *name);
+        Some((relation.filter(|relation| relation.values.is_some())?, &names[..]))
+    })
+}
+
 impl Profile {
-    /// Of the data of a training: features of what it knew (of a split by time the nodes before its end), scores, by
-    /// global id, of what it did not learn by heart, which are the nodes without a label in `train`.
-    pub fn of_training(dataset: &Dataset, scores: Option<&[f32]>, train: &[(u32, u8)]) -> Self {
+    /// Of the data of a training: features and values of edges of what it knew (of a split by time the nodes before its
+    /// end), scores, by global id, of what it did not learn by heart, which are the nodes without a label in `train`.
+    pub fn of_training<L>(dataset: &Dataset, scores: Option<&[f32]>, train: &[(u32, L)]) -> Self {
         let end = dataset.split.as_ref().and_then(|split| split.times()).map(|window| window.known_until());
         let time = |node| dataset.events.as_ref().and_then(|events| events.time_of(node));
-        let learned: std::collections::HashSet<u32> = train.iter().map(|&(node, _)| node).collect();
+        let learned: std::collections::HashSet<u32> = train.iter().map(|(node, _)| *node).collect();
         let known = |node| end.is_none_or(|end| time(node).is_none_or(|time| time < end));
         Self::of(dataset, scores, &known, &|node| !learned.contains(&node))
     }
@@ -173,11 +223,18 @@ impl Profile {
                 scores: scores.and_then(of_rows),
             }
         });
-        Self { node_types: types.collect() }
+        let relations = valued(dataset).map(|(relation, _)| {
+            let columns = edge_columns(dataset, relation, wanted);
+            RelationProfile {
+                name: relation.name.clone(),
+                columns: columns.into_iter().filter_map(Distribution::of).collect(),
+            }
+        });
+        Self { node_types: types.collect(), relations: relations.collect() }
     }
 
-    /// What has moved in the nodes of other data that `wanted` names, the largest shifts first. Data of other columns
-    /// are not compared by column.
+    /// What has moved in the nodes of other data that `wanted` names, and in the edges to them, the largest shifts
+    /// first. Data of other columns are not compared by column.
     pub fn shifts(&self, dataset: &Dataset, scores: &[f32], wanted: &dyn Fn(u32) -> bool) -> Vec<Shift> {
         let mut found = Vec::new();
         for known in &self.node_types {
@@ -186,58 +243,57 @@ impl Profile {
             let rows = rows_of(node_type, wanted);
             let width = dataset.features.as_ref().map_or(0, |features| features.dim());
             let columns = if width == known.columns.len() { column(dataset, &rows, width) } else { Vec::new() };
-            let of_columns = known.columns.iter().zip(columns).enumerate().map(|(at, pair)| (Some(at), pair));
-            let of_scores = || Some((None, (known.scores.as_ref()?, rows.iter().map(|&row| scores[row]).collect())));
-            let of_scores = if scores.is_empty() { None } else { of_scores() };
-            for (column, (before, values)) in of_columns.chain(of_scores) {
-                let Some((index, limit, now)) = before.shift(values) else { continue };
-                if index >= limit {
-                    found.push(Shift {
-                        node_type: known.name.clone(),
-                        column,
-                        index,
-                        medians: [before.median, now.median],
-                        ones: before.ones().zip(now.ones()).map(|(before, now)| [before, now]),
-                    });
-                }
+            let of = format!("{} nodes", known.name);
+            let names = dataset.feature_names.as_deref();
+            let name =
+                |at: usize| names.and_then(|names| names.get(at).cloned()).unwrap_or_else(|| format!("column {at}"));
+            let of_columns = known.columns.iter().zip(columns).enumerate();
+            found
+                .extend(of_columns.filter_map(|(at, (before, values))| Shift::of(&of, Some(name(at)), before, values)));
+            if let (Some(before), false) = (&known.scores, scores.is_empty()) {
+                found.extend(Shift::of(&of, None, before, rows.iter().map(|&row| scores[row]).collect()));
             }
+        }
+        for (relation, names) in valued(dataset) {
+            let known = self.relations.iter().find(|known| known.name == relation.name);
+            let Some(known) = known.filter(|known| known.columns.len() == names.len()) else { continue };
+            let of = format!("{} edges", relation.name);
+            let columns = edge_columns(dataset, relation, wanted).into_iter().zip(names).zip(&known.columns);
+            found.extend(
+                columns.filter_map(|((values, name), before)| Shift::of(&of, Some(name.clone()), before, values)),
+            );
         }
         found.sort_by(|a, b| b.index.total_cmp(&a.index));
         found
     }
 }
 
-/// Shifts in words, the scores first; `names` are those of the columns.
-pub fn in_words(shifts: &[Shift], names: Option<&[String]>) -> Vec<String> {
+/// Shifts in words, the scores first.
+pub fn in_words(shifts: &[Shift]) -> Vec<String> {
     let mut lines = Vec::new();
     let (scores, columns): (Vec<&Shift>, Vec<&Shift>) = shifts.iter().partition(|shift| shift.column.is_none());
-    for Shift { node_type, index, medians, .. } in scores {
+    for Shift { of, index, medians, .. } in scores {
         lines.push(format!(
-            "scores of {node_type} nodes have moved since the training: population stability index {index:.2} (from \
-             {THRESHOLD} on it is named), median {:.3}, {:.3} in the training",
+            "scores of {of} have moved since the training: population stability index {index:.2} (from {THRESHOLD} on \
+             it is named), median {:.3}, {:.3} in the training",
             medians[1], medians[0]
         ));
     }
-    for Shift { node_type, column, index, medians, ones } in columns.iter().take(LISTED).copied() {
-        let at = column.unwrap_or_default();
-        let name =
-            names.and_then(|names| names.get(at)).map_or_else(|| format!("column {at}"), |name| format!("`{name}`"));
+    for Shift { of, column, index, medians, ones } in columns.iter().take(LISTED).copied() {
+        let name = column.as_deref().unwrap_or_default();
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-        let missing = name.strip_suffix("_missing`").map(|start| format!("{start}`"));
-        lines.push(match (missing, ones) {
-            (Some(name), Some([before, now])) => format!(
-                "{name} is missing in {} of {node_type} nodes, in {} in the training",
-                percent(*now),
-                percent(*before)
-            ),
+        lines.push(match (name.strip_suffix("_missing"), ones) {
+            (Some(name), Some([before, now])) => {
+                format!("`{name}` is missing in {} of {of}, in {} in the training", percent(*now), percent(*before))
+            }
             (_, Some([before, now])) => format!(
-                "{name} is 1 for {} of {node_type} nodes, for {} in the training: population stability index {index:.2}",
+                "`{name}` is 1 for {} of {of}, for {} in the training: population stability index {index:.2}",
                 percent(*now),
                 percent(*before)
             ),
             _ => format!(
-                "{name} of {node_type} nodes has moved since the training: population stability index {index:.2}, \
-                 median {:.3}, {:.3} in the training",
+                "`{name}` of {of} has moved since the training: population stability index {index:.2}, median {:.3}, \
+                 {:.3} in the training",
                 medians[1], medians[0]
             ),
         });
@@ -275,15 +331,12 @@ mod tests {
     fn dataset(nodes: usize, value: impl Fn(usize) -> [f32; 2]) -> Dataset {
         let graph = HeteroGraph::new(vec![("node".into(), nodes)], Vec::new()).unwrap();
         let values = (0..nodes).flat_map(value).collect();
-        Dataset::new(graph, Some(Features::from_f32(values, nodes, 2)), None, None)
+        let feature_names = Some(["a", "b_missing"].map(String::from).into());
+        Dataset { feature_names, ..Dataset::new(graph, Some(Features::from_f32(values, nodes, 2)), None, None) }
     }
 
     fn noise(at: usize) -> f32 {
         (crate::splitmix::mix(at as u64) >> 40) as f32 / (1u64 << 24) as f32
-    }
-
-    fn names() -> Vec<String> {
-        ["a", "b_missing"].map(String::from).into()
     }
 
     #[test]
@@ -309,7 +362,7 @@ mod tests {
         let shifts = profile.shifts(&after, &[0.75; 400], &|_| true);
         assert_eq!(shifts.len(), 3);
         assert!(shifts.is_sorted_by(|a, b| a.index >= b.index));
-        let words = in_words(&shifts, Some(&names())).join("\n");
+        let words = in_words(&shifts).join("\n");
         for part in [
             "scores of node nodes have moved",
             "median 0.750, 0.250 in the training",

@@ -13,6 +13,7 @@ use crate::config::{EMBEDDINGS_FILE, Rows, RunConfig, Stage1Config, TemperatureC
 use crate::data::edge_split::EdgeSplit;
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, Features, HeteroGraph, Relation, atomic_write, write_npy_f32};
+use crate::infer::tree_table::reconstruction_scores;
 use crate::loader::Batch;
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation, TripleStreamGae};
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -153,11 +154,12 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         }
     };
     let embeddings = session.run.output(EMBEDDINGS_FILE);
-    write_embeddings(&embeddings, z)?;
+    let z = write_embeddings(&embeddings, z)?;
     let run = session.run.path().to_path_buf();
+    let scores = reconstruction_scores(&dataset.graph, &z);
     let outcome = Stage1Outcome { run, embeddings, held_out, trained_on, loss, seconds_per_epoch };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    origin.finish(&session.run, &Profile::of_training(&dataset, None, &[]))?;
+    origin.finish(&session.run, &Profile::of_training::<u8>(&dataset, Some(&scores), &[]))?;
     if config.output.plots {
         plot(&session)?;
     }
@@ -325,14 +327,16 @@ fn no_edges() -> Error {
     }
 }
 
-fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Result<()> {
+/// Writes the embeddings of all nodes and returns them.
+fn write_embeddings<B: GraphBackend>(path: &Path, z: Vec<Tensor<B, 2>>) -> Result<Array2<f32>> {
     let width = z.first().map_or(0, |z| z.dims()[1]);
     let values = rows_to_host(z);
     check_device()?;
     let rows = values.len() / width.max(1);
     let matrix =
         Array2::from_shape_vec((rows, width), values).unwrap_or_else(|e| unreachable!("whole rows of one width: {e}"));
-    write_npy_f32(path, &matrix)
+    write_npy_f32(path, &matrix)?;
+    Ok(matrix)
 }
 
 fn plot(session: &Session) -> Result<()> {

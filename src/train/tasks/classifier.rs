@@ -22,7 +22,7 @@ use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore, Job};
-use crate::metrics::{ClassReport, predicted_class};
+use crate::metrics::{ClassReport, class_scores, predicted_class};
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::named;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities};
@@ -185,6 +185,7 @@ pub fn run<B: GraphBackend>(
     write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
     write_npy(session.run.output("predictions.npy"), &predictions)?;
     write_class_calibrations(&session.run, &probabilities, &task.split)?;
+    let profile = Profile::of_training(&data.dataset, Some(&class_scores(&probabilities)), &task.split.train);
     let outcome = ClassifyOutcome {
         run: session.run.path().to_path_buf(),
         best_epoch: position.best_epoch,
@@ -196,7 +197,7 @@ pub fn run<B: GraphBackend>(
         seconds_per_epoch,
     };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    origin.finish(&session.run, &Profile::of_training(&data.dataset, None, &[]))?;
+    origin.finish(&session.run, &profile)?;
     if config.output.plots {
         plot(&session)?;
     }

@@ -154,12 +154,19 @@ impl<'de> Deserialize<'de> for TimeColumn {
             format: Option<String>,
             #[serde(default)]
             unit: TimeUnit,
+            #[serde(default)]
+            in_1970: bool,
         }
         let of_name = |name: &str| Ok(Self { column: name.into(), format: TimeFormat::default() });
-        name_or_table(deserializer, "the name of a column or { column, format, unit }", of_name, |full: Full| Self {
-            column: full.column,
-            format: TimeFormat { format: full.format, unit: full.unit },
-        })
+        name_or_table(
+            deserializer,
+            "the name of a column or { column, format, unit, in_1970 }",
+            of_name,
+            |full: Full| Self {
+                column: full.column,
+                format: TimeFormat { format: full.format, unit: full.unit, in_1970: full.in_1970 },
+            },
+        )
     }
 }
 
