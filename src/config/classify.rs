@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::load::MAX_NAME;
-use super::loader::LoaderConfig;
+use super::loader::{Draw, LoaderConfig};
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
 use super::sections::{OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
@@ -65,6 +65,8 @@ pub struct ClassifyModel {
     /// Channels between layers, all heads together. Default 16 (gcn), 64 (gat).
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub hidden: usize,
+    /// Whether the weights that edges have in the data weigh what neighbours say, of `gcn` alone. Default false.
+    pub edge_weights: bool,
     /// Probability that training drops an input value of a layer, in [0, 1). Default 0.5 (gcn), 0.6 (gat).
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
@@ -263,7 +265,7 @@ impl ClassifyConfig {
             name: "classify".into(),
             seed: 42,
             data: ClassifyData { path: data.into(), window: 1, row_normalise: true, directed: false },
-            model: ClassifyModel { layer, layers: 2, hidden, dropout, attention },
+            model: ClassifyModel { layer, layers: 2, hidden, edge_weights: false, dropout, attention },
             train,
             loader: LoaderConfig::classify(2),
             split: ClassifySplit::Masks { index: 0 },
@@ -340,6 +342,13 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
     document.check_path(&config.data.path)?;
     config.model.check(document)?;
     config.loader.check(document, config.model.layers)?;
+    if layer == LayerKind::Gcn && config.loader.draw == Draw::Weighted {
+        let help =
+            "leave it out, or set model.layer = \"gat\"; model.edge_weights = true has edges count by their weight";
+        let expected = "\"uniform\" or \"latest\" with model.layer = \"gcn\", whose sums and means over all neighbours \
+                        draws by weight do not estimate";
+        return Err(document.error("loader.draw", expected, help));
+    }
     config.split.check(document)?;
     let unread = [
         Unread {
@@ -349,6 +358,12 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             help: "set train.weight_decay above 0, or remove the key",
         },
         unscaled(config.train.precision),
+        Unread {
+            when: layer == LayerKind::Gat,
+            keys: &[("model.edge_weights", "whether edges count by their weight")],
+            since: "model.layer = \"gat\" learns what an edge counts",
+            help: "set model.layer = \"gcn\", or remove the key",
+        },
         Unread {
             when: matches!(config.split, ClassifySplit::Random { per_class: Some(_), .. }),
             keys: &[("split.train", "the share of the labelled nodes for training")],

@@ -16,7 +16,7 @@ pub struct LoaderConfig {
     /// layer of a classification.
     #[serde(deserialize_with = "integers")]
     pub fanouts: Vec<usize>,
-    /// Which of a node's earlier events are sampled, in data with events. Default `uniform`.
+    /// Which in-neighbours are sampled. Default `uniform`.
     pub draw: Draw,
     /// Seeds of a mini-batch, at least 1: in Stage 2 labelled nodes and ends of the edges of the loss, in a
     /// classification training nodes. Default 4096; 1024 of a classification.
@@ -66,6 +66,11 @@ impl LoaderConfig {
         Self { fanouts: vec![10; layers], batch_size: 1024, ..Self::default() }
     }
 
+    /// Whether mini-batches may be drawn by weights of edges.
+    pub fn draws_by_weight(&self) -> bool {
+        self.draw == Draw::Weighted && self.mode != LoaderMode::Full
+    }
+
     /// Checks the section for a model of so many layers.
     pub(super) fn check(&self, document: &Document, layers: usize) -> Result<()> {
         if self.fanouts.len() == layers {
@@ -83,7 +88,7 @@ impl LoaderConfig {
                 when: self.mode == LoaderMode::Full,
                 keys: &[
                     ("loader.fanouts", "how many neighbours of a node are sampled in each layer"),
-                    ("loader.draw", "which earlier events are sampled"),
+                    ("loader.draw", "which neighbours of a node are sampled"),
                     ("loader.batch_size", "how many seeds a mini-batch has"),
                     ("loader.kappa", "how many mini-batches in a row draw alike"),
                     ("loader.window", "whether rows of the mini-batch before stay on the device"),
@@ -137,6 +142,9 @@ pub enum Draw {
     /// Of the earlier events of an event, whose rows are spans in the order of time: the last ones. Of other relations
     /// any.
     Latest,
+    /// By chance, in proportion to the weight of the edge; one that weighs nothing never. Of relations without weights
+    /// any.
+    Weighted,
 }
 
 /// How the nodes are chosen whose features stay on the device.

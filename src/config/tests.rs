@@ -196,6 +196,7 @@ fn unusual_classify() -> [RunConfig; 4] {
             layer: LayerKind::Gat,
             layers: 4,
             hidden: 35,
+            edge_weights: false,
             dropout: 0.15,
             attention: Some(attention),
         },
@@ -367,13 +368,14 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["loader.mode=full", "loader.hot=0.5"], "loader.hot", "loader.mode = \"full\" samples nothing");
     refused(&["loader.mode=sampled", "model.layers=3", "loader.fanouts=[5, 5]"], "loader.fanouts", "3 fanouts");
     refused(&["loader.mode=sampled", "model.layers=1", "loader.fanouts=[5, 5]"], "loader.fanouts", "1 fanout");
+    refused(&["loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "with model.layer = \"gcn\"");
     refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\"");
 }
 
 /// Keys that nothing reads under the settings before them, in every task that has them.
 const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (STAGE2, &["loader.fanouts=[5, 5]"], "samples nothing", "loader.mode = \"sampled\" or \"auto\""),
-    (STAGE2, &["loader.draw=latest"], "samples nothing", "which earlier events"),
+    (STAGE2, &["loader.draw=latest"], "samples nothing", "which neighbours"),
     (STAGE2, &["loader.batch_size=7"], "samples nothing", "how many seeds"),
     (STAGE2, &["loader.kappa=7"], "samples nothing", "draw alike"),
     (STAGE2, &["loader.window=false"], "samples nothing", "mini-batch before"),
@@ -399,6 +401,7 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (CLASSIFY, &["train.loss_scale=8"], "only train.precision = \"f16\"", "train.precision = \"f16\""),
     (CLASSIFY, &["train.weight_decay=0", "train.decayed_layers=all"], "penalises none", "weight_decay above 0"),
     (CLASSIFY, &["split.use=random", "split.per_class=5", "split.train=0.5"], "counts the training", "per_class = 0"),
+    (CLASSIFY, &["model.layer=gat", "model.edge_weights=true"], "learns what an edge counts", "\"gcn\""),
     (CLASSIFY, &["model.layer=gcn", "model.heads=2"], "has no attention", "model.layer = \"gat\""),
     (CLASSIFY, &["split.seed=2"], "takes the parts from the data", "split.use = \"random\""),
     (STAGE3, &["model.bagging=0.5"], "model.kind = \"forest\"", "model.kind = \"booster\""),

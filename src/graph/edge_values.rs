@@ -13,6 +13,10 @@ use crate::error::{Error, Result};
 /// Columns of values that a relation has at most: operators keep those of an edge at hand.
 pub const MAX_EDGE_COLUMNS: usize = 16;
 
+/// The largest weight of an edge that models read: sums of weights stay far from the end of f32, and one that is taken
+/// for certain can be much larger.
+pub const MAX_EDGE_WEIGHT: f32 = 1e12;
+
 /// What the edges of one relation carry, one of each per entry in the order of `col_idx`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EdgeValues {
@@ -24,6 +28,26 @@ pub struct EdgeValues {
     pub time: Option<Values<i64>>,
     /// Values for models.
     pub columns: Option<EdgeColumns>,
+}
+
+impl EdgeValues {
+    /// The weights of a relation of `entries` edges as models read them, a column; `None` where it has none.
+    ///
+    /// # Errors
+    /// As [`Values::read`]; [`Error::Format`] or [`Error::Data`] for a weight below 0 or above [`MAX_EDGE_WEIGHT`].
+    pub fn read_weights(&self, entries: usize) -> Result<Option<EdgeMatrix>> {
+        let Some(weight) = &self.weight else { return Ok(None) };
+        let values = weight.read(entries)?.into_owned();
+        match values.par_iter().position_first(|value| !(0.0..=MAX_EDGE_WEIGHT).contains(value)) {
+            None => Ok(Some(EdgeMatrix::new(values, 1))),
+            Some(at) => {
+                let help = "a weight says how much an edge counts: name another column as `weight` of the [[edges]] \
+                            table and import it again";
+                let expected = format!("a number from 0 to {MAX_EDGE_WEIGHT:e}");
+                Err(weight.refused(format!("weight of entry {at} of `{}`", self.relation), expected, values[at], help))
+            }
+        }
+    }
 }
 
 /// Named columns of values, row after row.
@@ -75,6 +99,17 @@ impl EdgeMatrix {
         &self.values[entry * self.width..(entry + 1) * self.width]
     }
 
+    /// The columns of `self` and, behind them, those of `other`, which has as many entries.
+    ///
+    /// # Panics
+    /// For another number of entries.
+    pub fn beside(&self, other: &Self) -> Self {
+        let entries = self.num_entries();
+        assert!(entries == other.num_entries(), "EdgeMatrix: expected {entries} rows, got {}", other.num_entries());
+        let values = (0..entries).flat_map(|entry| self.row(entry).iter().chain(other.row(entry))).copied().collect();
+        Self { width: self.width + other.width, values }
+    }
+
     /// Those of some entries, in their order.
     ///
     /// # Panics
@@ -97,16 +132,11 @@ impl EdgeColumns {
             return Ok(EdgeMatrix::new(values, width));
         };
         let place = format!("entry {} of `{relation}`, column `{}`", at / width, self.names[at % width]);
-        let (expected, found) = ("a finite number", values[at].to_string());
-        Err(match &self.values {
-            Values::File(path) => {
-                Error::format(path, place, expected, found, "the file is damaged; import the tables again")
-            }
-            Values::Made(_) => {
-                let help = "give every edge a finite value".into();
-                Error::Data { what: place, expected: expected.into(), found, help }
-            }
-        })
+        let help = match &self.values {
+            Values::File(_) => "the file is damaged; import the tables again",
+            Values::Made(_) => "give every edge a finite value",
+        };
+        Err(self.values.refused(place, "a finite number".into(), values[at], help))
     }
 
     /// Whether they are as many as a relation may have, each with a name of its own.
@@ -133,6 +163,17 @@ pub enum Values<T> {
     Made(Vec<T>),
     /// In a file of raw values, not read yet.
     File(PathBuf),
+}
+
+impl Values<f32> {
+    /// The error of a value, with the file that holds it.
+    fn refused(&self, place: String, expected: String, found: f32, help: &str) -> Error {
+        let found = found.to_string();
+        match self {
+            Self::File(path) => Error::format(path, place, expected, found, help),
+            Self::Made(_) => Error::Data { what: place, expected, found, help: help.into() },
+        }
+    }
 }
 
 impl<T: bytemuck::Pod> Values<T> {

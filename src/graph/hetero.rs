@@ -80,6 +80,8 @@ pub struct Relation {
     pub loops: LoopReport,
     /// Values of the edges, a row per entry of `forward`, where a model was given any.
     pub values: Option<Arc<EdgeMatrix>>,
+    /// Weights of the edges, one per entry of `forward`, where a model or a sampler was given any.
+    pub weights: Option<Arc<EdgeMatrix>>,
     /// Where ages of the edges come from, where a model was given any.
     pub ages: Option<Ages>,
 }
@@ -258,10 +260,23 @@ impl HeteroGraph {
                 primary: false,
                 loops,
                 values: None,
+                weights: None,
                 ages: None,
             });
-            let (values, ages) = (None, None);
-            relations.push(Relation { name, src, dst, stream, forward, reverse, primary, loops, values, ages });
+            let (values, weights, ages) = (None, None, None);
+            relations.push(Relation {
+                name,
+                src,
+                dst,
+                stream,
+                forward,
+                reverse,
+                primary,
+                loops,
+                values,
+                weights,
+                ages,
+            });
             relations.extend(generated);
         }
         let mut names = HashSet::new();

@@ -81,7 +81,7 @@ pub use adjacency::{Adjacency, AdjacencyError, Rows};
 pub use classes::{Classes, Masks};
 pub use dataset::Dataset;
 pub(crate) use directory::write_directory;
-pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, Values};
+pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, MAX_EDGE_WEIGHT, Values};
 pub use ends::Ends;
 pub use events::Events;
 pub use features::{FeatureValues, Features};

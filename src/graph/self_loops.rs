@@ -31,12 +31,22 @@ impl Adjacency {
         let mut col_idx = Vec::with_capacity(self.num_edges() + usize::from(loops == SelfLoops::One) * nodes);
         row_ptr.push(0);
         for node in 0..nodes as u32 {
-            let entries = self.row(node as usize).iter().copied();
-            col_idx.extend(entries.clone().filter(|&col| col < node));
-            col_idx.extend((loops == SelfLoops::One).then_some(node));
-            col_idx.extend(entries.filter(|&col| col > node));
+            col_idx.extend(self.looped_row(node, loops).map(|entry| entry.map_or(node, |at| self.col_idx()[at])));
             row_ptr.push(col_idx.len() as u64);
         }
         Adjacency::from_checked(row_ptr, col_idx, nodes)
+    }
+
+    /// By entry of [`with_loops`](Self::with_loops): the entry here that it is, and none of a loop that is added.
+    pub fn looped_entries(&self, loops: SelfLoops) -> impl Iterator<Item = Option<usize>> + '_ {
+        (0..self.num_rows() as u32).flat_map(move |node| self.looped_row(node, loops))
+    }
+
+    fn looped_row(&self, node: u32, loops: SelfLoops) -> impl Iterator<Item = Option<usize>> + '_ {
+        let entries = self.entries(node as usize).zip(self.row(node as usize));
+        let before = entries.clone().filter(move |(_, col)| **col < node);
+        let behind = entries.filter(move |(_, col)| **col > node);
+        let own = (loops == SelfLoops::One).then_some(None);
+        before.map(|(entry, _)| Some(entry)).chain(own).chain(behind.map(|(entry, _)| Some(entry)))
     }
 }

@@ -140,11 +140,15 @@ pub fn time_input(model: &Stage2Model, graph: &HeteroGraph) -> Option<TimeInput>
     reads.then(|| TimeInput { frequencies: model.time_frequencies, learned, periods: graph.age_periods() })
 }
 
-/// Gives the graph of some data what a model of these settings reads of its edges.
+/// Gives the graph of some data what a training of these settings reads of its edges.
 ///
 /// # Errors
-/// Values or times that cannot be read; ages that are asked for of edges without times.
-pub fn load_edges(model: &Stage2Model, dataset: &mut Dataset) -> Result<()> {
+/// Values, weights or times that cannot be read; ages that are asked for of edges without times, and weights.
+pub fn load_edges(config: &Stage2Config, dataset: &mut Dataset) -> Result<()> {
+    let model = &config.model;
+    if config.loader.draws_by_weight() {
+        dataset.load_edge_weights("loader.draw")?;
+    }
     if model.edge_values {
         dataset.load_edge_values()?;
     } else if dataset.edge_values.iter().any(|values| values.columns.is_some()) {

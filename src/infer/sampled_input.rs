@@ -10,11 +10,11 @@ use rayon::prelude::*;
 
 use crate::config::{Draw, LayerKind};
 use crate::error::Result;
-use crate::graph::{Adjacency, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops};
+use crate::graph::{EdgeMatrix, FeatureValues, Features, HeteroGraph, RelationSpec, SelfLoops};
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::node_input::BatchRows;
 use crate::models::precision::as_dtype;
-use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
 
 /// Bytes that reads of rows are aligned to: the width of a load.
 const ALIGNED: usize = 16;
@@ -23,19 +23,24 @@ const ALIGNED: usize = 16;
 const HALF_BASE: u32 = 1 << 11;
 const SINGLE_BASE: u32 = 1 << 24;
 
+/// Sums of weights are counted in so many parts of one: they are at least 1, and f32 tells no more of them.
+const PARTS: f64 = SINGLE_BASE as f64;
+
 /// Rows of one task.
 const TASK_ROWS: usize = 64;
 
-/// Weight of a self-loop among entries of weight 1. Entries are drawn in the order of variates over weights, variates
-/// are above `2^-54` and below 37: one so much smaller always comes first.
+/// Weight of a self-loop among entries of weights up to [`MAX_EDGE_WEIGHT`](crate::graph::MAX_EDGE_WEIGHT). Entries are
+/// drawn in the order of variates over weights, variates are above `2^-54` and below 37: one so much smaller always
+/// comes first.
 const FIRST: f32 = 1e30;
 
 /// Graph and rows in host memory, as the layers of a classifier want them.
 ///
 /// Layers over several node types or relations read both as they are. On one type with one relation, graph convolution
 /// adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and
-/// it divides by degrees in the whole graph, which columns behind the features carry into the batch. Attention has
-/// every node among its own neighbours, exactly once and whatever else is drawn.
+/// it divides by degrees in the whole graph, which columns behind the features carry into the batch: where edges have
+/// weights, sums of these, and beside them how many neighbours there are. Attention has every node among its own
+/// neighbours, exactly once and whatever else is drawn.
 #[derive(Clone, Debug)]
 pub struct SampledInput {
     kind: Kind,
@@ -59,8 +64,10 @@ struct Columns {
     /// Columns of features, divided by the sum of their absolute values where that is asked for.
     width: usize,
     row_normalise: bool,
-    /// The degree, in so many digits of this base, the last ones first.
+    /// In-neighbours and one, in so many digits of `base`, the last ones first.
     digits: usize,
+    /// Behind them [`PARTS`] of the sum of weights and 1, where edges have any.
+    weight_digits: usize,
     base: u32,
 }
 
@@ -114,13 +121,17 @@ impl SampledInput {
         };
         let fanouts: Vec<Fanout> = fanouts.iter().map(fanout).collect();
         let all = fanouts.iter().all(|fanout| *fanout == Fanout::All);
-        let weights = if own == 0 || all { Vec::new() } else { vec![Some(self.weights())] };
+        let weights = match draw {
+            Draw::Weighted => weights_of(&self.graph),
+            _ if own == 0 || all => Vec::new(),
+            _ => vec![Some(self.weights())],
+        };
         let dependency = u32::try_from(kappa).ok().filter(|&kappa| kappa > 0);
         let config = SamplerConfig::new(&fanouts, self.graph.relations().len());
         NeighbourSampler::new(self.graph.clone(), SamplerConfig { draw, dependency, weights, seed, ..config })
     }
 
-    /// Weights of the entries that have every node draw itself.
+    /// Weights of the entries that have every node draw itself, and the others evenly.
     fn weights(&self) -> Arc<[f32]> {
         let adjacency = &self.graph.relations()[0].forward;
         let mut weights = vec![1.0; adjacency.num_edges()];
@@ -136,13 +147,20 @@ impl SampledInput {
     /// # Shapes
     /// `rows` `[rows, features().dim()]` as they are stored, f16 or f32.
     pub fn read<B: GraphBackend>(&self, rows: Vec<Tensor<B, 2>>) -> BatchRows<B> {
-        let Columns { digits, base, .. } = self.columns;
-        let degree = (digits > 0).then(|| {
-            let rows = &rows[0];
-            let digit = |k: usize| as_dtype(rows.clone().narrow(1, self.columns.width + k, 1), DType::F32);
-            (1..digits).fold(digit(0), |sum, k| sum + digit(k) * f64::from(base).powi(k as i32))
-        });
-        BatchRows { x: rows.into_iter().map(|rows| self.read_rows(rows)).collect(), degree }
+        let Columns { width, digits, weight_digits, base, .. } = self.columns;
+        let number = |first: usize, digits: usize, unit: f64| {
+            let digit = |k: usize| {
+                let digit = as_dtype(rows[0].clone().narrow(1, first + k, 1), DType::F32);
+                digit * (f64::from(base).powi(k as i32) * unit)
+            };
+            (digits > 0).then(|| (1..digits).fold(digit(0), |sum, k| sum + digit(k)))
+        };
+        let (count, sum) = (number(width, digits, 1.0), number(width + digits, weight_digits, 1.0 / PARTS));
+        let (degree, neighbours) = match sum {
+            Some(sum) => (Some(sum), count.map(|count| count - 1.0)),
+            None => (count, None),
+        };
+        BatchRows { x: rows.into_iter().map(|rows| self.read_rows(rows)).collect(), degree, neighbours }
     }
 
     /// The vectors of loaded rows of one type.
@@ -166,50 +184,82 @@ fn looped(graph: &HeteroGraph, loops: SelfLoops) -> Result<HeteroGraph> {
     let (name, stream, primary) = (relation.name.clone(), relation.stream.clone(), relation.primary);
     let adjacency = relation.forward.with_loops(loops);
     let types = graph.node_types().iter().map(|t| (t.name.clone(), t.count)).collect();
-    HeteroGraph::new(types, vec![RelationSpec { name, src: 0, dst: 0, stream, primary, adjacency }])
+    let mut looped = HeteroGraph::new(types, vec![RelationSpec { name, src: 0, dst: 0, stream, primary, adjacency }])?;
+    // A loop that is added is drawn first, and only attention adds any: it reads no values.
+    let carried = |rows: &Arc<EdgeMatrix>| {
+        let value = |entry: Option<usize>| entry.map_or(FIRST, |entry| rows.row(entry)[0]);
+        Arc::new(EdgeMatrix::new(relation.forward.looped_entries(loops).map(value).collect(), 1))
+    };
+    if let Some(weights) = &relation.weights {
+        looped.set_edge_weights(&relation.name, carried(weights));
+    }
+    if let Some(values) = relation.values.as_ref().filter(|_| loops == SelfLoops::None) {
+        looped.set_edge_values(&relation.name, carried(values));
+    }
+    Ok(looped)
 }
 
 /// The features with a column for the degree where the layers want one, in rows that a device reads fast.
 fn attached(kind: Kind, graph: &HeteroGraph, features: &Features, row_normalise: bool) -> (Features, Columns) {
     let width = features.dim();
     if kind != Kind::Gcn {
-        return (features.clone(), Columns { width, row_normalise, digits: 0, base: 1 });
+        return (features.clone(), Columns { width, row_normalise, digits: 0, weight_digits: 0, base: 1 });
     }
-    let adjacency = &graph.relations()[0].forward;
-    let nodes = features.num_rows();
-    match features.values() {
+    let relation = &graph.relations()[0];
+    let (adjacency, nodes) = (&relation.forward, features.num_rows());
+    let count = |node: usize| adjacency.degree(node) as u128 + 1;
+    let sum = relation.values.as_ref().map(|weights| {
+        move |node: usize| {
+            let sum: f64 = weights.values()[adjacency.entries(node)].iter().map(|&weight| f64::from(weight)).sum();
+            ((sum + 1.0) * PARTS).round() as u128
+        }
+    });
+    let mut numbers: Vec<&Number> = vec![&count];
+    numbers.extend(sum.as_ref().map(|sum| sum as &Number));
+    let (features, digits, base) = match features.values() {
         FeatureValues::Half(values) => {
-            let (values, dim, digits) =
-                widened(values, width, adjacency, HALF_BASE, |digit| f16::from_f32(digit as f32));
-            (Features::from_vec(values, nodes, dim), Columns { width, row_normalise, digits, base: HALF_BASE })
+            let digit = |digit| f16::from_f32(digit as f32);
+            let (values, dim, digits) = widened(values, [nodes, width], &numbers, HALF_BASE, digit);
+            (Features::from_vec(values, nodes, dim), digits, HALF_BASE)
         }
         FeatureValues::Single(values) => {
-            let (values, dim, digits) = widened(values, width, adjacency, SINGLE_BASE, |digit| digit as f32);
-            (Features::from_f32(values, nodes, dim), Columns { width, row_normalise, digits, base: SINGLE_BASE })
+            let (values, dim, digits) = widened(values, [nodes, width], &numbers, SINGLE_BASE, |digit| digit as f32);
+            (Features::from_f32(values, nodes, dim), digits, SINGLE_BASE)
         }
-    }
+    };
+    let weight_digits = digits.get(1).copied().unwrap_or(0);
+    (features, Columns { width, row_normalise, digits: digits[0], weight_digits, base })
 }
 
-/// Rows of `width` values with the digits of the degrees behind them; also their new width and the number of digits.
+/// A number of every node.
+type Number<'a> = dyn Fn(usize) -> u128 + Sync + 'a;
+
+/// Rows of `width` values with the digits of `numbers` of their nodes behind them; also their new width and the digits
+/// of each number.
 fn widened<T: Copy + Default + Send + Sync>(
     values: &[T],
-    width: usize,
-    adjacency: &Adjacency,
+    [nodes, width]: [usize; 2],
+    numbers: &[&Number],
     base: u32,
     digit: impl Fn(u32) -> T + Sync,
-) -> (Vec<T>, usize, usize) {
-    let nodes = adjacency.num_rows();
-    let degree = |node: usize| adjacency.degree(node) as u32 + 1;
-    let most = (0..nodes).map(degree).max().unwrap_or(1);
-    let digits = most.ilog(base) as usize + 1;
-    let dim = (width + digits).next_multiple_of(ALIGNED / size_of::<T>());
+) -> (Vec<T>, usize, Vec<usize>) {
+    let base = u128::from(base);
+    let digits_of = |number: &&Number| {
+        let most = (0..nodes).into_par_iter().map(number).max().unwrap_or(1);
+        most.ilog(base) as usize + 1
+    };
+    let digits: Vec<usize> = numbers.iter().map(digits_of).collect();
+    let dim = (width + digits.iter().sum::<usize>()).next_multiple_of(ALIGNED / size_of::<T>());
     let mut wide = vec![T::default(); nodes * dim];
     wide.par_chunks_exact_mut(dim).enumerate().with_min_len(TASK_ROWS).for_each(|(node, row)| {
         row[..width].copy_from_slice(&values[node * width..(node + 1) * width]);
-        let mut rest = degree(node);
-        for to in &mut row[width..width + digits] {
-            *to = digit(rest % base);
-            rest /= base;
+        let mut places = row[width..].iter_mut();
+        for (number, &digits) in numbers.iter().zip(&digits) {
+            let mut rest = number(node);
+            for to in places.by_ref().take(digits) {
+                *to = digit((rest % base) as u32);
+                rest /= base;
+            }
         }
     });
     (wide, dim, digits)
@@ -221,6 +271,7 @@ mod tests {
     use burn_flex::{Flex, FlexDevice};
 
     use super::*;
+    use crate::graph::Adjacency;
     use crate::models::node_classifier::AttentionShape;
     use crate::models::parameters::to_host;
 
@@ -251,6 +302,7 @@ mod tests {
             directed: true,
             types: Vec::new(),
             relations: Vec::new(),
+            weighted: Vec::new(),
         }
     }
 
@@ -263,7 +315,7 @@ mod tests {
             let stored = input.features();
             let all: Vec<f32> = (0..NODES).flat_map(|node| stored.row(node)).collect();
             let data = TensorData::new(all, [NODES, stored.dim()]);
-            let BatchRows { mut x, degree } = input.read(vec![Tensor::<Flex, 2>::from_data(data, &FlexDevice)]);
+            let BatchRows { mut x, degree, .. } = input.read(vec![Tensor::<Flex, 2>::from_data(data, &FlexDevice)]);
             let x = x.swap_remove(0);
             let degree = to_host(degree.unwrap());
             // More than f16 counts to; the loop that was there is not counted, one is.

@@ -51,6 +51,8 @@ pub(super) struct BlockShape {
     relations: Vec<[usize; 3]>,
     /// `[relation]`: whether ages are differences of times of nodes.
     by_nodes: Vec<bool>,
+    /// `[relation]`: whether edges have ages of their own.
+    of_edges: Vec<bool>,
     streams_into: Arc<[usize]>,
 }
 
@@ -60,7 +62,29 @@ impl BlockShape {
         let stream = |name: &str| names.iter().position(|s| *s == name).unwrap_or_default();
         let relations = graph.relations().iter().map(|r| [r.src, r.dst, stream(&r.stream)]).collect();
         let by_nodes = graph.relations().iter().map(|of| of.ages == Some(Ages::Nodes)).collect();
-        Self { relations, by_nodes, streams_into: graph.streams_into().into() }
+        let of_edges = graph.relations().iter().map(|of| of.ages_of_edges().is_some()).collect();
+        Self { relations, by_nodes, of_edges, streams_into: graph.streams_into().into() }
+    }
+
+    /// Values and own ages of the edges of a relation, out of a matrix with the ages, where there are any, in its last
+    /// column.
+    pub fn carried<B: SampleBackend>(
+        &self,
+        relation: usize,
+        carried: Option<Tensor<B, 2>>,
+    ) -> (Option<Tensor<B, 2>>, Option<Age<B>>) {
+        let carried = match carried {
+            Some(carried) if self.of_edges[relation] => carried,
+            values => return (values, None),
+        };
+        let [edges, width] = carried.dims();
+        let columns = |first: usize, count: usize| match edges {
+            // No device takes a launch over nothing.
+            0 => Tensor::empty([0, count], (&carried.device(), carried.dtype())),
+            _ => carried.clone().narrow(1, first, count),
+        };
+        let age = Age::Edges(columns(width - 1, 1).reshape([edges]));
+        ((width > 1).then(|| columns(0, width - 1)), Some(age))
     }
 
     /// The ages of a layer by relation: `of_edges`, or made of the times of the nodes before and after it, by type.

@@ -1,5 +1,6 @@
 //! Batches that the device makes itself: it samples, and collects the features in the order of the sample.
 
+use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use burn::tensor::{Int, Tensor};
@@ -14,7 +15,7 @@ use super::pipeline::{Job, Prepared, guarded};
 use super::placement::Placement;
 use super::store::FeatureStore;
 use crate::error::{Error, Result};
-use crate::graph::Rows;
+use crate::graph::{EdgeMatrix, Relation, Rows};
 use crate::nn::KeptRows;
 use crate::sampler::{EdgePlace, Fanout, NeighbourSampler};
 
@@ -41,9 +42,6 @@ pub fn undrawable<B: SampleBackend>(sampler: &NeighbourSampler, device: &B::Devi
         _ if config.replace && (0..relations.len()).any(|at| is_weighted(at) && relations[at].forward.is_spans()) => {
             Some("draws by weights with replacement have no kernel for rows that share entries")
         }
-        _ if sampler.graph().relations().iter().any(|of| of.ages_of_edges().is_some()) => {
-            Some("ages that edges have of their own have no kernel that gathers them")
-        }
         _ if config.fanouts.iter().flatten().any(many) => {
             Some("fanouts above 1024 have no kernel; 0 takes all neighbours")
         }
@@ -51,12 +49,25 @@ pub fn undrawable<B: SampleBackend>(sampler: &NeighbourSampler, device: &B::Devi
     }
 }
 
-/// The relations that a device samples, `rows` of the graph's; see [`DeviceSampler::new`].
-fn sampled_relations<'a>(sampler: &'a NeighbourSampler, rows: &'a [Rows<'a>]) -> Vec<SampleRelation<'a>> {
+/// What a device gathers of the edges of a relation: their values and, behind them, the ages that they have of their
+/// own; [`BlockShape::carried`] takes both apart.
+fn carried(of: &Relation) -> Option<Cow<'_, EdgeMatrix>> {
+    match (of.values.as_deref(), of.ages_of_edges()) {
+        (Some(values), Some(ages)) => Some(Cow::Owned(values.beside(ages))),
+        (values, ages) => values.or(ages).map(Cow::Borrowed),
+    }
+}
+
+/// The relations that a device samples, `rows` of the graph's and what their edges carry; see [`DeviceSampler::new`].
+fn sampled_relations<'a>(
+    sampler: &'a NeighbourSampler,
+    rows: &'a [Rows<'a>],
+    carried: &'a [Option<Cow<'a, EdgeMatrix>>],
+) -> Vec<SampleRelation<'a>> {
     let config = sampler.config();
     let relations = sampler.graph().relations().iter().zip(rows).enumerate().map(|(at, (of, rows))| {
         let weights = config.weights_of(at).map(|weights| SampleWeights { weights, replace: config.replace });
-        let values = of.values.as_ref().map(|of| SampleValues { values: of.values(), width: of.width() });
+        let values = carried[at].as_ref().map(|of| SampleValues { values: of.values(), width: of.width() });
         let rows = match rows {
             Rows::Lists { row_ptr } => SampleRows::Lists(row_ptr),
             Rows::Spans { start, end } => SampleRows::Spans { start, end },
@@ -77,7 +88,8 @@ pub(crate) fn device_sampler<B: SampleBackend>(
 ) -> std::result::Result<DeviceSampler<B>, String> {
     let graph = host.graph();
     let rows: Vec<Rows<'_>> = graph.relations().iter().map(|of| of.forward.rows()).collect();
-    let relations = sampled_relations(host, &rows);
+    let carried: Vec<_> = graph.relations().iter().map(carried).collect();
+    let relations = sampled_relations(host, &rows, &carried);
     let counts: Vec<usize> = graph.node_types().iter().map(|t| t.count).collect();
     DeviceSampler::new(&relations, &counts, pinned, device)
 }
@@ -92,7 +104,7 @@ pub(super) struct Handed<B: SampleBackend, P> {
 }
 
 impl<B: GraphBackend> OnDevice<B> {
-    /// Uploads or page-locks the adjacencies with the weights and values of their edges, and uploads the hot rows.
+    /// Uploads or page-locks the adjacencies with what their edges have, and uploads the hot rows.
     ///
     /// # Errors
     /// [`Error::Device`] when the device cannot sample so, or does not reach the features.
@@ -196,10 +208,11 @@ impl<B: GraphBackend, P> Handed<B, P> {
         };
         let block = |k: usize| {
             let (before, after) = (&copy.counts[last - k], &copy.counts[last - k - 1]);
-            let ages = shape.ages(Vec::new(), [&times_of(before), &times_of(after)]);
             let kept = before.iter().zip(after).map(|(&of, &rows)| KeptRows::First { rows, of }).collect();
             let (layer, relations) = (depth - 1 - k, copy.relations[depth - 1 - k].len());
-            let values = (0..relations).map(|at| copy.values(layer, at)).collect();
+            let carried = (0..relations).map(|at| shape.carried(at, copy.values(layer, at)));
+            let (values, of_edges) = carried.unzip();
+            let ages = shape.ages(of_edges, [&times_of(before), &times_of(after)]);
             shape.block(k, (0..relations).map(|at| copy.csr(layer, at)), values, ages, kept)
         };
         let rows: usize = copy.counts[last].iter().sum();

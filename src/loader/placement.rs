@@ -32,7 +32,7 @@ pub enum Placement {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlacementInput {
-    /// Row pointers and sources of all relations, with weights and values of their edges.
+    /// Row pointers and sources of all relations, with weights, values and own ages of their edges.
     pub csr: u64,
     /// Free device memory.
     pub free: u64,

@@ -42,7 +42,8 @@ enum NodeLayer<B: Backend> {
 /// On one node type with one relation [`GcnConv`] with ReLU between layers, or [`GatConv`] with ELU; heads of the last
 /// layer are averaged. On several types or relations every relation has a convolution of its own, the mean over
 /// in-neighbours for `gcn` and attention for `gat`, and every type a projection of its nodes themselves; all of them
-/// are added up. The last layer has no activation.
+/// are added up. The last layer has no activation. Convolutions and means read what edges have for values as their
+/// weights, see [`ClassifierSpec::reading`].
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and
@@ -89,15 +90,19 @@ impl<B: GraphBackend> NodeClassifier<B> {
             let pass = pass_of(at, training);
             let x: Vec<NodeInput<B>> =
                 h.into_iter().enumerate().map(|(t, x)| x.dropped(drop_of(at, t, training))).collect();
-            let only = || (&graph.relations[0].csr, &x[0]);
+            let only = || (&block.edges[0], &x[0]);
             let y = match layer {
                 NodeLayer::Gcn(conv) => {
-                    let (csr, x) = only();
-                    vec![conv.propagate(csr, x.project(conv.weight.val()))]
+                    let (edges, x) = only();
+                    let h = x.project(conv.weight.val());
+                    vec![match edges.weights() {
+                        Some(weights) => conv.propagate_weighted(&edges.csr, h, weights),
+                        None => conv.propagate(&edges.csr, h),
+                    }]
                 }
                 NodeLayer::Gat(conv) => {
-                    let (csr, x) = only();
-                    vec![conv.propagate(csr, x.project(conv.weight.val()), pass)]
+                    let (edges, x) = only();
+                    vec![conv.propagate(&edges.csr, x.project(conv.weight.val()), pass)]
                 }
                 NodeLayer::Typed(layer) => layer.forward(&block, &x, pass),
             };
@@ -109,8 +114,9 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// Logits `[rows after the last layer, classes]` of a mini-batch, those of one type behind those of another: the
     /// logits of [`NodeClassifier::forward`] where all neighbours were taken.
     ///
-    /// Graph convolution on one type estimates the sum over all neighbours ([`GcnConv::propagate_sampled`]), means are
-    /// those of the neighbours that were drawn; attention is among them and the node itself.
+    /// Graph convolution on one type estimates the sum over all neighbours ([`GcnConv::propagate_sampled`] and
+    /// [`GcnConv::propagate_weighted_sample`]), means are those of the neighbours that were drawn; attention is among
+    /// them and the node itself.
     ///
     /// # Shapes
     /// `blocks` has one entry per layer, of a batch that [`SampledInput`](crate::infer::sampled_input::SampledInput)
@@ -123,7 +129,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
         assert_eq!(want, got, "NodeClassifier: blocks: expected {want} layers of a batch, got {got}");
         for (at, block) in blocks.iter().enumerate() {
             let prepared = rows.x.into_iter().enumerate().map(|(t, x)| self.prepare(at, t, x, training));
-            rows = self.propagate(at, block, BatchRows { x: prepared.collect(), degree: rows.degree }, training);
+            rows = self.propagate(at, block, BatchRows { x: prepared.collect(), ..rows }, training);
         }
         concatenated(rows.x)
     }
@@ -147,29 +153,36 @@ impl<B: GraphBackend> NodeClassifier<B> {
         &self,
         at: usize,
         block: &Block<B>,
-        BatchRows { mut x, degree }: BatchRows<B>,
+        BatchRows { mut x, degree, neighbours }: BatchRows<B>,
         training: Training,
     ) -> BatchRows<B> {
-        let csr = || match block.csr(0) {
-            Some(csr) => csr,
+        let edges = || match block.edges.first() {
+            Some(edges) => edges,
             None => unreachable!("the nodes after a layer are among those before it, and there are some"),
         };
         let pass = pass_of(at, training);
         let degree = degree.map(|degree| block.nodes(degree));
         let after = degree.as_ref().map(|degree| degree.dst().clone());
+        let neighbours = neighbours.map(|neighbours| block.nodes(neighbours).dst().clone());
         let y = match &self.layers[at] {
             NodeLayer::Gcn(conv) => {
                 let degree =
                     degree.unwrap_or_else(|| panic!("NodeClassifier: rows.degree: expected one per row, got none"));
-                vec![conv.propagate_sampled(csr(), block.nodes(x.swap_remove(0)), degree)]
+                let (edges, h) = (edges(), block.nodes(x.swap_remove(0)));
+                vec![match edges.weights().zip(neighbours.as_ref()) {
+                    Some((weights, neighbours)) => {
+                        conv.propagate_weighted_sample(&edges.csr, h, degree, weights, neighbours)
+                    }
+                    None => conv.propagate_sampled(&edges.csr, h, degree),
+                }]
             }
-            NodeLayer::Gat(conv) => vec![conv.propagate(csr(), block.nodes(x.swap_remove(0)), pass)],
+            NodeLayer::Gat(conv) => vec![conv.propagate(&edges().csr, block.nodes(x.swap_remove(0)), pass)],
             NodeLayer::Typed(layer) => {
                 let x: Vec<NodeInput<B>> = x.into_iter().map(NodeInput::Dense).collect();
                 layer.forward(block, &x, pass)
             }
         };
-        BatchRows { x: y.into_iter().map(|y| self.activate(at, y)).collect(), degree: after }
+        BatchRows { x: y.into_iter().map(|y| self.activate(at, y)).collect(), degree: after, neighbours }
     }
 
     /// Channels after [`NodeClassifier::prepare`] of rows of `input` channels.
@@ -263,6 +276,7 @@ mod tests {
             directed: false,
             types: Vec::new(),
             relations: Vec::new(),
+            weighted: Vec::new(),
         }
     }
 

@@ -191,8 +191,11 @@ pub fn device_bytes(features: &Features, dtype: DType) -> [u64; 2] {
 pub struct BatchRows<B: Backend> {
     /// `[type]`: `[rows, columns]`.
     pub x: Vec<Tensor<B, 2>>,
-    /// `[rows, 1]`, f32, for graph convolution on one type: in-neighbours in the whole graph and the node itself.
+    /// `[rows, 1]`, f32, for graph convolution on one type: in-neighbours in the whole graph and the node itself, or of
+    /// edges with weights the sum of these and 1.
     pub degree: Option<Tensor<B, 2>>,
+    /// `[rows, 1]`, f32, where edges have weights: in-neighbours in the whole graph.
+    pub neighbours: Option<Tensor<B, 2>>,
 }
 
 impl<B: Backend> BatchRows<B> {
@@ -201,6 +204,7 @@ impl<B: Backend> BatchRows<B> {
         BatchRows {
             x: self.x.into_iter().map(Tensor::from_inner).collect(),
             degree: self.degree.map(Tensor::from_inner),
+            neighbours: self.neighbours.map(Tensor::from_inner),
         }
     }
 }

@@ -32,6 +32,18 @@ pub struct RelationEdges<B: Backend> {
     pub age: Option<Age<B>>,
 }
 
+impl<B: Backend> RelationEdges<B> {
+    /// The values of edges that have one each, `[num_edges]`: of a classifier, their weights.
+    ///
+    /// # Panics
+    /// For edges with several values.
+    pub fn weights(&self) -> Option<Tensor<B, 1>> {
+        let values = self.values.clone()?;
+        let edges = values.dims()[0];
+        Some(values.reshape([edges]))
+    }
+}
+
 /// Which of the rows of a type before a layer are rows after it.
 #[derive(Clone, Debug)]
 pub enum KeptRows<B: Backend> {

@@ -133,6 +133,27 @@ impl<B: GraphBackend> GcnConv<B> {
         finish(vec![normalised.product(csr, h.same(LAYER), 1.0)], self.bias.as_ref(), Activation::Identity)
     }
 
+    /// The layer after its projection with a weight per entry: `y_i = sum_j w_ij h_j / sqrt(deg_i deg_j) + h_i / deg_i +
+    /// b` with `deg_i = 1 + sum_j w_ij`. The self-loop that is added weighs 1, also where the graph has loops.
+    ///
+    /// # Shapes
+    /// `h` `[nodes, out_channels]`, `edge_weight` `[num_edges]` in the order of `csr`, f32, at least 0; result `[nodes,
+    /// out_channels]`.
+    ///
+    /// # Gradient
+    /// Of `h` and `b`.
+    ///
+    /// # Panics
+    /// If a shape does not fit, or the layer adds no self-loops.
+    pub fn propagate_weighted(&self, csr: &Csr<B>, h: Tensor<B, 2>, edge_weight: Tensor<B, 1>) -> Tensor<B, 2> {
+        assert!(self.add_self_loops, "{LAYER}: add_self_loops: expected true in propagate_weighted");
+        let h = Nodes::Same(h);
+        h.check(LAYER, csr, [Some(self.weight.dims()[1]), None]);
+        check::size(LAYER, "elements of edge_weight", csr.num_edges(), edge_weight.dims()[0]);
+        let normalised = Normalised::weighted(csr, edge_weight);
+        finish(vec![normalised.product(csr, h.same(LAYER), 1.0)], self.bias.as_ref(), Activation::Identity)
+    }
+
     /// The layer after its projection in a mini-batch, whose nodes have sampled neighbours: with `k_i` of the
     /// `n_i = deg_i - 1` neighbours of node `i`
     ///
@@ -176,11 +197,49 @@ impl<B: GraphBackend> GcnConv<B> {
     /// assert!((y.into_scalar() - (2.0 * 3.0 / 6f32.sqrt() + 1.0 / 3.0)).abs() < 1e-6);
     /// ```
     pub fn propagate_sampled(&self, csr: &Csr<B>, h: Nodes<B>, degree: Nodes<B>) -> Tensor<B, 2> {
-        assert!(self.add_self_loops, "{LAYER}: add_self_loops: expected true in propagate_sampled");
+        self.check_sample(csr, &h, &degree);
+        self.of_sample(csr, &h, &Normalised::of_sample(csr, &degree))
+    }
+
+    /// The same with a weight per entry, as [`GcnConv::propagate_weighted`] has them: with `k_i` of the `n_i` neighbours
+    ///
+    /// ```text
+    /// y_i = n_i / k_i sum_j w_ij h_j / sqrt(deg_i deg_j) + h_i / deg_i + b      over the sampled j
+    /// ```
+    ///
+    /// which, too, is unbiased for neighbours that are drawn evenly, and the whole sum where all are taken.
+    ///
+    /// # Shapes
+    /// As [`GcnConv::propagate_sampled`], where `degree` are sums of weights and 1; `edge_weight` `[num_edges]` those of
+    /// the sampled edges, `neighbours` `[num_rows, 1]` how many a destination has in the whole graph; f32.
+    ///
+    /// # Gradient
+    /// Of `h` and `b`.
+    ///
+    /// # Panics
+    /// If a shape does not fit, or the layer adds no self-loops.
+    pub fn propagate_weighted_sample(
+        &self,
+        csr: &Csr<B>,
+        h: Nodes<B>,
+        degree: Nodes<B>,
+        edge_weight: Tensor<B, 1>,
+        neighbours: &Tensor<B, 2>,
+    ) -> Tensor<B, 2> {
+        self.check_sample(csr, &h, &degree);
+        check::size(LAYER, "elements of edge_weight", csr.num_edges(), edge_weight.dims()[0]);
+        check::size(LAYER, "rows of neighbours", csr.num_rows(), neighbours.dims()[0]);
+        self.of_sample(csr, &h, &Normalised::of_weighted_sample(csr, &degree, edge_weight, neighbours))
+    }
+
+    fn check_sample(&self, csr: &Csr<B>, h: &Nodes<B>, degree: &Nodes<B>) {
+        assert!(self.add_self_loops, "{LAYER}: add_self_loops: expected true in mini-batches");
         let width = Some(self.weight.dims()[1]);
         h.check(LAYER, csr, [width, width]);
         degree.check(LAYER, csr, [Some(1), Some(1)]);
-        let normalised = Normalised::of_sample(csr, &degree);
+    }
+
+    fn of_sample(&self, csr: &Csr<B>, h: &Nodes<B>, normalised: &Normalised<B>) -> Tensor<B, 2> {
         let y = normalised.product_between(csr, h.src().clone(), h.dst().clone());
         finish(vec![y], self.bias.as_ref(), Activation::Identity)
     }

@@ -4,12 +4,15 @@ use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use graphsieve_kernels::{Activation, Csr, GraphBackend, Message, Strategy, gspmm, linear, normalise_rows};
+use graphsieve_kernels::{
+    Activation, Csr, GraphBackend, Message, SpmmConfig, Strategy, gspmm, linear, normalise_rows, spmm,
+};
 
 use super::aggregation::Aggregation;
 use super::check;
 use super::graph_conv::{GraphConv, Nodes, TrainingPass, finish};
 use super::initial::Initial;
+use super::normalisation::sums_of_weights;
 
 const LAYER: &str = "SageConv";
 
@@ -146,12 +149,38 @@ impl<B: GraphBackend> SageConv<B> {
     /// # Panics
     /// If a shape does not fit, or the layer has a root weight, takes the maximum, or normalises.
     pub fn propagate(&self, csr: &Csr<B>, h: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.check_projected(csr, &h);
+        let y = gspmm(csr, Message::CopyU(h), self.aggr.into(), Strategy::Auto);
+        finish(vec![y], self.bias.as_ref(), Activation::Identity)
+    }
+
+    /// The same with a weight per entry: `sum_j w_ij h_j`, of a mean over `sum_j w_ij`; 0 where that is 0.
+    ///
+    /// # Shapes
+    /// As [`SageConv::propagate`]; `edge_weight` `[num_edges]` in the order of `csr`, f32, at least 0.
+    ///
+    /// # Gradient
+    /// Of `h` and the bias.
+    ///
+    /// # Panics
+    /// As [`SageConv::propagate`].
+    pub fn propagate_weighted(&self, csr: &Csr<B>, h: Tensor<B, 2>, edge_weight: Tensor<B, 1>) -> Tensor<B, 2> {
+        self.check_projected(csr, &h);
+        check::size(LAYER, "elements of edge_weight", csr.num_edges(), edge_weight.dims()[0]);
+        let dst_scale = (self.aggr == Aggregation::Mean).then(|| {
+            let sums = sums_of_weights(csr, edge_weight.clone());
+            let none = sums.clone().lower_equal_elem(0.0);
+            sums.mask_fill(none.clone(), 1.0).recip().mask_fill(none, 0.0)
+        });
+        let y = spmm(csr, h, Some(edge_weight), SpmmConfig { dst_scale, ..Default::default() });
+        finish(vec![y], self.bias.as_ref(), Activation::Identity)
+    }
+
+    fn check_projected(&self, csr: &Csr<B>, h: &Tensor<B, 2>) {
         let plain = self.weight_root.is_none() && self.aggr != Aggregation::Max && !self.normalize;
         assert!(plain, "{LAYER}: expected a sum or a mean of neighbours alone in propagate");
         check::size(LAYER, "rows of h", csr.num_cols(), h.dims()[0]);
         check::size(LAYER, "columns of h", self.weight.dims()[1], h.dims()[1]);
-        let y = gspmm(csr, Message::CopyU(h), self.aggr.into(), Strategy::Auto);
-        finish(vec![y], self.bias.as_ref(), Activation::Identity)
     }
 }
 

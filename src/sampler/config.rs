@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::Draw;
 use crate::error::{Error, Result};
-use crate::graph::Relation;
+use crate::graph::{HeteroGraph, Relation};
 
 /// How many in-neighbours of a node are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct SamplerConfig {
     /// false.
     pub replace: bool,
     /// Which entries are taken of relations whose rows are spans: any, or the last ones of a row, which is in the order
-    /// of time. Lists are drawn from uniformly either way. Default any.
+    /// of time. Lists are drawn from uniformly either way, unless there are `weights` (see [`weights_of`]). Default any.
     pub draw: Draw,
     /// How many batches in a row draw alike. With a number, an edge is drawn by a variate of its *source*, which is the
     /// same for all its edges and changes once in so many batches: the smallest variates of a row win, so neighbouring
@@ -135,23 +135,37 @@ impl SamplerConfig {
     }
 }
 
-/// Whether a graph has rows that are in the order of time, where the latest in-neighbours are asked for. `origin` says
-/// who asks.
+/// [`SamplerConfig::weights`] of draws by the weights that the edges of a graph have.
+pub fn weights_of(graph: &HeteroGraph) -> Vec<Option<Arc<[f32]>>> {
+    graph.relations().iter().map(|relation| Some(relation.weights.as_ref()?.values().into())).collect()
+}
+
+/// Whether a graph has what a draw goes by: rows that are in the order of time, or weights of edges. `origin` says who
+/// asks.
 ///
 /// # Errors
 /// [`Error::Config`].
 pub fn check_draw(draw: Draw, graph: &[Relation], origin: &str) -> Result<()> {
-    if draw == Draw::Uniform || graph.iter().any(|relation| relation.forward.is_spans()) {
-        return Ok(());
-    }
+    let (expected, found, help) = match draw {
+        Draw::Latest if !graph.iter().any(|relation| relation.forward.is_spans()) => (
+            "\"uniform\" for a graph without histories of events",
+            "\"latest\"",
+            "leave it out, or import tables whose nodes have a time; histories that an earlier version imported have no \
+             order: import them again",
+        ),
+        Draw::Weighted if !graph.iter().any(|relation| relation.weights.is_some()) => (
+            "\"uniform\" for a graph without weights of edges",
+            "\"weighted\"",
+            "leave it out, or name the column of weights (`weight`) of an [[edges]] table and import it again",
+        ),
+        _ => return Ok(()),
+    };
     Err(Error::Config {
         origin: origin.to_owned().into(),
         key: "loader.draw".into(),
-        expected: "\"uniform\" for a graph without histories of events".into(),
-        found: "\"latest\"".into(),
-        help: "leave it out, or import tables whose nodes have a time; histories that an earlier version imported have no \
-               order: import them again"
-            .into(),
+        expected: expected.into(),
+        found: found.into(),
+        help: help.into(),
     })
 }
 

@@ -8,7 +8,7 @@ mod config;
 mod neighbour;
 
 pub use batch::{Block, MiniBatch};
-pub use config::{Fanout, SamplerConfig, check_draw};
+pub use config::{Fanout, SamplerConfig, check_draw, weights_of};
 pub use neighbour::{EdgePlace, NeighbourSampler, SampleScratch};
 
 #[cfg(test)]

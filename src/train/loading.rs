@@ -41,8 +41,9 @@ pub fn placement<B: GraphBackend>(
 ) -> PlacementInput {
     let graph = sampler.graph();
     let csr = graph.relations().iter().enumerate().map(|(at, of)| {
-        let values = of.values.as_ref().map_or(0, |values| values.values().len());
-        4 * (of.forward.num_words() + values + sampler.config().words_of_weights(at)) as u64
+        let carried = [of.values.as_deref(), of.ages_of_edges()].into_iter().flatten();
+        let carried: usize = carried.map(|rows| rows.values().len()).sum();
+        4 * (of.forward.num_words() + carried + sampler.config().words_of_weights(at)) as u64
     });
     let csr = csr.sum();
     let cached = match store.is_resident() {

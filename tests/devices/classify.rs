@@ -2,12 +2,13 @@
 //! mini-batches of all neighbours, which are the whole graph, on every backend.
 
 use std::fs::File;
+use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve::config::{ClassifyConfig, Draw, LayerKind, LoaderMode};
 use graphsieve::data::class_split::ClassSplit;
-use graphsieve::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use graphsieve::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
 use graphsieve::infer::layerwise_classes::class_logits;
 use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
@@ -37,6 +38,7 @@ pub fn trials() -> Vec<Trial> {
         class_logits_layer_by_layer_are_those_of_the_whole_graph,
         half_precision_is_close_to_single(half),
         sampled_neighbours_estimate_the_sum_over_all_of_them,
+        an_edge_of_weight_two_is_that_edge_twice,
     );
     trials.extend(on_cpu!(
         "classify";
@@ -467,7 +469,37 @@ pub mod bodies {
         let spec = RelationSpec { name, src: 0, dst: 0, stream, primary: true, adjacency };
         let graph = HeteroGraph::new(vec![("node".into(), NODES)], vec![spec]).unwrap();
         assert!(!graph.relations()[0].is_symmetric() && graph.relations()[0].loops.in_range > 20);
+        with_weights(graph, &["edge"])
+    }
+
+    /// The same graph, the edges of some of whose relations weigh 0 to 3; all those into the sixth node weigh 0.
+    fn with_weights(mut graph: HeteroGraph, relations: &[&str]) -> HeteroGraph {
+        for name in relations {
+            let of = graph.relations().iter().find(|of| of.name == *name).unwrap().forward.clone();
+            let weight = |entry| if of.entries(5).contains(&entry) { 0 } else { number(11 * entry, 4) };
+            let weights = (0..of.num_edges()).map(|entry| weight(entry) as f32).collect();
+            graph.set_edge_weights(name, Arc::new(EdgeMatrix::new(weights, 1)));
+        }
         graph
+    }
+
+    /// The same graph, in which every edge of a relation with weights is there as often as its weight says.
+    fn repeated(graph: &HeteroGraph) -> HeteroGraph {
+        let relation = |of: &Relation| {
+            let (mut row_ptr, mut cols) = (vec![0u64], Vec::new());
+            for row in 0..of.forward.num_rows() {
+                for (entry, &col) in of.forward.entries(row).zip(of.forward.row(row)) {
+                    let times = of.weights.as_ref().map_or(1, |weights| weights.row(entry)[0] as usize);
+                    cols.extend(std::iter::repeat_n(col, times));
+                }
+                row_ptr.push(cols.len() as u64);
+            }
+            let adjacency = Adjacency::new(row_ptr, cols, of.forward.num_cols()).unwrap();
+            let (name, stream) = (of.name.clone(), of.stream.clone());
+            RelationSpec { name, src: of.src, dst: of.dst, stream, primary: of.primary, adjacency }
+        };
+        let types = graph.node_types().iter().map(|t| (t.name.clone(), t.count)).collect();
+        HeteroGraph::new(types, graph.relations().iter().map(relation).collect()).unwrap()
     }
 
     /// That the device stores matrices in f16.
@@ -495,11 +527,12 @@ pub mod bodies {
         };
         let relations =
             vec![relation("bought", 0, 1, &bought), relation("buys", 1, 0, &buys), relation("knows", 0, 0, &knows)];
-        HeteroGraph::new(vec![("a".into(), a), ("b".into(), b)], relations).unwrap()
+        let graph = HeteroGraph::new(vec![("a".into(), a), ("b".into(), b)], relations).unwrap();
+        with_weights(graph, &["bought", "knows"])
     }
 
     fn graph_of(spec: &ClassifierSpec) -> HeteroGraph {
-        if spec.is_typed() { typed_graph() } else { graph() }
+        spec.reading(if spec.is_typed() { typed_graph() } else { graph() })
     }
 
     /// The same values, as `.npz` files and as data directories hold them; a node without any.
@@ -522,6 +555,7 @@ pub mod bodies {
             directed: true,
             types: Vec::new(),
             relations: Vec::new(),
+            weighted: Vec::new(),
         };
         let typed = |spec: ClassifierSpec| spec.over(&typed_graph()).unwrap();
         let gat = |layers, heads, out_heads| {
@@ -529,7 +563,12 @@ pub mod bodies {
             ClassifierSpec { layer: LayerKind::Gat, attention, ..gcn(layers) }
         };
         let plain = vec![gcn(1), gcn(2), gcn(3), gat(1, 1, 1), gat(2, 3, 1), gat(3, 2, 2)];
-        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))]].concat()
+        let weighted = |spec: ClassifierSpec| match spec.is_typed() {
+            true => spec.with_weights_of(&typed_graph()),
+            false => spec.with_weights_of(&graph()),
+        };
+        let weighted = vec![weighted(gcn(1)), weighted(gcn(2)), weighted(typed(gcn(2)))];
+        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))], weighted].concat()
     }
 
     fn model<B: GraphBackend>(spec: &ClassifierSpec, device: &B::Device) -> NodeClassifier<B> {
@@ -542,9 +581,35 @@ pub mod bodies {
         features: &Features,
         device: &B::Device,
     ) -> Tensor<B, 2> {
-        let graph = graph_of(spec);
+        logits_on(&graph_of(spec), model, spec, features, device)
+    }
+
+    fn logits_on<B: GraphBackend>(
+        graph: &HeteroGraph,
+        model: &NodeClassifier<B>,
+        spec: &ClassifierSpec,
+        features: &Features,
+        device: &B::Device,
+    ) -> Tensor<B, 2> {
         let x = NodeInput::upload(graph.node_types(), features, spec.row_normalise, DType::F32, device).unwrap();
-        model.forward(&DeviceGraph::upload(&graph, device).unwrap(), &x, None)
+        model.forward(&DeviceGraph::upload(graph, device).unwrap(), &x, None)
+    }
+
+    pub fn an_edge_of_weight_two_is_that_edge_twice<B: GraphBackend>(device: &B::Device) {
+        let [features, _] = features();
+        for spec in specs().into_iter().filter(|spec| !spec.weighted.is_empty()) {
+            let model = model::<Autodiff<B>>(&spec, device);
+            let of = |graph: &HeteroGraph| {
+                let logits = logits_on(graph, &model, &spec, &features, device);
+                (to_host(logits.clone()), gradients::<B>(&model, logits.powi_scalar(2).mean()))
+            };
+            let whole = if spec.is_typed() { typed_graph() } else { graph() };
+            let [(got, gradient), (want, expected)] = [spec.reading(whole.clone()), repeated(&whole)].map(|g| of(&g));
+            let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+            assert!(got.iter().zip(&want).all(close), "{spec:?}");
+            assert_same(&format!("{spec:?}"), &gradient, &expected, 1e-5);
+            assert!(!got.iter().zip(&of(&spec.reading(whole).with_weights_as_values(|_| false, true)).0).all(close));
+        }
     }
 
     pub fn one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph<B: GraphBackend>(
@@ -630,11 +695,17 @@ pub mod bodies {
     }
 
     pub fn sampled_neighbours_estimate_the_sum_over_all_of_them<B: GraphBackend>(device: &B::Device) {
+        let [features, _] = features();
+        for spec in specs().iter().filter(|spec| spec.layers == 1 && spec.layer == LayerKind::Gcn && !spec.is_typed()) {
+            estimates(spec, &features, device);
+        }
+    }
+
+    fn estimates<B: GraphBackend>(spec: &ClassifierSpec, features: &Features, device: &B::Device) {
         const BATCHES: usize = 600;
-        let (spec, [features, _]) = (specs().swap_remove(0), features());
-        let model = model::<B>(&spec, device);
-        let want = to_host(full_logits(&model, &spec, &features, device));
-        let input = SampledInput::new(&spec, &graph_of(&spec), &features, DType::F32).unwrap();
+        let model = model::<B>(spec, device);
+        let want = to_host(full_logits(&model, spec, features, device));
+        let input = SampledInput::new(spec, &graph_of(spec), features, DType::F32).unwrap();
         let store = FeatureStore::new(input.features().clone(), input.graph(), device).unwrap();
         let seeds: Vec<u32> = (0..NODES as u32).collect();
         let jobs: Vec<Job> =

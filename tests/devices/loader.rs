@@ -9,7 +9,7 @@ use burn::tensor::{DType, Tensor};
 use burn_flex::Flex;
 use graphsieve::config::{Draw, LoaderMode, OwnTransform, Stage2Config};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
-use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Relation, RelationSpec, Rows};
+use graphsieve::graph::{Adjacency, Ages, Dataset, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec, Rows};
 use graphsieve::infer::{
     attention::{attention_scores, edge_inputs, own_types},
     layerwise,
@@ -20,15 +20,15 @@ use graphsieve::models::device_graph::upload_features;
 use graphsieve::models::parameters::{Parameters, to_host};
 use graphsieve::models::{DeviceGraph, TripleStreamGat};
 use graphsieve::run::splits::split_of;
-use graphsieve::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig};
+use graphsieve::sampler::{EdgePlace, Fanout, NeighbourSampler, SamplerConfig, weights_of};
 use graphsieve::train::runner::Runner;
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::attention::Attention;
 use graphsieve_kernels::on_every_backend;
 use graphsieve_kernels::testing::harness::{Requirement, Trial};
 use graphsieve_kernels::{
-    DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds, SampleBackend,
-    SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
+    Age, DeviceSampler, DropEdge, GraphBackend, Message, NodeDraw, PinnedRows, Reduce, RowBuffer, RowIds,
+    SampleBackend, SampleRelation, SampleRows, SampleWeights, Strategy, gspmm,
 };
 
 use crate::gradients::{assert_same, gradients};
@@ -408,9 +408,17 @@ mod bodies {
                     let row = |(k, node): (usize, f32)| (node as u32, vec![sum[k], max[k], degree[k]]);
                     facts.push(host(to.clone()).into_iter().enumerate().map(row).collect());
                 }
-                let values = block.edges.iter().find(|edges| edges.relation == index).and_then(|of| of.values.clone());
-                assert_eq!(values.is_some(), relation.values.is_some());
-                if let Some(values) = values {
+                let edges = block.edges.iter().find(|edges| edges.relation == index).unwrap();
+                assert_eq!(edges.values.is_some(), relation.values.is_some());
+                let ages = match edges.age.clone() {
+                    Some(Age::Edges(ages)) => {
+                        let edges = ages.dims()[0];
+                        Some(ages.reshape([edges, 1]) / 100.0)
+                    }
+                    _ => None,
+                };
+                assert_eq!(ages.is_some(), relation.ages_of_edges().is_some());
+                for values in [edges.values.clone(), ages].into_iter().flatten() {
                     let width = values.dims()[1];
                     // Which edge has which value. Of whole numbers the sum is exact in any order.
                     let values = ((values + 1.0) * 50.0).round();
@@ -431,15 +439,17 @@ mod bodies {
 
     pub fn a_loader_has_the_same_batches_wherever_they_are_made<B: GraphBackend>(device: &B::Device) {
         let data = marketplace(0.2);
-        let graph = Arc::new(Carried::Values.on(&data.graph));
+        let mut graph = Carried::ValuesAndAges.on(&data.graph);
+        // Some edges have both, and weights, by which they are drawn where the device can.
+        let edges = graph.relations().iter().find(|of| of.name == "epu").unwrap().forward.num_edges();
+        let column = |of: fn(usize) -> f32| Arc::new(EdgeMatrix::new((0..edges).map(of).collect(), 1));
+        graph.set_ages("epu", Ages::Edges(column(|entry| (entry * 31 % 89) as f32)));
+        graph.set_edge_weights("epu", column(|entry| (entry % 4) as f32));
+        let draw = if B::SAMPLES && B::has_doubles(device) { Draw::Weighted } else { Draw::Uniform };
+        let graph = Arc::new(graph);
+        let weights = if draw == Draw::Weighted { weights_of(&graph) } else { Vec::new() };
         let store = FeatureStore::<B>::new(data.features.unwrap(), &graph, device).unwrap();
         let hot = Hot::Degree(0.1).nodes(&graph, &sampler(&graph, &[Fanout::Most(2)], None), []).unwrap();
-        // The first relation is drawn by weights where the device can.
-        let mut weights: Vec<Option<Arc<[f32]>>> = vec![None; graph.relations().len()];
-        if B::SAMPLES && B::has_doubles(device) {
-            let entries = graph.relations()[0].forward.num_entries();
-            weights[0] = Some((0..entries).map(|entry| (entry % 4) as f32).collect());
-        }
         let mut stores = vec![store.clone()];
         if B::SAMPLES {
             stores.push(store.clone().resident());
@@ -451,7 +461,8 @@ mod bodies {
         for store in stores {
             let load = |placement: Placement, window: bool, first_reverse: bool| {
                 let config = SamplerConfig::new(&[Fanout::Most(4), Fanout::All], graph.relations().len());
-                let of = NeighbourSampler::new(graph.clone(), SamplerConfig { weights: weights.clone(), ..config });
+                let config = SamplerConfig { draw, weights: weights.clone(), ..config };
+                let of = NeighbourSampler::new(graph.clone(), config);
                 let of = of.unwrap();
                 let rule = |number: u64, place: EdgePlace| {
                     DropEdge::new(0.4, 3, number as u32, place.layer as u32, place.relation as u32)

@@ -13,6 +13,7 @@ mod causal;
 mod classes;
 mod commands;
 mod edge_values;
+mod edge_weights;
 mod events;
 mod explain;
 mod explain_classes;

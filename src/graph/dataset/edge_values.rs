@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Dataset;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{EdgeMatrix, EdgeValues, HeteroGraph, Relation};
 
 impl Dataset {
@@ -65,6 +65,52 @@ impl Dataset {
     pub fn load_edge_values(&mut self) -> Result<()> {
         self.graph = self.graph_with_edge_values()?;
         Ok(())
+    }
+
+    /// The graph with the weights of its edges, from where models and samplers take them; a generated reverse has the
+    /// same weights in its own order.
+    ///
+    /// # Errors
+    /// As [`edge_weights`](Self::edge_weights), and for a weight below 0 or above
+    /// [`MAX_EDGE_WEIGHT`](crate::graph::MAX_EDGE_WEIGHT).
+    pub fn graph_with_edge_weights(&self) -> Result<HeteroGraph> {
+        let mut graph = self.graph.clone();
+        for relation in self.graph.relations().iter().filter(|relation| relation.weights.is_none()) {
+            let of = self.values_of(&relation.name);
+            let weights = of.map_or(Ok(None), |of| of.read_weights(relation.forward.num_edges()))?;
+            weights.into_iter().for_each(|weights| graph.set_edge_weights(&relation.name, Arc::new(weights)));
+        }
+        graph.mirror_edge_weights();
+        Ok(graph)
+    }
+
+    /// Gives the graph the weights of its edges, see [`graph_with_edge_weights`](Self::graph_with_edge_weights).
+    /// `setting` asks for them.
+    ///
+    /// # Errors
+    /// As [`graph_with_edge_weights`](Self::graph_with_edge_weights); [`Error::Config`] where no edge has a weight.
+    pub fn load_edge_weights(&mut self, setting: &str) -> Result<()> {
+        self.graph = self.graph_with_edge_weights()?;
+        self.check_edge_weights(setting)
+    }
+
+    /// Fails unless the graph has weights of edges, which `setting` asks for.
+    ///
+    /// # Errors
+    /// [`Error::Config`].
+    pub fn check_edge_weights(&self, setting: &str) -> Result<()> {
+        if self.graph.relations().iter().any(|relation| relation.weights.is_some()) {
+            return Ok(());
+        }
+        Err(Error::Config {
+            origin: "the configuration".into(),
+            key: setting.into(),
+            expected: "data with weights of edges".into(),
+            found: "no relation that has any".into(),
+            help:
+                "name the column of weights (`weight`) of an [[edges]] table and import it again, or leave the key out"
+                    .into(),
+        })
     }
 
     /// By relation of the graph, the names of the values that its edges have there: a generated reverse has those of the

@@ -1,4 +1,4 @@
-//! Values of edges in a graph: those of a relation, and the same seen from the other end.
+//! Values and weights of edges in a graph: those of a relation, and the same seen from the other end.
 
 use std::sync::Arc;
 
@@ -11,12 +11,28 @@ impl HeteroGraph {
     /// # Panics
     /// For a relation that there is not, whose rows are spans, or that has another number of edges.
     pub fn set_edge_values(&mut self, relation: &str, values: Arc<EdgeMatrix>) {
-        let of = self.relations.iter_mut().find(|known| known.name == relation);
-        let Some(of) = of else { panic!("set_edge_values: no relation `{relation}`") };
-        assert!(!of.forward.is_spans(), "set_edge_values: rows of `{relation}` are spans, which share entries");
-        let edges = of.forward.num_edges();
-        assert!(values.num_entries() == edges, "set_edge_values: expected {edges} rows, got {}", values.num_entries());
+        let of = self.carrier("set_edge_values", relation, &values);
         of.values = Some(values);
+    }
+
+    /// Gives the edges of a relation weights, one per entry of its `forward`, each at least 0.
+    ///
+    /// # Panics
+    /// As [`set_edge_values`](Self::set_edge_values), and for more than one column.
+    pub fn set_edge_weights(&mut self, relation: &str, weights: Arc<EdgeMatrix>) {
+        assert!(weights.width() == 1, "set_edge_weights: expected a column, got {}", weights.width());
+        let of = self.carrier("set_edge_weights", relation, &weights);
+        of.weights = Some(weights);
+    }
+
+    /// The relation that is to carry a row of `rows` per edge; `op` asks.
+    fn carrier(&mut self, op: &str, relation: &str, rows: &EdgeMatrix) -> &mut Relation {
+        let of = self.relations.iter_mut().find(|known| known.name == relation);
+        let Some(of) = of else { panic!("{op}: no relation `{relation}`") };
+        assert!(!of.forward.is_spans(), "{op}: rows of `{relation}` are spans, which share entries");
+        let edges = of.forward.num_edges();
+        assert!(rows.num_entries() == edges, "{op}: expected {edges} rows, got {}", rows.num_entries());
+        of
     }
 
     /// Gives the reverse of every relation with values, where it is of the same stream and has none, the same values in
@@ -27,6 +43,32 @@ impl HeteroGraph {
                 self.relations[at].values = self.mirrored(at, |of| of.values.as_deref()).map(Arc::new);
             }
         }
+    }
+
+    /// The same of weights.
+    pub fn mirror_edge_weights(&mut self) {
+        for at in 0..self.relations.len() {
+            if self.relations[at].weights.is_none() {
+                self.relations[at].weights = self.mirrored(at, |of| of.weights.as_deref()).map(Arc::new);
+            }
+        }
+    }
+
+    /// The same graph, whose edges have their weights for values, of the relations that `reads` says by their place, and
+    /// of no others. Without `loops` an edge from a node to itself weighs nothing: what the graph has of those gives way
+    /// to one that a layer adds.
+    pub fn with_weights_as_values(mut self, reads: impl Fn(usize) -> bool, loops: bool) -> Self {
+        for (at, relation) in self.relations.iter_mut().enumerate() {
+            relation.values = relation.weights.clone().filter(|_| reads(at));
+            let Some(weights) = relation.values.take_if(|_| !loops && relation.loops.in_range > 0) else { continue };
+            let mut values = weights.values().to_vec();
+            for row in 0..relation.forward.num_rows() {
+                let entries = relation.forward.entries(row).zip(relation.forward.row(row));
+                entries.filter(|(_, col)| **col as usize == row).for_each(|(entry, _)| values[entry] = 0.0);
+            }
+            relation.values = Some(Arc::new(EdgeMatrix::new(values, 1)));
+        }
+        self
     }
 
     /// What `rows` has of the edges of the relation of the same stream that relation `at` is the reverse of, in the
@@ -47,17 +89,16 @@ impl HeteroGraph {
 }
 
 impl Relation {
-    /// Values and ages of the edges that `keep` says of, by row and column.
-    pub(super) fn carried_where(
-        &self,
-        keep: impl Fn(u32, u32) -> bool + Copy,
-    ) -> (Option<Arc<EdgeMatrix>>, Option<Ages>) {
+    /// The relation with values, weights and ages of the edges alone that `keep` says of, by row and column; its
+    /// adjacencies are as they were.
+    pub(super) fn carried_where(&self, keep: impl Fn(u32, u32) -> bool + Copy) -> Self {
         let kept = |rows: &Arc<EdgeMatrix>| Arc::new(rows.picked(self.forward.entries_where(keep)));
         let ages = self.ages.as_ref().map(|ages| match ages {
             Ages::Nodes => Ages::Nodes,
             Ages::Edges(ages) => Ages::Edges(kept(ages)),
         });
-        (self.values.as_ref().map(kept), ages)
+        let [values, weights] = [&self.values, &self.weights].map(|rows| rows.as_ref().map(kept));
+        Self { values, weights, ages, ..self.clone() }
     }
 }
 

@@ -52,8 +52,7 @@ impl HeteroGraph {
             let [rows, columns] = [relation.dst, relation.src].map(of_type);
             let is_kept =
                 |row: u32, column: u32| rows[row as usize] != LEFT_OUT && columns[column as usize] != LEFT_OUT;
-            let (values, ages) = relation.carried_where(is_kept);
-            relations.push(Relation { forward, reverse, loops, values, ages, ..relation.clone() });
+            relations.push(Relation { forward, reverse, loops, ..relation.carried_where(is_kept) });
         }
         let kept =
             |times: &Arc<[i32]>| times.iter().zip(keep).filter(|(_, keep)| **keep).map(|(&time, _)| time).collect();

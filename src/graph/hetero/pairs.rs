@@ -27,15 +27,10 @@ impl HeteroGraph {
             done.push((adjacency.clone(), filtered.clone()));
             filtered
         };
-        let relation = |relation: &Relation| {
-            let (values, ages) = relation.carried_where(keep(relation.dst, relation.src));
-            Relation {
-                forward: filter(&relation.forward, relation.dst, relation.src),
-                reverse: filter(&relation.reverse, relation.src, relation.dst),
-                values,
-                ages,
-                ..relation.clone()
-            }
+        let relation = |relation: &Relation| Relation {
+            forward: filter(&relation.forward, relation.dst, relation.src),
+            reverse: filter(&relation.reverse, relation.src, relation.dst),
+            ..relation.carried_where(keep(relation.dst, relation.src))
         };
         let relations = self.relations.iter().map(relation).collect();
         Self { node_types: self.node_types.clone(), relations, times: self.times.clone() }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ClassifyModel, LayerKind};
 use crate::error::{Error, Result};
-use crate::graph::HeteroGraph;
+use crate::graph::{Dataset, HeteroGraph};
 
 /// The shape of a [`NodeClassifier`](super::NodeClassifier), and what its input is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct ClassifierSpec {
     /// The relations of `types`, each of which has weights of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relations: Vec<RelationShape>,
+    /// Places of the relations whose edges have weights that the layers read, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weighted: Vec<usize>,
 }
 
 /// A relation that a classifier has weights for.
@@ -95,11 +98,43 @@ impl ClassifierSpec {
         Ok(Self { types, relations, ..self })
     }
 
+    /// The same shape, whose layers read all weights of edges that the graph has.
+    pub fn with_weights_of(self, graph: &HeteroGraph) -> Self {
+        let relations = graph.relations().iter().enumerate();
+        Self { weighted: relations.filter(|(_, of)| of.weights.is_some()).map(|(at, _)| at).collect(), ..self }
+    }
+
+    /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. Convolution
+    /// on one type adds loops, so that those of the graph weigh nothing.
+    pub fn reading(&self, graph: HeteroGraph) -> HeteroGraph {
+        graph.with_weights_as_values(|at| self.weighted.contains(&at), self.is_typed())
+    }
+
+    /// The graph of some data as the layers read it; `file` is the checkpoint.
+    ///
+    /// # Errors
+    /// As [`check_graph`](Self::check_graph), and for data whose edges lack weights that the layers read; weights that
+    /// cannot be read.
+    pub fn graph_for(&self, dataset: &Dataset, file: &Path) -> Result<HeteroGraph> {
+        self.check_graph(&dataset.graph, file)?;
+        if self.weighted.is_empty() {
+            return Ok(dataset.graph.clone());
+        }
+        let graph = dataset.graph_with_edge_weights()?;
+        let relations = graph.relations();
+        if let Some(&at) = self.weighted.iter().find(|&&at| relations[at].weights.is_none()) {
+            let expected = "weights of its edges, as the model was trained with";
+            let help = "give data whose [[edges]] table has a `weight`, too, or train without model.edge_weights";
+            return Err(Error::format(file, format!("relation `{}`", relations[at].name), expected, "none", help));
+        }
+        Ok(self.reading(graph))
+    }
+
     /// Fails unless a graph has the types and relations of the model; `file` is the checkpoint.
     ///
     /// # Errors
     /// [`Error::Format`] that names both.
-    pub fn check_graph(&self, graph: &HeteroGraph, file: &Path) -> Result<()> {
+    pub(super) fn check_graph(&self, graph: &HeteroGraph, file: &Path) -> Result<()> {
         let of_graph = shape_of(graph);
         if (&of_graph.0, &of_graph.1) == (&self.types, &self.relations) {
             return Ok(());
@@ -136,6 +171,12 @@ impl ClassifierSpec {
         let types = self.types.len();
         if let Some(relation) = self.relations.iter().find(|relation| relation.src.max(relation.dst) >= types) {
             return refused("relations", format!("node types below {types}"), format!("{relation:?}"));
+        }
+        let relations = self.relations.len().max(1);
+        if self.weighted.iter().any(|&at| at >= relations) || !self.weighted.is_empty() && self.layer == LayerKind::Gat
+        {
+            let expected = format!("relations below {relations} of a graph convolution");
+            return refused("edge_weights", expected, format!("{:?} of {:?}", self.weighted, self.layer));
         }
         if (self.layer == LayerKind::Gat) != self.attention.is_some() {
             let found = if self.attention.is_some() { "heads" } else { "none" };
@@ -189,6 +230,7 @@ mod tests {
             directed: false,
             types: Vec::new(),
             relations: Vec::new(),
+            weighted: Vec::new(),
         };
         assert!(good.check().is_ok());
         let with = |attention| ClassifierSpec { attention, ..good.clone() };
@@ -198,6 +240,7 @@ mod tests {
             ("model.layers", ClassifierSpec { layers: 0, ..good.clone() }),
             ("model.classes", ClassifierSpec { classes: 0, ..good.clone() }),
             ("model.relations", ClassifierSpec { types: vec!["a".into()], relations: vec![nowhere], ..good.clone() }),
+            ("model.edge_weights", ClassifierSpec { weighted: vec![0], ..good.clone() }),
             ("model.attention", with(None)),
             ("model.heads", with(shape(0, 0.5))),
             ("model.hidden", with(shape(3, 0.5))),

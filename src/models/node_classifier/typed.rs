@@ -17,8 +17,9 @@ use crate::nn::{
 /// y_i = x_i W_t + b_t + sum_r conv_r(i)      t the type of i, over the relations r into t
 /// ```
 ///
-/// `conv_r` is the mean over the in-neighbours of the relation, projected, or graph attention among them. A node comes
-/// in by `W_t` alone: no self-loop is added.
+/// `conv_r` is the mean over the in-neighbours of the relation, projected, or graph attention among them. A mean is
+/// weighted where the edges of the relation have weights: their values. A node comes in by `W_t` alone: no self-loop is
+/// added.
 ///
 /// # Source
 /// Schlichtkrull et al., Modeling relational data with graph convolutional networks (ESWC 2018), equation 2, with
@@ -99,7 +100,13 @@ impl<B: GraphBackend> TypedLayer<B> {
         pass: Option<TrainingPass>,
     ) -> Tensor<B, 2> {
         match &self.relations[edges.relation] {
-            RelationConv::Mean(conv) => conv.propagate(&edges.csr, x[edges.src].project(conv.weight.val())),
+            RelationConv::Mean(conv) => {
+                let h = x[edges.src].project(conv.weight.val());
+                match edges.weights() {
+                    Some(weights) => conv.propagate_weighted(&edges.csr, h, weights),
+                    None => conv.propagate(&edges.csr, h),
+                }
+            }
             RelationConv::Gat(conv) => {
                 let weight = conv.weight.val();
                 let src = x[edges.src].project(weight.clone());

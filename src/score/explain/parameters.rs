@@ -85,6 +85,7 @@ pub(super) fn of_attention(
     };
     let stream_of = |stream: &String| spec.streams.iter().position(|known| known == stream).unwrap_or_default();
     let network = Network {
+        weighted: false,
         layers: vec![layer(1, spec.input, spec.hidden), layer(2, spec.hidden, spec.output)],
         coefficients: Coefficients::Attention { negative_slope: f64::from(spec.negative_slope) },
         loops: false,
@@ -161,6 +162,7 @@ pub(super) fn of_classifier(
         }
     };
     Network {
+        weighted: !spec.weighted.is_empty(),
         layers: (0..spec.layers).map(layer).collect(),
         coefficients: match spec.attention {
             None if typed => Coefficients::Mean,

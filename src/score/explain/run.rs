@@ -218,12 +218,12 @@ fn classes<B: GraphBackend>(
         return Err(Error::format(file, "model", "a node classifier", weights.spec.name(), help));
     };
     let dataset = &run.dataset;
-    spec.check_graph(&dataset.graph, &file)?;
+    let graph = &spec.graph_for(dataset, &file)?;
     let features = features_for(spec, dataset, &run.data)?;
     // Through the model, which checks names, shapes and values.
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, &file, device), device)?;
-    let network = parameters::of_classifier(spec, &named::export(&model).0, &dataset.graph);
-    let edges = Edges::new(&dataset.graph, &network);
+    let network = parameters::of_classifier(spec, &named::export(&model).0, graph);
+    let edges = Edges::new(graph, &network);
     let view = View { network: &network, edges: &edges, features };
     let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     nodes.iter().enumerate().for_each(|(at, &node)| by_class.entry(classes.class_of(node)).or_default().push(at));

@@ -102,7 +102,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let resumed = resumed(options, config)?;
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     if let Some(stage2) = &config.stage2 {
-        load_edges(&stage2.model, &mut dataset)?;
+        load_edges(stage2, &mut dataset)?;
     }
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;

@@ -150,7 +150,7 @@ pub struct EpochInput {
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
-    load_edges(&config.model, &mut dataset)?;
+    load_edges(config, &mut dataset)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let embeddings = config.data.embeddings.as_deref();

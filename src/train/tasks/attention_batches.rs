@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::attention_loss::{LossInput, edges_of_epoch};
-use crate::config::{LoaderConfig, Rows, Stage2Config};
+use crate::config::{Draw, LoaderConfig, Rows, Stage2Config};
 use crate::error::Result;
 use crate::graph::HeteroGraph;
 use crate::loader::Job;
 use crate::run::known_labels::{KnownLabels, Masked, Seen};
-use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig};
+use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
 use crate::train::edges::EdgeSample;
 use crate::train::sampled::{Part, number_of, order_of};
 
@@ -26,9 +26,10 @@ pub struct BatchInput {
 pub fn sampler(config: &LoaderConfig, seed: u64, graph: Arc<HeteroGraph>) -> Result<NeighbourSampler> {
     let fanouts: Vec<Fanout> = config.fanouts.iter().map(|&fanout| Fanout::from(fanout)).collect();
     let dependency = u32::try_from(config.kappa).ok().filter(|&kappa| kappa > 0);
-    let relations = graph.relations().len();
     let draw = config.draw;
-    NeighbourSampler::new(graph, SamplerConfig { draw, dependency, seed, ..SamplerConfig::new(&fanouts, relations) })
+    let weights = if draw == Draw::Weighted { weights_of(&graph) } else { Vec::new() };
+    let settings = SamplerConfig::new(&fanouts, graph.relations().len());
+    NeighbourSampler::new(graph, SamplerConfig { draw, dependency, weights, seed, ..settings })
 }
 
 /// The mini-batches of an epoch: each has its share of the labels and of the edges of every relation, in an order that

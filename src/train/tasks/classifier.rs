@@ -276,12 +276,18 @@ impl ClassifierData {
     pub fn read(config: &ClassifyConfig) -> Result<Self> {
         let path = &config.data.path;
         let edges = EdgeReading { directed: config.data.directed };
-        let dataset = Dataset::open_with(path, edges)?.in_window(config.data.window)?;
+        let mut dataset = Dataset::open_with(path, edges)?.in_window(config.data.window)?;
+        let by_weight = (config.loader.draws_by_weight(), "loader.draw");
+        for (asked, key) in [(config.model.edge_weights, "model.edge_weights"), by_weight] {
+            if asked {
+                dataset.load_edge_weights(key)?;
+            }
+        }
         let split = class_split_of(&dataset, &*dataset.node_classes(path)?, &config.split, config.seed)?;
         Self::of(config, Arc::new(dataset), split)
     }
 
-    /// Of data that are read and divided already.
+    /// Of data that are read and divided already, with the weights of edges that are asked for.
     ///
     /// # Errors
     /// Data that lack features or labels.
@@ -307,8 +313,16 @@ impl ClassifierData {
             directed: config.data.directed,
             types: Vec::new(),
             relations: Vec::new(),
+            weighted: Vec::new(),
         };
         let spec = spec.over(&dataset.graph)?;
+        let spec = match config.model.edge_weights {
+            true => {
+                dataset.check_edge_weights("model.edge_weights")?;
+                spec.with_weights_of(&dataset.graph)
+            }
+            false => spec,
+        };
         drop(classes);
         Ok(Self { dataset, spec, split })
     }
@@ -328,7 +342,7 @@ impl<B: GraphBackend> Classifier<B> {
     /// A precision or a transfer that the device does not have, and data that do not fit the model.
     pub fn of(config: &ClassifyConfig, data: &ClassifierData, device: &B::Device) -> Result<Self> {
         let ClassifierData { dataset, spec, split } = data;
-        let graph = &dataset.graph;
+        let graph = &spec.reading(dataset.graph.clone());
         let features = dataset.features.as_ref().unwrap_or_else(|| unreachable!("what was read has features"));
         let dtype = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, graph.relations(), &config.name)?;

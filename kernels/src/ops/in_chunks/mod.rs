@@ -104,7 +104,8 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// where a [`Term`] has `S_r`, the rows themselves, a sum over neighbours or attention to them, and `W_r`, which comes
 /// behind the sum. The same as the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend),
 /// [`linear`](crate::linear), [`combine`](crate::combine)), row by row the same sums, but nothing other than `y` exists
-/// for more rows than a chunk has.
+/// for more rows than a chunk has. Sums with a weight per edge and [`gatv2`](crate::gatv2) have no term: a layer of
+/// these is computed whole.
 ///
 /// # Shapes
 /// Of each term as its operator has them; every `W_r` `[in_r, width]`; `bias` `[width]`, f32; result `[to.len(),

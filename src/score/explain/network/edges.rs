@@ -9,13 +9,14 @@ use crate::graph::{HeteroGraph, Relation};
 pub(crate) struct Edges<'a> {
     graph: &'a HeteroGraph,
     loops: bool,
+    weighted: bool,
     /// `[type]`: whether a node has a transform of its own.
     own: Vec<bool>,
     /// `[relation]`: whether the network reads values and ages of its edges.
     read: Vec<[bool; 2]>,
     /// `[type]`: the relations that lead there.
     into: Vec<Vec<usize>>,
-    /// `[node]`: in-edges, where coefficients are made of them.
+    /// `[node]`: sums of weights of in-edges, where coefficients are made of them.
     degrees: Vec<f64>,
 }
 
@@ -29,9 +30,26 @@ pub(super) struct Row {
     pub values: Vec<f64>,
     /// `[sources]`: ages of the edges; empty where the network reads none.
     pub ages: Vec<f64>,
+    /// `[sources]`: weights of the edges; empty where the network reads none.
+    pub weights: Vec<f64>,
 }
 
 impl Row {
+    /// Of a node that its own transform, or the head, reads.
+    pub fn of_itself(node: u32) -> Self {
+        Self { relation: None, sources: vec![node], values: Vec::new(), ages: Vec::new(), weights: Vec::new() }
+    }
+
+    /// The weight of an edge.
+    pub fn weight(&self, entry: usize) -> f64 {
+        self.weights.get(entry).copied().unwrap_or(1.0)
+    }
+
+    /// The weights of all edges, added up.
+    pub fn weight_sum(&self) -> f64 {
+        (0..self.sources.len()).map(|entry| self.weight(entry)).sum()
+    }
+
     /// The values of an edge.
     pub fn values_of(&self, entry: usize) -> &[f64] {
         let width = self.values.len() / self.sources.len();
@@ -42,7 +60,7 @@ impl Row {
 /// Two nodes without any edge between them.
 pub(super) struct Cut {
     ends: [u32; 2],
-    /// In-edges that they have left, where coefficients are made of them.
+    /// Sums of weights of the in-edges that they have left, where coefficients are made of them.
     degrees: [f64; 2],
 }
 
@@ -64,10 +82,11 @@ impl<'a> Edges<'a> {
             of.map_or([false; 2], |of| [of.values() > 0, of.time.is_some()])
         };
         let read = (0..graph.relations().len()).map(reads).collect();
-        let mut edges = Self { graph, loops: network.loops, own, read, into, degrees: Vec::new() };
+        let (loops, weighted) = (network.loops, network.weighted);
+        let mut edges = Self { graph, loops, weighted, own, read, into, degrees: Vec::new() };
         if network.coefficients == Coefficients::Symmetric {
             let nodes = (0..graph.num_nodes() as u32).into_par_iter();
-            edges.degrees = nodes.map(|node| edges.sources(node, None).len() as f64).collect();
+            edges.degrees = nodes.map(|node| edges.weight_sum(node, None)).collect();
         }
         edges
     }
@@ -93,7 +112,10 @@ impl<'a> Edges<'a> {
             let of_edges = relation.values.as_ref().filter(|_| reads_values);
             let values = of_edges.iter().flat_map(|values| kept().flat_map(|(entry, _)| values.row(entry)));
             let age = |(entry, source): (usize, u32)| self.graph.age(relation, entry, row, source - first);
+            let of_weights = relation.values.as_ref().filter(|_| self.weighted);
+            let weights = of_weights.map(|weights| kept().map(move |(entry, _)| f64::from(weights.row(entry)[0])));
             Row {
+                weights: weights.map_or_else(Vec::new, |weights| weights.chain(looped.then_some(1.0)).collect()),
                 relation: Some(at),
                 values: values.map(|&value| f64::from(value)).collect(),
                 ages: if reads_ages { kept().filter_map(age).collect() } else { Vec::new() },
@@ -102,18 +124,18 @@ impl<'a> Edges<'a> {
         };
         let mut rows: Vec<Row> = self.into[t].iter().map(of_relation).collect();
         rows.retain(|row| !row.sources.is_empty());
-        rows.extend(self.own[t].then(|| Row {
-            relation: None,
-            sources: vec![node],
-            values: Vec::new(),
-            ages: Vec::new(),
-        }));
+        rows.extend(self.own[t].then(|| Row::of_itself(node)));
         rows
     }
 
     /// The sources of all rows.
     pub(super) fn sources(&self, node: u32, cut: Option<&Cut>) -> Vec<u32> {
         self.rows(node, cut).into_iter().flat_map(|row| row.sources).collect()
+    }
+
+    /// The weights of all in-edges of a node, added up.
+    fn weight_sum(&self, node: u32, cut: Option<&Cut>) -> f64 {
+        self.rows(node, cut).iter().map(Row::weight_sum).sum()
     }
 
     /// The nodes that have `node` as a source.
@@ -128,7 +150,7 @@ impl<'a> Edges<'a> {
         leaving.flat_map(of_relation).collect()
     }
 
-    /// In-edges of a node, its added loop included.
+    /// In-edges of a node, its added loop included, by their weights.
     pub(super) fn degree(&self, node: u32, cut: Option<&Cut>) -> f64 {
         let left = cut.and_then(|cut| cut.place(node).map(|at| cut.degrees[at]));
         left.unwrap_or(self.degrees[node as usize])
@@ -137,7 +159,7 @@ impl<'a> Edges<'a> {
     /// The graph without the edges between two nodes.
     pub(super) fn without(&self, ends: [u32; 2]) -> Cut {
         let cut = Cut { ends, degrees: [0.0; 2] };
-        Cut { degrees: ends.map(|end| self.sources(end, Some(&cut)).len() as f64), ends }
+        Cut { degrees: ends.map(|end| self.weight_sum(end, Some(&cut))), ends }
     }
 
     /// The nodes whose sources or coefficients are others after a cut, ascending.

@@ -183,10 +183,17 @@ impl<'a> View<'a> {
     ) -> Vec<f64> {
         let Some(relation) = row.relation else { return vec![1.0] };
         match self.network.coefficients {
-            Coefficients::Mean => vec![1.0 / row.sources.len() as f64; row.sources.len()],
+            Coefficients::Mean => {
+                let sum = row.weight_sum();
+                let share = |entry: usize| if sum > 0.0 { row.weight(entry) / sum } else { 0.0 };
+                (0..row.sources.len()).map(share).collect()
+            }
             Coefficients::Symmetric => {
                 let own = self.edges.degree(node, cut);
-                row.sources.iter().map(|&source| 1.0 / (own * self.edges.degree(source, cut)).sqrt()).collect()
+                let sources = row.sources.iter().enumerate();
+                let of =
+                    |(entry, &source): (usize, &u32)| row.weight(entry) / (own * self.edges.degree(source, cut)).sqrt();
+                sources.map(of).collect()
             }
             Coefficients::Attention { negative_slope } => {
                 let (of, transform) = (&self.network.layers[layer], self.network.transform_of[relation]);

@@ -19,6 +19,8 @@ use crate::models::attention::NORM_EPSILON;
 pub(crate) struct Network {
     pub layers: Vec<Layer>,
     pub coefficients: Coefficients,
+    /// Whether values of edges are weights, which coefficients are made of: no layer has an [`EdgeTransform`] then.
+    pub weighted: bool,
     /// Whether every node is its own in-neighbour exactly once, over each relation of its type with itself; loops of
     /// the graph give way to these.
     pub loops: bool,
@@ -72,9 +74,10 @@ impl Pieces {
 pub(crate) enum Coefficients {
     /// Softmax, over the sources of a relation, of `leaky_relu(<a_dst, W h_i> + <a_src, W h_j> [+ <a_edge, V e_ij>])`.
     Attention { negative_slope: f64 },
-    /// `1 / sqrt(deg_i deg_j)`, where the degree counts in-edges of the relation.
+    /// `w_ij / sqrt(deg_i deg_j)`, where the degree is the sum of `w` over in-edges of the relation. `w_ij` is the
+    /// weight of an edge, 1 without any and of loops that the network adds.
     Symmetric,
-    /// One share of the mean over the sources of a relation.
+    /// `w_ij / sum_k w_ik` over the sources of a relation; 0 where that sum is.
     Mean,
 }
 

@@ -169,7 +169,7 @@ impl Ego<'_> {
         match parts.iter_mut().find(|part| part.row.relation.is_none()) {
             Some(own) => axpy(1.0, &of_hidden, &mut own.of_heads),
             None => parts.push(Part {
-                row: Row { relation: None, sources: vec![self.node], values: Vec::new(), ages: Vec::new() },
+                row: Row::of_itself(self.node),
                 coefficients: vec![1.0],
                 of_heads: of_hidden,
                 of_edges: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::DType;
 use burn_flex::{Flex, FlexDevice};
@@ -12,7 +13,7 @@ use super::super::super::parameters::of_classifier;
 use super::super::*;
 use super::{ALL, assert_adds_up};
 use crate::config::LayerKind;
-use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, RelationSpec};
 use crate::models::device_graph::DeviceGraph;
 use crate::models::named;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier};
@@ -81,6 +82,7 @@ fn spec(layer: LayerKind, layers: usize, heads: [usize; 2], row_normalise: bool)
         directed: true,
         types: Vec::new(),
         relations: Vec::new(),
+        weighted: Vec::new(),
     }
 }
 
@@ -160,6 +162,34 @@ fn check(graph: &HeteroGraph, specs: impl IntoIterator<Item = ClassifierSpec>) {
 #[test]
 fn graph_convolution_is_explained_as_it_computes() {
     check(&graph(), [1, 2, 3, 4].map(|layers| spec(LayerKind::Gcn, layers, [1, 1], layers % 2 == 0)));
+}
+
+/// The same graph, the edges of some of whose relations have weights: the first two in seven weigh nothing, and neither
+/// do all into the third node.
+fn with_weights(mut graph: HeteroGraph, relations: &[&str]) -> HeteroGraph {
+    for name in relations {
+        let of = graph.relations().iter().find(|of| of.name == *name).unwrap().forward.clone();
+        let weight = |entry: usize| if of.entries(2).contains(&entry) { 0.0 } else { (entry % 7).max(1) as f32 - 1.0 };
+        let weights = (0..of.num_edges()).map(weight).collect();
+        graph.set_edge_weights(name, Arc::new(EdgeMatrix::new(weights, 1)));
+    }
+    graph
+}
+
+#[test]
+fn weights_of_edges_are_explained_as_they_compute() {
+    let typed = with_weights(typed_graph(), &["buys", "knows"]);
+    for graph in [with_weights(graph(), &["edge"]), typed] {
+        let of =
+            |layers| spec(LayerKind::Gcn, layers, [1, 1], layers == 2).over(&graph).unwrap().with_weights_of(&graph);
+        let specs = [1, 2, 3].map(of);
+        assert!(!specs[0].weighted.is_empty());
+        let read = specs[0].reading(graph.clone());
+        let logits = |spec: &ClassifierSpec, graph: &HeteroGraph| Trained::new(spec.clone()).logits(graph);
+        let plain = specs[0].reading(graph.clone()).with_weights_as_values(|_| false, true);
+        assert_ne!(logits(&specs[0], &read), logits(&specs[0], &plain), "weights say something");
+        check(&read, specs);
+    }
 }
 
 #[test]

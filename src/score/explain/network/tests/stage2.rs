@@ -132,6 +132,7 @@ impl Model {
         };
         let stream = |name: &str| self.streams.iter().position(|stream| *stream == name).unwrap();
         Network {
+            weighted: false,
             layers: vec![layer(0), layer(1)],
             coefficients: Coefficients::Attention { negative_slope: self.slope },
             loops: false,

@@ -1,0 +1,220 @@
+//! Weights of edges: in the layers of a classifier and in draws of neighbours, from a table to scores.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::sync::Arc;
+
+use graphsieve::config::{Draw, LayerKind};
+use graphsieve::graph::{Adjacency, Dataset, EdgeMatrix, Features, HeteroGraph, RelationSpec};
+use graphsieve::infer::sampled_input::SampledInput;
+use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec};
+use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
+use graphsieve::score::explain::Explanation;
+use ndarray::Array2;
+use ndarray_npy::ReadNpyExt;
+
+use crate::explain::assert_adds_up;
+use crate::support::Sandbox;
+
+const NODES: &str = "[[nodes]]\ntype = \"account\"\nfile = \"accounts.csv\"\nid = \"id\"\nlabel = \"fraud\"\n\
+                     features = { kind = \"numeric\" }\n";
+const EDGES: &str = "[[edges]]\nname = \"pays\"\nfile = \"payments.csv\"\nsrc = \"account.from\"\n\
+                     dst = \"account.to\"\none_way = true\n";
+const ACCOUNTS: usize = 240;
+
+/// Accounts of two kinds, each paid by three of either kind. What tells fraud is which kind pays much; how much is paid
+/// in all is the same.
+fn told_by_weights(sandbox: &Sandbox) {
+    let is_fraud = |account: usize| account / 2 % 4 == 1;
+    let mut nodes = String::from("id,kind,fraud\n");
+    let mut edges = String::from("from,to,amount\n");
+    for account in 0..ACCOUNTS {
+        writeln!(nodes, "a{account},{},{}", account % 2, u8::from(is_fraud(account))).unwrap();
+        for at in 1..=6 {
+            let from = (account * 5 + at * 17) / 2 * 2 % ACCOUNTS + at % 2;
+            let amount = if (at % 2 == 1) == is_fraud(account) { 40 } else { 1 };
+            writeln!(edges, "a{from},a{account},{amount}").unwrap();
+        }
+    }
+    sandbox.write("accounts.csv", nodes);
+    sandbox.write("payments.csv", edges);
+    import(sandbox, "weight = \"amount\"\n", "data");
+}
+
+fn import(sandbox: &Sandbox, weight: &str, out: &str) {
+    sandbox.write("graph.toml", format!("{NODES}{EDGES}{weight}"));
+    sandbox.succeeds(["import", "tables", "graph.toml", "--out", out]);
+}
+
+const CLASSIFY: &str = "task = \"classify\"\nname = \"weights\"\n[data]\npath = \"data\"\nrow_normalise = false\n[model]\n\
+                        hidden = 8\nlayers = 1\ndropout = 0.0\nedge_weights = true\n[train]\nepochs = 150\n\
+                        learning_rate = 0.1\n[split]\nuse = \"labels\"\n[output]\ndir = \"runs\"\nplots = false\n";
+
+fn probabilities(sandbox: &Sandbox, file: &str) -> Array2<f32> {
+    Array2::read_npy(fs::File::open(sandbox.path(file)).unwrap()).unwrap()
+}
+
+#[test]
+fn a_classifier_reads_weights_and_its_run_scores_and_explains_with_them() {
+    let sandbox = Sandbox::new();
+    told_by_weights(&sandbox);
+    sandbox.write("classify.toml", CLASSIFY);
+    let trained = |dir: &str, more: &[&str]| {
+        let dir = format!("output.dir={dir}");
+        let train = ["--quiet", "train", "classify.toml", "--device", "cpu", "--set", &dir];
+        sandbox.succeeds([&train[1..], more].concat());
+        let run = sandbox.only_run(&dir[11..]);
+        let evaluation = sandbox.read(&format!("{run}/evaluation.json"));
+        let evaluation: serde_json::Value = serde_json::from_slice(&evaluation).unwrap();
+        (run, evaluation["test"]["macro_f1"].as_f64().unwrap())
+    };
+    let (run, with) = trained("with", &[]);
+    let (_, without) = trained("without", &["--set", "model.edge_weights=false"]);
+    let in_batches = ["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0]", "--set", "loader.batch_size=50"];
+    let (sampled_run, sampled) = trained("sampled", &in_batches);
+    let all = format!("{with} with weights, {sampled} in batches, {without} without");
+    assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
+
+    // Scores of the run are those of its training, of the same data given anew, and of the other way to compute them.
+    for run in [&run, &sampled_run] {
+        sandbox.succeeds(["--quiet", "score", run, "--data", "data", "--out", "again.npy", "--device", "cpu"]);
+        assert_eq!(probabilities(&sandbox, "again.npy"), probabilities(&sandbox, &format!("{run}/probabilities.npy")));
+    }
+    // What explains a score adds up to it.
+    let explain = ["--quiet", "explain", &run, "--class", "1", "--node", "account:a3", "--format", "json"];
+    let found: Explanation = serde_json::from_str(&sandbox.succeeds(explain).stdout).unwrap();
+    let probability = f64::from(probabilities(&sandbox, &format!("{run}/probabilities.npy"))[[3, 1]]);
+    assert_adds_up(&found, (probability / (1.0 - probability)).ln());
+
+    // Data whose edges have no weights are no data of this model, and cannot train one.
+    import(&sandbox, "", "plain");
+    let plain = ["score", &run, "--data", "plain", "--out", "plain.npy", "--device", "cpu"];
+    sandbox.refuses(plain, 1, &["relation `pays`", "weights of its edges", "`weight`"]);
+    let plain = ["train", "classify.toml", "--device", "cpu", "--set", "data.path=plain"];
+    sandbox.refuses(plain, 2, &["model.edge_weights", "weights of edges", "[[edges]]"]);
+}
+
+#[test]
+fn a_weight_below_zero_is_refused_with_its_place() {
+    let sandbox = Sandbox::new();
+    told_by_weights(&sandbox);
+    sandbox.write("classify.toml", CLASSIFY);
+    sandbox.edit("payments.csv", |table| {
+        let text = String::from_utf8(table.clone()).unwrap();
+        *table = text.replacen(",40\n", ",-40\n", 1).into_bytes();
+    });
+    import(&sandbox, "weight = \"amount\"\n", "negative");
+    let train = ["train", "classify.toml", "--device", "cpu", "--set", "data.path=negative"];
+    sandbox.refuses(train, 1, &["pays_weight.bin", "weight of entry", "0 to 1e12", "found -40"]);
+    let stays = fs::read_dir(sandbox.path("runs")).map_or(0, Iterator::count);
+    assert_eq!(stays, 0, "no run was begun");
+}
+
+const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n[train]\n\
+                      epochs = 2\n[loss]\nsamples_per_relation = 50\n[loader]\nmode = \"sampled\"\nfanouts = [2, 2]\n\
+                      draw = \"weighted\"\n[output]\ndir = \"runs\"\nplots = false\n";
+
+#[test]
+fn mini_batches_are_drawn_by_weights_of_data_that_have_any() {
+    let sandbox = Sandbox::new();
+    told_by_weights(&sandbox);
+    sandbox.write("stage2.toml", STAGE2);
+    let trained = |dir: &str, more: &[&str]| {
+        let dir = format!("output.dir={dir}");
+        let train = ["train", "stage2.toml", "--device", "cpu", "--set", &dir];
+        sandbox.succeeds([&train[..], more].concat());
+        sandbox.read(&format!("{}/anomaly_scores_stage2.npy", sandbox.only_run(&dir[11..])))
+    };
+    let weighted = trained("weighted", &[]);
+    assert!(weighted == trained("again", &[]) && weighted != trained("even", &["--set", "loader.draw=uniform"]));
+    import(&sandbox, "", "plain");
+    let plain = ["train", "stage2.toml", "--device", "cpu", "--set", "data.path=plain"];
+    sandbox.refuses(plain, 2, &["loader.draw", "weights of edges", "[[edges]]"]);
+    // Attention takes what is drawn; a sum over all neighbours cannot be made of it.
+    sandbox.write("classify.toml", CLASSIFY.replace("edge_weights = true\n", ""));
+    let classify = ["train", "classify.toml", "--device", "cpu", "--set", "loader.mode=sampled", "--set"];
+    let classify = [&classify[..], &["loader.draw=weighted", "--set", "loader.fanouts=[2]", "--set", "train.epochs=2"]];
+    let classify = classify.concat();
+    sandbox.refuses(classify.clone(), 2, &["loader.draw", "model.layer = \"gcn\""]);
+    let gat = ["--set", "model.layer=gat", "--set", "model.heads=2", "--set", "output.dir=gat"];
+    sandbox.succeeds([&classify[..], &gat].concat());
+}
+
+/// A ring with chords, some of which weigh nothing, and others much; a few nodes have an edge to themselves.
+fn ring(nodes: u32) -> HeteroGraph {
+    let chords = (0..nodes).flat_map(|node| (1..12).map(move |step| (node, (node + step * step) % nodes)));
+    let edges: Vec<(u32, u32)> = chords.chain([(0, 0), (4, 4)]).collect();
+    let adjacency = Adjacency::from_edges(nodes as usize, nodes as usize, &edges);
+    let weights = (0..adjacency.num_edges()).map(|entry| [0.0, 1.0, 1e9, 0.5][entry % 4]).collect();
+    let spec = RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+    let mut graph = HeteroGraph::new(vec![("node".into(), nodes as usize)], vec![spec]).unwrap();
+    graph.set_edge_weights("edge", Arc::new(EdgeMatrix::new(weights, 1)));
+    graph
+}
+
+#[test]
+fn an_edge_that_weighs_nothing_is_never_drawn_and_attention_draws_itself() {
+    let nodes = 200;
+    let graph = ring(nodes);
+    let forward = graph.relations()[0].forward.clone();
+    let weight_of = |row: u32, col: u32| {
+        let entries = forward.entries(row as usize).zip(forward.row(row as usize));
+        let weights = graph.relations()[0].weights.as_ref().unwrap();
+        entries.filter(|(_, of)| **of == col).map(|(entry, _)| weights.row(entry)[0]).sum::<f32>()
+    };
+    let seeds: Vec<u32> = (0..nodes).collect();
+    let attention = Some(AttentionShape { heads: 1, out_heads: 1, negative_slope: 0.2, dropout: 0.0 });
+    let spec = ClassifierSpec {
+        layer: LayerKind::Gat,
+        input: 1,
+        hidden: 4,
+        classes: 2,
+        layers: 1,
+        attention,
+        row_normalise: false,
+        directed: true,
+        types: Vec::new(),
+        relations: Vec::new(),
+        weighted: Vec::new(),
+    };
+    let features = Features::from_f32(vec![1.0; nodes as usize], nodes as usize, 1);
+    let input = SampledInput::new(&spec, &graph, &features, burn::tensor::DType::F32).unwrap();
+    let shared = Arc::new(graph.clone());
+    for kappa in [0, 3] {
+        let dependency = (kappa > 0).then_some(kappa as u32);
+        let settings = SamplerConfig {
+            draw: Draw::Weighted,
+            dependency,
+            weights: weights_of(&graph),
+            ..SamplerConfig::new(&[Fanout::Most(4)], 1)
+        };
+        let plain = NeighbourSampler::new(shared.clone(), settings).unwrap();
+        for (sampler, draws_itself) in
+            [(plain, false), (input.sampler(&[4], (Draw::Weighted, kappa), 0).unwrap(), true)]
+        {
+            let mut scratch = sampler.scratch();
+            let (mut drawn, mut heavy) = (HashSet::new(), 0);
+            for number in 0..40 {
+                let batch = sampler.sample(&mut scratch, number, std::slice::from_ref(&seeds)).unwrap();
+                let block = &batch.blocks[0][0];
+                for row in 0..nodes {
+                    let cols = block.cols[block.row(row as usize)].iter().map(|&place| batch.nodes[0][place as usize]);
+                    let (own, others): (Vec<u32>, Vec<u32>) = cols.partition(|&col| draws_itself && col == row);
+                    assert_eq!((own.len(), others.len()), (usize::from(draws_itself), 4), "node {row}");
+                    assert!(others.iter().all(|&col| weight_of(row, col) > 0.0), "node {row}: {others:?}");
+                    heavy += others.iter().filter(|&&col| weight_of(row, col) >= 1e9).count();
+                    drawn.extend(others.into_iter().map(|col| (row, col)));
+                }
+            }
+            // Of eleven or twelve edges a quarter is heavy: they come first, and light ones take turns.
+            assert!(heavy as f64 > 0.6 * 160.0 * f64::from(nodes), "{heavy}");
+            assert!(drawn.len() > 6 * nodes as usize, "{}", drawn.len());
+        }
+    }
+    let without = Dataset::new(HeteroGraph::new(vec![("node".into(), 1)], Vec::new()).unwrap(), None, None, None);
+    assert!(without.check_edge_weights("loader.draw").unwrap_err().to_string().contains("loader.draw"));
+    let config = SamplerConfig { draw: Draw::Weighted, ..SamplerConfig::new(&[Fanout::Most(4)], 0) };
+    let error = NeighbourSampler::new(Arc::new(without.graph), config).unwrap_err().to_string();
+    assert!(error.contains("without weights of edges"), "{error}");
+}
