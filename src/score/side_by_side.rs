@@ -29,6 +29,7 @@ pub struct ModelFigures {
 /// What labels say of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
+#[allow(clippy::large_enum_variant, reason = "one for each of a few models")]
 pub enum Figures {
     /// Of scores of anomalies.
     Anomalies(Report),
