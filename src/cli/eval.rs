@@ -13,7 +13,7 @@ use crate::config::{ClassifySplit, RunConfig, SplitConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Labels};
+use crate::graph::{Dataset, Labels, date};
 use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
 use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};

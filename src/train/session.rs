@@ -209,6 +209,10 @@ impl Session {
 
     /// Shows the progress after `epoch`.
     pub fn show(&self, epoch: usize, message: &str) {
+        // A loss without edges has no rate of them.
+        if self.edges_per_epoch == 0 {
+            return self.progress.update(epoch as u64, message);
+        }
         let edges = self.edges_per_epoch as f64 * (epoch - self.resumed_at) as f64;
         let speed = rate(edges, self.started.elapsed(), "edges");
         self.progress.update(epoch as u64, &format!("{message}  {speed}"));
