@@ -114,8 +114,8 @@ pub fn predicted_class(row: &[f32]) -> u32 {
     (1..row.len()).fold(0, |best, class| if row[class] > row[best] { class } else { best }) as u32
 }
 
-/// Class probabilities, `[nodes, classes]`, as one score per node: the probability of class 1 of two, of more classes that
-/// of the predicted one.
+/// Class probabilities, `[nodes, classes]`, as one score per node: the probability of class 1 of two, of more classes
+/// that of the predicted one.
 pub fn class_scores(probabilities: &Array2<f32>) -> Vec<f32> {
     let score = |row: ArrayView1<f32>| match row.len() {
         2 => row[1],

@@ -120,8 +120,8 @@ pub fn none_since(what: String, since: i64, last: Option<i64>, help: &str) -> Er
 /// Nodes by descending score; equal scores by id, then by type, so that the order never depends on anything else.
 ///
 /// # Errors
-/// [`Error::Usage`] for a type that the graph does not have, and for a time where nodes have none; [`Error::Data`] for a
-/// time after the last event.
+/// [`Error::Usage`] for a type that the graph does not have, and for a time where nodes have none; [`Error::Data`] for
+/// a time after the last event.
 ///
 /// # Panics
 /// When there is not one score per node.

@@ -504,8 +504,8 @@ fn no_sampled_neighbour_is_later_than_its_seed() {
     assert_ne!(sampled_neighbours(dataset(&payments(), Leak::LaterEdge))[0], 0);
 }
 
-/// Payments that payments read through the sampler, over all ways to draw: the most that are not earlier, and the fewest
-/// at all.
+/// Payments that payments read through the sampler, over all ways to draw: the most that are not earlier, and the
+/// fewest at all.
 fn sampled_neighbours(data: Dataset) -> [u32; 2] {
     let (graph, events) = (std::sync::Arc::new(data.graph), data.events.unwrap());
     let first = graph.node_types()[2].offset;

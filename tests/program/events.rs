@@ -308,8 +308,8 @@ fn bad_times_and_keys_are_named_and_nothing_is_written() {
             &whole,
             format!("{BY_TIME}test_from = \"1980-01-01\"\n{EVENTS}"),
             1,
-            "none in training (from 1979-12-14 until 1979-12-24), validation (from 1979-12-26 until 1979-12-30), test (from \
-             1980-01-01 until 1980-01-05): the labelled events go from 1970-01-01 to 1970-01-25",
+            "none in training (from 1979-12-14 until 1979-12-24), validation (from 1979-12-26 until 1979-12-30), test \
+             (from 1980-01-01 until 1980-01-05): the labelled events go from 1970-01-01 to 1970-01-25",
         ),
         (
             &whole,

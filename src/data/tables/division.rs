@@ -28,9 +28,9 @@ impl Divider<'_> {
     /// Divides the labels.
     ///
     /// # Errors
-    /// [`Error::Data`] where a part would be without one of the classes, and for a part of a split by time in whose time
-    /// no label lies; [`Error::Config`] for a split by time of labels without times, and for groups that are no node
-    /// types.
+    /// [`Error::Data`] where a part would be without one of the classes, and for a part of a split by time in whose
+    /// time no label lies; [`Error::Config`] for a split by time of labels without times, and for groups that are no
+    /// node types.
     pub fn divide(&self) -> Result<StoredSplit> {
         let table = &self.description.split;
         let split = match table.by {

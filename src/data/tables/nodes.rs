@@ -246,8 +246,8 @@ impl NodeType {
     /// # Errors
     /// As for [`check_unit`].
     pub fn check_units(&self, files: &[PathBuf]) -> Result<()> {
-        let columns = self.columns.iter().chain(self.facts.iter().map(|(_, column)| column));
-        columns.into_iter().try_for_each(|column| column.check_unit(files))
+        let mut columns = self.columns.iter().chain(self.facts.iter().map(|(_, column)| column));
+        columns.try_for_each(|column| column.check_unit(files))
     }
 
     /// Whether the nodes are events.

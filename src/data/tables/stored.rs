@@ -56,7 +56,8 @@ pub fn unknown_categories(dir: &Path) -> Result<Vec<UnknownCategories>> {
     Ok(Said::read(dir)?.unknown_categories)
 }
 
-/// First and last time of the events that an import learned from; none where `dir` holds no import, or one without events.
+/// First and last time of the events that an import learned from; none where `dir` holds no import, or one without
+/// events.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Format`] for a file that was changed.

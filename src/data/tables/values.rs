@@ -255,8 +255,8 @@ pub(super) fn check_unit(
         format!("column `{column}`"),
         format!("times in the unit \"{unit}\", as the description says"),
         format!("none outside of the first weeks of 1970: {} to {}", date(first), date(last)),
-        "numbers of a larger unit look like this: leave `unit` out for seconds; if these times are meant, write in_1970 = \
-         true beside the unit",
+        "numbers of a larger unit look like this: leave `unit` out for seconds; if these times are meant, write \
+         in_1970 = true beside the unit",
     ))
 }
 

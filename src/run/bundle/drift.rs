@@ -3,9 +3,9 @@
 //!
 //! A profile holds, for every node type and column, and for every column of edges that a model reads, ten ranges with a
 //! tenth of the training's values each (fewer where values repeat) and how many values lie in each. Of other data
-//! `PSI = Σ (q - p) ln(q / p)` over the ranges, with `p` the share of the training and `q` that of the data (half a value
-//! is added to every range). By custom 0.1 to 0.25 is a moderate shift and more a large one. A column is named from
-//! [`THRESHOLD`] on, where chance alone hardly reaches that: for samples of one distribution `PSI / (1/n + 1/m)` is
+//! `PSI = Σ (q - p) ln(q / p)` over the ranges, with `p` the share of the training and `q` that of the data (half a
+//! value is added to every range). By custom 0.1 to 0.25 is a moderate shift and more a large one. A column is named
+//! from [`THRESHOLD`] on, where chance alone hardly reaches that: for samples of one distribution `PSI / (1/n + 1/m)` is
 //! about chi-squared with one degree of freedom less than there are ranges, and has to lie more than 4.5 standard
 //! deviations and 10 above its mean.
 
@@ -183,7 +183,7 @@ fn edge_columns(dataset: &Dataset, relation: &Relation, wanted: &dyn Fn(u32) -> 
     columns
 }
 
-/// The relations whose edges have values of their own, not those of a relation that they reverse, and the values' names.
+/// The relations whose edges have values of their own, not those of a relation that they reverse, and their names.
 fn valued(dataset: &Dataset) -> impl Iterator<Item = (&Relation, &[String])> {
     let columns = dataset.edge_values.iter().filter_map(|of| Some((&of.relation, &of.columns.as_ref()?.names)));
     columns.filter_map(|(name, names)| {
