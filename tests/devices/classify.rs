@@ -697,7 +697,7 @@ pub mod bodies {
     pub fn sampled_neighbours_estimate_the_sum_over_all_of_them<B: GraphBackend>(device: &B::Device) {
         let [features, _] = features();
         for spec in specs().iter().filter(|spec| spec.layers == 1 && spec.layer == LayerKind::Gcn && !spec.is_typed()) {
-            estimates(spec, &features, device);
+            estimates::<B>(spec, &features, device);
         }
     }
 
