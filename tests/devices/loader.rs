@@ -215,16 +215,14 @@ mod bodies {
             let mut full = whole.runner(config.seed, 1).unwrap();
             let store = FeatureStore::new(features.clone(), host, device).unwrap();
             let mut stores = vec![(store.clone(), Placement::Host)];
-            // Ages that edges have of their own have no kernel.
-            let drawable = B::SAMPLES && carried != Carried::ValuesAndAges;
-            if drawable {
+            if B::SAMPLES {
                 stores.push((store.resident(), Placement::Device));
             }
             let parts = stores.into_iter().map(|(store, placement)| {
                 let parts = Attention::<B>::on_host(&config, host, features.clone(), store, some, device);
                 let sampled = parts.runner(config.seed, 1).unwrap();
                 let Runner::Sampled(batches) = &sampled else { panic!("mini-batches were asked for") };
-                assert_eq!(batches.placement.no_kernel.is_none(), drawable);
+                assert_eq!(batches.placement.no_kernel.is_none(), B::SAMPLES);
                 assert_eq!(batches.placement.decide(), placement);
                 assert!(sampled.note().unwrap().starts_with("neighbours: sampled by the"));
                 (parts, sampled)

@@ -285,8 +285,8 @@ fn dropout_and_class_weights_change_the_training_alone() {
 
 fn half_precision_follows_the_curve_of_full_precision() {
     let dir = marketplace();
-    for stage in 0..NAMES.len() {
-        follows_in_half_precision::<Flex>(NAMES[stage], &Default::default(), |precision| {
+    for (stage, name) in NAMES.iter().enumerate() {
+        follows_in_half_precision::<Flex>(name, &Default::default(), |precision| {
             stages(&dir, |train| train.precision = precision)[stage].clone()
         });
     }
