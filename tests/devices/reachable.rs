@@ -3,6 +3,7 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
+use burn_flex::Flex;
 use graphsieve::config::{Jump, Norm, OwnTransform, Rows, Stage1Config, Stage2Config, Stage2Model};
 use graphsieve::data::synth::{self, Preset, SynthConfig};
 use graphsieve::graph::Dataset;
@@ -16,20 +17,22 @@ use graphsieve::run::splits::split_of;
 use graphsieve::train::task::Task;
 use graphsieve::train::tasks::attention::Attention;
 use graphsieve::train::tasks::auto_encoder::AutoEncoder;
+use graphsieve_kernels::NodeSet;
 use graphsieve_kernels::testing::harness::Trial;
-use graphsieve_kernels::{GraphBackend, NodeSet, on_every_backend};
 
 use crate::gradients::{assert_same, gradients};
 use crate::valued::Carried;
 
 pub fn trials() -> Vec<Trial> {
-    on_every_backend!(
+    on_cpu!(
         "reachable";
         stage_1_has_the_same_loss_and_gradients,
         stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three,
         a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same,
     )
 }
+
+type Ad = Autodiff<Flex>;
 
 const EPOCHS: usize = 3;
 
@@ -40,9 +43,10 @@ fn marketplace() -> Dataset {
     synth::generate(&SynthConfig::preset(Preset::Quickstart).scaled(0.3), &|_, _, _| ()).unwrap()
 }
 
-fn features<B: GraphBackend>(data: &Dataset, device: &B::Device) -> Vec<Tensor<Autodiff<B>, 2>> {
+fn features(data: &Dataset) -> Vec<Tensor<Ad, 2>> {
     let features = data.features.as_ref().unwrap();
-    upload_features(data.graph.node_types(), features, burn::tensor::DType::F32, device).unwrap()
+    let f32 = burn::tensor::DType::F32;
+    upload_features(data.graph.node_types(), features, f32, &Default::default()).unwrap()
 }
 
 fn assert_same_step(what: &str, reachable: &(f32, Vec<Vec<f32>>), all: &(f32, Vec<Vec<f32>>)) {
@@ -50,7 +54,7 @@ fn assert_same_step(what: &str, reachable: &(f32, Vec<Vec<f32>>), all: &(f32, Ve
     assert_same(what, &reachable.1, &all.1, 1e-7);
 }
 
-fn stage_1_has_the_same_loss_and_gradients<B: GraphBackend>(device: &B::Device) {
+fn stage_1_has_the_same_loss_and_gradients() {
     let data = marketplace();
     let host = &data.graph;
     let spec = AutoEncoderSpec {
@@ -61,19 +65,20 @@ fn stage_1_has_the_same_loss_and_gradients<B: GraphBackend>(device: &B::Device) 
         output: 16,
         causal: false,
     };
-    let model = TripleStreamGae::<Autodiff<B>>::new(&spec, &mut Parameters::from_seed(3, device)).unwrap();
+    let device = Default::default();
+    let model = TripleStreamGae::<Ad>::new(&spec, &mut Parameters::from_seed(3, &device)).unwrap();
     let run = |rows: Rows, chunk: Option<usize>| {
         let mut config = Stage1Config::new("unused");
         config.train.epochs = EPOCHS;
         config.train.rows = rows;
         config.train.chunk_size = chunk;
         config.sampling.edges = [("pu", 20), ("ps", 5), ("uu", 10)].map(|(s, n)| (s.to_string(), n)).into();
-        let graph = DeviceGraph::upload(host, device).unwrap();
-        let task = AutoEncoder::<B>::new(&config, host, graph, features::<B>(&data, device), device);
+        let graph = DeviceGraph::upload(host, &device).unwrap();
+        let task = AutoEncoder::<Flex>::new(&config, host, graph, features(&data), &device);
         let mut epochs = task.runner(config.seed, 1).unwrap();
         let one = |_| {
             let loss = epochs.next(&task, &model).unwrap().losses.loss;
-            (to_host(loss.clone())[0], gradients::<B>(&model, loss))
+            (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
         };
         (0..EPOCHS).map(one).collect::<Vec<_>>()
     };
@@ -85,8 +90,9 @@ fn stage_1_has_the_same_loss_and_gradients<B: GraphBackend>(device: &B::Device) 
     }
 }
 
-fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three<B: GraphBackend>(device: &B::Device) {
+fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
     let data = marketplace();
+    let device = Default::default();
     let carried = [1, 3].into_iter().flat_map(|heads| Carried::ALL.map(|carried| (heads, carried, false)));
     for (heads, carried, connected) in carried.chain([(1, Carried::Nothing, true), (3, Carried::ValuesAndAges, true)]) {
         let connections = match connected {
@@ -107,7 +113,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three<B: Graph
             labels: false,
             pieces: None,
         };
-        let model = TripleStreamGat::<Autodiff<B>>::new(&spec, &mut Parameters::from_seed(4, device)).unwrap();
+        let model = TripleStreamGat::<Ad>::new(&spec, &mut Parameters::from_seed(4, &device)).unwrap();
         let run = |rows: Rows, recompute: bool, chunk: Option<usize>| {
             let mut config = Stage2Config::new("unused");
             config.train.epochs = EPOCHS;
@@ -121,12 +127,12 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three<B: Graph
             let labels = &data.labels.as_ref().unwrap().entries;
             let split = split_of(&data, labels, &config.split, config.seed).unwrap();
             let some = &split.train[..30];
-            let graph = DeviceGraph::upload(host, device).unwrap();
-            let task = Attention::<B>::on_device(&config, host, graph, features::<B>(&data, device), some, device);
+            let graph = DeviceGraph::upload(host, &device).unwrap();
+            let task = Attention::<Flex>::on_device(&config, host, graph, features(&data), some, &device);
             let mut epochs = task.runner(config.seed, 1).unwrap();
             let one = |_| {
                 let loss = epochs.next(&task, &model).unwrap().losses.loss;
-                (to_host(loss.clone())[0], gradients::<B>(&model, loss))
+                (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
             };
             (0..EPOCHS).map(one).collect::<Vec<_>>()
         };
@@ -141,11 +147,12 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three<B: Graph
     }
 }
 
-fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same<B: GraphBackend>(device: &B::Device) {
+fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same() {
     let data = marketplace();
     let host = &data.graph;
-    let graph = DeviceGraph::<Autodiff<B>>::upload(host, device).unwrap().inner();
-    let x: Vec<Tensor<B, 2>> = features::<B>(&data, device).into_iter().map(Tensor::inner).collect();
+    let device = Default::default();
+    let graph = DeviceGraph::<Ad>::upload(host, &device).unwrap().inner();
+    let x: Vec<Tensor<Flex, 2>> = features(&data).into_iter().map(Tensor::inner).collect();
     let spec = AttentionSpec {
         streams: host.streams().into_iter().map(String::from).collect(),
         input: data.features.as_ref().unwrap().dim(),
@@ -159,11 +166,11 @@ fn a_few_wanted_rows_leave_most_of_the_graph_alone_and_come_out_the_same<B: Grap
         labels: false,
         pieces: None,
     };
-    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_seed(5, device)).unwrap();
+    let model = TripleStreamGat::<Flex>::new(&spec, &mut Parameters::from_seed(5, &device)).unwrap();
     // No node of the last type is wanted at all.
     let wanted: [&[u32]; 3] = [&[1, 7], &[0], &[]];
-    let sets = wanted.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, device)).collect();
-    let field = ReceptiveField::of(&graph, sets, |_| None, device);
+    let sets = wanted.iter().zip(&graph.node_types).map(|(nodes, t)| NodeSet::new(nodes, t.count, &device)).collect();
+    let field = ReceptiveField::of(&graph, sets, |_| None, &device);
     let computed: usize = (0..3).map(|t| field.rows(&graph, 1, t)).sum();
     assert!(computed < host.num_nodes() / 2, "{computed} of {} rows", host.num_nodes());
     let few = model.embed(&graph, &field, &x, Pass::default());
