@@ -24,7 +24,7 @@ const EDGES: &str = "[[edges]]\nname = \"pays\"\nfile = \"payments.csv\"\nsrc = 
 const ACCOUNTS: usize = 240;
 
 /// Accounts of two kinds, each paid by three of either kind. What tells fraud is which kind pays much; how much is paid
-/// in all is the same.
+/// in all is the same. Import's own columns (`mean_weight`, `max_weight`) of the payers tell it, too.
 fn told_by_weights(sandbox: &Sandbox) {
     let is_fraud = |account: usize| account / 2 % 4 == 1;
     let mut nodes = String::from("id,kind,fraud\n");
@@ -70,11 +70,9 @@ fn a_classifier_reads_weights_and_its_run_scores_and_explains_with_them() {
         (run, evaluation["test"]["macro_f1"].as_f64().unwrap())
     };
     let (run, with) = trained("with", &[]);
-    let (_, without) = trained("without", &["--set", "model.edge_weights=false"]);
     let in_batches = ["--set", "loader.mode=sampled", "--set", "loader.fanouts=[0]", "--set", "loader.batch_size=50"];
     let (sampled_run, sampled) = trained("sampled", &in_batches);
-    let all = format!("{with} with weights, {sampled} in batches, {without} without");
-    assert!(with > 0.95 && sampled > 0.95 && without < 0.8, "{all}");
+    assert!(with > 0.95 && sampled > 0.95, "{with} on the whole graph, {sampled} in batches");
 
     // Scores of the run are those of its training, of the same data given anew, and of the other way to compute them.
     for run in [&run, &sampled_run] {
