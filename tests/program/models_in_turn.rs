@@ -186,7 +186,9 @@ fn a_training_goes_on_with_tables_that_were_imported_with_its_run() {
     let all = String::from_utf8(sandbox.read("payments.csv")).unwrap();
     let earlier: Vec<&str> = all.lines().take(1 + 180).collect();
     sandbox.write("payments.csv", earlier.join("\n"));
-    sandbox.write("graph.toml", DESCRIPTION.replace("windows = 3\n", ""));
+    // Windows that are named: what suits the later tables would be others.
+    let named = "[[windows]]\nlast = [1, 3]\none_hop = [\"7d\"]\n";
+    sandbox.write("graph.toml", DESCRIPTION.replace("windows = 3\n", "").replace("[[windows]]\n", named));
     sandbox.succeeds(["--quiet", "import", "tables", "graph.toml", "--out", "earlier"]);
     sandbox.write("stage2.toml", STAGE2);
     let monday = stage2(&sandbox, "monday", &["--set", "data.path=earlier"]);

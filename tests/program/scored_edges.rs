@@ -207,10 +207,11 @@ fn is_unknown(row: &[String; 6], at: &[String; 6]) -> bool {
     time(row) + 2 * DAY > time(at)
 }
 
-/// A transfer that training learns from, and an earlier one of the same two accounts whose label is known by then.
+/// A transfer that training learns from, and the latest one of the same two accounts whose label is known by then.
 fn twins(rows: &[[String; 6]]) -> [usize; 2] {
-    let twin =
-        |at: usize| (at - 30..at).find(|&of| rows[of][2..4] == rows[at][2..4] && !is_unknown(&rows[of], &rows[at]));
+    let twin = |at: usize| {
+        (at - 30..at).rev().find(|&of| rows[of][2..4] == rows[at][2..4] && !is_unknown(&rows[of], &rows[at]))
+    };
     (50..75).find_map(|at| twin(at).map(|of| [at, of])).expect("some accounts pay each other again")
 }
 
