@@ -227,7 +227,9 @@ fn training_in_chunks_of_rows_follows_the_same_curve() {
             };
             let want = train(None);
             for chunk in [1, 50, 1 << 30] {
-                assert_same_curve(&format!("{name}, chunk {chunk}"), &train(Some(chunk)), &want, 1e-5);
+                // Twenty steps of Adam magnify the rounding of sums in another order, by how much depends on the
+                // processor: 2e-5 was seen. What one step may differ by, 2e-6, is held in `reachable`.
+                assert_same_curve(&format!("{name}, chunk {chunk}"), &train(Some(chunk)), &want, 1e-4);
             }
         }
     }
