@@ -2,10 +2,12 @@
 
 A fraudulent account is scored as of the step of its fraud; one whose step is -1 has no label. Normal accounts are scored
 as of steps that are drawn from those of the fraudulent ones, so that the step tells nothing. With `--transfers edges`
-accounts have no time and see every transfer, with its amount and step as values of the edge.
+the amount and the step of a transfer are values of an edge between accounts. Divided at random, they then have no time,
+all have a label, and see every transfer; divided by time, an account sees transfers until its step, from accounts that
+are scored before it.
 
     python3 tests/peers/amlsim.py AMLSIM_DIR OUT_DIR [--split random|time] [--as-of after|before] [--seed 42]
-    python3 tests/peers/amlsim.py AMLSIM_DIR OUT_DIR --transfers edges [--seed 42]
+    python3 tests/peers/amlsim.py AMLSIM_DIR OUT_DIR --transfers edges [--split random|time] [--as-of …] [--seed 42]
     graphsieve import tables OUT_DIR/graph.toml --out DATA
     graphsieve train configs/stage3.toml --set data.path=DATA --set model.kind=booster
 """
@@ -55,13 +57,13 @@ one_hop = []
 
 EDGES = """\
 [split]
-seed = {seed}
+{split}
 
 [[nodes]]
 type = "account"
 file = "accounts.csv"
 id = "account"
-label = "fraud"
+{time}label = "fraud"
 features = {{ balance = "numeric" }}
 
 [[edges]]
@@ -92,11 +94,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--split", choices=["random", "time"], default="time")
+    parser.add_argument("--split", choices=["random", "time"], help="default: time, for edges random")
     parser.add_argument("--as-of", choices=["after", "before"], default="after", help="see the step itself, or not")
     parser.add_argument("--transfers", choices=["events", "edges"], default="events")
     parser.add_argument("--seed", type=int, default=42)
     arguments = parser.parse_args()
+    arguments.split = arguments.split or ("random" if arguments.transfers == "edges" else "time")
+    timeless = arguments.transfers == "edges" and arguments.split == "random"
     arguments.out.mkdir(parents=True)
 
     draw = random.Random(arguments.seed)
@@ -104,7 +108,7 @@ def main():
     steps = [int(row["fraudStep"]) for row in accounts if row["isFraud"] == "1" and int(row["fraudStep"]) >= 0]
     table = []
     for row in accounts:
-        known = row["isFraud"] == "0" or int(row["fraudStep"]) >= 0 or arguments.transfers == "edges"
+        known = row["isFraud"] == "0" or int(row["fraudStep"]) >= 0 or timeless
         step = int(row["fraudStep"]) if row["isFraud"] == "1" and int(row["fraudStep"]) >= 0 else draw.choice(steps)
         # Half a step after or before the transfers of the step itself, which are the fraud.
         time = step * DAY + (DAY // 2 if arguments.as_of == "after" else -DAY // 2)
@@ -116,8 +120,12 @@ def main():
         ["transfer", "time", "step", "source", "target", "value"],
         [[at, int(r["time"]) * DAY, r["time"], r["sourceNodeId"], r["targetNodeId"], r["value"]] for at, r in transfers],
     )
-    description = EDGES if arguments.transfers == "edges" else DESCRIPTION
-    (arguments.out / "graph.toml").write_text(description.format(split=arguments.split, seed=arguments.seed))
+    if arguments.transfers == "edges":
+        split = f"seed = {arguments.seed}" if timeless else 'by = "time"'
+        description = EDGES.format(split=split, time="" if timeless else 'time = "time"\n')
+    else:
+        description = DESCRIPTION.format(split=arguments.split)
+    (arguments.out / "graph.toml").write_text(description)
     labelled = sum(row[3] != "" for row in table)
     print(f"{len(table)} accounts, {labelled} with a label, {len(steps)} fraudulent as of their step")
 

@@ -98,10 +98,10 @@ def test_rows(table, given):
 
 
 def queue(table, rows, score, given):
-    """Share of the looked at customers who have a fraud that day, and share of the fraudulent amount that is stopped: payments
-    of customers found on a day before, and on the day itself."""
-    test = table.iloc[rows][["day", "customer", "amount", "fraud"]].assign(score=score)
-    found, precisions, stopped = set(), [], 0.0
+    """Share of the looked at customers who have a fraud that day, the same for each kind of fraud, and share of the fraudulent
+    amount that is stopped: payments of customers found on a day before, and on the day itself."""
+    test = table.iloc[rows][["day", "customer", "amount", "fraud", "kind"]].assign(score=score)
+    found, precisions, kinds, stopped = set(), [], collections.defaultdict(list), 0.0
     for day, payments in test.groupby("day"):
         was_found = payments["customer"].isin(found)
         stopped += payments.loc[was_found & (payments["fraud"] == 1), "amount"].sum()
@@ -112,14 +112,16 @@ def queue(table, rows, score, given):
         caught = payments["customer"].isin(hits) & (payments["fraud"] == 1)
         stopped += payments.loc[caught, "amount"].sum()
         precisions.append(len(hits) / given.queue)
+        for kind in KINDS:
+            kinds[kind].append(payments.loc[caught & (payments["kind"] == kind), "customer"].nunique() / given.queue)
         found |= hits
     total = test.loc[test["fraud"] == 1, "amount"].sum()
-    return float(np.mean(precisions)), stopped / total
+    return float(np.mean(precisions)), {kind: float(np.mean(each)) for kind, each in kinds.items()}, stopped / total
 
 
 def evaluate(table, rows, score, given):
     label, kind = table["fraud"].values[rows], table["kind"].values[rows]
-    precision, stopped = queue(table, rows, score, given)
+    precision, by_kind, stopped = queue(table, rows, score, given)
     figures = {
         "AUROC": roc_auc_score(label, score),
         "AP": average_precision_score(label, score),
@@ -132,6 +134,7 @@ def evaluate(table, rows, score, given):
         if (kind == name).any():
             figures[f"AUROC {name}"] = roc_auc_score(label[kept], score[kept])
             figures[f"AP {name}"] = average_precision_score(label[kept], score[kept])
+            figures[f"cards {name}"] = by_kind[name]
     return figures
 
 
