@@ -86,7 +86,7 @@ fn features<B: GraphBackend>(
         Some(features) => Ok((upload_features(node_types, features, storage, device)?, features.dim())),
         None => {
             let value = |k: usize| uniform(mix(options.seed), k as u64);
-            Ok((upload_by_type(node_types, HIDDEN, storage, device, value), HIDDEN))
+            Ok((upload_by_type(node_types, HIDDEN, storage, device, &value), HIDDEN))
         }
     }
 }

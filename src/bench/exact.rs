@@ -38,7 +38,7 @@ pub fn error(got: &[f32], want: &[f64]) -> f64 {
 }
 
 /// `row` of every listed row, one after the other.
-pub fn rows(list: &[u32], row: impl Fn(usize) -> Vec<f64> + Sync) -> Vec<f64> {
+pub fn rows(list: &[u32], row: &(dyn Fn(usize) -> Vec<f64> + Sync)) -> Vec<f64> {
     list.par_iter().flat_map_iter(|&at| row(at as usize)).collect()
 }
 

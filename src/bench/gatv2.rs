@@ -55,7 +55,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
             gatv2(&inner, l.clone(), r.clone(), a.clone(), edges, GatConfig::default())
         };
         let sample = self.destinations(CHECKED_ROWS);
-        let want = exact::rows(&sample, |i| exact.forward(i));
+        let want = exact::rows(&sample, &|i| exact.forward(i));
         let forward_error = exact::error(&self.read(forward(), &sample), &want);
 
         // Values are data; everything else needs its gradient, as in a training.
@@ -71,10 +71,10 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         };
         let gradients = both();
         let sample = self.sources(CHECKED_GRADIENTS);
-        let want = exact::rows(&sample, |j| exact.source_gradient(j));
+        let want = exact::rows(&sample, &|j| exact.source_gradient(j));
         let of_sources = exact::error(&self.gradient(&src, &gradients, &sample), &want);
         let sample = self.destinations(CHECKED_GRADIENTS);
-        let want = exact::rows(&sample, |i| exact.destination_gradient(i));
+        let want = exact::rows(&sample, &|i| exact.destination_gradient(i));
         let of_destinations = exact::error(&self.gradient(&dst, &gradients, &sample), &want);
         drop(gradients);
         let error = of_sources.max(of_destinations);

@@ -25,7 +25,7 @@ impl<B: GraphBackend> Stored<B> {
     pub fn random(shape: [usize; 2], dtype: DType, scale: f32, key: u64, device: &B::Device) -> Self {
         let node_type = NodeType { name: String::new(), offset: 0, count: shape[0] };
         let value = |k: usize| scale * uniform(key, k as u64);
-        Self::of(upload_by_type(std::slice::from_ref(&node_type), shape[1], dtype, device, value).remove(0))
+        Self::of(upload_by_type(std::slice::from_ref(&node_type), shape[1], dtype, device, &value).remove(0))
     }
 
     /// A matrix that there is.

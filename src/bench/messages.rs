@@ -57,7 +57,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let (csr, u) = (self.inner.clone(), self.h_src.tensor.clone());
         let forward = || gspmm(&csr, Message::CopyU(u.clone()), Reduce::Sum, Strategy::Auto);
         let sample = self.destinations(CHECKED_ROWS);
-        let want = exact::rows(&sample, |i| exact::spmm(&self.relation.forward, self.h_src.matrix(), i));
+        let want = exact::rows(&sample, &|i| exact::spmm(&self.relation.forward, self.h_src.matrix(), i));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::spmm_forward(self.shape(1, None));
         self.row("gspmm copy_u sum", bytes, true, Some(error), forward)
@@ -69,7 +69,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let forward = || gspmm(&csr, Message::u_mul_e(u.clone(), of_edges.clone()), Reduce::Sum, Strategy::Auto);
         let sample = self.destinations(CHECKED_ROWS);
         let want =
-            exact::rows(&sample, |i| exact::weighted_sum(&self.relation.forward, self.h_src.matrix(), e.matrix(), i));
+            exact::rows(&sample, &|i| exact::weighted_sum(&self.relation.forward, self.h_src.matrix(), e.matrix(), i));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::weighted_sum(self.shape(1, None), columns as u64);
         let name = if columns == 1 { "a value".into() } else { format!("{columns} values") };
@@ -92,7 +92,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let inner = (self.inner.clone(), self.h_src.tensor.clone());
         let forward = || gspmm(&inner.0, Message::CopyU(inner.1.clone()), Reduce::Max, Strategy::Auto);
         let sample = self.destinations(CHECKED_ROWS);
-        let want = exact::rows(&sample, |i| exact::maximum(&self.relation.forward, self.h_src.matrix(), i));
+        let want = exact::rows(&sample, &|i| exact::maximum(&self.relation.forward, self.h_src.matrix(), i));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let shape = self.shape(1, None);
         // The winning entry of every element beside the result.
@@ -120,7 +120,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let forward = || gsddmm(&csr, value(&u, &v), Strategy::Auto);
         let sample = self.sampled_edges();
         let ends = [self.h_src.matrix(), self.h_dst.as_ref().unwrap_or(&self.h_src).matrix()];
-        let want = exact::rows(&sample, |e| exact::edge_dot(&self.relation.forward, ends, heads, e));
+        let want = exact::rows(&sample, &|e| exact::edge_dot(&self.relation.forward, ends, heads, e));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::edge_dot(self.shape(heads as u64, None));
         self.row(&format!("gsddmm u_dot_v, {}", counted_heads(heads)), bytes, true, Some(error), forward)
@@ -140,7 +140,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
             gsddmm(&csr, EdgeValue::add(ends.0, ends.1), Strategy::Auto)
         };
         let sample = self.sampled_edges();
-        let want = exact::rows(&sample, |e| exact::edge_sum(&self.relation.forward, [u.matrix(), v.matrix()], e));
+        let want = exact::rows(&sample, &|e| exact::edge_sum(&self.relation.forward, [u.matrix(), v.matrix()], e));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::edge_sum(self.shape(heads as u64, None));
         self.row(&format!("gsddmm u_add_v, {}", counted_heads(heads)), bytes, true, Some(error), forward)
@@ -151,7 +151,7 @@ impl<B: GraphBackend + MemoryBackend> Bench<'_, B> {
         let of_edges = logits.tensor.clone();
         let forward = || edge_softmax(&csr, of_edges.clone());
         let sample = self.sampled_edges();
-        let want = exact::rows(&sample, |e| exact::edge_softmax(&self.relation.forward, logits.matrix(), e));
+        let want = exact::rows(&sample, &|e| exact::edge_softmax(&self.relation.forward, logits.matrix(), e));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let bytes = bytes::edge_softmax(self.shape(heads as u64, None));
         self.row(&format!("edge softmax, {}", counted_heads(heads)), bytes, true, Some(error), forward)?;

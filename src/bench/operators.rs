@@ -175,7 +175,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let run = || x.clone().mul_scalar(1.5);
         let sample = sample_rows(x.dims()[0], CHECKED_ROWS, None, self.options.seed);
         let values = self.h_src.matrix();
-        let want = exact::rows(&sample, |i| values.row(i).iter().map(|v| 1.5 * f64::from(*v)).collect());
+        let want = exact::rows(&sample, &|i| values.row(i).iter().map(|v| 1.5 * f64::from(*v)).collect());
         let error = exact::error(&self.read(run(), &sample), &want);
         self.row("copy of the features", bytes, false, Some(error), run)
     }
@@ -186,7 +186,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let shape = self.shape(1, None);
         let forward = || spmm(&inner, h.clone(), None, SpmmConfig::default());
         let sample = self.destinations(CHECKED_ROWS);
-        let want = exact::rows(&sample, |i| exact::spmm(&self.relation.forward, self.h_src.matrix(), i));
+        let want = exact::rows(&sample, &|i| exact::spmm(&self.relation.forward, self.h_src.matrix(), i));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let name = format!("spmm forward{}", self.stored);
         self.row(&name, bytes::spmm_forward(shape), true, Some(error), forward)?;
@@ -194,7 +194,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let both =
             |h: &Tensor<Autodiff<B>, 2>| backward_from(spmm(&csr, h.clone(), None, SpmmConfig::default()), g.clone());
         let sample = self.sources(CHECKED_ROWS);
-        let want = exact::rows(&sample, |j| exact::spmm(&self.relation.reverse, self.g_dst.matrix(), j));
+        let want = exact::rows(&sample, &|j| exact::spmm(&self.relation.reverse, self.g_dst.matrix(), j));
         let tracked = self.h_src.tracked();
         let error = exact::error(&self.gradient(&tracked, &both(&tracked), &sample), &want);
         let bytes = bytes::spmm_forward(shape) + bytes::spmm_backward(shape);
@@ -247,7 +247,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let (iu, iv) = (a_src.tensor.clone(), a_dst.tensor.clone());
         let forward = || gat(&inner, h_src.clone(), h_dst.clone(), iu.clone(), iv.clone(), config());
         let sample = self.destinations(CHECKED_ROWS);
-        let want = exact::rows(&sample, |i| attention.forward(i));
+        let want = exact::rows(&sample, &|i| attention.forward(i));
         let forward_error = exact::error(&self.read(forward(), &sample), &want);
 
         // Every input needs its gradient, as in a training.
@@ -259,7 +259,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let gradients = both();
         let sample = self.sources(CHECKED_GRADIENTS);
         let shared = self.h_dst.is_none();
-        let want = exact::rows(&sample, |j| {
+        let want = exact::rows(&sample, &|j| {
             let gradient = attention.source_gradient(j);
             if !shared {
                 return gradient;
@@ -269,7 +269,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let mut backward_error = exact::error(&self.gradient(&src, &gradients, &sample), &want);
         if !shared {
             let sample = self.destinations(CHECKED_GRADIENTS);
-            let want = exact::rows(&sample, |i| attention.destination_gradient(i));
+            let want = exact::rows(&sample, &|i| attention.destination_gradient(i));
             let error = exact::error(&self.gradient(&dst, &gradients, &sample), &want);
             backward_error = backward_error.max(error);
         }
@@ -326,7 +326,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         };
         let sample = self.sources(CHECKED_GRADIENTS);
         let error = |gradients: Gradients<B>, attention: Attention| {
-            let want = exact::rows(&sample, |j| attention.source_gradient(j));
+            let want = exact::rows(&sample, &|j| attention.source_gradient(j));
             exact::error(&self.gradient(&src, &gradients, &sample), &want)
         };
         let plain_error = error(backward_from(plain(), g.clone()), attention(None));
@@ -344,7 +344,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let (rows, width) = (x.dims()[0] as u64, self.options.channels as u64);
         let forward = || linear(x.clone(), w.clone(), None);
         let sample = self.sources(CHECKED_ROWS);
-        let want = exact::rows(&sample, |i| exact::product(self.h_src.matrix(), self.weight.matrix(), i));
+        let want = exact::rows(&sample, &|i| exact::product(self.h_src.matrix(), self.weight.matrix(), i));
         let error = exact::error(&self.read(forward(), &sample), &want);
         let forward_bytes = bytes::linear_forward(rows, width, width, self.element());
         self.row("linear forward", forward_bytes, false, Some(error), forward)?;
@@ -352,10 +352,10 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let (x, w) = (self.h_src.tracked(), self.weight.tracked());
         let both = || backward_from(linear(x.clone(), w.clone(), None), g.clone());
         let gradients = both();
-        let want = exact::rows(&sample, |i| exact::product_transposed(self.g_src.matrix(), self.weight.matrix(), i));
+        let want = exact::rows(&sample, &|i| exact::product_transposed(self.g_src.matrix(), self.weight.matrix(), i));
         let dx = exact::error(&self.gradient(&x, &gradients, &sample), &want);
         let sample = sample_rows(self.options.channels, CHECKED_WEIGHTS, None, self.options.seed);
-        let want = exact::rows(&sample, |k| exact::weight_gradient(self.h_src.matrix(), self.g_src.matrix(), k));
+        let want = exact::rows(&sample, &|k| exact::weight_gradient(self.h_src.matrix(), self.g_src.matrix(), k));
         let dw = exact::error(&self.gradient(&w, &gradients, &sample), &want);
         drop(gradients);
         let bytes = forward_bytes + bytes::linear_backward(rows, width, width, self.element());
@@ -366,7 +366,7 @@ impl<'a, B: GraphBackend + MemoryBackend> Bench<'a, B> {
         let (x, g) = (self.h_src.tracked(), self.g_src.tensor.clone());
         let both = || backward_from(combine(vec![x.clone()], None, 1.0, Activation::Elu), g.clone());
         let sample = self.sources(CHECKED_ROWS);
-        let want = exact::rows(&sample, |i| exact::elu_gradient(self.h_src.matrix(), self.g_src.matrix(), i));
+        let want = exact::rows(&sample, &|i| exact::elu_gradient(self.h_src.matrix(), self.g_src.matrix(), i));
         let error = exact::error(&self.gradient(&x, &both(), &sample), &want);
         let bytes = bytes::elu_both(x.dims()[0] as u64, self.options.channels as u64, self.element());
         self.row("elu forward + backward", bytes, false, Some(error), both)

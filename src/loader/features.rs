@@ -31,9 +31,8 @@ impl Delivery {
         };
         let (gathered, fetches) = match store.source() {
             None => {
-                let to: Vec<u32> = update.fetches.iter().map(|&(_, slot)| slot).collect();
-                let rows = store.gather(node_type, update.fetches.par_iter().map(|&(node, _)| node));
-                (Some(rows), [RowNumbers::default(), RowNumbers::new(&to)])
+                let (nodes, to): (Vec<u32>, Vec<u32>) = update.fetches.iter().copied().unzip();
+                (Some(store.gather(node_type, &nodes)), [RowNumbers::default(), RowNumbers::new(&to)])
             }
             Some(_) => {
                 let offset = store.node_types()[node_type].offset as u32;
@@ -105,9 +104,7 @@ pub(super) struct FeatureBuffers<B: SampleBackend> {
 impl<B: SampleBackend> FeatureBuffers<B> {
     /// Empty buffers, and a cache of the rows `hot` by type.
     pub fn new(store: FeatureStore<B>, hot: &[Vec<u32>]) -> Self {
-        let cache = |(t, nodes): (usize, &Vec<u32>)| {
-            (!nodes.is_empty()).then(|| store.upload(store.gather(t, nodes.par_iter().copied())))
-        };
+        let cache = |(t, nodes): (usize, &Vec<u32>)| (!nodes.is_empty()).then(|| store.upload(store.gather(t, nodes)));
         let hot = hot.iter().enumerate().map(cache).collect();
         let empty = |_| RowBuffer::new([0, store.width()], store.dtype(), store.device());
         let buffers = store.node_types().iter().map(empty).collect();

@@ -1,6 +1,6 @@
 //! Feature rows in host memory.
 
-use std::ops::BitAnd;
+use std::ops::{BitAnd, Range};
 use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor, TensorData};
@@ -88,8 +88,8 @@ impl<B: SampleBackend> FeatureStore<B> {
 
     /// The same features in the memory of the device: then rows move only there.
     pub fn resident(mut self) -> Self {
-        let all = self.rows((0..self.features.num_rows()).into_par_iter());
-        self.source = Some(RowSource::Device(self.upload(all)));
+        let all = (0..self.features.num_rows() as u32).collect();
+        self.source = Some(RowSource::Device(&self & &all));
         self
     }
 
@@ -150,21 +150,9 @@ impl<B: SampleBackend> FeatureStore<B> {
     ///
     /// # Panics
     /// For a type or a node that does not exist.
-    pub fn gather(&self, node_type: usize, nodes: impl IndexedParallelIterator<Item = u32>) -> TensorData {
+    pub fn gather(&self, node_type: usize, nodes: &[u32]) -> TensorData {
         let NodeType { offset, count, .. } = self.node_types[node_type];
-        self.rows(nodes.map(|node| {
-            assert!((node as usize) < count, "FeatureStore: expected nodes below {count}, got {node}");
-            offset + node as usize
-        }))
-    }
-
-    fn rows(&self, nodes: impl IndexedParallelIterator<Item = usize>) -> TensorData {
-        let (width, len) = (self.width(), nodes.len());
-        match self.features.values() {
-            FeatureValues::Single(values) => gathered(values, width, nodes, len, |v| v),
-            FeatureValues::Half(values) if self.dtype == DType::F16 => gathered(values, width, nodes, len, |v| v),
-            FeatureValues::Half(values) => gathered(values, width, nodes, len, f16::to_f32),
-        }
+        host_rows(&self.features, self.dtype, offset..offset + count, nodes)
     }
 
     /// Host rows as a tensor of the device.
@@ -185,11 +173,7 @@ impl<B: SampleBackend> BitAnd<&Vec<u32>> for &FeatureStore<B> {
     /// # Panics
     /// For a node that does not exist.
     fn bitand(self, nodes: &Vec<u32>) -> Tensor<B, 2> {
-        let count = self.features.num_rows();
-        self.upload(self.rows(nodes.par_iter().map(|&node| {
-            assert!((node as usize) < count, "FeatureStore: expected nodes below {count}, got {node}");
-            node as usize
-        })))
+        self.upload(host_rows(&self.features, self.dtype, 0..self.features.num_rows(), nodes))
     }
 }
 
@@ -199,20 +183,35 @@ fn copy(to: &mut [u8], from: &[u8]) {
     to.par_chunks_mut(PART).zip(from.par_chunks(PART)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 
+/// Rows of nodes that are numbered within `of`, in the format in which a device stores them.
+///
+/// # Panics
+/// For a node that does not exist.
+fn host_rows(features: &Features, dtype: DType, of: Range<usize>, nodes: &[u32]) -> TensorData {
+    let width = features.dim();
+    match features.values() {
+        FeatureValues::Single(values) => gathered(values, width, of, nodes, |v| v),
+        FeatureValues::Half(values) if dtype == DType::F16 => gathered(values, width, of, nodes, |v| v),
+        FeatureValues::Half(values) => gathered(values, width, of, nodes, f16::to_f32),
+    }
+}
+
 /// Rows of `values`, each converted by `convert`.
 fn gathered<T: Copy + Sync, E: burn::tensor::Element + Default>(
     values: &[T],
     width: usize,
-    nodes: impl IndexedParallelIterator<Item = usize>,
-    len: usize,
+    of: Range<usize>,
+    nodes: &[u32],
     convert: impl Fn(T) -> E + Sync,
 ) -> TensorData {
-    let mut rows = vec![E::default(); len * width];
+    let mut rows = vec![E::default(); nodes.len() * width];
     if width > 0 {
-        rows.par_chunks_mut(width).zip(nodes).with_min_len(TASK_ROWS).for_each(|(row, node)| {
+        rows.par_chunks_mut(width).zip(nodes).with_min_len(TASK_ROWS).for_each(|(row, &node)| {
+            assert!((node as usize) < of.len(), "FeatureStore: expected nodes below {}, got {node}", of.len());
+            let node = of.start + node as usize;
             let from = &values[node * width..(node + 1) * width];
             row.iter_mut().zip(from).for_each(|(to, &value)| *to = convert(value));
         });
     }
-    TensorData::new(rows, [len, width])
+    TensorData::new(rows, [nodes.len(), width])
 }

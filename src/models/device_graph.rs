@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{DType, Element, Int, Tensor, TensorData};
 use graphsieve_kernels::{Age, Csr, CsrError};
 use rayon::prelude::*;
 
@@ -186,29 +186,21 @@ pub fn upload_by_type<B: Backend>(
     width: usize,
     dtype: DType,
     device: &B::Device,
-    value: impl Fn(usize) -> f32 + Sync,
+    value: &(dyn Fn(usize) -> f32 + Sync),
 ) -> Vec<Tensor<B, 2>> {
-    node_types
-        .iter()
-        .map(|t| {
-            let elements = t.offset * width..(t.offset + t.count) * width;
-            let shape = [t.count, width];
-            let data = match dtype {
-                DType::F16 => {
-                    let values: Vec<half::f16> =
-                        elements.into_par_iter().map(|k| half::f16::from_f32(value(k))).collect();
-                    TensorData::new(values, shape)
-                }
-                DType::BF16 => {
-                    let values: Vec<half::bf16> =
-                        elements.into_par_iter().map(|k| half::bf16::from_f32(value(k))).collect();
-                    TensorData::new(values, shape)
-                }
-                _ => TensorData::new(elements.into_par_iter().map(&value).collect::<Vec<f32>>(), shape),
-            };
-            Tensor::from_data(data, (device, dtype))
-        })
-        .collect()
+    let upload = |t: &NodeType| Tensor::from_data(part(t, width, dtype, value), (device, dtype));
+    node_types.iter().map(upload).collect()
+}
+
+/// The rows of one node type, in the format of `dtype`. Compiled once, not for every backend and every matrix.
+fn part(t: &NodeType, width: usize, dtype: DType, value: &(dyn Fn(usize) -> f32 + Sync)) -> TensorData {
+    let elements = (t.offset * width..(t.offset + t.count) * width).into_par_iter();
+    let shape = [t.count, width];
+    match dtype {
+        DType::F16 => TensorData::new(elements.map(|k| half::f16::from_f32(value(k))).collect::<Vec<_>>(), shape),
+        DType::BF16 => TensorData::new(elements.map(|k| half::bf16::from_f32(value(k))).collect::<Vec<_>>(), shape),
+        _ => TensorData::new(elements.map(value).collect::<Vec<f32>>(), shape),
+    }
 }
 
 /// Uploads the features of all nodes, one tensor per node type, stored as `dtype`.
@@ -223,10 +215,16 @@ pub fn upload_features<B: Backend>(
 ) -> Result<Vec<Tensor<B, 2>>> {
     let width = features.dim();
     match features.values() {
-        FeatureValues::Half(values) => Ok(upload_halves(node_types, width, dtype, device, values)),
+        FeatureValues::Half(values) if B::supports_dtype(device, DType::F16) => {
+            Ok(upload_as_stored(node_types, width, DType::F16, dtype, device, values))
+        }
+        FeatureValues::Half(values) => Ok(upload_by_type(node_types, width, dtype, device, &|k| values[k].to_f32())),
+        FeatureValues::Single(values) if dtype == DType::F32 => {
+            Ok(upload_as_stored(node_types, width, DType::F32, dtype, device, values))
+        }
         FeatureValues::Single(values) => {
             check_range(features, dtype)?;
-            Ok(upload_by_type(node_types, width, dtype, device, |k| values[k]))
+            Ok(upload_by_type(node_types, width, dtype, device, &|k| values[k]))
         }
     }
 }
@@ -236,9 +234,8 @@ pub fn upload_features<B: Backend>(
 /// # Errors
 /// [`Error::Data`] with the row and column of the first.
 pub fn check_range(features: &Features, dtype: DType) -> Result<()> {
-    let FeatureValues::Single(values) = features.values() else { return Ok(()) };
-    let too_large = |value: &f32| value.abs() > half::f16::MAX.to_f32();
-    match values.par_iter().position_first(too_large).filter(|_| dtype == DType::F16) {
+    let (FeatureValues::Single(values), DType::F16) = (features.values(), dtype) else { return Ok(()) };
+    match values.par_iter().position_first(|value| value.abs() > half::f16::MAX.to_f32()) {
         None => Ok(()),
         Some(at) => Err(Error::Data {
             what: format!("features, row {}, column {}", at / features.dim(), at % features.dim()),
@@ -249,18 +246,15 @@ pub fn check_range(features: &Features, dtype: DType) -> Result<()> {
     }
 }
 
-/// Uploads a host matrix of f16, one tensor per node type, stored as `dtype`. The device does the conversion where it
-/// can.
-fn upload_halves<B: Backend>(
+/// Uploads a host matrix of `stored`, one tensor per node type; the device makes it `dtype`.
+fn upload_as_stored<B: Backend, E: Element>(
     node_types: &[NodeType],
     width: usize,
+    stored: DType,
     dtype: DType,
     device: &B::Device,
-    values: &[half::f16],
+    values: &[E],
 ) -> Vec<Tensor<B, 2>> {
-    if !B::supports_dtype(device, DType::F16) {
-        return upload_by_type(node_types, width, dtype, device, |k| values[k].to_f32());
-    }
     node_types
         .iter()
         .map(|t| {
@@ -269,8 +263,8 @@ fn upload_halves<B: Backend>(
                 return Tensor::empty([0, width], (device, dtype));
             }
             let data = TensorData::new(part.to_vec(), [t.count, width]);
-            let tensor = Tensor::<B, 2>::from_data(data, (device, DType::F16));
-            if dtype == DType::F16 { tensor } else { tensor.cast(dtype) }
+            let tensor = Tensor::<B, 2>::from_data(data, (device, stored));
+            if dtype == stored { tensor } else { tensor.cast(dtype) }
         })
         .collect()
 }
