@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ranges::between;
+use super::ranges::{between, quantiles};
 use crate::error::{Error, Result};
 
 /// Most hops and highest order of the wavelets: beyond, walks reach everything and columns repeat each other.
@@ -22,7 +22,7 @@ pub enum Over {
 }
 
 /// The blocks of columns of `features::Neighbourhood`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NeighbourhoodConfig {
     /// The features themselves. Default true.
@@ -36,6 +36,9 @@ pub struct NeighbourhoodConfig {
     pub max: bool,
     /// Sums over in-neighbours. Default false.
     pub sum: bool,
+    /// Quantiles over in-neighbours, each in [0, 1], at most 16, linear between neighbouring values. Default none.
+    #[serde(deserialize_with = "quantiles")]
+    pub quantiles: Vec<f64>,
     /// What sets a node apart from the mean of its in-neighbours. Default true.
     pub difference: bool,
     /// Beta wavelets. Default true.
@@ -60,6 +63,7 @@ impl Default for NeighbourhoodConfig {
             mean: true,
             max: false,
             sum: false,
+            quantiles: Vec::new(),
             difference: true,
             wavelets: true,
             wavelet_order: 2,
@@ -76,9 +80,14 @@ impl NeighbourhoodConfig {
         Self { raw: false, mean: false, difference: false, wavelets: false, log_degree: false, ..Self::default() }
     }
 
-    /// Whether any block goes along edges.
+    /// Whether any block is computed by operators along edges.
     pub(crate) fn walks(&self) -> bool {
         self.mean || self.max || self.sum || self.difference || self.wavelets
+    }
+
+    /// Whether any block looks at neighbours.
+    pub(crate) fn looks_at_neighbours(&self) -> bool {
+        self.walks() || self.log_degree || !self.quantiles.is_empty()
     }
 
     /// # Errors
@@ -97,9 +106,13 @@ impl NeighbourhoodConfig {
                 return Err(refused(key, &range, found.to_string(), "2 is the usual choice"));
             }
         }
-        let blocks = [self.raw, self.mean, self.max, self.sum, self.difference, self.wavelets, self.log_degree];
-        if !blocks.contains(&true) {
+        if !self.raw && !self.looks_at_neighbours() {
             return Err(refused("blocks", "at least one of them", "none".into(), "set raw = true"));
+        }
+        let is_repeated = |at: usize| self.quantiles[..at].contains(&self.quantiles[at]);
+        if let Some(at) = (0..self.quantiles.len()).find(|&at| is_repeated(at)) {
+            let (found, help) = (format!("{:?}", self.quantiles), "list each quantile once");
+            return Err(refused("quantiles", &format!("{} once", self.quantiles[at]), found, help));
         }
         Ok(())
     }

@@ -48,11 +48,49 @@ pub(super) fn integers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec
     checked(deserializer, expected, |value| value.as_array()?.iter().map(integer).collect())
 }
 
+/// Most quantiles that are computed of a column.
+const MAX_QUANTILES: usize = 16;
+
+/// A list of numbers in [0, 1].
+pub(super) fn quantiles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+    let number = |value: &Value| value.as_float().or_else(|| value.as_integer().map(|integer| integer as f64));
+    let quantile = |value: &Value| number(value).filter(|quantile| (0.0..=1.0).contains(quantile));
+    let expected = || format!("a list of at most {MAX_QUANTILES} numbers in [0, 1], such as [0.25, 0.5, 0.75]");
+    let short = |list: &Vec<f64>| list.len() <= MAX_QUANTILES;
+    checked(deserializer, expected, |value| {
+        value.as_array()?.iter().map(quantile).collect::<Option<Vec<f64>>>().filter(short)
+    })
+}
+
 /// Integers of at least 1 under names of the user's own.
 pub(super) fn counts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, usize>, D::Error> {
     let count = |(name, value): (&String, &Value)| Some((name.clone(), integer(value).filter(|&count| count > 0)?));
     let expected = || "an integer of at least 1".into();
     checked(deserializer, expected, |value| value.as_table()?.iter().map(count).collect())
+}
+
+/// 1 or -1 under names of the user's own.
+pub(super) fn signs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, i8>, D::Error> {
+    let sign = |(name, value): (&String, &Value)| match value.as_integer()? {
+        sign @ (-1 | 1) => Some((name.clone(), sign as i8)),
+        _ => None,
+    };
+    checked(deserializer, || "1 or -1".into(), |value| value.as_table()?.iter().map(sign).collect())
+}
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    value.as_array()?.iter().map(|text| text.as_str().map(String::from)).collect()
+}
+
+/// A list of names.
+pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    checked(deserializer, || "a list of names, such as [\"code\"]".into(), texts)
+}
+
+/// Lists of names.
+pub(super) fn groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<String>>, D::Error> {
+    let expected = || "lists of names, such as [[\"amount\", \"age\"]]".into();
+    checked(deserializer, expected, |value| value.as_array()?.iter().map(texts).collect())
 }
 
 fn number<'de, D: Deserializer<'de>>(deserializer: D, range: impl RangeBounds<f64>) -> Result<f64, D::Error> {

@@ -15,7 +15,7 @@ use super::write::unwritable;
 use crate::error::{Error, Result, UnknownName, nearest_name};
 
 /// Tables whose keys are the user's own.
-const OPEN: [&str; 1] = ["sampling.edges"];
+const OPEN: [&str; 2] = ["sampling.edges", "model.monotone"];
 /// Read before all others.
 const TASK: &str = "task";
 
@@ -173,7 +173,7 @@ impl Reading {
                     _ => return Err(self.unknown(&key, section, entry)),
                 },
                 _ => {
-                    insert(&mut self.tree, &key, typed(entry, default.as_ref(), OPEN.contains(&section))?);
+                    insert(&mut self.tree, section, name, typed(entry, default.as_ref(), OPEN.contains(&section))?);
                     let laid = T::deserialize(self.tree.clone());
                     laid.map_err(|fault| fault_of(entry, default.as_ref(), fault.message()))?;
                 }
@@ -253,13 +253,12 @@ fn at<'t>(tree: &'t Plain, key: &str) -> Option<&'t Plain> {
     key.split('.').try_fold(tree, |tree, name| tree.as_table()?.get(name))
 }
 
-/// Puts a value at a dotted key whose section exists.
-fn insert(tree: &mut Plain, key: &str, value: Plain) {
-    let (name, rest) = key.split_once('.').map_or((key, None), |(name, rest)| (name, Some(rest)));
-    let Plain::Table(table) = tree else { return };
-    match (rest, table.get_mut(name)) {
-        (Some(rest), Some(section)) => insert(section, rest, value),
-        _ => drop(table.insert(name.to_string(), value)),
+/// Puts a value into a section that exists. A name of the user's own may have dots.
+fn insert(tree: &mut Plain, section: &str, name: &str, value: Plain) {
+    let mut path = section.split('.').filter(|part| !part.is_empty());
+    let found = path.try_fold(tree, |tree, part| tree.as_table_mut()?.get_mut(part));
+    if let Some(Plain::Table(table)) = found {
+        table.insert(name.to_string(), value);
     }
 }
 
@@ -268,7 +267,7 @@ fn push_keys(tree: &Plain, section: &str, keys: &mut Vec<String>) {
     for (name, value) in tree.as_table().into_iter().flatten() {
         let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
         match value {
-            Plain::Table(_) => push_keys(value, &key, keys),
+            Plain::Table(inner) if !inner.is_empty() => push_keys(value, &key, keys),
             _ => keys.push(key),
         }
     }

@@ -1,5 +1,6 @@
 //! `task = "stage3"`: trees on features of a node, of its surroundings and of the two stages before.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,9 @@ pub struct Stage3Features {
     /// Features of a node and of its surroundings.
     #[serde(flatten)]
     pub neighbourhood: NeighbourhoodConfig,
+    /// Shares of anomalous ones among the known training labels of neighbours, at 1 and at most 2 of `hops` edges, and
+    /// how many are known; out of fold, so that no node sees its own label. Not of events. Default false.
+    pub label_share: bool,
     /// The Stage-1 embedding. Default: whether `data.embeddings` is given.
     pub embedding: bool,
     /// How badly the Stage-1 embedding explains the edges of a node. Default: whether `data.embeddings` is given.
@@ -80,6 +84,7 @@ impl Default for Stage3Features {
     fn default() -> Self {
         Self {
             neighbourhood: NeighbourhoodConfig::default(),
+            label_share: false,
             embedding: false,
             reconstruction: false,
             stage2_score: false,
@@ -140,6 +145,10 @@ pub struct BoosterConfig {
     /// Fewest rows of a leaf, at least 1. Default 20.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub min_data_in_leaf: usize,
+    /// Smallest sum of the hessians of a leaf, at least 0; under the logistic loss a row of probability p has p (1 - p)
+    /// times its weight. LightGBM's `min_sum_hessian_in_leaf`, XGBoost's `min_child_weight`. Default 1e-3.
+    #[serde(deserialize_with = "not_negative")]
+    pub min_sum_hessian: f64,
     /// What both kinds have.
     #[serde(flatten)]
     pub shared: SharedTreeConfig,
@@ -178,6 +187,17 @@ pub struct SharedTreeConfig {
     pub extra_trees: bool,
     /// Weight of the classes. Default `none`.
     pub class_weight: TreeClassWeight,
+    /// Columns along which the score may not fall (1) or not rise (-1) while all others stay as they are, by the names
+    /// in `importance.csv` or those of the user's own columns. Default none.
+    #[serde(deserialize_with = "signs")]
+    pub monotone: BTreeMap<String, i8>,
+    /// Columns of category numbers, whole numbers from 0 to 2^24: splits take any set of them. Default none.
+    #[serde(deserialize_with = "names")]
+    pub categorical: Vec<String>,
+    /// Groups of columns: those that splits between the root and a leaf look at have a group in common; a column of no
+    /// group stands alone there. Default none, which is no constraint.
+    #[serde(deserialize_with = "groups")]
+    pub interactions: Vec<Vec<String>>,
 }
 
 /// What has to improve on the validation part while a booster grows.
@@ -256,6 +276,9 @@ impl SharedTreeConfig {
             feature_fraction_bynode,
             extra_trees: false,
             class_weight: TreeClassWeight::None,
+            monotone: BTreeMap::new(),
+            categorical: Vec::new(),
+            interactions: Vec::new(),
         }
     }
 }
@@ -276,6 +299,7 @@ impl Default for BoosterConfig {
             lambda_l2: 0.0,
             path_smooth: 0.0,
             min_data_in_leaf: 20,
+            min_sum_hessian: 1e-3,
             shared: SharedTreeConfig::new(1.0),
         }
     }
@@ -363,6 +387,7 @@ fn keys(document: &Document, mut default: Stage3Config, before: Before) -> Resul
     let variant = Variant { defaults: Stage3Config { model: other, ..default.clone() }, since, help };
     let config: Stage3Config = document.read(&default, &["data.embeddings"], &[variant])?;
     config.features.check(document, before)?;
+    config.model.check(document)?;
     config.split.check(document)?;
     let unread = config.features.unread(before.stage2).into_iter().chain(config.model.unread());
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
@@ -385,10 +410,10 @@ impl Stage3Features {
     }
 
     fn unread(&self, has_stage2: bool) -> [Unread; 4] {
-        let NeighbourhoodConfig { mean, max, sum, difference, wavelets, .. } = self.neighbourhood;
+        let NeighbourhoodConfig { mean, max, sum, wavelets, .. } = self.neighbourhood;
         [
             Unread {
-                when: !(mean || max || sum),
+                when: !(mean || max || sum || self.label_share),
                 keys: &[("features.hops", "how far means, maxima and sums look")],
                 since: "features.mean, features.max and features.sum are all false",
                 help: "set one of them, or remove the key",
@@ -400,7 +425,7 @@ impl Stage3Features {
                 help: "set features.wavelets = true, or remove the key",
             },
             Unread {
-                when: !(mean || max || sum || difference || wavelets || self.neighbourhood.log_degree),
+                when: !(self.neighbourhood.looks_at_neighbours() || self.label_share),
                 keys: &[
                     ("features.over", "which relations neighbourhoods are made of"),
                     ("features.self_loops", "whether every node is its own neighbour"),
@@ -424,6 +449,25 @@ impl TreeModel {
         match self {
             TreeModel::Booster(booster) => booster.metric.ranking().unwrap_or(RankingMetric::Auroc),
             TreeModel::Forest(_) => RankingMetric::Auroc,
+        }
+    }
+
+    /// What both kinds have.
+    pub fn shared(&self) -> &SharedTreeConfig {
+        match self {
+            TreeModel::Booster(booster) => &booster.shared,
+            TreeModel::Forest(forest) => &forest.shared,
+        }
+    }
+
+    fn check(&self, document: &Document) -> Result<()> {
+        let SharedTreeConfig { monotone, categorical, .. } = self.shared();
+        match categorical.iter().find(|name| monotone.contains_key(*name)) {
+            None => Ok(()),
+            Some(name) => {
+                let expected = format!("`{name}` in one of model.categorical and model.monotone");
+                Err(document.error("model.categorical", expected, "categories have no order to be monotone along"))
+            }
         }
     }
 

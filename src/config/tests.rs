@@ -248,8 +248,14 @@ fn unusual_stage3() -> [RunConfig; 2] {
     booster.features.stage2_score = true;
     booster.features.stage2_folds = 3;
     booster.features.neighbourhood.hops = 4;
+    booster.features.neighbourhood.quantiles = vec![0.25, 1.0];
+    booster.features.label_share = true;
     booster.split.seed = 9;
-    let model = BoosterConfig { patience: None, lambda_l2: 0.5, objective: TreeObjective::Focal, ..Default::default() };
+    let mut model = BoosterConfig { patience: None, lambda_l2: 0.5, min_sum_hessian: 2.5, ..Default::default() };
+    model.objective = TreeObjective::Focal;
+    model.shared.monotone = [("mean1.x0", 1), ("the age", -1)].map(|(name, sign)| (name.to_string(), sign)).into();
+    model.shared.categorical = vec!["code".into()];
+    model.shared.interactions = vec![vec!["amount".into(), "x3".into()], vec!["mean1.x0".into()]];
     booster.model = TreeModel::Booster(model);
     let mut stage2 = Stage2Config { name: "stage3-stage2".into(), ..Stage2Config::new("g.npz") };
     stage2.data.embeddings = Some("z".into());
@@ -581,6 +587,36 @@ fn names_of_choices_are_suggested() {
     assert_eq!((&*expected, &*help), ("\"f32\" or \"f16\" or \"bf16\"", "did you mean \"f16\"?"));
     let [origin, key, ..] = error("task = \"stage4\"\n", &[]);
     assert_eq!([origin, key], ["run.toml:1", "task"]);
+}
+
+#[test]
+fn columns_of_trees_are_named_as_the_user_names_them() {
+    let shared = |text: &str, overrides: &[&str]| match parse(&format!("{STAGE3}{text}"), overrides) {
+        Ok(RunConfig::Stage3(config)) => config.model.shared().clone(),
+        other => panic!("{other:?}"),
+    };
+    let text = "[model]\nmonotone = { amount = 1, \"mean1.x3\" = -1 }\ncategorical = [\"code\"]\n\
+                interactions = [[\"amount\", \"age\"], [\"code\"]]\n";
+    let read = shared(text, &["model.monotone.age=1", "model.monotone.\"mean1.x3\"=1"]);
+    let monotone: Vec<(&str, i8)> = read.monotone.iter().map(|(name, &sign)| (name.as_str(), sign)).collect();
+    assert_eq!(monotone, [("age", 1), ("amount", 1), ("mean1.x3", 1)]);
+    assert_eq!((read.categorical, read.interactions.len()), (vec!["code".to_string()], 2));
+    assert_eq!(shared("[model.monotone]\namount = -1\n", &[]).monotone["amount"], -1);
+    for (override_, expected) in [
+        ("model.monotone.amount=2", "1 or -1"),
+        ("model.monotone=1", "a section"),
+        ("model.categorical=code", "a list of names, such as [\"code\"]"),
+        ("model.interactions=[\"amount\"]", "lists of names, such as [[\"amount\", \"age\"]]"),
+        ("model.kind=booster model.min_sum_hessian=-1", "a number in [0, infinity)"),
+        ("features.quantiles=[0.5,1.5]", "a list of at most 16 numbers in [0, 1], such as [0.25, 0.5, 0.75]"),
+    ] {
+        let found = error(STAGE3, &override_.split(' ').collect::<Vec<_>>());
+        assert_eq!(found[3], expected, "{override_}");
+    }
+    let [_, key, _, expected, _] = error(STAGE3, &["model.monotone={ code = 1 }", "model.categorical=[\"code\"]"]);
+    assert!(key == "model.categorical" && expected.contains("`code` in one of"), "{expected}");
+    assert_eq!(error(STAGE3, &["model.monotne={ a = 1 }"])[4], "did you mean `model.monotone`?");
+    assert_eq!(error(STAGE3, &["model.min_sum_hessian=1"])[1], "model.min_sum_hessian", "of a booster");
 }
 
 #[test]

@@ -13,12 +13,16 @@ pub enum Block {
     Max,
     /// Sums over in-neighbours.
     Sum,
+    /// Quantiles over in-neighbours.
+    Quantiles,
     /// The node itself less the mean of its in-neighbours.
     Difference,
     /// Beta wavelets.
     Wavelets,
     /// Logarithms of degrees.
     Degree,
+    /// Known labels of in-neighbours.
+    Labels,
     /// Columns that came from elsewhere, under this name: an embedding, a reconstruction error, a score.
     Given(String),
 }
@@ -30,9 +34,11 @@ impl fmt::Display for Block {
             Block::Mean => "mean",
             Block::Max => "max",
             Block::Sum => "sum",
+            Block::Quantiles => "quantiles",
             Block::Difference => "difference",
             Block::Wavelets => "wavelets",
             Block::Degree => "degree",
+            Block::Labels => "labels",
             Block::Given(name) => name,
         })
     }
@@ -45,4 +51,28 @@ pub struct Column {
     pub name: String,
     /// The block that it belongs to.
     pub block: Block,
+}
+
+impl Column {
+    /// The name with that of the feature that it is made of, where `features` are named: `mean1.amount` for `mean1.x3`.
+    pub fn named(&self, features: &[String]) -> String {
+        let (prefix, last) = self.name.rfind('.').map_or(("", &*self.name), |dot| self.name.split_at(dot + 1));
+        let own = last.strip_prefix('x').and_then(|number| features.get(number.parse::<usize>().ok()?));
+        own.map_or_else(|| self.name.clone(), |own| format!("{prefix}{own}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_have_the_names_of_the_features_that_they_are_made_of() {
+        let named = |name: &str, features: &[String]| Column { name: name.into(), block: Block::Raw }.named(features);
+        let names = ["amount".to_owned(), "x.y".to_owned()];
+        let found =
+            ["x0", "mean1.x1", "review.max2.x0", "x2", "euu.log_degree", "xray"].map(|name| named(name, &names));
+        assert_eq!(found, ["amount", "mean1.x.y", "review.max2.amount", "x2", "euu.log_degree", "xray"]);
+        assert_eq!(named("x0", &[]), "x0");
+    }
 }

@@ -37,7 +37,7 @@ pub struct Piece {
     pub first: usize,
     /// Number of columns.
     pub width: usize,
-    /// `[nodes, width]`, row-major, all finite.
+    /// `[nodes, width]`, row-major: finite, or NaN for what is missing.
     pub values: Vec<f32>,
 }
 
@@ -61,21 +61,30 @@ impl Neighbourhood<'_> {
         if self.num_nodes() == 0 {
             return Ok(());
         }
-        let mut emit = |first: usize, width: usize, values: Vec<f32>| {
-            self.check_finite(first, width, &values)?;
+        let missing = self.features.missing();
+        let mut emit = |first: usize, width: usize, values: Vec<f32>, may_miss: bool| {
+            self.check_finite(first, width, &values, may_miss)?;
             sink(Piece { first, width, values })
         };
         let dim = self.features.dim();
         if let Some(first) = self.first(0, Block::Raw, 0) {
             for start in (0..dim).step_by(execution.columns) {
                 let width = execution.columns.min(dim - start);
-                emit(first + start, width, self.raw(start, width, f32::from, |x| x))?;
+                emit(first + start, width, self.raw(start, width, f32::from, |x| x), true)?;
             }
         }
         for (index, view) in self.views.iter().enumerate() {
             if let Some(first) = self.first(index, Block::Degree, 0) {
                 let degree = |node| (view.adjacency.degree(node) as f32).ln_1p();
-                emit(first, 1, (0..self.num_nodes()).map(degree).collect())?;
+                emit(first, 1, (0..self.num_nodes()).map(degree).collect(), false)?;
+            }
+            for start in (0..dim).step_by(execution.columns).filter(|_| view.in_blocks) {
+                let width = execution.columns.min(dim - start);
+                for (at, values) in self.quantiles(view, start, width).into_iter().enumerate() {
+                    if let Some(first) = self.first(index, Block::Quantiles, at) {
+                        emit(first + start, width, values, true)?;
+                    }
+                }
             }
             if !view.in_blocks || !self.config.walks() {
                 continue;
@@ -84,11 +93,17 @@ impl Neighbourhood<'_> {
             let operator = Operator::<B>::upload(view, device)?;
             for start in (0..dim).step_by(execution.columns) {
                 let width = execution.columns.min(dim - start);
-                let x = self.upload::<B>(start, width, execution.dtype, device);
-                self.blocks(index, &operator, x, &mut |block, at, values| match self.first(index, block, at) {
-                    Some(first) => emit(first + start, width, read(values)?),
-                    None => Ok(()),
-                })?;
+                let misses = missing[start..start + width].contains(&true);
+                let x = self.upload::<B>(start, width, execution.dtype, misses, device);
+                self.blocks(
+                    index,
+                    &operator,
+                    x,
+                    &mut |block, at, values: Known<B>| match self.first(index, block, at) {
+                        Some(first) => emit(first + start, width, values.read()?, misses),
+                        None => Ok(()),
+                    },
+                )?;
             }
         }
         Ok(())
@@ -115,20 +130,24 @@ impl Neighbourhood<'_> {
         &self,
         view: usize,
         operator: &Operator<B>,
-        x: Tensor<B, 2>,
-        emit: &mut impl FnMut(Block, usize, Tensor<B, 2>) -> Result<()>,
+        x: Known<B>,
+        emit: &mut impl FnMut(Block, usize, Known<B>) -> Result<()>,
     ) -> Result<()> {
         let config = &self.config;
-        let hops = if config.mean { config.hops } else { usize::from(config.difference) };
+        let wavelets = self.first(view, Block::Wavelets, 0).is_some();
+        let looks_at_first = config.difference || (wavelets && x.known.is_some());
+        let hops = if config.mean { config.hops } else { usize::from(looks_at_first) };
         let mut mean = x.clone();
+        let mut of_neighbours = None;
         for hop in 1..=hops {
-            mean = operator.mean(mean);
+            mean = operator.mean_of(mean);
             if hop == 1 && config.difference {
-                emit(Block::Difference, 0, wide(x.clone()) - wide(mean.clone()))?;
+                emit(Block::Difference, 0, x.clone().less(mean.clone()))?;
             }
             if config.mean {
                 emit(Block::Mean, hop, mean.clone())?;
             }
+            of_neighbours.get_or_insert_with(|| mean.clone());
         }
         for (wanted, block, reduce) in [(config.max, Block::Max, Reduce::Max), (config.sum, Block::Sum, Reduce::Sum)] {
             let mut reduced = x.clone();
@@ -137,9 +156,9 @@ impl Neighbourhood<'_> {
                 emit(block.clone(), hop, reduced.clone())?;
             }
         }
-        if self.first(view, Block::Wavelets, 0).is_some() {
+        if wavelets {
             let coefficients = coefficients(config.wavelet_order);
-            let mut power = x;
+            let mut power = x.filled(of_neighbours);
             let mut filters: Vec<Option<Tensor<B, 2>>> = vec![None; coefficients.len()];
             for (k, row) in coefficients.iter().enumerate() {
                 if k > 0 {
@@ -155,10 +174,33 @@ impl Neighbourhood<'_> {
                 }
             }
             for (at, filter) in filters.into_iter().flatten().enumerate() {
-                emit(Block::Wavelets, at, filter)?;
+                emit(Block::Wavelets, at, Known { x: filter, known: None })?;
             }
         }
         Ok(())
+    }
+
+    /// For each of the quantiles its values for features `start..start + width` of all nodes, row-major: over the
+    /// in-neighbours that have one, linear between neighbouring values; NaN without any.
+    fn quantiles(&self, view: &View, start: usize, width: usize) -> Vec<Vec<f32>> {
+        let quantiles = &self.config.quantiles;
+        if quantiles.is_empty() {
+            return Vec::new();
+        }
+        let x = self.raw(start, width, f32::from, |x| x);
+        let mut rows = vec![0f32; self.num_nodes() * width * quantiles.len()];
+        let of_node = |sorted: &mut Vec<f32>, (node, out): (usize, &mut [f32])| {
+            for (column, out) in out.chunks_exact_mut(quantiles.len()).enumerate() {
+                let neighbours = view.adjacency.row(node).iter();
+                sorted.clear();
+                sorted.extend(neighbours.map(|&j| x[j as usize * width + column]).filter(|value| !value.is_nan()));
+                sorted.sort_unstable_by(f32::total_cmp);
+                out.iter_mut().zip(quantiles).for_each(|(out, &quantile)| *out = quantile_of(sorted, quantile));
+            }
+        };
+        rows.par_chunks_exact_mut(width * quantiles.len()).enumerate().for_each_init(Vec::new, of_node);
+        let of_quantile = |at: usize| -> Vec<f32> { rows.iter().skip(at).step_by(quantiles.len()).copied().collect() };
+        (0..quantiles.len()).map(of_quantile).collect()
     }
 
     /// Features `start..start + width` of all nodes, row-major.
@@ -178,17 +220,37 @@ impl Neighbourhood<'_> {
         }
     }
 
-    fn upload<B: Backend>(&self, start: usize, width: usize, dtype: DType, device: &B::Device) -> Tensor<B, 2> {
+    fn upload<B: Backend>(
+        &self,
+        start: usize,
+        width: usize,
+        dtype: DType,
+        misses: bool,
+        device: &B::Device,
+    ) -> Known<B> {
         let shape = [self.num_nodes(), width];
-        let data = match dtype {
-            DType::F16 => TensorData::new(self.raw(start, width, |x| x, f16::from_f32), shape),
-            _ => TensorData::new(self.raw(start, width, f32::from, |x| x), shape),
+        let upload = |value: &(dyn Fn(f32) -> f32 + Sync)| -> Tensor<B, 2> {
+            let data = match dtype {
+                DType::F16 => {
+                    let narrow = |x| f16::from_f32(value(x));
+                    TensorData::new(self.raw(start, width, |x| narrow(x.to_f32()), narrow), shape)
+                }
+                _ => TensorData::new(self.raw(start, width, |x| value(x.to_f32()), value), shape),
+            };
+            Tensor::from_data(data, (device, dtype))
         };
-        Tensor::from_data(data, (device, dtype))
+        match misses {
+            false => Known { x: upload(&|x: f32| x), known: None },
+            true => Known {
+                x: upload(&|x: f32| if x.is_nan() { 0.0 } else { x }),
+                known: Some(upload(&|x: f32| f32::from(u8::from(!x.is_nan())))),
+            },
+        }
     }
 
-    fn check_finite(&self, first: usize, width: usize, values: &[f32]) -> Result<()> {
-        match values.par_iter().position_first(|value| !value.is_finite()) {
+    fn check_finite(&self, first: usize, width: usize, values: &[f32], may_miss: bool) -> Result<()> {
+        let refused = |value: &f32| !value.is_finite() && !(may_miss && value.is_nan());
+        match values.par_iter().position_first(refused) {
             None => Ok(()),
             Some(at) => Err(Error::Data {
                 what: format!("feature {} of node {}", self.columns()[first + at % width].name, at / width),
@@ -200,12 +262,70 @@ impl Neighbourhood<'_> {
     }
 }
 
+/// The quantile of sorted values, linear between neighbouring ones; NaN of none.
+fn quantile_of(sorted: &[f32], quantile: f64) -> f32 {
+    let Some(last) = sorted.len().checked_sub(1) else { return f32::NAN };
+    let place = quantile * last as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    (f64::from(below) + place.fract() * (f64::from(above) - f64::from(below))) as f32
+}
+
+/// Values of which some may be missing.
+#[derive(Clone)]
+struct Known<B: Backend> {
+    /// 0 where a value is missing.
+    x: Tensor<B, 2>,
+    /// 1 where a value is known, 0 elsewhere; nothing where all are.
+    known: Option<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Known<B> {
+    /// The difference, in f32; missing where either is.
+    fn less(self, other: Self) -> Self {
+        let known = match (self.known, other.known) {
+            (Some(a), Some(b)) => Some(a * b),
+            (a, b) => a.or(b),
+        };
+        let x = wide(self.x) - wide(other.x);
+        Self { x: masked(x, known.as_ref()), known }
+    }
+
+    /// The values, those of `others` where they are missing, 0 where these are, too.
+    fn filled(self, others: Option<Self>) -> Tensor<B, 2> {
+        match (self.known, others) {
+            (Some(known), Some(others)) => self.x + (known.neg() + 1.0) * others.x,
+            _ => self.x,
+        }
+    }
+
+    /// The values on the host, NaN where they are missing.
+    fn read(self) -> Result<Vec<f32>> {
+        let mut values = read(self.x)?;
+        if let Some(known) = self.known {
+            values.par_iter_mut().zip(read(known)?).filter(|(_, known)| *known == 0.0).for_each(|(value, _)| {
+                *value = f32::NAN;
+            });
+        }
+        Ok(values)
+    }
+}
+
+/// 0 where a value is missing.
+fn masked<B: Backend>(x: Tensor<B, 2>, known: Option<&Tensor<B, 2>>) -> Tensor<B, 2> {
+    match known {
+        Some(known) => x.clone() * known.clone().cast(x.dtype()),
+        None => x,
+    }
+}
+
 /// The operators of one view.
 struct Operator<B: Backend> {
     csr: Csr<B>,
     /// `1 / degree`, and its root; 1 for a node without in-neighbours.
     inverse: Tensor<B, 1>,
     root: Tensor<B, 1>,
+    /// `[nodes, 1]`: 1 for a node without in-neighbours, which has zeros that are known.
+    isolated: Tensor<B, 2>,
 }
 
 impl<B: GraphBackend> Operator<B> {
@@ -223,7 +343,8 @@ impl<B: GraphBackend> Operator<B> {
             help: "split the graph".into(),
         })?;
         let inverse = csr.degrees().clamp_min(1.0).recip();
-        Ok(Self { csr, root: inverse.clone().sqrt(), inverse })
+        let isolated = csr.degrees().lower_elem(0.5).float().unsqueeze_dim(1);
+        Ok(Self { csr, root: inverse.clone().sqrt(), inverse, isolated })
     }
 
     /// `D^-1 A x`.
@@ -239,8 +360,32 @@ impl<B: GraphBackend> Operator<B> {
         spmm(&self.csr, x, None, config)
     }
 
-    fn reduce(&self, x: Tensor<B, 2>, reduce: Reduce) -> Tensor<B, 2> {
-        gspmm(&self.csr, Message::CopyU(x), reduce, Strategy::Auto)
+    /// The mean over in-neighbours that have a value; missing where there are in-neighbours, but none has.
+    fn mean_of(&self, from: Known<B>) -> Known<B> {
+        let Some(known) = from.known else { return Known { x: self.mean(from.x), known: None } };
+        let dtype = from.x.dtype();
+        let share = wide(self.mean(known));
+        let x = wide(self.mean(from.x)) / share.clone().clamp_min(f32::MIN_POSITIVE);
+        Known { x: x.cast(dtype), known: Some(self.of_some(share).cast(dtype)) }
+    }
+
+    /// 1 where a share of in-neighbours is above 0, or there are none.
+    fn of_some(&self, share: Tensor<B, 2>) -> Tensor<B, 2> {
+        share.greater_elem(0.0).float().cast(DType::F32) + self.isolated.clone().cast(DType::F32)
+    }
+
+    fn reduce(&self, from: Known<B>, reduce: Reduce) -> Known<B> {
+        let reduced = |x| gspmm(&self.csr, Message::CopyU(x), reduce, Strategy::Auto);
+        let Some(known) = from.known else { return Known { x: reduced(from.x), known: None } };
+        let dtype = from.x.dtype();
+        // No value is below the least one, which therefore wins where there is no other.
+        let least = if dtype == DType::F16 { f32::from(f16::MIN) } else { f32::MIN };
+        let x = match reduce {
+            Reduce::Max => from.x + (known.clone().neg() + 1.0) * least,
+            _ => from.x,
+        };
+        let known = self.of_some(wide(self.mean(known))).cast(dtype);
+        Known { x: masked(reduced(x), Some(&known)), known: Some(known) }
     }
 }
 

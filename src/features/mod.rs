@@ -9,14 +9,20 @@
 //! | mean | `mean1.x3`, `mean2.x3` | `M^k x`, `M = D^-1 A` |
 //! | max | `max1.x3` | largest value among the ends of walks of `k` edges |
 //! | sum | `sum1.x3` | `A^k x` |
+//! | quantiles | `quantile0.25.x3` | quantile over in-neighbours |
 //! | difference | `difference.x3` | `x - M x` |
 //! | wavelets | `wavelet0.x3`, … | Beta wavelets `F_p x` of the normalised Laplacian, `p = 0..=order` |
 //! | degree | `edge.log_degree` | `ln(1 + degree)` |
+//! | labels | `label_share1`, `label_count1` | known labels of neighbours, out of fold ([`label_shares`]) |
 //! | given | `embedding.0` | whatever a caller appends ([`FeatureTable::append`]) |
 //!
 //! with `F_p = (L/2)^p (I - L/2)^(C-p) / (2 B(p+1, C-p+1))` and `L = I - D^-1/2 A D^-1/2`, as in
 //! [`nn::BwConv`](crate::nn::BwConv) but without anything to learn. A node without in-neighbours has zeros in `mean`,
-//! `max` and `sum`; its degree tells it from others.
+//! `max` and `sum` and nothing in `quantile`; its degree tells it from others.
+//!
+//! A feature that is NaN is missing: means, maxima, sums and quantiles are those of the in-neighbours that have it, and
+//! missing themselves where none of them has; a difference is missing where either side is. In the wavelets the mean of
+//! the in-neighbours stands for what is missing, or 0.
 //!
 //! # Graphs with several relations
 //! Columns cover all node types in their global numbering, so every graph here is a square matrix over all nodes:
@@ -50,6 +56,7 @@
 
 mod columns;
 mod compute;
+mod label_share;
 mod plan;
 mod table;
 #[cfg(test)]
@@ -60,6 +67,7 @@ mod wavelets;
 pub use crate::config::{NeighbourhoodConfig, Over};
 pub use columns::{Block, Column};
 pub use compute::{Execution, Piece};
+pub use label_share::{FoldedLabel, label_shares};
 pub use plan::Neighbourhood;
 pub use table::FeatureTable;
 pub(crate) use wavelets::coefficients;

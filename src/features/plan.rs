@@ -64,6 +64,9 @@ impl<'a> Neighbourhood<'a> {
                     self.add(view, block.clone(), hop, &format!("{prefix}{block}{hop}."));
                 }
             }
+            for (at, quantile) in config.quantiles.iter().enumerate() {
+                self.add(view, Block::Quantiles, at, &format!("{prefix}quantile{quantile}."));
+            }
             if config.difference {
                 self.add(view, Block::Difference, 0, &format!("{prefix}difference."));
             }

@@ -109,8 +109,25 @@ impl FeatureTable {
                 block: Block::Given(name.to_owned()),
             })
             .collect();
+        self.join(new, values)
+    }
+
+    /// Appends columns; `values` is `[rows, columns]`, row-major. Returns their places.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for a name that is there already.
+    pub(crate) fn join(&mut self, new: Vec<Column>, values: &[f32]) -> Result<Range<usize>> {
+        let width = new.len();
         if let Some(column) = new.iter().find(|new| self.columns.iter().any(|column| column.name == new.name)) {
-            return Err(refused("a new name".into(), format!("column `{}` again", column.name), "rename the block"));
+            return Err(Error::Data {
+                what: format!("block `{}`", column.block),
+                expected: "a new name".into(),
+                found: format!("column `{}` again", column.name),
+                help: "rename the block".into(),
+            });
+        }
+        if width == 0 {
+            return Ok(self.columns.len()..self.columns.len());
         }
         let old = self.columns.len();
         let total = old + width;

@@ -343,3 +343,97 @@ fn a_relation_of_spans_has_a_view_of_spans_and_the_columns_of_lists() {
     let raw = NeighbourhoodConfig { raw: true, ..NeighbourhoodConfig::none() };
     assert!(Neighbourhood::new(&spans, &features, &raw).unwrap().views.is_empty(), "nothing looks at an edge");
 }
+
+/// What `of` makes of the values that in-neighbours have: nothing where there are in-neighbours, but no value.
+fn of_known(a: &Dense, x: &Matrix, of: impl Fn(&[f64]) -> f64) -> Matrix {
+    let value = |i: usize, c: usize| {
+        let known: Vec<f64> = (0..x.len()).filter(|&j| a[i][j] > 0.0 && !x[j][c].is_nan()).map(|j| x[j][c]).collect();
+        match (degree(a, i) == 0.0, known.is_empty()) {
+            (true, _) => 0.0,
+            (false, true) => f64::NAN,
+            (false, false) => of(&known),
+        }
+    };
+    (0..x.len()).map(|i| (0..x[i].len()).map(|c| value(i, c)).collect()).collect()
+}
+
+#[test]
+fn missing_values_are_left_out_of_what_neighbours_are() {
+    let graph = small();
+    let a = dense(&graph, &["edge"], false);
+    let (_, mut x) = features(6, 3);
+    // Both in-neighbours of node 2 lack column 0.
+    for (node, column) in [(1, 0), (4, 0), (0, 2), (5, 2)] {
+        x[node][column] = f64::NAN;
+    }
+    let values = x.iter().flatten().map(|&value| value as f32).collect();
+    let config = everything(Over::Union);
+    let features = Features::from_f32(values, 6, 3);
+    let table = Neighbourhood::new(&graph, &features, &config).unwrap();
+    let table = table.table::<Flex>(&FlexDevice, Execution { columns: 2, ..Execution::default() }).unwrap();
+    let mean = |x: &Matrix| of_known(&a, x, |known| known.iter().sum::<f64>() / known.len() as f64);
+    let most = |x: &Matrix| of_known(&a, x, |known| known.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+    let sum = |x: &Matrix| of_known(&a, x, |known| known.iter().sum());
+    let filled: Matrix = x
+        .iter()
+        .zip(mean(&x))
+        .map(|(own, mean)| {
+            let value = |(own, mean): (&f64, &f64)| [*own, *mean, 0.0].into_iter().find(|v| !v.is_nan()).unwrap();
+            own.iter().zip(&mean).map(value).collect()
+        })
+        .collect();
+    let mut sets = vec![("difference".to_string(), less(&x, &mean(&x)))];
+    let steps: [Step; 3] = [("mean", &mean), ("max", &most), ("sum", &sum)];
+    for (name, step) in steps {
+        sets.push((format!("{name}1"), step(&x)));
+        sets.push((format!("{name}2"), step(&step(&x))));
+    }
+    sets.extend((0..3).map(|p| (format!("wavelet{p}"), wavelet(&a, &filled, p))));
+    let mut missing = 0;
+    for (name, want) in sets {
+        for c in 0..3 {
+            let at = table.columns().iter().position(|column| column.name == format!("{name}.x{c}")).unwrap();
+            for (node, want) in want.iter().map(|row| row[c]).enumerate() {
+                let got = f64::from(table.row(node)[at]);
+                let same = (got.is_nan() && want.is_nan()) || (got - want).abs() < 1e-5 * want.abs().max(1.0);
+                assert!(same, "{name}.x{c} of node {node}: {got}, not {want}");
+                missing += usize::from(got.is_nan());
+            }
+        }
+    }
+    assert!(missing > 6, "{missing}");
+}
+
+#[test]
+fn quantiles_are_those_of_the_in_neighbours_that_have_a_value() {
+    let graph = small();
+    let a = dense(&graph, &["edge"], false);
+    let (_, mut x) = features(6, 2);
+    (x[0][1], x[4][1], x[1][1]) = (f64::NAN, f64::NAN, f64::NAN);
+    let values = x.iter().flatten().map(|&value| value as f32).collect();
+    let quantiles = vec![0.0, 0.25, 0.5, 1.0];
+    let config = NeighbourhoodConfig { quantiles: quantiles.clone(), ..NeighbourhoodConfig::none() };
+    let features = Features::from_f32(values, 6, 2);
+    let plan = Neighbourhood::new(&graph, &features, &config).unwrap();
+    let table = plan.table::<Flex>(&FlexDevice, Execution { columns: 1, ..Execution::default() }).unwrap();
+    assert_eq!(table.columns()[2].name, "quantile0.25.x0");
+    for (at, quantile) in quantiles.iter().enumerate() {
+        for (node, c) in (0..6).flat_map(|node| [(node, 0), (node, 1)]) {
+            let mut known: Vec<f64> =
+                (0..6).filter(|&j| a[node][j] > 0.0 && !x[j][c].is_nan()).map(|j| x[j][c]).collect();
+            known.sort_by(f64::total_cmp);
+            let got = f64::from(table.row(node)[2 * at + c]);
+            if known.is_empty() {
+                assert!(got.is_nan(), "node {node}: {got}");
+                continue;
+            }
+            let place = quantile * (known.len() - 1) as f64;
+            let [low, high] = [place.floor(), place.ceil()].map(|place| known[place as usize]);
+            let want = low * (1.0 - place.fract()) + high * place.fract();
+            assert!((got - want).abs() < 1e-6, "node {node}, {quantile}: {got}, not {want}");
+        }
+    }
+    let twice = NeighbourhoodConfig { quantiles: vec![0.5, 0.5], ..NeighbourhoodConfig::none() };
+    let error = Neighbourhood::new(&graph, &features, &twice).err().unwrap().to_string();
+    assert!(error.contains("quantiles") && error.contains("0.5 once"), "{error}");
+}

@@ -85,7 +85,7 @@ fn simple(graph: &HeteroGraph, relations: &[&Relation], self_loops: bool) -> Res
 /// # Errors
 /// [`Error::Data`] for more edges of shared histories than can be listed one by one.
 pub(super) fn views(graph: &HeteroGraph, config: &NeighbourhoodConfig) -> Result<Vec<View>> {
-    if !config.walks() && !config.log_degree {
+    if !config.looks_at_neighbours() {
         return Ok(Vec::new());
     }
     let groups = groups(graph.relations());

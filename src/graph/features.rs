@@ -1,4 +1,4 @@
-//! Raw node features: one row per node, f16 or f32, owned or memory-mapped.
+//! Raw node features: one row per node, f16 or f32, owned or memory-mapped. NaN is a missing value.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -56,10 +56,10 @@ impl Features {
         Self { storage: Storage::Single(Arc::new(values)), rows, dim }
     }
 
-    /// Maps a raw file and checks its length and that every value is finite.
+    /// Maps a raw file and checks its length and that no value is infinite.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Format`] for a wrong length (naming what would fit) or a value that is not finite.
+    /// [`Error::Io`]; [`Error::Format`] for a wrong length (naming what would fit) or an infinite value.
     pub fn open(path: &Path, rows: usize, dim: usize, dtype: FeatureType) -> Result<Self> {
         let map = map_file(path)?;
         let expected = rows as u128 * dim as u128 * dtype.width() as u128;
@@ -68,17 +68,17 @@ impl Features {
         }
         let features = Self { storage: Storage::Mapped(Arc::new(map), dtype), rows, dim };
         let bad = match features.values() {
-            FeatureValues::Half(values) => first_non_finite(values, |value| value.to_bits() & 0x7c00 == 0x7c00),
-            FeatureValues::Single(values) => first_non_finite(values, |value| !value.is_finite()),
+            FeatureValues::Half(values) => first_non_finite(values, |value| value.to_bits() & 0x7fff == 0x7c00),
+            FeatureValues::Single(values) => first_non_finite(values, f32::is_infinite),
         };
         let Some(at) = bad else { return Ok(features) };
         let found = features.row(at / dim).nth(at % dim).unwrap_or(f32::NAN);
         Err(Error::format(
             path,
             format!("row {}, column {}", at / dim, at % dim),
-            "a finite number",
+            "a finite number, or NaN for a missing one",
             found.to_string(),
-            "replace missing values before writing features; f16 ends at 65504, so scale larger ones",
+            "write NaN for values that are not known; f16 ends at 65504, so scale larger ones",
         ))
     }
 
@@ -124,12 +124,46 @@ impl Features {
         half.iter().map(|value| value.to_f32()).chain(single.iter().copied())
     }
 
+    /// By column: whether any node lacks a value there.
+    pub fn missing(&self) -> Vec<bool> {
+        fn any<T: Copy + Sync>(values: &[T], dim: usize, is_nan: impl Fn(T) -> bool + Sync) -> Vec<bool> {
+            let mut missing = vec![false; dim];
+            // Most features have none: one pass that stops at the first.
+            let Some(first) = first_non_finite(values, &is_nan) else { return missing };
+            for row in values[first / dim * dim..].chunks_exact(dim) {
+                missing.iter_mut().zip(row).for_each(|(missing, &value)| *missing |= is_nan(value));
+            }
+            missing
+        }
+        match self.values() {
+            FeatureValues::Half(values) => any(values, self.dim, f16::is_nan),
+            FeatureValues::Single(values) => any(values, self.dim, f32::is_nan),
+        }
+    }
+
+    /// Refuses missing values, which networks do not read. `data` is where the features are from, `names` are those of
+    /// the columns, if they have any.
+    ///
+    /// # Errors
+    /// [`Error::Format`] that counts the columns and names the first.
+    pub fn check_complete(&self, data: &Path, names: Option<&[String]>) -> Result<()> {
+        let missing = self.missing();
+        let Some(first) = missing.iter().position(|&missing| missing) else { return Ok(()) };
+        let count = missing.iter().filter(|&&missing| missing).count();
+        let name =
+            names.and_then(|names| names.get(first)).map_or(format!("column {first}"), |name| format!("`{name}`"));
+        let found = format!("missing values in {count} of {} columns, the first {name}", self.dim);
+        let help = "trees read missing values (task = \"stage3\"); for a network fill them, with a column beside it that \
+                    says where, as `graphsieve import tables` does";
+        Err(Error::format(data, "features", "known values: networks do not read missing ones", found, help))
+    }
+
     /// The narrowest type that holds every value exactly.
     pub(crate) fn exact_type(&self) -> FeatureType {
         match self.values() {
             FeatureValues::Half(_) => FeatureType::F16,
             FeatureValues::Single(values) => {
-                let rounded = |value: f32| f16::from_f32(value).to_f32() != value;
+                let rounded = |value: f32| !value.is_nan() && f16::from_f32(value).to_f32() != value;
                 first_non_finite(values, rounded).map_or(FeatureType::F16, |_| FeatureType::F32)
             }
         }
@@ -138,19 +172,19 @@ impl Features {
     /// Writes the raw values to a new file, in [`exact_type`](Self::exact_type).
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Data`] for a value that is not finite.
+    /// [`Error::Io`]; [`Error::Data`] for an infinite value.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let bad = match self.values() {
-            FeatureValues::Half(values) => first_non_finite(values, |value| !value.is_finite()),
-            FeatureValues::Single(values) => first_non_finite(values, |value| !value.is_finite()),
+            FeatureValues::Half(values) => first_non_finite(values, f16::is_infinite),
+            FeatureValues::Single(values) => first_non_finite(values, f32::is_infinite),
         };
         if let Some(at) = bad {
             let (row, column) = (at / self.dim, at % self.dim);
             return Err(Error::Data {
                 what: format!("feature of row {row}, column {column}"),
-                expected: "a finite number".into(),
+                expected: "a finite number, or NaN for a missing one".into(),
                 found: self.row(row).nth(column).unwrap_or(f32::NAN).to_string(),
-                help: "replace missing values and scale the features".into(),
+                help: "write NaN for values that are not known, and scale the features".into(),
             });
         }
         match (self.values(), self.exact_type()) {

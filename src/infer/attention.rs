@@ -271,6 +271,7 @@ pub fn input_features(data: &Stage2Data, dataset: &Dataset, expected_width: Opti
                 Error::format(&data.path, "features", "a feature file", "none", help)
             })?;
             check_width(&data.path, features.dim(), expected_width)?;
+            features.check_complete(&data.path, dataset.feature_names.as_deref())?;
             Ok(features)
         }
         Stage2Input::Embeddings => {

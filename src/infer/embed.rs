@@ -60,6 +60,7 @@ impl Stage1 {
             let help = "Stage 1 embeds features; add them to the data directory";
             Error::format(data, "features", "a feature file", "none", help)
         })?;
+        features.check_complete(data, dataset.feature_names.as_deref())?;
         let graph = &dataset.graph;
         let spec = for_graph(&self.spec, graph, data)?;
         if features.dim() != spec.input {

@@ -13,7 +13,7 @@ use super::embed::{Source, TrainedOn};
 use super::layerwise::HostScored;
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
-use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
+use crate::features::{Execution, FeatureTable, FoldedLabel, Neighbourhood, NeighbourhoodConfig, label_shares};
 use crate::graph::{Dataset, Features, HeteroGraph};
 use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
@@ -22,6 +22,7 @@ use crate::models::parameters::Parameters;
 use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::{TreeCheckpoint, TreeInputs};
 use crate::models::weights::{ModelSpec, Weights};
+use crate::run::known_labels::KnownLabels;
 
 /// Names of the blocks that stages before leave.
 pub const EMBEDDING: &str = "embedding";
@@ -106,6 +107,34 @@ pub fn append_stage2(table: &mut FeatureTable, inputs: &TreeInputs, output: &Sta
     Ok(())
 }
 
+/// Appends the columns of known labels.
+///
+/// # Errors
+/// Labels whose nodes have times; as for [`label_shares`].
+pub fn append_labels(
+    table: &mut FeatureTable,
+    graph: &HeteroGraph,
+    config: &NeighbourhoodConfig,
+    known: &KnownLabels,
+) -> Result<()> {
+    let Some((folds, labels)) = known.folds() else { return Err(labels_in_time()) };
+    let labels: Vec<FoldedLabel> = labels.map(|(node, label, fold)| FoldedLabel { node, label, fold }).collect();
+    let (columns, values) = label_shares(graph, config, &labels, folds)?;
+    table.join(columns, &values).map(drop)
+}
+
+/// Refuses shares of labels that become known with time.
+pub fn labels_in_time() -> Error {
+    Error::Config {
+        origin: "the configuration".into(),
+        key: "features.label_share".into(),
+        expected: "false for events: their labels become known with time".into(),
+        found: "true".into(),
+        help: "[[windows]] of `graphsieve import tables` has such shares as of each event: known_frauds, fraud_share"
+            .into(),
+    }
+}
+
 /// How badly embeddings explain the edges that lead to a node: the mean of `-ln sigmoid(<z_i, z_j>)` over all
 /// relations; NaN without edges.
 pub fn reconstruction_errors(graph: &HeteroGraph, z: &Array2<f32>) -> Vec<f32> {
@@ -174,6 +203,15 @@ pub fn table<B: GraphBackend>(
             .iter()
             .map(|fold| stage2_output::<B>(&run.join(fold), trained, options, z.as_ref(), dataset, device));
         append_stage2(&mut table, inputs, &Stage2Output::mean(&outputs.collect::<Result<Vec<_>>>()?))?;
+    }
+    if inputs.label_share {
+        let Some(run) = options.run else {
+            let (place, found) = ("known labels", "a checkpoint file alone");
+            let help = "give the directory of the run: it holds the labels that the trees read";
+            return Err(Error::format(options.checkpoint, place, "the directory of a run", found, help));
+        };
+        let known = KnownLabels::read(run, dataset, options.data)?;
+        append_labels(&mut table, &dataset.graph, &inputs.neighbourhood, &known)?;
     }
     checkpoint.check_columns(table.columns(), options.data)?;
     Ok(table)

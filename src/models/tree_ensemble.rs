@@ -32,6 +32,9 @@ pub struct TreeInputs {
     pub stage2_score: bool,
     /// Whether the embedding of Stage 2 follows.
     pub stage2_embedding: bool,
+    /// Whether known labels of neighbours follow, last of all; the run keeps the labels.
+    #[serde(default)]
+    pub label_share: bool,
     /// The runs of Stage 2, relative to the run directory.
     pub folds: Vec<PathBuf>,
 }
@@ -233,6 +236,7 @@ mod tests {
             reconstruction: false,
             stage2_score: true,
             stage2_embedding: false,
+            label_share: false,
             folds: vec!["folds/1".into()],
         };
         [TreeEnsemble::Booster(booster), TreeEnsemble::Forest(forest)]

@@ -10,8 +10,8 @@ use crate::config::RankingMetric;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::Split;
 use crate::error::Result;
-use crate::graph::Dataset;
 use crate::graph::json::read_json;
+use crate::graph::{Dataset, Features};
 use crate::metrics::{Report, roc_auc};
 
 /// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
@@ -29,14 +29,18 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Fits it to the training part of `split`; `None` without features.
+    /// Fits it to the training part of `split`; `None` without features. Missing values count as the mean of the column
+    /// over the training part.
     ///
     /// # Errors
     /// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.
     pub fn of(dataset: &Dataset, split: &Split) -> Result<Option<Self>> {
         let Some(features) = &dataset.features else { return Ok(None) };
+        let means = means(features, &split.train);
         let rows = |part: &[(u32, u8)]| {
-            let values = part.iter().flat_map(|(node, _)| features.row(*node as usize)).collect();
+            let known = |node: u32| features.row(node as usize).zip(&means);
+            let known = |node| known(node).map(|(value, mean)| if value.is_nan() { *mean } else { value });
+            let values = part.iter().flat_map(|(node, _)| known(*node)).collect();
             Array2::from_shape_vec((part.len(), features.dim()), values)
                 .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
         };
@@ -63,6 +67,18 @@ impl Baseline {
     pub fn on_validation(&self, metric: RankingMetric) -> Option<BaselineOnValidation> {
         Some(BaselineOnValidation { metric, value: self.validation.by(metric)? })
     }
+}
+
+/// Means of the columns over the nodes of `part` that have a value there; 0 where none has.
+fn means(features: &Features, part: &[(u32, u8)]) -> Vec<f32> {
+    let mut sums = vec![(0f64, 0u32); features.dim()];
+    for (sum, value) in part.iter().flat_map(|(node, _)| features.row(*node as usize)).enumerate() {
+        let (sum, count) = &mut sums[sum % features.dim()];
+        if !value.is_nan() {
+            (*sum, *count) = (*sum + f64::from(value), *count + 1);
+        }
+    }
+    sums.into_iter().map(|(sum, count)| (sum / f64::from(count.max(1))) as f32).collect()
 }
 
 /// What the regression has on the validation part of the metric that chose a model, in the outcome of its training.

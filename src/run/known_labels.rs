@@ -124,6 +124,15 @@ impl KnownLabels {
         Self { entries, passes, places }
     }
 
+    /// The labels of nodes without times, each with the fold whose pass leaves it out, and how many folds there are; `None`
+    /// where what is seen depends on time.
+    pub fn folds(&self) -> Option<(u32, impl Iterator<Item = (u32, u8, u32)>)> {
+        match &self.passes {
+            Passes::Folds(folds) => Some((*folds, self.entries.iter().map(|of| (of.node, of.label, of.fold)))),
+            Passes::Times { .. } => None,
+        }
+    }
+
     /// The label of a node, where `seen` shows it.
     pub fn label(&self, seen: &Seen, node: u32) -> Option<u8> {
         let known = self.entries.get((self.places[node as usize] as usize).checked_sub(1)?)?;

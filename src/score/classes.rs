@@ -71,13 +71,15 @@ pub(super) fn compute<B: GraphBackend>(
 /// The features of `dataset`, which was read from `data`.
 ///
 /// # Errors
-/// [`Error::Format`] for another width than that of the model.
+/// [`Error::Format`] for another width than that of the model, or for missing values.
 pub(super) fn features_for<'d>(spec: &ClassifierSpec, dataset: &'d Dataset, data: &Path) -> Result<&'d Features> {
     let width = dataset.features.as_ref().map_or(0, |features| features.dim());
-    dataset.features.as_ref().filter(|_| width == spec.input).ok_or_else(|| {
+    let features = dataset.features.as_ref().filter(|_| width == spec.input).ok_or_else(|| {
         let expected = format!("{} columns, as the model was trained on", spec.input);
         Error::format(data, "features", expected, width.to_string(), "give data that belong to this model")
-    })
+    })?;
+    features.check_complete(data, dataset.feature_names.as_deref())?;
+    Ok(features)
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.

@@ -10,7 +10,7 @@ use crate::metrics::ClassReport;
 pub struct Stretch {
     /// Of all epochs or trees, in [0, 1], with those of earlier calls.
     pub share: f64,
-    /// When networks stop, at the end of an epoch; trees go on to their share.
+    /// When a training stops: networks at the end of an epoch, trees before the next tree.
     pub deadline: Option<Instant>,
 }
 

@@ -3,6 +3,7 @@
 use graphsieve_kernels::{BoostEngine, TreeBackend};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::time::Instant;
 
 use super::dataset::Dataset;
 use super::device;
@@ -33,6 +34,9 @@ pub struct BoosterParams {
     pub bagging: Bagging,
     /// Seed of every draw. Default 0.
     pub seed: u64,
+    /// From when on no tree is begun, other than a first one. What is fitted then depends on the speed of the machine.
+    /// Default `None`.
+    pub deadline: Option<Instant>,
 }
 
 impl Default for BoosterParams {
@@ -44,6 +48,7 @@ impl Default for BoosterParams {
             grow: GrowRule::default(),
             bagging: Bagging::default(),
             seed: 0,
+            deadline: None,
         }
     }
 }
@@ -178,6 +183,9 @@ impl Booster {
         };
         let mut held_out = fit.validation.map(|v| Watch::new(v, start));
         for round in 0..params.rounds {
+            if round > 0 && is_over(params.deadline) {
+                break;
+            }
             let tree = rounds.next(round)?;
             if tree.nodes.is_empty() && params.bagging.all() && !params.grow.is_random() {
                 // Nothing can be split any more, and the next round would find the same.
@@ -237,6 +245,11 @@ impl Booster {
         scores.iter_mut().for_each(|score| *score = self.objective.output(*score));
         Ok(scores)
     }
+}
+
+/// Whether the time of a fit is over.
+pub(super) fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 fn check(data: &Dataset, fit: &Fit, params: &BoosterParams) -> Result<()> {

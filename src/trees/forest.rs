@@ -3,9 +3,12 @@
 //! With g = −w y and h = w the output −G / H is that mean, and the gain is the decrease of the squared error, which for
 //! labels 0 and 1 is half the decrease of the Gini impurity: both criteria choose the same split.
 
+use std::time::Instant;
+
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::booster::is_over;
 use super::counter;
 use super::dataset::Dataset;
 use super::fixed_point::Gradients;
@@ -34,6 +37,9 @@ pub struct ForestParams {
     pub grow: GrowRule,
     /// Seed of every draw. Default 0.
     pub seed: u64,
+    /// From when on no tree is begun, other than a first one. What is fitted then depends on the speed of the machine.
+    /// Default `None`.
+    pub deadline: Option<Instant>,
 }
 
 impl ForestParams {
@@ -59,7 +65,7 @@ impl ForestParams {
             look_on: true,
             ..GrowRule::default()
         };
-        ForestParams { trees: 100, bootstrap: true, class_weight: ClassWeight::None, grow, seed: 0 }
+        ForestParams { trees: 100, bootstrap: true, class_weight: ClassWeight::None, grow, seed: 0, deadline: None }
     }
 }
 
@@ -121,7 +127,8 @@ impl Forest {
             drop(pairs);
             Ok(grow(data, &gradients, rows, &params.grow, params.seed, tree as u64).tree)
         };
-        let trees = (0..params.trees).into_par_iter().map(one).collect::<Result<_>>()?;
+        let wanted = |&tree: &usize| tree == 0 || !is_over(params.deadline);
+        let trees = (0..params.trees).into_par_iter().filter(wanted).map(one).collect::<Result<_>>()?;
         Ok(Forest {
             trees,
             feature_names: data.names().to_vec(),

@@ -1,5 +1,6 @@
 //! Growing one tree: leaf-wise by the best gain, or depth-first when the number of leaves is not limited.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use graphsieve_kernels::{FeatureMask, LeafTask, TreeEngine};
@@ -53,6 +54,8 @@ struct Open {
     key: u64,
     /// Node and side (left = true) that lead here.
     parent: Option<(usize, bool)>,
+    /// Features on the way from the root, where that limits what may follow.
+    branch: Vec<u32>,
     best: Option<(u32, Split)>,
 }
 
@@ -127,12 +130,11 @@ struct Grower<'a> {
 impl<'a> Grower<'a> {
     fn new(data: &'a Dataset, scale: GradientScale, rule: &'a GrowRule, seed: u64) -> Self {
         let all = data.splittable();
-        let share = |of: usize, fraction: f64| ((of as f64 * fraction).round() as usize).clamp(1.min(of), of);
         let mut features = counter::shuffled(seed, &[0], &all);
         features.truncate(share(all.len(), rule.feature_fraction));
         features.sort_unstable();
         let by_node = share(features.len(), rule.feature_fraction_bynode);
-        let leaves_differ = by_node < features.len() || rule.extra_trees;
+        let leaves_differ = by_node < features.len() || rule.extra_trees || !rule.interactions.is_empty();
         let masks = (!leaves_differ).then(|| features.iter().map(|&feature| (feature, FeatureMask::Any)).collect());
         Grower { data, scale, rule, split: rule.split_rule(), seed, features, by_node, masks }
     }
@@ -141,7 +143,8 @@ impl<'a> Grower<'a> {
         let output = root_output(&self.split, sum, &self.scale);
         let leaf = SplitLeaf { sum, output, bounds: (f64::NEG_INFINITY, f64::INFINITY) };
         let span = 0..sum.count as usize;
-        let mut open = vec![Open { rows: span.clone(), leaf, depth: 0, key: 1, parent: None, best: None }];
+        let (parent, branch, best) = (None, Vec::new(), None);
+        let mut open = vec![Open { rows: span.clone(), leaf, depth: 0, key: 1, parent, branch, best }];
         if self.can_split(&open[0]) {
             engine.build(0, span, sum);
             self.search(engine, &mut open, &[0]);
@@ -180,6 +183,9 @@ impl<'a> Grower<'a> {
             0 => {}
             _ => (left_bounds.0, right_bounds.1) = (middle, middle),
         }
+        if !self.rule.interactions.is_empty() && !open.branch.contains(&feature) {
+            open.branch.push(feature);
+        }
         let end_of_left = span.start + split.left.sum.count as usize;
         let right = Open {
             rows: end_of_left..span.end,
@@ -187,6 +193,7 @@ impl<'a> Grower<'a> {
             depth: open.depth + 1,
             key: counter::bits(open.key, &[1]),
             parent: Some((node, false)),
+            branch: open.branch.clone(),
             best: None,
         };
         open.rows = span.start..end_of_left;
@@ -232,7 +239,13 @@ impl<'a> Grower<'a> {
         }
         let drawn: Vec<Vec<(u32, FeatureMask)>> = match self.masks {
             Some(_) => Vec::new(),
-            None => at.iter().map(|&at| self.masks_of(&self.share(&open[at])[..self.by_node], open[at].key)).collect(),
+            None => {
+                let masks = |&at: &usize| {
+                    let (features, by_node) = self.share(&open[at]);
+                    self.masks_of(&features[..by_node], open[at].key)
+                };
+                at.iter().map(masks).collect()
+            }
         };
         let task = |(number, &leaf): (usize, &usize)| {
             let masks = self.masks.as_ref().unwrap_or_else(|| &drawn[number]);
@@ -249,18 +262,33 @@ impl<'a> Grower<'a> {
         if engine.agree(open.rows.clone()) {
             return None;
         }
-        self.share(open).chunks(self.by_node).find_map(|share| {
+        let (features, by_node) = self.share(open);
+        features.chunks(by_node.max(1)).find_map(|share| {
             let masks = self.masks_of(share, open.key);
             engine.best_splits(&[LeafTask { leaf, about: open.leaf, masks: Some(&masks) }]).pop().flatten()
         })
     }
 
-    /// The features in the order in which a leaf looks at them.
-    fn share(&self, open: &Open) -> Vec<u32> {
+    /// The features in the order in which a leaf looks at them, and how many of them it looks at.
+    fn share(&self, open: &Open) -> (Vec<u32>, usize) {
+        let allowed = self.allowed(open);
+        let by_node = share(allowed.len(), self.rule.feature_fraction_bynode);
         match self.by_node < self.features.len() {
-            true => counter::shuffled(self.seed, &[1, open.key], &self.features),
-            false => self.features.clone(),
+            true => (counter::shuffled(self.seed, &[1, open.key], &allowed), by_node),
+            false => (allowed.into_owned(), by_node),
         }
+    }
+
+    /// The features that may follow those on the way to a leaf.
+    fn allowed(&self, open: &Open) -> Cow<'_, [u32]> {
+        if open.branch.is_empty() {
+            return Cow::Borrowed(&self.features);
+        }
+        let in_common = |group: &&Vec<u32>| open.branch.iter().all(|feature| group.contains(feature));
+        let groups: Vec<&Vec<u32>> = self.rule.interactions.iter().filter(in_common).collect();
+        let follows =
+            |feature: &&u32| open.branch.contains(feature) || groups.iter().any(|group| group.contains(feature));
+        Cow::Owned(self.features.iter().filter(follows).copied().collect())
     }
 
     fn masks_of(&self, features: &[u32], key: u64) -> Vec<(u32, FeatureMask)> {
@@ -331,6 +359,11 @@ impl<'a> Grower<'a> {
         tree.leaves = open.iter().map(leaf).collect();
         (tree, open.into_iter().map(|open| open.rows).collect(), left_bins)
     }
+}
+
+/// So many of a number of features, at least one where there is one.
+fn share(of: usize, fraction: f64) -> usize {
+    ((of as f64 * fraction).round() as usize).clamp(1.min(of), of)
 }
 
 fn best_leaf(open: &[Open]) -> Option<usize> {

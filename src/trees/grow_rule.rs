@@ -23,6 +23,9 @@ pub struct GrowRule {
     pub look_on: bool,
     /// Per feature +1, −1 or 0; empty for none. Default empty.
     pub monotone: Vec<i8>,
+    /// Groups of features: those between the root and a leaf have a group in common. A feature of no group stands alone
+    /// there, as in XGBoost. Empty for no constraint. Default empty.
+    pub interactions: Vec<Vec<u32>>,
 }
 
 impl Default for GrowRule {
@@ -36,6 +39,7 @@ impl Default for GrowRule {
             feature_fraction_bynode: 1.0,
             look_on: false,
             monotone: Vec::new(),
+            interactions: Vec::new(),
         }
     }
 }
@@ -72,6 +76,10 @@ impl GrowRule {
         }
         if let Some(sign) = self.monotone.iter().find(|sign| !(-1..=1).contains(*sign)) {
             return Err(refuse::setting("monotone", "-1, 0 or 1", sign, "0 leaves a feature free"));
+        }
+        if let Some(feature) = self.interactions.iter().flatten().find(|&&feature| feature as usize >= features) {
+            let expected = format!("features below {features}");
+            return Err(refuse::setting("interactions", expected, feature, "features are counted from 0"));
         }
         Ok(())
     }

@@ -82,7 +82,14 @@ fn every_rule_of_growth_gives_the_trees_of_the_cpu<B: TreeBackend>(device: &B::D
             GrowRule {
                 monotone: vec![1, -1, 0, 0],
                 max_depth: Some(4),
-                ..grow(20, SplitRule { path_smooth: 3.0, lambda_l1: 0.2, lambda_l2: 1.5, ..plain })
+                ..grow(20, SplitRule { path_smooth: 3.0, lambda_l1: 0.2, lambda_l2: 1.5, ..plain.clone() })
+            },
+        ),
+        (
+            "groups of features and a smallest sum of hessians",
+            GrowRule {
+                interactions: vec![vec![0, 1], vec![1, 2, 3]],
+                ..grow(20, SplitRule { min_sum_hessian: 30.0, ..plain })
             },
         ),
     ];

@@ -129,7 +129,9 @@ pub fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
 pub fn with_other_labels(run: &Path, data: &Path, change: impl Fn(usize, &mut Value)) -> Vec<f32> {
     let other = tempfile::tempdir().unwrap();
     fs::create_dir(other.path().join("checkpoint")).unwrap();
-    for file in ["config.toml", "checkpoint/best.bpk"] {
+    for file in
+        ["config.toml", "checkpoint/best.bpk", "checkpoint/best.trees"].iter().filter(|file| run.join(file).exists())
+    {
         fs::copy(run.join(file), other.path().join(file)).unwrap();
     }
     let mut known: Value = serde_json::from_slice(&fs::read(run.join("known_labels.json")).unwrap()).unwrap();
@@ -343,4 +345,73 @@ fn labels_that_cannot_be_had_are_refused() {
     graphsieve::graph::write_npy_f32(dir.path().join("data/Z_embeddings_stage1.npy"), &z).unwrap();
     let error = refused(&run.join("checkpoint/best.bpk"), &dir.path().join("data"));
     assert!(error.contains("known labels") && error.contains("the directory of a run"), "{error}");
+}
+
+/// Trees on nothing but the known labels of neighbours, and features that tell nothing.
+fn trees(labels: &[(u32, u8)], label_share: bool) -> Trained {
+    let dir = tempfile::tempdir().unwrap();
+    dataset(labels, None).write(&dir.path().join("data")).unwrap();
+    let mut config = Stage3Config::new(dir.path().join("data"));
+    (config.output.dir, config.output.plots) = (dir.path().join("runs"), false);
+    config.features.label_share = label_share;
+    let TreeModel::Forest(forest) = config.model else { panic!("forests are the default") };
+    config.model = TreeModel::Forest(ForestConfig { trees: 30, min_data_in_leaf: 5, ..forest });
+    Trained { run: run(RunConfig::Stage3(config)), dir }
+}
+
+fn scores_of_trees(trained: &Trained) -> Vec<f32> {
+    read_scores(&trained.run.join("anomaly_scores_stage3.npy"), NODES as usize).unwrap()
+}
+
+#[test]
+fn trees_read_the_training_labels_of_neighbours() {
+    let labels = labels(Labelled::ByGroup);
+    let [with, without] = [true, false].map(|label_share| trees(&labels, label_share));
+    for part in 0..3 {
+        let [with, without] = [&with, &without].map(|of| auroc(&scores_of_trees(of), &of_part(&labels, part)));
+        assert!(with > 0.9 && without == 0.5, "part {part}: {with}, {without}");
+    }
+    let importance = fs::read_to_string(with.run.join("importance.csv")).unwrap();
+    for column in ["label_share1", "label_count1", "label_share2", "label_count2"] {
+        assert!(importance.contains(&format!("{column},labels,")), "{importance}");
+    }
+    // The run has all that it takes to make the table again.
+    let data = with.dir.path().join("data");
+    assert_eq!(computed(&with.run, &data), scores_of_trees(&with));
+    let alone = ScoreOptions {
+        checkpoint: with.run.join("checkpoint/best.trees"),
+        data: data.clone(),
+        input: None,
+        embeddings: false,
+    };
+    let error = score::compute::<Flex>(&alone, &FlexDevice).unwrap_err().to_string();
+    assert!(error.contains("the directory of a run"), "{error}");
+}
+
+#[test]
+fn no_label_of_validation_or_test_reaches_the_trees_and_no_node_reads_its_own() {
+    let labels = labels(Labelled::ByGroup);
+    let others: Vec<(u32, u8)> =
+        labels.iter().map(|&(node, label)| (node, if part(node) == 0 { label } else { 1 - label })).collect();
+    let [own, other] = [&labels, &others].map(|labels| trees(labels, true));
+    assert_eq!(scores_of_trees(&own), scores_of_trees(&other));
+    let grown = |of: &Trained| fs::read(of.run.join("checkpoint/best.trees")).unwrap();
+    assert!(grown(&own) == grown(&other));
+    let data = own.dir.path().join("data");
+    let scores = scores_of_trees(&own);
+    for at in [0, 7, 50, 119] {
+        let node = of_part(&labels, 0)[at].0 as usize;
+        let flipped = with_other_labels(&own.run, &data, |row, label| {
+            if row == at {
+                flip(label);
+            }
+        });
+        assert_eq!(scores[node], flipped[node], "{node}");
+        let group = node - node % GROUP as usize;
+        assert!((group..group + GROUP as usize).any(|other| scores[other] != flipped[other]), "{node}");
+    }
+    // Labels that nothing tells are not told by what others see of them.
+    let chance = self::labels(Labelled::ByChance);
+    let on_test = auroc(&scores_of_trees(&trees(&chance, true)), &of_part(&chance, 2));
+    assert!((0.25..0.75).contains(&on_test), "{on_test}");
 }

@@ -34,5 +34,6 @@ mod stage3;
 mod tables;
 mod training;
 mod trees;
+mod trees_on_graphs;
 mod walkthrough;
 mod windows;

@@ -37,6 +37,7 @@ impl Moments {
 
     /// Of `count` values by their sum and that of their squares; `only` is the value that all of them are, if there is
     /// one.
+    #[inline]
     pub(super) fn of(count: u32, sum: f64, only: Option<f32>, squares: impl FnOnce() -> f64) -> Self {
         match (count, only) {
             (0, _) => Self::NONE,
@@ -111,6 +112,7 @@ impl History {
     }
 
     /// Of the values from `start` to before `end`.
+    #[inline]
     pub(super) fn moments(&self, start: usize, end: usize) -> Moments {
         let (sum, count) = self.sums.between(start, end);
         let run = self.runs[end];

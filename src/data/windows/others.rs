@@ -27,6 +27,8 @@ pub(super) struct OtherWindows<'a, U> {
     plan: &'a Plan<'a>,
     entity: usize,
     unusual: &'a U,
+    /// By position; read once, as events of an entity lie anywhere.
+    unusual_here: Vec<[f64; 2]>,
     needs: Needs,
     history: History,
     alike: Alike,
@@ -75,15 +77,15 @@ impl Needs {
 }
 
 /// The events of one entity, as those of their counterparts of one type.
-struct Terms<'t, U> {
+struct Terms<'t> {
     events: &'t [u32],
     values: &'t [f32],
-    other: usize,
     of_event: &'t [u32],
-    unusual: &'t U,
+    /// By position: z-score and ratio, where they are needed.
+    unusual: &'t [[f64; 2]],
 }
 
-impl<U: UnusualOf> Terms<'_, U> {
+impl Terms<'_> {
     /// `u32::MAX` for none.
     fn counterpart(&self, position: usize) -> u32 {
         self.of_event[self.events[position] as usize]
@@ -96,11 +98,6 @@ impl<U: UnusualOf> Terms<'_, U> {
     /// NaN where it is missing or nobody's.
     fn value(&self, position: usize) -> f32 {
         if self.is_named(position) { self.values[position] } else { f32::NAN }
-    }
-
-    fn unusual(&self, position: usize, which: usize) -> f64 {
-        let value = self.unusual.of(self.other, self.events[position])[which];
-        f64::from(value.clamp(-MOST_UNUSUAL, MOST_UNUSUAL))
     }
 }
 
@@ -115,7 +112,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn fill<U: UnusualOf>(&mut self, needs: Needs, terms: &Terms<U>, positions: impl Iterator<Item = usize> + Clone) {
+    fn fill(&mut self, needs: Needs, terms: &Terms, positions: impl Iterator<Item = usize> + Clone) {
         let value = |position| f64::from(terms.value(position));
         if needs.counts {
             let one = |position| if terms.is_named(position) { 1.0 } else { f64::NAN };
@@ -128,7 +125,7 @@ impl Sums {
             self.squares.fill(positions.clone().map(|position| value(position).powi(2)));
         }
         for (which, prefix) in self.unusual.iter_mut().enumerate().filter(|_| needs.unusual) {
-            prefix.fill(positions.clone().map(|position| terms.unusual(position, which)));
+            prefix.fill(positions.clone().map(|position| terms.unusual[position][which]));
         }
     }
 }
@@ -152,6 +149,7 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
             plan,
             entity,
             unusual,
+            unusual_here: Vec::new(),
             needs: Needs::of(plan),
             history: History::default(),
             alike: Alike::default(),
@@ -175,9 +173,15 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
         let values = std::mem::take(&mut self.history.values);
         // Out of its place, so that its runs can be gone through while the rest changes.
         let mut alike = std::mem::take(&mut self.alike);
+        let mut unusual = std::mem::take(&mut self.unusual_here);
         for (index, other) in plan.others(self.entity).enumerate() {
             let of_event = plan.events.entities[other].of_event;
-            let terms = Terms { events, values: &values, other, of_event, unusual: self.unusual };
+            if self.needs.unusual {
+                let clamped = |value: f32| f64::from(value.clamp(-MOST_UNUSUAL, MOST_UNUSUAL));
+                unusual.clear();
+                unusual.extend(events.iter().map(|&event| self.unusual.of(other, event).map(clamped)));
+            }
+            let terms = Terms { events, values: &values, of_event, unusual: &unusual };
             alike.fill((0..events.len()).map(|position| terms.counterpart(position)));
             self.fill_all(&terms, &alike);
             for (counterpart, positions) in alike.runs() {
@@ -214,7 +218,7 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
                 }
             }
         }
-        (self.history.values, self.alike) = (values, alike);
+        (self.history.values, self.alike, self.unusual_here) = (values, alike, unusual);
     }
 
     /// Takes over the events of an entity.
@@ -237,7 +241,7 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
     }
 
     /// Adds up over all events.
-    fn fill_all(&mut self, terms: &Terms<U>, alike: &Alike) {
+    fn fill_all(&mut self, terms: &Terms, alike: &Alike) {
         let count = terms.events.len();
         self.all.fill(self.needs, terms, 0..count);
         if self.needs.largest {
@@ -263,7 +267,7 @@ impl<'a, U: UnusualOf> OtherWindows<'a, U> {
     }
 
     /// Adds up over the events of one counterpart, which are at `positions`, and takes their values out of the largest.
-    fn fill_same(&mut self, terms: &Terms<U>, is_named: bool, positions: impl Iterator<Item = usize> + Clone) {
+    fn fill_same(&mut self, terms: &Terms, is_named: bool, positions: impl Iterator<Item = usize> + Clone) {
         self.same.fill(self.needs, terms, positions.clone());
         if self.needs.largest {
             self.set_largest(positions.clone(), |_| f32::NAN);

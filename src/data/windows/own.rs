@@ -25,6 +25,9 @@ pub(super) struct OwnWindows<'a> {
 /// A window as it moves over positions.
 #[derive(Default)]
 struct Window {
+    /// Whether it says how unusual a value is, and whether anything looks at sums of values.
+    is_longest: bool,
+    needs_moments: bool,
     start: usize,
     largest: Largest,
     /// By other entity type.
@@ -40,13 +43,19 @@ pub(super) struct Unusual {
 
 impl<'a> OwnWindows<'a> {
     pub(super) fn new(plan: &'a Plan<'a>, entity: usize) -> Self {
+        let longest = plan.spans.iter().max().filter(|_| plan.has_values() && plan.needs_unusual());
+        let window = |OwnWindow { reach, measures }: &OwnWindow| {
+            let is_longest = longest.is_some_and(|&longest| *reach == Reach::Span(longest));
+            let needs_moments = is_longest || measures.iter().any(|measure| measure.is_of_moments());
+            Window { is_longest, needs_moments, ..Window::default() }
+        };
         Self {
             plan,
             entity,
             history: History::default(),
             alike: Alike::default(),
             links: plan.others(entity).map(|_| Links::default()).collect(),
-            windows: plan.windows.iter().map(|_| Window::default()).collect(),
+            windows: plan.windows.iter().map(window).collect(),
             known: KnownWindows::default(),
             same_value: Vec::new(),
             row: Vec::with_capacity(plan.blocks[entity].own),
@@ -117,7 +126,6 @@ impl<'a> OwnWindows<'a> {
     /// Columns of the windows of an event at `time`, which end before position `end`.
     fn push_windows(&mut self, time: i64, value: f32, end: usize) -> Unusual {
         let plan = self.plan;
-        let longest = plan.spans.iter().max().filter(|_| plan.has_values() && plan.needs_unusual());
         let mut unusual = Unusual { z: f32::NAN, over_mean: f32::NAN };
         let times = &self.history.times;
         for (window, OwnWindow { reach, measures }) in self.windows.iter_mut().zip(&plan.windows) {
@@ -131,10 +139,8 @@ impl<'a> OwnWindows<'a> {
                 Reach::Last(last) => window.start = end.saturating_sub(*last),
             }
             let start = window.start;
-            let is_longest = longest.is_some_and(|&longest| *reach == Reach::Span(longest));
-            let needs_moments = is_longest || measures.iter().any(|measure| measure.is_of_moments());
-            let moments = if needs_moments { self.history.moments(start, end) } else { Moments::NONE };
-            if is_longest {
+            let moments = if window.needs_moments { self.history.moments(start, end) } else { Moments::NONE };
+            if window.is_longest {
                 unusual = Unusual { z: moments.z(value), over_mean: moments.over_mean(value) };
             }
             for measure in measures {

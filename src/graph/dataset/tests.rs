@@ -2,7 +2,7 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::graph::Adjacency;
+use crate::graph::{Adjacency, FeatureValues};
 
 fn features(rows: usize, dim: usize) -> Features {
     let value = |at: usize| f16::from_f32((at % 97) as f32 / 8.0);
@@ -311,8 +311,8 @@ fn features_of_the_wrong_width_or_length_say_what_would_fit() {
 }
 
 #[test]
-fn features_that_are_not_finite_name_row_and_column() {
-    for (value, name) in [(f16::NAN, "NaN"), (f16::INFINITY, "inf"), (f16::NEG_INFINITY, "-inf")] {
+fn infinite_features_name_row_and_column() {
+    for (value, name) in [(f16::INFINITY, "inf"), (f16::NEG_INFINITY, "-inf")] {
         let error = error_after(|dir| {
             edit(dir.join("X_combined.memmap"), |bytes| {
                 bytes[(4 * 128 + 17) * 2..][..2].copy_from_slice(&value.to_le_bytes());
@@ -320,6 +320,27 @@ fn features_that_are_not_finite_name_row_and_column() {
         });
         assert_names(&error, &["X_combined.memmap: row 4, column 17", &format!("found {name}")]);
     }
+}
+
+#[test]
+fn a_feature_that_is_missing_is_written_and_read_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    for (at, other) in [(0, 0.5), (1, 1e6)] {
+        let graph = HeteroGraph::new(vec![("node".into(), 2)], Vec::new()).unwrap();
+        // In f16 where that holds all that is known, and in f32.
+        let features = Features::from_f32(vec![1.0, f32::NAN, other, 2.0], 2, 2);
+        assert_eq!(features.missing(), [false, true]);
+        let path = dir.path().join(at.to_string());
+        Dataset::new(graph, Some(features), None, None).write(&path).unwrap();
+        let read = Dataset::open(&path).unwrap().features.unwrap();
+        assert_eq!(matches!(read.values(), FeatureValues::Half(_)), at == 0);
+        assert_eq!(read.missing(), [false, true]);
+        let row: Vec<f32> = read.row(0).collect();
+        assert!(row[0] == 1.0 && row[1].is_nan() && read.row(1).eq([other, 2.0]));
+        let error = read.check_complete(&path, Some(&["a".into(), "b".into()])).unwrap_err().to_string();
+        assert!(error.contains("missing values in 1 of 2 columns, the first `b`"), "{error}");
+    }
+    assert!(Features::from_f32(vec![1.0, 0.0], 1, 2).check_complete(dir.path(), None).is_ok());
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Arrays {
         self.error(format!("{name}, dtype"), expected, found, help)
     }
 
-    /// A finite matrix of f32 or f64.
+    /// A matrix of f32 or f64 without infinite values; NaN is a missing one.
     pub fn features(&mut self, name: &str) -> Result<Matrix> {
         const HELP: &str = "features are a matrix [nodes, columns]; convert them with .astype(np.float32)";
         self.required(name, "features of the nodes, [nodes, columns]")?;
@@ -148,10 +148,11 @@ impl Arrays {
             .map_err(|_| self.error(format!("{name}, shape"), "[nodes, columns]", format!("{shape:?}"), HELP))?;
         let (rows, cols) = matrix.dim();
         let values: Vec<f32> = matrix.iter().copied().collect();
-        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+        if let Some(at) = values.iter().position(|value| value.is_infinite()) {
             let place = format!("{name}, row {}, column {}", at / cols, at % cols);
-            let help = "replace missing values before writing the file; values have to fit float32";
-            return Err(self.error(place, "a finite number", values[at].to_string(), help));
+            let help = "write NaN for values that are not known; values have to fit float32";
+            let expected = "a finite number, or NaN for a missing one";
+            return Err(self.error(place, expected, values[at].to_string(), help));
         }
         Ok(Matrix { values, rows, cols })
     }

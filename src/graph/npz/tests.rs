@@ -158,13 +158,22 @@ fn a_wrong_array_is_named_with_what_was_expected_and_found() {
     says(new().features().labels().matrix("edges", &array![[-1i64, 1]]), &["edge 0, source", "found -1"]);
     says(new().features().labels().matrix("edges", &Array2::<i64>::zeros((0, 2))), &["edges: expected at least one"]);
     says(
-        new().matrix("node_features", &array![[1.0f32, 1.0], [1.0, f32::NAN]]).labels().edges(),
-        &["node_features, row 1, column 1", "found NaN"],
+        new().matrix("node_features", &array![[1.0f32, 1.0], [1.0, f32::INFINITY]]).labels().edges(),
+        &["node_features, row 1, column 1", "found inf", "NaN for a missing one"],
     );
     says(new().matrix("node_features", &Array2::<f32>::zeros((0, 2))).labels().edges(), &["at least one node"]);
     says(new().features().vector("node_labels", &[0i64, 1, -2, 0]).edges(), &["node_labels, node 2", "found -2"]);
     says(new().features().vector("node_labels", &[0i64, 1, 4, 0]).edges(), &["node_labels, node 2", "below 4"]);
     says(new().features().vector("node_labels", &[-1i64; 4]).edges(), &["at least one labelled node"]);
+}
+
+#[test]
+fn a_feature_that_is_nan_is_missing() {
+    let values = array![[1.0f64, f64::NAN], [1.0, 2.0], [3.0, 4.0], [f64::NAN, 0.0]];
+    let read = Archive::new(false).matrix("node_features", &values).labels().edges().open().unwrap();
+    let features = read.features.unwrap();
+    assert_eq!(features.missing(), [true, true]);
+    assert!(features.row(3).next().unwrap().is_nan() && features.row(1).eq([1.0, 2.0]));
 }
 
 #[test]

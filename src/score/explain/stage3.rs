@@ -61,7 +61,7 @@ impl Forest<'_> {
             .iter()
             .enumerate()
             .map(|(at, column)| ColumnPart {
-                column: named(&column.name, feature_names),
+                column: column.named(feature_names),
                 block: column.block.to_string(),
                 value: table.row(node as usize)[at],
                 contribution: value(at),
@@ -134,13 +134,6 @@ impl Forest<'_> {
         }
         Ok((parts, more))
     }
-}
-
-/// The name of a column with that of the feature that it is made of: `mean1.amount` for `mean1.x3`.
-fn named(column: &str, features: &[String]) -> String {
-    let (prefix, last) = column.rfind('.').map_or(("", column), |dot| column.split_at(dot + 1));
-    let own = last.strip_prefix('x').and_then(|number| features.get(number.parse::<usize>().ok()?));
-    own.map_or_else(|| column.to_owned(), |own| format!("{prefix}{own}"))
 }
 
 /// The embeddings among the columns of a table, one row per node: of Stage 2, or else of Stage 1.
@@ -268,15 +261,6 @@ mod tests {
         let graph = HeteroGraph::new(vec![("user".into(), 6), ("product".into(), 3)], relations).unwrap();
         let features = Features::from_f32((0..18).map(|k| ((k * 7) % 11) as f32).collect(), 9, 2);
         Dataset::new(graph, Some(features), None, None)
-    }
-
-    #[test]
-    fn columns_have_the_names_of_the_features_that_they_are_made_of() {
-        let names = ["amount".to_owned(), "x.y".to_owned()];
-        let found =
-            ["x0", "mean1.x1", "review.max2.x0", "x2", "euu.log_degree", "xray"].map(|name| named(name, &names));
-        assert_eq!(found, ["amount", "mean1.x.y", "review.max2.amount", "x2", "euu.log_degree", "xray"]);
-        assert_eq!(named("x0", &[]), "x0");
     }
 
     #[test]

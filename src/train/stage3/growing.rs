@@ -1,12 +1,15 @@
 //! Trees as the settings of a Stage 3 describe them.
 
+use std::time::Instant;
+
 use graphsieve_kernels::{TreeBackend, finds_splits};
 
+use super::columns::ColumnRules;
 use crate::config::{
     BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeMetric, TreeModel, TreeObjective,
 };
 use crate::data::split::Split;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::features::FeatureTable;
 use crate::models::tree_ensemble::TreeEnsemble;
 use crate::run::ranked::LabelledEvents;
@@ -16,15 +19,19 @@ use crate::trees::{
 };
 
 /// Trains the trees on the training part of `split`; a booster stops by the validation part, whose labels are of
-/// `events`. A booster on many rows grows on the device, which changes nothing but the time.
+/// `events`. `features` are the names of the features of the data, if they have any. A booster on many rows grows on the
+/// device, which changes nothing but the time. From the `deadline` on no tree is begun.
 ///
 /// # Errors
-/// Settings that the trees refuse, a metric that the validation labels do not have, or a device that fails.
+/// Settings that the trees refuse or that name no column, a metric that the validation labels do not have, or a device
+/// that fails.
 pub fn fit<B: TreeBackend>(
     config: &Stage3Config,
     table: &FeatureTable,
+    features: &[String],
     split: &Split,
     events: &LabelledEvents,
+    deadline: Option<Instant>,
     device: &B::Device,
 ) -> Result<TreeEnsemble> {
     let part = |part: &[(u32, u8)]| -> (Vec<f32>, Vec<f32>) {
@@ -33,14 +40,16 @@ pub fn fit<B: TreeBackend>(
     };
     let width = table.columns().len();
     let (values, labels) = part(&split.train);
+    let rules = ColumnRules::of(&config.model, table.columns(), features)?;
     let (held_values, held_labels) = part(&split.validation);
     match &config.model {
         TreeModel::Forest(forest) => {
-            let data = binned(&values, table, &forest.shared)?;
-            Ok(TreeEnsemble::Forest(Forest::fit(&data, &labels, None, &forest_params(forest, width, config.seed))?))
+            let data = binned(&values, table, features, &forest.shared, &rules)?;
+            let params = ForestParams { deadline, ..forest_params(forest, rules, width, config.seed) };
+            Ok(TreeEnsemble::Forest(Forest::fit(&data, &labels, None, &params)?))
         }
         TreeModel::Booster(booster) => {
-            let data = binned(&values, table, &booster.shared)?;
+            let data = binned(&values, table, features, &booster.shared, &rules)?;
             let alerts = |scores: &[f64]| events.alerts(&scores.iter().map(|&score| score as f32).collect::<Vec<_>>());
             // NaN, which the booster refuses, where the labels have no such figure.
             let right = |scores: &[f64], _: &[f32]| alerts(scores).map_or(f64::NAN, |alerts| alerts.precision);
@@ -57,7 +66,7 @@ pub fn fit<B: TreeBackend>(
                 Ok(Validation { x, labels: &held_labels, measure, patience })
             });
             let fit = Fit { labels: &labels, weights: None, validation: validation.transpose()? };
-            let params = booster_params(booster, width, config.seed);
+            let params = BoosterParams { deadline, ..booster_params(booster, rules, width, config.seed) };
             let pays = B::MIN_ROWS_FOR_DEVICE.is_some_and(|rows| data.rows() >= rows) && finds_splits::<B>(device);
             let booster = match pays {
                 true => Booster::fit_on::<B>(&data, fit, &params, device)?,
@@ -69,13 +78,37 @@ pub fn fit<B: TreeBackend>(
 }
 
 /// Rows of a table in bins, with the names of its columns.
-fn binned(values: &[f32], table: &FeatureTable, shared: &SharedTreeConfig) -> Result<Binned> {
-    let rule = BinRule { max_bin: shared.max_bin, ..BinRule::default() };
+fn binned(
+    values: &[f32],
+    table: &FeatureTable,
+    features: &[String],
+    shared: &SharedTreeConfig,
+    rules: &ColumnRules,
+) -> Result<Binned> {
+    let width = table.columns().len();
+    for &column in &rules.categorical {
+        let is_number = |value: &&f32| value.is_nan() || value.fract() == 0.0;
+        if let Some(value) = values.iter().skip(column).step_by(width).find(|value| !is_number(value)) {
+            return Err(Error::Data {
+                what: format!("column `{}` of model.categorical", table.columns()[column].named(features)),
+                expected: "category numbers: whole numbers".into(),
+                found: value.to_string(),
+                help: "number the categories from 0, or take the column out of model.categorical".into(),
+            });
+        }
+    }
+    let rule = BinRule { max_bin: shared.max_bin, categorical: rules.categorical.clone(), ..BinRule::default() };
     let names = table.columns().iter().map(|column| column.name.clone()).collect();
-    Binned::new(&Matrix::f32(values, table.columns().len())?, &rule)?.with_names(names)
+    Binned::new(&Matrix::f32(values, width)?, &rule)?.with_names(names)
 }
 
-fn grow_rule(shared: &SharedTreeConfig, width: usize, split: SplitRule, base: GrowRule) -> GrowRule {
+fn grow_rule(
+    shared: &SharedTreeConfig,
+    rules: ColumnRules,
+    width: usize,
+    split: SplitRule,
+    base: GrowRule,
+) -> GrowRule {
     let fraction = match shared.feature_fraction_bynode {
         0.0 => (width as f64).sqrt().floor().max(1.0) / width.max(1) as f64,
         fraction => fraction,
@@ -85,6 +118,8 @@ fn grow_rule(shared: &SharedTreeConfig, width: usize, split: SplitRule, base: Gr
         split,
         extra_trees: shared.extra_trees,
         feature_fraction_bynode: fraction,
+        monotone: rules.monotone,
+        interactions: rules.interactions,
         ..base
     }
 }
@@ -100,24 +135,26 @@ fn class_weight(of: TreeClassWeight) -> ClassWeight {
     }
 }
 
-fn forest_params(config: &ForestConfig, width: usize, seed: u64) -> ForestParams {
+fn forest_params(config: &ForestConfig, rules: ColumnRules, width: usize, seed: u64) -> ForestParams {
     let default = ForestParams::sklearn_like(width);
     let split = SplitRule { min_data_in_leaf: narrow(config.min_data_in_leaf), ..default.grow.split.clone() };
     ForestParams {
         trees: config.trees,
         bootstrap: config.bootstrap,
         class_weight: class_weight(config.shared.class_weight),
-        grow: grow_rule(&config.shared, width, split, default.grow),
+        grow: grow_rule(&config.shared, rules, width, split, default.grow),
         seed,
+        deadline: None,
     }
 }
 
-fn booster_params(config: &BoosterConfig, width: usize, seed: u64) -> BoosterParams {
+fn booster_params(config: &BoosterConfig, rules: ColumnRules, width: usize, seed: u64) -> BoosterParams {
     let split = SplitRule {
         lambda_l1: config.lambda_l1,
         lambda_l2: config.lambda_l2,
         path_smooth: config.path_smooth,
         min_data_in_leaf: narrow(config.min_data_in_leaf),
+        min_sum_hessian: config.min_sum_hessian,
         ..SplitRule::default()
     };
     let base = GrowRule {
@@ -133,8 +170,9 @@ fn booster_params(config: &BoosterConfig, width: usize, seed: u64) -> BoosterPar
         },
         rounds: config.trees,
         learning_rate: config.learning_rate,
-        grow: grow_rule(&config.shared, width, split, base),
+        grow: grow_rule(&config.shared, rules, width, split, base),
         bagging: Bagging::share(config.bagging),
         seed,
+        deadline: None,
     }
 }

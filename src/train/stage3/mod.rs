@@ -1,5 +1,6 @@
 //! Stage 3: trees on features of nodes, of their surroundings and of both stages before.
 
+mod columns;
 mod folds;
 mod growing;
 
@@ -10,6 +11,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 use ndarray::{Array1, Array2, Axis};
 use serde::Serialize;
 
+use self::columns::check_names;
 use self::folds::Folds;
 pub use self::growing::fit;
 use super::plots;
@@ -22,18 +24,24 @@ use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
 use crate::infer::attention::load_edges;
-use crate::infer::tree_table::{Stage2Output, append_stage1, append_stage2, neighbourhood_table};
+use crate::infer::tree_table::{
+    Stage2Output, append_labels, append_stage1, append_stage2, labels_in_time, neighbourhood_table,
+};
 use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
 use crate::run::bundle::drift::Profile;
 use crate::run::bundle::{Bundle, Origin};
 use crate::run::calibration::write_calibration;
 use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
+use crate::run::known_labels::KnownLabels;
 use crate::run::progress::{Progress, Unit};
 use crate::run::ranked::LabelledEvents;
 use crate::run::splits::{split_of, within};
 use crate::run::{Meta, RunDir};
 use crate::trees::{Importance, Matrix};
+
+/// Share of the training labels that a training node sees: all but those of its fold, of five.
+const LABEL_SHARE: f64 = 0.8;
 
 /// What a finished Stage 3 leaves.
 #[derive(Clone, Debug, Serialize)]
@@ -157,7 +165,7 @@ pub fn validated<B: GraphBackend + TreeBackend>(
     device: &B::Device,
 ) -> Result<Validated> {
     let begun = Begun { resumed: resumed(options, config)?, origin: None };
-    let Fitted { run, checkpoint, table, of_training, progress, .. } =
+    let Fitted { run, checkpoint, late, table, of_training, progress, .. } =
         fitted::<B>(config, dataset, split, begun, options, device)?;
     let ensemble = &checkpoint.ensemble;
     let (table, validation) = match &of_training {
@@ -171,14 +179,15 @@ pub fn validated<B: GraphBackend + TreeBackend>(
     let (most, done) = (Stretch { share, deadline: None }.of(trees_of(&config.model)), ensemble.num_trees());
     // A booster that stopped before its last tree would stop there again.
     let stopped = match &config.model {
-        TreeModel::Booster(booster) => booster.patience.is_some_and(|patience| done + patience < most),
+        TreeModel::Booster(booster) => !late && booster.patience.is_some_and(|patience| done + patience < most),
         TreeModel::Forest(_) => false,
     };
+    let all = share == 1.0 && (!late || done == most);
     Ok(Validated {
         run: run.path().to_path_buf(),
         judged: Judged::Anomalies { scores, labels: validation.iter().map(|(_, label)| *label).collect() },
         done,
-        complete: stopped || share == 1.0,
+        complete: stopped || all,
     })
 }
 
@@ -194,6 +203,8 @@ fn trees_of(model: &TreeModel) -> usize {
 struct Fitted {
     run: RunDir,
     checkpoint: TreeCheckpoint,
+    /// Whether the time was over when the last tree was there.
+    late: bool,
     /// Of all nodes.
     table: FeatureTable,
     /// Of data that are split by time what was known at the end of validation, and the labels in its numbering.
@@ -224,6 +235,9 @@ fn fitted<B: GraphBackend + TreeBackend>(
         Some((known, labels)) => LabelledEvents::of(&known.dataset, &labels.validation),
         None => LabelledEvents::of(dataset, &split.validation),
     };
+    if config.features.label_share && dataset.events.is_some() {
+        return Err(labels_in_time());
+    }
     for (metric, key) in stopping_metrics(config) {
         events.check(metric, &config.name, key)?;
     }
@@ -235,6 +249,8 @@ fn fitted<B: GraphBackend + TreeBackend>(
         |of: &Dataset| neighbourhood_table::<B>(of, &config.data.path, &config.features.neighbourhood, device);
     let mut table = neighbourhood(dataset)?;
     let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset)).transpose()?;
+    let names = dataset.feature_names.as_deref().unwrap_or_default();
+    check_names(config, table.columns(), names)?;
     // What is refused above leaves no directory.
     let run = match resumed {
         Some(run) => run,
@@ -264,6 +280,7 @@ fn fitted<B: GraphBackend + TreeBackend>(
         reconstruction: config.features.reconstruction,
         stage2_score: config.features.stage2_score,
         stage2_embedding: config.features.stage2_embedding,
+        label_share: config.features.label_share,
         folds: Vec::new(),
     };
     if (inputs.embedding || inputs.reconstruction)
@@ -288,10 +305,16 @@ fn fitted<B: GraphBackend + TreeBackend>(
             append_stage2(table, &inputs, &output)?;
         }
     }
+    if config.features.label_share {
+        let known = KnownLabels::of(dataset, &split.train, LABEL_SHARE, config.seed);
+        append_labels(&mut table, &dataset.graph, &inputs.neighbourhood, &known)?;
+        known.write(run.path(), dataset)?;
+    }
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
 
     let file = run.best_checkpoint().with_extension(EXTENSION);
     let of_training = of_training.zip(of_known);
+    let mut late = false;
     let checkpoint = match options.stretch {
         // Trees that are there already.
         Some(stretch) if stretch.share == 0.0 => TreeCheckpoint::read(&file)?,
@@ -303,16 +326,23 @@ fn fitted<B: GraphBackend + TreeBackend>(
                     TreeModel::Forest(forest) => forest.trees = stretch.of(forest.trees),
                 }
             }
-            let ensemble = match &of_training {
-                Some((table, labels)) => fit::<B>(&config, table, labels, &events, device)?,
-                None => fit::<B>(&config, &table, split, &events, device)?,
-            };
-            let checkpoint = TreeCheckpoint { inputs, ensemble };
-            checkpoint.write(&file)?;
-            checkpoint
+            let deadline = stretch.and_then(|stretch| stretch.deadline);
+            let (table, labels) = of_training.as_ref().map_or((&table, split), |(table, labels)| (table, labels));
+            let ensemble = fit::<B>(&config, table, names, labels, &events, deadline, device)?;
+            late = stretch.is_some_and(|stretch| stretch.is_late());
+            // An earlier call that had more time may have got further.
+            let earlier = TreeCheckpoint::read(&file).ok().filter(|_| late);
+            match earlier.filter(|earlier| earlier.ensemble.num_trees() > ensemble.num_trees()) {
+                Some(earlier) => earlier,
+                None => {
+                    let checkpoint = TreeCheckpoint { inputs, ensemble };
+                    checkpoint.write(&file)?;
+                    checkpoint
+                }
+            }
         }
     };
-    Ok(Fitted { run, checkpoint, table, of_training, progress, steps })
+    Ok(Fitted { run, checkpoint, late, table, of_training, progress, steps })
 }
 
 /// What a validation of the trees, and of the models of Stage 2, is asked for, with the keys that say so. The log loss

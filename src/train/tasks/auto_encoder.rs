@@ -108,6 +108,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         let help = "Stage 1 learns from features; add them to the data directory";
         Error::format(&config.data.path, "features", "a feature file", "none", help)
     })?;
+    features.check_complete(&config.data.path, dataset.feature_names.as_deref())?;
     let causal = dataset.events.is_some();
     let known = dataset.training_part();
     let (host, of_training) = match &known {

@@ -298,6 +298,7 @@ impl ClassifierData {
             let help = "node classification learns from features; add them to the data";
             Error::format(path, "features", "a feature file", "none", help)
         })?;
+        features.check_complete(path, dataset.feature_names.as_deref())?;
         if classes.count() < 2 {
             let help = "there is nothing to tell apart; look at the labels";
             return Err(Error::format(path, "labels", "at least two classes", classes.count().to_string(), help));

@@ -1,6 +1,8 @@
+use std::time::{Duration, Instant};
+
 use graphsieve::trees::{
-    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset, Fit, Matrix, Measure, Metric, Missing, Objective,
-    Validation,
+    Bagging, BinRule, Booster, BoosterParams, ClassWeight, Dataset, Fit, Forest, ForestParams, Matrix, Measure, Metric,
+    Missing, Objective, Validation,
 };
 use proptest::prelude::*;
 
@@ -152,4 +154,23 @@ fn missing_rows_go_to_the_default_side() {
         sides[node.default_left as usize] += 1;
     }
     assert!(sides[0] > 0 && sides[1] > 0, "{sides:?}");
+}
+
+#[test]
+fn no_tree_is_begun_when_the_time_is_over() {
+    let made = Made::mixed(2000, 47);
+    let (data, labels) = (made.data(), Fit::labels(&made.labels));
+    let over = Some(Instant::now());
+    let all = Booster::fit(&data, labels, &params(5)).unwrap();
+    let cut = Booster::fit(&data, labels, &BoosterParams { deadline: over, ..params(5) }).unwrap();
+    assert_eq!((all.trees.len(), cut.trees.len()), (5, 1));
+    assert_eq!(all.trees[0], cut.trees[0]);
+    let later = Instant::now().checked_add(Duration::from_secs(3600));
+    assert_eq!(Booster::fit(&data, labels, &BoosterParams { deadline: later, ..params(5) }).unwrap(), all);
+    let forest = |deadline: Option<Instant>| {
+        let params = ForestParams { trees: 6, deadline, ..ForestParams::sklearn_like(4) };
+        Forest::fit(&data, &made.labels, None, &params).unwrap()
+    };
+    assert_eq!((forest(over).trees.len(), forest(later).trees.len()), (1, 6));
+    assert_eq!(forest(over).trees[0], forest(later).trees[0]);
 }

@@ -28,6 +28,7 @@ fn rules() -> Vec<GrowRule> {
         GrowRule { num_leaves: None, feature_fraction_bynode: 0.25, look_on: true, ..rule(1) },
         GrowRule { num_leaves: None, ..rule(10) },
         GrowRule { monotone: vec![1, 0, 0, 0], max_depth: Some(4), ..rule(5) },
+        GrowRule { interactions: vec![vec![0, 1], vec![1, 3]], feature_fraction_bynode: 0.5, ..rule(5) },
     ]
 }
 
@@ -76,6 +77,77 @@ fn limits_are_respected() {
         assert!(tree.leaves.len() <= leaves as usize && tree.depth() <= depth as usize);
         assert!(tree.leaves.iter().all(|leaf| leaf.count >= data_in_leaf as u64));
         assert!(tree.leaves.len() > 2);
+    }
+}
+
+#[test]
+fn a_leaf_has_the_smallest_sum_of_hessians_that_is_asked_for() {
+    let made = Made::mixed(5000, 7);
+    let (data, gradients) = (made.data(), gradients(&made.labels));
+    let leaves = |min_sum_hessian: f64| {
+        let rule = GrowRule { split: SplitRule { min_sum_hessian, ..rule(1).split }, ..rule(1) };
+        let mut weights: Vec<f64> =
+            grow(&data, &gradients, rows(5000), &rule, 0, 0).tree.leaves.iter().map(|leaf| leaf.weight).collect();
+        weights.sort_by(f64::total_cmp);
+        weights
+    };
+    assert!(leaves(1e-3)[0] < 60.0);
+    for least in [60.0, 200.0] {
+        let weights = leaves(least);
+        assert!(weights[0] >= least && weights.len() > 2, "{weights:?}");
+    }
+}
+
+/// The features on the way to every leaf.
+fn branches(tree: &Tree) -> Vec<Vec<u32>> {
+    let (mut open, mut branches) = (vec![(tree.root(), Vec::new())], Vec::new());
+    while let Some((at, mut branch)) = open.pop() {
+        match at {
+            Child::Leaf(_) => branches.push(branch),
+            Child::Node(node) => {
+                let node = &tree.nodes[node as usize];
+                branch.push(node.feature);
+                branch.sort_unstable();
+                branch.dedup();
+                open.extend([(node.left, branch.clone()), (node.right, branch)]);
+            }
+        }
+    }
+    branches
+}
+
+#[test]
+fn only_features_of_a_common_group_follow_one_another() {
+    let made = Made::mixed(8000, 9);
+    let (data, gradients) = (made.data(), gradients(&made.labels));
+    let some = |rule: GrowRule| GrowRule { feature_fraction_bynode: 0.5, ..rule };
+    let depth_first = |rule: GrowRule| GrowRule { num_leaves: None, look_on: true, max_depth: Some(6), ..some(rule) };
+    // Column 3 is in no group: it stands alone.
+    let rule = GrowRule { interactions: vec![vec![0, 1], vec![1, 2]], ..rule(5) };
+    let extra = GrowRule { extra_trees: true, ..rule.clone() };
+    let mut seen = Vec::new();
+    for (seed, rule) in [rule.clone(), some(rule.clone()), depth_first(rule), extra].into_iter().enumerate() {
+        for tree in 0..10 {
+            seen.extend(branches(&grow(&data, &gradients, rows(8000), &rule, seed as u64, tree).tree));
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    let groups: [&[u32]; 3] = [&[0, 1], &[1, 2], &[3]];
+    assert!(seen.iter().all(|branch| groups.iter().any(|group| branch.iter().all(|f| group.contains(f)))), "{seen:?}");
+    assert!(seen.contains(&vec![0, 1]) && seen.contains(&vec![1, 2]), "groups are used: {seen:?}");
+    let free = branches(&grow(&data, &gradients, rows(8000), &self::rule(5), 0, 0).tree);
+    assert!(free.iter().any(|branch| branch.len() > 2), "otherwise all follow: {free:?}");
+}
+
+#[test]
+fn one_group_of_all_features_is_no_constraint() {
+    let made = Made::mixed(4000, 12);
+    let (data, gradients) = (made.data(), gradients(&made.labels));
+    for free in [rule(5), GrowRule { feature_fraction_bynode: 0.5, ..rule(5) }] {
+        let grouped = GrowRule { interactions: vec![vec![3, 2, 1, 0]], ..free.clone() };
+        let [one, other] = [free, grouped].map(|rule| grow(&data, &gradients, rows(4000), &rule, 1, 2).tree);
+        assert_eq!(one, other);
     }
 }
 

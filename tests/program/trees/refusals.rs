@@ -197,6 +197,7 @@ fn settings_out_of_range_are_refused_by_name() {
         (GrowRule { feature_fraction: f64::NAN, ..GrowRule::default() }, "feature_fraction = NaN"),
         (GrowRule { monotone: vec![1], ..GrowRule::default() }, "4 signs"),
         (GrowRule { monotone: vec![2, 0, 0, 0], ..GrowRule::default() }, "monotone = 2"),
+        (GrowRule { interactions: vec![vec![0], vec![1, 4]], ..GrowRule::default() }, "interactions = 4"),
     ] {
         assert!(fit(&BoosterParams { grow, ..params(1) }).contains(part), "{part}");
     }
