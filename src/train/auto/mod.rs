@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use self::search::search;
-use self::trainings::{Known, Trainings};
+pub use self::trainings::{Known, Trainings};
 use super::Outcome;
 use super::session::{RunOptions, check_same_settings};
 use crate::config::{AutoConfig, Candidate, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
+use crate::infer::tree_table::Tables;
 use crate::run::tournament::{Entry, Model, Tournament};
 use crate::run::{Meta, RunDir, interrupt};
 
@@ -61,11 +62,12 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let mut tournament = begun(config, &known, &candidates, &run)?;
     log::info!("{} candidates, validation {} decides", candidates.len(), tournament.figure.title());
     log::info!("{}", tournament.header());
-    let mut trainings = Trainings::<B>::new(config, &known, &candidates, &run, options, device)?;
+    let tables = Tables::default();
+    let mut trainings = Trainings::<B>::new(config, &known, &candidates, &run, options, device, &tables)?;
     let ended = search(&mut tournament, &mut trainings);
     let configs = trainings.into_configs();
     // From here on what was chosen is fixed, and its test labels may be read.
-    drop(known);
+    drop((known, tables));
     let chosen = tournament.preferred().map(|entry| entry.name.clone());
     let chosen = candidates.iter().position(|candidate| Some(candidate.name) == chosen.as_deref());
     let outcome = match chosen {

@@ -8,11 +8,12 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::CANDIDATES;
 use super::search::{Attempt, Contest};
-use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, Suits};
+use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
+use crate::infer::tree_table::Tables;
 use crate::memory::{forget_peak, resident_peak};
 use crate::metrics::{Bootstrap, Estimate};
 use crate::run::progress::Mode;
@@ -81,6 +82,14 @@ impl Known {
         Ok(Self { dataset: Arc::new(dataset), labels, class_split })
     }
 
+    /// The same of labels that are anomalous or normal and divided already.
+    pub fn of_split(mut dataset: Dataset, split: &Split) -> Self {
+        let split = Split { test: Vec::new(), ..split.clone() };
+        dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|entry| entry.0));
+        let class_split = ClassifySplit::Labels(AutoConfig::new("").split);
+        Self { dataset: Arc::new(dataset), labels: Labels::Anomalies(split), class_split }
+    }
+
     /// What the validation labels are asked for.
     pub fn figure(&self) -> Figure {
         match self.labels {
@@ -104,12 +113,7 @@ impl Known {
     pub fn candidates(&self, config: &AutoConfig) -> Result<Vec<&'static Candidate>> {
         let events = self.dataset.events.is_some();
         let anomalies = self.figure() == Figure::AveragePrecision;
-        let suits = |candidate: &&Candidate| match candidate.suits {
-            Suits::Anomalies => anomalies,
-            Suits::Graphs => anomalies && !events,
-            Suits::Events => anomalies && events,
-            Suits::Nodes => !events,
-        };
+        let suits = |candidate: &&Candidate| candidate.suits.fits(anomalies, events);
         let suitable: Vec<&'static Candidate> = Candidate::ALL.iter().filter(suits).collect();
         let named = |name: &str| config.auto.candidates.iter().any(|wanted| wanted == name);
         if let Some(other) = config.auto.candidates.iter().find(|name| suitable.iter().all(|of| of.name != **name)) {
@@ -157,6 +161,8 @@ pub struct Trainings<'a, B: GraphBackend> {
     run: &'a RunDir,
     options: &'a RunOptions,
     device: &'a B::Device,
+    /// Of the same graph and features.
+    tables: &'a Tables,
     started: Instant,
 }
 
@@ -180,11 +186,12 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
         run: &'a RunDir,
         options: &'a RunOptions,
         device: &'a B::Device,
+        tables: &'a Tables,
     ) -> Result<Self> {
         let runs = run.path().join(CANDIDATES);
         let configs = candidates.iter().map(|candidate| known.config(candidate, config, runs.clone()));
         let configs = configs.collect::<Result<Vec<_>>>()?;
-        Ok(Self { known, candidates, configs, run, options, device, started: Instant::now() })
+        Ok(Self { known, candidates, configs, run, options, device, tables, started: Instant::now() })
     }
 
     /// The settings of all candidates.
@@ -194,15 +201,20 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
 }
 
 impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
-    fn validated(&self, at: usize, stretch: Stretch) -> Result<Validated> {
+    /// Trains candidate `at` as far as `stretch` says. `also` are nodes that are scored beside those of the validation
+    /// part, of labels that are anomalous or normal.
+    ///
+    /// # Errors
+    /// What the training runs into.
+    pub fn validated(&self, at: usize, stretch: Stretch, also: &[u32]) -> Result<Validated> {
         let options = RunOptions { stretch: Some(stretch), ..options_of(self.candidates[at], self.run, self.options)? };
         let Known { dataset, labels, .. } = self.known;
         match (&self.configs[at], labels) {
             (RunConfig::Stage2(own), Labels::Anomalies(split)) => {
-                attention::validated::<B>(own, dataset, split, &options, self.device)
+                attention::validated::<B>(own, dataset, split, also, &options, self.device)
             }
             (RunConfig::Stage3(own), Labels::Anomalies(split)) => {
-                stage3::validated::<B>(own, dataset, split, &options, self.device)
+                stage3::validated::<B>(own, dataset, split, (also, self.tables), &options, self.device)
             }
             (RunConfig::Classify(own), labels) => {
                 let (split, anomalies) = match labels {
@@ -210,7 +222,7 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
                     Labels::Classes(split) => (split.clone(), false),
                 };
                 let data = ClassifierData::of(own, dataset.clone(), split)?;
-                classifier::validated::<B>(own, &data, anomalies, &options, self.device)
+                classifier::validated::<B>(own, &data, anomalies, also, &options, self.device)
             }
             (config, _) => unreachable!("{} does not suit the labels", config.name()),
         }
@@ -238,7 +250,7 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
     fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt> {
         forget_peak();
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
-        let Validated { judged, done, complete, .. } = self.validated(at, Stretch { share, deadline })?;
+        let Validated { judged, done, complete, .. } = self.validated(at, Stretch { share, deadline }, &[])?;
         let (value, error) = figure(&judged)?;
         Ok(Attempt { value, error, done, memory: resident_peak(), complete })
     }
