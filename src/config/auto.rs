@@ -8,7 +8,7 @@ use super::candidates::Candidate;
 use super::load::MAX_NAME;
 use super::ranges::*;
 use super::reader::Document;
-use super::sections::{OutputConfig, SplitConfig, Stage1Data};
+use super::sections::{LabelSplit, OutputConfig, Stage1Data};
 use crate::error::{Result, nearest_name};
 
 /// Longest name of a candidate that may stand behind the name of the run.
@@ -27,7 +27,7 @@ pub struct AutoConfig {
     /// `[auto]`
     pub auto: AutoSettings,
     /// `[split]`: the same for all candidates.
-    pub split: SplitConfig,
+    pub split: LabelSplit,
     /// `[output]`
     pub output: OutputConfig,
 }
@@ -62,7 +62,7 @@ impl AutoConfig {
             seed: 42,
             data: Stage1Data { path: data.into(), window: 1 },
             auto: AutoSettings { minutes: 10.0, candidates: Vec::new(), prefer: Prefer::Best },
-            split: SplitConfig::new(42),
+            split: LabelSplit::new(42),
             output: OutputConfig::default(),
         }
     }
@@ -77,6 +77,7 @@ pub(super) fn read(document: &Document) -> Result<AutoConfig> {
     document.check_name(&config.name, MAX_NAME - MAX_CANDIDATE)?;
     document.check_path(&config.data.path)?;
     config.split.check(document)?;
+    document.check_read(&config, &default, &config.split.unread())?;
     let known: Vec<&str> = Candidate::ALL.iter().map(|candidate| candidate.name).collect();
     for (at, name) in config.auto.candidates.iter().enumerate() {
         if !known.contains(&name.as_str()) {
@@ -98,7 +99,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::RunConfig;
+    use crate::config::{RunConfig, SplitSource};
     use crate::error::Error;
 
     const AUTO: &str = "task = \"auto\"\n[data]\npath = \"data\"\n";
@@ -123,7 +124,7 @@ mod tests {
                 candidates: vec!["stage2-long".into(), "gcn".into()],
                 prefer: Prefer::Simplest,
             },
-            split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 8 },
+            split: LabelSplit { source: SplitSource::Masks, index: 3, ..LabelSplit::new(42) },
             output: OutputConfig { dir: "o".into(), plots: false },
         };
         let config = RunConfig::Auto(auto);

@@ -10,7 +10,7 @@ use super::neighbourhood::NeighbourhoodConfig;
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
 use super::schema::Stage2Config;
-use super::sections::{OutputConfig, RankingMetric, SplitConfig, Stage2Input, embeddings_at};
+use super::sections::{LabelSplit, OutputConfig, RankingMetric, Stage2Input, embeddings_at};
 use crate::error::Result;
 
 /// Settings of a booster or a forest on graph features.
@@ -31,7 +31,7 @@ pub struct Stage3Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage2: Option<Stage2Config>,
     /// `[split]`
-    pub split: SplitConfig,
+    pub split: LabelSplit,
     /// `[output]`
     pub output: OutputConfig,
 }
@@ -297,7 +297,7 @@ impl Stage3Config {
             features: Stage3Features::default(),
             model: TreeModel::Forest(ForestConfig::default()),
             stage2: None,
-            split: SplitConfig::new(42),
+            split: LabelSplit::new(42),
             output: OutputConfig::default(),
         }
     }
@@ -365,6 +365,7 @@ fn keys(document: &Document, mut default: Stage3Config, before: Before) -> Resul
     config.features.check(document, before)?;
     config.split.check(document)?;
     let unread = config.features.unread(before.stage2).into_iter().chain(config.model.unread());
+    let unread = unread.chain(config.split.unread());
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }

@@ -8,7 +8,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::CANDIDATES;
 use super::search::{Attempt, Contest};
-use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig};
+use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
@@ -58,14 +58,30 @@ impl Known {
         let (labels, class_split) = match &dataset.labels {
             Some(known) => {
                 let split = split_of(&dataset, &known.entries, &config.split, config.seed)?;
-                (Labels::Anomalies(Split { test: Vec::new(), ..split }), ClassifySplit::Labels(config.split.clone()))
+                let class_split = match config.split.source {
+                    SplitSource::Masks => ClassifySplit::Masks { index: config.split.index },
+                    SplitSource::Random => ClassifySplit::Labels(config.split.drawn.clone()),
+                };
+                (Labels::Anomalies(Split { test: Vec::new(), ..split }), class_split)
             }
             None => {
                 let classes = dataset.node_classes(path)?;
-                let own = dataset.split.is_some() || !classes.masks().is_empty();
-                let class_split = match own {
-                    true => ClassifySplit::Masks { index: 0 },
-                    false => ClassifySplit::Random { per_class: None, shares: config.split.clone() },
+                if config.split.drawn.few().is_some() {
+                    return Err(Error::Config {
+                        origin: config.name.clone().into(),
+                        key: "split.anomalous".into(),
+                        expected: format!(
+                            "labels that are anomalous or normal; these data have {} classes",
+                            classes.count()
+                        ),
+                        found: config.split.drawn.anomalous.to_string(),
+                        help: "leave it out, with split.normal".into(),
+                    });
+                }
+                let masks = config.split.source == SplitSource::Masks || !classes.masks().is_empty();
+                let class_split = match dataset.split.is_some() || masks {
+                    true => ClassifySplit::Masks { index: config.split.index },
+                    false => ClassifySplit::Random { per_class: None, shares: (*config.split).clone() },
                 };
                 let split = class_split_of(&dataset, &classes, &class_split, config.seed)?;
                 (Labels::Classes(ClassSplit { test: Vec::new(), ..split }), class_split)
@@ -86,7 +102,7 @@ impl Known {
     pub fn of_split(mut dataset: Dataset, split: &Split) -> Self {
         let split = Split { test: Vec::new(), ..split.clone() };
         dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|entry| entry.0));
-        let class_split = ClassifySplit::Labels(AutoConfig::new("").split);
+        let class_split = ClassifySplit::Labels(AutoConfig::new("").split.drawn);
         Self { dataset: Arc::new(dataset), labels: Labels::Anomalies(split), class_split }
     }
 
@@ -282,7 +298,7 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Classes, Features, HeteroGraph, Labels as BinaryLabels};
+    use crate::graph::{Classes, Features, HeteroGraph, Labels as BinaryLabels, Masks};
 
     fn dataset(labels: Option<BinaryLabels>, classes: Option<Classes>) -> Dataset {
         let graph = HeteroGraph::new(vec![("node".into(), 100)], Vec::new()).unwrap();
@@ -311,6 +327,38 @@ mod tests {
         let classes = known.dataset.node_classes("data".as_ref()).unwrap();
         assert_eq!((classes.labelled().collect::<Vec<_>>(), classes.count()), (seen, 5));
         assert!(split.test.is_empty());
+    }
+
+    #[test]
+    fn masks_and_few_labels_divide_what_a_search_knows() {
+        let mut config = AutoConfig::new("data");
+        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
+        let labels = || Some(BinaryLabels { entries: entries.clone() });
+        (config.split.drawn.anomalous, config.split.drawn.normal) = (5, 20);
+        let known = Known::of(&config, dataset(labels(), None)).unwrap();
+        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
+        assert_eq!((split.train.len(), split.validation.len(), split.test.len()), (25, 25, 0));
+        assert_eq!(known.dataset.labels.as_ref().unwrap().entries.len(), 50);
+        let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
+        let refused = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).err().unwrap();
+        assert!(refused.to_string().contains("split.anomalous"), "{refused}");
+        let mut config = AutoConfig::new("data");
+        (config.split.source, config.split.index) = (SplitSource::Masks, 1);
+        let mask = |first: u32| Masks {
+            train: (first..first + 10).collect(),
+            validation: (first + 10..first + 20).collect(),
+            test: (first + 20..first + 30).collect(),
+        };
+        let classes = Classes::of_labels(&labels().unwrap(), 100).with_masks(vec![mask(0), mask(50)]);
+        let data = Dataset { classes: Some(classes), ..dataset(labels(), None) };
+        let known = Known::of(&config, data).unwrap();
+        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
+        assert_eq!((split.train[0].0, split.validation[0].0, split.test.len()), (50, 60, 0));
+        let gcn = known.config(Candidate::named("gcn").unwrap(), &config, PathBuf::new()).unwrap();
+        let RunConfig::Classify(gcn) = gcn else { panic!("a classifier") };
+        assert_eq!(gcn.split, ClassifySplit::Masks { index: 1 });
+        let refused = Known::of(&config, dataset(labels(), None)).err().unwrap();
+        assert!(refused.to_string().contains("no masks"), "{refused}");
     }
 
     #[test]
