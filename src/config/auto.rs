@@ -42,6 +42,9 @@ pub struct AutoSettings {
     pub candidates: Vec<String>,
     /// Which candidate becomes the model. Default `best`.
     pub prefer: Prefer,
+    /// Most candidates that an ensemble averages, 1 to 10; 1 makes none, and classes have none. Default 3.
+    #[serde(deserialize_with = "between::<1, 10, _>")]
+    pub ensemble: usize,
 }
 
 /// Which candidate becomes the model.
@@ -52,6 +55,8 @@ pub enum Prefer {
     Best,
     /// The simplest one whose validation figure is at most a standard error below the highest.
     Simplest,
+    /// The ensemble, where there is one, else the one with the highest validation figure.
+    Ensemble,
 }
 
 impl AutoConfig {
@@ -61,7 +66,7 @@ impl AutoConfig {
             name: "auto".into(),
             seed: 42,
             data: Stage1Data { path: data.into(), window: 1 },
-            auto: AutoSettings { minutes: 10.0, candidates: Vec::new(), prefer: Prefer::Best },
+            auto: AutoSettings { minutes: 10.0, candidates: Vec::new(), prefer: Prefer::Best, ensemble: 3 },
             split: LabelSplit::new(42),
             output: OutputConfig::default(),
         }
@@ -123,6 +128,7 @@ mod tests {
                 minutes: 0.5,
                 candidates: vec!["stage2-long".into(), "gcn".into()],
                 prefer: Prefer::Simplest,
+                ensemble: 7,
             },
             split: LabelSplit { source: SplitSource::Masks, index: 3, ..LabelSplit::new(42) },
             output: OutputConfig { dir: "o".into(), plots: false },
@@ -145,6 +151,8 @@ mod tests {
         assert_eq!(fault("auto.candidates=gcn")[0], "auto.candidates", "a list");
         assert_eq!(fault("auto.minutes=0")[0], "auto.minutes");
         assert!(fault("auto.prefer=simple")[2].contains("simplest"));
+        assert_eq!(fault("auto.ensemble=0")[0], "auto.ensemble");
+        assert_eq!(fault("auto.ensemble=11")[0], "auto.ensemble");
         let longest = Candidate::ALL.iter().map(|candidate| candidate.name.len() + 1).max();
         assert!(longest <= Some(MAX_CANDIDATE), "{longest:?}");
     }

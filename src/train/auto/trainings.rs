@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use super::CANDIDATES;
+use super::ensemble::{Found, MOST_CANDIDATES, Said, found};
 use super::search::{Attempt, Contest};
+use super::{CANDIDATES, ENSEMBLE};
 use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::Split;
@@ -19,7 +20,7 @@ use crate::metrics::{Bootstrap, Estimate};
 use crate::run::progress::Mode;
 use crate::run::splits::{class_split_of, split_of};
 use crate::run::stages::Pipeline;
-use crate::run::tournament::{Figure, Tournament};
+use crate::run::tournament::{Averaged, Entry, Figure, Round, Tournament};
 use crate::run::{RunDir, interrupt};
 use crate::train::session::RunOptions;
 use crate::train::stage3;
@@ -262,12 +263,54 @@ fn figure(judged: &Judged) -> Result<(f64, Option<f64>)> {
     Ok((value, interval.map(|interval| (interval.high - interval.low) / 2.0)))
 }
 
+impl<B: GraphBackend> Trainings<'_, B> {
+    /// The ensemble of at most `most` of the candidates so far, by what they said about the validation labels.
+    ///
+    /// # Errors
+    /// Files that were changed.
+    pub fn ensemble(&self, tournament: &Tournament, most: usize) -> Result<Option<Averaged>> {
+        let mut entries: Vec<(&Entry, &Round)> =
+            tournament.candidates.iter().filter_map(|entry| Some((entry, entry.latest()?))).collect();
+        entries.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+        let (mut judged, mut scores, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        for (entry, round) in entries {
+            let Some(said) = Said::read(self.run, &entry.name)? else { continue };
+            if (scores.is_empty() || labels == said.labels) && scores.len() < MOST_CANDIDATES {
+                judged.push((entry, round));
+                scores.push(said.scores);
+                labels = said.labels;
+            }
+        }
+        let Some(Found { members, scores }) = found(&scores, &labels, most)? else { return Ok(None) };
+        let (value, error) = figure(&Judged::Anomalies { scores, labels })?;
+        let members: Vec<(&Entry, &Round)> = members.into_iter().map(|member| judged[member]).collect();
+        let names: Vec<String> = members.iter().map(|(entry, _)| entry.name.clone()).collect();
+        let rounds = |(entry, _): &(&Entry, &Round)| entry.rounds.iter().map(|round| round.seconds).sum::<f64>();
+        let round = Round {
+            round: members.iter().map(|(_, round)| round.round).max().unwrap_or(1),
+            share: 1.0,
+            done: members.len(),
+            value,
+            error,
+            seconds: members.iter().map(rounds).sum(),
+            memory: members.iter().filter_map(|(_, round)| round.memory).max(),
+            complete: members.iter().all(|(_, round)| round.complete),
+        };
+        let about = format!("the mean of {}", names.join(", "));
+        let entry = Entry { name: ENSEMBLE.into(), about, rounds: vec![round], fault: None };
+        Ok(Some(Averaged { entry, members: names }))
+    }
+}
+
 impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
     fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt> {
         forget_peak();
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
         let Validated { judged, done, complete, .. } = self.validated(at, Stretch { share, deadline }, &[])?;
         let (value, error) = figure(&judged)?;
+        if let Judged::Anomalies { scores, labels } = judged {
+            Said { scores, labels }.write(self.run, self.candidates[at].name)?;
+        }
         Ok(Attempt { value, error, done, memory: resident_peak(), complete })
     }
 
