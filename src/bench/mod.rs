@@ -4,6 +4,7 @@
 //! bandwidth of the very device, and the error against f64.
 
 pub mod accuracy;
+pub mod auto;
 mod bytes;
 mod clock;
 mod copy;

@@ -1,5 +1,6 @@
 //! `graphsieve bench`
 
+mod auto;
 mod gad;
 
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ enum What {
     Import(Import),
     Windows(Windows),
     Gad(gad::Arguments),
+    Auto(auto::Arguments),
 }
 
 /// The former name of `bench gad`
@@ -293,6 +295,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         What::Import(import) => import.run(console),
         What::Windows(windows) => windows.run(console),
         What::Gad(arguments) => gad::run(arguments, console),
+        What::Auto(arguments) => auto::run(arguments, console),
     }
 }
 

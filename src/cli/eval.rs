@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::moment::moment;
 use super::{Compute, Console, Format};
 use crate::backend::with_backend;
-use crate::config::{ClassifySplit, RunConfig, SplitConfig};
+use crate::config::{ClassifySplit, LabelSplit, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
 use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};
 use crate::run::model::model_of;
-use crate::run::splits::class_split_of;
+use crate::run::splits::{class_split_of, split_of};
 use crate::score::classes::{holds_probabilities, read_probabilities};
 use crate::score::ranking::none_since;
 use crate::score::{Computed, Judged, ScoreOptions, SideBySide, compute};
@@ -114,6 +114,8 @@ impl SplitPart {
 enum SplitSource {
     /// Shares and seed of a stratified split.
     Labels(SplitFractions, u64),
+    /// What a training on labels that are anomalous or normal was told.
+    Run(Box<LabelSplit>, u64),
     /// What a node classification was told, and its seed.
     Classes(ClassifySplit, u64),
 }
@@ -134,13 +136,18 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if holds_probabilities(scores)? {
         return classified(&arguments, [scores, data], &dataset, source, part);
     }
-    let SplitSource::Labels(fractions, seed) = source else {
-        return Err(Error::Usage {
-            argument: format!("--scores {}", scores.display()),
-            expected: "class probabilities, as `graphsieve score` writes them with a run of task \"classify\"".into(),
-            found: "another array".into(),
-            help: "score the data with the run of --run".into(),
-        });
+    let (fractions, of_run, seed) = match source {
+        SplitSource::Labels(fractions, seed) => (fractions, None, seed),
+        SplitSource::Run(split, seed) => (SplitFractions::default(), Some((split, seed)), seed),
+        SplitSource::Classes(..) => {
+            return Err(Error::Usage {
+                argument: format!("--scores {}", scores.display()),
+                expected: "class probabilities, as `graphsieve score` writes them with a run of task \"classify\""
+                    .into(),
+                found: "another array".into(),
+                help: "score the data with the run of --run".into(),
+            });
+        }
     };
     let graph = &dataset.graph;
     let labels = match &arguments.labels {
@@ -161,6 +168,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             });
         }
         Some(stored) => Split::of_stored(stored, &labels.entries)?,
+        None if let Some((split, seed)) = &of_run => split_of(&dataset, &labels.entries, split, *seed)?,
         None => Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?,
     };
     let threshold = validation_threshold(&scores, graph, &split)?;
@@ -240,8 +248,11 @@ fn classified(
     let classes = dataset.node_classes(data)?;
     let split = match source {
         SplitSource::Classes(split, seed) => class_split_of(dataset, &classes, &split, seed)?,
+        SplitSource::Labels(fractions, seed) if arguments.seed.is_some() || arguments.fractions.is_some() => {
+            ClassSplit::stratified(&classes, fractions, seed)?
+        }
         // Of a wrong guess the training nodes would count as held out.
-        SplitSource::Labels(..) if arguments.seed.is_none() && arguments.fractions.is_none() => {
+        SplitSource::Labels(..) | SplitSource::Run(..) => {
             return Err(Error::Usage {
                 argument: "--run".into(),
                 expected: "the run that made these class probabilities: it knows which nodes were held out".into(),
@@ -249,7 +260,6 @@ fn classified(
                 help: "give --run RUN, or --seed and --fractions for a stratified split".into(),
             });
         }
-        SplitSource::Labels(fractions, seed) => ClassSplit::stratified(&classes, fractions, seed)?,
     };
     let values = read_probabilities(scores, dataset.graph.num_nodes(), classes.count())?;
     let all: Vec<(u32, u32)>;
@@ -346,7 +356,7 @@ fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
     let run = RunDir::open(&model_of(path)?)?;
     let config = RunConfig::load_kept(&run.config(), &[])?;
     let window = config.window();
-    let SplitConfig { train, validation, test, seed } = match config {
+    let split = match config {
         RunConfig::Stage2(config) => config.split,
         RunConfig::Pipeline(config) => config.stage2.split,
         RunConfig::Stage3(config) => config.split,
@@ -361,7 +371,8 @@ fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
             });
         }
     };
-    Ok((SplitSource::Labels(SplitFractions { train, validation, test }, seed), window))
+    let seed = split.seed;
+    Ok((SplitSource::Run(Box::new(split), seed), window))
 }
 
 fn no_labels(data: &Path) -> Error {

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use super::{Compute, Console, check_new_file, print};
 use crate::backend::with_backend;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
-use crate::score::explain::{Explanation, drawing, explain_run, node_of, open_run};
+use crate::score::explain::{Explanation, drawing, explain_members, node_of, open_run};
 
 /// Say which neighbours and which features made the score of a node (runs of Stage 1, 2 and 3 and of node
 /// classification)
@@ -84,6 +85,52 @@ impl OutputFormat {
     }
 }
 
+/// What an ensemble says of a node.
+#[derive(Serialize)]
+struct OfEnsemble<'a> {
+    node: u32,
+    /// The mean of the calibrated scores of its members.
+    score: f32,
+    members: Vec<OfMember<'a>>,
+}
+
+/// And one of its members.
+#[derive(Serialize)]
+struct OfMember<'a> {
+    member: &'a str,
+    explanation: &'a Explanation,
+}
+
+impl OutputFormat {
+    /// What each member of an ensemble says, one after the other.
+    fn texts(self, score: f32, members: &[(String, Vec<Explanation>)]) -> Result<String> {
+        let told = members.iter().filter_map(|(name, own)| own.first().map(|explanation| (name, explanation)));
+        match self {
+            OutputFormat::Table => {
+                let names = members.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+                let mut text = format!("score {score:.4}: the mean of what {names} say, calibrated\n");
+                for (name, explanation) in told {
+                    text += &format!("\n{name}\n{explanation}");
+                }
+                Ok(text)
+            }
+            OutputFormat::Json => {
+                let members: Vec<OfMember> =
+                    told.map(|(member, explanation)| OfMember { member, explanation }).collect();
+                let node = members.first().map_or(0, |of| of.explanation.node);
+                serde_json::to_string_pretty(&OfEnsemble { node, score, members })
+                    .map_err(|fault| Error::io("the explanation", "write", fault.into()))
+            }
+            OutputFormat::Svg => Err(Error::Usage {
+                argument: "--format svg".into(),
+                expected: "table or json with an ensemble: each of its members has a drawing of its own".into(),
+                found: "svg".into(),
+                help: "give the run of a member, beside that of the ensemble in RUN/candidates".into(),
+            }),
+        }
+    }
+}
+
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if let Some(path) = &arguments.out {
         check_new_file(path, arguments.force)?;
@@ -98,14 +145,18 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         });
     }
     let (device, _) = arguments.compute.choose(console)?;
-    let explanation = with_backend!(device, |B, d| {
+    let members = with_backend!(device, |B, d| {
         let Arguments { class, data, input, .. } = &arguments;
         open_run::<B>(path, *class, data.as_deref(), input.as_deref(), &d).and_then(|run| {
             let node = node_of(&run.dataset, &arguments.node)?;
-            explain_run::<B>(&run, &[node], &d)
+            explain_members::<B>(&run, &[node], &d).map(|said| (run.scores[node as usize], said))
         })
     })?;
-    let text = OutputFormat::of(&arguments).text(&explanation[0])?;
+    let (score, members) = members;
+    let text = match &members[..] {
+        [(_, own)] => OutputFormat::of(&arguments).text(&own[0])?,
+        several => OutputFormat::of(&arguments).texts(score, several)?,
+    };
     match &arguments.out {
         None => print(&text),
         Some(path) => {

@@ -8,7 +8,7 @@ use super::candidates::Candidate;
 use super::load::MAX_NAME;
 use super::ranges::*;
 use super::reader::Document;
-use super::sections::{OutputConfig, SplitConfig, Stage1Data};
+use super::sections::{LabelSplit, OutputConfig, Stage1Data};
 use crate::error::{Result, nearest_name};
 
 /// Longest name of a candidate that may stand behind the name of the run.
@@ -27,7 +27,7 @@ pub struct AutoConfig {
     /// `[auto]`
     pub auto: AutoSettings,
     /// `[split]`: the same for all candidates.
-    pub split: SplitConfig,
+    pub split: LabelSplit,
     /// `[output]`
     pub output: OutputConfig,
 }
@@ -42,6 +42,9 @@ pub struct AutoSettings {
     pub candidates: Vec<String>,
     /// Which candidate becomes the model. Default `best`.
     pub prefer: Prefer,
+    /// Most candidates that an ensemble averages, 1 to 10; 1 makes none, and classes have none. Default 3.
+    #[serde(deserialize_with = "between::<1, 10, _>")]
+    pub ensemble: usize,
 }
 
 /// Which candidate becomes the model.
@@ -52,6 +55,8 @@ pub enum Prefer {
     Best,
     /// The simplest one whose validation figure is at most a standard error below the highest.
     Simplest,
+    /// The ensemble, where there is one, else the one with the highest validation figure.
+    Ensemble,
 }
 
 impl AutoConfig {
@@ -61,8 +66,8 @@ impl AutoConfig {
             name: "auto".into(),
             seed: 42,
             data: Stage1Data { path: data.into(), window: 1 },
-            auto: AutoSettings { minutes: 10.0, candidates: Vec::new(), prefer: Prefer::Best },
-            split: SplitConfig::new(42),
+            auto: AutoSettings { minutes: 10.0, candidates: Vec::new(), prefer: Prefer::Best, ensemble: 3 },
+            split: LabelSplit::new(42),
             output: OutputConfig::default(),
         }
     }
@@ -77,6 +82,7 @@ pub(super) fn read(document: &Document) -> Result<AutoConfig> {
     document.check_name(&config.name, MAX_NAME - MAX_CANDIDATE)?;
     document.check_path(&config.data.path)?;
     config.split.check(document)?;
+    document.check_read(&config, &default, &config.split.unread())?;
     let known: Vec<&str> = Candidate::ALL.iter().map(|candidate| candidate.name).collect();
     for (at, name) in config.auto.candidates.iter().enumerate() {
         if !known.contains(&name.as_str()) {
@@ -98,7 +104,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::RunConfig;
+    use crate::config::{RunConfig, SplitSource};
     use crate::error::Error;
 
     const AUTO: &str = "task = \"auto\"\n[data]\npath = \"data\"\n";
@@ -122,8 +128,9 @@ mod tests {
                 minutes: 0.5,
                 candidates: vec!["stage2-long".into(), "gcn".into()],
                 prefer: Prefer::Simplest,
+                ensemble: 7,
             },
-            split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 8 },
+            split: LabelSplit { source: SplitSource::Masks, index: 3, ..LabelSplit::new(42) },
             output: OutputConfig { dir: "o".into(), plots: false },
         };
         let config = RunConfig::Auto(auto);
@@ -144,6 +151,8 @@ mod tests {
         assert_eq!(fault("auto.candidates=gcn")[0], "auto.candidates", "a list");
         assert_eq!(fault("auto.minutes=0")[0], "auto.minutes");
         assert!(fault("auto.prefer=simple")[2].contains("simplest"));
+        assert_eq!(fault("auto.ensemble=0")[0], "auto.ensemble");
+        assert_eq!(fault("auto.ensemble=11")[0], "auto.ensemble");
         let longest = Candidate::ALL.iter().map(|candidate| candidate.name.len() + 1).max();
         assert!(longest <= Some(MAX_CANDIDATE), "{longest:?}");
     }

@@ -88,9 +88,31 @@ const LONG: &[&str] = &[
     "drop_edge.rate=0.0",
     "loss.lambda_unsup=0.0",
 ];
+/// Every node beside its neighbours, as `bench gad` takes graphs.
+const LOOPS: &[&str] = &["features.self_loops=true"];
+/// Of a few hundred columns twice the square root of their number: few matter at a time.
+const FEW_COLUMNS: &[&str] = &["model.feature_fraction_bynode=0.0935"];
+/// One random threshold per column: labels of anomalies are noisy.
+const RANDOM: &[&str] = &["model.extra_trees=true"];
+const TREES_300: &[&str] = &["model.trees=300"];
+const LEAF_5: &[&str] = &["model.min_data_in_leaf=5"];
+const LEAF_10: &[&str] = &["model.min_data_in_leaf=10"];
+const LEAF_20: &[&str] = &["model.min_data_in_leaf=20"];
 const LABELS: &[&str] = &["model.labels=true"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
+
+impl Suits {
+    /// Whether a candidate is made for labels that are `anomalies`, or of classes, and for nodes that are `events`.
+    pub fn fits(self, anomalies: bool, events: bool) -> bool {
+        match self {
+            Suits::Anomalies => anomalies,
+            Suits::Graphs => anomalies && !events,
+            Suits::Events => anomalies && events,
+            Suits::Nodes => !events,
+        }
+    }
+}
 
 macro_rules! candidates {
     ($($name:literal, $about:literal, $suits:ident, $base:ident, [$($set:ident),*];)*) => {
@@ -109,6 +131,14 @@ impl Candidate {
         "booster-means", "a booster on features and their means", Graphs, TREES, [MEANS, BOOSTER];
         "forest-all", "a forest on all neighbourhood features", Graphs, TREES, [ALL];
         "booster-all", "a booster on all neighbourhood features", Graphs, TREES, [ALL, BOOSTER];
+        "forest-leaf1", "300 trees on all features, with self-loops", Graphs, TREES, [LOOPS, TREES_300];
+        "forest-leaf5", "the same with leaves of 5 nodes", Graphs, TREES, [LOOPS, TREES_300, LEAF_5];
+        "forest-leaf10", "the same with leaves of 10 nodes", Graphs, TREES, [LOOPS, TREES_300, LEAF_10];
+        "forest-leaf20", "the same with leaves of 20 nodes", Graphs, TREES, [LOOPS, TREES_300, LEAF_20];
+        "booster-leaf5", "a hundred small trees on few columns each", Graphs, TREES, [LOOPS, SMALL, FEW_COLUMNS];
+        "booster-leaf5-random", "the same with random thresholds", Graphs, TREES, [LOOPS, SMALL, FEW_COLUMNS, RANDOM];
+        "booster-leaf20", "the same with leaves of 20 nodes", Graphs, TREES, [LOOPS, SMALL, FEW_COLUMNS, LEAF_20];
+        "booster-leaf20-random", "the same with both", Graphs, TREES, [LOOPS, SMALL, FEW_COLUMNS, LEAF_20, RANDOM];
         "gcn", "graph convolution", Nodes, GCN, [AUTO];
         "gcn-wide", "graph convolution with 64 channels", Nodes, GCN, [AUTO, WIDE];
         "gat", "graph attention", Nodes, GAT, [AUTO];

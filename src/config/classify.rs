@@ -11,7 +11,7 @@ use super::load::MAX_NAME;
 use super::loader::{Draw, LoaderConfig};
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
-use super::sections::{OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
+use super::sections::{LabelShares, OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
 use crate::error::Result;
 
 /// Most layers of a model: each has a fanout.
@@ -221,7 +221,7 @@ pub enum ClassifySplit {
         shares: SplitConfig,
     },
     /// As Stage 2 and 3 divide labels that are anomalous or normal: stratified by node type and label.
-    Labels(SplitConfig),
+    Labels(LabelShares),
 }
 
 #[derive(Clone, Copy, PartialEq, Deserialize)]
@@ -285,7 +285,8 @@ impl ClassifySplit {
     fn check(&self, document: &Document) -> Result<()> {
         match self {
             ClassifySplit::Masks { .. } => Ok(()),
-            ClassifySplit::Random { per_class: None, shares } | ClassifySplit::Labels(shares) => shares.check(document),
+            ClassifySplit::Random { per_class: None, shares } => shares.check(document),
+            ClassifySplit::Labels(shares) => shares.check(document),
             ClassifySplit::Random { per_class: Some(_), shares } if shares.validation + shares.test < 1.0 => Ok(()),
             ClassifySplit::Random { .. } => {
                 let key = if document.has("split.test") { "split.test" } else { "split.validation" };
@@ -309,7 +310,7 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
     match split_use {
         SplitUse::Masks => {}
         SplitUse::Random => default.split = random.clone(),
-        SplitUse::Labels => default.split = ClassifySplit::Labels(SplitConfig::new(seed)),
+        SplitUse::Labels => default.split = ClassifySplit::Labels(SplitConfig::new(seed).into()),
     }
     let variants = [
         Variant {
@@ -371,7 +372,11 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             help: "set split.per_class = 0, or remove the key",
         },
     ];
-    let unread = config.loader.unread().into_iter().chain(unread).collect::<Vec<_>>();
+    let few = match &config.split {
+        ClassifySplit::Labels(shares) => Some(shares.unread()),
+        _ => None,
+    };
+    let unread = config.loader.unread().into_iter().chain(unread).chain(few).collect::<Vec<_>>();
     document.check_read(&config, &default, &unread)?;
     Ok(config)
 }

@@ -166,6 +166,7 @@ pub(super) fn stage2(document: &Document, mut default: Stage2Config) -> Result<S
     };
     let of_stage = [drop_edge, smoothness, labels, ages];
     let unread = config.loader.unread().into_iter().chain(config.train.unread(config.loader.mode)).chain(of_stage);
+    let unread = unread.chain(config.split.unread());
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }

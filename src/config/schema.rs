@@ -187,7 +187,7 @@ pub struct Stage2Config {
     /// `[loader]`
     pub loader: LoaderConfig,
     /// `[split]`
-    pub split: SplitConfig,
+    pub split: LabelSplit,
     /// `[output]`
     pub output: OutputConfig,
 }
@@ -228,7 +228,7 @@ impl Stage2Config {
             },
             early_stop: EarlyStopConfig::default(),
             loader: LoaderConfig::default(),
-            split: SplitConfig::new(42),
+            split: LabelSplit::new(42),
             output: OutputConfig::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! The sections of a configuration: one struct per section, one field per key, with meaning, unit, range and default.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -560,6 +561,144 @@ impl SplitConfig {
         let given = ["split.test", "split.validation", "split.train"].into_iter().find(|key| document.has(key));
         let expected = format!("split.train + split.validation + split.test = 1 (it is {sum:.4})");
         Err(document.error(given.unwrap_or("split"), expected, "change the three shares together"))
+    }
+}
+
+/// `[split]` of Stage 2, Stage 3 and a tournament: the parts of labels that are anomalous or normal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LabelSplit {
+    /// Where the parts come from. Default `random`.
+    #[serde(rename = "use")]
+    pub source: SplitSource,
+    /// Column of masks that hold several splits. Default 0.
+    #[serde(deserialize_with = "at_least::<0, _>")]
+    pub index: usize,
+    /// Of a random split.
+    #[serde(flatten)]
+    pub drawn: LabelShares,
+}
+
+/// Where the parts of the labels come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SplitSource {
+    /// They are drawn, stratified by node type and label.
+    Random,
+    /// From the masks of the data.
+    Masks,
+}
+
+/// A random split of labels that are anomalous or normal: by shares, or few for training and validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LabelShares {
+    /// Anomalous nodes for training, and as many for validation; the others are for the test. Default 0: shares.
+    #[serde(deserialize_with = "at_least::<0, _>")]
+    pub anomalous: usize,
+    /// The same of normal nodes. Default 0: shares.
+    #[serde(deserialize_with = "at_least::<0, _>")]
+    pub normal: usize,
+    /// Shares, and the seed of the split alone.
+    #[serde(flatten)]
+    pub shares: SplitConfig,
+}
+
+impl From<SplitConfig> for LabelShares {
+    fn from(shares: SplitConfig) -> Self {
+        Self { anomalous: 0, normal: 0, shares }
+    }
+}
+
+impl From<LabelShares> for LabelSplit {
+    fn from(drawn: LabelShares) -> Self {
+        Self { source: SplitSource::Random, index: 0, drawn }
+    }
+}
+
+impl From<SplitConfig> for LabelSplit {
+    fn from(shares: SplitConfig) -> Self {
+        LabelShares::from(shares).into()
+    }
+}
+
+impl LabelShares {
+    /// Normal and anomalous nodes for training, and as many for validation, where they are counted.
+    pub fn few(&self) -> Option<[usize; 2]> {
+        (self.anomalous > 0).then_some([self.normal, self.anomalous])
+    }
+
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        let one = match (self.anomalous, self.normal) {
+            (0, 0) => return self.shares.check(document),
+            (0, _) => "split.anomalous",
+            (_, 0) => "split.normal",
+            _ => return Ok(()),
+        };
+        let help = "count the nodes of both classes, or of none to split by shares";
+        Err(document.error(one, "at least 1, since the nodes of the other class are counted", help))
+    }
+
+    pub(super) fn unread(&self) -> Unread {
+        Unread {
+            when: self.few().is_some(),
+            keys: &[
+                ("split.train", "the share of the labels for training"),
+                ("split.validation", "the share for validation"),
+                ("split.test", "the share for the test"),
+            ],
+            since: "split.anomalous and split.normal count the nodes for training and validation",
+            help: "set both to 0, or remove the key",
+        }
+    }
+}
+
+impl LabelSplit {
+    /// Shares of 0.6, 0.2 and 0.2.
+    pub(super) fn new(seed: u64) -> Self {
+        SplitConfig::new(seed).into()
+    }
+
+    pub(super) fn check(&self, document: &Document) -> Result<()> {
+        match self.source {
+            SplitSource::Masks => Ok(()),
+            SplitSource::Random => self.drawn.check(document),
+        }
+    }
+
+    pub(super) fn unread(&self) -> [Unread; 3] {
+        let masks = Unread {
+            when: self.source == SplitSource::Masks,
+            keys: &[
+                ("split.train", "the share of the labels for training"),
+                ("split.validation", "the share for validation"),
+                ("split.test", "the share for the test"),
+                ("split.anomalous", "the number of anomalous nodes for training"),
+                ("split.normal", "the number of normal nodes for training"),
+                ("split.seed", "the seed of a random split"),
+            ],
+            since: "split.use = \"masks\" takes the parts from the data",
+            help: "set split.use = \"random\", or remove the key",
+        };
+        let random = Unread {
+            when: self.source == SplitSource::Random,
+            keys: &[("split.index", "the column of the masks")],
+            since: "split.use = \"random\" has no masks to choose from",
+            help: "set split.use = \"masks\", or remove the key",
+        };
+        [masks, random, self.drawn.unread()]
+    }
+}
+
+impl Deref for LabelSplit {
+    type Target = SplitConfig;
+
+    fn deref(&self) -> &SplitConfig {
+        &self.drawn.shares
+    }
+}
+
+impl DerefMut for LabelSplit {
+    fn deref_mut(&mut self) -> &mut SplitConfig {
+        &mut self.drawn.shares
     }
 }
 

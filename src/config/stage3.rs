@@ -11,7 +11,7 @@ use super::neighbourhood::NeighbourhoodConfig;
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
 use super::schema::Stage2Config;
-use super::sections::{OutputConfig, RankingMetric, SplitConfig, Stage2Input, embeddings_at};
+use super::sections::{LabelSplit, OutputConfig, RankingMetric, Stage2Input, embeddings_at};
 use crate::error::Result;
 
 /// Settings of a booster or a forest on graph features.
@@ -32,7 +32,7 @@ pub struct Stage3Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage2: Option<Stage2Config>,
     /// `[split]`
-    pub split: SplitConfig,
+    pub split: LabelSplit,
     /// `[output]`
     pub output: OutputConfig,
 }
@@ -321,7 +321,7 @@ impl Stage3Config {
             features: Stage3Features::default(),
             model: TreeModel::Forest(ForestConfig::default()),
             stage2: None,
-            split: SplitConfig::new(42),
+            split: LabelSplit::new(42),
             output: OutputConfig::default(),
         }
     }
@@ -390,6 +390,7 @@ fn keys(document: &Document, mut default: Stage3Config, before: Before) -> Resul
     config.model.check(document)?;
     config.split.check(document)?;
     let unread = config.features.unread(before.stage2).into_iter().chain(config.model.unread());
+    let unread = unread.chain(config.split.unread());
     document.check_read(&config, &default, &unread.collect::<Vec<_>>())?;
     Ok(config)
 }

@@ -160,7 +160,7 @@ fn unusual() -> [RunConfig; 3] {
             prefetch: 4,
             memory: 2.5,
         },
-        split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 13 },
+        split: SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 13 }.into(),
         output: output.clone(),
     };
     let data = stage1.data.clone();
@@ -234,7 +234,7 @@ fn unusual_classify() -> [RunConfig; 4] {
     let shares = SplitConfig { train: 0.6, validation: 0.125, test: 0.25, seed: 8 };
     let split = ClassifySplit::Random { per_class: Some(20), shares };
     let counted = ClassifyConfig { split, ..gat.clone() };
-    let shares = SplitConfig { train: 0.5, validation: 0.3, test: 0.2, seed: 8 };
+    let shares = LabelShares { anomalous: 20, normal: 80, shares: SplitConfig { seed: 8, ..SplitConfig::new(42) } };
     let labels = ClassifyConfig { split: ClassifySplit::Labels(shares), ..gat.clone() };
     [gat, gcn, counted, labels].map(RunConfig::Classify)
 }
@@ -250,7 +250,7 @@ fn unusual_stage3() -> [RunConfig; 2] {
     booster.features.neighbourhood.hops = 4;
     booster.features.neighbourhood.quantiles = vec![0.25, 1.0];
     booster.features.label_share = true;
-    booster.split.seed = 9;
+    booster.split = LabelSplit { source: SplitSource::Masks, index: 9, ..LabelSplit::new(42) };
     let mut model = BoosterConfig { patience: None, lambda_l2: 0.5, min_sum_hessian: 2.5, ..Default::default() };
     model.objective = TreeObjective::Focal;
     model.shared.monotone = [("mean1.x0", 1), ("the age", -1)].map(|(name, sign)| (name.to_string(), sign)).into();
@@ -410,6 +410,9 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (CLASSIFY, &["model.layer=gat", "model.edge_weights=true"], "learns what an edge counts", "\"gcn\""),
     (CLASSIFY, &["model.layer=gcn", "model.heads=2"], "has no attention", "model.layer = \"gat\""),
     (CLASSIFY, &["split.seed=2"], "takes the parts from the data", "split.use = \"random\""),
+    (STAGE2, &["split.use=masks", "split.anomalous=20"], "from the data", "split.use = \"random\""),
+    (STAGE2, &["split.index=2"], "no masks to choose from", "split.use = \"masks\""),
+    (STAGE3, &["split.anomalous=20", "split.normal=80", "split.train=0.5"], "count the nodes", "both to 0"),
     (STAGE3, &["model.bagging=0.5"], "model.kind = \"forest\"", "model.kind = \"booster\""),
     (STAGE3, &["model.kind=booster", "model.bootstrap=true"], "model.kind = \"booster\"", "model.kind = \"forest\""),
     (STAGE3, &["model.kind=booster", "model.focal_gamma=3"], "has none", "model.objective = \"focal\""),
@@ -634,6 +637,9 @@ fn settings_that_contradict_each_other_are_rejected() {
     assert_eq!(key, "split.train");
     assert!(expected.contains("1.1"), "{expected}");
     assert_eq!(error(STAGE2, &["model.heads=3"])[1], "model.heads");
+    assert_eq!(error(STAGE2, &["split.anomalous=20"])[1], "split.normal");
+    assert_eq!(error(STAGE3, &["split.normal=20"])[1], "split.anomalous");
+    assert_eq!(error(CLASSIFY, &["split.use=random", "split.anomalous=20"])[1], "split.anomalous", "of labels alone");
     assert_eq!(error(STAGE2, &["data.input=features", "data.embeddings=z.npy"])[1], "data.embeddings");
     assert_eq!(error(STAGE1, &["train.learning_rate_min=0.5"])[1], "train.learning_rate_min");
 }

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::graph::StoredSplit;
+use crate::graph::{Masks, StoredSplit};
 
 /// Shares of the labelled nodes that each part receives; all positive, sum 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -179,6 +179,60 @@ impl Split {
         })
     }
 
+    /// Draws `[normal, anomalous]` nodes for training and as many for validation; the others are for the test, as in the
+    /// semi-supervised setting of GADBench.
+    ///
+    /// # Errors
+    /// [`Error::Data`] for labels other than 0 and 1, a node that is labelled twice, and where no node of a class is left
+    /// for the test.
+    pub fn few(labels: &[(u32, u8)], counts: [usize; 2], seed: u64) -> Result<Self> {
+        let mut sorted = labels.to_vec();
+        sorted.sort_unstable();
+        check_entries(&sorted)?;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut parts: [Vec<(u32, u8)>; 3] = Default::default();
+        for (class, count) in (0..2).zip(counts) {
+            let mut nodes: Vec<(u32, u8)> = sorted.iter().filter(|(_, label)| *label == class).copied().collect();
+            if count == 0 || nodes.len() / 2 < count || nodes.len() == 2 * count {
+                let name = if class == 1 { "anomalous" } else { "normal" };
+                return Err(Error::Data {
+                    what: format!("split.{name} = {count}"),
+                    expected: "at least one, and fewer than half of these labels: as many again are for validation"
+                        .into(),
+                    found: format!("{} {name} nodes", nodes.len()),
+                    help: format!("lower split.{name}, or split by shares"),
+                });
+            }
+            nodes.shuffle(&mut rng);
+            let rest = nodes.split_off(2 * count);
+            parts[1].extend(nodes.split_off(count));
+            parts[0].extend(nodes);
+            parts[2].extend(rest);
+        }
+        Self::of_parts(parts)
+    }
+
+    /// The division by the masks of number `index`; nodes without a label are left out.
+    ///
+    /// # Errors
+    /// [`Error::Data`] when there are no such masks, and as for [`of_parts`](Self::of_parts).
+    pub fn of_masks(masks: &[Masks], index: usize, labels: &[(u32, u8)]) -> Result<Self> {
+        let chosen = masks.get(index).ok_or_else(|| Error::Data {
+            what: "split.use = \"masks\"".into(),
+            expected: match masks.len() {
+                0 => "data with train_mask, val_mask and test_mask".into(),
+                count => format!("a split.index below {count}, the number of splits in the masks"),
+            },
+            found: if masks.is_empty() { "no masks".into() } else { index.to_string() },
+            help: "set split.use = \"random\", with shares or split.anomalous and split.normal".into(),
+        })?;
+        let mut sorted = labels.to_vec();
+        sorted.sort_unstable();
+        let label = |node: &u32| sorted.binary_search_by_key(node, |entry| entry.0).ok().map(|at| sorted[at]);
+        let part = |nodes: &[u32]| nodes.iter().filter_map(label).collect();
+        Self::of_parts([part(&chosen.train), part(&chosen.validation), part(&chosen.test)])
+    }
+
     /// The division that belongs to the data, in the window that is looked at; labels in no part are left out.
     ///
     /// # Errors
@@ -344,6 +398,36 @@ mod tests {
         let error = Split::stratified(&labels(50, 2), |_| 0, SplitFractions::default(), 0).unwrap_err().to_string();
         assert!(error.contains("class 1 (anomalous)") && error.contains("2 in all"), "{error}");
         assert!(Split::stratified(&[], |_| 0, SplitFractions::default(), 0).is_err());
+    }
+
+    #[test]
+    fn few_labels_are_drawn_and_the_rest_is_tested() {
+        let labels = labels(300, 50);
+        let split = Split::few(&labels, [80, 20], 3).unwrap();
+        for part in [&split.train, &split.validation] {
+            assert_eq!((count(part, 0), count(part, 1)), (80, 20));
+        }
+        assert_eq!((count(&split.test, 0), count(&split.test, 1)), (140, 10));
+        let mut all = [&split.train[..], &split.validation, &split.test].concat();
+        all.sort_unstable();
+        assert_eq!(all, labels);
+        assert_ne!(Split::few(&labels, [80, 20], 4).unwrap(), split);
+        for counts in [[80, 25], [150, 20], [usize::MAX, 20], [0, 20]] {
+            let error = Split::few(&labels, counts, 3).unwrap_err().to_string();
+            assert!(error.contains("split.") && error.contains("fewer than half"), "{counts:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn masks_are_a_split_of_the_labels_that_there_are() {
+        let labels = labels(6, 6);
+        let masks = Masks { train: vec![0, 18, 1], validation: vec![3, 21], test: vec![6, 24] };
+        let split = Split::of_masks(std::slice::from_ref(&masks), 0, &labels).unwrap();
+        assert_eq!((split.train, split.test), (vec![(0, 0), (18, 1)], vec![(6, 0), (24, 1)]));
+        let fault = |masks: &[Masks], at| Split::of_masks(masks, at, &labels).unwrap_err().to_string();
+        assert!(fault(&[], 0).contains("no masks") && fault(&[masks.clone()], 1).contains("below 1"));
+        let one_class = Masks { test: vec![6, 9], ..masks };
+        assert!(fault(&[one_class], 0).contains("class 1 (anomalous)"));
     }
 
     #[test]

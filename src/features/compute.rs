@@ -249,7 +249,7 @@ impl Neighbourhood<'_> {
     }
 
     fn check_finite(&self, first: usize, width: usize, values: &[f32], may_miss: bool) -> Result<()> {
-        let refused = |value: &f32| !value.is_finite() && !(may_miss && value.is_nan());
+        let refused = |value: &f32| !(value.is_finite() || may_miss && value.is_nan());
         match values.par_iter().position_first(refused) {
             None => Ok(()),
             Some(at) => Err(Error::Data {

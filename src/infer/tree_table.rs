@@ -1,7 +1,9 @@
 //! The feature table that a tree ensemble reads.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
@@ -71,6 +73,39 @@ pub fn neighbourhood_table<B: GraphBackend>(
     let table = Neighbourhood::new(&dataset.graph, features, config)?.table::<B>(device, Execution::default())?;
     check_device()?;
     Ok(table)
+}
+
+/// Bytes of the tables that are kept for other trainings.
+const KEPT: usize = 1 << 30;
+
+/// Neighbourhood tables of one graph with its features, made once for several trainings.
+#[derive(Debug, Default)]
+pub struct Tables(RefCell<Vec<(NeighbourhoodConfig, bool, Arc<FeatureTable>)>>);
+
+impl Tables {
+    /// As [`neighbourhood_table`] of the data, or of the `part` of them that a training may see. Tables beyond a
+    /// gibibyte in all are not kept.
+    ///
+    /// # Errors
+    /// As for [`neighbourhood_table`].
+    pub fn of<B: GraphBackend>(
+        &self,
+        (dataset, part): (&Dataset, bool),
+        path: &Path,
+        config: &NeighbourhoodConfig,
+        device: &B::Device,
+    ) -> Result<Arc<FeatureTable>> {
+        if let Some((.., table)) = self.0.borrow().iter().find(|(of, of_part, _)| of == config && *of_part == part) {
+            return Ok(Arc::clone(table));
+        }
+        let table = Arc::new(neighbourhood_table::<B>(dataset, path, config, device)?);
+        let bytes = |table: &FeatureTable| size_of_val(table.values());
+        let kept: usize = self.0.borrow().iter().map(|(.., table)| bytes(table)).sum();
+        if kept + bytes(&table) <= KEPT {
+            self.0.borrow_mut().push((config.clone(), part, Arc::clone(&table)));
+        }
+        Ok(table)
+    }
 }
 
 /// Appends the blocks of Stage 1 from the embeddings of all nodes.

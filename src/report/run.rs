@@ -66,6 +66,10 @@ fn meaning(stage: Stage) -> &'static str {
         Stage::Attention => "a score is the sigmoid of the graph attention network's logit, higher is more anomalous",
         Stage::Classes => "a score is the probability of the class that the node classifier predicts of a node",
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",
+        Stage::Ensemble => {
+            "a score is the mean of the probabilities that the members of the ensemble give, each calibrated on the \
+             validation labels; what is said of single nodes is what its first member says"
+        }
     }
 }
 
@@ -100,6 +104,8 @@ fn panels(stage: Stage, history: &History) -> Vec<Panel> {
             panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),
             panel("Edges trained on told from drawn pairs", "ROC-AUC", &[("edge_auc", "training pairs")]),
         ],
+        // Its members have logs.
+        Stage::Ensemble => Vec::new(),
         Stage::Attention | Stage::Trees => vec![
             panel("Loss by epoch", "loss", &[("supervised", "supervised"), ("unsupervised", "unsupervised")]),
             panel("Validation labels by epoch", "ROC-AUC", &[("validation_auc", "validation")]),

@@ -20,7 +20,7 @@ pub(super) fn chosen(of: &Tournament) -> Markup {
                     }
                 }
                 tbody {
-                    @for entry in &of.candidates {
+                    @for entry in of.entries() {
                         @let [name, cells @ ..] = entry.cells();
                         tr {
                             th scope="row" {
@@ -35,7 +35,8 @@ pub(super) fn chosen(of: &Tournament) -> Markup {
         }
         p.note {
             "± is a standard error of the figure by a bootstrap of the validation labels. A candidate that a round "
-            "leaves out, or that had no time left, keeps the figure of its latest round."
+            "leaves out, or that had no time left, keeps the figure of its latest round. An ensemble has as many models as "
+            "its column of epochs or trees says, the time of all of them, and a figure by parts of the validation labels."
         }
     }
 }

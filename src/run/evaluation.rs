@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ndarray::ArrayView1;
+use ndarray::{ArrayView1, ArrayView2};
 use ndarray_npy::ViewNpyExt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -139,6 +139,22 @@ pub fn read_scores(path: &Path, num_nodes: usize) -> Result<Vec<f32>> {
         return Err(Error::format(path, format!("score of node {node}"), "a finite number", score.to_string(), help));
     }
     Ok(array.to_vec())
+}
+
+/// Reads the probabilities of class 1 of all nodes: the second column of a `.npy` array of f32, shape `[num_nodes, 2]`.
+///
+/// # Errors
+/// As for [`read_scores`].
+pub fn read_anomaly_column(path: &Path, num_nodes: usize) -> Result<Vec<f32>> {
+    const HELP: &str = "class probabilities are a float32 array with a row per node, as a node classifier writes it";
+    let map = map_file(path)?;
+    let expected = format!("a .npy array [{num_nodes}, 2] of float32 numbers");
+    let array = ArrayView2::<f32>::view_npy(&map)
+        .map_err(|fault| Error::format(path, "array", expected.clone(), fault.to_string(), HELP))?;
+    if array.dim() != (num_nodes, 2) {
+        return Err(Error::format(path, "shape", expected, format!("{:?}", array.dim()), HELP));
+    }
+    Ok(array.column(1).to_vec())
 }
 
 /// Every score, not only those of labelled nodes: one that is not finite is a fault of the model.

@@ -5,6 +5,7 @@ pub mod baseline;
 pub mod bundle;
 pub mod calibration;
 pub mod directory;
+pub mod ensemble;
 pub mod evaluation;
 pub mod interrupt;
 pub mod known_labels;

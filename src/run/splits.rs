@@ -1,21 +1,36 @@
 //! How a configuration divides labels into a training, a validation and a test part.
 
-use crate::config::{ClassifySplit, SplitConfig};
+use crate::config::{ClassifySplit, LabelSplit, SplitConfig, SplitSource};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::{Classes, Dataset, SplitRule, StoredSplit, Subset};
 
-/// The split of binary labels: the one that the data have, else one that is stratified by node type and label.
-/// `seed` is that of the run.
+/// The split of binary labels: the one that import made, else their masks, few of them, or one that is stratified by node
+/// type and label, as the configuration says. `seed` is that of the run.
 ///
 /// # Errors
-/// [`Error::Data`] where the configuration asks for another split than that of the data; as for [`Split::stratified`]
-/// and [`Split::of_stored`].
-pub fn split_of(dataset: &Dataset, entries: &[(u32, u8)], split: &SplitConfig, seed: u64) -> Result<Split> {
+/// [`Error::Data`] where the configuration asks for another split than that of the data, or for masks that they lack; as
+/// for [`Split::stratified`], [`Split::few`] and [`Split::of_stored`].
+pub fn split_of(dataset: &Dataset, entries: &[(u32, u8)], split: &LabelSplit, seed: u64) -> Result<Split> {
+    let few = split.drawn.few();
     if let Some(stored) = &dataset.split {
-        check_agrees(stored, split, seed)?;
+        match (split.source, split.index, few) {
+            (SplitSource::Masks, 0, _) => {}
+            (SplitSource::Masks, index, _) => return Err(another_split(stored, format!("masks {index}"))),
+            (SplitSource::Random, _, None) => check_agrees(stored, split, seed)?,
+            (SplitSource::Random, _, Some([normal, anomalous])) => {
+                return Err(another_split(stored, format!("{anomalous} anomalous and {normal} normal nodes")));
+            }
+        }
         return Split::of_stored(stored, entries);
+    }
+    if split.source == SplitSource::Masks {
+        let masks = dataset.classes.as_ref().map(Classes::masks).unwrap_or_default();
+        return Split::of_masks(masks, split.index, entries);
+    }
+    if let Some(few) = few {
+        return Split::few(entries, few, split.seed);
     }
     let fractions = SplitFractions { train: split.train, validation: split.validation, test: split.test };
     Split::stratified(entries, |node| dataset.graph.type_of(node as usize), fractions, split.seed)
@@ -84,8 +99,10 @@ pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySpli
         match split {
             ClassifySplit::Masks { index: 0 } => {}
             ClassifySplit::Masks { index } => return Err(another_split(stored, format!("masks {index}"))),
-            ClassifySplit::Random { per_class: None, shares } | ClassifySplit::Labels(shares) => {
-                check_agrees(stored, shares, seed)?;
+            ClassifySplit::Random { per_class: None, shares } => check_agrees(stored, shares, seed)?,
+            ClassifySplit::Labels(shares) => {
+                let labels = classes.binary().map(|labels| labels.entries).unwrap_or_default();
+                split_of(dataset, &labels, &shares.clone().into(), seed)?;
             }
             ClassifySplit::Random { per_class: Some(count), .. } => {
                 return Err(another_split(stored, format!("{count} nodes of every class")));
@@ -109,7 +126,7 @@ pub fn class_split_of(dataset: &Dataset, classes: &Classes, split: &ClassifySpli
                 found: format!("{} classes", classes.count()),
                 help: "set split.use = \"random\", which divides any classes".into(),
             })?;
-            split_of(dataset, &labels.entries, shares, seed).map(ClassSplit::of_labels)
+            split_of(dataset, &labels.entries, &shares.clone().into(), seed).map(ClassSplit::of_labels)
         }
     }
 }

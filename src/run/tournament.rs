@@ -48,6 +48,9 @@ pub struct Tournament {
     pub prefer: Prefer,
     /// The simplest first.
     pub candidates: Vec<Entry>,
+    /// The ensemble of some of them, where one is of use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ensemble: Option<Averaged>,
     /// Whether nothing is left to try.
     pub complete: bool,
     /// What became the model; of a tournament that was interrupted the best so far.
@@ -64,6 +67,15 @@ pub struct Entry {
     /// Why it was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+}
+
+/// Candidates that are averaged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Averaged {
+    /// As if it were a candidate: its figure is nested, time and memory are those of its members.
+    pub entry: Entry,
+    /// Names of the candidates, the best first.
+    pub members: Vec<String>,
 }
 
 /// What a candidate reached in a round.
@@ -127,9 +139,14 @@ impl Tournament {
         atomic_write(run.output(TOURNAMENT_FILE), |file| Ok(serde_json::to_writer_pretty(file, self)?))
     }
 
+    /// All candidates, the simplest first, and the ensemble.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.candidates.iter().chain(self.ensemble.as_ref().map(|averaged| &averaged.entry))
+    }
+
     /// The candidate with the highest figure, of equal ones the simplest.
     pub fn best(&self) -> Option<&Entry> {
-        let entries = self.candidates.iter().filter(|entry| entry.value().is_some());
+        let entries = self.entries().filter(|entry| entry.value().is_some());
         // The first of equals: `max_by` takes the last.
         entries.rev().max_by(|a, b| a.value().unwrap_or(f64::MIN).total_cmp(&b.value().unwrap_or(f64::MIN)))
     }
@@ -138,7 +155,7 @@ impl Tournament {
     pub fn simplest(&self) -> Option<&Entry> {
         let best = self.best()?.latest()?;
         let enough = best.value - best.error.unwrap_or(0.0);
-        self.candidates.iter().find(|entry| entry.value().is_some_and(|value| value >= enough))
+        self.entries().find(|entry| entry.value().is_some_and(|value| value >= enough))
     }
 
     /// The candidate that becomes the model.
@@ -146,6 +163,7 @@ impl Tournament {
         match self.prefer {
             Prefer::Best => self.best(),
             Prefer::Simplest => self.simplest(),
+            Prefer::Ensemble => self.ensemble.as_ref().map(|averaged| &averaged.entry).or_else(|| self.best()),
         }
     }
 
@@ -171,8 +189,19 @@ impl Tournament {
         text += match (self.prefer, simplest.name == best.name) {
             (Prefer::Simplest, false) => " auto.prefer = \"simplest\" takes it.",
             (Prefer::Best, false) => " auto.prefer = \"simplest\" would take it.",
-            (_, true) => "",
+            (Prefer::Ensemble, false) | (_, true) => "",
         };
+        if let Some(Averaged { entry, members }) = &self.ensemble {
+            text += &format!(
+                " The ensemble is the mean of {}, {}: its members are chosen on these labels, each part of which is judged \
+                 by what the other parts chose.",
+                members.join(", "),
+                of(entry)
+            );
+            if self.prefer == Prefer::Ensemble {
+                text += " auto.prefer = \"ensemble\" takes it.";
+            }
+        }
         text + " The best of many on the same labels is optimistic: the test figures are those to go by."
     }
 }
@@ -222,7 +251,7 @@ impl Tournament {
     }
 
     fn aligned(&self, [name, round, done, value, time, memory]: [String; 6]) -> String {
-        let width = self.candidates.iter().map(|entry| entry.name.len()).max().unwrap_or(0).max(COLUMNS[0].len());
+        let width = self.entries().map(|entry| entry.name.len()).max().unwrap_or(0).max(COLUMNS[0].len());
         format!("{name:<width$}  {round:>5}  {done:>15}  {value:>15}  {time:>9}  {memory:>8}")
     }
 }
@@ -230,7 +259,7 @@ impl Tournament {
 impl fmt::Display for Tournament {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = vec![COLUMNS.map(String::from)];
-        rows.extend(self.candidates.iter().map(Entry::cells));
+        rows.extend(self.entries().map(Entry::cells));
         write_table(f, &rows)?;
         for (entry, fault) in self.candidates.iter().filter_map(|entry| Some((entry, entry.fault.as_ref()?))) {
             writeln!(f, "{}: {fault}", entry.name)?;

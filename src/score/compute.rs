@@ -22,6 +22,7 @@ use crate::models::precision::dtype_on;
 use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::bundle::{Bundle, Reads};
+use crate::run::ensemble::{ENSEMBLE_FILE, Ensemble};
 
 /// Scores the graph of a data directory with a checkpoint.
 ///
@@ -32,6 +33,9 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     // Before its files are read.
     let bundle = bundle_of(options)?;
     let bundle = bundle.as_ref();
+    if let Some(ensemble) = Ensemble::of_run(&options.checkpoint)? {
+        return members::<B>(options, &ensemble, device);
+    }
     if let Some(file) = TreeCheckpoint::file_of(&options.checkpoint) {
         return trees::compute::<B>(options, bundle, &file, device);
     }
@@ -72,6 +76,34 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     };
     let embeddings = options.embeddings.then_some(embeddings);
     Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
+}
+
+/// The mean of what the members of an ensemble say.
+fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device: &B::Device) -> Result<Computed> {
+    let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings)];
+    if let Some((argument, _)) = unused.iter().find(|(_, given)| *given) {
+        return Err(Error::Usage {
+            argument: (*argument).into(),
+            expected: "no such argument with an ensemble".into(),
+            found: "one".into(),
+            help: format!("give the run of a member: they lie beside {}", options.checkpoint.display()),
+        });
+    }
+    let (mut last, mut scores) = (None, Vec::with_capacity(ensemble.members.len()));
+    for member in &ensemble.members {
+        let checkpoint = options.checkpoint.join(&member.run);
+        let computed = compute::<B>(&ScoreOptions { checkpoint, ..options.clone() }, device)?;
+        scores.push(match computed.scores {
+            Scores::Anomaly(scores) => scores,
+            Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
+        });
+        last = Some(computed.dataset);
+    }
+    let Some(dataset) = last else {
+        let help = "the file was changed; start a new run";
+        return Err(Error::format(options.checkpoint.join(ENSEMBLE_FILE), "members", "at least one", "none", help));
+    };
+    Ok(Computed { dataset, scores: Scores::Anomaly(ensemble.mean(&scores)), embeddings: None })
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.

@@ -9,7 +9,7 @@ use super::classes::read_probabilities;
 use super::fits::{check_own, check_place};
 use super::ranking::Scored;
 use crate::config::{
-    ClassifyConfig, EMBEDDINGS_FILE, PROBABILITIES_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE,
+    AutoConfig, ClassifyConfig, EMBEDDINGS_FILE, PROBABILITIES_FILE, RunConfig, STAGE2_SCORES_FILE, STAGE3_SCORES_FILE,
     Stage2Config, Stage2Input, Stage3Config,
 };
 use crate::data::class_split::ClassSplit;
@@ -21,6 +21,7 @@ use crate::metrics::Calibration;
 use crate::run::RunDir;
 use crate::run::bundle::Reads;
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
+use crate::run::ensemble::{ENSEMBLE_SCORES_FILE, Ensemble};
 use crate::run::evaluation::read_scores;
 use crate::run::model::model_of;
 use crate::run::splits::{class_split_of, split_of};
@@ -37,6 +38,8 @@ pub enum Stage {
     Trees,
     /// Node classification: the probability of a class.
     Classes,
+    /// The mean of several models of a tournament.
+    Ensemble,
 }
 
 impl Stage {
@@ -47,6 +50,7 @@ impl Stage {
             Stage::Attention => "Stage 2: graph attention",
             Stage::Trees => "Stage 3: trees",
             Stage::Classes => "Node classification",
+            Stage::Ensemble => "Ensemble",
         }
     }
 }
@@ -107,6 +111,7 @@ impl ScoredRun {
             RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
             RunConfig::Stage3(_) => (Stage::Trees, STAGE3_SCORES_FILE),
             RunConfig::Classify(_) => (Stage::Classes, PROBABILITIES_FILE),
+            RunConfig::Auto(_) if Ensemble::of_run(path)?.is_some() => (Stage::Ensemble, ENSEMBLE_SCORES_FILE),
             RunConfig::Pipeline(_) | RunConfig::Auto(_) => {
                 return Err(Error::Usage {
                     argument: path.display().to_string(),
@@ -148,7 +153,7 @@ impl ScoredRun {
         let nodes = dataset.graph.num_nodes();
         let scores = match stage {
             Stage::Reconstruction => reconstruction_scores(&dataset.graph, &read_embeddings(&file, Some(nodes))?),
-            Stage::Attention | Stage::Trees | Stage::Classes => read_scores(&file, nodes)?,
+            Stage::Attention | Stage::Trees | Stage::Classes | Stage::Ensemble => read_scores(&file, nodes)?,
         };
         let split = match (divided(&config, &dataset)?, &dataset.labels) {
             // Labels that cannot be divided are no fault of a stage that does not ask for them.
@@ -248,14 +253,16 @@ pub fn check_class(class: Option<u32>, is_classifier: bool) -> Result<()> {
     }
 }
 
-/// How a run of Stage 2 or 3 divided the labels of its data. None for other tasks, and where there are no labels.
+/// How a run of Stage 2 or 3, or of an ensemble, divided the labels of its data. None for other tasks, and where there are no labels.
 ///
 /// # Errors
 /// As for [`Split::stratified`].
 pub fn divided(config: &RunConfig, dataset: &Dataset) -> Result<Option<Split>> {
     let (
         Some(labels),
-        RunConfig::Stage2(Stage2Config { split, seed, .. }) | RunConfig::Stage3(Stage3Config { split, seed, .. }),
+        RunConfig::Stage2(Stage2Config { split, seed, .. })
+        | RunConfig::Stage3(Stage3Config { split, seed, .. })
+        | RunConfig::Auto(AutoConfig { split, seed, .. }),
     ) = (&dataset.labels, config)
     else {
         return Ok(None);

@@ -32,6 +32,7 @@ use crate::error::Result;
 use crate::run::RunDir;
 use crate::run::tournament::Tournament;
 
+pub use self::auto::ensemble::EnsembleOutcome;
 pub use self::session::RunOptions;
 pub use self::stage3::Stage3Outcome;
 pub use self::tasks::attention::Stage2Outcome;
@@ -45,6 +46,7 @@ pub struct Outcome {
     pub stage2: Option<Stage2Outcome>,
     pub stage3: Option<Stage3Outcome>,
     pub classify: Option<ClassifyOutcome>,
+    pub ensemble: Option<EnsembleOutcome>,
     /// How the model was chosen, and the run that says so.
     pub tournament: Option<(PathBuf, Tournament)>,
 }
@@ -69,7 +71,8 @@ impl Outcome {
     /// The run of the last stage that says of nodes what labels can judge.
     pub fn last_judged(&self) -> Option<&Path> {
         let before = self.stage2.as_ref().map(|of| &of.run).or(self.classify.as_ref().map(|of| &of.run));
-        self.stage3.as_ref().map(|of| &of.run).or(before).map(PathBuf::as_path)
+        let before = self.stage3.as_ref().map(|of| &of.run).or(before);
+        self.ensemble.as_ref().map(|of| &of.run).or(before).map(PathBuf::as_path)
     }
 }
 
@@ -88,8 +91,11 @@ impl fmt::Display for Outcome {
         if let Some(stage3) = &self.stage3 {
             write!(f, "Stage 3: {stage3}")?;
         }
-        match &self.classify {
-            Some(classify) => write!(f, "classify: {classify}"),
+        if let Some(classify) = &self.classify {
+            write!(f, "classify: {classify}")?;
+        }
+        match &self.ensemble {
+            Some(ensemble) => write!(f, "ensemble: {ensemble}"),
             None => Ok(()),
         }
     }

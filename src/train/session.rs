@@ -152,6 +152,22 @@ pub(super) fn check_same_settings(run: &RunDir, config_toml: &str, sections: &[&
         split.extend(before.get("seed").map(|seed| ("seed".into(), seed.clone())));
         before.insert("split".into(), split.into());
     }
+    // Labels were divided by shares before there was another way.
+    if let Some(toml::Value::Table(split)) = before.get_mut("split").filter(|_| now.contains_key("split")) {
+        let of_labels = match split.get("use").and_then(toml::Value::as_str) {
+            None => !split.contains_key("held_out"),
+            Some(name) => name == "labels",
+        };
+        if of_labels {
+            for key in ["anomalous", "normal"] {
+                split.entry(key).or_insert(toml::Value::Integer(0));
+            }
+            if !split.contains_key("use") {
+                split.insert("use".into(), toml::Value::String("random".into()));
+                split.insert("index".into(), toml::Value::Integer(0));
+            }
+        }
+    }
     // Data had one window before there was the key.
     if let Some(toml::Value::Table(data)) = before.get_mut("data") {
         data.entry("window").or_insert(toml::Value::Integer(1));

@@ -35,6 +35,8 @@ pub struct Validated {
     /// Where it can be gone on with.
     pub run: PathBuf,
     pub judged: Judged,
+    /// Scores of the other nodes that were asked about; of classes none.
+    pub also: Vec<f32>,
     /// Epochs or trees so far.
     pub done: usize,
     /// Whether nothing is left to train.

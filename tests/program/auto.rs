@@ -48,8 +48,9 @@ fn a_tournament_ends_with_a_model_that_scores_explains_and_reports() {
     let model = found["model"]["name"].as_str().unwrap();
     assert_ne!(model, "forest-raw", "{found}");
     assert!(said.stdout.contains(&format!("model: {model}")), "{}", said.stdout);
-    let best = candidates.iter().map(|of| of["rounds"].as_array().unwrap().last().unwrap()["value"].as_f64().unwrap());
-    let of_model = candidates.iter().find(|of| of["name"] == model).unwrap();
+    let all = candidates.iter().chain(found.pointer("/ensemble/entry"));
+    let best = all.clone().map(|of| of["rounds"].as_array().unwrap().last().unwrap()["value"].as_f64().unwrap());
+    let of_model = all.clone().find(|of| of["name"] == model).unwrap();
     let value = of_model["rounds"].as_array().unwrap().last().unwrap()["value"].as_f64().unwrap();
     assert_eq!(best.fold(0.0, f64::max), value);
 
@@ -85,6 +86,97 @@ fn a_tournament_ends_with_a_model_that_scores_explains_and_reports() {
     sandbox.succeeds(["--quiet", "train", "--resume", "moved", "--device", "cpu"]);
     assert_eq!(record(&sandbox, "moved")["candidates"], found["candidates"]);
     assert_eq!(listed, score("moved", &[]));
+}
+
+#[test]
+fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
+    let sandbox = Sandbox::with_data();
+    let auto = config(r#"["forest-means", "booster-small", "gcn", "stage2"]"#, 0.2);
+    sandbox.write("run.toml", auto.replace("[output]", "prefer = \"ensemble\"\n[output]"));
+    sandbox.succeeds(TRAIN);
+    let run = sandbox.only_run("runs");
+    fs::rename(sandbox.path(&run), sandbox.path("moved")).unwrap();
+    let found = record(&sandbox, "moved");
+    let members: Vec<&str> =
+        found["ensemble"]["members"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert!((2..=3).contains(&members.len()) && found["model"]["name"] == "ensemble", "{found}");
+    let own = format!("moved/{}", found["model"]["run"].as_str().unwrap());
+    let of_run = json(&sandbox.read(&format!("{own}/ensemble.json")));
+    let score = |run: &str, more: &[&str]| {
+        let fixed = ["--quiet", "score", run, "--device", "cpu", "--format", "json"];
+        json(sandbox.succeeds([&fixed, more].concat()).stdout.as_bytes())
+    };
+    let scores = |run: &str, more: &[&str]| {
+        let mut of_node = std::collections::BTreeMap::new();
+        for node in score(run, more).as_array().unwrap() {
+            let id = format!("{}:{}", node["type"], node["id"]);
+            of_node.insert(id, (node["score"].as_f64().unwrap(), node["probability"].as_f64().unwrap()));
+        }
+        of_node
+    };
+    let listed = scores("moved", &[]);
+    assert_eq!(listed.len(), 500);
+    assert_eq!(listed, scores(&own, &[]));
+    let again = scores("moved", &["--data", "data"]);
+    assert!(listed.iter().all(|(id, of)| (of.0 - again[id].0).abs() < 1e-5), "what its members say of the same data");
+    // The mean of what the members say, each through its sigmoid.
+    let logit = |p: f64| (p.clamp(6e-8, 1.0 - 6e-8) / (1.0 - p.clamp(6e-8, 1.0 - 6e-8))).ln();
+    let mut means = std::collections::BTreeMap::new();
+    for member in of_run["members"].as_array().unwrap() {
+        let [slope, intercept] = ["slope", "intercept"].map(|key| member["calibration"][key].as_f64().unwrap());
+        for (id, (score, _)) in scores(&format!("{own}/{}", member["run"].as_str().unwrap()), &[]) {
+            let p = 1.0 / (1.0 + (-(slope * logit(score) + intercept)).exp());
+            *means.entry(id).or_insert(0.0) += p / members.len() as f64;
+        }
+    }
+    assert!(listed.iter().all(|(id, of)| (of.0 - means[id]).abs() < 1e-4), "{means:?}");
+    let explain = ["--quiet", "explain", "moved", "--node", "3", "--device", "cpu"];
+    let why = json(sandbox.succeeds([&explain[..], &["--format", "json"]].concat()).stdout.as_bytes());
+    assert_eq!((&why["node"], why["members"].as_array().unwrap().len()), (&3.into(), members.len()));
+    let told = sandbox.succeeds(explain).stdout;
+    assert!(members.iter().all(|name| told.contains(name)), "{told}");
+    sandbox.refuses([&explain[..], &["--format", "svg"]].concat(), 2, &["--format svg", "members"]);
+    sandbox.refuses(
+        ["--quiet", "export", "lightgbm", "moved", "--out", "trees.txt"],
+        1,
+        &["trees of a run of Stage 3"],
+    );
+    sandbox.succeeds(["--quiet", "report", "moved", "--device", "cpu", "--top", "3"]);
+    let report = String::from_utf8(sandbox.read("moved/report.html")).unwrap();
+    assert!(report.contains("The ensemble is the mean of") && report.contains("Ensemble"), "{}", report.len());
+    let eval = ["--quiet", "eval", "moved", "--format", "json"];
+    let figures = json(sandbox.succeeds(eval).stdout.as_bytes());
+    let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
+    let test = &evaluation["evaluation"]["test"]["overall"]["roc_auc"];
+    assert_eq!(&figures["models"][0]["report"]["overall"]["roc_auc"], test);
+    assert!(test.as_f64() > Some(0.6), "{test}");
+    // What is finished is not trained again.
+    sandbox.succeeds(["--quiet", "train", "--resume", "moved", "--device", "cpu"]);
+    assert_eq!(record(&sandbox, "moved")["candidates"], found["candidates"]);
+    assert_eq!(listed, scores("moved", &[]));
+}
+
+#[test]
+fn few_labels_and_the_regret_of_a_choice_are_measured() {
+    let sandbox = Sandbox::with_data();
+    let bench = ["bench", "auto", "--data", "data", "--splits", "2", "--minutes", "0.1", "--device", "cpu"];
+    let more = [
+        "--set",
+        "auto.candidates=[\"forest-means\", \"booster-small\"]",
+        "--set",
+        "split.anomalous=20",
+        "--set",
+        "split.normal=30",
+        "--json",
+        "auto.json",
+    ];
+    let said = sandbox.succeeds([&bench[..], &more].concat());
+    assert!(said.stdout.contains("regret: ") && said.stdout.contains("booster-small"), "{}", said.stdout);
+    let report = json(&sandbox.read("auto.json"));
+    let splits = report["splits"].as_array().unwrap();
+    assert_eq!((splits.len(), &splits[0]["split"], &splits[1]["split"]), (2, &42.into(), &43.into()));
+    assert!(report["candidates"].as_array().unwrap().len() >= 2 && report["regret"].as_f64().is_some(), "{report}");
+    sandbox.refuses([&bench[..], &["--set", "split.anomalous=20"]].concat(), 2, &["split.normal"]);
 }
 
 #[test]
@@ -153,6 +245,16 @@ fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
     };
     // 75 against 75 labels: a standard error of 0.047.
     assert!((area - 0.5).abs() < 0.17, "{area} {evaluation}");
+    // Nor together: half of the labels are anomalous.
+    if let Some(value) = found.pointer("/ensemble/entry/rounds/0/value") {
+        assert!((value.as_f64().unwrap() - 0.5).abs() < 0.17, "{}", found["ensemble"]);
+        sandbox.succeeds(["train", "--resume", &run, "--device", "cpu", "--quiet", "--set", "auto.prefer=ensemble"]);
+        let found = record(&sandbox, &run);
+        let own = format!("{run}/{}", found["model"]["run"].as_str().unwrap());
+        let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
+        let area = evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap();
+        assert!((area - 0.5).abs() < 0.17, "{area} {}", found["ensemble"]);
+    }
     assert!(found["candidates"].as_array().unwrap().len() >= 10);
 }
 
@@ -209,6 +311,7 @@ fn settings_that_cannot_be_run_are_refused_with_their_key() {
     refused(config(r#"["boster-raw"]"#, 1.0), &["run.toml:6: auto.candidates", "did you mean \"booster-raw\"?"]);
     refused(config("[]", 0.0), &["run.toml:5: auto.minutes", "(0, infinity)"]);
     refused(config("[]", -1.0), &["run.toml:5: auto.minutes"]);
+    refused(config("[]\nensemble = 0", 1.0), &["run.toml:7: auto.ensemble", "1 to 10"]);
     refused(config("[]\nprefer = \"small\"", 1.0), &["run.toml:7: auto.prefer", "\"simplest\""]);
     refused(config(r#"["stage2-events"]"#, 1.0), &["auto.candidates", "stage2-events", "forest-raw"]);
     assert!(!sandbox.path("runs").exists(), "what is refused leaves no directory");

@@ -6,8 +6,8 @@ use std::path::Path;
 use ndarray::{Array2, ArrayView2};
 use serde_json::{Value, json};
 
-use super::candidates::candidates;
-use super::{GadOptions, Inputs, Learner, protocol};
+use super::reference::{Learner, Settings};
+use super::{GadOptions, Inputs, Model, protocol};
 use crate::data::split::{Part, Split};
 use crate::error::{Error, Result};
 use crate::features::FeatureTable;
@@ -31,7 +31,7 @@ pub(super) fn write(dir: &Path, table: &FeatureTable, splits: &[Split], options:
     }
     let shape = |fault: ndarray::ShapeError| Error::io(dir, "write", std::io::Error::other(fault));
     let features = ArrayView2::from_shape((nodes, columns), table.values()).map_err(shape)?;
-    let settings = settings(table, splits, options);
+    let settings = settings(table, splits, options)?;
     write_directory(dir, |building| {
         write_npy_f32(building.join("features.npy"), &features)?;
         write_npy(building.join("labels.npy"), &ndarray::Array1::from(labels))?;
@@ -45,30 +45,55 @@ pub(super) fn write(dir: &Path, table: &FeatureTable, splits: &[Split], options:
     Ok(())
 }
 
-fn settings(table: &FeatureTable, splits: &[Split], options: &GadOptions) -> Value {
+fn settings(table: &FeatureTable, splits: &[Split], options: &GadOptions) -> Result<Value> {
     let columns_of = |inputs: Inputs| -> Vec<usize> {
         (0..table.columns().len()).filter(|&at| inputs.has(&table.columns()[at].block)).collect()
     };
-    let used = |inputs: &Inputs| options.models.iter().any(|model| model.inputs() == *inputs);
-    let inputs = Inputs::ALL.into_iter().filter(used).map(|inputs| (inputs.name(), columns_of(inputs)));
-    let models = options.models.iter().filter(|model| model.learner() != Learner::Ensemble).map(|model| {
-        // Other libraries take weights and seeds of each split by themselves.
-        let columns = columns_of(model.inputs()).len();
-        let candidates = candidates(model.learner(), columns, 1.0, 0);
-        json!({
+    let (mut used, mut models) = (Vec::new(), Vec::new());
+    for model in &options.models {
+        let mut candidates = Vec::new();
+        let mut found: Option<(Inputs, bool)> = None;
+        match *model {
+            Model::Gadbench(learner, inputs) => {
+                // Other libraries take weights and seeds of each split by themselves.
+                let settings = Settings::of(learner, columns_of(inputs).len(), 1.0, 0);
+                found = Some((inputs, learner == Learner::GadbenchForest));
+                candidates.push(settings.describe("as in GADBench"));
+            }
+            Model::Candidate(_) | Model::Chosen(..) => {
+                for candidate in model.candidates() {
+                    for inputs in Inputs::ALL {
+                        let width = columns_of(inputs).len();
+                        if let Some((settings, blocks)) = Settings::of_candidate(candidate, width)?
+                            && blocks == inputs.blocks()
+                        {
+                            found = Some((inputs, matches!(settings, Settings::Forest(_))));
+                            candidates.push(settings.describe(candidate.name));
+                        }
+                    }
+                }
+            }
+            Model::Ensemble => {}
+        }
+        // Of networks, and of trees on other columns, there is nothing that other libraries could repeat.
+        let Some((inputs, is_forest)) = found else { continue };
+        used.push(inputs);
+        models.push(json!({
             "name": model.name(),
-            "learner": if matches!(model.learner(), Learner::Forest | Learner::GadbenchForest) { "forest" } else { "booster" },
-            "inputs": model.inputs().name(),
-            "candidates": candidates.iter().map(|candidate| candidate.describe()).collect::<Vec<_>>(),
-        })
-    });
+            "learner": if is_forest { "forest" } else { "booster" },
+            "inputs": inputs.name(),
+            "candidates": candidates,
+        }));
+    }
+    let inputs = Inputs::ALL.into_iter().filter(|inputs| used.contains(inputs));
+    let inputs = inputs.map(|inputs| (inputs.name(), columns_of(inputs)));
     let parts = [Part::Train, Part::Validation, Part::Test].map(Part::name);
-    json!({
+    Ok(json!({
         "protocol": options.protocol,
         "parts": parts,
         "seeds": (0..splits.len()).map(protocol::seed).collect::<Vec<_>>(),
         "columns": table.columns().iter().map(|column| &column.name).collect::<Vec<_>>(),
         "inputs": inputs.collect::<std::collections::BTreeMap<_, _>>(),
-        "models": models.collect::<Vec<_>>(),
-    })
+        "models": models,
+    }))
 }

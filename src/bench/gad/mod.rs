@@ -1,20 +1,20 @@
 //! Detection of anomalous nodes on the ten splits of GADBench, node by node those that its authors drew.
 //!
-//! The graph is taken as homogeneous: all relations as one, every node its own in-neighbour exactly once, features as
-//! they are. A model is a learner on some blocks of [`features`](crate::features). The learners `gadbench-...` have the
-//! settings of the benchmark; `-raw` and `-means` are what it calls RF, XGBoost, RFGraph and XGBGraph. The others have
-//! a small grid of ours ([`candidates`]): in every split each candidate is fitted to the training nodes, and the one
-//! with the highest average precision on the validation nodes is what the test nodes see, once. Bounds of bins come
-//! from training nodes too; nothing but the features of the graph is known of the others.
+//! A model is a candidate of tournaments ([`Candidate`]), trees or a network: it learns from the training nodes, may stop
+//! by the validation nodes, and the test nodes see it once. `forest` and `booster` are those of several candidates that
+//! the validation nodes rank highest, `ensemble` is the mean of the ranks of both. The models `gadbench-...` have the
+//! settings of the benchmark; `-raw` and `-means` are what it calls RF, XGBoost, RFGraph and XGBGraph: for them the graph
+//! is taken as homogeneous, all relations as one, every node its own in-neighbour exactly once. Nothing but the features
+//! and edges is known of nodes beside those of training and validation.
 //!
 //! # Source
 //! Tang et al., GADBench: Revisiting and benchmarking supervised graph anomaly detection (NeurIPS 2023).
 
-mod candidates;
 mod export;
 mod model;
 mod numpy_random;
 mod protocol;
+mod reference;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -22,19 +22,22 @@ mod tests;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use self::model::Fitting;
+use self::model::{Common, Fitting};
 use super::{Note, usage};
+use crate::config::AutoConfig;
 use crate::error::{Error, Result};
-use crate::features::{Execution, FeatureTable, Neighbourhood, NeighbourhoodConfig};
+use crate::features::FeatureTable;
 use crate::graph::Dataset;
+use crate::infer::tree_table::{Tables, neighbourhood_table};
 use crate::run::progress::{Mode, Progress, Unit};
+use crate::train::RunOptions;
 
-pub use candidates::{Candidate, Settings, candidates};
-pub use model::{Inputs, Learner, Model};
+pub use model::{Inputs, Model};
 pub use protocol::Protocol;
 use protocol::Splits;
+pub use reference::Learner;
 pub use report::{Figures, FiguresSpread, GadReport, ModelReport, SplitReport};
 
 /// What to measure.
@@ -44,7 +47,7 @@ pub struct GadOptions {
     pub data: PathBuf,
     /// How many nodes are labelled.
     pub protocol: Protocol,
-    /// Models, in the order of the report.
+    /// Models, in the order of the report; none stands for all that suit the data.
     pub models: Vec<Model>,
     /// Number of splits, from 1 to 10; the protocol has ten.
     pub splits: usize,
@@ -60,49 +63,68 @@ pub struct GadOptions {
 /// Runs the protocol.
 ///
 /// # Errors
-/// [`Error::Usage`] for no split or no model, or one model twice; data that cannot be read or lack features, labels or
-/// enough nodes of each class; a device that fails.
-pub fn run<B: GraphBackend>(options: &GadOptions, device: &B::Device, mode: Mode, note: Note) -> Result<GadReport> {
+/// [`Error::Usage`] for no split, one model twice, or one that does not suit the data; data that cannot be
+/// read or lack features, labels or enough nodes of each class; what a training runs into; a device that fails.
+pub fn run<B: GraphBackend + TreeBackend>(
+    options: &GadOptions,
+    device: &B::Device,
+    mode: Mode,
+    note: Note,
+) -> Result<GadReport> {
     graphsieve_kernels::device::watch();
     check(options)?;
     let started = Instant::now();
     note(&format!("reading {}", options.data.display()));
-    let dataset = Dataset::open(&options.data)?;
+    let dataset = read(options)?;
     dataset.notes.iter().for_each(|text| note(text));
     let labels = dataset.binary_labels(&options.data)?;
+    let events = dataset.events.is_some();
+    let of_all = Model::all().iter().copied().filter(|model| model.suits(events));
+    let models = if options.models.is_empty() { of_all.collect() } else { options.models.clone() };
+    let options = &GadOptions { models, ..options.clone() };
+    if let Some(model) = options.models.iter().find(|model| !model.suits(events)) {
+        let expected = if events { "a model of events" } else { "a model of nodes that are no events" };
+        return Err(usage("--models", expected, model.name(), "leave it out"));
+    }
     let division = Splits::new(&dataset, &labels.entries, options.protocol, options.shares)?;
     let splits: Vec<_> = (0..options.splits).map(|at| division.split(at)).collect::<Result<_>>()?;
     note(&format!("splits: {}", division.source()));
-    let table = features::<B>(&dataset, options, device)?;
-    note(&format!("{} features of {} nodes", table.columns().len(), table.num_rows()));
-    if let Some(dir) = &options.export {
-        export::write(dir, &table, &splits, options)?;
+    let of_benchmark = options.export.is_some() || options.models.iter().any(|m| matches!(m, Model::Gadbench(..)));
+    let features = of_benchmark.then(|| features::<B>(&dataset, options, device)).transpose()?;
+    if let (Some(dir), Some(table)) = (&options.export, &features) {
+        export::write(dir, table, &splits, options)?;
         note(&format!("columns, splits and settings: {}", dir.display()));
     }
-    let inputs: Vec<(Inputs, FeatureTable)> = Inputs::ALL
-        .into_iter()
-        .filter(|inputs| options.models.iter().any(|model| model.inputs() == *inputs))
-        .map(|inputs| (inputs, table.select(|column| inputs.has(&column.block))))
-        .collect();
-    drop(table);
+    let mut columns = Vec::with_capacity(options.models.len());
+    for model in &options.models {
+        columns.push(match (model, model.candidates().first(), &features) {
+            (Model::Gadbench(_, inputs), _, Some(table)) => {
+                table.columns().iter().filter(|column| inputs.has(&column.block)).count()
+            }
+            (_, Some(candidate), _) => model::columns_of(candidate, &dataset)?,
+            _ => 0,
+        });
+    }
 
+    // Trainings keep what they learn in runs that nobody needs.
+    let runs = tempfile::tempdir().map_err(|source| Error::io(std::env::temp_dir(), "write", source))?;
+    let mut config = AutoConfig::new(&options.data);
+    (config.output.dir, config.output.plots) = (runs.path().to_path_buf(), false);
+    let common =
+        Common::<B> { config, options: quiet(&options.description), device, tables: Tables::default(), features };
     let steps = options.splits * options.models.len();
     let progress = Progress::with_mode("models", steps as u64, Unit::Items, mode);
-    let mut models: Vec<(usize, Vec<SplitReport>)> = vec![(0, Vec::new()); options.models.len()];
+    let mut models: Vec<Vec<SplitReport>> = vec![Vec::new(); options.models.len()];
     for (at, split) in splits.iter().enumerate() {
-        for (inputs, table) in &inputs {
-            let mut fitting = Fitting::new(table, split, protocol::seed(at))?;
-            for (index, model) in options.models.iter().enumerate().filter(|(_, model)| model.inputs() == *inputs) {
-                let report = fitting.model(model.learner())?;
-                models[index].0 = table.columns().len();
-                models[index].1.push(report);
-                let done: usize = models.iter().map(|(_, splits)| splits.len()).sum();
-                progress.update(done as u64, &format!("split {}, {}", at + 1, model.name()));
-            }
+        let mut fitting = Fitting::new(&common, read(options)?, split, protocol::seed(at))?;
+        for (index, model) in options.models.iter().enumerate() {
+            models[index].push(fitting.model(*model)?);
+            let done = at * options.models.len() + index + 1;
+            progress.update(done as u64, &format!("split {}, {}", at + 1, model.name()));
         }
     }
     progress.finish("");
-    let reports = options.models.iter().zip(models);
+    let reports = options.models.iter().zip(columns).zip(models);
     Ok(GadReport {
         data: options.data.clone(),
         protocol: options.protocol,
@@ -112,18 +134,21 @@ pub fn run<B: GraphBackend>(options: &GadOptions, device: &B::Device, mode: Mode
         labelled: labels.entries.len(),
         anomalous: labels.entries.iter().filter(|entry| entry.1 == 1).count(),
         device: options.description.clone(),
-        models: reports.map(|(model, (columns, splits))| ModelReport::new(*model, columns, splits)).collect(),
+        models: reports.map(|((model, columns), splits)| ModelReport::new(*model, columns, splits)).collect(),
         total_seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// Trainings that say nothing while they run.
+fn quiet(device: &str) -> RunOptions {
+    let (resume, from, pipeline, stretch) = (None, None, None, None);
+    RunOptions { device: device.into(), resume, from, pipeline, stretch, progress: Mode::Quiet }
 }
 
 fn check(options: &GadOptions) -> Result<()> {
     if !(1..=protocol::SPLITS).contains(&options.splits) {
         let found = options.splits.to_string();
         return Err(usage("--splits", "1 to 10", &found, "the protocol has 10"));
-    }
-    if options.models.is_empty() {
-        return Err(usage("--models", "at least one model", "none", "leave it out for all of them"));
     }
     let twice = (1..options.models.len()).find(|&at| options.models[..at].contains(&options.models[at]));
     match twice {
@@ -132,15 +157,26 @@ fn check(options: &GadOptions) -> Result<()> {
     }
 }
 
-/// Every block that a model wants, of the homogeneous graph.
+/// The data; whatever division they came with is not that of the protocol.
+fn read(options: &GadOptions) -> Result<Dataset> {
+    let dataset = Dataset::open(&options.data)?;
+    if dataset.features.is_none() {
+        return Err(Error::Data {
+            what: options.data.display().to_string(),
+            expected: "features of the nodes".into(),
+            found: "none".into(),
+            help: "add X_combined.memmap, or give an .npz file with node_features".into(),
+        });
+    }
+    Ok(Dataset { split: None, ..dataset })
+}
+
+/// Every block that models of the benchmark and other libraries see, of the homogeneous graph.
 fn features<B: GraphBackend>(dataset: &Dataset, options: &GadOptions, device: &B::Device) -> Result<FeatureTable> {
-    let features = dataset.features.as_ref().ok_or_else(|| Error::Data {
-        what: options.data.display().to_string(),
-        expected: "features of the nodes".into(),
-        found: "none".into(),
-        help: "add X_combined.memmap, or give an .npz file with node_features".into(),
-    })?;
-    let farthest = options.models.iter().map(|model| model.inputs()).max().unwrap_or(Inputs::Raw);
-    let config = NeighbourhoodConfig { self_loops: true, ..farthest.blocks() };
-    Neighbourhood::new(&dataset.graph, features, &config)?.table::<B>(device, Execution::default())
+    let of = |model: &Model| match model {
+        Model::Gadbench(_, inputs) => *inputs,
+        _ => Inputs::All,
+    };
+    let farthest = options.models.iter().map(of).max().unwrap_or(Inputs::Raw);
+    neighbourhood_table::<B>(dataset, &options.data, &farthest.blocks(), device)
 }

@@ -1,29 +1,24 @@
-//! Models: a learner on some blocks of features, fitted to one split.
+//! Models: what they are called, and what they say about one split.
 
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
-use super::candidates::{Settings, candidates};
+use graphsieve_kernels::{GraphBackend, TreeBackend};
+
+use super::reference::{Learner, Reference};
 use super::report::{Figures, SplitReport};
+use crate::config::{AutoConfig, Candidate, RunConfig};
 use crate::data::split::Split;
 use crate::error::Result;
-use crate::features::{Block, FeatureTable, NeighbourhoodConfig};
+use crate::features::{Block, FeatureTable, Neighbourhood, NeighbourhoodConfig};
+use crate::graph::Dataset;
+use crate::infer::tree_table::Tables;
 use crate::metrics::average_precision;
-use crate::trees::{BinRule, Booster, Dataset, Fit, Forest, Matrix};
-
-/// What is fitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learner {
-    /// A random forest with the settings that GADBench measures scikit-learn's with.
-    GadbenchForest,
-    /// Gradient-boosted trees with the settings that GADBench measures XGBoost with.
-    GadbenchBooster,
-    /// A random forest with settings that validation nodes choose.
-    Forest,
-    /// Gradient-boosted trees with settings that validation nodes choose.
-    Booster,
-    /// The mean of the ranks that the chosen forest and the chosen booster give.
-    Ensemble,
-}
+use crate::run::{Meta, RunDir};
+use crate::train::RunOptions;
+use crate::train::auto::{Known, Trainings};
+use crate::train::stretch::{Judged, Stretch, Validated};
 
 /// Blocks of features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,11 +37,12 @@ impl Inputs {
 
     /// The blocks as a configuration.
     pub fn blocks(self) -> NeighbourhoodConfig {
-        match self {
+        let blocks = match self {
             Inputs::Raw => NeighbourhoodConfig { raw: true, ..NeighbourhoodConfig::none() },
             Inputs::Means => NeighbourhoodConfig { raw: true, mean: true, ..NeighbourhoodConfig::none() },
             Inputs::All => NeighbourhoodConfig::default(),
-        }
+        };
+        NeighbourhoodConfig { self_loops: true, ..blocks }
     }
 
     /// The name in an export.
@@ -67,198 +63,186 @@ impl Inputs {
     }
 }
 
-/// A learner on some blocks of features, as `--models` names it.
+/// A row of the table, as `--models` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Model {
-    learner: Learner,
-    inputs: Inputs,
+pub enum Model {
+    /// Trees with the settings of GADBench on some blocks.
+    Gadbench(Learner, Inputs),
+    /// A candidate of tournaments.
+    Candidate(&'static Candidate),
+    /// Of several candidates the one with the highest average precision on the validation nodes.
+    Chosen(&'static str, &'static [&'static str]),
+    /// The mean of the ranks that the chosen forest and the chosen booster give.
+    Ensemble,
 }
 
 impl Model {
-    /// Every model, learner by learner.
-    pub const ALL: [Model; 15] = {
-        let mut all = [Model { learner: Learner::Forest, inputs: Inputs::Raw }; 15];
-        use Learner::*;
-        let learners = [GadbenchForest, GadbenchBooster, Forest, Booster, Ensemble];
-        let mut at = 0;
-        while at < all.len() {
-            all[at] = Model { learner: learners[at / 3], inputs: Inputs::ALL[at % 3] };
-            at += 1;
-        }
-        all
-    };
+    const FOREST: Model = Model::Chosen("forest", &["forest-leaf1", "forest-leaf5", "forest-leaf10", "forest-leaf20"]);
+    const BOOSTER: Model =
+        Model::Chosen("booster", &["booster-leaf5", "booster-leaf5-random", "booster-leaf20", "booster-leaf20-random"]);
 
-    /// What is fitted.
-    pub fn learner(self) -> Learner {
-        self.learner
+    /// Every model: those of the benchmark, what validation chooses, and all candidates.
+    pub fn all() -> &'static [Model] {
+        static ALL: LazyLock<Vec<Model>> = LazyLock::new(|| {
+            let learners = [Learner::GadbenchForest, Learner::GadbenchBooster].into_iter();
+            let gadbench = learners.flat_map(|of| Inputs::ALL.map(|inputs| Model::Gadbench(of, inputs)));
+            let chosen = [Model::FOREST, Model::BOOSTER, Model::Ensemble];
+            gadbench.chain(chosen).chain(Candidate::ALL.iter().map(Model::Candidate)).collect()
+        });
+        &ALL
     }
 
-    /// What it is fitted to.
-    pub fn inputs(self) -> Inputs {
-        self.inputs
+    /// The model of that name.
+    pub fn named(name: &str) -> Option<Model> {
+        Self::all().iter().copied().find(|model| model.name() == name)
     }
 
-    /// The name on the command line: of the learner, with the blocks unless it has all of them.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
-        match (self.learner, self.inputs) {
-            (Learner::GadbenchForest, Inputs::Raw) => "gadbench-forest-raw",
-            (Learner::GadbenchForest, Inputs::Means) => "gadbench-forest-means",
-            (Learner::GadbenchForest, Inputs::All) => "gadbench-forest",
-            (Learner::GadbenchBooster, Inputs::Raw) => "gadbench-booster-raw",
-            (Learner::GadbenchBooster, Inputs::Means) => "gadbench-booster-means",
-            (Learner::GadbenchBooster, Inputs::All) => "gadbench-booster",
-            (Learner::Forest, Inputs::Raw) => "forest-raw",
-            (Learner::Forest, Inputs::Means) => "forest-means",
-            (Learner::Forest, Inputs::All) => "forest",
-            (Learner::Booster, Inputs::Raw) => "booster-raw",
-            (Learner::Booster, Inputs::Means) => "booster-means",
-            (Learner::Booster, Inputs::All) => "booster",
-            (Learner::Ensemble, Inputs::Raw) => "ensemble-raw",
-            (Learner::Ensemble, Inputs::Means) => "ensemble-means",
-            (Learner::Ensemble, Inputs::All) => "ensemble",
-        }
-    }
-}
-
-/// Rows of one part of a split.
-struct Part {
-    values: Vec<f32>,
-    columns: usize,
-    labels: Vec<u8>,
-}
-
-impl Part {
-    fn new(table: &FeatureTable, nodes: &[(u32, u8)]) -> Self {
-        Self {
-            values: nodes.iter().flat_map(|&(node, _)| table.row(node as usize)).copied().collect(),
-            columns: table.columns().len(),
-            labels: nodes.iter().map(|&(_, label)| label).collect(),
+        match self {
+            Model::Gadbench(Learner::GadbenchForest, Inputs::Raw) => "gadbench-forest-raw",
+            Model::Gadbench(Learner::GadbenchForest, Inputs::Means) => "gadbench-forest-means",
+            Model::Gadbench(Learner::GadbenchForest, Inputs::All) => "gadbench-forest",
+            Model::Gadbench(Learner::GadbenchBooster, Inputs::Raw) => "gadbench-booster-raw",
+            Model::Gadbench(Learner::GadbenchBooster, Inputs::Means) => "gadbench-booster-means",
+            Model::Gadbench(Learner::GadbenchBooster, Inputs::All) => "gadbench-booster",
+            Model::Candidate(candidate) => candidate.name,
+            Model::Chosen(name, _) => name,
+            Model::Ensemble => "ensemble",
         }
     }
 
-    fn matrix(&self) -> Result<Matrix<'_>> {
-        Matrix::f32(&self.values, self.columns)
+    /// The candidates that it is made of.
+    pub fn candidates(self) -> Vec<&'static Candidate> {
+        match self {
+            Model::Gadbench(..) => Vec::new(),
+            Model::Candidate(candidate) => vec![candidate],
+            Model::Chosen(_, names) => names.iter().filter_map(|name| Candidate::named(name)).collect(),
+            Model::Ensemble => [Self::FOREST.candidates(), Self::BOOSTER.candidates()].concat(),
+        }
+    }
+
+    /// Whether it is made for data with events, or without.
+    pub fn suits(self, events: bool) -> bool {
+        self.candidates().iter().all(|candidate| candidate.suits.fits(true, events))
+    }
+}
+
+/// Columns that a candidate sees.
+pub(super) fn columns_of(candidate: &'static Candidate, dataset: &Dataset) -> Result<usize> {
+    let Some(features) = &dataset.features else { return Ok(0) };
+    match candidate.config(&AutoConfig::new("data"))? {
+        RunConfig::Stage3(config) => {
+            Ok(Neighbourhood::new(&dataset.graph, features, &config.features.neighbourhood)?.columns().len())
+        }
+        _ => Ok(features.dim()),
     }
 }
 
 /// Scores of one model.
 #[derive(Clone)]
-struct Scored {
-    setting: String,
-    validation: Vec<f32>,
-    test: Vec<f32>,
-    seconds: f64,
+pub(super) struct Scored {
+    pub setting: String,
+    pub validation: Vec<f32>,
+    pub test: Vec<f32>,
+    pub seconds: f64,
 }
 
-/// Models on the same features and the same split.
-pub(super) struct Fitting {
-    train: Dataset,
-    targets: Vec<f32>,
-    validation: Part,
-    test: Part,
+/// What all splits share.
+pub(super) struct Common<'a, B: GraphBackend> {
+    pub config: AutoConfig,
+    pub options: RunOptions,
+    pub device: &'a B::Device,
+    pub tables: Tables,
+    /// The columns of the models of the benchmark, where there are any.
+    pub features: Option<FeatureTable>,
+}
+
+/// Models on the same split.
+pub(super) struct Fitting<'a, B: GraphBackend> {
+    common: &'a Common<'a, B>,
+    known: Known,
+    split: &'a Split,
+    run: RunDir,
     seed: u64,
-    forest: Option<Scored>,
-    booster: Option<Scored>,
+    scored: BTreeMap<&'static str, Scored>,
 }
 
-impl Fitting {
-    pub fn new(table: &FeatureTable, split: &Split, seed: u64) -> Result<Self> {
-        let [train, validation, test] = [&split.train, &split.validation, &split.test].map(|p| Part::new(table, p));
-        Ok(Self {
-            train: Dataset::new(&train.matrix()?, &BinRule::default())?,
-            targets: train.labels.iter().map(|&label| f32::from(label)).collect(),
-            validation,
-            test,
-            seed,
-            forest: None,
-            booster: None,
-        })
+impl<'a, B: GraphBackend + TreeBackend> Fitting<'a, B> {
+    /// `dataset` is that of the split; the labels of its test nodes are taken away.
+    pub fn new(common: &'a Common<'a, B>, dataset: Dataset, split: &'a Split, seed: u64) -> Result<Self> {
+        let config = AutoConfig { seed, ..common.config.clone() };
+        let toml = RunConfig::Auto(config).to_toml()?;
+        let meta = Meta::now(common.options.device.clone(), seed);
+        let run = RunDir::create(&common.config.output.dir, "gad", &toml, meta)?;
+        Ok(Self { common, known: Known::of_split(dataset, split), split, run, seed, scored: BTreeMap::new() })
     }
 
-    /// Fits a learner and measures it.
-    pub fn model(&mut self, learner: Learner) -> Result<SplitReport> {
-        let scored = self.scored(learner)?;
+    /// Fits a model and measures it.
+    pub fn model(&mut self, model: Model) -> Result<SplitReport> {
+        let scored = self.scored(model)?;
+        let labels = |part: &[(u32, u8)]| part.iter().map(|&(_, label)| label).collect::<Vec<_>>();
         Ok(SplitReport {
             seed: self.seed,
-            validation: Figures::of(&scored.validation, &self.validation.labels)?,
-            test: Figures::of(&scored.test, &self.test.labels)?,
+            validation: Figures::of(&scored.validation, &labels(&self.split.validation))?,
+            test: Figures::of(&scored.test, &labels(&self.split.test))?,
             setting: scored.setting,
             seconds: scored.seconds,
         })
     }
 
-    fn scored(&mut self, learner: Learner) -> Result<Scored> {
-        let known = match learner {
-            Learner::Forest => self.forest.clone(),
-            Learner::Booster => self.booster.clone(),
-            Learner::GadbenchForest | Learner::GadbenchBooster => None,
-            Learner::Ensemble => {
-                let (forest, booster) = (self.scored(Learner::Forest)?, self.scored(Learner::Booster)?);
-                return Ok(Scored {
-                    setting: format!("forest: {}; booster: {}", forest.setting, booster.setting),
+    fn scored(&mut self, model: Model) -> Result<Scored> {
+        match model {
+            Model::Gadbench(learner, inputs) => {
+                let features = self.common.features.as_ref();
+                let table = features.map(|table| table.select(|column| inputs.has(&column.block)));
+                let table = table.unwrap_or_else(|| unreachable!("made where a model asks for it"));
+                Reference::new(&table, self.split, self.seed)?.scored(learner)
+            }
+            Model::Candidate(candidate) => self.candidate(candidate),
+            Model::Chosen(..) => {
+                let labels: Vec<u8> = self.split.validation.iter().map(|&(_, label)| label).collect();
+                let mut best: Option<(f64, Scored)> = None;
+                let mut seconds = 0.0;
+                for candidate in model.candidates() {
+                    let scored = self.candidate(candidate)?;
+                    seconds += scored.seconds;
+                    let value = average_precision(&scored.validation, &labels)?;
+                    if best.as_ref().is_none_or(|(best, _)| value > *best) {
+                        best = Some((value, scored));
+                    }
+                }
+                let (_, best) = best.unwrap_or_else(|| unreachable!("a choice of at least one candidate"));
+                Ok(Scored { seconds, ..best })
+            }
+            Model::Ensemble => {
+                let (forest, booster) = (self.scored(Model::FOREST)?, self.scored(Model::BOOSTER)?);
+                Ok(Scored {
+                    setting: format!("{} and {}", forest.setting, booster.setting),
                     validation: mean_rank(&forest.validation, &booster.validation),
                     test: mean_rank(&forest.test, &booster.test),
                     seconds: forest.seconds + booster.seconds,
-                });
+                })
             }
-        };
-        if let Some(scored) = known {
-            return Ok(scored);
         }
-        let scored = self.chosen(learner)?;
-        match learner {
-            Learner::Forest => self.forest = Some(scored.clone()),
-            Learner::Booster => self.booster = Some(scored.clone()),
-            _ => {}
+    }
+
+    /// Trains a candidate to its end, once.
+    fn candidate(&mut self, candidate: &'static Candidate) -> Result<Scored> {
+        if let Some(scored) = self.scored.get(candidate.name) {
+            return Ok(scored.clone());
         }
+        let Common { config, options, device, tables, .. } = self.common;
+        let (started, own) = (Instant::now(), [candidate]);
+        let config = AutoConfig { seed: self.seed, ..config.clone() };
+        let trainings = Trainings::<B>::new(&config, &self.known, &own, &self.run, options, device, tables)?;
+        let test: Vec<u32> = self.split.test.iter().map(|&(node, _)| node).collect();
+        let Validated { judged, also, .. } = trainings.validated(0, Stretch { share: 1.0, deadline: None }, &test)?;
+        let Judged::Anomalies { scores, .. } = judged else { unreachable!("labels that are anomalous or normal") };
+        let seconds = Duration::as_secs_f64(&started.elapsed());
+        let scored = Scored { setting: candidate.name.into(), validation: scores, test: also, seconds };
+        self.scored.insert(candidate.name, scored.clone());
         Ok(scored)
-    }
-
-    /// The candidate with the highest average precision on the validation nodes; the first of equal ones.
-    fn chosen(&self, learner: Learner) -> Result<Scored> {
-        let started = Instant::now();
-        let mut best: Option<(f64, String, Vec<f32>, Fitted)> = None;
-        let anomalous = self.targets.iter().filter(|&&target| target > 0.5).count() as f64;
-        let normal_per_anomalous = (self.targets.len() as f64 - anomalous) / anomalous;
-        for candidate in candidates(learner, self.validation.columns, normal_per_anomalous, self.seed) {
-            let fitted = self.fit(&candidate.settings)?;
-            let scores = fitted.predict(&self.validation)?;
-            let value = average_precision(&scores, &self.validation.labels)?;
-            if best.as_ref().is_none_or(|(best, ..)| value > *best) {
-                best = Some((value, candidate.name, scores, fitted));
-            }
-        }
-        let (setting, validation, test) = match best {
-            Some((_, setting, validation, fitted)) => (setting, validation, fitted.predict(&self.test)?),
-            None => (String::new(), Vec::new(), Vec::new()),
-        };
-        Ok(Scored { setting, validation, test, seconds: started.elapsed().as_secs_f64() })
-    }
-
-    fn fit(&self, settings: &Settings) -> Result<Fitted> {
-        match settings {
-            Settings::Forest(params) => Ok(Fitted::Forest(Forest::fit(&self.train, &self.targets, None, params)?)),
-            Settings::Booster(params) => {
-                Ok(Fitted::Booster(Booster::fit(&self.train, Fit::labels(&self.targets), params)?))
-            }
-        }
-    }
-}
-
-enum Fitted {
-    Forest(Forest),
-    Booster(Booster),
-}
-
-impl Fitted {
-    fn predict(&self, part: &Part) -> Result<Vec<f32>> {
-        let x = part.matrix()?;
-        let scores = match self {
-            Fitted::Forest(forest) => forest.predict(&x)?,
-            // Margins: probabilities close to 0 are equal in f32 sooner.
-            Fitted::Booster(booster) => booster.margins(&x)?,
-        };
-        Ok(scores.into_iter().map(|score| score as f32).collect())
     }
 }
 
@@ -293,10 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn every_model_has_a_name_of_its_own() {
-        let mut names = Model::ALL.map(Model::name).to_vec();
+    fn every_model_has_a_name_of_its_own_and_candidates_that_there_are() {
+        let mut names: Vec<&str> = Model::all().iter().map(|model| model.name()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), Model::ALL.len());
+        assert_eq!(names.len(), Model::all().len());
+        assert!(Candidate::ALL.iter().all(|candidate| Model::named(candidate.name).is_some()));
+        assert_eq!(Model::Ensemble.candidates().len(), 8);
     }
 }

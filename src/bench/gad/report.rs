@@ -59,11 +59,12 @@ impl FiguresSpread {
 pub struct SplitReport {
     /// Of the split and of the model.
     pub seed: u64,
-    /// The candidate that the validation nodes chose.
+    /// The candidate, or the one that the validation nodes chose.
     pub setting: String,
     pub validation: Figures,
     pub test: Figures,
-    /// Time of all candidates.
+    /// Time of the training, of what is chosen that of all candidates. The first of several models on the same columns
+    /// makes them.
     pub seconds: f64,
 }
 
@@ -105,7 +106,7 @@ pub struct GadReport {
     pub edges: usize,
     pub labelled: usize,
     pub anomalous: usize,
-    /// What computed the features; trees are fitted by the processor.
+    /// What computed features and networks.
     pub device: String,
     pub models: Vec<ModelReport>,
     pub total_seconds: f64,
@@ -140,7 +141,7 @@ impl fmt::Display for GadReport {
         }
         writeln!(
             f,
-            "\nmean +- standard deviation over splits; gadbench-*: its settings; others: chosen by the AUPRC of validation nodes"
+            "\nmean +- standard deviation over splits; gadbench-*: its settings; forest, booster: chosen by the AUPRC of validation nodes"
         )?;
         writeln!(f, "{:.1} s in all", self.total_seconds)
     }

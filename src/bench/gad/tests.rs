@@ -59,43 +59,55 @@ fn divided(dataset: &Dataset, protocol: Protocol, at: usize) -> Result<Split> {
     Splits::new(dataset, &dataset.labels.as_ref().unwrap().entries, protocol, [0.4, 0.2])?.split(at)
 }
 
-fn table(dataset: &Dataset, inputs: Inputs) -> FeatureTable {
-    let models = Model::ALL.into_iter().filter(|model| model.inputs() == inputs).collect();
-    features::<Flex>(dataset, &options(models), &FlexDevice).unwrap()
+fn named(name: &str) -> Model {
+    Model::named(name).unwrap_or_else(|| panic!("{name}"))
+}
+
+/// AUROC of a model on the test nodes of a split.
+fn auroc(model: &str, split: &Split) -> f64 {
+    let runs = tempfile::tempdir().unwrap();
+    let mut config = AutoConfig::new("planted");
+    (config.output.dir, config.output.plots) = (runs.path().to_path_buf(), false);
+    let dataset = planted();
+    let features = Some(features::<Flex>(&dataset, &options(vec![named("gadbench-forest")]), &FlexDevice).unwrap());
+    let common =
+        Common::<Flex> { config, options: quiet("cpu"), device: &FlexDevice, tables: Tables::default(), features };
+    Fitting::new(&common, dataset, split, 1).unwrap().model(named(model)).unwrap().test.auroc
 }
 
 #[test]
 fn what_shows_in_neighbours_is_found_with_their_means_only() {
-    let dataset = planted();
-    let auroc = |inputs, learner| {
-        let mut fitting = Fitting::new(&table(&dataset, inputs), &split(&dataset, 0), 1).unwrap();
-        fitting.model(learner).unwrap().test.auroc
-    };
-    use Learner::*;
-    for learner in [GadbenchForest, GadbenchBooster, Forest, Booster, Ensemble] {
-        let (raw, means) = (auroc(Inputs::Raw, learner), auroc(Inputs::Means, learner));
-        assert!(raw < 0.7 && means > 0.95, "{learner:?}: {raw} without, {means} with neighbours");
+    let split = split(&planted(), 0);
+    for [raw, means] in [
+        ["gadbench-forest-raw", "gadbench-forest-means"],
+        ["gadbench-booster-raw", "gadbench-booster"],
+        ["forest-raw", "forest"],
+        ["booster-raw", "booster"],
+        ["forest-raw", "ensemble"],
+        ["booster-raw", "gcn"],
+    ] {
+        let [alone, with] = [raw, means].map(|model| auroc(model, &split));
+        assert!(alone < 0.7 && with > 0.9, "{raw}: {alone} without, {means}: {with} with neighbours");
     }
 }
 
 #[test]
 fn shuffled_training_labels_leave_nothing_to_find() {
     let dataset = planted();
-    let table = table(&dataset, Inputs::Means);
-    for learner in [Learner::GadbenchForest, Learner::GadbenchBooster, Learner::Forest, Learner::Booster] {
-        let auroc = |at: usize| {
+    for model in ["gadbench-forest-means", "gadbench-booster-means", "forest-leaf5", "booster-leaf5", "gcn"] {
+        let at_random = |at: usize| {
             let mut split = split(&dataset, at);
             let mut labels: Vec<u8> = split.train.iter().map(|entry| entry.1).collect();
             labels.shuffle(&mut ChaCha8Rng::seed_from_u64(at as u64));
             split.train.iter_mut().zip(labels).for_each(|(entry, label)| entry.1 = label);
-            // Validation labels choose the setting, so true ones would not be chance either.
+            // Validation labels choose the epoch, so true ones would not be chance either.
             let mut labels: Vec<u8> = split.validation.iter().map(|entry| entry.1).collect();
             labels.shuffle(&mut ChaCha8Rng::seed_from_u64(100 + at as u64));
             split.validation.iter_mut().zip(labels).for_each(|(entry, label)| entry.1 = label);
-            Fitting::new(&table, &split, at as u64).unwrap().model(learner).unwrap().test.auroc
+            auroc(model, &split)
         };
-        let mean = (0..8).map(auroc).sum::<f64>() / 8.0;
-        assert!((mean - 0.5).abs() < 0.12, "{learner:?}: {mean}, expected chance");
+        let mean = (0..8).map(at_random).sum::<f64>() / 8.0;
+        assert!((mean - 0.5).abs() < 0.12, "{model}: {mean}, expected chance");
     }
 }
 
@@ -109,11 +121,11 @@ fn a_run_says_what_it_did_and_says_it_again() {
         let options = GadOptions { data: path.clone(), splits, ..options(models.to_vec()) };
         super::run::<Flex>(&options, &FlexDevice, Mode::Quiet, &|_| {})
     };
-    let models = [Model::ALL[7], Model::ALL[6]];
+    let models = ["forest-means", "forest-raw"].map(named);
     let report = run(&models, 2).unwrap();
     assert_eq!((report.nodes, report.labelled, report.anomalous), (NODES, NODES / 2, NODES / 10));
     assert_eq!(report.models.iter().map(|model| model.model).collect::<Vec<_>>(), ["forest-means", "forest-raw"]);
-    assert_eq!([report.models[0].columns, report.models[1].columns], [6, 2]);
+    assert_eq!([report.models[0].columns, report.models[1].columns], [7, 2], "means have the degree beside them");
     assert_eq!(report.models[0].splits.iter().map(|split| split.seed).collect::<Vec<_>>(), [3407, 3417]);
     let text = report.to_string();
     assert!(text.contains("forest-means") && text.contains("protocol full, 2 splits"), "{text}");
@@ -123,7 +135,8 @@ fn a_run_says_what_it_did_and_says_it_again() {
     assert_eq!(figures(&again), figures(&report));
 
     let refused = |models: &[Model], splits| run(models, splits).unwrap_err().exit_code();
-    assert_eq!([refused(&[], 1), refused(&models, 0), refused(&[models[0], models[0]], 1)], [2; 3]);
+    let unsuited = [named("booster-events")];
+    assert_eq!([refused(&unsuited, 1), refused(&models, 0), refused(&[models[0], models[0]], 1)], [2; 3]);
 }
 
 #[test]
@@ -215,7 +228,7 @@ fn an_export_holds_columns_splits_and_settings() {
     let dir = tempfile::tempdir().unwrap();
     let (path, export) = (dir.path().join("data"), dir.path().join("export"));
     dataset.write(&path).unwrap();
-    let models = vec![Model::ALL[0], Model::ALL[10]];
+    let models = ["gadbench-forest-raw", "booster", "gcn"].map(named).to_vec();
     let options = GadOptions { data: path, splits: 2, export: Some(export.clone()), ..options(models) };
     super::run::<Flex>(&options, &FlexDevice, Mode::Quiet, &|_| {}).unwrap();
     let read = |name: &str| std::fs::File::open(export.join(name)).unwrap();
@@ -241,5 +254,9 @@ fn an_export_holds_columns_splits_and_settings() {
         (&forest["name"], forest["candidates"][0]["trees"].as_u64()),
         (&"gadbench-forest-raw".into(), Some(100))
     );
+    let booster = &settings["models"][1];
+    assert_eq!((&booster["inputs"], booster["candidates"].as_array().unwrap().len()), (&"all".into(), 4));
+    assert_eq!(booster["candidates"][1]["random_thresholds"], true);
+    assert_eq!(settings["models"].as_array().unwrap().len(), 2, "no network");
     assert!(super::run::<Flex>(&options, &FlexDevice, Mode::Quiet, &|_| {}).is_err(), "never over another export");
 }

@@ -12,7 +12,8 @@ use crate::bench::gad::{self, GadOptions, Model, Protocol};
 use crate::error::Result;
 use crate::graph::atomic_write;
 
-/// Anomalous nodes on the ten splits of GADBench: AUROC, AUPRC and Rec@K of its forest and booster, and of ours
+/// Anomalous nodes on the ten splits of GADBench: AUROC, AUPRC and Rec@K of its forest and booster, and of all candidates
+/// of a tournament, trees and networks
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Arguments {
     /// Graph with features and labels 0 and 1: an .npz file or a data directory
@@ -23,7 +24,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, value_enum, default_value_t = Protocol::Full)]
     protocol: Protocol,
 
-    /// Models, separated by commas [default: all]
+    /// Models, separated by commas [default: all that suit the data]
     #[arg(long, value_enum, value_name = "MODEL", value_delimiter = ',')]
     models: Vec<Model>,
 
@@ -61,7 +62,7 @@ pub(in crate::cli) struct Arguments {
 
 impl ValueEnum for Model {
     fn value_variants<'a>() -> &'a [Self] {
-        &Model::ALL
+        Model::all()
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -80,7 +81,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let options = GadOptions {
         data: arguments.data,
         protocol: arguments.protocol,
-        models: if arguments.models.is_empty() { Model::ALL.to_vec() } else { arguments.models },
+        models: arguments.models,
         splits: arguments.splits,
         shares: [arguments.train_share, arguments.validation_share],
         export: arguments.export,

@@ -30,6 +30,7 @@ pub use self::data::DataDigest;
 use self::drift::Profile;
 pub use self::schema::{Columns, Reads, RelationFacts, Schema, changed};
 use super::RunDir;
+use super::ensemble::ENSEMBLE_FILE;
 use super::evaluation::EVALUATION_FILE;
 use super::known_labels::KNOWN_LABELS_FILE;
 use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, fit_of};
@@ -56,7 +57,7 @@ pub struct Bundle {
     pub format: u32,
     /// Program and version that trained.
     pub program: String,
-    /// `stage1`, `stage2`, `stage3` or `classify`.
+    /// `stage1`, `stage2`, `stage3`, `classify` or `ensemble`.
     pub task: String,
     /// Whether the training came to its end.
     pub finished: bool,
@@ -224,7 +225,7 @@ impl Origin {
 fn makes_the_model(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     let is_checkpoint = name.starts_with("checkpoint/") || name.contains("/checkpoint/");
-    [IMPORT_FILE, IMPORT_BINARY, PROFILE_FILE, EVALUATION_FILE, "calibration.json"].contains(&name)
+    [IMPORT_FILE, IMPORT_BINARY, PROFILE_FILE, EVALUATION_FILE, ENSEMBLE_FILE, "calibration.json"].contains(&name)
         || file == KNOWN_LABELS_FILE
         || is_checkpoint && ["best.bpk", "best.trees"].contains(&file)
 }

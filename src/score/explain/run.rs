@@ -15,7 +15,7 @@ use super::similar::Known;
 use super::stage1;
 use super::stage3::{self, Forest};
 use crate::config::{
-    ClassifyConfig, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage1Config, Stage2Config, Stage2Data, Stage2Input,
+    AutoConfig, ClassifyConfig, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage1Config, Stage2Config, Stage2Data, Stage2Input,
     Stage3Config,
 };
 use crate::error::{Error, Result};
@@ -31,6 +31,7 @@ use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
+use crate::run::ensemble::Ensemble;
 use crate::run::model::model_of;
 use crate::score::classes::features_for;
 use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
@@ -77,6 +78,10 @@ pub fn open_run<B: GraphBackend>(
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Reconstruction
         }
+        RunConfig::Auto(AutoConfig { data: trained, .. }) if Ensemble::of_run(path)?.is_some() => {
+            trained.path = data.unwrap_or(&trained.path).to_path_buf();
+            Stage::Ensemble
+        }
         // Says what is wrong with it.
         RunConfig::Pipeline(_) | RunConfig::Auto(_) => return ScoredRun::open(path, class),
     };
@@ -114,6 +119,12 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
         (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
+        (RunConfig::Auto(_), _) if run.stage == Stage::Ensemble => {
+            let ensemble = Ensemble::of_run(run.run.path())?;
+            let member = ensemble.iter().flat_map(|of| &of.members).next();
+            let member = member.map(|member| run.run.path().join(&member.run)).unwrap_or_default();
+            explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)
+        }
         (RunConfig::Classify(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
             expected: "a run of Stage 1, 2 or 3 or of node classification".into(),
@@ -121,6 +132,36 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
             help: "a pipeline has a run of its own for each stage beside it; give one of those".into(),
         }),
     }
+}
+
+/// What each member of an ensemble says of some nodes, by its name; of any other run what it says itself, without a name.
+///
+/// # Errors
+/// As for [`explain_run`].
+pub fn explain_members<B: GraphBackend>(
+    run: &ScoredRun,
+    nodes: &[u32],
+    device: &B::Device,
+) -> Result<Vec<(String, Vec<Explanation>)>> {
+    let Some(ensemble) = Ensemble::of_run(run.run.path())? else {
+        return Ok(vec![(String::new(), explain_run::<B>(run, nodes, device)?)]);
+    };
+    let mut said = Vec::with_capacity(ensemble.members.len());
+    for member in ensemble.members {
+        let own = member_at::<B>(run, &run.run.path().join(&member.run), device)?;
+        said.push((member.name, explain_run::<B>(&own, nodes, device)?));
+    }
+    Ok(said)
+}
+
+/// A member of the ensemble `run`, on its data.
+fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device) -> Result<ScoredRun> {
+    // Scores that were computed now are of other data.
+    if run.split.is_none() {
+        return open_run::<B>(member, None, Some(&run.data), None, device);
+    }
+    let own = RunConfig::load_kept(&member.join("config.toml"), &[])?;
+    ScoredRun::open_at(member, None, (own.data_path() != run.data).then_some(&run.data))
 }
 
 /// The embeddings of all nodes and the anomalies of the training labels, where there are any.

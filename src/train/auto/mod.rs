@@ -4,6 +4,7 @@
 //! The search sees [`Known`] alone, which has the labels of the training and the validation part and no others. Only
 //! [`finish`] opens the data again and lets the candidate that was chosen be tested, as any other run is.
 
+pub mod ensemble;
 mod search;
 mod trainings;
 
@@ -12,17 +13,25 @@ use std::path::{Path, PathBuf};
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use self::search::search;
-use self::trainings::{Known, Trainings};
+pub use self::trainings::{Known, Trainings};
 use super::Outcome;
 use super::session::{RunOptions, check_same_settings};
 use crate::config::{AutoConfig, Candidate, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
-use crate::run::tournament::{Entry, Model, Tournament};
+use crate::infer::tree_table::Tables;
+use crate::metrics::average_precision;
+use crate::run::evaluation::class_test_of_run;
+use crate::run::splits::split_of;
+use crate::run::stages::Pipeline;
+use crate::run::tournament::{Entry, Figure, Model, Tournament};
 use crate::run::{Meta, RunDir, interrupt};
 
 /// Where the runs of the candidates are, in the run of the tournament: with them it is the model.
 const CANDIDATES: &str = "candidates";
+
+/// The name of an ensemble where candidates have theirs.
+const ENSEMBLE: &str = "ensemble";
 
 /// Runs a tournament, or what is left of one.
 ///
@@ -61,18 +70,22 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let mut tournament = begun(config, &known, &candidates, &run)?;
     log::info!("{} candidates, validation {} decides", candidates.len(), tournament.figure.title());
     log::info!("{}", tournament.header());
-    let mut trainings = Trainings::<B>::new(config, &known, &candidates, &run, options, device)?;
+    let tables = Tables::default();
+    let mut trainings = Trainings::<B>::new(config, &known, &candidates, &run, options, device, &tables)?;
     let ended = search(&mut tournament, &mut trainings);
+    tournament.ensemble = trainings.ensemble(&tournament, config.auto.ensemble)?;
+    if let Some(averaged) = &tournament.ensemble {
+        log::info!("{}", tournament.line(&averaged.entry));
+    }
     let configs = trainings.into_configs();
     // From here on what was chosen is fixed, and its test labels may be read.
-    drop(known);
-    let chosen = tournament.preferred().map(|entry| entry.name.clone());
-    let chosen = candidates.iter().position(|candidate| Some(candidate.name) == chosen.as_deref());
-    let outcome = match chosen {
-        Some(at) => {
-            let (own, path, outcome) = finish::<B>(candidates[at], &configs[at], &run, options, device)?;
+    drop((known, tables));
+    let outcome = match tournament.preferred().map(|entry| entry.name.clone()) {
+        Some(name) => {
+            let of = Finishing { config, candidates: &candidates, configs: &configs, run: &run };
+            let (path, outcome) = of.end::<B>(&name, &tournament, options, device)?;
             let relative = path.strip_prefix(run.path()).map_or_else(|_| path.clone(), Path::to_path_buf);
-            tournament.model = Some(Model { name: own.into(), run: relative });
+            tournament.model = Some(Model { name, run: relative });
             tournament.write(&run)?;
             outcome
         }
@@ -113,21 +126,111 @@ fn begun(config: &AutoConfig, known: &Known, candidates: &[&'static Candidate], 
         seconds: before.as_ref().map_or(0.0, |before| before.seconds),
         prefer: config.auto.prefer,
         candidates: candidates.iter().map(entry).collect(),
+        ensemble: None,
         complete: false,
         model: before.and_then(|before| before.model),
     })
 }
 
-/// Lets a candidate end its run as any run ends: it scores all nodes, is tested once, and is a model of its own.
-fn finish<B: GraphBackend + TreeBackend>(
-    candidate: &'static Candidate,
-    config: &RunConfig,
-    run: &RunDir,
+/// What has been trained, to be ended.
+struct Finishing<'a> {
+    config: &'a AutoConfig,
+    candidates: &'a [&'static Candidate],
+    configs: &'a [RunConfig],
+    run: &'a RunDir,
+}
+
+impl Finishing<'_> {
+    /// Lets a candidate end its run as any run ends: it scores all nodes, is tested once, and is a model of its own. Of an
+    /// ensemble all members do so first.
+    fn end<B: GraphBackend + TreeBackend>(
+        &self,
+        name: &str,
+        tournament: &Tournament,
+        options: &RunOptions,
+        device: &B::Device,
+    ) -> Result<(PathBuf, Outcome)> {
+        let runs = self.run.path().join(CANDIDATES);
+        if let Some(averaged) = tournament.ensemble.as_ref().filter(|_| name == ENSEMBLE) {
+            let mut members: Vec<(&str, PathBuf)> = Vec::new();
+            for member in &averaged.members {
+                members.push((member.as_str(), self.end::<B>(member, tournament, options, device)?.0));
+            }
+            let place = Pipeline::candidate(self.run, &runs, ENSEMBLE);
+            let run = match place.begun()? {
+                Some(path) => RunDir::open(&path)?,
+                None => {
+                    let toml = RunConfig::Auto(self.config.clone()).to_toml()?;
+                    let meta = Meta::now(options.device.clone(), self.config.seed);
+                    let run = RunDir::create(&runs, &format!("{}-{ENSEMBLE}", self.config.name), &toml, meta)?;
+                    place.record(&run)?;
+                    run
+                }
+            };
+            let outcome = ensemble::finish(self.config, &members, &run)?;
+            return Ok((run.path().to_path_buf(), Outcome { ensemble: Some(outcome), ..Outcome::default() }));
+        }
+        let at = self.candidates.iter().position(|candidate| candidate.name == name);
+        let at = at.unwrap_or_else(|| unreachable!("{name} has been tried"));
+        let options = trainings::options_of(self.candidates[at], self.run, options)?;
+        let path = options.resume.clone().unwrap_or(runs);
+        let outcome = super::run::<B>(self.configs[at].clone(), &options, device)?;
+        Ok((path, outcome))
+    }
+}
+
+/// What test labels say of a candidate after its tournament, for measurements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tested {
+    pub name: String,
+    /// Of its latest round.
+    pub validation: f64,
+    /// The same figure on the test labels.
+    pub test: f64,
+    /// Of all rounds.
+    pub seconds: f64,
+}
+
+/// Tests every candidate of a tournament that is over, and the ensemble: for measurements of the choice, which knows
+/// nothing of it.
+///
+/// # Errors
+/// Data and runs that cannot be read, and what the end of a training runs into.
+pub fn tested<B: GraphBackend + TreeBackend>(
+    config: &AutoConfig,
+    (run, tournament): (&Path, &Tournament),
     options: &RunOptions,
     device: &B::Device,
-) -> Result<(&'static str, PathBuf, Outcome)> {
-    let options = trainings::options_of(candidate, run, options)?;
-    let path = options.resume.clone().unwrap_or_else(|| run.path().join(CANDIDATES));
-    let outcome = super::run::<B>(config.clone(), &options, device)?;
-    Ok((candidate.name, path, outcome))
+) -> Result<Vec<Tested>> {
+    let run = RunDir::open(run)?;
+    let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    let split = match (&dataset.labels, tournament.figure) {
+        (Some(labels), Figure::AveragePrecision) => {
+            Some(split_of(&dataset, &labels.entries, &config.split, config.seed)?)
+        }
+        _ => None,
+    };
+    let nodes = dataset.graph.num_nodes();
+    let known = Known::of(config, dataset)?;
+    let candidates = known.candidates(config)?;
+    let tables = Tables::default();
+    let configs = Trainings::<B>::new(config, &known, &candidates, &run, options, device, &tables)?.into_configs();
+    let of = Finishing { config, candidates: &candidates, configs: &configs, run: &run };
+    let mut tested = Vec::new();
+    for entry in tournament.entries() {
+        let Some(latest) = entry.latest() else { continue };
+        let (path, _) = of.end::<B>(&entry.name, tournament, options, device)?;
+        let test = match &split {
+            Some(split) => {
+                let scores = ensemble::scores_of(&path, nodes)?;
+                let (scores, labels): (Vec<f32>, Vec<u8>) =
+                    split.test.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
+                average_precision(&scores, &labels)?
+            }
+            None => class_test_of_run(&RunDir::open(&path)?)?.map_or(f64::NAN, |report| report.accuracy),
+        };
+        let seconds = entry.rounds.iter().map(|round| round.seconds).sum();
+        tested.push(Tested { name: entry.name.clone(), validation: latest.value, test, seconds });
+    }
+    Ok(tested)
 }

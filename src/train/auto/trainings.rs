@@ -6,19 +6,21 @@ use std::time::{Duration, Instant};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use super::CANDIDATES;
+use super::ensemble::{Found, MOST_CANDIDATES, Said, found};
 use super::search::{Attempt, Contest};
-use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, Suits};
+use super::{CANDIDATES, ENSEMBLE};
+use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource};
 use crate::data::class_split::ClassSplit;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
+use crate::infer::tree_table::Tables;
 use crate::memory::{forget_peak, resident_peak};
 use crate::metrics::{Bootstrap, Estimate};
 use crate::run::progress::Mode;
 use crate::run::splits::{class_split_of, split_of};
 use crate::run::stages::Pipeline;
-use crate::run::tournament::{Figure, Tournament};
+use crate::run::tournament::{Averaged, Entry, Figure, Round, Tournament};
 use crate::run::{RunDir, interrupt};
 use crate::train::session::RunOptions;
 use crate::train::stage3;
@@ -57,14 +59,30 @@ impl Known {
         let (labels, class_split) = match &dataset.labels {
             Some(known) => {
                 let split = split_of(&dataset, &known.entries, &config.split, config.seed)?;
-                (Labels::Anomalies(Split { test: Vec::new(), ..split }), ClassifySplit::Labels(config.split.clone()))
+                let class_split = match config.split.source {
+                    SplitSource::Masks => ClassifySplit::Masks { index: config.split.index },
+                    SplitSource::Random => ClassifySplit::Labels(config.split.drawn.clone()),
+                };
+                (Labels::Anomalies(Split { test: Vec::new(), ..split }), class_split)
             }
             None => {
                 let classes = dataset.node_classes(path)?;
-                let own = dataset.split.is_some() || !classes.masks().is_empty();
-                let class_split = match own {
-                    true => ClassifySplit::Masks { index: 0 },
-                    false => ClassifySplit::Random { per_class: None, shares: config.split.clone() },
+                if config.split.drawn.few().is_some() {
+                    return Err(Error::Config {
+                        origin: config.name.clone().into(),
+                        key: "split.anomalous".into(),
+                        expected: format!(
+                            "labels that are anomalous or normal; these data have {} classes",
+                            classes.count()
+                        ),
+                        found: config.split.drawn.anomalous.to_string(),
+                        help: "leave it out, with split.normal".into(),
+                    });
+                }
+                let masks = config.split.source == SplitSource::Masks || !classes.masks().is_empty();
+                let class_split = match dataset.split.is_some() || masks {
+                    true => ClassifySplit::Masks { index: config.split.index },
+                    false => ClassifySplit::Random { per_class: None, shares: (*config.split).clone() },
                 };
                 let split = class_split_of(&dataset, &classes, &class_split, config.seed)?;
                 (Labels::Classes(ClassSplit { test: Vec::new(), ..split }), class_split)
@@ -79,6 +97,14 @@ impl Known {
             }
         }
         Ok(Self { dataset: Arc::new(dataset), labels, class_split })
+    }
+
+    /// The same of labels that are anomalous or normal and divided already.
+    pub fn of_split(mut dataset: Dataset, split: &Split) -> Self {
+        let split = Split { test: Vec::new(), ..split.clone() };
+        dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|entry| entry.0));
+        let class_split = ClassifySplit::Labels(AutoConfig::new("").split.drawn);
+        Self { dataset: Arc::new(dataset), labels: Labels::Anomalies(split), class_split }
     }
 
     /// What the validation labels are asked for.
@@ -104,12 +130,7 @@ impl Known {
     pub fn candidates(&self, config: &AutoConfig) -> Result<Vec<&'static Candidate>> {
         let events = self.dataset.events.is_some();
         let anomalies = self.figure() == Figure::AveragePrecision;
-        let suits = |candidate: &&Candidate| match candidate.suits {
-            Suits::Anomalies => anomalies,
-            Suits::Graphs => anomalies && !events,
-            Suits::Events => anomalies && events,
-            Suits::Nodes => !events,
-        };
+        let suits = |candidate: &&Candidate| candidate.suits.fits(anomalies, events);
         let suitable: Vec<&'static Candidate> = Candidate::ALL.iter().filter(suits).collect();
         let named = |name: &str| config.auto.candidates.iter().any(|wanted| wanted == name);
         if let Some(other) = config.auto.candidates.iter().find(|name| suitable.iter().all(|of| of.name != **name)) {
@@ -157,6 +178,8 @@ pub struct Trainings<'a, B: GraphBackend> {
     run: &'a RunDir,
     options: &'a RunOptions,
     device: &'a B::Device,
+    /// Of the same graph and features.
+    tables: &'a Tables,
     started: Instant,
 }
 
@@ -180,11 +203,12 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
         run: &'a RunDir,
         options: &'a RunOptions,
         device: &'a B::Device,
+        tables: &'a Tables,
     ) -> Result<Self> {
         let runs = run.path().join(CANDIDATES);
         let configs = candidates.iter().map(|candidate| known.config(candidate, config, runs.clone()));
         let configs = configs.collect::<Result<Vec<_>>>()?;
-        Ok(Self { known, candidates, configs, run, options, device, started: Instant::now() })
+        Ok(Self { known, candidates, configs, run, options, device, tables, started: Instant::now() })
     }
 
     /// The settings of all candidates.
@@ -194,15 +218,20 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
 }
 
 impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
-    fn validated(&self, at: usize, stretch: Stretch) -> Result<Validated> {
+    /// Trains candidate `at` as far as `stretch` says. `also` are nodes that are scored beside those of the validation
+    /// part, of labels that are anomalous or normal.
+    ///
+    /// # Errors
+    /// What the training runs into.
+    pub fn validated(&self, at: usize, stretch: Stretch, also: &[u32]) -> Result<Validated> {
         let options = RunOptions { stretch: Some(stretch), ..options_of(self.candidates[at], self.run, self.options)? };
         let Known { dataset, labels, .. } = self.known;
         match (&self.configs[at], labels) {
             (RunConfig::Stage2(own), Labels::Anomalies(split)) => {
-                attention::validated::<B>(own, dataset, split, &options, self.device)
+                attention::validated::<B>(own, dataset, split, also, &options, self.device)
             }
             (RunConfig::Stage3(own), Labels::Anomalies(split)) => {
-                stage3::validated::<B>(own, dataset, split, &options, self.device)
+                stage3::validated::<B>(own, dataset, split, (also, self.tables), &options, self.device)
             }
             (RunConfig::Classify(own), labels) => {
                 let (split, anomalies) = match labels {
@@ -210,7 +239,7 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
                     Labels::Classes(split) => (split.clone(), false),
                 };
                 let data = ClassifierData::of(own, dataset.clone(), split)?;
-                classifier::validated::<B>(own, &data, anomalies, &options, self.device)
+                classifier::validated::<B>(own, &data, anomalies, also, &options, self.device)
             }
             (config, _) => unreachable!("{} does not suit the labels", config.name()),
         }
@@ -234,12 +263,54 @@ fn figure(judged: &Judged) -> Result<(f64, Option<f64>)> {
     Ok((value, interval.map(|interval| (interval.high - interval.low) / 2.0)))
 }
 
+impl<B: GraphBackend> Trainings<'_, B> {
+    /// The ensemble of at most `most` of the candidates so far, by what they said about the validation labels.
+    ///
+    /// # Errors
+    /// Files that were changed.
+    pub fn ensemble(&self, tournament: &Tournament, most: usize) -> Result<Option<Averaged>> {
+        let mut entries: Vec<(&Entry, &Round)> =
+            tournament.candidates.iter().filter_map(|entry| Some((entry, entry.latest()?))).collect();
+        entries.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
+        let (mut judged, mut scores, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+        for (entry, round) in entries {
+            let Some(said) = Said::read(self.run, &entry.name)? else { continue };
+            if (scores.is_empty() || labels == said.labels) && scores.len() < MOST_CANDIDATES {
+                judged.push((entry, round));
+                scores.push(said.scores);
+                labels = said.labels;
+            }
+        }
+        let Some(Found { members, scores }) = found(&scores, &labels, most)? else { return Ok(None) };
+        let (value, error) = figure(&Judged::Anomalies { scores, labels })?;
+        let members: Vec<(&Entry, &Round)> = members.into_iter().map(|member| judged[member]).collect();
+        let names: Vec<String> = members.iter().map(|(entry, _)| entry.name.clone()).collect();
+        let rounds = |(entry, _): &(&Entry, &Round)| entry.rounds.iter().map(|round| round.seconds).sum::<f64>();
+        let round = Round {
+            round: members.iter().map(|(_, round)| round.round).max().unwrap_or(1),
+            share: 1.0,
+            done: members.len(),
+            value,
+            error,
+            seconds: members.iter().map(rounds).sum(),
+            memory: members.iter().filter_map(|(_, round)| round.memory).max(),
+            complete: members.iter().all(|(_, round)| round.complete),
+        };
+        let about = format!("the mean of {}", names.join(", "));
+        let entry = Entry { name: ENSEMBLE.into(), about, rounds: vec![round], fault: None };
+        Ok(Some(Averaged { entry, members: names }))
+    }
+}
+
 impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
     fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt> {
         forget_peak();
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
-        let Validated { judged, done, complete, .. } = self.validated(at, Stretch { share, deadline })?;
+        let Validated { judged, done, complete, .. } = self.validated(at, Stretch { share, deadline }, &[])?;
         let (value, error) = figure(&judged)?;
+        if let Judged::Anomalies { scores, labels } = judged {
+            Said { scores, labels }.write(self.run, self.candidates[at].name)?;
+        }
         Ok(Attempt { value, error, done, memory: resident_peak(), complete })
     }
 
@@ -270,7 +341,7 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Classes, Features, HeteroGraph, Labels as BinaryLabels};
+    use crate::graph::{Classes, Features, HeteroGraph, Labels as BinaryLabels, Masks};
 
     fn dataset(labels: Option<BinaryLabels>, classes: Option<Classes>) -> Dataset {
         let graph = HeteroGraph::new(vec![("node".into(), 100)], Vec::new()).unwrap();
@@ -299,6 +370,38 @@ mod tests {
         let classes = known.dataset.node_classes("data".as_ref()).unwrap();
         assert_eq!((classes.labelled().collect::<Vec<_>>(), classes.count()), (seen, 5));
         assert!(split.test.is_empty());
+    }
+
+    #[test]
+    fn masks_and_few_labels_divide_what_a_search_knows() {
+        let mut config = AutoConfig::new("data");
+        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
+        let labels = || Some(BinaryLabels { entries: entries.clone() });
+        (config.split.drawn.anomalous, config.split.drawn.normal) = (5, 20);
+        let known = Known::of(&config, dataset(labels(), None)).unwrap();
+        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
+        assert_eq!((split.train.len(), split.validation.len(), split.test.len()), (25, 25, 0));
+        assert_eq!(known.dataset.labels.as_ref().unwrap().entries.len(), 50);
+        let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
+        let refused = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).err().unwrap();
+        assert!(refused.to_string().contains("split.anomalous"), "{refused}");
+        let mut config = AutoConfig::new("data");
+        (config.split.source, config.split.index) = (SplitSource::Masks, 1);
+        let mask = |first: u32| Masks {
+            train: (first..first + 10).collect(),
+            validation: (first + 10..first + 20).collect(),
+            test: (first + 20..first + 30).collect(),
+        };
+        let classes = Classes::of_labels(&labels().unwrap(), 100).with_masks(vec![mask(0), mask(50)]);
+        let data = Dataset { classes: Some(classes), ..dataset(labels(), None) };
+        let known = Known::of(&config, data).unwrap();
+        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
+        assert_eq!((split.train[0].0, split.validation[0].0, split.test.len()), (50, 60, 0));
+        let gcn = known.config(Candidate::named("gcn").unwrap(), &config, PathBuf::new()).unwrap();
+        let RunConfig::Classify(gcn) = gcn else { panic!("a classifier") };
+        assert_eq!(gcn.split, ClassifySplit::Masks { index: 1 });
+        let refused = Known::of(&config, dataset(labels(), None)).err().unwrap();
+        assert!(refused.to_string().contains("no masks"), "{refused}");
     }
 
     #[test]

@@ -135,7 +135,8 @@ fn class_weight(of: TreeClassWeight) -> ClassWeight {
     }
 }
 
-fn forest_params(config: &ForestConfig, rules: ColumnRules, width: usize, seed: u64) -> ForestParams {
+/// A forest on `width` columns.
+pub fn forest_params(config: &ForestConfig, rules: ColumnRules, width: usize, seed: u64) -> ForestParams {
     let default = ForestParams::sklearn_like(width);
     let split = SplitRule { min_data_in_leaf: narrow(config.min_data_in_leaf), ..default.grow.split.clone() };
     ForestParams {
@@ -148,7 +149,8 @@ fn forest_params(config: &ForestConfig, rules: ColumnRules, width: usize, seed: 
     }
 }
 
-fn booster_params(config: &BoosterConfig, rules: ColumnRules, width: usize, seed: u64) -> BoosterParams {
+/// A booster on `width` columns.
+pub fn booster_params(config: &BoosterConfig, rules: ColumnRules, width: usize, seed: u64) -> BoosterParams {
     let split = SplitRule {
         lambda_l1: config.lambda_l1,
         lambda_l2: config.lambda_l2,

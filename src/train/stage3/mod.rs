@@ -6,14 +6,16 @@ mod growing;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 use ndarray::{Array1, Array2, Axis};
 use serde::Serialize;
 
+pub use self::columns::ColumnRules;
 use self::columns::check_names;
 use self::folds::Folds;
-pub use self::growing::fit;
+pub use self::growing::{booster_params, fit, forest_params};
 use super::plots;
 use super::session::{RunOptions, check_same_settings};
 use super::stretch::{Judged, Stretch, Validated};
@@ -24,9 +26,7 @@ use crate::features::FeatureTable;
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, Subset, read_embeddings, write_npy_f32};
 use crate::infer::attention::load_edges;
-use crate::infer::tree_table::{
-    Stage2Output, append_labels, append_stage1, append_stage2, labels_in_time, neighbourhood_table,
-};
+use crate::infer::tree_table::{Stage2Output, Tables, append_labels, append_stage1, append_stage2, labels_in_time};
 use crate::models::tree_ensemble::{EXTENSION, TreeCheckpoint, TreeInputs, matrix};
 use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
 use crate::run::bundle::drift::Profile;
@@ -118,8 +118,14 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let embeddings = config.stage2.as_ref().and_then(|stage2| stage2.data.embeddings.as_deref());
     let embeddings = config.data.embeddings.as_deref().or(embeddings);
     let origin = Origin::of("stage3", &config.data.path, &dataset, embeddings)?;
-    let Fitted { run, checkpoint, table, progress, steps, .. } =
-        fitted::<B>(config, &dataset, &split, Begun { resumed, origin: Some(&origin) }, options, device)?;
+    let Fitted { run, checkpoint, table, progress, steps, .. } = fitted::<B>(
+        config,
+        &dataset,
+        &split,
+        Begun { resumed, origin: Some(&origin), tables: &Tables::default() },
+        options,
+        device,
+    )?;
     let ensemble = &checkpoint.ensemble;
     let scores = ensemble.predict(&matrix(&table)?)?;
     write_npy_f32(run.output(STAGE3_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
@@ -153,7 +159,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
 }
 
 /// Grows the share of the trees that `options` say and looks at nothing but the training and the validation labels of
-/// `split`.
+/// `split`. `also` are other nodes that are scored; `tables` are of the same data.
 ///
 /// # Errors
 /// As for [`run`].
@@ -161,19 +167,23 @@ pub fn validated<B: GraphBackend + TreeBackend>(
     config: &Stage3Config,
     dataset: &Dataset,
     split: &Split,
+    (also, tables): (&[u32], &Tables),
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
-    let begun = Begun { resumed: resumed(options, config)?, origin: None };
+    let begun = Begun { resumed: resumed(options, config)?, origin: None, tables };
     let Fitted { run, checkpoint, late, table, of_training, progress, .. } =
         fitted::<B>(config, dataset, split, begun, options, device)?;
     let ensemble = &checkpoint.ensemble;
-    let (table, validation) = match &of_training {
-        Some((of_training, within)) => (of_training, &within.validation),
-        None => (&table, &split.validation),
+    let scores_of = |table: &FeatureTable, nodes: &[u32]| {
+        let values: Vec<f32> = nodes.iter().flat_map(|&node| table.row(node as usize)).copied().collect();
+        ensemble.predict(&Matrix::f32(&values, table.columns().len())?)
     };
-    let values: Vec<f32> = validation.iter().flat_map(|(node, _)| table.row(*node as usize)).copied().collect();
-    let scores = ensemble.predict(&Matrix::f32(&values, table.columns().len())?)?;
+    let (of_validation, validation) = match &of_training {
+        Some((of_training, within)) => (&**of_training, &within.validation),
+        None => (&*table, &split.validation),
+    };
+    let scores = scores_of(of_validation, &validation.iter().map(|(node, _)| *node).collect::<Vec<_>>())?;
     progress.finish("");
     let share = options.stretch.map_or(1.0, |stretch| stretch.share);
     let (most, done) = (Stretch { share, deadline: None }.of(trees_of(&config.model)), ensemble.num_trees());
@@ -186,6 +196,7 @@ pub fn validated<B: GraphBackend + TreeBackend>(
     Ok(Validated {
         run: run.path().to_path_buf(),
         judged: Judged::Anomalies { scores, labels: validation.iter().map(|(_, label)| *label).collect() },
+        also: if also.is_empty() { Vec::new() } else { scores_of(&table, also)? },
         done,
         complete: stopped || all,
     })
@@ -206,25 +217,26 @@ struct Fitted {
     /// Whether the time was over when the last tree was there.
     late: bool,
     /// Of all nodes.
-    table: FeatureTable,
+    table: Arc<FeatureTable>,
     /// Of data that are split by time what was known at the end of validation, and the labels in its numbering.
-    of_training: Option<(FeatureTable, Split)>,
+    of_training: Option<(Arc<FeatureTable>, Split)>,
     progress: Progress,
     /// All steps of the progress.
     steps: usize,
 }
 
-/// The run to go on with, and where the data of a run that becomes a model are from.
+/// The run to go on with, where the data of a run that becomes a model are from, and the tables that there are.
 struct Begun<'a> {
     resumed: Option<RunDir>,
     origin: Option<&'a Origin>,
+    tables: &'a Tables,
 }
 
 fn fitted<B: GraphBackend + TreeBackend>(
     config: &Stage3Config,
     dataset: &Dataset,
     split: &Split,
-    Begun { resumed, origin }: Begun,
+    Begun { resumed, origin, tables }: Begun,
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Fitted> {
@@ -246,9 +258,9 @@ fn fitted<B: GraphBackend + TreeBackend>(
         None => Folds::default(),
     };
     let neighbourhood =
-        |of: &Dataset| neighbourhood_table::<B>(of, &config.data.path, &config.features.neighbourhood, device);
-    let mut table = neighbourhood(dataset)?;
-    let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset)).transpose()?;
+        |of: &Dataset, part| tables.of::<B>((of, part), &config.data.path, &config.features.neighbourhood, device);
+    let mut table = neighbourhood(dataset, false)?;
+    let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset, true)).transpose()?;
     let names = dataset.feature_names.as_deref().unwrap_or_default();
     check_names(config, table.columns(), names)?;
     // What is refused above leaves no directory.
@@ -287,27 +299,27 @@ fn fitted<B: GraphBackend + TreeBackend>(
         && let Some(file) = config.data.embeddings_file()
     {
         let z = read_embeddings(&file, Some(dataset.graph.num_nodes()))?;
-        append_stage1(&mut table, &dataset.graph, &inputs, &z)?;
+        append_stage1(Arc::make_mut(&mut table), &dataset.graph, &inputs, &z)?;
         if let (Some(table), Some(known)) = (&mut of_training, &known) {
-            append_stage1(table, &known.dataset.graph, &inputs, &rows_of(known, &z))?;
+            append_stage1(Arc::make_mut(table), &known.dataset.graph, &inputs, &rows_of(known, &z))?;
         }
     }
     if let Some(stage2) = &config.stage2 {
         let out_of_fold = folds::run::<B>(stage2, &folds, dataset, split, &run, options, device, &progress)?;
         inputs.folds = out_of_fold.runs;
-        append_stage2(&mut table, &inputs, &out_of_fold.output)?;
+        append_stage2(Arc::make_mut(&mut table), &inputs, &out_of_fold.output)?;
         if let (Some(table), Some(known)) = (&mut of_training, &known) {
             let Stage2Output { scores, embeddings } = &out_of_fold.output;
             let output = Stage2Output {
                 scores: known.nodes.iter().map(|&node| scores[node as usize]).collect(),
                 embeddings: rows_of(known, embeddings),
             };
-            append_stage2(table, &inputs, &output)?;
+            append_stage2(Arc::make_mut(table), &inputs, &output)?;
         }
     }
     if config.features.label_share {
         let known = KnownLabels::of(dataset, &split.train, LABEL_SHARE, config.seed);
-        append_labels(&mut table, &dataset.graph, &inputs.neighbourhood, &known)?;
+        append_labels(Arc::make_mut(&mut table), &dataset.graph, &inputs.neighbourhood, &known)?;
         known.write(run.path(), dataset)?;
     }
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));

@@ -210,24 +210,31 @@ pub fn run_on<B: GraphBackend>(
     Ok(outcome)
 }
 
-/// Trains as far as `options` say and looks at nothing but the training and the validation labels of `split`.
+/// Trains as far as `options` say and looks at nothing but the training and the validation labels of `split`. `also` are
+/// other nodes that are scored.
 ///
 /// # Errors
 /// As for [`run`].
+///
+/// # Panics
+/// For other nodes of data that are split by time.
 pub fn validated<B: GraphBackend>(
     config: &Stage2Config,
     dataset: &Dataset,
     split: &Split,
+    also: &[u32],
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
-    let Fitted { trained, task, .. } = fitted::<B>(config, dataset, split, None, options, device)?;
-    let wanted: Vec<u32> = task.validation.iter().map(|(node, _)| *node).collect();
+    let Fitted { trained, task, known, .. } = fitted::<B>(config, dataset, split, None, options, device)?;
+    assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
+    let wanted: Vec<u32> = task.validation.iter().map(|(node, _)| *node).chain(also.iter().copied()).collect();
     let scores = task.scored(&trained.model, Some(&wanted))?.scores;
     trained.session.finish("");
     Ok(Validated {
         run: trained.session.run.path().to_path_buf(),
         judged: Judged::of(&scores, &task.validation),
+        also: also.iter().map(|&node| scores[node as usize]).collect(),
         done: trained.position.epoch,
         complete: trained.position.epoch == config.train.epochs || task.is_over(&trained.position),
     })

@@ -206,31 +206,38 @@ pub fn run<B: GraphBackend>(
 }
 
 /// Trains as far as `options` say and looks at nothing but the training and the validation nodes of `data`. Of labels
-/// that are `anomalies` the score is the probability of class 1.
+/// that are `anomalies` the score is the probability of class 1, which the nodes `also` are given, too.
 ///
 /// # Errors
 /// As for [`run`].
+///
+/// # Panics
+/// For other nodes of data that are split by time.
 pub fn validated<B: GraphBackend>(
     config: &ClassifyConfig,
     data: &ClassifierData,
     anomalies: bool,
+    also: &[u32],
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
-    let Fitted { trained, task, .. } = fitted::<B>(config, data, None, options, device)?;
+    let Fitted { trained, task, known } = fitted::<B>(config, data, None, options, device)?;
+    assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
     let logits = task.logits(&trained.model)?;
     let classes = task.spec.classes;
-    let judged = match anomalies {
-        false => Judged::Classes(task.report(&logits, &task.split.validation)?),
+    let (judged, also) = match anomalies {
+        false => (Judged::Classes(task.report(&logits, &task.split.validation)?), Vec::new()),
         true => {
             let scores: Vec<f32> = probabilities(&logits, classes).chunks_exact(classes).map(|row| row[1]).collect();
-            Judged::of(&scores, &task.split.against_rest(1).validation)
+            let also = also.iter().map(|&node| scores[node as usize]).collect();
+            (Judged::of(&scores, &task.split.against_rest(1).validation), also)
         }
     };
     trained.session.finish("");
     Ok(Validated {
         run: trained.session.run.path().to_path_buf(),
         judged,
+        also,
         done: trained.position.epoch,
         complete: trained.position.epoch == config.train.epochs || task.is_over(&trained.position),
     })

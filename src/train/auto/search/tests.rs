@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Prefer;
-use crate::run::tournament::Figure;
+use crate::run::tournament::{Averaged, Figure};
 
 /// A candidate: the figure after each round, seconds for all of it, whether it stops in time.
 #[derive(Clone)]
@@ -94,6 +94,7 @@ fn tournament(names: usize, minutes: f64) -> Tournament {
         seconds: 0.0,
         prefer: Prefer::Best,
         candidates: (0..names).map(entry).collect(),
+        ensemble: None,
         complete: false,
         model: None,
     }
@@ -218,6 +219,28 @@ fn a_candidate_that_fails_is_left_out_and_all_that_fail_are_an_error() {
     made.iter_mut().for_each(|made| made.fails = true);
     let (mut of, mut fake) = (tournament(3, 10.0), Fake::of(&made));
     assert!(matches!(search(&mut of, &mut fake), Err(Error::Data { .. })));
+}
+
+#[test]
+fn an_ensemble_is_compared_as_any_other_and_can_be_asked_for() {
+    let mut of = tournament(2, 10.0);
+    search(&mut of, &mut Fake::of(&flat(&[0.5, 0.6], 1.0))).unwrap();
+    let averaged = |value| {
+        let mut entry = of.candidates[1].clone();
+        entry.name = "ensemble".into();
+        entry.rounds.last_mut().unwrap().value = value;
+        Some(Averaged { entry, members: vec!["c1".into(), "c0".into()] })
+    };
+    let (better, worse) = (averaged(0.7), averaged(0.55));
+    of.ensemble = better;
+    assert_eq!(of.preferred().unwrap().name, "ensemble");
+    assert!(of.why().contains("the mean of c1, c0") && of.to_string().contains("\nensemble "), "{of}");
+    of.ensemble = worse;
+    assert_eq!(of.preferred().unwrap().name, "c1");
+    of.prefer = Prefer::Ensemble;
+    assert_eq!(of.preferred().unwrap().name, "ensemble");
+    of.ensemble = None;
+    assert_eq!(of.preferred().unwrap().name, "c1", "there is none");
 }
 
 #[test]

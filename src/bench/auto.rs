@@ -1,0 +1,276 @@
+//! What a tournament's choice is worth: on several splits the test figure of what it picked beside those of everything that
+//! it tried.
+//!
+//! The search sees no test label. When it is over every candidate is tested, so that the choice can be held against the
+//! candidate that is best on average over the splits, which nobody knows beforehand: the difference is the regret.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use graphsieve_kernels::{GraphBackend, TreeBackend};
+use serde::Serialize;
+
+use super::accuracy::Spread;
+use super::{Note, usage};
+use crate::config::{AutoConfig, RunConfig, SplitSource};
+use crate::error::{Error, Result};
+use crate::metrics::write_table;
+use crate::run::progress::{Mode, Progress, Unit};
+use crate::run::tournament::Figure;
+use crate::train::RunOptions;
+use crate::train::auto::{self, Tested};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct AutoBenchOptions {
+    /// Settings of the tournament; its data.
+    pub config: AutoConfig,
+    /// Number of splits: of a random one the seed of each is one more than that of the one before, of masks the column.
+    pub splits: usize,
+    /// Name and model of the device, for the report.
+    pub description: String,
+}
+
+/// One tournament.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SplitOutcome {
+    /// Seed of the split, or column of the masks.
+    pub split: u64,
+    /// What became the model.
+    pub picked: String,
+    pub candidates: Vec<CandidateFigures>,
+}
+
+/// A candidate on one split.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CandidateFigures {
+    pub candidate: String,
+    pub validation: f64,
+    pub test: f64,
+    pub seconds: f64,
+}
+
+/// A candidate on all splits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CandidateSpread {
+    pub candidate: String,
+    /// Splits on which it was trained.
+    pub splits: usize,
+    /// How often it was picked.
+    pub picked: usize,
+    pub validation: Spread,
+    pub test: Spread,
+    /// Mean time of a split.
+    pub seconds: f64,
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AutoReport {
+    pub data: PathBuf,
+    pub device: String,
+    pub figure: Figure,
+    pub minutes: f64,
+    /// The best mean first.
+    pub candidates: Vec<CandidateSpread>,
+    /// Test figure of what was picked.
+    pub picked: Spread,
+    /// The candidate with the best mean test figure of those that were trained on every split.
+    pub best: String,
+    /// Mean difference between its test figure and that of what was picked: what the choice lost.
+    pub regret: f64,
+    /// The same against the best candidate of each split.
+    pub regret_of_each: f64,
+    pub splits: Vec<SplitOutcome>,
+    pub total_seconds: f64,
+}
+
+/// Runs a tournament on every split.
+///
+/// # Errors
+/// [`Error::Usage`] for no split, or another task; what a tournament runs into.
+pub fn run<B: GraphBackend + TreeBackend>(
+    options: &AutoBenchOptions,
+    device: &B::Device,
+    mode: Mode,
+    note: Note,
+) -> Result<AutoReport> {
+    graphsieve_kernels::device::watch();
+    if options.splits == 0 {
+        return Err(usage("--splits", "at least 1", "0", "10 are usual"));
+    }
+    let started = Instant::now();
+    let runs = tempfile::tempdir().map_err(|source| Error::io(std::env::temp_dir(), "write", source))?;
+    let quiet = RunOptions {
+        device: options.description.clone(),
+        resume: None,
+        from: None,
+        pipeline: None,
+        stretch: None,
+        progress: Mode::Quiet,
+    };
+    let progress = Progress::with_mode("tournaments", options.splits as u64, Unit::Items, mode);
+    let (mut splits, mut figure) = (Vec::with_capacity(options.splits), Figure::AveragePrecision);
+    for at in 0..options.splits {
+        let mut config = options.config.clone();
+        (config.output.dir, config.output.plots) = (runs.path().join(at.to_string()), false);
+        let split = match config.split.source {
+            SplitSource::Masks => {
+                config.split.index += at;
+                config.split.index as u64
+            }
+            SplitSource::Random => {
+                config.split.seed += at as u64;
+                config.split.seed
+            }
+        };
+        config.seed += at as u64;
+        let outcome = auto::run::<B>(&config, &quiet, device)?;
+        let (run, tournament) = outcome.tournament.unwrap_or_else(|| unreachable!("a tournament leaves one"));
+        let tested = auto::tested::<B>(&config, (&run, &tournament), &quiet, device)?;
+        let picked = tournament.model.as_ref().map(|model| model.name.clone()).unwrap_or_default();
+        figure = tournament.figure;
+        note(&format!("split {split}: {picked}"));
+        let figures = |Tested { name, validation, test, seconds }: Tested| CandidateFigures {
+            candidate: name,
+            validation,
+            test,
+            seconds,
+        };
+        splits.push(SplitOutcome { split, picked, candidates: tested.into_iter().map(figures).collect() });
+        progress.update(at as u64 + 1, "");
+    }
+    progress.finish("");
+    let AutoBenchOptions { config, description, .. } = options;
+    let report = AutoReport::new(splits, figure);
+    Ok(AutoReport {
+        data: config.data.path.clone(),
+        device: description.clone(),
+        minutes: config.auto.minutes,
+        total_seconds: started.elapsed().as_secs_f64(),
+        ..report
+    })
+}
+
+impl AutoReport {
+    fn new(splits: Vec<SplitOutcome>, figure: Figure) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        for of in splits.iter().flat_map(|split| &split.candidates) {
+            if !names.contains(&of.candidate.as_str()) {
+                names.push(&of.candidate);
+            }
+        }
+        let of_name = |name: &str| -> Vec<CandidateFigures> {
+            let all = splits.iter().flat_map(|split| &split.candidates);
+            all.filter(|of| of.candidate == name).cloned().collect()
+        };
+        let spread = |name: &&str| {
+            let own = of_name(name);
+            CandidateSpread {
+                candidate: (*name).into(),
+                splits: own.len(),
+                picked: splits.iter().filter(|split| split.picked == *name).count(),
+                validation: Spread::of(own.iter().map(|of| of.validation)),
+                test: Spread::of(own.iter().map(|of| of.test)),
+                seconds: own.iter().map(|of| of.seconds).sum::<f64>() / own.len() as f64,
+            }
+        };
+        let mut candidates: Vec<CandidateSpread> = names.iter().map(spread).collect();
+        candidates.sort_by(|a, b| b.test.mean.total_cmp(&a.test.mean));
+        let test_of = |split: &SplitOutcome, name: &str| {
+            split.candidates.iter().find(|of| of.candidate == name).map_or(f64::NAN, |of| of.test)
+        };
+        let picked = Spread::of(splits.iter().map(|split| test_of(split, &split.picked)));
+        let always = candidates.iter().find(|of| of.splits == splits.len());
+        let highest = |split: &SplitOutcome| split.candidates.iter().map(|of| of.test).fold(f64::MIN, f64::max);
+        let of_each = splits.iter().map(highest).sum::<f64>() / splits.len() as f64;
+        Self {
+            data: PathBuf::new(),
+            device: String::new(),
+            figure,
+            minutes: 0.0,
+            best: always.map(|of| of.candidate.clone()).unwrap_or_default(),
+            regret: always.map_or(f64::NAN, |of| of.test.mean - picked.mean),
+            regret_of_each: of_each - picked.mean,
+            picked,
+            candidates,
+            splits,
+            total_seconds: 0.0,
+        }
+    }
+}
+
+impl fmt::Display for AutoReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, figure) = (self.splits.len(), self.figure.title());
+        writeln!(f, "{}, {count} splits, {} minutes each, {}", self.data.display(), self.minutes, self.device)?;
+        writeln!(f, "{figure} in %, mean +- standard deviation over splits\n")?;
+        let percent = |of: &Spread| format!("{:.2} +- {:.2}", 100.0 * of.mean, 100.0 * of.standard_deviation);
+        let mut rows = vec![["candidate", "splits", "picked", "validation", "test", "seconds"].map(String::from)];
+        rows.extend(self.candidates.iter().map(|of| {
+            [
+                of.candidate.clone(),
+                of.splits.to_string(),
+                of.picked.to_string(),
+                percent(&of.validation),
+                percent(&of.test),
+                format!("{:.1}", of.seconds),
+            ]
+        }));
+        write_table(f, &rows)?;
+        writeln!(f, "\npicked: test {}", percent(&self.picked))?;
+        writeln!(
+            f,
+            "regret: {:.2} against {}, the best on average; {:.2} against the best of each split",
+            100.0 * self.regret,
+            self.best,
+            100.0 * self.regret_of_each
+        )?;
+        writeln!(f, "{:.1} s in all", self.total_seconds)
+    }
+}
+
+/// The settings of a tournament on some data, with what the command line sets.
+///
+/// # Errors
+/// [`Error::Config`] for settings that a tournament does not have.
+pub fn config(data: PathBuf, minutes: f64, set: &[String]) -> Result<AutoConfig> {
+    let minutes = format!("auto.minutes={minutes:?}");
+    let set: Vec<String> = std::iter::once(minutes).chain(set.iter().cloned()).collect();
+    let text = "task = \"auto\"\n[data]\npath = \"data\"\n";
+    match RunConfig::parse(text, "bench auto".as_ref(), &set)? {
+        RunConfig::Auto(mut config) => {
+            config.data.path = data;
+            Ok(config)
+        }
+        other => Err(usage("--set task", "a tournament", other.name(), "leave it out")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regret_is_what_the_choice_lost_against_the_best_on_average() {
+        let split = |picked: &str, tests: &[(&str, f64)]| SplitOutcome {
+            split: 0,
+            picked: picked.into(),
+            candidates: tests
+                .iter()
+                .map(|&(name, test)| CandidateFigures { candidate: name.into(), validation: 0.5, test, seconds: 2.0 })
+                .collect(),
+        };
+        let splits = vec![split("a", &[("a", 0.4), ("b", 0.6)]), split("b", &[("a", 0.7), ("b", 0.5), ("rare", 0.9)])];
+        let report = AutoReport::new(splits, Figure::AveragePrecision);
+        let names: Vec<&str> = report.candidates.iter().map(|of| of.candidate.as_str()).collect();
+        assert_eq!(names, ["rare", "a", "b"], "a and b are equal");
+        assert_eq!((report.best.as_str(), report.candidates[1].picked), ("a", 1), "what was trained on every split");
+        assert!((report.picked.mean - 0.45).abs() < 1e-12);
+        assert!((report.regret - 0.1).abs() < 1e-12 && (report.regret_of_each - 0.3).abs() < 1e-12);
+        assert!(report.to_string().contains("regret: 10.00 against a"), "{report}");
+        assert!(config("d".into(), 0.5, &["auto.ensemble=1".into()]).is_ok());
+        assert!(config("d".into(), 0.5, &["auto.nothing=1".into()]).is_err());
+    }
+}

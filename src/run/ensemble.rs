@@ -1,0 +1,108 @@
+//! The record of an ensemble: several models of one tournament, each with the calibration that makes their scores the same
+//! thing. Its score is the mean of their probabilities.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::RunDir;
+use crate::error::Result;
+use crate::graph::formats::atomic_write;
+use crate::graph::json::read_json;
+use crate::metrics::Calibration;
+
+/// The record in the run of an ensemble.
+pub const ENSEMBLE_FILE: &str = "ensemble.json";
+/// Scores that an ensemble writes: one float32 per node.
+pub const ENSEMBLE_SCORES_FILE: &str = "anomaly_scores_ensemble.npy";
+
+/// Models that are averaged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ensemble {
+    /// At least one, the best by validation first.
+    pub members: Vec<Member>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// Of the candidate.
+    pub name: String,
+    /// Its run, relative to that of the ensemble.
+    pub run: PathBuf,
+    /// Platt's sigmoid from its scores to probabilities, which keeps their order.
+    pub calibration: Calibration,
+}
+
+impl Ensemble {
+    /// The record of a run, if it is that of an ensemble.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io); [`Error::Format`](crate::error::Error::Format) for a file that is no such
+    /// record.
+    pub fn of_run(run: &Path) -> Result<Option<Self>> {
+        let file = run.join(ENSEMBLE_FILE);
+        match file.is_file() {
+            true => read_json(&file, "the record of an ensemble", "the file was changed; start a new run").map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Keeps the record in the run.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    pub fn write(&self, run: &RunDir) -> Result<()> {
+        atomic_write(run.output(ENSEMBLE_FILE), |file| {
+            serde_json::to_writer_pretty(&mut *file, self)?;
+            file.write_all(b"\n")
+        })
+    }
+
+    /// `score = mean over members m of p_m(score_m)`, of the scores of each member in their order, one per node.
+    pub fn mean(&self, scores: &[Vec<f32>]) -> Vec<f32> {
+        mean_probability(&self.members.iter().map(|member| &member.calibration).zip(scores).collect::<Vec<_>>())
+    }
+}
+
+/// The mean of calibrated scores, of equally many nodes; NaN where a score is.
+pub fn mean_probability(members: &[(&Calibration, &Vec<f32>)]) -> Vec<f32> {
+    let nodes = members.first().map_or(0, |(_, scores)| scores.len());
+    let probability = |at: usize| {
+        let of = |(calibration, scores): &(&Calibration, &Vec<f32>)| calibration.probability(scores[at]);
+        members.iter().map(|member| of(member).unwrap_or(f64::NAN)).sum::<f64>() / members.len() as f64
+    };
+    (0..nodes).map(|at| probability(at) as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Meta;
+
+    #[test]
+    fn an_ensemble_is_the_mean_of_probabilities_and_is_read_as_it_was_written() {
+        let labels = [0, 0, 1, 0, 1, 1];
+        let scores = [vec![0.1f32, 0.2, 0.7, 0.4, 0.6, 0.9], vec![0.01, 0.03, 0.02, 0.01, 0.05, 0.04]];
+        let calibrations = scores.clone().map(|scores| Calibration::platt(&scores, &labels).unwrap());
+        let member = |(at, calibration): (usize, &Calibration)| Member {
+            name: format!("m{at}"),
+            run: format!("../m{at}").into(),
+            calibration: calibration.clone(),
+        };
+        let ensemble = Ensemble { members: calibrations.iter().enumerate().map(member).collect() };
+        let found = ensemble.mean(&scores);
+        for at in 0..6 {
+            let of = |member: usize| calibrations[member].probability(scores[member][at]).unwrap();
+            assert!((f64::from(found[at]) - (of(0) + of(1)) / 2.0).abs() < 1e-6);
+        }
+        let runs = tempfile::tempdir().unwrap();
+        let run = RunDir::create(runs.path(), "ensemble", "", Meta::now("cpu", 1)).unwrap();
+        assert_eq!(Ensemble::of_run(run.path()).unwrap(), None);
+        ensemble.write(&run).unwrap();
+        assert_eq!(Ensemble::of_run(run.path()).unwrap(), Some(ensemble));
+        std::fs::write(run.output(ENSEMBLE_FILE), "{}").unwrap();
+        assert!(Ensemble::of_run(run.path()).unwrap_err().to_string().contains("an ensemble"));
+    }
+}
