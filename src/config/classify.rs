@@ -29,6 +29,8 @@ pub struct ClassifyConfig {
     pub data: ClassifyData,
     /// `[model]`
     pub model: ClassifyModel,
+    /// `[loss]`
+    pub loss: ClassifyLoss,
     /// `[train]`
     pub train: ClassifyTrain,
     /// `[loader]`, with a fanout for every layer.
@@ -126,6 +128,25 @@ pub enum LayerKind {
     Gat,
 }
 
+/// `[loss]`: cross-entropy, of labels that are anomalous (class 1) or normal (class 0) with what either counts. More than
+/// two classes take the defaults alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassifyLoss {
+    /// What an anomalous label counts beside a normal one, above 0; all labels together count the same whatever it is.
+    /// `None` (0 in TOML) lets both classes count the same together. Default 1.
+    #[serde(with = "zero_is_no_number")]
+    pub positive_weight: Option<f64>,
+    /// Exponent of the focal loss, at least 0: labels that the model is sure of count less. Default 0, cross-entropy.
+    #[serde(deserialize_with = "not_negative")]
+    pub focal_gamma: f64,
+}
+
+impl Default for ClassifyLoss {
+    fn default() -> Self {
+        Self { positive_weight: Some(1.0), focal_gamma: 0.0 }
+    }
+}
+
 /// `[train]`: Adam with an L2 penalty, a step for the whole graph or for every mini-batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassifyTrain {
@@ -190,7 +211,7 @@ pub enum DecayedLayers {
 
 /// The validation metric that chooses the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Best {
     /// The lowest loss.
     Loss,
@@ -198,6 +219,9 @@ pub enum Best {
     Accuracy,
     /// Loss and accuracy at least as good as in all epochs before; patience ends when neither is.
     Both,
+    /// The highest average precision of the probability of class 1, of equal ones the lower loss. For labels that are
+    /// anomalous or normal: where anomalies are rare, a model that finds none is accurate.
+    AveragePrecision,
 }
 
 /// `[split]`: which labelled nodes are for training, validation and test.
@@ -266,6 +290,7 @@ impl ClassifyConfig {
             seed: 42,
             data: ClassifyData { path: data.into(), window: 1, row_normalise: true, directed: false },
             model: ClassifyModel { layer, layers: 2, hidden, edge_weights: false, dropout, attention },
+            loss: ClassifyLoss::default(),
             train,
             loader: LoaderConfig::classify(2),
             split: ClassifySplit::Masks { index: 0 },

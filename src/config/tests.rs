@@ -200,6 +200,7 @@ fn unusual_classify() -> [RunConfig; 4] {
             dropout: 0.15,
             attention: Some(attention),
         },
+        loss: ClassifyLoss { positive_weight: None, focal_gamma: 1.25 },
         train: ClassifyTrain {
             epochs: 9,
             learning_rate: 0.25,
@@ -369,7 +370,9 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["loader.mode=sampled", "model.layers=3", "loader.fanouts=[5, 5]"], "loader.fanouts", "3 fanouts");
     refused(&["loader.mode=sampled", "model.layers=1", "loader.fanouts=[5, 5]"], "loader.fanouts", "1 fanout");
     refused(&["loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "with model.layer = \"gcn\"");
-    refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\"");
+    refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\" or \"average_precision\"");
+    refused(&["loss.focal_gamma=-1"], "loss.focal_gamma", "[0, infinity)");
+    refused(&["loss.lambda_unsup=0"], "loss.lambda_unsup", "a known key of [loss]: positive_weight, focal_gamma");
 }
 
 /// Keys that nothing reads under the settings before them, in every task that has them.
