@@ -198,6 +198,10 @@ fn unusual_classify() -> [RunConfig; 4] {
             hidden: 35,
             edge_weights: false,
             dropout: 0.15,
+            residual: false,
+            jump: Jump::None,
+            order: 2,
+            two_hops: 64,
             attention: Some(attention),
         },
         loss: ClassifyLoss { positive_weight: None, focal_gamma: 1.25 },
@@ -240,6 +244,17 @@ fn unusual_classify() -> [RunConfig; 4] {
     [gat, gcn, counted, labels].map(RunConfig::Classify)
 }
 
+/// The same of layers with keys of their own.
+fn unusual_layers() -> [RunConfig; 3] {
+    let [mut h2gcn, mut bw, mut sage] =
+        [LayerKind::H2gcn, LayerKind::Bw, LayerKind::Sage].map(|layer| ClassifyConfig::new(layer, "g.npz"));
+    (h2gcn.model.residual, h2gcn.model.jump, h2gcn.model.two_hops) = (true, Jump::None, 0);
+    (bw.model.order, bw.model.layers) = (5, 3);
+    bw.loader = LoaderConfig::classify(3);
+    (sage.model.jump, sage.model.edge_weights, sage.model.dropout) = (Jump::Concat, true, 0.25);
+    [h2gcn, bw, sage].map(RunConfig::Classify)
+}
+
 /// Stage 3 with values that no default has.
 fn unusual_stage3() -> [RunConfig; 2] {
     let forest = Stage3Config { name: "woods".into(), seed: 7, ..Stage3Config::new("data") };
@@ -275,7 +290,9 @@ fn resolved_text_loads_again_to_an_equal_configuration() {
         "auto.toml",
     ];
     let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
-    for config in unusual().into_iter().chain(unusual_classify()).chain(unusual_stage3()).chain(shipped) {
+    for config in
+        unusual().into_iter().chain(unusual_classify()).chain(unusual_layers()).chain(unusual_stage3()).chain(shipped)
+    {
         let text = config.to_toml().unwrap();
         assert_eq!(parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}")), config, "{text}");
         assert!(!text.lines().any(|line| line.starts_with('[') && line.contains('.')), "two levels:\n{text}");
@@ -371,6 +388,11 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["loader.mode=sampled", "model.layers=1", "loader.fanouts=[5, 5]"], "loader.fanouts", "1 fanout");
     refused(&["loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "with model.layer = \"gcn\"");
     refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\" or \"average_precision\"");
+    refused(&["model.layer=sage", "model.jump=max"], "model.jump", "\"none\" or \"concat\"");
+    refused(&["model.layer=sage", "model.heads=2"], "model.heads", "has no attention");
+    refused(&["model.layer=bw", "model.order=9"], "model.order", "from 1 to 8");
+    refused(&["model.layer=bw", "loader.mode=auto"], "loader.mode", "\"full\" with model.layer = \"bw\"");
+    refused(&["model.layer=sage", "loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "= \"sage\"");
     refused(&["loss.focal_gamma=-1"], "loss.focal_gamma", "[0, infinity)");
     refused(&["loss.lambda_unsup=0"], "loss.lambda_unsup", "a known key of [loss]: positive_weight, focal_gamma");
 }
@@ -405,6 +427,11 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (CLASSIFY, &["train.weight_decay=0", "train.decayed_layers=all"], "penalises none", "weight_decay above 0"),
     (CLASSIFY, &["split.use=random", "split.per_class=5", "split.train=0.5"], "counts the training", "per_class = 0"),
     (CLASSIFY, &["model.layer=gat", "model.edge_weights=true"], "learns what an edge counts", "\"gcn\""),
+    (CLASSIFY, &["model.layer=h2gcn", "model.edge_weights=true"], "all edges the same", "\"sage\""),
+    (CLASSIFY, &["model.layer=gcn", "model.residual=true"], "no transform of a node itself", "\"difference\""),
+    (CLASSIFY, &["model.layer=gat", "model.jump=concat"], "no transform of a node itself", "\"sage\""),
+    (CLASSIFY, &["model.layer=sage", "model.order=3"], "has none", "\"bw\""),
+    (CLASSIFY, &["model.layer=sage", "model.two_hops=3"], "neighbours alone", "\"h2gcn\""),
     (CLASSIFY, &["model.layer=gcn", "model.heads=2"], "has no attention", "model.layer = \"gat\""),
     (CLASSIFY, &["split.seed=2"], "takes the parts from the data", "split.use = \"random\""),
     (STAGE3, &["model.bagging=0.5"], "model.kind = \"forest\"", "model.kind = \"booster\""),

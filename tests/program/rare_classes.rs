@@ -128,3 +128,76 @@ fn settings_for_anomalies_are_refused_where_there_are_other_classes() {
     refused("loss.focal_gamma=1.5", &["[loss]", "loss.focal_gamma"]);
     assert!(!sandbox.path("runs").exists(), "nothing is made");
 }
+
+/// Layers that tell a node from its neighbours, with the settings of a test.
+const LAYERS: [(&str, &str); 4] = [
+    ("sage", "layer = \"sage\"\nhidden = 16"),
+    ("difference", "layer = \"difference\"\nhidden = 16"),
+    ("h2gcn", "layer = \"h2gcn\"\nhidden = 16\ntwo_hops = 5"),
+    ("bw", "layer = \"bw\"\nhidden = 16"),
+];
+
+#[test]
+fn layers_that_tell_a_node_from_its_neighbours_find_those_of_another_group() {
+    let precision = |model: &str| {
+        let sandbox = sandbox(model, 80);
+        sandbox.succeeds(train(&["--set", "loss.positive_weight=0", "--set", "output.plots=false"]));
+        let run = sandbox.only_run("runs");
+        let precision = evaluation(&sandbox, &run)["test_average_precision"].as_f64().unwrap();
+        // The model alone says the same of the data as the run did.
+        let score =
+            ["--quiet", "score", &run, "--data", "data", "--device", "cpu", "--format", "npy", "--out", "p.npy"];
+        sandbox.succeeds(score);
+        assert!(sandbox.read("p.npy") == sandbox.read(&format!("{run}/probabilities.npy")), "{model}");
+        precision
+    };
+    let smooth = precision("layer = \"gcn\"\nhidden = 16");
+    for (layer, model) in LAYERS {
+        let found = precision(model);
+        assert!(found > smooth.max(0.3), "{layer}: {found}, graph convolution {smooth}");
+    }
+}
+
+#[test]
+fn what_a_layer_is_not_explained_by_is_refused_before_anything_is_computed() {
+    for (layer, model) in LAYERS {
+        let sandbox = sandbox(model, 5);
+        sandbox.succeeds(train(&["--set", "output.plots=false"]));
+        let run = sandbox.only_run("runs");
+        let explain = ["--quiet", "explain", &run, "--node", "5", "--device", "cpu"];
+        let of_data = [&explain[..], &["--data", "data"]].concat();
+        let report = ["--quiet", "report", &run, "--device", "cpu"];
+        match layer {
+            "sage" | "difference" | "h2gcn" => {
+                let said = sandbox.succeeds(explain);
+                assert_eq!(said.stdout.contains("two edges away"), layer == "h2gcn", "{}", said.stdout);
+                assert!(said.stdout.contains("itself"), "{}", said.stdout);
+                sandbox.succeeds(of_data);
+                sandbox.succeeds(report);
+            }
+            _ => {
+                let parts = ["model.layer = ", layer, "\"sage\""];
+                sandbox.refuses(explain, 2, &parts);
+                sandbox.refuses(of_data, 2, &parts);
+                sandbox.refuses(report, 2, &["--no-explanations"]);
+                sandbox.succeeds([&report[..], &["--no-explanations"]].concat());
+            }
+        }
+    }
+}
+
+#[test]
+fn wavelets_take_no_mini_batches_and_layers_with_a_transform_of_the_node_do() {
+    let sampled = ["--set", "loader.mode=sampled", "--set", "loader.batch_size=50", "--set", "output.plots=false"];
+    for (layer, model) in LAYERS {
+        let sandbox = sandbox(model, 30);
+        if layer == "bw" {
+            sandbox.refuses(train(&sampled), 2, &["loader.mode", "\"full\" with model.layer = \"bw\"", "\"sage\""]);
+            continue;
+        }
+        sandbox.succeeds(train(&[&sampled[..], &["--set", "loader.fanouts=[3, 3]"]].concat()));
+        let run = sandbox.only_run("runs");
+        let lines = lines(&sandbox, &run);
+        assert!(lines[29]["loss"].as_f64() < lines[0]["loss"].as_f64(), "{layer}: {lines:?}");
+    }
+}

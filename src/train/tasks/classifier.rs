@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::class_loss::{ClassLoss, Validation, validate};
 use crate::config::{
-    Best, ClassifyConfig, ClassifyLoss, ClassifyTrain, DecayedLayers, LoaderMode, PROBABILITIES_FILE, RunConfig,
-    TrainConfig,
+    Best, ClassifyConfig, ClassifyLoss, ClassifyTrain, DecayedLayers, LayerKind, LoaderMode, PROBABILITIES_FILE,
+    RunConfig, TrainConfig,
 };
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result};
@@ -24,6 +24,7 @@ use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore, Job};
 use crate::metrics::{ClassReport, Ranking, class_scores, predicted_class};
+use crate::models::attention::Connections;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::named;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities};
@@ -345,6 +346,13 @@ impl ClassifierData {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            connections: Connections {
+                residual: config.model.residual,
+                jump: config.model.jump,
+                ..Connections::default()
+            },
+            order: (config.model.layer == LayerKind::Bw).then_some(config.model.order),
+            two_hops: (config.model.layer == LayerKind::H2gcn).then_some(config.model.two_hops),
         };
         let spec = spec.over(&dataset.graph)?;
         let spec = match config.model.edge_weights {
