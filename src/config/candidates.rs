@@ -101,6 +101,18 @@ const LEAF_20: &[&str] = &["model.min_data_in_leaf=20"];
 const LABELS: &[&str] = &["model.labels=true"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
+/// A node classifier that is chosen by what the tournament is about, in whose loss both classes count the same.
+const RARE: &[&str] = &[
+    "train.best=average_precision",
+    "train.patience=50",
+    "loss.positive_weight=0",
+    "model.dropout=0.2",
+    "train.weight_decay=0",
+];
+const SAGE: &[&str] = &["model.layer=sage", "model.hidden=64", "loader.mode=auto"];
+const DIFFERENCE: &[&str] = &["model.layer=difference", "model.hidden=64", "loader.mode=auto"];
+const H2GCN: &[&str] = &["model.layer=h2gcn", "model.hidden=64", "loader.mode=auto"];
+const BWGNN: &[&str] = &["model.layer=bw", "model.hidden=64"];
 
 impl Suits {
     /// Whether a candidate is made for labels that are `anomalies`, or of classes, and for nodes that are `events`.
@@ -148,6 +160,12 @@ impl Candidate {
         "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
         "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
+        "gcn-anomalies", "graph convolution, both classes count the same", Graphs, GCN, [AUTO, WIDE, RARE];
+        "gat-anomalies", "graph attention, both classes count the same", Graphs, GAT, [AUTO, RARE];
+        "sage", "a node beside the mean of its neighbours", Graphs, GCN, [SAGE, RARE];
+        "difference", "a node, its neighbours and how far it is from them", Graphs, GCN, [DIFFERENCE, RARE];
+        "h2gcn", "a node, its neighbours and nodes two edges away", Graphs, GCN, [H2GCN, RARE];
+        "bwgnn", "Beta wavelets, filters of the graph", Graphs, GCN, [BWGNN, RARE];
     };
 
     /// The candidate of that name.

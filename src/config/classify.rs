@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::load::MAX_NAME;
-use super::loader::{Draw, LoaderConfig};
+use super::loader::{Draw, LoaderConfig, LoaderMode};
 use super::ranges::*;
 use super::reader::{Document, Unread, Variant};
-use super::sections::{LabelShares, OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
+use super::sections::{Jump, LabelShares, OutputConfig, Precision, Schedule, SplitConfig, TrainConfig, unscaled};
 use crate::error::Result;
 
 /// Most layers of a model: each has a fanout.
@@ -29,6 +29,8 @@ pub struct ClassifyConfig {
     pub data: ClassifyData,
     /// `[model]`
     pub model: ClassifyModel,
+    /// `[loss]`
+    pub loss: ClassifyLoss,
     /// `[train]`
     pub train: ClassifyTrain,
     /// `[loader]`, with a fanout for every layer.
@@ -59,17 +61,30 @@ pub struct ClassifyData {
 pub struct ClassifyModel {
     /// Kind of all layers. Default `gcn`.
     pub layer: LayerKind,
-    /// Number of layers, 1 to 1,000. Default 2.
+    /// Number of layers, 1 to 1,000. Default 2, of `bw` 1.
     #[serde(deserialize_with = "between::<1, MAX_LAYERS, _>")]
     pub layers: usize,
-    /// Channels between layers, all heads together. Default 16 (gcn), 64 (gat).
+    /// Channels between layers, all heads together. Default 16 (gcn), 64 (all others).
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub hidden: usize,
-    /// Whether the weights that edges have in the data weigh what neighbours say, of `gcn` alone. Default false.
+    /// Whether the weights that edges have in the data weigh what neighbours say, of `gcn` and `sage`. Default false.
     pub edge_weights: bool,
-    /// Probability that training drops an input value of a layer, in [0, 1). Default 0.5 (gcn), 0.6 (gat).
+    /// Probability that training drops an input value of a layer, in [0, 1). Default 0.5 (gcn), 0.6 (gat), 0.2 (all
+    /// others).
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
+    /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation, of
+    /// `sage`, `h2gcn` and `difference`. Default false.
+    pub residual: bool,
+    /// Which layers the classes are read from, of `sage`, `h2gcn` and `difference`: `none`, the last one, or `concat`, a
+    /// linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
+    pub jump: Jump,
+    /// Order of the wavelets of `bw`, which is how many edges far a layer reads, 1 to 8. Default 2.
+    #[serde(deserialize_with = "between::<1, 8, _>")]
+    pub order: usize,
+    /// Most nodes two edges away that a node of `h2gcn` reads, drawn where there are more; 0 takes all. Default 64.
+    #[serde(deserialize_with = "at_least::<0, _>")]
+    pub two_hops: usize,
     /// Settings of attention, of `gat` alone.
     #[serde(flatten, deserialize_with = "attention")]
     pub attention: Option<ClassifyAttention>,
@@ -106,6 +121,10 @@ fn attention<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Classi
 
 impl ClassifyModel {
     fn check(&self, document: &Document) -> Result<()> {
+        if self.jump == Jump::Max {
+            let help = "a linear head reads all layers where model.jump = \"concat\"";
+            return Err(document.error("model.jump", "\"none\" or \"concat\"", help));
+        }
         let Some(heads) = self.attention.as_ref().map(|attention| attention.heads) else { return Ok(()) };
         if self.hidden.is_multiple_of(heads) {
             return Ok(());
@@ -124,6 +143,57 @@ pub enum LayerKind {
     Gcn,
     /// Graph attention; ELU between layers.
     Gat,
+    /// The node itself and the mean of its neighbours, projected apart; ReLU between layers.
+    Sage,
+    /// The same, and how far the node is from that mean, without a sign.
+    Difference,
+    /// The node itself, the mean of its neighbours and the mean of the nodes exactly two edges away, projected apart.
+    H2gcn,
+    /// Beta wavelets: band-pass filters of the whole graph, between linear layers with ReLU.
+    Bw,
+}
+
+impl LayerKind {
+    /// As configurations name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LayerKind::Gcn => "gcn",
+            LayerKind::Gat => "gat",
+            LayerKind::Sage => "sage",
+            LayerKind::Difference => "difference",
+            LayerKind::H2gcn => "h2gcn",
+            LayerKind::Bw => "bw",
+        }
+    }
+
+    /// Whether a node has a transform of its own beside one for each relation, whatever the graph.
+    pub fn has_own(self) -> bool {
+        matches!(self, LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn)
+    }
+
+    /// Whether weights of edges can weigh what neighbours say.
+    pub fn reads_weights(self) -> bool {
+        matches!(self, LayerKind::Gcn | LayerKind::Sage)
+    }
+}
+
+/// `[loss]`: cross-entropy, of labels that are anomalous (class 1) or normal (class 0) with what either counts. More than
+/// two classes take the defaults alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassifyLoss {
+    /// What an anomalous label counts beside a normal one, above 0; all labels together count the same whatever it is.
+    /// `None` (0 in TOML) lets both classes count the same together. Default 1.
+    #[serde(with = "zero_is_no_number")]
+    pub positive_weight: Option<f64>,
+    /// Exponent of the focal loss, at least 0: labels that the model is sure of count less. Default 0, cross-entropy.
+    #[serde(deserialize_with = "not_negative")]
+    pub focal_gamma: f64,
+}
+
+impl Default for ClassifyLoss {
+    fn default() -> Self {
+        Self { positive_weight: Some(1.0), focal_gamma: 0.0 }
+    }
 }
 
 /// `[train]`: Adam with an L2 penalty, a step for the whole graph or for every mini-batch.
@@ -190,7 +260,7 @@ pub enum DecayedLayers {
 
 /// The validation metric that chooses the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Best {
     /// The lowest loss.
     Loss,
@@ -198,6 +268,9 @@ pub enum Best {
     Accuracy,
     /// Loss and accuracy at least as good as in all epochs before; patience ends when neither is.
     Both,
+    /// The highest average precision of the probability of class 1, of equal ones the lower loss. For labels that are
+    /// anomalous or normal: where anomalies are rare, a model that finds none is accurate.
+    AveragePrecision,
 }
 
 /// `[split]`: which labelled nodes are for training, validation and test.
@@ -249,6 +322,7 @@ impl ClassifyConfig {
         };
         let (hidden, dropout, attention, train) = match layer {
             LayerKind::Gcn => (16, 0.5, None, gcn),
+            LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn | LayerKind::Bw => (64, 0.2, None, gcn),
             LayerKind::Gat => {
                 let train = ClassifyTrain {
                     epochs: 1_000,
@@ -261,13 +335,27 @@ impl ClassifyConfig {
                 (64, 0.6, Some(ClassifyAttention::default()), train)
             }
         };
+        let layers = if layer == LayerKind::Bw { 1 } else { 2 };
+        let jump = if layer == LayerKind::H2gcn { Jump::Concat } else { Jump::None };
         Self {
             name: "classify".into(),
             seed: 42,
             data: ClassifyData { path: data.into(), window: 1, row_normalise: true, directed: false },
-            model: ClassifyModel { layer, layers: 2, hidden, edge_weights: false, dropout, attention },
+            model: ClassifyModel {
+                layer,
+                layers,
+                hidden,
+                edge_weights: false,
+                dropout,
+                residual: false,
+                jump,
+                order: 2,
+                two_hops: 64,
+                attention,
+            },
+            loss: ClassifyLoss::default(),
             train,
-            loader: LoaderConfig::classify(2),
+            loader: LoaderConfig::classify(layers),
             split: ClassifySplit::Masks { index: 0 },
             output: OutputConfig::default(),
         }
@@ -315,7 +403,10 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
     let variants = [
         Variant {
             defaults: ClassifyConfig { model: ClassifyConfig::new(LayerKind::Gat, "").model, ..default.clone() },
-            since: "model.layer = \"gcn\" has no attention",
+            since: match layer {
+                LayerKind::Gcn => "model.layer = \"gcn\" has no attention",
+                _ => "this model.layer has no attention",
+            },
             help: "set model.layer = \"gat\"",
         },
         Variant {
@@ -336,19 +427,27 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
         },
     ];
     let mut config = document.read(&default, &[], &variants)?;
-    if layer == LayerKind::Gcn {
+    if layer != LayerKind::Gat {
         config.model.attention = None;
     }
     document.check_name(&config.name, MAX_NAME)?;
     document.check_path(&config.data.path)?;
     config.model.check(document)?;
     config.loader.check(document, config.model.layers)?;
-    if layer == LayerKind::Gcn && config.loader.draw == Draw::Weighted {
+    if layer != LayerKind::Gat && config.loader.draw == Draw::Weighted {
         let help =
             "leave it out, or set model.layer = \"gat\"; model.edge_weights = true has edges count by their weight";
-        let expected = "\"uniform\" or \"latest\" with model.layer = \"gcn\", whose sums and means over all neighbours \
-                        draws by weight do not estimate";
+        let expected = format!(
+            "\"uniform\" or \"latest\" with model.layer = \"{}\", whose sums and means over all neighbours draws by weight \
+             do not estimate",
+            layer.name()
+        );
         return Err(document.error("loader.draw", expected, help));
+    }
+    if layer == LayerKind::Bw && config.loader.mode != LoaderMode::Full {
+        let help =
+            "wavelets filter the whole graph at once; model.layer = \"sage\" and \"difference\" take mini-batches";
+        return Err(document.error("loader.mode", "\"full\" with model.layer = \"bw\"", help));
     }
     config.split.check(document)?;
     let unread = [
@@ -364,6 +463,33 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             keys: &[("model.edge_weights", "whether edges count by their weight")],
             since: "model.layer = \"gat\" learns what an edge counts",
             help: "set model.layer = \"gcn\", or remove the key",
+        },
+        Unread {
+            when: !layer.reads_weights() && layer != LayerKind::Gat,
+            keys: &[("model.edge_weights", "whether edges count by their weight")],
+            since: "this model.layer counts all edges the same",
+            help: "set model.layer = \"gcn\" or \"sage\", or remove the key",
+        },
+        Unread {
+            when: !layer.has_own(),
+            keys: &[
+                ("model.residual", "whether a layer adds a node's input to its result"),
+                ("model.jump", "which layers the classes are read from"),
+            ],
+            since: "this model.layer has no transform of a node itself",
+            help: "set model.layer = \"sage\", \"h2gcn\" or \"difference\", or remove the key",
+        },
+        Unread {
+            when: layer != LayerKind::Bw,
+            keys: &[("model.order", "the order of wavelets")],
+            since: "this model.layer has none",
+            help: "set model.layer = \"bw\", or remove the key",
+        },
+        Unread {
+            when: layer != LayerKind::H2gcn,
+            keys: &[("model.two_hops", "how many nodes two edges away a node reads")],
+            since: "this model.layer reads neighbours alone",
+            help: "set model.layer = \"h2gcn\", or remove the key",
         },
         Unread {
             when: matches!(config.split, ClassifySplit::Random { per_class: Some(_), .. }),

@@ -37,8 +37,8 @@ mod write;
 pub use auto::{AutoConfig, AutoSettings, Prefer};
 pub use candidates::{Candidate, Suits};
 pub use classify::{
-    Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyModel, ClassifySplit, ClassifyTrain, DecayedLayers,
-    LayerKind,
+    Best, ClassifyAttention, ClassifyConfig, ClassifyData, ClassifyLoss, ClassifyModel, ClassifySplit, ClassifyTrain,
+    DecayedLayers, LayerKind,
 };
 pub use loader::{Draw, HotBy, LoaderConfig, LoaderMode, Transfer};
 pub use neighbourhood::{NeighbourhoodConfig, Over};

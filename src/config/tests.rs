@@ -198,8 +198,13 @@ fn unusual_classify() -> [RunConfig; 4] {
             hidden: 35,
             edge_weights: false,
             dropout: 0.15,
+            residual: false,
+            jump: Jump::None,
+            order: 2,
+            two_hops: 64,
             attention: Some(attention),
         },
+        loss: ClassifyLoss { positive_weight: None, focal_gamma: 1.25 },
         train: ClassifyTrain {
             epochs: 9,
             learning_rate: 0.25,
@@ -237,6 +242,17 @@ fn unusual_classify() -> [RunConfig; 4] {
     let shares = LabelShares { anomalous: 20, normal: 80, shares: SplitConfig { seed: 8, ..SplitConfig::new(42) } };
     let labels = ClassifyConfig { split: ClassifySplit::Labels(shares), ..gat.clone() };
     [gat, gcn, counted, labels].map(RunConfig::Classify)
+}
+
+/// The same of layers with keys of their own.
+fn unusual_layers() -> [RunConfig; 3] {
+    let [mut h2gcn, mut bw, mut sage] =
+        [LayerKind::H2gcn, LayerKind::Bw, LayerKind::Sage].map(|layer| ClassifyConfig::new(layer, "g.npz"));
+    (h2gcn.model.residual, h2gcn.model.jump, h2gcn.model.two_hops) = (true, Jump::None, 0);
+    (bw.model.order, bw.model.layers) = (5, 3);
+    bw.loader = LoaderConfig::classify(3);
+    (sage.model.jump, sage.model.edge_weights, sage.model.dropout) = (Jump::Concat, true, 0.25);
+    [h2gcn, bw, sage].map(RunConfig::Classify)
 }
 
 /// Stage 3 with values that no default has.
@@ -280,7 +296,9 @@ fn resolved_text_loads_again_to_an_equal_configuration() {
         "auto.toml",
     ];
     let shipped = shipped.map(|f| RunConfig::load(&self::shipped(f), &[]).unwrap());
-    for config in unusual().into_iter().chain(unusual_classify()).chain(unusual_stage3()).chain(shipped) {
+    for config in
+        unusual().into_iter().chain(unusual_classify()).chain(unusual_layers()).chain(unusual_stage3()).chain(shipped)
+    {
         let text = config.to_toml().unwrap();
         assert_eq!(parse(&text, &[]).unwrap_or_else(|error| panic!("{error}\n{text}")), config, "{text}");
         assert!(!text.lines().any(|line| line.starts_with('[') && line.contains('.')), "two levels:\n{text}");
@@ -375,7 +393,14 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["loader.mode=sampled", "model.layers=3", "loader.fanouts=[5, 5]"], "loader.fanouts", "3 fanouts");
     refused(&["loader.mode=sampled", "model.layers=1", "loader.fanouts=[5, 5]"], "loader.fanouts", "1 fanout");
     refused(&["loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "with model.layer = \"gcn\"");
-    refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\"");
+    refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\" or \"average_precision\"");
+    refused(&["model.layer=sage", "model.jump=max"], "model.jump", "\"none\" or \"concat\"");
+    refused(&["model.layer=sage", "model.heads=2"], "model.heads", "has no attention");
+    refused(&["model.layer=bw", "model.order=9"], "model.order", "from 1 to 8");
+    refused(&["model.layer=bw", "loader.mode=auto"], "loader.mode", "\"full\" with model.layer = \"bw\"");
+    refused(&["model.layer=sage", "loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "= \"sage\"");
+    refused(&["loss.focal_gamma=-1"], "loss.focal_gamma", "[0, infinity)");
+    refused(&["loss.lambda_unsup=0"], "loss.lambda_unsup", "a known key of [loss]: positive_weight, focal_gamma");
 }
 
 /// Keys that nothing reads under the settings before them, in every task that has them.
@@ -408,6 +433,11 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (CLASSIFY, &["train.weight_decay=0", "train.decayed_layers=all"], "penalises none", "weight_decay above 0"),
     (CLASSIFY, &["split.use=random", "split.per_class=5", "split.train=0.5"], "counts the training", "per_class = 0"),
     (CLASSIFY, &["model.layer=gat", "model.edge_weights=true"], "learns what an edge counts", "\"gcn\""),
+    (CLASSIFY, &["model.layer=h2gcn", "model.edge_weights=true"], "all edges the same", "\"sage\""),
+    (CLASSIFY, &["model.layer=gcn", "model.residual=true"], "no transform of a node itself", "\"difference\""),
+    (CLASSIFY, &["model.layer=gat", "model.jump=concat"], "no transform of a node itself", "\"sage\""),
+    (CLASSIFY, &["model.layer=sage", "model.order=3"], "has none", "\"bw\""),
+    (CLASSIFY, &["model.layer=sage", "model.two_hops=3"], "neighbours alone", "\"h2gcn\""),
     (CLASSIFY, &["model.layer=gcn", "model.heads=2"], "has no attention", "model.layer = \"gat\""),
     (CLASSIFY, &["split.seed=2"], "takes the parts from the data", "split.use = \"random\""),
     (STAGE2, &["split.use=masks", "split.anomalous=20"], "from the data", "split.use = \"random\""),

@@ -425,7 +425,7 @@ mod tests {
         let split = Split::of_masks(std::slice::from_ref(&masks), 0, &labels).unwrap();
         assert_eq!((split.train, split.test), (vec![(0, 0), (18, 1)], vec![(6, 0), (24, 1)]));
         let fault = |masks: &[Masks], at| Split::of_masks(masks, at, &labels).unwrap_err().to_string();
-        assert!(fault(&[], 0).contains("no masks") && fault(&[masks.clone()], 1).contains("below 1"));
+        assert!(fault(&[], 0).contains("no masks") && fault(std::slice::from_ref(&masks), 1).contains("below 1"));
         let one_class = Masks { test: vec![6, 9], ..masks };
         assert!(fault(&[one_class], 0).contains("class 1 (anomalous)"));
     }

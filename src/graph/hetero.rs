@@ -4,6 +4,7 @@ mod ages;
 mod edge_values;
 mod induced;
 mod pairs;
+mod two_hops;
 
 use std::cell::LazyCell;
 use std::collections::HashSet;

@@ -2,7 +2,7 @@
 //! [`layerwise`](super::layerwise), every layer of all nodes, a few at a time, between matrices in host memory. Exact:
 //! every node sees all of its neighbours.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::GraphBackend;
 
 use super::layerwise::over_all_nodes;
@@ -21,7 +21,7 @@ const PREPARED: usize = 1 << 24;
 
 /// Logits of every node, row by row.
 ///
-/// On one node type with one relation, rows are projected before they are gathered: once per node rather than once per
+/// Graph convolution and attention on one node type with one relation: rows are projected before they are gathered: once per node rather than once per
 /// neighbour, and rows of hidden channels move rather than rows of features.
 ///
 /// # Errors
@@ -33,16 +33,18 @@ pub fn class_logits<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Vec<f32>> {
     let (graph, nodes) = (input.graph(), input.graph().num_nodes());
-    let mut of_layer = match spec.is_typed() {
+    let mut of_layer = match spec.has_own() {
         true => input.clone(),
         false => {
             let width = model.prepared_width(0, spec.input);
             input.with_vectors(&Features::from_f32(first_projection(model, input, device)?, nodes, width))
         }
     };
+    let mut all = Vec::new();
     for at in 0..spec.layers {
         let last = at + 1 == spec.layers;
-        let width = if last { spec.classes } else { model.prepared_width(at + 1, spec.hidden) };
+        let output = spec.widths(at)[1];
+        let width = if last { output } else { model.prepared_width(at + 1, output) };
         let store = FeatureStore::new(of_layer.features().clone(), graph, device)?;
         let sampler = of_layer.sampler(&[0], (Draw::Uniform, 0), 0)?;
         let values = over_all_nodes(graph, sampler, store, width, &mut [], |Batch { x, blocks, payload, .. }| {
@@ -51,12 +53,38 @@ pub fn class_logits<B: GraphBackend>(
             let h = if last { h } else { model.prepare(at + 1, payload.node_type, h, None) };
             (h, None)
         })?;
-        if last {
+        if last && !spec.has_head() {
             return Ok(values);
         }
-        of_layer = input.with_vectors(&Features::from_f32(values, nodes, width));
+        let vectors = Features::from_f32(values, nodes, width);
+        of_layer = input.with_vectors(&vectors);
+        all.extend(spec.has_head().then_some(vectors));
+        if last {
+            return read_out(model, input, &all, device);
+        }
     }
     unreachable!("a classifier has at least one layer")
+}
+
+/// Logits of the head, which reads the results of all layers side by side.
+fn read_out<B: GraphBackend>(
+    model: &NodeClassifier<B>,
+    input: &SampledInput,
+    layers: &[Features],
+    device: &B::Device,
+) -> Result<Vec<f32>> {
+    let (nodes, width) = (input.graph().num_nodes(), layers.iter().map(Features::dim).sum::<usize>());
+    let mut values = Vec::new();
+    let step = (PREPARED / width).max(1);
+    for first in (0..nodes).step_by(step) {
+        let rows = first..(first + step).min(nodes);
+        let shape = [rows.len(), width];
+        let of_rows: Vec<f32> = rows.flat_map(|node| layers.iter().flat_map(move |of| of.row(node))).collect();
+        let h = input.read_rows_of(Tensor::from_data(TensorData::new(of_rows, shape), device));
+        values.extend(to_host(model.read_out(h, None)));
+        check_device()?;
+    }
+    Ok(values)
 }
 
 /// Features of the only node type times the weight of the first layer.

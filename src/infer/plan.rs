@@ -135,7 +135,7 @@ fn classes_footprint(
     let nodes = graph.num_nodes() as u64;
     // Attention on one type walks a copy that has every node among its own neighbours, and its reverse.
     let looped = match spec.attention {
-        Some(_) if !spec.is_typed() => 8 * (graph.num_edges() as u64 + 2 * nodes + 1),
+        Some(_) if !spec.has_own() => 8 * (graph.num_edges() as u64 + 2 * nodes + 1),
         _ => 0,
     };
     let [features, dropped] = device_bytes(features, dtype);
@@ -143,9 +143,14 @@ fn classes_footprint(
     // part of the result with positive scores; all but the first layer keep their input with what was dropped. Several
     // relations have a projection and a result each.
     let kept = if spec.attention.is_some() { 5 } else { 4 };
-    let kept = if spec.is_typed() { (kept - 2) * spec.relations.len().max(1) + 2 } else { kept };
+    let kept = match spec.order {
+        // Linear layers around a wavelet for each power of the adjacency.
+        Some(order) => kept * (order + 3),
+        None if spec.has_own() => (kept - 2) * spec.num_relations() + 2,
+        None => kept,
+    };
     let heads = spec.attention.map_or(1, |shape| shape.out_heads);
-    let inner = (spec.layers - 1) * spec.hidden;
+    let inner = (spec.layers - usize::from(spec.order.is_none() && !spec.has_head())) * spec.hidden;
     let channels = kept * (inner + heads * spec.classes) + if drops { inner } else { 0 };
     Footprint {
         graph: adjacency_bytes(graph) + looped,

@@ -36,7 +36,7 @@ const FIRST: f32 = 1e30;
 
 /// Graph and rows in host memory, as the layers of a classifier want them.
 ///
-/// Layers over several node types or relations read both as they are. On one type with one relation, graph convolution
+/// Layers with a transform of nodes themselves, as all over several node types or relations, read both as they are. On one type with one relation, graph convolution
 /// adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and
 /// it divides by degrees in the whole graph, which columns behind the features carry into the batch: where edges have
 /// weights, sums of these, and beside them how many neighbours there are. Attention has every node among its own
@@ -78,9 +78,9 @@ impl SampledInput {
     /// [`Error::Data`](crate::error::Error::Data) for a graph with loops that cannot be taken out of it or added to it.
     pub fn new(spec: &ClassifierSpec, graph: &HeteroGraph, features: &Features, dtype: DType) -> Result<Self> {
         let kind = match spec.layer {
-            _ if spec.is_typed() => Kind::Typed,
-            LayerKind::Gcn => Kind::Gcn,
+            _ if spec.has_own() => Kind::Typed,
             LayerKind::Gat => Kind::Gat,
+            _ => Kind::Gcn,
         };
         let graph = Arc::new(match kind {
             Kind::Typed => graph.clone(),
@@ -161,6 +161,11 @@ impl SampledInput {
             None => (count, None),
         };
         BatchRows { x: rows.into_iter().map(|rows| self.read_rows(rows)).collect(), degree, neighbours }
+    }
+
+    /// Rows that layers made, in the type that is computed with.
+    pub fn read_rows_of<B: GraphBackend>(&self, rows: Tensor<B, 2>) -> Tensor<B, 2> {
+        as_dtype(rows, self.dtype)
     }
 
     /// The vectors of loaded rows of one type.
@@ -272,6 +277,7 @@ mod tests {
 
     use super::*;
     use crate::graph::Adjacency;
+    use crate::models::attention::Connections;
     use crate::models::node_classifier::AttentionShape;
     use crate::models::parameters::to_host;
 
@@ -303,6 +309,9 @@ mod tests {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            connections: Connections::default(),
+            order: None,
+            two_hops: None,
         }
     }
 

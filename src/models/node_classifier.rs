@@ -1,15 +1,23 @@
-//! One class for every node: layers of graph convolution or of graph attention.
+//! One class for every node: layers of graph convolution, of graph attention, of means beside the node itself, or
+//! wavelets.
 
+mod difference;
+#[cfg(test)]
+mod oracle;
+mod own;
 mod spec;
 mod typed;
+mod wavelets;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Activation, Dropout, GraphBackend, combine};
 
+use self::own::Own;
 pub use self::spec::{AttentionShape, ClassifierSpec, RelationShape};
 use self::typed::TypedLayer;
+use self::wavelets::WaveletLayer;
 use super::device_graph::DeviceGraph;
 use super::named;
 use super::node_input::{BatchRows, NodeInput};
@@ -35,6 +43,9 @@ enum NodeLayer<B: Backend> {
     Gcn(GcnConv<B>),
     Gat(GatConv<B>),
     Typed(TypedLayer<B>),
+    /// Of nodes alone, around wavelets.
+    Dense(Own<B>),
+    Wavelets(WaveletLayer<B>),
 }
 
 /// A stack of layers of one kind.
@@ -45,12 +56,29 @@ enum NodeLayer<B: Backend> {
 /// are added up. The last layer has no activation. Convolutions and means read what edges have for values as their
 /// weights, see [`ClassifierSpec::reading`].
 ///
+/// Other kinds have a projection of the node itself on every graph, and ReLU between layers. With `m_i` the mean over the
+/// in-neighbours of node `i` and `t_i` that over the nodes exactly two edges away, a layer is
+///
+/// ```text
+/// sage         x_i W + m_i U + b                              difference   x_i W + m_i U + |(x_i - m_i) V| + b
+/// h2gcn        x_i W + m_i U + t_i T + b
+/// ```
+///
+/// and the difference of a node without in-neighbours is 0. A residual connection adds `x_i` to the result of a layer as
+/// wide as its input. With [`Jump::Concat`](crate::config::Jump::Concat) all layers have `hidden` channels and an
+/// activation, and a linear head reads their results side by side. `bw` is two linear layers with ReLU, `layers` times
+/// the wavelets of [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer.
+///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and
-/// others (ESWC 2018), equation 2.
+/// others (ESWC 2018), equation 2; Hamilton and others (NeurIPS 2017), algorithm 1; Zhu and others (NeurIPS 2020): a node
+/// apart from its neighbours, nodes two edges away, and all layers read, with ReLU in every layer; Tang and others (ICML
+/// 2022), equation 9.
 #[derive(Module, Debug)]
 pub struct NodeClassifier<B: Backend> {
     layers: Vec<NodeLayer<B>>,
+    /// Reads all layers, where it is there.
+    head: Option<Own<B>>,
     #[module(skip)]
     kind: LayerKind,
 }
@@ -64,9 +92,8 @@ impl<B: GraphBackend> NodeClassifier<B> {
         spec.check()?;
         let layer = |at: usize| {
             let last = at + 1 == spec.layers;
-            let input = if at == 0 { spec.input } else { spec.hidden };
-            let output = if last { spec.classes } else { spec.hidden };
-            if spec.is_typed() {
+            let [input, output] = spec.widths(at);
+            if spec.has_own() {
                 return NodeLayer::Typed(TypedLayer::new(spec, [input, output], last, device));
             }
             match spec.attention {
@@ -74,8 +101,18 @@ impl<B: GraphBackend> NodeClassifier<B> {
                 Some(shape) => NodeLayer::Gat(gat_config(shape, [input, output], last).init(device)),
             }
         };
-        let layers = (0..spec.layers).map(layer).collect();
-        named::fill(Self { layers, kind: spec.layer }, parameters)
+        let layers = match spec.order {
+            None => (0..spec.layers).map(layer).collect(),
+            Some(order) => {
+                let dense = |input, output| NodeLayer::Dense(Own::new([input, output], device));
+                let wavelets = |_| NodeLayer::Wavelets(WaveletLayer::new(spec, order, device));
+                let before = [dense(spec.input, spec.hidden), dense(spec.hidden, spec.hidden)];
+                let after = dense(spec.hidden, spec.classes);
+                before.into_iter().chain((0..spec.layers).map(wavelets)).chain([after]).collect()
+            }
+        };
+        let head = spec.has_head().then(|| Own::new([spec.layers * spec.hidden, spec.classes], device));
+        named::fill(Self { layers, head, kind: spec.layer }, parameters)
     }
 
     /// Logits `[nodes, classes]` of all nodes, by global id. With `training`, a pass and the share of the input values
@@ -85,7 +122,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// `x` has the input of every node type of `graph`.
     pub fn forward(&self, graph: &DeviceGraph<B>, x: &[NodeInput<B>], training: Training) -> Tensor<B, 2> {
         let block = graph.whole();
-        let mut h = x.to_vec();
+        let (mut h, mut joined) = (x.to_vec(), Vec::new());
         for (at, layer) in self.layers.iter().enumerate() {
             let pass = pass_of(at, training);
             let x: Vec<NodeInput<B>> =
@@ -105,10 +142,41 @@ impl<B: GraphBackend> NodeClassifier<B> {
                     vec![conv.propagate(&edges.csr, x.project(conv.weight.val()), pass)]
                 }
                 NodeLayer::Typed(layer) => layer.forward(&block, &x, pass),
+                NodeLayer::Dense(own) => vec![own.of(&x[0])],
+                NodeLayer::Wavelets(layer) => vec![layer.forward(&block, x.into_iter().next().map(NodeInput::dense))],
             };
-            h = y.into_iter().map(|y| NodeInput::Dense(self.activate(at, y))).collect();
+            let y: Vec<Tensor<B, 2>> = y.into_iter().map(|y| self.activate(at, y)).collect();
+            joined = self.joined(joined, &block, &y);
+            h = y.into_iter().map(NodeInput::Dense).collect();
         }
-        concatenated(h.into_iter().map(NodeInput::dense).collect())
+        let last = h.into_iter().map(NodeInput::dense).collect();
+        self.read_out(concatenated(if self.head.is_some() { joined } else { last }), training)
+    }
+
+    /// The results of all layers side by side, a matrix per type, where a head reads them: `before` are those of earlier
+    /// layers, before the layer of `block`, and `y` its own.
+    fn joined(&self, before: Vec<Tensor<B, 2>>, block: &Block<B>, y: &[Tensor<B, 2>]) -> Vec<Tensor<B, 2>> {
+        if self.head.is_none() || before.is_empty() {
+            return y.to_vec();
+        }
+        let of_type = |(t, (before, y)): (usize, (Tensor<B, 2>, &Tensor<B, 2>))| match y.dims()[0] {
+            0 => y.clone(),
+            _ => Tensor::cat(vec![block.destinations(t, before), y.clone()], 1),
+        };
+        before.into_iter().zip(y).enumerate().map(of_type).collect()
+    }
+
+    /// The logits of what the last layer made, or of what all made side by side where a head reads them.
+    pub fn read_out(&self, h: Tensor<B, 2>, training: Training) -> Tensor<B, 2> {
+        match &self.head {
+            None => h,
+            Some(head) => head.of(&NodeInput::Dense(h).dropped(drop_of(self.layers.len(), 0, training))),
+        }
+    }
+
+    /// Whether the classes are read from all layers.
+    pub fn has_head(&self) -> bool {
+        self.head.is_some()
     }
 
     /// Logits `[rows after the last layer, classes]` of a mini-batch, those of one type behind those of another: the
@@ -123,15 +191,17 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// was sampled for; `rows` are those before the first of them.
     ///
     /// # Panics
-    /// For another number of layers or of rows, and for rows without degrees where layers convolve.
+    /// For another number of layers or of rows, for rows without degrees where layers convolve, and for wavelets.
     pub fn forward_batch(&self, blocks: &[Block<B>], mut rows: BatchRows<B>, training: Training) -> Tensor<B, 2> {
         let (want, got) = (self.layers.len(), blocks.len());
         assert_eq!(want, got, "NodeClassifier: blocks: expected {want} layers of a batch, got {got}");
+        let mut joined = Vec::new();
         for (at, block) in blocks.iter().enumerate() {
             let prepared = rows.x.into_iter().enumerate().map(|(t, x)| self.prepare(at, t, x, training));
             rows = self.propagate(at, block, BatchRows { x: prepared.collect(), ..rows }, training);
+            joined = self.joined(joined, block, &rows.x);
         }
-        concatenated(rows.x)
+        self.read_out(concatenated(if self.head.is_some() { joined } else { rows.x }), training)
     }
 
     /// What layer `at` makes of rows of type `t` before they meet their neighbours: some values are dropped, and on one
@@ -141,7 +211,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
         match &self.layers[at] {
             NodeLayer::Gcn(conv) => x.project(conv.weight.val()),
             NodeLayer::Gat(conv) => x.project(conv.weight.val()),
-            NodeLayer::Typed(_) => x.dense(),
+            NodeLayer::Typed(_) | NodeLayer::Dense(_) | NodeLayer::Wavelets(_) => x.dense(),
         }
     }
 
@@ -181,6 +251,9 @@ impl<B: GraphBackend> NodeClassifier<B> {
                 let x: Vec<NodeInput<B>> = x.into_iter().map(NodeInput::Dense).collect();
                 layer.forward(block, &x, pass)
             }
+            NodeLayer::Dense(_) | NodeLayer::Wavelets(_) => {
+                panic!("NodeClassifier: layer: expected one of neighbours in mini-batches, got one of wavelets")
+            }
         };
         BatchRows { x: y.into_iter().map(|y| self.activate(at, y)).collect(), degree: after, neighbours }
     }
@@ -190,16 +263,16 @@ impl<B: GraphBackend> NodeClassifier<B> {
         match &self.layers[at] {
             NodeLayer::Gcn(conv) => conv.weight.val().dims()[1],
             NodeLayer::Gat(conv) => conv.weight.val().dims()[1],
-            NodeLayer::Typed(_) => input,
+            NodeLayer::Typed(_) | NodeLayer::Dense(_) | NodeLayer::Wavelets(_) => input,
         }
     }
 
     /// The end of layer `at`.
     fn activate(&self, at: usize, y: Tensor<B, 2>) -> Tensor<B, 2> {
         let activation = match self.kind {
-            _ if at + 1 == self.layers.len() || y.dims()[0] == 0 => return y,
-            LayerKind::Gcn => Activation::Relu,
+            _ if self.head.is_none() && at + 1 == self.layers.len() || y.dims()[0] == 0 => return y,
             LayerKind::Gat => Activation::Elu,
+            _ => Activation::Relu,
         };
         combine(vec![y], None, 1.0, activation)
     }
@@ -249,6 +322,7 @@ mod tests {
 
     use super::*;
     use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
+    use crate::models::attention::Connections;
     use crate::models::parameters::to_host;
 
     const NODES: usize = 30;
@@ -277,6 +351,9 @@ mod tests {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            connections: Connections::default(),
+            order: None,
+            two_hops: None,
         }
     }
 
@@ -293,7 +370,7 @@ mod tests {
                 NodeLayer::Gcn(conv) => relu(conv.forward(csr, h)),
                 NodeLayer::Gat(conv) if last => conv.forward(csr, h, None),
                 NodeLayer::Gat(conv) => elu(conv.forward(csr, h, None), 1.0),
-                NodeLayer::Typed(_) => unreachable!("one type with one relation"),
+                _ => unreachable!("one type with one relation"),
             };
         }
         h
@@ -395,15 +472,9 @@ mod tests {
                     |name: &str| tensors[&format!("layers.{at}.{name}")].values.iter().map(|&v| f64::from(v)).collect();
                 h = dense_layer(&graph, &values, &h, layer == LayerKind::Gat);
                 let activation = |z: f64| match layer {
-                    _ if at == 1 => z,
-                    LayerKind::Gcn => z.max(0.0),
-                    LayerKind::Gat => {
-                        if z > 0.0 {
-                            z
-                        } else {
-                            z.exp_m1()
-                        }
-                    }
+                    _ if at == 1 || z > 0.0 => z,
+                    LayerKind::Gat => z.exp_m1(),
+                    _ => 0.0,
                 };
                 h.iter_mut().flatten().for_each(|z| *z = activation(*z));
             }

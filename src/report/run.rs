@@ -99,6 +99,7 @@ fn panels(stage: Stage, history: &History) -> Vec<Panel> {
         Stage::Classes => vec![
             panel("Loss by epoch", "loss", &[("loss", "training"), ("validation_loss", "validation")]),
             panel("Validation nodes by epoch", "accuracy", &[("validation_accuracy", "validation")]),
+            panel("Validation labels by epoch", "average precision", &[("validation_average_precision", "validation")]),
         ],
         Stage::Reconstruction => vec![
             panel("Loss by epoch", "loss", &[("loss", "reconstruction")]),

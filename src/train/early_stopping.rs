@@ -10,7 +10,7 @@ use crate::config::Best;
 pub struct EarlyStopping {
     /// Lowest validation loss of all epochs; `None` before the first validation.
     pub loss: Option<f64>,
-    /// Highest validation accuracy of all epochs.
+    /// Highest validation accuracy of all epochs, or average precision where that is what chooses.
     pub accuracy: f64,
     /// Validations since the last improvement.
     pub waited: usize,
@@ -52,7 +52,7 @@ impl EarlyStopping {
         Self { loss: None, accuracy: 0.0, waited: 0 }
     }
 
-    /// Takes the figures of a validation.
+    /// Takes the figures of a validation; `accuracy` is the average precision with [`Best::AveragePrecision`].
     ///
     /// With [`Best::Both`] an epoch is kept when loss and accuracy are at least as good as ever, and patience starts
     /// anew when one of them is: the rule of the graph attention paper.
@@ -63,7 +63,7 @@ impl EarlyStopping {
         };
         let (keep, improved) = match best {
             Best::Loss => (loss < lowest, loss < lowest),
-            Best::Accuracy => {
+            Best::Accuracy | Best::AveragePrecision => {
                 let better = accuracy > self.accuracy || (accuracy == self.accuracy && loss < lowest);
                 (better, better)
             }
@@ -73,7 +73,7 @@ impl EarlyStopping {
             }
         };
         // With `accuracy`, the loss to beat is that of the kept epoch, not the lowest of all.
-        self.loss = Some(if best == Best::Accuracy && !keep {
+        self.loss = Some(if matches!(best, Best::Accuracy | Best::AveragePrecision) && !keep {
             lowest
         } else if keep {
             loss
@@ -140,6 +140,7 @@ mod tests {
     fn of_equal_accuracies_the_lower_loss_is_kept() {
         let validations = [(3.0, 0.5), (1.0, 0.4), (2.0, 0.5), (2.5, 0.5), (9.0, 0.6)];
         assert_eq!(kept(Best::Accuracy, 9, &validations), (vec![0, 2, 4], None));
+        assert_eq!(kept(Best::AveragePrecision, 9, &validations), (vec![0, 2, 4], None));
     }
 
     #[test]

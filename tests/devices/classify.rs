@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve::config::{ClassifyConfig, Draw, LayerKind, LoaderMode};
+use graphsieve::config::{ClassifyConfig, Draw, Jump, LayerKind, LoaderMode};
 use graphsieve::data::class_split::ClassSplit;
 use graphsieve::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, Relation, RelationSpec};
 use graphsieve::infer::layerwise_classes::class_logits;
 use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
+use graphsieve::models::attention::Connections;
 use graphsieve::models::device_graph::DeviceGraph;
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier};
 use graphsieve::models::node_input::NodeInput;
@@ -140,7 +141,7 @@ fn evaluation(sandbox: &Sandbox, run: &str) -> Value {
 }
 
 fn groups_are_found_scored_and_evaluated() {
-    for layer in ["gcn", "gat"] {
+    for layer in ["gcn", "gat", "sage", "h2gcn"] {
         let sandbox = sandbox(layer);
         let said = sandbox.succeeds(train(&[]));
         let run = sandbox.only_run("runs");
@@ -292,7 +293,7 @@ fn what_does_not_fit_is_refused_before_anything_is_made() {
 }
 
 fn several_types_and_relations_are_classified() {
-    for layer in ["gcn", "gat"] {
+    for layer in ["gcn", "gat", "sage", "difference"] {
         let sandbox = Sandbox::with_data();
         Planted::new(3).write(&sandbox, "graph.npz", true);
         sandbox.write("run.toml", config(layer).replace("graph.npz", "data").replace("dropout = 0.3", "dropout = 0.0"));
@@ -386,7 +387,7 @@ fn a_run_in_mini_batches_finds_the_groups_is_scored_and_says_what_it_moved() {
 }
 
 fn one_mini_batch_of_all_neighbours_trains_as_the_whole_graph_does() {
-    for layer in ["gcn", "gat"] {
+    for layer in ["gcn", "gat", "difference", "h2gcn"] {
         let sandbox = sampled(layer, "dropout = 0.0");
         let attention = ["--set", "model.attention_dropout=0"];
         let attention = if layer == "gat" { &attention[..] } else { &[] };
@@ -556,6 +557,9 @@ pub mod bodies {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            connections: Connections::default(),
+            order: None,
+            two_hops: None,
         };
         let typed = |spec: ClassifierSpec| spec.over(&typed_graph()).unwrap();
         let gat = |layers, heads, out_heads| {
@@ -567,8 +571,23 @@ pub mod bodies {
             true => spec.with_weights_of(&typed_graph()),
             false => spec.with_weights_of(&graph()),
         };
-        let weighted = vec![weighted(gcn(1)), weighted(gcn(2)), weighted(typed(gcn(2)))];
-        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))], weighted].concat()
+        let own = |layer, layers, jump| {
+            let connections = Connections { residual: layers > 2, jump, ..Connections::default() };
+            let two_hops = (layer == LayerKind::H2gcn).then_some(7);
+            ClassifierSpec { layer, connections, two_hops, ..gcn(layers) }
+        };
+        let [sage, apart, two] = [LayerKind::Sage, LayerKind::Difference, LayerKind::H2gcn];
+        let beside = vec![
+            own(sage, 1, Jump::None),
+            own(sage, 3, Jump::Concat),
+            own(apart, 3, Jump::None),
+            own(two, 2, Jump::Concat),
+            typed(own(sage, 2, Jump::Concat)),
+            typed(own(apart, 2, Jump::None)),
+        ];
+        let weighted =
+            vec![weighted(gcn(1)), weighted(gcn(2)), weighted(typed(gcn(2))), weighted(own(sage, 2, Jump::None))];
+        [plain, vec![typed(gcn(1)), typed(gcn(3)), typed(gat(2, 3, 2))], weighted, beside].concat()
     }
 
     fn model<B: GraphBackend>(spec: &ClassifierSpec, device: &B::Device) -> NodeClassifier<B> {

@@ -186,7 +186,7 @@ fn graph(relations: &[RelationFile]) -> HeteroGraph {
 }
 
 fn features<B: GraphBackend>(host: &HeteroGraph, device: &B::Device) -> Vec<Tensor<Autodiff<B>, 2>> {
-    upload_by_type(host.node_types(), GOLDEN.widths[0], DType::F32, device, |k| GOLDEN.features[k])
+    upload_by_type(host.node_types(), GOLDEN.widths[0], DType::F32, device, &|k| GOLDEN.features[k])
 }
 
 fn streams(host: &HeteroGraph) -> Vec<String> {

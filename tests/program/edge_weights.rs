@@ -8,6 +8,7 @@ use std::sync::Arc;
 use graphsieve::config::{Draw, LayerKind};
 use graphsieve::graph::{Adjacency, Dataset, EdgeMatrix, Features, HeteroGraph, RelationSpec};
 use graphsieve::infer::sampled_input::SampledInput;
+use graphsieve::models::attention::Connections;
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec};
 use graphsieve::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
 use graphsieve::score::explain::Explanation;
@@ -180,6 +181,9 @@ fn an_edge_that_weighs_nothing_is_never_drawn_and_attention_draws_itself() {
         types: Vec::new(),
         relations: Vec::new(),
         weighted: Vec::new(),
+        connections: Connections::default(),
+        order: None,
+        two_hops: None,
     };
     let features = Features::from_f32(vec![1.0; nodes as usize], nodes as usize, 1);
     let input = SampledInput::new(&spec, &graph, &features, burn::tensor::DType::F32).unwrap();

@@ -60,7 +60,7 @@ fn margin(run: &ScoredRun, node: u32, class: u32) -> f64 {
 
 #[test]
 fn parts_add_up_to_the_margin_of_the_class_and_removals_are_what_the_model_says_of_other_data() {
-    for layer in ["gcn", "gat"] {
+    for layer in ["gcn", "gat", "sage"] {
         let sandbox = Sandbox::new();
         let path = sandbox.path(&trained(&sandbox, 3, layer));
         for class in [None, Some(2)] {

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ClassifyModel, LayerKind};
+use crate::config::{ClassifyModel, Jump, LayerKind};
 use crate::error::{Error, Result};
 use crate::graph::{Dataset, HeteroGraph};
+use crate::models::attention::Connections;
 
 /// The shape of a [`NodeClassifier`](super::NodeClassifier), and what its input is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,15 @@ pub struct ClassifierSpec {
     /// Places of the relations whose edges have weights that the layers read, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weighted: Vec<usize>,
+    /// What is beside the layers, of those with a transform of nodes themselves.
+    #[serde(flatten)]
+    pub connections: Connections,
+    /// Order of the wavelets, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<usize>,
+    /// Most nodes two edges away that a node reads, 0 for all, where it reads any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub two_hops: Option<usize>,
 }
 
 /// A relation that a classifier has weights for.
@@ -81,12 +91,46 @@ impl ClassifierSpec {
         !self.types.is_empty()
     }
 
+    /// Whether a node has a transform of its own beside one for each relation.
+    pub fn has_own(&self) -> bool {
+        self.is_typed() || self.layer.has_own()
+    }
+
+    /// Whether a linear head reads all layers.
+    pub fn has_head(&self) -> bool {
+        self.connections.jump != Jump::None
+    }
+
+    /// Columns before layer `at` and after it.
+    pub fn widths(&self, at: usize) -> [usize; 2] {
+        let last = at + 1 == self.layers && !self.has_head();
+        [if at == 0 { self.input } else { self.hidden }, if last { self.classes } else { self.hidden }]
+    }
+
+    /// Relations of the graph that the layers read.
+    pub fn num_relations(&self) -> usize {
+        self.relations.len().max(1) + usize::from(self.two_hops.is_some())
+    }
+
     /// The same shape for the types and relations of a graph.
     ///
     /// # Errors
-    /// [`Error::Data`] for a graph without a relation.
+    /// [`Error::Data`] for a graph without a relation, and for one that the layers do not take.
     pub fn over(self, graph: &HeteroGraph) -> Result<Self> {
         let (types, relations) = shape_of(graph);
+        let several = match self.layer {
+            LayerKind::H2gcn if !types.is_empty() => Some("one node type with one relation"),
+            LayerKind::Bw if types.len() > 1 => Some("one node type"),
+            _ => None,
+        };
+        if let Some(expected) = several {
+            return Err(Error::Data {
+                what: format!("model.layer = \"{}\"", self.layer.name()),
+                expected: format!("a graph with {expected}"),
+                found: format!("{} node types and {} relations", types.len(), relations.len()),
+                help: "set model.layer = \"sage\" or \"difference\", which have a transform for each relation".into(),
+            });
+        }
         if graph.relations().is_empty() {
             return Err(Error::Data {
                 what: "relations".into(),
@@ -105,9 +149,13 @@ impl ClassifierSpec {
     }
 
     /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. Convolution
-    /// on one type adds loops, so that those of the graph weigh nothing.
+    /// on one type adds loops, so that those of the graph weigh nothing. Nodes two edges away are one more relation.
     pub fn reading(&self, graph: HeteroGraph) -> HeteroGraph {
-        graph.with_weights_as_values(|at| self.weighted.contains(&at), self.is_typed())
+        let graph = graph.with_weights_as_values(|at| self.weighted.contains(&at), self.has_own());
+        match self.two_hops {
+            None => graph,
+            Some(most) => graph.with_two_hops(most),
+        }
     }
 
     /// The graph of some data as the layers read it; `file` is the checkpoint.
@@ -118,7 +166,7 @@ impl ClassifierSpec {
     pub fn graph_for(&self, dataset: &Dataset, file: &Path) -> Result<HeteroGraph> {
         self.check_graph(&dataset.graph, file)?;
         if self.weighted.is_empty() {
-            return Ok(dataset.graph.clone());
+            return Ok(self.reading(dataset.graph.clone()));
         }
         let graph = dataset.graph_with_edge_weights()?;
         let relations = graph.relations();
@@ -173,18 +221,30 @@ impl ClassifierSpec {
             return refused("relations", format!("node types below {types}"), format!("{relation:?}"));
         }
         let relations = self.relations.len().max(1);
-        if self.weighted.iter().any(|&at| at >= relations) || !self.weighted.is_empty() && self.layer == LayerKind::Gat
-        {
-            let expected = format!("relations below {relations} of a graph convolution");
+        if self.weighted.iter().any(|&at| at >= relations) || !self.weighted.is_empty() && !self.layer.reads_weights() {
+            let expected = format!("relations below {relations} of a graph convolution or of means");
             return refused("edge_weights", expected, format!("{:?} of {:?}", self.weighted, self.layer));
         }
-        if (self.layer == LayerKind::Gat) != self.attention.is_some() {
-            let found = if self.attention.is_some() { "heads" } else { "none" };
-            return refused(
-                "attention",
-                format!("heads for gat and none for gcn, here {:?}", self.layer),
-                found.into(),
-            );
+        let of_layer = [
+            ("attention", LayerKind::Gat, self.attention.is_some()),
+            ("order", LayerKind::Bw, self.order.is_some_and(|order| order > 0)),
+            ("two_hops", LayerKind::H2gcn, self.two_hops.is_some()),
+        ];
+        for (key, layer, found) in of_layer {
+            if (self.layer == layer) != found {
+                let expected = format!("some for {} and none for others, here {}", layer.name(), self.layer.name());
+                return refused(key, expected, if found { "some" } else { "none" }.into());
+            }
+        }
+        let Connections { residual, jump, .. } = self.connections;
+        let plain = Connections { residual, jump, ..Connections::default() };
+        let beside = self.layer.has_own() && jump != Jump::Max;
+        if self.connections != if beside { plain } else { Connections::default() } {
+            let expected = format!("connections that {} has", self.layer.name());
+            return refused("jump", expected, format!("{:?}", self.connections));
+        }
+        if self.layer == LayerKind::H2gcn && types > 0 || self.layer == LayerKind::Bw && types > 1 {
+            return refused("types", "one node type".into(), format!("{types} types or several relations"));
         }
         let Some(shape) = self.attention else { return Ok(()) };
         if !self.hidden.is_multiple_of(shape.heads) {
@@ -231,10 +291,14 @@ mod tests {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            connections: Connections::default(),
+            order: None,
+            two_hops: None,
         };
         assert!(good.check().is_ok());
         let with = |attention| ClassifierSpec { attention, ..good.clone() };
         let shape = |heads, dropout| attention.map(|shape| AttentionShape { heads, dropout, ..shape });
+        let jump = Connections { jump: Jump::Concat, ..Connections::default() };
         let nowhere = RelationShape { name: "knows".into(), src: 0, dst: 1 };
         let wrong = [
             ("model.layers", ClassifierSpec { layers: 0, ..good.clone() }),
@@ -242,6 +306,9 @@ mod tests {
             ("model.relations", ClassifierSpec { types: vec!["a".into()], relations: vec![nowhere], ..good.clone() }),
             ("model.edge_weights", ClassifierSpec { weighted: vec![0], ..good.clone() }),
             ("model.attention", with(None)),
+            ("model.order", ClassifierSpec { order: Some(2), ..good.clone() }),
+            ("model.two_hops", ClassifierSpec { two_hops: Some(2), ..good.clone() }),
+            ("model.jump", ClassifierSpec { connections: jump, ..good.clone() }),
             ("model.heads", with(shape(0, 0.5))),
             ("model.hidden", with(shape(3, 0.5))),
             ("model.attention.dropout", with(shape(2, 1.0))),

@@ -1,11 +1,14 @@
 //! A layer over several node types or relations.
 
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Activation, GraphBackend, combine};
 
 use super::ClassifierSpec;
+use super::difference::DifferenceConv;
+use super::own::Own;
+use crate::config::LayerKind;
 use crate::models::node_input::NodeInput;
 use crate::nn::{
     Aggregation, Block, GatConv, GatConvConfig, Nodes, RelationEdges, SageConv, SageConvConfig, TrainingPass,
@@ -17,9 +20,9 @@ use crate::nn::{
 /// y_i = x_i W_t + b_t + sum_r conv_r(i)      t the type of i, over the relations r into t
 /// ```
 ///
-/// `conv_r` is the mean over the in-neighbours of the relation, projected, or graph attention among them. A mean is
-/// weighted where the edges of the relation have weights: their values. A node comes in by `W_t` alone: no self-loop is
-/// added.
+/// `conv_r` is the mean over the in-neighbours of the relation, projected, the same with a [`DifferenceConv`], or graph
+/// attention among them. A mean is weighted where the edges of the relation have weights: their values. A node comes in
+/// by `W_t` alone: no self-loop is added. A residual connection is an identity in `W_t`.
 ///
 /// # Source
 /// Schlichtkrull et al., Modeling relational data with graph convolutional networks (ESWC 2018), equation 2, with
@@ -28,6 +31,7 @@ use crate::nn::{
 pub(super) struct TypedLayer<B: Backend> {
     relations: Vec<RelationConv<B>>,
     own: Vec<Own<B>>,
+    residual: bool,
 }
 
 #[derive(Module, Debug)]
@@ -35,21 +39,16 @@ pub(super) struct TypedLayer<B: Backend> {
 enum RelationConv<B: Backend> {
     Mean(SageConv<B>),
     Gat(GatConv<B>),
-}
-
-/// What a node adds to its own result.
-#[derive(Module, Debug)]
-struct Own<B: Backend> {
-    /// `[input, output]`
-    weight: Param<Tensor<B, 2>>,
-    /// `[output]`
-    bias: Param<Tensor<B, 1>>,
+    Difference(DifferenceConv<B>),
 }
 
 impl<B: GraphBackend> TypedLayer<B> {
     /// Of the widths `input` and `output`; `last` averages heads, which are concatenated otherwise.
     pub fn new(spec: &ClassifierSpec, [input, output]: [usize; 2], last: bool, device: &B::Device) -> Self {
         let conv = || match spec.attention {
+            None if spec.layer == LayerKind::Difference => {
+                RelationConv::Difference(DifferenceConv::new([input, output], device))
+            }
             None => {
                 let config = SageConvConfig::new(input, output).with_aggr(Aggregation::Mean);
                 RelationConv::Mean(config.with_root_weight(false).with_bias(false).init(device))
@@ -59,13 +58,10 @@ impl<B: GraphBackend> TypedLayer<B> {
                 RelationConv::Gat(GatConvConfig { add_self_loops: false, ..config }.init(device))
             }
         };
-        let own = || Own {
-            weight: Param::from_tensor(Tensor::zeros([input, output], device)),
-            bias: Param::from_tensor(Tensor::zeros([output], device)),
-        };
         Self {
-            relations: spec.relations.iter().map(|_| conv()).collect(),
-            own: spec.types.iter().map(|_| own()).collect(),
+            relations: (0..spec.num_relations()).map(|_| conv()).collect(),
+            own: (0..spec.types.len().max(1)).map(|_| Own::new([input, output], device)).collect(),
+            residual: spec.connections.residual && input == output,
         }
     }
 
@@ -80,8 +76,12 @@ impl<B: GraphBackend> TypedLayer<B> {
             if block.rows_after(t) == 0 {
                 return Tensor::empty([0, weight.dims()[1]], (&weight.device(), x[t].dtype()));
             }
+            let weight = match self.residual {
+                true => weight.clone() + Tensor::eye(weight.dims()[0], &weight.device()),
+                false => weight,
+            };
             let mut parts = vec![rows.project(weight)];
-            parts.extend(block.edges.iter().filter(|edges| edges.dst == t).map(|edges| {
+            parts.extend(block.edges.iter().filter(|edges| edges.dst == t).flat_map(|edges| {
                 let pass = pass.map(|pass| pass.layer(((pass.layer + 1) << 16) | edges.relation as u32));
                 self.along(edges, block, x, &rows, pass)
             }));
@@ -98,15 +98,16 @@ impl<B: GraphBackend> TypedLayer<B> {
         x: &[NodeInput<B>],
         after: &NodeInput<B>,
         pass: Option<TrainingPass>,
-    ) -> Tensor<B, 2> {
+    ) -> Vec<Tensor<B, 2>> {
         match &self.relations[edges.relation] {
             RelationConv::Mean(conv) => {
                 let h = x[edges.src].project(conv.weight.val());
-                match edges.weights() {
+                vec![match edges.weights() {
                     Some(weights) => conv.propagate_weighted(&edges.csr, h, weights),
                     None => conv.propagate(&edges.csr, h),
-                }
+                }]
             }
+            RelationConv::Difference(conv) => conv.along(edges, block, &x[edges.src], after).into(),
             RelationConv::Gat(conv) => {
                 let weight = conv.weight.val();
                 let src = x[edges.src].project(weight.clone());
@@ -114,7 +115,7 @@ impl<B: GraphBackend> TypedLayer<B> {
                     true => block.destinations(edges.dst, src.clone()),
                     false => after.project(weight),
                 };
-                conv.propagate(&edges.csr, Nodes::Between { src, dst }, pass)
+                vec![conv.propagate(&edges.csr, Nodes::Between { src, dst }, pass)]
             }
         }
     }

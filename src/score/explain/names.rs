@@ -34,8 +34,10 @@ impl<'a> Names<'a> {
         name_of(self.dataset, node)
     }
 
+    /// The name of a relation; behind those of the data is that of nodes two edges away, which a classifier adds.
     pub fn relation(&self, relation: usize) -> String {
-        self.graph().relations()[relation].name.clone()
+        let relations = self.graph().relations();
+        relations.get(relation).map_or_else(|| "two edges away".into(), |relation| relation.name.clone())
     }
 
     pub fn score(&self, node: u32) -> Option<f32> {

@@ -2,7 +2,7 @@
 
 use super::explanation::{BlockPart, ColumnPart, Explanation, Method, NeighbourPart, PathPart, RelationPart};
 use super::names::Names;
-use super::network::{Attributed, Coefficients, EdgeTransform, Entry, Head, Joined, Limits, Path, View};
+use super::network::{Attributed, Coefficients, EdgeTransform, Entry, Head, Joined, Limits, Path, ReadOut, View};
 use super::similar::Known;
 use super::{MOST_NEIGHBOURS, MOST_PATHS, by_magnitude};
 use crate::error::Result;
@@ -59,25 +59,26 @@ pub(super) struct Model<'a> {
 pub(super) enum Question<'a> {
     /// The logit of a score.
     Score { head: &'a Head },
-    /// One class of so many.
-    Class { class: u32, classes: usize },
+    /// One class of so many, which the last layer tells, or a layer behind it.
+    Class { class: u32, classes: usize, read_out: Option<&'a ReadOut> },
 }
 
 impl Question<'_> {
     fn head(&self) -> Head {
         match *self {
             Question::Score { head } => head.clone(),
-            Question::Class { class, classes } => {
+            Question::Class { class, classes, read_out } => {
                 let mut weights = vec![-1.0 / classes.saturating_sub(1).max(1) as f64; classes];
                 weights[class as usize] = 1.0;
-                Head { weights, bias: 0.0, joined: Joined::Nothing }
+                let head = Head { weights, bias: 0.0, joined: Joined::Nothing };
+                read_out.map_or_else(|| head.clone(), |read_out| read_out.before(&head))
             }
         }
     }
 
     fn unit(&self) -> String {
         match self {
-            Question::Class { class, classes } if *classes > 2 => format!("margin of class {class}"),
+            Question::Class { class, classes, .. } if *classes > 2 => format!("margin of class {class}"),
             _ => "log-odds".into(),
         }
     }
@@ -86,7 +87,7 @@ impl Question<'_> {
     fn sum(&self) -> [String; 2] {
         match self {
             Question::Score { .. } => [String::new(), "logit".into()],
-            Question::Class { class, classes: 2 } => {
+            Question::Class { class, classes: 2, .. } => {
                 let text = format!("The log-odds are the logit of class {class} less that of class {}. ", 1 - class);
                 [text, "sum".into()]
             }
@@ -158,6 +159,10 @@ impl Model<'_> {
             true => ", the deviations that rows are divided by",
             false => "",
         };
+        let signs = match network.layers.iter().any(|layer| layer.transforms.iter().any(|of| of.apart.is_some())) {
+            true => ", the signs of differences",
+            false => "",
+        };
         let paths = match network.layers.len() {
             1 => String::new(),
             _ => format!(
@@ -166,7 +171,7 @@ impl Model<'_> {
         };
         let text = format!(
             "{begin}The {sum} is a bias plus what each neighbour and the node itself add; this is also \
-             the sum over the columns of all features within {reach}{values}{biases}. {paths}The {coefficients}{gates}{deviations} and the slopes \
+             the sum over the columns of all features within {reach}{values}{biases}. {paths}The {coefficients}{gates}{deviations}{signs} and the slopes \
              of the activation are held at their values, so these numbers add up exactly, but do not tell what the \
              score would be without a neighbour. `removal` does: the {sum} less that without all edges between the two, \
              computed anew; removals do not add up.",
@@ -266,7 +271,7 @@ impl Model<'_> {
                 contribution: entries().map(|entry| entry.contribution).sum(),
             }
         };
-        let relations = (0..self.names.graph().relations().len()).map(Some).chain([None]);
+        let relations = (0..self.view.edges.graph().relations().len()).map(Some).chain([None]);
         let mut parts: Vec<RelationPart> = relations.map(of_relation).collect();
         parts.retain(|part| part.neighbours > 0);
         parts.sort_by(|a, b| by_magnitude(a.contribution, b.contribution));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::network::{
-    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, Pieces,
+    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, Pieces, ReadOut,
     TimeTransform, Transform,
 };
 use crate::config::{Jump, LayerKind, Norm};
@@ -106,73 +106,105 @@ pub(super) fn of_attention(
     (network, Head { weights, bias: f64::from(values("score_head.bias".into())[0]), joined })
 }
 
-/// Those of a node classifier, whose relations are in the order of the graph's; `tensors` has them all.
+/// Those of a node classifier that is explained, whose relations are in the order of the
+/// graph's; `tensors` has them all.
+///
+/// Where the classes are read from all layers, every layer carries the results of those before it along: its first outputs
+/// are its inputs, which ReLU leaves as they are.
 pub(super) fn of_classifier(
     spec: &ClassifierSpec,
     tensors: &BTreeMap<String, HostTensor>,
     graph: &HeteroGraph,
-) -> Network {
+) -> (Network, Option<ReadOut>) {
     let (types, relations) = (graph.node_types().len(), graph.relations().len());
-    let typed = spec.is_typed();
+    let (with_own, carries) = (spec.has_own(), spec.has_head());
     let values = |name: &str| &tensors[name].values[..];
-    let wide = |name: &str| values(name).iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
+    let numbers = |name: &str| values(name).iter().map(|&value| f64::from(value)).collect::<Vec<f64>>();
     let layer = |at: usize| {
         let last = at + 1 == spec.layers;
-        let input = if at == 0 { spec.input } else { spec.hidden };
-        let output = if last { spec.classes } else { spec.hidden };
+        let [input, output] = spec.widths(at);
+        // Columns that are carried along, and both widths with them: the last of them are the input.
+        let carried = if carries { at * spec.hidden } else { 0 };
+        let wide = [if carried == 0 { input } else { carried }, carried + output];
+        let placed = |matrix: Matrix| match carried {
+            0 => matrix,
+            _ => matrix.placed(wide, [carried - input, carried]),
+        };
         let heads = spec.attention.map_or(1, |shape| if last { shape.out_heads } else { shape.heads });
         let width = if last { heads * output } else { output };
         let transform = |place: String| {
-            let weight = Matrix::new([input, width], values(&format!("{place}.weight")));
+            let all = values(&format!("{place}.weight"));
+            // Of a difference there are two transforms side by side.
+            let part = |first: usize, of: usize| -> Matrix {
+                let rows: Vec<f32> = all.chunks_exact(of).flat_map(|row| row[first..first + width].to_vec()).collect();
+                Matrix::new([input, width], &rows)
+            };
+            let (weight, apart) = match spec.layer {
+                LayerKind::Difference => (part(0, 2 * width), Some(part(width, 2 * width))),
+                _ => (Matrix::new([input, width], all), None),
+            };
             let vector = |end: &str| values(&format!("{place}.att_{end}"));
             match spec.layer {
-                LayerKind::Gcn => Transform::new(weight),
                 LayerKind::Gat => Transform::with_attention(weight, heads, [vector("dst"), vector("src")]),
+                _ => Transform::new(placed(weight)).with_apart(apart.map(&placed)),
             }
         };
         let own = |t: usize| format!("layers.{at}.own.{t}");
+        let own_bias = |t: usize| {
+            let bias = numbers(&format!("{}.bias", own(t)));
+            [vec![0.0; carried], bias].concat()
+        };
         Layer {
-            input,
-            output,
+            input: wide[0],
+            output: wide[1],
             heads,
             averaged: last,
             activation: match spec.layer {
-                _ if last => Activation::Identity,
-                LayerKind::Gcn => Activation::Relu,
+                _ if last && !carries => Activation::Identity,
                 LayerKind::Gat => Activation::Elu,
+                _ => Activation::Relu,
             },
             edges: Vec::new(),
-            transforms: match typed {
+            transforms: match with_own {
                 true => (0..relations).map(|r| transform(format!("layers.{at}.relations.{r}"))).collect(),
                 false => vec![transform(format!("layers.{at}"))],
             },
-            own: match typed {
+            own: match with_own {
                 true => {
-                    let matrix = |t| Matrix::new([input, output], values(&format!("{}.weight", own(t))));
+                    let matrix = |t| {
+                        let own = Matrix::new([input, output], values(&format!("{}.weight", own(t))));
+                        let own = if spec.connections.residual && input == output { own.plus_identity() } else { own };
+                        if carried == 0 { own } else { placed(own).plus_identity() }
+                    };
                     (0..types).map(matrix).map(Some).collect()
                 }
                 false => Vec::new(),
             },
-            bias: match typed {
-                true => (0..types).map(|t| wide(&format!("{}.bias", own(t)))).collect(),
-                false => vec![wide(&format!("layers.{at}.bias"))],
+            bias: match with_own {
+                true => (0..types).map(own_bias).collect(),
+                false => vec![numbers(&format!("layers.{at}.bias"))],
             },
             gates: Vec::new(),
             norm: None,
         }
     };
-    Network {
+    let network = Network {
         weighted: !spec.weighted.is_empty(),
         layers: (0..spec.layers).map(layer).collect(),
         coefficients: match spec.attention {
-            None if typed => Coefficients::Mean,
+            None if with_own => Coefficients::Mean,
             None => Coefficients::Symmetric,
             Some(shape) => Coefficients::Attention { negative_slope: shape.negative_slope },
         },
-        loops: !typed,
+        loops: !with_own,
         transform_of: (0..relations).collect(),
         scales: vec![1.0; types],
         row_normalise: spec.row_normalise,
         pieces: None,
-    }
+    };
+    let read_out = carries.then(|| ReadOut {
+        weight: Matrix::new([spec.layers * spec.hidden, spec.classes], values("head.weight")),
+        bias: numbers("head.bias"),
+    });
+    (network, read_out)
 }

@@ -15,8 +15,8 @@ use super::similar::Known;
 use super::stage1;
 use super::stage3::{self, Forest};
 use crate::config::{
-    AutoConfig, ClassifyConfig, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage1Config, Stage2Config, Stage2Data, Stage2Input,
-    Stage3Config,
+    AutoConfig, ClassifyConfig, LayerKind, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage1Config, Stage2Config, Stage2Data,
+    Stage2Input, Stage3Config,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Features, read_embeddings};
@@ -70,7 +70,8 @@ pub fn open_run<B: GraphBackend>(
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Trees
         }
-        RunConfig::Classify(ClassifyConfig { data: trained, .. }) => {
+        RunConfig::Classify(ClassifyConfig { data: trained, model, .. }) => {
+            explained_layer(model.layer, path)?;
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Classes
         }
@@ -118,12 +119,15 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
         (RunConfig::Stage1(_), _) => reconstruction::<B>(run, &names, nodes, device),
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
-        (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
         (RunConfig::Auto(_), _) if run.stage == Stage::Ensemble => {
             let ensemble = Ensemble::of_run(run.run.path())?;
             let member = ensemble.iter().flat_map(|of| &of.members).next();
             let member = member.map(|member| run.run.path().join(&member.run)).unwrap_or_default();
             explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)
+        }
+        (RunConfig::Classify(config), Some(view)) => {
+            explained_layer(config.model.layer, run.run.path())?;
+            classes::<B>(run, view, nodes, device)
         }
         (RunConfig::Classify(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
@@ -162,6 +166,22 @@ fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device
     }
     let own = RunConfig::load_kept(&member.join("config.toml"), &[])?;
     ScoredRun::open_at(member, None, (own.data_path() != run.data).then_some(&run.data))
+}
+
+/// Fails for layers whose results are no sums over neighbours with coefficients of their own.
+///
+/// # Errors
+/// [`Error::Usage`] that names the run.
+pub(super) fn explained_layer(layer: LayerKind, run: &Path) -> Result<()> {
+    if layer != LayerKind::Bw {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        argument: run.display().to_string(),
+        expected: "a classifier whose layers add up what neighbours say".into(),
+        found: format!("model.layer = \"{}\"", layer.name()),
+        help: "explain a run of another model.layer, such as \"sage\"; a report takes --no-explanations".into(),
+    })
 }
 
 /// The embeddings of all nodes and the anomalies of the training labels, where there are any.
@@ -263,7 +283,7 @@ fn classes<B: GraphBackend>(
     let features = features_for(spec, dataset, &run.data)?;
     // Through the model, which checks names, shapes and values.
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, &file, device), device)?;
-    let network = parameters::of_classifier(spec, &named::export(&model).0, graph);
+    let (network, read_out) = parameters::of_classifier(spec, &named::export(&model).0, graph);
     let edges = Edges::new(graph, &network);
     let view = View { network: &network, edges: &edges, features };
     let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -274,7 +294,7 @@ fn classes<B: GraphBackend>(
         let names = Names::of_class(dataset, &scores, class);
         let columns = Columns::Features(dataset.feature_names.as_deref());
         let model = Model { names: &names, view, columns, edge_columns: &[], labels: false, known: None };
-        let question = Question::Class { class, classes: spec.classes };
+        let question = Question::Class { class, classes: spec.classes, read_out: read_out.as_ref() };
         for at in places {
             explained.insert(at, model.explain(run.probability(nodes[at]), nodes[at], &question)?);
         }

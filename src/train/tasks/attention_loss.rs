@@ -25,15 +25,34 @@ pub struct LossWeights {
 impl LossWeights {
     /// Of the labels of a training.
     pub fn of(config: &LossConfig, train: &[(u32, u8)]) -> Self {
-        let anomalous = train.iter().filter(|(_, label)| *label == 1).count() as f64;
-        let (all, normal) = (train.len() as f64, train.len() as f64 - anomalous);
+        let anomalous = train.iter().filter(|(_, label)| *label == 1).count();
+        let counts = [train.len() - anomalous, anomalous];
+        let unsupervised = config.lambda_unsup;
+        Self { unsupervised, ..Self::of_labels(config.positive_weight, config.focal_gamma, counts) }
+    }
+
+    /// Of a supervised term alone: what an anomaly counts (`None` balances both classes), the exponent of the focal
+    /// loss, and how many labels are normal and anomalous.
+    pub fn of_labels(positive_weight: Option<f64>, focal_gamma: f64, counts: [usize; 2]) -> Self {
+        let [normal, anomalous] = counts.map(|count| count as f64);
+        let all = normal + anomalous;
         // A part without one of the classes has nothing to balance.
         let balanced = if anomalous > 0.0 && normal > 0.0 { normal / anomalous } else { 1.0 };
-        let positive = config.positive_weight.unwrap_or(balanced);
+        let positive = positive_weight.unwrap_or(balanced);
         let sum = normal + positive * anomalous;
         let scale = if positive == 1.0 || sum == 0.0 { 1.0 } else { all / sum };
-        let focus = Focus { gamma: config.focal_gamma as f32, positive: positive as f32 };
-        Self { focus, scale, unsupervised: config.lambda_unsup }
+        let focus = Focus { gamma: focal_gamma as f32, positive: positive as f32 };
+        Self { focus, scale, unsupervised: 0.0 }
+    }
+
+    /// The supervised term of `logits` `[labels]` of being anomalous against labels of 0 and 1, f32: their mean.
+    pub fn supervised<B: GraphBackend>(
+        self,
+        logits: Tensor<Autodiff<B>, 1>,
+        targets: Tensor<Autodiff<B>, 1>,
+    ) -> Tensor<Autodiff<B>, 1> {
+        let scale = self.scale / logits.dims()[0] as f64;
+        focal_with_logits_sum(logits, targets, self.focus, scale)
     }
 }
 
@@ -154,7 +173,7 @@ impl GroupedLoss {
             0 => Tensor::zeros([1], device),
             _ => {
                 let labelled = at(self.labelled).reshape([labels]);
-                focal_with_logits_sum(labelled, vector(self.targets), weights.focus, weights.scale / labels as f64)
+                weights.supervised(labelled, vector(self.targets))
             }
         };
         let unsupervised = match edges {

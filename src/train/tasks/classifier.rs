@@ -10,9 +10,10 @@ use graphsieve_kernels::{GraphBackend, RowIndex, gather_rows};
 use ndarray::{Array1, Array2};
 use serde::Serialize;
 
-use super::class_loss::{Validation, cross_entropy, validate};
+use super::class_loss::{ClassLoss, Validation, validate};
 use crate::config::{
-    ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, PROBABILITIES_FILE, RunConfig, TrainConfig,
+    Best, ClassifyConfig, ClassifyLoss, ClassifyTrain, DecayedLayers, LayerKind, LoaderMode, PROBABILITIES_FILE,
+    RunConfig, TrainConfig,
 };
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result};
@@ -22,7 +23,8 @@ use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
 use crate::loader::{Batch, FeatureStore, Job};
-use crate::metrics::{ClassReport, class_scores, predicted_class};
+use crate::metrics::{ClassReport, Ranking, class_scores, predicted_class};
+use crate::models::attention::Connections;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::named;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities};
@@ -66,9 +68,19 @@ pub struct ClassifyOutcome {
     pub validation: ClassReport,
     /// On the nodes that nothing was chosen on.
     pub test: ClassReport,
+    /// How the probability of class 1 ranks the test nodes, where average precision chose the epoch.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub ranked: Option<Ranked>,
     /// Mean wall time of the epochs after the first.
     #[serde(skip)]
     pub seconds_per_epoch: Option<f64>,
+}
+
+/// How well scores tell anomalies from normal test nodes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Ranked {
+    pub test_average_precision: Option<f64>,
+    pub test_roc_auc: Option<f64>,
 }
 
 impl fmt::Display for ClassifyOutcome {
@@ -77,6 +89,9 @@ impl fmt::Display for ClassifyOutcome {
         let Self { train, validation, test, .. } = self;
         for (name, part) in [("training", train), ("validation", validation), ("test", test)] {
             writeln!(f, "{name} accuracy {:.4}, macro F1 {:.4}", part.accuracy, part.macro_f1)?;
+        }
+        if let Some(Ranked { test_average_precision: Some(precision), test_roc_auc: Some(area) }) = self.ranked {
+            writeln!(f, "test average precision {precision:.4}, ROC-AUC {area:.4}")?;
         }
         crate::train::session::write_speed(f, self.seconds_per_epoch)
     }
@@ -98,6 +113,7 @@ pub struct Classifier<B: GraphBackend> {
     pub decisions: Vec<String>,
     config: ClassifyConfig,
     train: TrainConfig,
+    loss: ClassLoss,
     placement: Placement<B>,
     device: B::Device,
 }
@@ -185,6 +201,8 @@ pub fn run<B: GraphBackend>(
     write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
     write_npy(session.run.output("predictions.npy"), &predictions)?;
     write_class_calibrations(&session.run, &probabilities, &task.split)?;
+    let ranked =
+        (config.train.best == Best::AveragePrecision).then(|| ranked(&probabilities, &task.split)).transpose()?;
     let profile = Profile::of_training(&data.dataset, Some(&class_scores(&probabilities)), &task.split.train);
     let outcome = ClassifyOutcome {
         run: session.run.path().to_path_buf(),
@@ -194,6 +212,7 @@ pub fn run<B: GraphBackend>(
         train: task.report(&logits, &task.split.train)?,
         validation: task.report(&logits, &task.split.validation)?,
         test: task.report(&logits, &task.split.test)?,
+        ranked,
         seconds_per_epoch,
     };
     atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
@@ -201,8 +220,20 @@ pub fn run<B: GraphBackend>(
     if config.output.plots {
         plot(&session)?;
     }
-    session.finish(&format!("test accuracy {:.4}", outcome.test.accuracy));
+    session.finish(&match ranked.and_then(|ranked| ranked.test_average_precision) {
+        Some(precision) => format!("test average precision {precision:.4}"),
+        None => format!("test accuracy {:.4}", outcome.test.accuracy),
+    });
     Ok(outcome)
+}
+
+/// Figures of the probability of class 1 on the test nodes.
+fn ranked(probabilities: &Array2<f32>, split: &ClassSplit) -> Result<Ranked> {
+    let test = split.against_rest(1).test;
+    let (scores, labels): (Vec<f32>, Vec<u8>) =
+        test.iter().map(|&(node, label)| (probabilities[[node as usize, 1]], label)).unzip();
+    let ranking = Ranking::new(&scores, &labels)?;
+    Ok(Ranked { test_average_precision: ranking.average_precision(), test_roc_auc: ranking.roc_auc() })
 }
 
 /// Trains as far as `options` say and looks at nothing but the training and the validation nodes of `data`. Of labels
@@ -310,6 +341,7 @@ impl ClassifierData {
             let help = "there is nothing to tell apart; look at the labels";
             return Err(Error::format(path, "labels", "at least two classes", classes.count().to_string(), help));
         }
+        check_two_classes(config, classes.count(), &split)?;
         let spec = ClassifierSpec {
             layer: config.model.layer,
             input: features.dim(),
@@ -322,6 +354,13 @@ impl ClassifierData {
             types: Vec::new(),
             relations: Vec::new(),
             weighted: Vec::new(),
+            connections: Connections {
+                residual: config.model.residual,
+                jump: config.model.jump,
+                ..Connections::default()
+            },
+            order: (config.model.layer == LayerKind::Bw).then_some(config.model.order),
+            two_hops: (config.model.layer == LayerKind::H2gcn).then_some(config.model.two_hops),
         };
         let spec = spec.over(&dataset.graph)?;
         let spec = match config.model.edge_weights {
@@ -390,8 +429,9 @@ impl<B: GraphBackend> Classifier<B> {
         placement: Placement<B>,
         device: &B::Device,
     ) -> Self {
+        let loss = ClassLoss::of(&config.loss, &split.train);
         let (train, config, device) = (config.train.shared(), config.clone(), device.clone());
-        Self { spec, split, decisions: Vec::new(), config, train, placement, device }
+        Self { spec, split, decisions: Vec::new(), config, train, loss, placement, device }
     }
 
     fn sampled(
@@ -467,7 +507,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     type Line = EpochLine;
 
     const NAME: &'static str = "classify";
-    const TERMS: &'static [&'static str] = &["the cross-entropy of the training nodes"];
+    const TERMS: &'static [&'static str] = &["the loss of the training nodes"];
 
     fn train(&self) -> &TrainConfig {
         &self.train
@@ -525,7 +565,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
             unreachable!("epochs over the whole graph have it on the device")
         };
         let logits = model.forward(&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
-        let loss = cross_entropy(gather_rows(logits, &whole.train_rows), whole.targets.clone());
+        let loss = self.loss.of_rows(gather_rows(logits, &whole.train_rows), whole.targets.clone());
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
@@ -547,11 +587,12 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         }
         let len = targets.len();
         let targets = Tensor::from_data(TensorData::new(targets, [len, 1]), &self.device);
-        Losses { loss: cross_entropy(logits, targets), terms: Vec::new(), detail: () }
+        Losses { loss: self.loss.of_rows(logits, targets), terms: Vec::new(), detail: () }
     }
 
     fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {
-        let validation = validate(&self.logits(model)?, self.spec.classes, &self.split.validation);
+        let ClassifyTrain { best, .. } = self.config.train;
+        let validation = validate(&self.logits(model)?, self.spec.classes, &self.split.validation, best)?;
         check_finite("the validation loss", validation.validation_loss as f32, epoch)?;
         Ok(validation)
     }
@@ -559,9 +600,9 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     fn judge(&self, figures: &Validation, position: &mut Position) -> Judgement {
         let ClassifyTrain { best, patience, .. } = self.config.train;
         let stopping = position.early_stopping.get_or_insert_default();
-        let (loss, accuracy) = (figures.validation_loss, figures.validation_accuracy);
-        let Verdict { keep, stop } = stopping.observe(best, patience, loss, accuracy);
-        Judgement { keep, stop, metric: accuracy }
+        let metric = figures.figure();
+        let Verdict { keep, stop } = stopping.observe(best, patience, figures.validation_loss, metric);
+        Judgement { keep, stop, metric }
     }
 
     fn is_over(&self, position: &Position) -> bool {
@@ -573,8 +614,41 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     }
 
     fn progress(&self, _: Option<Validation>, position: &Position) -> String {
-        format!("  best validation accuracy {:.4}", position.best_metric)
+        let figure = match self.config.train.best {
+            Best::AveragePrecision => "average precision",
+            Best::Loss | Best::Accuracy | Best::Both => "accuracy",
+        };
+        format!("  best validation {figure} {:.4}", position.best_metric)
     }
+}
+
+/// Refuses settings that are for labels which are anomalous or normal where there are other classes, and a choice by
+/// average precision on validation labels of one class.
+fn check_two_classes(config: &ClassifyConfig, classes: usize, split: &ClassSplit) -> Result<()> {
+    let by_precision = config.train.best == Best::AveragePrecision;
+    let asked = [
+        ("train.best = \"average_precision\"", by_precision, "set train.best = \"accuracy\", \"loss\" or \"both\""),
+        ("[loss]", config.loss != ClassifyLoss::default(), "leave out loss.positive_weight and loss.focal_gamma"),
+    ];
+    if let Some((what, _, help)) = asked.into_iter().find(|(_, asked, _)| *asked && classes != 2) {
+        return Err(Error::Data {
+            what: what.into(),
+            expected: "two classes, 0 (normal) and 1 (anomalous)".into(),
+            found: format!("{classes} classes"),
+            help: help.into(),
+        });
+    }
+    let anomalous = split.validation.iter().filter(|(_, class)| *class == 1).count();
+    let normal = split.validation.len() - anomalous;
+    if by_precision && (anomalous == 0 || normal == 0) {
+        return Err(Error::Data {
+            what: "train.best = \"average_precision\"".into(),
+            expected: "anomalous and normal validation nodes".into(),
+            found: format!("{anomalous} anomalous and {normal} normal"),
+            help: "label more nodes, or give validation a larger share (split.validation)".into(),
+        });
+    }
+    Ok(())
 }
 
 /// The mini-batches of an epoch: the training nodes in an order that the epoch decides, in equal shares of at most
@@ -601,10 +675,13 @@ fn parts(config: &ClassifyConfig, graph: &HeteroGraph, train: &[(u32, u32)], epo
 
 fn plot(session: &Session) -> Result<()> {
     let history = session.run.history()?;
-    let [loss, validation, accuracy] =
-        ["loss", "validation_loss", "validation_accuracy"].map(|key| history.series(key));
+    let [loss, validation, accuracy, precision] =
+        ["loss", "validation_loss", "validation_accuracy", "validation_average_precision"]
+            .map(|key| history.series(key));
     let losses =
         [Series { name: "training loss", points: &loss }, Series { name: "validation loss", points: &validation }];
-    let metrics = [Series { name: "validation accuracy", points: &accuracy }];
+    let metrics = [("validation accuracy", &accuracy), ("validation average precision", &precision)];
+    let metrics = metrics.into_iter().filter(|(_, points)| !points.is_empty());
+    let metrics: Vec<Series> = metrics.map(|(name, points)| Series { name, points }).collect();
     plots::training_curves(&session.run.output("training.svg"), "Node classification", &losses, &metrics)
 }

@@ -1,5 +1,6 @@
 //! A node with all that its result is made of: every layer's rows of the nodes that the next one reads.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -99,7 +100,7 @@ impl<'a> Before<'a> {
 
 /// One head of what a row adds to a result: `factor W^T x`, some columns of `W`, and the same of values of edges.
 pub(super) struct Slot<'a> {
-    pub weight: &'a Matrix,
+    pub weight: Cow<'a, Matrix>,
     pub of_edges: Option<&'a Matrix>,
     pub first: usize,
     pub outputs: Range<usize>,
@@ -150,21 +151,59 @@ impl<'a> View<'a> {
         self.network.layers[layer].input + pieces.map_or(0, Pieces::width)
     }
 
-    /// How a row of a node becomes part of a layer's result, head by head.
-    pub(super) fn slots(&self, layer: usize, node: u32, row: &Row) -> Vec<Slot<'a>> {
+    /// How a row of a node becomes part of a layer's result, head by head. The size of a difference is one way or the
+    /// other the difference itself, output by output: its two parts belong to the node and to its sources.
+    pub(super) fn slots(&self, layer: usize, node: u32, row: &Row, before: Before, cut: Option<&Cut>) -> Vec<Slot<'a>> {
         let t = self.edges.graph().type_of(node as usize);
         let of = &self.network.layers[layer];
         let Some(relation) = row.relation else {
-            let weight =
-                of.own[t].as_ref().unwrap_or_else(|| unreachable!("a node has its own row where its type has"));
+            let own = of.own[t].as_ref().unwrap_or_else(|| unreachable!("a node has its own row where its type has"));
+            let mut weight = Cow::Borrowed(own);
+            if of.transforms.iter().any(|transform| transform.apart.is_some()) {
+                for row in self.edges.rows(node, cut) {
+                    if let Some((apart, signs)) = self.apart(layer, node, &row, before, cut) {
+                        weight = Cow::Owned(weight.into_owned().plus_columns(apart, signs.iter().copied()));
+                    }
+                }
+            }
             return vec![Slot { weight, of_edges: None, first: 0, outputs: 0..of.output, factor: 1.0 }];
         };
         let weight = &of.transforms[self.network.transform_of[relation]].weight;
+        let weight = match self.apart(layer, node, row, before, cut) {
+            Some((apart, signs)) => Cow::Owned(weight.clone().plus_columns(apart, signs.iter().map(|sign| -sign))),
+            None => Cow::Borrowed(weight),
+        };
         let factor = self.network.scales[t] / if of.averaged { of.heads as f64 } else { 1.0 };
         let of_edges = self.edge_transform(layer, row).map(|edges| &edges.weight);
-        let slot =
-            |head: usize| Slot { weight, of_edges, first: head * of.channels(), outputs: of.outputs(head), factor };
+        let slot = |head: usize| Slot {
+            weight: weight.clone(),
+            of_edges,
+            first: head * of.channels(),
+            outputs: of.outputs(head),
+            factor,
+        };
         (0..of.heads).map(slot).collect()
+    }
+
+    /// The transform of the difference between a node and the sources of a row, and the signs of its outputs.
+    fn apart(
+        &self,
+        layer: usize,
+        node: u32,
+        row: &Row,
+        before: Before,
+        cut: Option<&Cut>,
+    ) -> Option<(&'a Matrix, Vec<f64>)> {
+        let of = &self.network.layers[layer];
+        let apart = of.transforms[self.network.transform_of[row.relation?]].apart.as_ref()?;
+        let mut difference = self.weighed(layer, row, &self.coefficients(layer, node, row, before, cut), before);
+        let mut buffer = Vec::new();
+        let x = self.read(before, node, &mut buffer);
+        difference.iter_mut().zip(x).for_each(|(mean, x)| *mean = x - *mean);
+        let mut signs = vec![0.0; of.output];
+        apart.project(&difference, 0, 1.0, &mut signs);
+        signs.iter_mut().for_each(|d| *d = if *d < 0.0 { -1.0 } else { 1.0 });
+        Some((apart, signs))
     }
 
     /// What a layer makes of the values of a row's edges; `None` where it reads none.
@@ -262,7 +301,9 @@ impl<'a> View<'a> {
             let of_edges = self.weighed_values(&row, &coefficients);
             let z = if row.relation.is_some() { &mut z } else { &mut own };
             let input = self.input_of(layer, &row);
-            for (head, (sum, slot)) in sums.chunks_exact(input).zip(self.slots(layer, node, &row)).enumerate() {
+            for (head, (sum, slot)) in
+                sums.chunks_exact(input).zip(self.slots(layer, node, &row, before, cut)).enumerate()
+            {
                 if let Some(weight) = slot.of_edges {
                     let sum = &of_edges[head * weight.input()..(head + 1) * weight.input()];
                     weight.project(sum, slot.first, slot.factor, &mut z[slot.outputs.clone()]);

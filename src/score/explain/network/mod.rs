@@ -40,7 +40,7 @@ pub(crate) use self::edges::Edges;
 use self::ego::Ego;
 pub(crate) use self::ego::View;
 pub(crate) use self::parameters::{
-    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, Pieces,
+    Activation, Coefficients, EdgeTransform, Gate, Head, Joined, Layer, Matrix, Network, Normalised, Pieces, ReadOut,
     TimeTransform, Transform,
 };
 pub(crate) use self::relevance::{Entry, Path};

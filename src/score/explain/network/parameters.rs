@@ -12,7 +12,8 @@ use crate::models::attention::NORM_EPSILON;
 /// h_i = activation(z_i)
 /// ```
 ///
-/// per head; heads stand side by side or are averaged. `e_ij` are values of an edge, and what its age becomes. A [`Gate`]
+/// per head; heads stand side by side or are averaged. A relation may add `|D_r (h_i - sum_j c_ij h_j)|`, where `i` has
+/// sources. `e_ij` are values of an edge, and what its age becomes. A [`Gate`]
 /// weighs what arrives against `U_t h_i`, and [`Normalised`] rows have their mean 0 and their variance 1 before the
 /// activation.
 #[derive(Clone, Debug)]
@@ -170,6 +171,8 @@ impl Layer {
 pub(crate) struct Transform {
     /// `[input, heads * channels]`
     pub weight: Matrix,
+    /// `[input, output]`: of the difference between a node and its sources, whose size is added.
+    pub apart: Option<Matrix>,
     /// `[heads, input]`: the destination's and the source's part of the attention scores, the vectors folded into the
     /// weight: `<a, W x> = <W^T a, x>`. Empty where there is no attention.
     scores: [Vec<f64>; 2],
@@ -244,13 +247,18 @@ fn folded(weight: &Matrix, heads: usize, vector: &[f32]) -> Vec<f64> {
 impl Transform {
     /// Of a convolution.
     pub fn new(weight: Matrix) -> Self {
-        Self { weight, scores: Default::default() }
+        Self { weight, apart: None, scores: Default::default() }
+    }
+
+    /// The same with one of differences.
+    pub fn with_apart(self, apart: Option<Matrix>) -> Self {
+        Self { apart, ..self }
     }
 
     /// Of attention, with the vectors `[heads * channels]` of the destination and of the source.
     pub fn with_attention(weight: Matrix, heads: usize, vectors: [&[f32]; 2]) -> Self {
         let scores = vectors.map(|vector| folded(&weight, heads, vector));
-        Self { weight, scores }
+        Self { weight, apart: None, scores }
     }
 
     /// The destination's part of the attention scores, a number per head.
@@ -290,10 +298,32 @@ impl Matrix {
         Self { values: vec![0.0; input * output], input, output }
     }
 
+    /// The same among zeros, its first input and output at these places of `[input, output]`.
+    pub fn placed(self, [input, output]: [usize; 2], [row, column]: [usize; 2]) -> Self {
+        let mut placed = Self::zeros([input, output]);
+        let rows = placed.values.chunks_exact_mut(output).skip(row).zip(self.values.chunks_exact(self.output));
+        rows.for_each(|(to, from)| to[column..column + self.output].copy_from_slice(from));
+        placed
+    }
+
     /// The same with the first inputs added to the result.
     pub fn plus_identity(mut self) -> Self {
         self.values.iter_mut().step_by(self.output + 1).take(self.output).for_each(|value| *value += 1.0);
         self
+    }
+
+    /// The same with another one added, its columns times `factors`.
+    pub fn plus_columns(mut self, other: &Self, factors: impl Iterator<Item = f64> + Clone) -> Self {
+        let rows = self.values.chunks_exact_mut(self.output).zip(other.values.chunks_exact(self.output));
+        rows.for_each(|(to, from)| {
+            to.iter_mut().zip(from.iter().zip(factors.clone())).for_each(|(to, (x, factor))| *to += factor * x);
+        });
+        self
+    }
+
+    /// `W g`, for a `g` over all outputs: a number per input.
+    pub fn back(&self, g: &[f64]) -> Vec<f64> {
+        self.values.chunks_exact(self.output).map(|row| dot(row, g)).collect()
     }
 
     /// Number of inputs.
@@ -322,6 +352,22 @@ pub(crate) struct Head {
     pub weights: Vec<f64>,
     pub bias: f64,
     pub joined: Joined,
+}
+
+/// A linear layer behind the last one, from which classes are read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadOut {
+    /// `[width of the last layer, classes]`
+    pub weight: Matrix,
+    pub bias: Vec<f64>,
+}
+
+impl ReadOut {
+    /// A head on the last layer that reads what a head on the classes reads.
+    pub fn before(&self, of_classes: &Head) -> Head {
+        let Head { weights, bias, joined } = of_classes;
+        Head { weights: self.weight.back(weights), bias: bias + dot(&self.bias, weights), joined: joined.clone() }
+    }
 }
 
 /// What the row of the last layer is joined to.

@@ -140,7 +140,7 @@ impl Ego<'_> {
         let (view, before, held) = (self.view, self.before(layer), self.z(layer, node).1);
         let part = |row: Row| {
             let input = view.input_of(layer, &row);
-            let (slots, share) = (view.slots(layer, node, &row), held.share(&row));
+            let (slots, share) = (view.slots(layer, node, &row, before, None), held.share(&row));
             let mut of_heads = vec![0.0; slots.len() * input];
             let mut of_edges = Vec::new();
             for (to, slot) in of_heads.chunks_exact_mut(input).zip(slots) {

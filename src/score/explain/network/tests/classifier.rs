@@ -12,8 +12,9 @@ use rand_chacha::ChaCha8Rng;
 use super::super::super::parameters::of_classifier;
 use super::super::*;
 use super::{ALL, assert_adds_up};
-use crate::config::LayerKind;
+use crate::config::{Jump, LayerKind};
 use crate::graph::{Adjacency, EdgeMatrix, Features, HeteroGraph, RelationSpec};
+use crate::models::attention::Connections;
 use crate::models::device_graph::DeviceGraph;
 use crate::models::named;
 use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier};
@@ -83,6 +84,9 @@ fn spec(layer: LayerKind, layers: usize, heads: [usize; 2], row_normalise: bool)
         types: Vec::new(),
         relations: Vec::new(),
         weighted: Vec::new(),
+        connections: Connections::default(),
+        order: None,
+        two_hops: None,
     }
 }
 
@@ -111,9 +115,10 @@ impl Trained {
     }
 
     fn explain(&self, graph: &HeteroGraph, node: u32, head: &Head) -> Attributed {
-        let network = of_classifier(&self.spec, &self.tensors, graph);
+        let (network, read_out) = of_classifier(&self.spec, &self.tensors, graph);
+        let head = read_out.map_or_else(|| head.clone(), |read_out| read_out.before(head));
         let edges = Edges::new(graph, &network);
-        View { network: &network, edges: &edges, features: &features(graph) }.explain(node, head, ALL)
+        View { network: &network, edges: &edges, features: &features(graph) }.explain(node, &head, ALL)
     }
 }
 
@@ -208,6 +213,50 @@ fn relations_and_the_nodes_own_transform_are_explained_as_they_compute() {
     let attention = [(2, [2, 3]), (3, [4, 1])].map(|(layers, heads)| spec(LayerKind::Gat, layers, heads, layers == 3));
     let means = [1, 2, 3].map(|layers| spec(LayerKind::Gcn, layers, [1, 1], layers == 2));
     check(&typed_graph(), means.into_iter().chain(attention));
+}
+
+#[test]
+fn means_beside_the_node_itself_are_explained_as_they_compute() {
+    for graph in [graph(), typed_graph()] {
+        let sage = |layers, residual, jump| {
+            let connections = Connections { residual, jump, ..Connections::default() };
+            ClassifierSpec { connections, ..spec(LayerKind::Sage, layers, [1, 1], layers == 2) }
+        };
+        let specs = [(1, false, Jump::None), (2, true, Jump::None), (3, true, Jump::None)];
+        let joined = [(1, false, Jump::Concat), (2, false, Jump::Concat), (3, true, Jump::Concat)];
+        check(&graph, specs.into_iter().chain(joined).map(|(layers, residual, jump)| sage(layers, residual, jump)));
+    }
+    let graph = with_weights(graph(), &["edge"]);
+    let sage = spec(LayerKind::Sage, 2, [1, 1], false).with_weights_of(&graph);
+    check(&sage.reading(graph), [sage]);
+}
+
+#[test]
+fn differences_from_neighbours_are_explained_as_they_compute() {
+    for graph in [graph(), typed_graph()] {
+        let apart = |layers, residual, jump| {
+            let connections = Connections { residual, jump, ..Connections::default() };
+            ClassifierSpec { connections, ..spec(LayerKind::Difference, layers, [1, 1], false) }
+        };
+        check(&graph, [apart(1, false, Jump::None), apart(2, true, Jump::None), apart(2, false, Jump::Concat)]);
+    }
+}
+
+#[test]
+fn nodes_two_edges_away_are_one_more_relation() {
+    let connections = Connections { jump: Jump::Concat, ..Connections::default() };
+    let h2gcn = ClassifierSpec { two_hops: Some(0), connections, ..spec(LayerKind::H2gcn, 2, [1, 1], false) };
+    let graph = h2gcn.reading(graph());
+    let model = Trained::new(h2gcn);
+    let (logits, mut of_two) = (model.logits(&graph), 0);
+    for node in 0..NODES as u32 {
+        let head = head(1);
+        let found = model.explain(&graph, node, &head);
+        assert!((found.logit - margin(&logits, node, &head)).abs() < 1e-4);
+        assert_adds_up(node, &found, found.logit);
+        of_two += found.entries.iter().filter(|entry| entry.relation == Some(1)).count();
+    }
+    assert!(of_two > NODES);
 }
 
 #[test]

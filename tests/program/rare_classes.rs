@@ -1,0 +1,204 @@
+//! Node classification where one class in twelve is anomalous: what chooses the epoch, what labels count, and layers
+//! that tell a node from its neighbours.
+
+use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
+use serde_json::Value;
+
+use crate::classes::three_classes;
+use crate::support::Sandbox;
+
+const NODES: usize = 360;
+const WIDTH: usize = 6;
+
+/// A reproducible number in [-1, 1) for the question `at`.
+fn number(at: usize) -> f32 {
+    let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (((mixed ^ (mixed >> 32)) % 2_000) as f32 - 1_000.0) / 1_000.0
+}
+
+fn is_anomalous(node: usize) -> bool {
+    node % 12 == 5
+}
+
+/// Groups of 18 with columns of their own, whose nodes are joined; an anomaly has the columns of another group.
+fn dataset() -> Dataset {
+    let group = |node: usize| node / 18;
+    let value = |at: usize| {
+        let (node, column) = (at / WIDTH, at % WIDTH);
+        let its = group(node) + if is_anomalous(node) { 7 } else { 0 };
+        3.0 * number(31 * its + column) + 0.2 * number(7_919 + at)
+    };
+    let features = Features::from_f32((0..NODES * WIDTH).map(value).collect(), NODES, WIDTH);
+    let edges = (0..NODES).flat_map(|node| {
+        let own = move |k: usize| (node as u32, (18 * group(node) + (node + 1 + 4 * k) % 18) as u32);
+        (0..4).map(own).filter(|(a, b)| a != b)
+    });
+    let edges: Vec<(u32, u32)> = edges.flat_map(|(a, b)| [(a, b), (b, a)]).collect();
+    let adjacency = Adjacency::from_edges(NODES, NODES, &edges);
+    let spec = RelationSpec { name: "knows".into(), src: 0, dst: 0, stream: "knows".into(), primary: true, adjacency };
+    let graph = HeteroGraph::new(vec![("user".into(), NODES)], vec![spec]).unwrap();
+    let labels = Labels { entries: (0..NODES).map(|node| (node as u32, u8::from(is_anomalous(node)))).collect() };
+    Dataset::new(graph, Some(features), Some(labels), None)
+}
+
+fn sandbox(model: &str, epochs: usize) -> Sandbox {
+    let sandbox = Sandbox::new();
+    dataset().write(&sandbox.path("data")).unwrap();
+    sandbox.write(
+        "run.toml",
+        format!(
+            "task = \"classify\"\n[data]\npath = \"data\"\nrow_normalise = false\n[model]\n{model}\ndropout = 0.1\n\
+             [train]\nepochs = {epochs}\nlearning_rate = 0.01\nbest = \"average_precision\"\n[split]\nuse = \"labels\"\n\
+             train = 0.4\nvalidation = 0.2\ntest = 0.4\n[output]\ndir = \"runs\"\n"
+        ),
+    );
+    sandbox
+}
+
+fn train<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["--quiet", "train", "run.toml", "--device", "cpu"], more].concat()
+}
+
+fn evaluation(sandbox: &Sandbox, run: &str) -> Value {
+    serde_json::from_slice(&sandbox.read(&format!("{run}/evaluation.json"))).unwrap()
+}
+
+fn lines(sandbox: &Sandbox, run: &str) -> Vec<Value> {
+    let text = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_epoch_of_the_highest_average_precision_is_kept_and_patience_counts_it() {
+    let sandbox = sandbox("hidden = 8", 200);
+    let said = sandbox.succeeds(train(&["--set", "train.patience=9"]));
+    let run = sandbox.only_run("runs");
+    let found = evaluation(&sandbox, &run);
+    let figures: Vec<f64> = lines(&sandbox, &run)
+        .iter()
+        .map(|line| line["validation_average_precision"].as_f64().unwrap_or_else(|| panic!("{line}")))
+        .collect();
+    let best = found["best_epoch"].as_u64().unwrap() as usize;
+    assert_eq!(figures.len(), found["epochs"].as_u64().unwrap() as usize);
+    assert!(figures.len() < 200, "patience ended it: {figures:?}");
+    let highest = figures.iter().copied().fold(0.0, f64::max);
+    assert_eq!(figures[best - 1], highest, "{figures:?}");
+    assert!(figures[best - 1] > figures[0], "something is learned: {figures:?}");
+    let precision = found["test_average_precision"].as_f64().unwrap();
+    assert!(said.stdout.contains(&format!("test average precision {precision:.4}, ROC-AUC ")), "{}", said.stdout);
+    let drawn = String::from_utf8(sandbox.read(&format!("{run}/training.svg"))).unwrap();
+    assert!(drawn.contains("validation average precision") && drawn.contains("validation accuracy"));
+    // By accuracy there is no such figure.
+    sandbox.succeeds(train(&["--set", "train.best=accuracy", "--set", "output.dir=other", "--set", "train.epochs=3"]));
+    let other = sandbox.only_run("other");
+    assert!(lines(&sandbox, &other).iter().all(|line| line.get("validation_average_precision").is_none()));
+    assert!(evaluation(&sandbox, &other).get("test_average_precision").is_none());
+}
+
+#[test]
+fn labels_that_count_the_same_together_find_more_anomalies() {
+    let sandbox = sandbox("hidden = 8", 40);
+    let found = |dir: &str, more: &[&str]| {
+        let dir_ = format!("output.dir={dir}");
+        // The last epoch alone is validated, and kept.
+        sandbox.succeeds(train(&[&["--set", "train.validate_every=40", "--set", &dir_], more].concat()));
+        let run = sandbox.only_run(dir);
+        (evaluation(&sandbox, &run)["train"]["classes"][1]["predicted"].as_u64().unwrap(), lines(&sandbox, &run))
+    };
+    let (plain, lines) = found("plain", &[]);
+    let (same, written) = found("same", &["--set", "loss.positive_weight=1", "--set", "loss.focal_gamma=0"]);
+    assert_eq!((plain, &lines), (same, &written), "the defaults");
+    let (balanced, _) = found("balanced", &["--set", "loss.positive_weight=0"]);
+    assert!(balanced > plain, "{balanced} nodes are called anomalous, and {plain} where each counts one");
+    let (_, focal) = found("focal", &["--set", "loss.focal_gamma=2"]);
+    assert!(focal[0]["loss"].as_f64() < lines[0]["loss"].as_f64(), "the focal loss is the smaller one");
+}
+
+#[test]
+fn settings_for_anomalies_are_refused_where_there_are_other_classes() {
+    let sandbox = Sandbox::new();
+    three_classes(&[0, 1, 2]).write(&sandbox.path("data")).unwrap();
+    sandbox.write("run.toml", "task = \"classify\"\n[data]\npath = \"data\"\n[output]\ndir = \"runs\"\n");
+    let two = ["expected two classes, 0 (normal) and 1 (anomalous)", "found 3 classes"];
+    let refused = |setting: &str, parts: &[&str]| {
+        sandbox.refuses(train(&["--set", setting]), 1, &[&two[..], parts].concat());
+    };
+    refused("train.best=average_precision", &["train.best = \"average_precision\"", "\"accuracy\""]);
+    refused("loss.positive_weight=0", &["[loss]", "loss.positive_weight"]);
+    refused("loss.focal_gamma=1.5", &["[loss]", "loss.focal_gamma"]);
+    assert!(!sandbox.path("runs").exists(), "nothing is made");
+}
+
+/// Layers that tell a node from its neighbours, with the settings of a test.
+const LAYERS: [(&str, &str); 4] = [
+    ("sage", "layer = \"sage\"\nhidden = 16"),
+    ("difference", "layer = \"difference\"\nhidden = 16"),
+    ("h2gcn", "layer = \"h2gcn\"\nhidden = 16\ntwo_hops = 5"),
+    ("bw", "layer = \"bw\"\nhidden = 16"),
+];
+
+#[test]
+fn layers_that_tell_a_node_from_its_neighbours_find_those_of_another_group() {
+    let precision = |model: &str| {
+        let sandbox = sandbox(model, 80);
+        sandbox.succeeds(train(&["--set", "loss.positive_weight=0", "--set", "output.plots=false"]));
+        let run = sandbox.only_run("runs");
+        let precision = evaluation(&sandbox, &run)["test_average_precision"].as_f64().unwrap();
+        // The model alone says the same of the data as the run did.
+        let score =
+            ["--quiet", "score", &run, "--data", "data", "--device", "cpu", "--format", "npy", "--out", "p.npy"];
+        sandbox.succeeds(score);
+        assert!(sandbox.read("p.npy") == sandbox.read(&format!("{run}/probabilities.npy")), "{model}");
+        precision
+    };
+    let smooth = precision("layer = \"gcn\"\nhidden = 16");
+    for (layer, model) in LAYERS {
+        let found = precision(model);
+        assert!(found > smooth.max(0.3), "{layer}: {found}, graph convolution {smooth}");
+    }
+}
+
+#[test]
+fn what_a_layer_is_not_explained_by_is_refused_before_anything_is_computed() {
+    for (layer, model) in LAYERS {
+        let sandbox = sandbox(model, 5);
+        sandbox.succeeds(train(&["--set", "output.plots=false"]));
+        let run = sandbox.only_run("runs");
+        let explain = ["--quiet", "explain", &run, "--node", "5", "--device", "cpu"];
+        let of_data = [&explain[..], &["--data", "data"]].concat();
+        let report = ["--quiet", "report", &run, "--device", "cpu"];
+        match layer {
+            "sage" | "difference" | "h2gcn" => {
+                let said = sandbox.succeeds(explain);
+                assert_eq!(said.stdout.contains("two edges away"), layer == "h2gcn", "{}", said.stdout);
+                assert!(said.stdout.contains("itself"), "{}", said.stdout);
+                sandbox.succeeds(of_data);
+                sandbox.succeeds(report);
+            }
+            _ => {
+                let parts = ["model.layer = ", layer, "\"sage\""];
+                sandbox.refuses(explain, 2, &parts);
+                sandbox.refuses(of_data, 2, &parts);
+                sandbox.refuses(report, 2, &["--no-explanations"]);
+                sandbox.succeeds([&report[..], &["--no-explanations"]].concat());
+            }
+        }
+    }
+}
+
+#[test]
+fn wavelets_take_no_mini_batches_and_layers_with_a_transform_of_the_node_do() {
+    let sampled = ["--set", "loader.mode=sampled", "--set", "loader.batch_size=50", "--set", "output.plots=false"];
+    for (layer, model) in LAYERS {
+        let sandbox = sandbox(model, 30);
+        if layer == "bw" {
+            sandbox.refuses(train(&sampled), 2, &["loader.mode", "\"full\" with model.layer = \"bw\"", "\"sage\""]);
+            continue;
+        }
+        sandbox.succeeds(train(&[&sampled[..], &["--set", "loader.fanouts=[3, 3]"]].concat()));
+        let run = sandbox.only_run("runs");
+        let lines = lines(&sandbox, &run);
+        assert!(lines[29]["loss"].as_f64() < lines[0]["loss"].as_f64(), "{layer}: {lines:?}");
+    }
+}
