@@ -1,7 +1,7 @@
 //! Explanations of the scores of a run.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
@@ -31,7 +31,7 @@ use crate::models::tree_ensemble::TreeCheckpoint;
 use crate::models::weights::{ModelSpec, Weights};
 use crate::run::RunDir;
 use crate::run::calibration::{read_calibration, read_class_calibrations};
-use crate::run::ensemble::Ensemble;
+use crate::run::ensemble::{Ensemble, Member};
 use crate::run::model::model_of;
 use crate::score::classes::features_for;
 use crate::score::{ClassView, Computed, ScoreOptions, ScoredRun, Scores, Stage, check_class, compute};
@@ -70,8 +70,10 @@ pub fn open_run<B: GraphBackend>(
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Trees
         }
-        RunConfig::Classify(ClassifyConfig { data: trained, model, .. }) => {
-            explained_layer(model.layer, path)?;
+        RunConfig::Classify(ClassifyConfig { model, .. }) if model.layer == LayerKind::Bw => {
+            return Err(refused_layers(model.layer, path));
+        }
+        RunConfig::Classify(ClassifyConfig { data: trained, .. }) => {
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Classes
         }
@@ -120,15 +122,14 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
         (RunConfig::Auto(_), _) if run.stage == Stage::Ensemble => {
-            let ensemble = Ensemble::of_run(run.run.path())?;
-            let member = ensemble.iter().flat_map(|of| &of.members).next();
-            let member = member.map(|member| run.run.path().join(&member.run)).unwrap_or_default();
+            let best = explained_members(run)?.into_iter().next();
+            let (_, member) = best.ok_or_else(|| refused_layers(LayerKind::Bw, run.run.path()))?;
             explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)
         }
-        (RunConfig::Classify(config), Some(view)) => {
-            explained_layer(config.model.layer, run.run.path())?;
-            classes::<B>(run, view, nodes, device)
+        (RunConfig::Classify(config), Some(_)) if !has_explained_layers(&run.config) => {
+            Err(refused_layers(config.model.layer, run.run.path()))
         }
+        (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
         (RunConfig::Classify(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
             expected: "a run of Stage 1, 2 or 3 or of node classification".into(),
@@ -139,6 +140,7 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
 }
 
 /// What each member of an ensemble says of some nodes, by its name; of any other run what it says itself, without a name.
+/// Members that cannot be explained are left out.
 ///
 /// # Errors
 /// As for [`explain_run`].
@@ -147,15 +149,43 @@ pub fn explain_members<B: GraphBackend>(
     nodes: &[u32],
     device: &B::Device,
 ) -> Result<Vec<(String, Vec<Explanation>)>> {
-    let Some(ensemble) = Ensemble::of_run(run.run.path())? else {
+    if run.stage != Stage::Ensemble {
         return Ok(vec![(String::new(), explain_run::<B>(run, nodes, device)?)]);
-    };
-    let mut said = Vec::with_capacity(ensemble.members.len());
-    for member in ensemble.members {
-        let own = member_at::<B>(run, &run.run.path().join(&member.run), device)?;
-        said.push((member.name, explain_run::<B>(&own, nodes, device)?));
     }
-    Ok(said)
+    let explained = |(name, member): (String, PathBuf)| {
+        Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
+    };
+    let said: Vec<_> = explained_members(run)?.into_iter().map(explained).collect::<Result<_>>()?;
+    if said.is_empty() { Err(refused_layers(LayerKind::Bw, run.run.path())) } else { Ok(said) }
+}
+
+/// Whether [`explain_run`] can explain the scores of a run: its own layers, or those of a member of an ensemble.
+///
+/// # Errors
+/// Runs of members that cannot be read.
+pub fn is_explained(run: &ScoredRun) -> Result<bool> {
+    match run.stage {
+        Stage::Ensemble => Ok(!explained_members(run)?.is_empty()),
+        _ => Ok(has_explained_layers(&run.config)),
+    }
+}
+
+/// Whether the results of its layers are sums over neighbours with coefficients of their own.
+fn has_explained_layers(config: &RunConfig) -> bool {
+    !matches!(config, RunConfig::Classify(config) if config.model.layer == LayerKind::Bw)
+}
+
+/// Name and run of the members of an ensemble that can be explained, the best first.
+fn explained_members(run: &ScoredRun) -> Result<Vec<(String, PathBuf)>> {
+    let mut explained = Vec::new();
+    for Member { name, run: member, .. } in Ensemble::of_run(run.run.path())?.into_iter().flat_map(|of| of.members) {
+        let path = run.run.path().join(member);
+        match has_explained_layers(&RunConfig::load_kept(&path.join("config.toml"), &[])?) {
+            true => explained.push((name, path)),
+            false => log::info!("{name} cannot be explained and is left out"),
+        }
+    }
+    Ok(explained)
 }
 
 /// A member of the ensemble `run`, on its data.
@@ -168,20 +198,13 @@ fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device
     ScoredRun::open_at(member, None, (own.data_path() != run.data).then_some(&run.data))
 }
 
-/// Fails for layers whose results are no sums over neighbours with coefficients of their own.
-///
-/// # Errors
-/// [`Error::Usage`] that names the run.
-pub(super) fn explained_layer(layer: LayerKind, run: &Path) -> Result<()> {
-    if layer != LayerKind::Bw {
-        return Ok(());
-    }
-    Err(Error::Usage {
+fn refused_layers(layer: LayerKind, run: &Path) -> Error {
+    Error::Usage {
         argument: run.display().to_string(),
-        expected: "a classifier whose layers add up what neighbours say".into(),
+        expected: "a model whose layers add up what neighbours say".into(),
         found: format!("model.layer = \"{}\"", layer.name()),
-        help: "explain a run of another model.layer, such as \"sage\"; a report takes --no-explanations".into(),
-    })
+        help: "explain a run of another model.layer, such as \"sage\"".into(),
+    }
 }
 
 /// The embeddings of all nodes and the anomalies of the training labels, where there are any.
