@@ -5,6 +5,7 @@ use std::time::Instant;
 use burn_flex::{Flex, FlexDevice};
 use graphsieve::config::{ForestConfig, Stage3Config, TreeModel};
 use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
+use graphsieve::infer::tree_table::Tables;
 use graphsieve::run::progress::Mode;
 use graphsieve::run::splits::split_of;
 use graphsieve::train::RunOptions;
@@ -181,7 +182,8 @@ fn a_training_of_trees_stops_when_its_time_is_over_and_keeps_what_it_has() {
         let stretch = Some(Stretch { share: 1.0, deadline });
         let device = "test".into();
         let options = RunOptions { device, resume, from: None, pipeline: None, stretch, progress: Mode::Quiet };
-        let found = validated::<Flex>(&config, &data, &split, &options, &FlexDevice).unwrap();
+        let found =
+            validated::<Flex>(&config, &data, &split, (&[], &Tables::default()), &options, &FlexDevice).unwrap();
         (found.run, found.done, found.complete)
     };
     let (run, done, complete) = trained(None, Some(Instant::now()));
