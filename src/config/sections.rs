@@ -673,7 +673,6 @@ impl LabelSplit {
                 ("split.test", "the share for the test"),
                 ("split.anomalous", "the number of anomalous nodes for training"),
                 ("split.normal", "the number of normal nodes for training"),
-                ("split.seed", "the seed of a random split"),
             ],
             since: "split.use = \"masks\" takes the parts from the data",
             help: "set split.use = \"random\", or remove the key",

@@ -164,9 +164,9 @@ fn few_labels_and_the_regret_of_a_choice_are_measured() {
         "--set",
         "auto.candidates=[\"forest-means\", \"booster-small\"]",
         "--set",
-        "split.anomalous=20",
+        "split.anomalous=10",
         "--set",
-        "split.normal=30",
+        "split.normal=12",
         "--json",
         "auto.json",
     ];
