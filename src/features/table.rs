@@ -18,7 +18,7 @@ pub struct FeatureTable {
 
 impl FeatureTable {
     /// A table of zeros.
-    pub(super) fn zeros(rows: usize, columns: Vec<Column>) -> Self {
+    pub(crate) fn zeros(rows: usize, columns: Vec<Column>) -> Self {
         Self { values: vec![0.0; rows * columns.len()], rows, columns }
     }
 

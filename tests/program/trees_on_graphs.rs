@@ -153,7 +153,7 @@ fn trees_read_missing_values_and_networks_refuse_them_by_name() {
         sandbox.succeeds(["--quiet", "explain", &run, "--node", "3", "--device", "cpu", "--format", "json"]);
         std::fs::remove_dir_all(sandbox.path("runs")).unwrap();
     }
-    for (task, set) in [("stage1", "seed=1"), ("stage2", "seed=1"), ("classify", "split.use=random")] {
+    for (task, set) in [("stage1", "seed=1"), ("stage2", "data.input=features"), ("classify", "split.use=random")] {
         let text = format!("task = \"{task}\"\n[data]\npath = \"data\"\n[output]\ndir = \"runs\"\n");
         sandbox.write("run.toml", text);
         let parts = ["missing values in 1 of 3 columns, the first `age`", "task = \"stage3\""];

@@ -326,7 +326,10 @@ fn infinite_features_name_row_and_column() {
 fn a_feature_that_is_missing_is_written_and_read_as_such() {
     let dir = tempfile::tempdir().unwrap();
     for (at, other) in [(0, 0.5), (1, 1e6)] {
-        let graph = HeteroGraph::new(vec![("node".into(), 2)], Vec::new()).unwrap();
+        let adjacency = Adjacency::from_edges(2, 2, &[(0, 1)]);
+        let edge =
+            RelationSpec { name: "edge".into(), src: 0, dst: 0, stream: "edge".into(), primary: true, adjacency };
+        let graph = HeteroGraph::new(vec![("node".into(), 2)], vec![edge]).unwrap();
         // In f16 where that holds all that is known, and in f32.
         let features = Features::from_f32(vec![1.0, f32::NAN, other, 2.0], 2, 2);
         assert_eq!(features.missing(), [false, true]);

@@ -2,7 +2,7 @@
 
 use crate::config::{Stage3Config, TreeModel};
 use crate::error::{Error, Result, nearest_name};
-use crate::features::Column;
+use crate::features::{Column, FeatureTable};
 use crate::infer::tree_table::{EMBEDDING, RECONSTRUCTION, STAGE2_EMBEDDING, STAGE2_SCORE};
 
 /// Settings of trees by the place of a column.
@@ -46,11 +46,12 @@ impl ColumnRules {
     }
 }
 
-/// Refuses names that no column can have, before any training: `columns` are those that need none.
+/// Refuses names that no column can have and categories that are no whole numbers, before any training: `table` has the
+/// columns that need none.
 ///
 /// # Errors
-/// [`Error::Config`] with the nearest name.
-pub fn check_names(config: &Stage3Config, columns: &[Column], features: &[String]) -> Result<()> {
+/// [`Error::Config`] with the nearest name, [`Error::Data`] for a category.
+pub fn check_names(config: &Stage3Config, table: &FeatureTable, features: &[String]) -> Result<()> {
     let shared = config.model.shared();
     let of = &config.features;
     let later = |name: &str| {
@@ -64,12 +65,33 @@ pub fn check_names(config: &Stage3Config, columns: &[Column], features: &[String
             || of.stage2_score && name == STAGE2_SCORE
             || of.stage2_embedding && numbered(STAGE2_EMBEDDING)
     };
-    let named = Named::new(columns, features);
+    let named = Named::new(table.columns(), features);
     let monotone = shared.monotone.keys().map(|name| ("model.monotone", name));
     let categorical = shared.categorical.iter().map(|name| ("model.categorical", name));
     let grouped = shared.interactions.iter().flatten().map(|name| ("model.interactions", name));
     let mut known = monotone.chain(categorical).chain(grouped).filter(|(_, name)| !later(name));
-    known.try_for_each(|(key, name)| named.place(key, name).map(drop))
+    known.try_for_each(|(key, name)| named.place(key, name).map(drop))?;
+    for name in shared.categorical.iter().filter(|name| !later(name)) {
+        let column = named.place("model.categorical", name)?;
+        check_categories(name, (0..table.num_rows()).map(|row| table.row(row)[column]))?;
+    }
+    Ok(())
+}
+
+/// Refuses values of a column of `model.categorical` that are no whole numbers.
+///
+/// # Errors
+/// [`Error::Data`] with the first of them.
+pub fn check_categories(column: &str, mut values: impl Iterator<Item = f32>) -> Result<()> {
+    match values.find(|value| !value.is_nan() && value.fract() != 0.0) {
+        None => Ok(()),
+        Some(value) => Err(Error::Data {
+            what: format!("column `{column}` of model.categorical"),
+            expected: "category numbers: whole numbers".into(),
+            found: value.to_string(),
+            help: "number the categories from 0, or take the column out of model.categorical".into(),
+        }),
+    }
 }
 
 /// Columns by the names that the user has for them and by those of `importance.csv`.
@@ -147,7 +169,7 @@ mod tests {
             config.features.stage2_score = true;
             config.model = model(set);
             let [early, late] = [
-                check_names(&config, &columns(), &names).map_err(|error| error.to_string()),
+                check_names(&config, &FeatureTable::zeros(2, columns()), &names).map_err(|error| error.to_string()),
                 ColumnRules::of(&config.model, &columns(), &names).map(drop).map_err(|error| error.to_string()),
             ];
             (early, late.unwrap_err())

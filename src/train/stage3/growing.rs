@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use graphsieve_kernels::{TreeBackend, finds_splits};
 
-use super::columns::ColumnRules;
+use super::columns::{ColumnRules, check_categories};
 use crate::config::{
     BoosterConfig, ForestConfig, SharedTreeConfig, Stage3Config, TreeClassWeight, TreeMetric, TreeModel, TreeObjective,
 };
 use crate::data::split::Split;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::features::FeatureTable;
 use crate::models::tree_ensemble::TreeEnsemble;
 use crate::run::ranked::LabelledEvents;
@@ -87,15 +87,8 @@ fn binned(
 ) -> Result<Binned> {
     let width = table.columns().len();
     for &column in &rules.categorical {
-        let is_number = |value: &&f32| value.is_nan() || value.fract() == 0.0;
-        if let Some(value) = values.iter().skip(column).step_by(width).find(|value| !is_number(value)) {
-            return Err(Error::Data {
-                what: format!("column `{}` of model.categorical", table.columns()[column].named(features)),
-                expected: "category numbers: whole numbers".into(),
-                found: value.to_string(),
-                help: "number the categories from 0, or take the column out of model.categorical".into(),
-            });
-        }
+        let name = table.columns()[column].named(features);
+        check_categories(&name, values.iter().skip(column).step_by(width).copied())?;
     }
     let rule = BinRule { max_bin: shared.max_bin, categorical: rules.categorical.clone(), ..BinRule::default() };
     let names = table.columns().iter().map(|column| column.name.clone()).collect();

@@ -262,7 +262,7 @@ fn fitted<B: GraphBackend + TreeBackend>(
     let mut table = neighbourhood(dataset, false)?;
     let mut of_training = known.as_ref().map(|known| neighbourhood(&known.dataset, true)).transpose()?;
     let names = dataset.feature_names.as_deref().unwrap_or_default();
-    check_names(config, table.columns(), names)?;
+    check_names(config, &table, names)?;
     // What is refused above leaves no directory.
     let run = match resumed {
         Some(run) => run,
