@@ -31,7 +31,8 @@ fn rows() -> (Vec<f32>, Vec<(u32, u8)>) {
     let (mut values, mut labels) = (Vec::new(), Vec::new());
     for node in 0..NODES {
         let [amount, age, code] = [chance(node, 1), chance(node, 2), (chance(node, 3) * 12.0).floor()];
-        let risk = if amount > 0.7 { 0.2 } else { amount } + if code as u32 % 3 == 0 { 0.4 } else { 0.0 } - 0.3 * age;
+        let risk = if amount > 0.7 { 0.2 } else { amount } + if (code as u32).is_multiple_of(3) { 0.4 } else { 0.0 }
+            - 0.3 * age;
         values.extend([amount, age, code]);
         labels.push((node, u8::from(risk + 0.3 * chance(node, 4) > 0.55)));
     }
