@@ -39,16 +39,7 @@ pub struct SplitOutcome {
     pub split: u64,
     /// What became the model.
     pub picked: String,
-    pub candidates: Vec<CandidateFigures>,
-}
-
-/// A candidate on one split.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CandidateFigures {
-    pub candidate: String,
-    pub validation: f64,
-    pub test: f64,
-    pub seconds: f64,
+    pub candidates: Vec<Tested>,
 }
 
 /// A candidate on all splits.
@@ -132,13 +123,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         let picked = tournament.model.as_ref().map(|model| model.name.clone()).unwrap_or_default();
         figure = tournament.figure;
         note(&format!("split {split}: {picked}"));
-        let figures = |Tested { name, validation, test, seconds }: Tested| CandidateFigures {
-            candidate: name,
-            validation,
-            test,
-            seconds,
-        };
-        splits.push(SplitOutcome { split, picked, candidates: tested.into_iter().map(figures).collect() });
+        splits.push(SplitOutcome { split, picked, candidates: tested });
         progress.update(at as u64 + 1, "");
     }
     progress.finish("");
@@ -157,13 +142,13 @@ impl AutoReport {
     fn new(splits: Vec<SplitOutcome>, figure: Figure) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for of in splits.iter().flat_map(|split| &split.candidates) {
-            if !names.contains(&of.candidate.as_str()) {
-                names.push(&of.candidate);
+            if !names.contains(&of.name.as_str()) {
+                names.push(&of.name);
             }
         }
-        let of_name = |name: &str| -> Vec<CandidateFigures> {
+        let of_name = |name: &str| -> Vec<&Tested> {
             let all = splits.iter().flat_map(|split| &split.candidates);
-            all.filter(|of| of.candidate == name).cloned().collect()
+            all.filter(|of| of.name == name).collect()
         };
         let spread = |name: &&str| {
             let own = of_name(name);
@@ -179,7 +164,7 @@ impl AutoReport {
         let mut candidates: Vec<CandidateSpread> = names.iter().map(spread).collect();
         candidates.sort_by(|a, b| b.test.mean.total_cmp(&a.test.mean));
         let test_of = |split: &SplitOutcome, name: &str| {
-            split.candidates.iter().find(|of| of.candidate == name).map_or(f64::NAN, |of| of.test)
+            split.candidates.iter().find(|of| of.name == name).map_or(f64::NAN, |of| of.test)
         };
         let picked = Spread::of(splits.iter().map(|split| test_of(split, &split.picked)));
         let always = candidates.iter().find(|of| of.splits == splits.len());
@@ -259,7 +244,7 @@ mod tests {
             picked: picked.into(),
             candidates: tests
                 .iter()
-                .map(|&(name, test)| CandidateFigures { candidate: name.into(), validation: 0.5, test, seconds: 2.0 })
+                .map(|&(name, test)| Tested { name: name.into(), validation: 0.5, test, seconds: 2.0 })
                 .collect(),
         };
         let splits = vec![split("a", &[("a", 0.4), ("b", 0.6)]), split("b", &[("a", 0.7), ("b", 0.5), ("rare", 0.9)])];

@@ -3,10 +3,13 @@
 mod auto;
 mod gad;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use graphsieve_kernels::BoostBackend;
+use serde::Serialize;
 
 use super::{Compute, Console, Format, check_new_file};
 use crate::backend::with_backend;
@@ -18,6 +21,7 @@ use crate::bench::windows::{self, WindowBenchOptions};
 use crate::bench::{self, BenchOptions, Work};
 use crate::config::Precision;
 use crate::error::{Error, Result};
+use crate::graph::atomic_write;
 use crate::trees::{Booster, BoosterParams, Dataset, Fit};
 
 /// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
@@ -26,6 +30,39 @@ use crate::trees::{Booster, BoosterParams, Dataset, Fit};
 pub(super) struct Arguments {
     #[command(subcommand)]
     what: What,
+}
+
+/// How the figures of several splits are given.
+#[derive(Debug, Args)]
+struct Figures {
+    /// Write all figures of all splits to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Replace the file of --json where it exists
+    #[arg(long, requires = "json")]
+    force: bool,
+
+    /// How to print the figures
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+impl Figures {
+    /// Fails where the file cannot be written, before anything is measured.
+    fn check(&self) -> Result<()> {
+        self.json.as_ref().map_or(Ok(()), |path| check_new_file(path, self.force))
+    }
+
+    fn give(&self, report: &(impl Display + Serialize)) -> Result<()> {
+        if let Some(path) = &self.json {
+            atomic_write(path, |file| {
+                serde_json::to_writer_pretty(&mut *file, report)?;
+                file.write_all(b"\n")
+            })?;
+        }
+        self.format.print(report)
+    }
 }
 
 #[derive(Debug, Subcommand)]

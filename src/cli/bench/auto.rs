@@ -1,15 +1,14 @@
 //! `graphsieve bench auto`
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::super::{Compute, Console, Format, check_new_file};
+use super::super::{Compute, Console};
+use super::Figures;
 use crate::backend::with_backend;
 use crate::bench::auto::{self, AutoBenchOptions};
 use crate::error::Result;
-use crate::graph::atomic_write;
 
 /// What the choice of a tournament is worth: on several splits the test figures of what it picked and of all candidates
 #[derive(Debug, Args)]
@@ -30,36 +29,19 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
-    /// Write all figures of all splits to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// Replace the file of --json where it exists
-    #[arg(long, requires = "json")]
-    force: bool,
-
     #[command(flatten)]
     compute: Compute,
 
-    /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    figures: Figures,
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    if let Some(path) = &arguments.json {
-        check_new_file(path, arguments.force)?;
-    }
+    arguments.figures.check()?;
     let config = auto::config(arguments.data, arguments.minutes, &arguments.set)?;
     let (device, description) = arguments.compute.choose(console)?;
     let options = AutoBenchOptions { config, splits: arguments.splits, description };
     let (note, mode) = (|text: &str| console.note(text), console.progress());
     let report = with_backend!(device, |B, d| auto::run::<B>(&options, &d, mode, &note))?;
-    if let Some(path) = &arguments.json {
-        atomic_write(path, |file| {
-            serde_json::to_writer_pretty(&mut *file, &report)?;
-            file.write_all(b"\n")
-        })?;
-    }
-    arguments.format.print(&report)
+    arguments.figures.give(&report)
 }

@@ -1,16 +1,15 @@
 //! `graphsieve bench gad`
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
-use super::super::{Compute, Console, Format, check_new_directory, check_new_file};
+use super::super::{Compute, Console, check_new_directory};
+use super::Figures;
 use crate::backend::with_backend;
 use crate::bench::gad::{self, GadOptions, Model, Protocol};
 use crate::error::Result;
-use crate::graph::atomic_write;
 
 /// Anomalous nodes on the ten splits of GADBench: AUROC, AUPRC and Rec@K of its forest and booster, and of all candidates
 /// of a tournament, trees and networks
@@ -44,20 +43,11 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
 
-    /// Write all figures of all splits to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-
-    /// Replace the file of --json where it exists
-    #[arg(long, requires = "json")]
-    force: bool,
-
     #[command(flatten)]
     compute: Compute,
 
-    /// How to print the figures
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    #[command(flatten)]
+    figures: Figures,
 }
 
 impl ValueEnum for Model {
@@ -71,9 +61,7 @@ impl ValueEnum for Model {
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
-    if let Some(path) = &arguments.json {
-        check_new_file(path, arguments.force)?;
-    }
+    arguments.figures.check()?;
     if let Some(dir) = &arguments.export {
         check_new_directory(dir)?;
     }
@@ -90,11 +78,5 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let note = |text: &str| console.note(text);
     let mode = console.progress();
     let report = with_backend!(device, |B, d| gad::run::<B>(&options, &d, mode, &note))?;
-    if let Some(path) = &arguments.json {
-        atomic_write(path, |file| {
-            serde_json::to_writer_pretty(&mut *file, &report)?;
-            file.write_all(b"\n")
-        })?;
-    }
-    arguments.format.print(&report)
+    arguments.figures.give(&report)
 }

@@ -11,6 +11,7 @@ mod trainings;
 use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
+use serde::Serialize;
 
 use self::search::search;
 pub use self::trainings::{Known, Trainings};
@@ -180,8 +181,9 @@ impl Finishing<'_> {
 }
 
 /// What test labels say of a candidate after its tournament, for measurements.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tested {
+    #[serde(rename = "candidate")]
     pub name: String,
     /// Of its latest round.
     pub validation: f64,
