@@ -69,11 +69,12 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let scored = ScoredRun::open_at(&arguments.run, arguments.class, arguments.data.as_deref())?;
     check_new_file(&out, arguments.force)?;
     let mut data = report::of_run(&scored, arguments.top, arguments.all)?;
-    let explained = is_explained(&scored)?;
-    if !explained {
+    let wanted = !arguments.no_explanations && !data.anomalies.is_empty();
+    let explained = wanted && is_explained(&scored)?;
+    if wanted && !explained {
         console.note(format_args!("the report gives no reasons: the layers of this model cannot be explained"));
     }
-    if explained && !arguments.no_explanations && !data.anomalies.is_empty() {
+    if explained {
         let (device, _) = arguments.compute.choose(console)?;
         let nodes: Vec<u32> = data.anomalies.iter().map(|anomaly| anomaly.node).collect();
         let explanations = with_backend!(device, |B, d| explain_run::<B>(&scored, &nodes, &d))?;

@@ -68,7 +68,7 @@ fn meaning(stage: Stage) -> &'static str {
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",
         Stage::Ensemble => {
             "a score is the mean of the probabilities that the members of the ensemble give, each calibrated on the \
-             validation labels; what is said of single nodes is what its first member says"
+             validation labels; what is said of single nodes is what the first member says that can be explained"
         }
     }
 }

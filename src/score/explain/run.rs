@@ -57,6 +57,9 @@ pub fn open_run<B: GraphBackend>(
     let path = &model_of(path)?;
     let run = RunDir::open(path)?;
     let mut config = RunConfig::load_kept(&run.config(), &[])?;
+    if !has_explained_layers(&config) {
+        return Err(refused_layers(path));
+    }
     let stage = match &mut config {
         RunConfig::Stage2(Stage2Config { data: trained, .. }) => {
             if let Some(input) = input {
@@ -69,9 +72,6 @@ pub fn open_run<B: GraphBackend>(
             trained.embeddings = input.map(Path::to_path_buf).or(trained.embeddings.take());
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Trees
-        }
-        RunConfig::Classify(ClassifyConfig { model, .. }) if model.layer == LayerKind::Bw => {
-            return Err(refused_layers(model.layer, path));
         }
         RunConfig::Classify(ClassifyConfig { data: trained, .. }) => {
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
@@ -123,12 +123,10 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
         (RunConfig::Auto(_), _) if run.stage == Stage::Ensemble => {
             let best = explained_members(run)?.into_iter().next();
-            let (_, member) = best.ok_or_else(|| refused_layers(LayerKind::Bw, run.run.path()))?;
+            let (_, member) = best.ok_or_else(|| refused_layers(run.run.path()))?;
             explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)
         }
-        (RunConfig::Classify(config), Some(_)) if !has_explained_layers(&run.config) => {
-            Err(refused_layers(config.model.layer, run.run.path()))
-        }
+        (RunConfig::Classify(_), Some(_)) if !has_explained_layers(&run.config) => Err(refused_layers(run.run.path())),
         (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
         (RunConfig::Classify(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
@@ -156,7 +154,7 @@ pub fn explain_members<B: GraphBackend>(
         Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
     };
     let said: Vec<_> = explained_members(run)?.into_iter().map(explained).collect::<Result<_>>()?;
-    if said.is_empty() { Err(refused_layers(LayerKind::Bw, run.run.path())) } else { Ok(said) }
+    if said.is_empty() { Err(refused_layers(run.run.path())) } else { Ok(said) }
 }
 
 /// Whether [`explain_run`] can explain the scores of a run: its own layers, or those of a member of an ensemble.
@@ -198,11 +196,12 @@ fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device
     ScoredRun::open_at(member, None, (own.data_path() != run.data).then_some(&run.data))
 }
 
-fn refused_layers(layer: LayerKind, run: &Path) -> Error {
+/// The error of layers without [`has_explained_layers`].
+fn refused_layers(run: &Path) -> Error {
     Error::Usage {
         argument: run.display().to_string(),
         expected: "a model whose layers add up what neighbours say".into(),
-        found: format!("model.layer = \"{}\"", layer.name()),
+        found: format!("model.layer = \"{}\"", LayerKind::Bw.name()),
         help: "explain a run of another model.layer, such as \"sage\"".into(),
     }
 }
