@@ -21,8 +21,8 @@ const PREPARED: usize = 1 << 24;
 
 /// Logits of every node, row by row.
 ///
-/// Graph convolution and attention on one node type with one relation: rows are projected before they are gathered: once per node rather than once per
-/// neighbour, and rows of hidden channels move rather than rows of features.
+/// Graph convolution and attention on one node type with one relation: rows are projected before they are gathered:
+/// once per node rather than once per neighbour, and rows of hidden channels move rather than rows of features.
 ///
 /// # Errors
 /// A device that failed, or what a thread of the loader ran into.

@@ -36,11 +36,11 @@ const FIRST: f32 = 1e30;
 
 /// Graph and rows in host memory, as the layers of a classifier want them.
 ///
-/// Layers with a transform of nodes themselves, as all over several node types or relations, read both as they are. On one type with one relation, graph convolution
-/// adds the nodes themselves to what is sampled, so that loops of the graph are left out of it; and
-/// it divides by degrees in the whole graph, which columns behind the features carry into the batch: where edges have
-/// weights, sums of these, and beside them how many neighbours there are. Attention has every node among its own
-/// neighbours, exactly once and whatever else is drawn.
+/// Layers with a transform of nodes themselves, as all over several node types or relations, read both as they are. On
+/// one type with one relation, graph convolution adds the nodes themselves to what is sampled, so that loops of the
+/// graph are left out of it; and it divides by degrees in the whole graph, which columns behind the features carry into
+/// the batch: where edges have weights, sums of these, and beside them how many neighbours there are. Attention has
+/// every node among its own neighbours, exactly once and whatever else is drawn.
 #[derive(Clone, Debug)]
 pub struct SampledInput {
     kind: Kind,

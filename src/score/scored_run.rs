@@ -253,7 +253,8 @@ pub fn check_class(class: Option<u32>, is_classifier: bool) -> Result<()> {
     }
 }
 
-/// How a run of Stage 2 or 3, or of an ensemble, divided the labels of its data. None for other tasks, and where there are no labels.
+/// How a run of Stage 2 or 3, or of an ensemble, divided the labels of its data. None for other tasks, and where there
+/// are no labels.
 ///
 /// # Errors
 /// As for [`Split::stratified`].
