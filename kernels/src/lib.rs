@@ -102,6 +102,7 @@ pub use runtime::hash::splitmix64;
 pub use runtime::memory::{DeviceMemory, MemoryBackend, MemoryProbe};
 pub use runtime::prims::{NumberKind, Prefix, PrimsBackend, Reduction, argsort, partition_by_flag, prefix_sum, reduce};
 pub use runtime::start_gradient::backward_from;
+pub use runtime::turn::{AutodiffTurn, autodiff_turn};
 pub use sampling::backend::SampleBackend;
 pub use sampling::collect::{RowCollector, RowSource};
 pub use sampling::row_buffer::{PinnedRows, RowBuffer, RowBufferBackend};

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn::backend::Autodiff;
 use burn::tensor::{DType, Tensor};
-use graphsieve_kernels::{GraphBackend, NodeDraw, RowBuffer, RowIds, SampleBackend};
+use graphsieve_kernels::{GraphBackend, NodeDraw, RowBuffer, RowIds, SampleBackend, autodiff_turn};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -430,6 +430,7 @@ fn passes<B: GraphBackend>(
     };
     let step = |x: Vec<Tensor<Autodiff<B>, 2>>, blocks: Vec<Block<Autodiff<B>>>| {
         let x: Vec<_> = x.into_iter().map(|x| as_data(x, DType::F32)).collect();
+        let _turn = autodiff_turn();
         let h = model.embed_blocks(&blocks, &x, Pass::default());
         drop(model.logits(h).sum().backward());
     };

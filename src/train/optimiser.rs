@@ -258,6 +258,7 @@ mod tests {
     use burn::optim::{AdamConfig as BurnsAdam, Optimizer};
     use burn::tensor::backend::Backend;
     use burn_flex::Flex;
+    use graphsieve_kernels::autodiff_turn;
 
     use super::*;
 
@@ -294,6 +295,7 @@ mod tests {
 
     #[test]
     fn steps_are_those_of_burns_adam() {
+        let _turn = autodiff_turn();
         let config = TrainConfig { clip_norm: None, ..TrainConfig::stage2() };
         let mut ours = Optimiser::<Flex, _>::new(&config);
         let mut burns = BurnsAdam::new().with_epsilon(1e-8).init::<Autodiff<Flex>, Pair<Autodiff<Flex>>>();
@@ -311,6 +313,7 @@ mod tests {
 
     #[test]
     fn decay_is_the_gradient_of_half_the_squared_norm_of_the_named_parameters() {
+        let _turn = autodiff_turn();
         let mut ours = Optimiser::<Flex, _>::new(&TrainConfig::stage2())
             .with_decay(Decay { coefficient: 0.5, applies: |name| name == "matrix" });
         let mut plain = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
@@ -328,6 +331,7 @@ mod tests {
 
     #[test]
     fn a_saved_optimiser_goes_on_as_if_nothing_had_happened() {
+        let _turn = autodiff_turn();
         let config = TrainConfig { clip_norm: Some(1.0), ..TrainConfig::stage2() };
         let mut whole = Optimiser::<Flex, _>::new(&config);
         let mut model = pair();
@@ -345,6 +349,7 @@ mod tests {
 
     #[test]
     fn a_model_kept_from_before_a_step_keeps_its_values() {
+        let _turn = autodiff_turn();
         let mut optimiser = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
         let first = pair();
         let second = optimiser.step(first.clone(), loss(&first), 0.1);
@@ -357,6 +362,7 @@ mod tests {
 
     #[test]
     fn a_parameter_that_the_loss_does_not_depend_on_stays_as_it_is() {
+        let _turn = autodiff_turn();
         let mut optimiser = Optimiser::<Flex, _>::new(&TrainConfig::stage2());
         let mut model = pair();
         for _ in 0..2 {
@@ -369,6 +375,7 @@ mod tests {
 
     #[test]
     fn a_gradient_that_overflows_skips_the_step_and_halves_the_loss_scale() {
+        let _turn = autodiff_turn();
         let config = TrainConfig { precision: Precision::F16, ..TrainConfig::stage2() };
         let mut optimiser = Optimiser::<Flex, _>::new(&config);
         let start = optimiser.loss_scale().unwrap().factor;

@@ -1,7 +1,7 @@
 //! How a task goes through its graph: at once ([`full`](super::full)) or in mini-batches ([`sampled`](super::sampled)).
 
 use burn::tensor::Tensor;
-use graphsieve_kernels::GraphBackend;
+use graphsieve_kernels::{GraphBackend, autodiff_turn};
 
 use super::full::Full;
 use super::optimiser::Optimiser;
@@ -63,6 +63,8 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
     ) -> Result<Epoch<B, T>> {
         let mut sums: Vec<Tensor<B, 1>> = Vec::new();
         loop {
+            // Another model may be trained in this process.
+            let _turn = autodiff_turn();
             let Step { losses: Losses { loss, terms, detail }, share, last } = self.next(task, &model)?;
             let values = std::iter::once(loss.clone().inner()).chain(terms);
             let values = values.map(|value| if share == 1.0 { value } else { value * share });

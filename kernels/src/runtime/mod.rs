@@ -18,3 +18,4 @@ pub(crate) mod rows;
 pub(crate) mod start_gradient;
 #[cfg(feature = "testing")]
 pub(crate) mod switches;
+pub(crate) mod turn;

@@ -8,6 +8,8 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::FloatTensor;
 
+use super::turn::autodiff_turn;
+
 /// Stands for a loss whose gradient with respect to its one parent is the state.
 #[derive(Debug)]
 struct Start;
@@ -48,6 +50,8 @@ pub fn backward_from<B: Backend>(out: Tensor<Autodiff<B>, 2>, g: Tensor<B, 2>) -
     let device = g.device();
     let out = out.into_primitive().tensor();
     let loss = B::float_zeros(Shape::new([1]), &device, DType::F32.into());
+    // What it clears must not be what another thread records.
+    let _turn = autodiff_turn();
     let loss = match Start.prepare::<NoCheckpointing>([out.node.clone()]).compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish(g.into_primitive().tensor(), loss),
         OpsKind::UnTracked(prep) => prep.finish(loss),

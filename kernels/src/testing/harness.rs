@@ -10,6 +10,8 @@ use std::fmt;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
+mod processes;
+
 pub use libtest_mimic::Trial;
 use libtest_mimic::{Arguments, Completion, Failed};
 
@@ -111,15 +113,49 @@ pub fn trial(device: Option<Device>, name: &str, needs: &[Requirement], body: im
     })
 }
 
+/// Names the processes of a program to each other: `number/count`.
+const PROCESS: &str = "GRAPHSIEVE_TEST_PROCESS";
+
 /// Runs the trials that the arguments of the process select, and says which were ignored for what.
+///
+/// They run side by side in processes, one at a time in each: threads would share what compiles the kernels of a device,
+/// and in Burn 0.21 they lose gradients of each other (see [`autodiff_turn`](crate::autodiff_turn)). `--test-threads`
+/// is the number of processes.
 pub fn run(trials: Vec<Trial>) -> ExitCode {
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    let mut arguments = Arguments::from_args();
+    let own = std::env::var(PROCESS).ok();
+    let own =
+        own.as_deref().and_then(|own| own.split_once('/')).and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_PROCESSES));
+    let processes = arguments.test_threads.unwrap_or_else(cores);
+    let trials = match own {
+        Some((number, count)) => part(trials, number, count),
+        None if arguments.list || arguments.exact || processes < 2 => trials,
+        None => return processes::run(processes),
+    };
+    arguments.test_threads = Some(1);
+    let conclusion = libtest_mimic::run(&arguments, trials);
     for (lack, found) in MISSING.lock().expect("no probe panicked").iter() {
         if let Some((reason, count @ 1..)) = found {
             println!("ignored {count}: {lack}: {reason} ({}=1 demands it)", lack.demand);
         }
     }
     conclusion.exit_code()
+}
+
+/// Each holds a context of the device.
+const MOST_PROCESSES: usize = 8;
+
+/// The trials of one of `count` processes: those of each device by turns.
+fn part(trials: Vec<Trial>, number: usize, count: usize) -> Vec<Trial> {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let mut is_own = |trial: &Trial| {
+        let device = trial.name().split("::").next().unwrap_or_default();
+        let seen = seen.entry(device.into()).or_default();
+        *seen += 1;
+        *seen % count == number
+    };
+    trials.into_iter().filter(|trial| is_own(trial)).collect()
 }
 
 /// Trials of functions that are generic in the backend and take its device, one for each backend of the build; in

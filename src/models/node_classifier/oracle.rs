@@ -9,6 +9,7 @@ use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Tensor};
 use burn_flex::{Flex, FlexDevice};
+use graphsieve_kernels::autodiff_turn;
 
 use super::*;
 use crate::config::Jump;
@@ -242,6 +243,7 @@ fn check(spec: ClassifierSpec, graph: &HeteroGraph) {
     let oracle = Oracle { spec: &spec, graph, x: wide };
     let features = Features::from_f32(x, nodes, COLUMNS);
     let input = NodeInput::upload(graph.node_types(), &features, false, DType::F32, &FlexDevice).unwrap();
+    let _turn = autodiff_turn();
     let logits = model.forward(&DeviceGraph::upload(graph, &FlexDevice).unwrap(), &input, None);
     let mut values: BTreeMap<String, Vec<f64>> =
         tensors.iter().map(|(name, of)| (name.clone(), of.values.iter().map(|&v| f64::from(v)).collect())).collect();

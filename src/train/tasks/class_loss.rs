@@ -99,12 +99,14 @@ pub(super) fn validate(logits: &[f32], classes: usize, part: &[(u32, u32)], best
 mod tests {
     use burn::backend::Autodiff;
     use burn_flex::{Flex, FlexDevice};
+    use graphsieve_kernels::autodiff_turn;
 
     use super::*;
     use crate::models::parameters::to_host;
 
     #[test]
     fn the_cross_entropy_and_its_gradient_are_those_of_f64() {
+        let _turn = autodiff_turn();
         // Large logits, whose exponentials f32 cannot hold.
         let logits = [[0.5f32, -1.25, 3.0], [200.0, 199.0, -200.0], [-1e4, -1e4, -1e4 + 1.0], [7.0, 7.0, 7.0]];
         let labels = [2u32, 1, 0, 1];
@@ -156,6 +158,7 @@ mod tests {
 
     #[test]
     fn weighed_labels_and_their_gradient_are_those_of_f64() {
+        let _turn = autodiff_turn();
         let logits = [[0.5f32, -1.25], [2.0, 1.0], [-0.5, 3.0], [0.25, 0.25], [1.5, -2.0]];
         let classes = [1u32, 0, 1, 0, 0];
         let train: Vec<(u32, u32)> = (0..5).zip(classes).collect();
