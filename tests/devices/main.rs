@@ -31,7 +31,9 @@ mod valued;
 mod webdriver;
 
 fn main() -> ExitCode {
+    // The longest first.
     let subjects = [
+        training::trials(),
         classify::trials(),
         golden_models::trials(),
         loader::trials(),
@@ -39,7 +41,6 @@ fn main() -> ExitCode {
         reachable::trials(),
         report::trials(),
         steady::trials(),
-        training::trials(),
         trees::trials(),
     ];
     harness::run(subjects.into_iter().flatten().collect())

@@ -113,26 +113,37 @@ pub fn trial(device: Option<Device>, name: &str, needs: &[Requirement], body: im
     })
 }
 
-/// Names the processes of a program to each other: `number/count`.
-const PROCESS: &str = "GRAPHSIEVE_TEST_PROCESS";
+/// Names the group of a process.
+const GROUP: &str = "GRAPHSIEVE_TEST_GROUP";
+
+/// Each holds a context of the device.
+const MOST_PROCESSES: usize = 8;
 
 /// Runs the trials that the arguments of the process select, and says which were ignored for what.
 ///
-/// They run side by side in processes, one at a time in each: threads would share what compiles the kernels of a device,
-/// and in Burn 0.21 they lose gradients of each other (see [`autodiff_turn`](crate::autodiff_turn)). `--test-threads`
-/// is the number of processes.
-pub fn run(trials: Vec<Trial>) -> ExitCode {
+/// The trials of a subject on a device are a process, in which they run one at a time; as many processes as there are
+/// cores, or as `--test-threads` says, run side by side. Threads of one process would wait for each other while the
+/// kernels of their device are compiled, and in Burn 0.21 they lose gradients of each other (see
+/// [`autodiff_turn`](crate::autodiff_turn)).
+pub fn run(mut trials: Vec<Trial>) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    let own = std::env::var(PROCESS).ok();
-    let own =
-        own.as_deref().and_then(|own| own.split_once('/')).and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
-    let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_PROCESSES));
-    let processes = arguments.test_threads.unwrap_or_else(cores);
-    let trials = match own {
-        Some((number, count)) => part(trials, number, count),
-        None if arguments.list || arguments.exact || processes < 2 => trials,
-        None => return processes::run(processes),
-    };
+    match std::env::var(GROUP) {
+        Ok(own) => trials.retain(|trial| group(trial) == own),
+        Err(_) => {
+            let mut groups: Vec<String> = Vec::new();
+            for trial in &trials {
+                let own = group(trial);
+                if groups.iter().all(|group| group != own) {
+                    groups.push(own.into());
+                }
+            }
+            let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_PROCESSES));
+            let processes = arguments.test_threads.unwrap_or_else(cores).min(groups.len());
+            if processes > 1 && !arguments.list {
+                return processes::run(groups, processes);
+            }
+        }
+    }
     arguments.test_threads = Some(1);
     let conclusion = libtest_mimic::run(&arguments, trials);
     for (lack, found) in MISSING.lock().expect("no probe panicked").iter() {
@@ -143,19 +154,9 @@ pub fn run(trials: Vec<Trial>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Each holds a context of the device.
-const MOST_PROCESSES: usize = 8;
-
-/// The trials of one of `count` processes: those of each device by turns.
-fn part(trials: Vec<Trial>, number: usize, count: usize) -> Vec<Trial> {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let mut is_own = |trial: &Trial| {
-        let device = trial.name().split("::").next().unwrap_or_default();
-        let seen = seen.entry(device.into()).or_default();
-        *seen += 1;
-        *seen % count == number
-    };
-    trials.into_iter().filter(|trial| is_own(trial)).collect()
+/// The device and the subject of a trial.
+fn group(trial: &Trial) -> &str {
+    trial.name().rsplit_once("::").map_or("", |(group, _)| group)
 }
 
 /// Trials of functions that are generic in the backend and take its device, one for each backend of the build; in

@@ -29,7 +29,10 @@ mod trees;
 mod wide;
 
 fn main() -> ExitCode {
+    // The longest first.
     let subjects = [
+        wide::trials(),
+        half::trials(),
         spmm::trials(),
         spans::trials(),
         messages::trials(),
@@ -46,8 +49,6 @@ fn main() -> ExitCode {
         prims::trials(),
         sampling::trials(),
         trees::trials(),
-        half::trials(),
-        wide::trials(),
     ];
     harness::run(subjects.into_iter().flatten().collect())
 }

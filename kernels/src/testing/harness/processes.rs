@@ -1,81 +1,96 @@
-//! The program once more, as several processes with a part of the trials each, and their output as one.
+//! The program once more for every group of its trials, and the output of all as one.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Result};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
 use std::time::Instant;
 
-use super::PROCESS;
-
-/// What the last line of a process counts: passed, failed, ignored, measured, filtered out.
-type Counts = [u64; 5];
+use super::GROUP;
 
 const NAMES: [&str; 5] = ["passed", "failed", "ignored", "measured", "filtered out"];
 
-/// What a process printed behind its trials.
+/// What processes printed behind their trials.
 #[derive(Debug, Default)]
 struct End {
-    counts: Counts,
-    /// Why trials failed or were ignored.
-    lines: Vec<String>,
+    /// Trials by [`NAMES`].
+    counts: [u64; 5],
+    /// Why trials failed.
+    failures: Vec<String>,
+    /// How many trials were ignored for what.
+    ignored: BTreeMap<String, u64>,
+    /// Groups whose process did not end well.
+    failed: Vec<String>,
 }
 
-/// Runs this program as `count` processes.
-pub fn run(count: usize) -> ExitCode {
+/// Runs all groups, `count` of them at a time.
+pub fn run(groups: Vec<String>, count: usize) -> ExitCode {
     let started = Instant::now();
-    match (0..count).map(|number| start(number, count)).collect::<std::io::Result<Vec<Child>>>() {
-        Ok(mut children) => {
-            let outputs: Vec<_> = children.iter_mut().map(|child| child.stdout.take()).collect();
-            let ends: Vec<End> = std::thread::scope(|scope| {
-                let readers: Vec<_> = outputs.into_iter().flatten().map(|out| scope.spawn(|| follow(out))).collect();
-                readers.into_iter().map(|reader| reader.join().expect("printing does not fail")).collect()
+    let end = Mutex::new(End::default());
+    let waiting = Mutex::new(groups.into_iter());
+    let next = || waiting.lock().expect("taking a group does not panic").next();
+    std::thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                while let Some(group) = next() {
+                    let succeeded = process(&group, &end);
+                    if !succeeded.as_ref().is_ok_and(|succeeded| *succeeded) {
+                        let why = succeeded.err().map(|error| format!(": {error}")).unwrap_or_default();
+                        end.lock().expect("a line does not panic").failed.push(format!("{group}{why}"));
+                    }
+                }
             });
-            let succeeded = children.iter_mut().map(|child| child.wait().is_ok_and(|status| status.success()));
-            let succeeded = succeeded.collect::<Vec<bool>>().into_iter().all(|succeeded| succeeded);
-            ends.iter().flat_map(|end| &end.lines).for_each(|line| println!("{line}"));
-            let counts = NAMES.iter().enumerate().map(|(k, name)| {
-                let of_all: u64 = ends.iter().map(|end| end.counts[k]).sum();
-                format!("{of_all} {name}")
-            });
-            let counts = counts.collect::<Vec<_>>().join("; ");
-            let result = if succeeded { "ok" } else { "FAILED" };
-            println!("\ntest result: {result}. {counts}; finished in {:.2}s\n", started.elapsed().as_secs_f64());
-            if succeeded { ExitCode::SUCCESS } else { ExitCode::from(101) }
         }
-        Err(error) => {
-            eprintln!("this program does not start a second time: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    });
+    let End { counts, failures, ignored, failed } = end.into_inner().expect("a line does not panic");
+    failures.iter().for_each(|line| println!("{line}"));
+    failed.iter().for_each(|group| println!("failed: {group}"));
+    let counts: Vec<String> = counts.iter().zip(NAMES).map(|(count, name)| format!("{count} {name}")).collect();
+    let result = if failed.is_empty() { "ok" } else { "FAILED" };
+    let seconds = started.elapsed().as_secs_f64();
+    println!("\ntest result: {result}. {}; finished in {seconds:.2}s\n", counts.join("; "));
+    ignored.iter().for_each(|(reason, count)| println!("ignored {count}: {reason}"));
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
 }
 
-fn start(number: usize, count: usize) -> std::io::Result<Child> {
-    Command::new(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
-        .env(PROCESS, format!("{number}/{count}"))
-        .stdout(Stdio::piped())
-        .spawn()
+/// Runs the trials of a group; whether all succeeded.
+fn process(group: &str, end: &Mutex<End>) -> Result<bool> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env(GROUP, group).stdout(Stdio::piped());
+    let mut child = command.spawn()?;
+    if let Some(out) = child.stdout.take() {
+        follow(out, end);
+    }
+    Ok(child.wait()?.success())
 }
 
 /// Prints the lines of a process as they come, up to the end of its trials.
-fn follow(out: impl Read) -> End {
-    let mut end = End::default();
+fn follow(out: impl Read, end: &Mutex<End>) {
     let mut is_over = false;
     for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).into_owned();
-        is_over |= line == "failures:";
-        match counts(&line) {
-            Some(counts) => (is_over, end.counts) = (true, counts),
-            None if is_over => end.lines.push(line),
-            None if line.is_empty() || line.starts_with("running ") => {}
-            None => println!("{line}"),
+        is_over |= line == "failures:" || line.starts_with("test result: ");
+        if line.is_empty() || line.starts_with("running ") {
+            continue;
+        }
+        if !is_over {
+            println!("{line}");
+            continue;
+        }
+        let mut end = end.lock().expect("a line does not panic");
+        let ignored = line.strip_prefix("ignored ").and_then(|of| of.split_once(": "));
+        if let Some(counts) = counts(&line) {
+            end.counts.iter_mut().zip(counts).for_each(|(sum, own)| *sum += own);
+        } else if let Some((Ok(count), reason)) = ignored.map(|(count, reason)| (count.parse::<u64>(), reason)) {
+            *end.ignored.entry(reason.into()).or_default() += count;
+        } else {
+            end.failures.push(line);
         }
     }
-    end.lines.retain(|line| !line.is_empty());
-    end
 }
 
 /// Those of the line with which a process ends.
-fn counts(line: &str) -> Option<Counts> {
+fn counts(line: &str) -> Option<[u64; 5]> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let mut all = [0; 5];
     for (count, (of, name)) in counts.split("; ").zip(all.iter_mut().zip(NAMES)) {
@@ -89,14 +104,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_and_what_comes_behind_the_trials_is_kept_to_the_end() {
+    fn counts_add_up_and_what_comes_behind_the_trials_is_kept() {
         let line = "test result: FAILED. 3 passed; 1 failed; 2 ignored; 0 measured; 12 filtered out; finished in 0.25s";
         assert_eq!(counts(line), Some([3, 1, 2, 0, 12]));
         assert_eq!(counts("test result: the name of a trial ... ok"), None);
-        assert_eq!(counts("test cpu::a ... ok"), None);
         let output = format!("\nrunning 3 tests\n\nfailures:\n\n---- a ----\nit broke\n\n{line}\n\nignored 2: a GPU\n");
-        let end = follow(output.as_bytes());
-        assert_eq!(end.counts, [3, 1, 2, 0, 12]);
-        assert_eq!(end.lines, ["failures:", "---- a ----", "it broke", "ignored 2: a GPU"]);
+        let end = Mutex::new(End::default());
+        follow(output.as_bytes(), &end);
+        follow(output.as_bytes(), &end);
+        let end = end.into_inner().unwrap();
+        assert_eq!(end.counts, [6, 2, 4, 0, 24]);
+        assert_eq!(end.failures, ["failures:", "---- a ----", "it broke", "failures:", "---- a ----", "it broke"]);
+        assert_eq!(end.ignored, BTreeMap::from([("a GPU".to_owned(), 4)]));
     }
 }
