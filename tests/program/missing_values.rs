@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::causal::{Leak, Past, WINDOW, dataset_with, payments, run, stage1, stage2};
 use crate::support::Sandbox;
-use crate::trees_on_graphs::{NAMES, NODES, chance, dataset, rows, sandbox};
+use crate::trees_on_graphs::{NAMES, chance, dataset, rows, sandbox};
 
 const WIDTH: usize = NAMES.len();
 const AMOUNT: usize = 0;
@@ -162,7 +162,8 @@ fn explanations_name_the_flag() {
             let ages = || values.iter().skip(AGE).step_by(WIDTH);
             let node = ages().position(|age| age.is_nan() == missing).unwrap();
             let text = node.to_string();
-            let why = sandbox.succeeds(["--quiet", "explain", &run, "--node", &text, "--device", "cpu", "--format", "json"]);
+            let why =
+                sandbox.succeeds(["--quiet", "explain", &run, "--node", &text, "--device", "cpu", "--format", "json"]);
             let why: Value = serde_json::from_str(&why.stdout).unwrap();
             let value = |name: &str| {
                 let column = why["columns"].as_array().unwrap().iter().find(|column| column["column"] == name);
@@ -253,7 +254,8 @@ fn values_behind_the_end_of_training_enter_neither_means_nor_flags() {
 
 #[test]
 fn candidates_of_a_tournament_read_missing_values() {
-    let sandbox = sandbox(lacking(false));
+    let values = lacking(false);
+    let sandbox = sandbox(values.clone());
     let text = "task = \"auto\"\n[data]\npath = \"data\"\n[auto]\nminutes = 0.2\ncandidates = [\"gcn\", \"forest-raw\"]\n\
                 [output]\ndir = \"runs\"\nplots = false\n";
     sandbox.write("run.toml", text);
@@ -266,6 +268,6 @@ fn candidates_of_a_tournament_read_missing_values() {
         assert!(candidate["fault"].is_null(), "{candidate}");
         assert!(candidate["rounds"][0]["done"].as_u64() > Some(0), "{candidate}");
     }
-    let node = (0..NODES).position(|node| lacking(false)[node as usize * WIDTH + AGE].is_nan()).unwrap().to_string();
+    let node = values.iter().skip(AGE).step_by(WIDTH).position(|age| age.is_nan()).unwrap().to_string();
     sandbox.succeeds(["--quiet", "explain", &run, "--node", &node, "--device", "cpu"]);
 }

@@ -17,7 +17,7 @@ use ndarray_npy::read_npy;
 
 use crate::support::Sandbox;
 
-pub const NODES: u32 = 600;
+const NODES: u32 = 600;
 /// The features: a number, another one, and one of twelve codes.
 pub const NAMES: [&str; 3] = ["amount", "age", "code"];
 
