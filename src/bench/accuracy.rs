@@ -112,7 +112,7 @@ pub fn run<B: GraphBackend>(options: &AccuracyOptions, device: &B::Device, note:
     };
     let started = Instant::now();
     note(&format!("reading {}", config.data.path.display()));
-    let data = ClassifierData::read(&config)?;
+    let data = ClassifierData::read(&config, None)?;
     let task = Classifier::<B>::of(&config, &data, device)?;
     data.dataset.notes.iter().for_each(|text| note(text));
     let mut epoch_seconds = Vec::new();

@@ -124,6 +124,25 @@ impl Features {
         half.iter().map(|value| value.to_f32()).chain(single.iter().copied())
     }
 
+    /// The rows of `nodes`, in their order.
+    ///
+    /// # Panics
+    /// When one of them is not below [`num_rows`](Self::num_rows).
+    pub fn select(&self, nodes: &[u32]) -> Self {
+        let dim = self.dim;
+        let of = |node: u32| node as usize * dim..(node as usize + 1) * dim;
+        match self.values() {
+            FeatureValues::Half(values) => {
+                let rows = nodes.iter().flat_map(|&node| &values[of(node)]).copied().collect();
+                Self::from_vec(rows, nodes.len(), dim)
+            }
+            FeatureValues::Single(values) => {
+                let rows = nodes.iter().flat_map(|&node| &values[of(node)]).copied().collect();
+                Self::from_f32(rows, nodes.len(), dim)
+            }
+        }
+    }
+
     /// By column: whether any node lacks a value there.
     pub fn missing(&self) -> Vec<bool> {
         fn any<T: Copy + Sync>(values: &[T], dim: usize, is_nan: impl Fn(T) -> bool + Sync) -> Vec<bool> {
@@ -141,8 +160,8 @@ impl Features {
         }
     }
 
-    /// Refuses missing values, which networks do not read. `data` is where the features are from, `names` are those of
-    /// the columns, if they have any.
+    /// Refuses missing values, for a network that does not say what stands for them. `data` is where the features are
+    /// from, `names` are those of the columns, if they have any.
     ///
     /// # Errors
     /// [`Error::Format`] that counts the columns and names the first.
@@ -153,9 +172,10 @@ impl Features {
         let name =
             names.and_then(|names| names.get(first)).map_or(format!("column {first}"), |name| format!("`{name}`"));
         let found = format!("missing values in {count} of {} columns, the first {name}", self.dim);
-        let help = "trees read missing values (task = \"stage3\"); for a network fill them, with a column beside it that \
-                    says where, as `graphsieve import tables` does";
-        Err(Error::format(data, "features", "known values: networks do not read missing ones", found, help))
+        let help = "give the directory of the run instead of its checkpoint; a run of an earlier version has to be trained \
+                    again";
+        let expected = "known values: the model does not say what stands for missing ones";
+        Err(Error::format(data, "features", expected, found, help))
     }
 
     /// The narrowest type that holds every value exactly.

@@ -63,6 +63,7 @@ mod edge_values;
 mod ends;
 mod events;
 mod features;
+mod filling;
 pub mod formats;
 mod hetero;
 mod ids;
@@ -85,6 +86,7 @@ pub use edge_values::{EdgeColumns, EdgeMatrix, EdgeValues, MAX_EDGE_COLUMNS, MAX
 pub use ends::Ends;
 pub use events::Events;
 pub use features::{FeatureValues, Features};
+pub use filling::{FILLING_FILE, Filling};
 pub use formats::atomic_write;
 pub(crate) use hetero::check_name;
 pub use hetero::{Ages, HeteroGraph, LoopReport, NodeType, Relation, RelationSpec};

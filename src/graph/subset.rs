@@ -2,7 +2,7 @@
 
 use super::dataset::Dataset;
 use super::events::Events;
-use super::features::{FeatureValues, Features};
+use super::features::Features;
 use super::ids::IdMaps;
 use super::labels::Labels;
 use super::stored_split::StoredSplit;
@@ -25,7 +25,7 @@ impl Subset {
 
     /// The rows of the kept nodes, of features that all nodes have.
     pub fn rows_of(&self, features: &Features) -> Features {
-        rows_of(&self.nodes, features)
+        features.select(&self.nodes)
     }
 }
 
@@ -33,21 +33,6 @@ fn places(nodes: &[u32], num_nodes: usize) -> Vec<Option<u32>> {
     let mut places = vec![None; num_nodes];
     nodes.iter().zip(0..).for_each(|(&node, place)| places[node as usize] = Some(place));
     places
-}
-
-fn rows_of(nodes: &[u32], features: &Features) -> Features {
-    let dim = features.dim();
-    let of = |node: u32| node as usize * dim..(node as usize + 1) * dim;
-    match features.values() {
-        FeatureValues::Half(values) => {
-            let rows = nodes.iter().flat_map(|&node| &values[of(node)]).copied().collect();
-            Features::from_vec(rows, nodes.len(), dim)
-        }
-        FeatureValues::Single(values) => {
-            let rows = nodes.iter().flat_map(|&node| &values[of(node)]).copied().collect();
-            Features::from_f32(rows, nodes.len(), dim)
-        }
-    }
 }
 
 impl Dataset {
@@ -58,7 +43,7 @@ impl Dataset {
     pub fn subset(&self, keep: &[bool]) -> Subset {
         let nodes: Vec<u32> = (0..keep.len()).filter(|&node| keep[node]).map(|node| node as u32).collect();
         let places = places(&nodes, keep.len());
-        let features = self.features.as_ref().map(|features| rows_of(&nodes, features));
+        let features = self.features.as_ref().map(|features| features.select(&nodes));
         let labels = self.labels.as_ref().map(|labels| {
             let kept = labels.entries.iter().filter_map(|&(node, label)| Some((places[node as usize]?, label)));
             Labels { entries: kept.collect() }
@@ -114,8 +99,17 @@ impl Dataset {
     /// # Ok::<(), graphsieve::error::Error>(())
     /// ```
     pub fn known_until(&self, time: i64) -> Subset {
+        let mut subset = self.subset(&self.seen_until(time));
+        if let (Some(events), Some(labels)) = (&self.events, &mut subset.dataset.labels) {
+            labels.entries.retain(|&(node, _)| events.known[subset.nodes[node as usize] as usize] < time);
+        }
+        subset
+    }
+
+    /// By global id: whether a node is in [`known_until`](Self::known_until).
+    pub(super) fn seen_until(&self, time: i64) -> Vec<bool> {
         let nodes = self.graph.num_nodes();
-        let Some(events) = &self.events else { return self.subset(&vec![true; nodes]) };
+        let Some(events) = &self.events else { return vec![true; nodes] };
         let is_entity = |node: usize| events.time[node] == Events::NO_TIME;
         let mut keep: Vec<bool> = (0..nodes).map(|node| !is_entity(node) && events.time[node] < time).collect();
         let types = self.graph.node_types();
@@ -140,12 +134,7 @@ impl Dataset {
                 }
             }
         }
-        let mut subset = self.subset(&keep);
-        let known = |&(node, _): &(u32, u8)| events.known[subset.nodes[node as usize] as usize] < time;
-        if let Some(labels) = &mut subset.dataset.labels {
-            labels.entries.retain(known);
-        }
-        subset
+        keep
     }
 
     /// What a training may see of data that are split by time: [`known_until`](Self::known_until) the end of

@@ -13,7 +13,7 @@ use crate::config::{
     EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model, TimeEncodingKind,
 };
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, HeteroGraph, Relation, read_embeddings};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, Relation, read_embeddings};
 use crate::metrics::sigmoid;
 use crate::models::attention::{AttentionSpec, EdgeInput, Pass, TimeInput, TripleStreamGat};
 use crate::models::device_graph::{DeviceGraph, check_device};
@@ -259,19 +259,24 @@ pub(super) fn as_features(z: Array2<f32>) -> Features {
     Features::from_f32(values, rows, width)
 }
 
-/// What a Stage-2 model starts from on the data of its training, in host memory.
+/// What a Stage-2 model starts from on the data of its training, in host memory; `filling` is what stands for missing
+/// values of features.
 ///
 /// # Errors
 /// When the embeddings or features are missing, or have another width than `expected_width`.
-pub fn input_features(data: &Stage2Data, dataset: &Dataset, expected_width: Option<usize>) -> Result<Features> {
+pub fn input_features(
+    data: &Stage2Data,
+    dataset: &Dataset,
+    filling: Option<&Filling>,
+    expected_width: Option<usize>,
+) -> Result<Features> {
     match data.input {
         Stage2Input::Features => {
-            let features = dataset.features.clone().ok_or_else(|| {
+            let features = dataset.filled(filling, &data.path)?.ok_or_else(|| {
                 let help = format!("use data.input = \"embeddings\" with a {EMBEDDINGS_FILE}");
                 Error::format(&data.path, "features", "a feature file", "none", help)
             })?;
             check_width(&data.path, features.dim(), expected_width)?;
-            features.check_complete(&data.path, dataset.feature_names.as_deref())?;
             Ok(features)
         }
         Stage2Input::Embeddings => {

@@ -8,7 +8,7 @@ use ndarray::Array2;
 
 use crate::config::{EMBEDDINGS_FILE, RunConfig, Stage1Config, Stage2Input, embeddings_at};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, Features, HeteroGraph, read_embeddings};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph, read_embeddings};
 use crate::infer::attention::{as_features, check_width, input_features};
 use crate::models::TripleStreamGae;
 use crate::models::auto_encoder::{AutoEncoderSpec, Inputs, Normalisation};
@@ -28,6 +28,8 @@ pub struct Stage1 {
     file: PathBuf,
     /// How it was trained; a bare checkpoint does not tell.
     trained: Option<Stage1Config>,
+    /// What stands for missing values.
+    filling: Option<Filling>,
 }
 
 impl Stage1 {
@@ -46,7 +48,7 @@ impl Stage1 {
             Some(RunConfig::Stage1(config)) => Some(config),
             _ => None,
         };
-        Ok(Self { spec, weights, file, trained })
+        Ok(Self { spec, weights, file, trained, filling: Filling::of_run(place)? })
     }
 
     /// Embeddings of length one of all nodes of `dataset`, which was read from `data`: `[nodes, width]`, by global id.
@@ -56,11 +58,10 @@ impl Stage1 {
     /// Data without features, or with other node types, streams or numbers of columns than those of the training; a
     /// device that failed.
     pub fn embed<B: GraphBackend>(&self, dataset: &Dataset, data: &Path, device: &B::Device) -> Result<Array2<f32>> {
-        let features = dataset.features.as_ref().ok_or_else(|| {
+        let features = &dataset.filled(self.filling.as_ref(), data)?.ok_or_else(|| {
             let help = "Stage 1 embeds features; add them to the data directory";
             Error::format(data, "features", "a feature file", "none", help)
         })?;
-        features.check_complete(data, dataset.feature_names.as_deref())?;
         let graph = &dataset.graph;
         let spec = for_graph(&self.spec, graph, data)?;
         if features.dim() != spec.input {
@@ -165,13 +166,14 @@ impl Source {
     }
 }
 
-/// What a Stage-2 model of so many input columns starts from on other data than those of its training, in host memory.
+/// What a Stage-2 model of so many input columns, whose run is at `checkpoint`, starts from on other data than those of
+/// its training, in host memory.
 ///
 /// # Errors
 /// Features or embeddings that are missing, or of another width.
 pub fn input_of<B: GraphBackend>(
-    input: Stage2Input,
-    source: &Source,
+    (input, source): (Stage2Input, &Source),
+    checkpoint: &Path,
     dataset: &Dataset,
     data: &Path,
     width: usize,
@@ -180,7 +182,7 @@ pub fn input_of<B: GraphBackend>(
     match input {
         Stage2Input::Features => {
             let data = crate::config::Stage2Data { path: data.to_path_buf(), window: 1, input, embeddings: None };
-            input_features(&data, dataset, Some(width))
+            input_features(&data, dataset, Filling::of_run(checkpoint)?.as_ref(), Some(width))
         }
         Stage2Input::Embeddings => {
             let z = source.read::<B>(dataset, data, device)?;

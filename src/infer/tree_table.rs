@@ -16,7 +16,7 @@ use super::layerwise::HostScored;
 use crate::config::{RunConfig, Stage2Data, Stage2Input, Stage3Config};
 use crate::error::{Error, Result};
 use crate::features::{Execution, FeatureTable, FoldedLabel, Neighbourhood, NeighbourhoodConfig, label_shares};
-use crate::graph::{Dataset, Features, HeteroGraph};
+use crate::graph::{Dataset, Features, Filling, HeteroGraph};
 use crate::metrics::softplus;
 use crate::models::attention::TripleStreamGat;
 use crate::models::device_graph::{DeviceGraph, check_device, upload_features};
@@ -302,7 +302,7 @@ fn stage2_output<B: GraphBackend>(
         }
         None => {
             let data = Stage2Data { path: options.data.to_path_buf(), ..stage2.data.clone() };
-            Cow::Owned(input_features(&data, dataset, Some(spec.given()))?)
+            Cow::Owned(input_features(&data, dataset, Filling::of_run(fold)?.as_ref(), Some(spec.given()))?)
         }
     };
     let dtype = dtype_on::<B>(stage2.train.precision, device)?;

@@ -10,8 +10,8 @@ use crate::config::RankingMetric;
 use crate::data::logistic::LogisticRegression;
 use crate::data::split::Split;
 use crate::error::Result;
+use crate::graph::Dataset;
 use crate::graph::json::read_json;
-use crate::graph::{Dataset, Features};
 use crate::metrics::{Report, roc_auc};
 
 /// Strengths of the L2 penalty of the baseline; the best on the validation part is taken.
@@ -29,19 +29,18 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Fits it to the training part of `split`; `None` without features. Missing values count as the mean of the column
-    /// over the training part.
+    /// Fits it to the training part of `split`; `None` without features. It reads missing values as networks do, see
+    /// [`Filling`](crate::graph::Filling).
     ///
     /// # Errors
     /// [`Error::Data`](crate::error::Error::Data) when a part lacks a class.
     pub fn of(dataset: &Dataset, split: &Split) -> Result<Option<Self>> {
-        let Some(features) = &dataset.features else { return Ok(None) };
-        let means = means(features, &split.train);
+        let (Some(features), Some(filling)) = (&dataset.features, dataset.filling(None)?) else { return Ok(None) };
         let rows = |part: &[(u32, u8)]| {
-            let known = |node: u32| features.row(node as usize).zip(&means);
-            let known = |node| known(node).map(|(value, mean)| if value.is_nan() { *mean } else { value });
-            let values = part.iter().flat_map(|(node, _)| known(*node)).collect();
-            Array2::from_shape_vec((part.len(), features.dim()), values)
+            let nodes: Vec<u32> = part.iter().map(|(node, _)| *node).collect();
+            let filled = filling.fill(&features.select(&nodes));
+            let values = (0..nodes.len()).flat_map(|row| filled.row(row)).collect();
+            Array2::from_shape_vec((part.len(), filled.dim()), values)
                 .unwrap_or_else(|e| unreachable!("whole rows of features: {e}"))
         };
         let labels = |part: &[(u32, u8)]| part.iter().map(|(_, label)| *label).collect::<Vec<u8>>();
@@ -67,18 +66,6 @@ impl Baseline {
     pub fn on_validation(&self, metric: RankingMetric) -> Option<BaselineOnValidation> {
         Some(BaselineOnValidation { metric, value: self.validation.by(metric)? })
     }
-}
-
-/// Means of the columns over the nodes of `part` that have a value there; 0 where none has.
-fn means(features: &Features, part: &[(u32, u8)]) -> Vec<f32> {
-    let mut sums = vec![(0f64, 0u32); features.dim()];
-    for (sum, value) in part.iter().flat_map(|(node, _)| features.row(*node as usize)).enumerate() {
-        let (sum, count) = &mut sums[sum % features.dim()];
-        if !value.is_nan() {
-            (*sum, *count) = (*sum + f64::from(value), *count + 1);
-        }
-    }
-    sums.into_iter().map(|(sum, count)| (sum / f64::from(count.max(1))) as f32).collect()
 }
 
 /// What the regression has on the validation part of the metric that chose a model, in the outcome of its training.
@@ -171,6 +158,17 @@ mod tests {
         assert_eq!(found.on_validation(RankingMetric::Alerts), None, "no events");
         let bare = Dataset { features: None, ..dataset };
         assert_eq!(Baseline::of(&bare, &split).unwrap(), None);
+    }
+
+    #[test]
+    fn the_regression_reads_where_a_value_is_missing() {
+        let graph = HeteroGraph::new(vec![("node".into(), 40)], Vec::new()).unwrap();
+        // That a value is missing is all that tells.
+        let values = (0..40).map(|node| if node % 2 == 0 { f32::NAN } else { 1.0 }).collect();
+        let dataset = Dataset::new(graph, Some(Features::from_f32(values, 40, 1)), None, None);
+        let part = |nodes: std::ops::Range<u32>| nodes.map(|node| (node, u8::from(node % 2 == 0))).collect::<Vec<_>>();
+        let split = Split { train: part(0..20), validation: part(20..30), test: part(30..40) };
+        assert_eq!(Baseline::of(&dataset, &split).unwrap().unwrap().test_auc, 1.0);
     }
 
     #[test]

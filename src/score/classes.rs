@@ -12,7 +12,7 @@ use super::{Computed, ScoreOptions, Scores};
 use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
-use crate::graph::{Dataset, EdgeReading, Features};
+use crate::graph::{Dataset, EdgeReading, Features, Filling};
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
@@ -45,7 +45,7 @@ pub(super) fn compute<B: GraphBackend>(
     let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
     check_data(bundle, options, &dataset, Reads::Features)?;
     let graph = &spec.graph_for(&dataset, file)?;
-    let features = features_for(spec, &dataset, &options.data)?;
+    let features = &features_for(spec, &dataset, Filling::of_run(&options.checkpoint)?.as_ref(), &options.data)?;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
     let trained = trained_as(options)?;
     // A bare checkpoint does not tell how it was trained.
@@ -68,18 +68,22 @@ pub(super) fn compute<B: GraphBackend>(
     Ok(Computed { dataset, scores: Scores::Classes(matrix), embeddings: None })
 }
 
-/// The features of `dataset`, which was read from `data`.
+/// The features of `dataset`, which was read from `data`; `filling` is what stands for missing values.
 ///
 /// # Errors
 /// [`Error::Format`] for another width than that of the model, or for missing values.
-pub(super) fn features_for<'d>(spec: &ClassifierSpec, dataset: &'d Dataset, data: &Path) -> Result<&'d Features> {
-    let width = dataset.features.as_ref().map_or(0, |features| features.dim());
-    let features = dataset.features.as_ref().filter(|_| width == spec.input).ok_or_else(|| {
+pub(super) fn features_for(
+    spec: &ClassifierSpec,
+    dataset: &Dataset,
+    filling: Option<&Filling>,
+    data: &Path,
+) -> Result<Features> {
+    let features = dataset.filled(filling, data)?;
+    let width = features.as_ref().map_or(0, Features::dim);
+    features.filter(|_| width == spec.input).ok_or_else(|| {
         let expected = format!("{} columns, as the model was trained on", spec.input);
         Error::format(data, "features", expected, width.to_string(), "give data that belong to this model")
-    })?;
-    features.check_complete(data, dataset.feature_names.as_deref())?;
-    Ok(features)
+    })
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.

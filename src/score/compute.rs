@@ -57,7 +57,8 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     // Embeddings that were made already say nothing of columns.
     let given = input == Stage2Input::Embeddings && matches!(source, Source::Array(_));
     check_data(bundle, options, &dataset, if given { Reads::Graph } else { Reads::Features })?;
-    let features = embed::input_of::<B>(input, &source, &dataset, &options.data, spec.given(), device)?;
+    let features =
+        embed::input_of::<B>((input, &source), &options.checkpoint, &dataset, &options.data, spec.given(), device)?;
     let known = known_labels(&spec, &options.checkpoint, &dataset, &options.data)?;
     let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
     // A bare checkpoint does not tell how it was trained.

@@ -42,6 +42,13 @@ pub struct RunOptions {
     pub progress: Mode,
 }
 
+impl RunOptions {
+    /// The run that a training goes on with or begins with.
+    pub fn begun(&self) -> Option<&Path> {
+        self.resume.as_deref().or(self.from.as_deref())
+    }
+}
+
 /// One running training.
 pub struct Session {
     pub run: RunDir,

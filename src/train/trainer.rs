@@ -13,6 +13,7 @@ use super::runner::{Epoch, Runner};
 use super::session::{Restored, RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
 use super::task::{Judgement, Task};
 use crate::error::Result;
+use crate::graph::Filling;
 use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
@@ -159,7 +160,7 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     notes: &[String],
     device: &B::Device,
 ) -> Result<Trained<T::Inner>> {
-    let Place { runs, name, seed, config, origin } = *place;
+    let Place { runs, name, seed, config, origin, filling } = *place;
     let (spec, settings) = (task.spec(), task.train());
     // What is refused leaves no directory.
     let start = match (&options.from, origin) {
@@ -171,6 +172,7 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     if let Some(origin) = origin.filter(|_| options.resume.is_some()) {
         origin.check_resumed(&run)?;
     }
+    filling.map_or(Ok(()), |filling| filling.keep(run.path()))?;
     let Restored { model, optimiser, position } = restored(&run, checkpoint, task, &spec, seed, device)?;
     let mut trainer = Trainer::new(task, model, optimiser, position, seed)?;
     if position.best_epoch > 0 {
@@ -252,4 +254,6 @@ pub struct Place<'a> {
     pub config: &'a str,
     /// The data, of a run that is a model of its own and not a part of another.
     pub origin: Option<&'a Origin>,
+    /// What stands for missing values, where features are read.
+    pub filling: Option<&'a Filling>,
 }

@@ -27,6 +27,7 @@ mod known_labels;
 mod layers;
 mod leaks;
 mod log;
+mod missing_values;
 mod models_in_turn;
 mod rare_classes;
 mod score;

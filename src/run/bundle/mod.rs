@@ -5,10 +5,12 @@
 //!   model.json           versions, schema, digests of the training data and of the files below
 //!   checkpoint/best.bpk  (best.trees, calibration.json, folds/*/checkpoint/best.bpk)
 //!   known_labels.json    labels that the model reads, where it does (folds/*/known_labels.json)
+//!   filling.json         of networks that read features: what stands for missing values (folds/*/filling.json)
 //!   import.json          of imported tables: description and everything that was fitted, with import.bin
 //!   profile.json         what features and scores of the training looked like
 //!   evaluation.json      what it reached, with the threshold between anomalous and normal
-//!   stage1/              the Stage-1 model that the embeddings came from: config.toml, meta.json, checkpoint/best.bpk
+//!   stage1/              the Stage-1 model that the embeddings came from: config.toml, meta.json, checkpoint/best.bpk,
+//!                        filling.json
 //! ```
 //!
 //! Paths in it are relative to the run, so that a run can be moved. It is begun with the training, so that a run that
@@ -37,7 +39,7 @@ use crate::data::tables::{IMPORT_BINARY, IMPORT_FILE, fit_of};
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
-use crate::graph::{Dataset, TimeWindow, date, digest};
+use crate::graph::{Dataset, FILLING_FILE, Filling, TimeWindow, date, digest};
 
 /// The file.
 pub const MODEL_FILE: &str = "model.json";
@@ -160,7 +162,7 @@ impl Origin {
             copy(&self.data.join(name), &run.output(name))?;
         }
         if let Some(stage1) = &self.stage1 {
-            for name in ["config.toml", "meta.json", "checkpoint/best.bpk"] {
+            for name in ["config.toml", "meta.json", "checkpoint/best.bpk", FILLING_FILE] {
                 copy(&stage1.join(name), &run.output(STAGE1_DIR).join(name))?;
             }
         }
@@ -226,7 +228,7 @@ fn makes_the_model(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     let is_checkpoint = name.starts_with("checkpoint/") || name.contains("/checkpoint/");
     [IMPORT_FILE, IMPORT_BINARY, PROFILE_FILE, EVALUATION_FILE, ENSEMBLE_FILE, "calibration.json"].contains(&name)
-        || file == KNOWN_LABELS_FILE
+        || [KNOWN_LABELS_FILE, FILLING_FILE].contains(&file)
         || is_checkpoint && ["best.bpk", "best.trees"].contains(&file)
 }
 
@@ -289,7 +291,14 @@ impl Bundle {
     pub fn check(&self, run: &Path, dataset: &Dataset, data: &Path, reads: Reads) -> Result<()> {
         let notes = self.schema.check(&Schema::of(dataset), reads, data, &run.join(MODEL_FILE))?;
         notes.iter().for_each(|note| log::info!("{note}"));
-        if reads == Reads::Features { same_fit(run, data) } else { Ok(()) }
+        if reads == Reads::Graph {
+            return Ok(());
+        }
+        for run in [run, &run.join(STAGE1_DIR)] {
+            let note = Filling::of_run(run)?.and_then(|filling| dataset.filling_note(&filling));
+            note.iter().for_each(|note| log::info!("{}: {note}", data.display()));
+        }
+        same_fit(run, data)
     }
 
     /// Which parts of the data are no longer those of the training: `graph`, `features`, `labels`.

@@ -19,7 +19,7 @@ use crate::config::{
     Stage2Input, Stage3Config,
 };
 use crate::error::{Error, Result};
-use crate::graph::{Features, read_embeddings};
+use crate::graph::{Features, Filling, read_embeddings};
 use crate::infer::attention::{for_graph, graph_for, known_labels};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::tree_table::{TableOptions, table};
@@ -243,7 +243,16 @@ fn attention<B: GraphBackend>(
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let (network, head) = parameters::of_attention(&spec, &model.export(&spec).0, graph);
     let source = source_of(run, &config.data)?;
-    let features = embed::input_of::<B>(config.data.input, &source, &run.dataset, &run.data, spec.given(), device)?;
+    let features = embed::input_of::<B>(
+        (config.data.input, &source),
+        run.run.path(),
+        &run.dataset,
+        &run.data,
+        spec.given(),
+        device,
+    )?;
+    let filling = Filling::of_run(run.run.path())?;
+    let column_names = filled_names(run, filling.as_ref());
     let labels = known_labels(&spec, run.run.path(), &run.dataset, &run.data)?;
     let refined = match &run.split {
         Some(_) => Some(read_embeddings(run.run.output(STAGE2_EMBEDDINGS_FILE), Some(graph.num_nodes()))?),
@@ -251,7 +260,7 @@ fn attention<B: GraphBackend>(
     };
     let columns = match config.data.input {
         Stage2Input::Embeddings => Columns::Embeddings,
-        Stage2Input::Features => Columns::Features(run.dataset.feature_names.as_deref()),
+        Stage2Input::Features => Columns::Features(column_names.as_deref()),
     };
     let edges = Edges::new(graph, &network);
     let question = Question::Score { head: &head };
@@ -278,6 +287,12 @@ fn attention<B: GraphBackend>(
     Ok(explained.into_values().collect())
 }
 
+/// The names of the columns that a network reads, flags of missing values included.
+fn filled_names(run: &ScoredRun, filling: Option<&Filling>) -> Option<Vec<String>> {
+    let names = run.dataset.feature_names.as_deref();
+    filling.map_or_else(|| names.map(<[String]>::to_vec), |filling| filling.names(names))
+}
+
 /// Where the embeddings come from that a run of Stage 2 reads; `now` is its section with what the user gave.
 fn source_of(run: &ScoredRun, now: &Stage2Data) -> Result<Source> {
     let RunConfig::Stage2(Stage2Config { data: trained, .. }) = RunConfig::load_kept(&run.run.config(), &[])? else {
@@ -302,7 +317,9 @@ fn classes<B: GraphBackend>(
     };
     let dataset = &run.dataset;
     let graph = &spec.graph_for(dataset, &file)?;
-    let features = features_for(spec, dataset, &run.data)?;
+    let filling = Filling::of_run(run.run.path())?;
+    let features = &features_for(spec, dataset, filling.as_ref(), &run.data)?;
+    let column_names = filled_names(run, filling.as_ref());
     // Through the model, which checks names, shapes and values.
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, &file, device), device)?;
     let (network, read_out) = parameters::of_classifier(spec, &named::export(&model).0, graph);
@@ -314,7 +331,7 @@ fn classes<B: GraphBackend>(
     for (class, places) in by_class {
         let scores = classes.probabilities().column(class as usize).to_vec();
         let names = Names::of_class(dataset, &scores, class);
-        let columns = Columns::Features(dataset.feature_names.as_deref());
+        let columns = Columns::Features(column_names.as_deref());
         let model = Model { names: &names, view, columns, edge_columns: &[], labels: false, known: None };
         let question = Question::Class { class, classes: spec.classes, read_out: read_out.as_ref() };
         for at in places {

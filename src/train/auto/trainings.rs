@@ -238,7 +238,7 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
                     Labels::Anomalies(split) => (ClassSplit::of_labels(split.clone()), true),
                     Labels::Classes(split) => (split.clone(), false),
                 };
-                let data = ClassifierData::of(own, dataset.clone(), split)?;
+                let data = ClassifierData::of(own, dataset.clone(), split, options.begun())?;
                 classifier::validated::<B>(own, &data, anomalies, also, &options, self.device)
             }
             (config, _) => unreachable!("{} does not suit the labels", config.name()),

@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::attention_batches::{BatchInput, parts, sampler};
 use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
-    LoaderMode, RankingMetric, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Model,
-    TrainConfig,
+    LoaderMode, RankingMetric, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Input,
+    Stage2Model, TrainConfig,
 };
 use crate::data::pieces;
 use crate::data::split::Split;
@@ -258,7 +258,11 @@ fn fitted<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Fitted<B>> {
-    let features = input_features(&config.data, dataset, None)?;
+    let filling = match config.data.input {
+        Stage2Input::Features => dataset.filling(options.begun())?,
+        Stage2Input::Embeddings => None,
+    };
+    let features = input_features(&config.data, dataset, filling.as_ref(), None)?;
     // Before there is a run: what does not fit leaves none.
     let known = dataset.training_part();
     let of_known = known.as_ref().map(|known| (&known.dataset, within(split, known, dataset)));
@@ -277,9 +281,11 @@ fn fitted<B: GraphBackend>(
     let (task, decisions) = Attention::<B>::open(config, &part.graph, rows, labels, of_part, device)?;
     let task = Attention { events, ..task };
     let of_part = known.as_ref().map(|known| part_note(known, dataset));
-    let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).collect();
+    let filled = filling.as_ref().and_then(|filling| dataset.filling_note(filling));
+    let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).chain(filled).collect();
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
-    let place = Place { runs: &config.output.dir, name: &config.name, seed: config.seed, config: &toml, origin };
+    let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
+    let place = Place { runs, name, seed, config: &toml, origin, filling: filling.as_ref() };
     let trained = trainer::train(&task, &place, options, &notes, device)?;
     Ok(Fitted { trained, task, known, features, of_all })
 }

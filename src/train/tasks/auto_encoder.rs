@@ -104,11 +104,11 @@ pub struct AutoEncoder<B: GraphBackend> {
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device: &B::Device) -> Result<Stage1Outcome> {
     let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
-    let features = dataset.features.as_ref().ok_or_else(|| {
+    let filling = dataset.filling(options.begun())?;
+    let features = &dataset.filled(filling.as_ref(), &config.data.path)?.ok_or_else(|| {
         let help = "Stage 1 learns from features; add them to the data directory";
         Error::format(&config.data.path, "features", "a feature file", "none", help)
     })?;
-    features.check_complete(&config.data.path, dataset.feature_names.as_deref())?;
     let causal = dataset.events.is_some();
     let known = dataset.training_part();
     let (host, of_training) = match &known {
@@ -119,6 +119,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let training = split.map_or_else(|| host.clone(), |split| split.training_graph(host));
     let mut notes = dataset.notes.clone();
     notes.extend(known.as_ref().map(|known| part_note(known, &dataset)));
+    notes.extend(filling.as_ref().and_then(|filling| dataset.filling_note(filling)));
     if split.is_some() {
         let (edges, all) = (host.num_edges() - training.num_edges(), host.num_edges());
         notes.push(format!("held out of training: {edges} of {all} edges, both directions counted"));
@@ -134,7 +135,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let origin = Origin::of("stage1", &config.data.path, &dataset, None)?;
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
-    let place = Place { runs, name, seed, config: &toml, origin: Some(&origin) };
+    let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
     let Trained { session, model, loss, seconds_per_epoch, .. } =
         trainer::train(&task, &place, options, &notes, device)?;
     let z = task.embed_all(&model);

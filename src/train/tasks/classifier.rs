@@ -1,7 +1,7 @@
 //! Node classification: one class for every node of a graph.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::backend::Autodiff;
@@ -18,7 +18,7 @@ use crate::config::{
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result};
 use crate::graph::formats::atomic_write;
-use crate::graph::{Dataset, EdgeReading, Features, HeteroGraph, write_npy};
+use crate::graph::{Dataset, EdgeReading, Features, Filling, HeteroGraph, write_npy};
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
@@ -181,7 +181,7 @@ pub fn run<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<ClassifyOutcome> {
-    let data = ClassifierData::read(config)?;
+    let data = ClassifierData::read(config, options.begun())?;
     let origin = Origin::of("classify", &config.data.path, &data.dataset, None)?;
     let Fitted { trained, task, known } = fitted::<B>(config, &data, Some(&origin), options, device)?;
     let Trained { session, model, position, seconds_per_epoch, .. } = trained;
@@ -293,8 +293,10 @@ fn fitted<B: GraphBackend>(
     let task = Classifier::<B>::of(config, known.as_ref().unwrap_or(data), device)?;
     let toml = RunConfig::Classify(config.clone()).to_toml()?;
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
-    let place = Place { runs, name, seed, config: &toml, origin };
-    let notes: Vec<String> = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).collect();
+    let place = Place { runs, name, seed, config: &toml, origin, filling: Some(&data.filling) };
+    let filled = data.dataset.filling_note(&data.filling);
+    let notes = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).chain(filled);
+    let notes: Vec<String> = notes.collect();
     let trained = trainer::train(&task, &place, options, &notes, device)?;
     Ok(Fitted { trained, task, known })
 }
@@ -302,16 +304,19 @@ fn fitted<B: GraphBackend>(
 /// What a classification reads: data with features and classes, and how they are divided.
 pub struct ClassifierData {
     pub dataset: Arc<Dataset>,
+    /// Those of the data, with what stands for missing values.
+    features: Features,
+    filling: Filling,
     spec: ClassifierSpec,
     split: ClassSplit,
 }
 
 impl ClassifierData {
-    /// Reads what a configuration names.
+    /// Reads what a configuration names, for a training that goes on with the run `begun` or begins with it.
     ///
     /// # Errors
     /// Data that cannot be read, that lack features or labels, or that do not fit the split.
-    pub fn read(config: &ClassifyConfig) -> Result<Self> {
+    pub fn read(config: &ClassifyConfig, begun: Option<&Path>) -> Result<Self> {
         let path = &config.data.path;
         let edges = EdgeReading { directed: config.data.directed };
         let mut dataset = Dataset::open_with(path, edges)?.in_window(config.data.window)?;
@@ -322,21 +327,22 @@ impl ClassifierData {
             }
         }
         let split = class_split_of(&dataset, &*dataset.node_classes(path)?, &config.split, config.seed)?;
-        Self::of(config, Arc::new(dataset), split)
+        Self::of(config, Arc::new(dataset), split, begun)
     }
 
     /// Of data that are read and divided already, with the weights of edges that are asked for.
     ///
     /// # Errors
     /// Data that lack features or labels.
-    pub fn of(config: &ClassifyConfig, dataset: Arc<Dataset>, split: ClassSplit) -> Result<Self> {
+    pub fn of(config: &ClassifyConfig, dataset: Arc<Dataset>, split: ClassSplit, begun: Option<&Path>) -> Result<Self> {
         let path = &config.data.path;
         let classes = dataset.node_classes(path)?;
-        let features = dataset.features.as_ref().ok_or_else(|| {
+        let filling = dataset.filling(begun)?;
+        let features = dataset.filled(filling.as_ref(), path)?;
+        let (Some(filling), Some(features)) = (filling, features) else {
             let help = "node classification learns from features; add them to the data";
-            Error::format(path, "features", "a feature file", "none", help)
-        })?;
-        features.check_complete(path, dataset.feature_names.as_deref())?;
+            return Err(Error::format(path, "features", "a feature file", "none", help));
+        };
         if classes.count() < 2 {
             let help = "there is nothing to tell apart; look at the labels";
             return Err(Error::format(path, "labels", "at least two classes", classes.count().to_string(), help));
@@ -371,14 +377,15 @@ impl ClassifierData {
             false => spec,
         };
         drop(classes);
-        Ok(Self { dataset, spec, split })
+        Ok(Self { dataset, features, filling, spec, split })
     }
 
     /// Of data that are split by time what training may see, and a note about it.
     fn known(&self) -> Option<(Self, String)> {
         let known = self.dataset.training_part()?;
         let (split, note) = (classes_within(&self.split, &known, &self.dataset), part_note(&known, &self.dataset));
-        Some((Self { split, spec: self.spec.clone(), dataset: Arc::new(known.dataset) }, note))
+        let (features, filling, spec) = (known.rows_of(&self.features), self.filling.clone(), self.spec.clone());
+        Some((Self { split, features, filling, spec, dataset: Arc::new(known.dataset) }, note))
     }
 }
 
@@ -388,9 +395,8 @@ impl<B: GraphBackend> Classifier<B> {
     /// # Errors
     /// A precision or a transfer that the device does not have, and data that do not fit the model.
     pub fn of(config: &ClassifyConfig, data: &ClassifierData, device: &B::Device) -> Result<Self> {
-        let ClassifierData { dataset, spec, split } = data;
+        let ClassifierData { dataset, features, spec, split, .. } = data;
         let graph = &spec.reading(dataset.graph.clone());
-        let features = dataset.features.as_ref().unwrap_or_else(|| unreachable!("what was read has features"));
         let dtype = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, graph.relations(), &config.name)?;
         let plan = plan::classes::<B>(config, spec, graph, features, device);
