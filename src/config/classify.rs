@@ -61,7 +61,7 @@ pub struct ClassifyData {
 pub struct ClassifyModel {
     /// Kind of all layers. Default `gcn`.
     pub layer: LayerKind,
-    /// Number of layers, 1 to 1,000. Default 2, of `bw` 1.
+    /// Number of layers, 1 to 1,000. Default 2, of `bw` and `ghrn` 1.
     #[serde(deserialize_with = "between::<1, MAX_LAYERS, _>")]
     pub layers: usize,
     /// Channels between layers, all heads together. Default 16 (gcn), 64 (all others).
@@ -79,12 +79,16 @@ pub struct ClassifyModel {
     /// Which layers the classes are read from, of `sage`, `h2gcn` and `difference`: `none`, the last one, or `concat`, a
     /// linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
     pub jump: Jump,
-    /// Order of the wavelets of `bw`, which is how many edges far a layer reads, 1 to 8. Default 2.
+    /// Order of the wavelets of `bw` and `ghrn`, which is how many edges far a layer reads, 1 to 8. Default 2.
     #[serde(deserialize_with = "between::<1, 8, _>")]
     pub order: usize,
     /// Most nodes two edges away that a node of `h2gcn` reads, drawn where there are more; 0 takes all. Default 64.
     #[serde(deserialize_with = "at_least::<0, _>")]
     pub two_hops: usize,
+    /// Share of the edges of every relation that `ghrn` does not read, at most, in [0, 1): those between the nodes that a
+    /// logistic regression tells to be unlike. Default 0.015.
+    #[serde(deserialize_with = "rate")]
+    pub cut: f64,
     /// Settings of attention, of `gat` alone.
     #[serde(flatten, deserialize_with = "attention")]
     pub attention: Option<ClassifyAttention>,
@@ -151,6 +155,8 @@ pub enum LayerKind {
     H2gcn,
     /// Beta wavelets: band-pass filters of the whole graph, between linear layers with ReLU.
     Bw,
+    /// The same on a graph without the edges between the most unlike nodes.
+    Ghrn,
 }
 
 impl LayerKind {
@@ -163,12 +169,23 @@ impl LayerKind {
             LayerKind::Difference => "difference",
             LayerKind::H2gcn => "h2gcn",
             LayerKind::Bw => "bw",
+            LayerKind::Ghrn => "ghrn",
         }
     }
 
     /// Whether a node has a transform of its own beside one for each relation, whatever the graph.
     pub fn has_own(self) -> bool {
         matches!(self, LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn)
+    }
+
+    /// Whether the layers are wavelets, which filter the whole graph at once.
+    pub fn is_wavelets(self) -> bool {
+        matches!(self, LayerKind::Bw | LayerKind::Ghrn)
+    }
+
+    /// Whether results are sums over neighbours with coefficients of their own, which an explanation can split.
+    pub fn adds_up(self) -> bool {
+        !self.is_wavelets()
     }
 
     /// Whether weights of edges can weigh what neighbours say.
@@ -322,7 +339,6 @@ impl ClassifyConfig {
         };
         let (hidden, dropout, attention, train) = match layer {
             LayerKind::Gcn => (16, 0.5, None, gcn),
-            LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn | LayerKind::Bw => (64, 0.2, None, gcn),
             LayerKind::Gat => {
                 let train = ClassifyTrain {
                     epochs: 1_000,
@@ -334,8 +350,9 @@ impl ClassifyConfig {
                 };
                 (64, 0.6, Some(ClassifyAttention::default()), train)
             }
+            _ => (64, 0.2, None, gcn),
         };
-        let layers = if layer == LayerKind::Bw { 1 } else { 2 };
+        let layers = if layer.is_wavelets() { 1 } else { 2 };
         let jump = if layer == LayerKind::H2gcn { Jump::Concat } else { Jump::None };
         Self {
             name: "classify".into(),
@@ -351,6 +368,7 @@ impl ClassifyConfig {
                 jump,
                 order: 2,
                 two_hops: 64,
+                cut: 0.015,
                 attention,
             },
             loss: ClassifyLoss::default(),
@@ -444,10 +462,11 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
         );
         return Err(document.error("loader.draw", expected, help));
     }
-    if layer == LayerKind::Bw && config.loader.mode != LoaderMode::Full {
+    if layer.is_wavelets() && config.loader.mode != LoaderMode::Full {
         let help =
             "wavelets filter the whole graph at once; model.layer = \"sage\" and \"difference\" take mini-batches";
-        return Err(document.error("loader.mode", "\"full\" with model.layer = \"bw\"", help));
+        let expected = format!("\"full\" with model.layer = \"{}\"", layer.name());
+        return Err(document.error("loader.mode", expected, help));
     }
     config.split.check(document)?;
     let unread = [
@@ -480,10 +499,16 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             help: "set model.layer = \"sage\", \"h2gcn\" or \"difference\", or remove the key",
         },
         Unread {
-            when: layer != LayerKind::Bw,
+            when: !layer.is_wavelets(),
             keys: &[("model.order", "the order of wavelets")],
             since: "this model.layer has none",
-            help: "set model.layer = \"bw\", or remove the key",
+            help: "set model.layer = \"bw\" or \"ghrn\", or remove the key",
+        },
+        Unread {
+            when: layer != LayerKind::Ghrn,
+            keys: &[("model.cut", "the share of the edges that are cut")],
+            since: "this model.layer reads all edges",
+            help: "set model.layer = \"ghrn\", or remove the key",
         },
         Unread {
             when: layer != LayerKind::H2gcn,

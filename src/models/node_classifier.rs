@@ -2,6 +2,7 @@
 //! wavelets.
 
 mod difference;
+mod edge_cut;
 #[cfg(test)]
 mod oracle;
 mod own;
@@ -14,6 +15,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{Activation, Dropout, GraphBackend, combine};
 
+pub use self::edge_cut::EdgeCut;
 use self::own::Own;
 pub use self::spec::{AttentionShape, ClassifierSpec, RelationShape};
 use self::typed::TypedLayer;
@@ -67,13 +69,14 @@ enum NodeLayer<B: Backend> {
 /// and the difference of a node without in-neighbours is 0. A residual connection adds `x_i` to the result of a layer as
 /// wide as its input. With [`Jump::Concat`](crate::config::Jump::Concat) all layers have `hidden` channels and an
 /// activation, and a linear head reads their results side by side. `bw` is two linear layers with ReLU, `layers` times
-/// the wavelets of [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer.
+/// the wavelets of [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer. `ghrn` is the same
+/// on the graph that an [`EdgeCut`] leaves.
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and
 /// others (ESWC 2018), equation 2; Hamilton and others (NeurIPS 2017), algorithm 1; Zhu and others (NeurIPS 2020): a node
 /// apart from its neighbours, nodes two edges away, and all layers read, with ReLU in every layer; Tang and others (ICML
-/// 2022), equation 9.
+/// 2022), equation 9; Gao and others (WWW 2023).
 #[derive(Module, Debug)]
 pub struct NodeClassifier<B: Backend> {
     layers: Vec<NodeLayer<B>>,
@@ -354,6 +357,7 @@ mod tests {
             connections: Connections::default(),
             order: None,
             two_hops: None,
+            cut: None,
         }
     }
 

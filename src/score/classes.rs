@@ -44,8 +44,8 @@ pub(super) fn compute<B: GraphBackend>(
     }
     let dataset = Dataset::open_with(&options.data, EdgeReading { directed: spec.directed })?;
     check_data(bundle, options, &dataset, Reads::Features)?;
-    let graph = &spec.graph_for(&dataset, file)?;
     let features = features_for(spec, &dataset, &options.data)?;
+    let graph = &spec.graph_for(&dataset, features, file)?;
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
     let trained = trained_as(options)?;
     // A bare checkpoint does not tell how it was trained.

@@ -533,7 +533,8 @@ pub mod bodies {
     }
 
     fn graph_of(spec: &ClassifierSpec) -> HeteroGraph {
-        spec.reading(if spec.is_typed() { typed_graph() } else { graph() })
+        let [features, _] = features();
+        spec.reading(if spec.is_typed() { typed_graph() } else { graph() }, &features)
     }
 
     /// The same values, as `.npz` files and as data directories hold them; a node without any.
@@ -560,6 +561,7 @@ pub mod bodies {
             connections: Connections::default(),
             order: None,
             two_hops: None,
+            cut: None,
         };
         let typed = |spec: ClassifierSpec| spec.over(&typed_graph()).unwrap();
         let gat = |layers, heads, out_heads| {
@@ -623,11 +625,12 @@ pub mod bodies {
                 (to_host(logits.clone()), gradients::<B>(&model, logits.powi_scalar(2).mean()))
             };
             let whole = if spec.is_typed() { typed_graph() } else { graph() };
-            let [(got, gradient), (want, expected)] = [spec.reading(whole.clone()), repeated(&whole)].map(|g| of(&g));
+            let read = spec.reading(whole.clone(), &features);
+            let [(got, gradient), (want, expected)] = [read.clone(), repeated(&whole)].map(|g| of(&g));
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
             assert!(got.iter().zip(&want).all(close), "{spec:?}");
             assert_same(&format!("{spec:?}"), &gradient, &expected, 1e-5);
-            assert!(!got.iter().zip(&of(&spec.reading(whole).with_weights_as_values(|_| false, true)).0).all(close));
+            assert!(!got.iter().zip(&of(&read.with_weights_as_values(|_| false, true)).0).all(close));
         }
     }
 

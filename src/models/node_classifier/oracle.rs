@@ -74,9 +74,60 @@ fn spec(layer: LayerKind, layers: usize, residual: bool, jump: Jump) -> Classifi
         relations: Vec::new(),
         weighted: Vec::new(),
         connections: Connections { residual, jump, ..Connections::default() },
-        order: (layer == LayerKind::Bw).then_some(2),
+        order: layer.is_wavelets().then_some(2),
         two_hops: (layer == LayerKind::H2gcn).then_some(0),
+        cut: (layer == LayerKind::Ghrn).then(|| cut(0.2)),
     }
+}
+
+/// A rule fitted to numbers that tell nothing of the graph.
+fn cut(share: f64) -> EdgeCut {
+    let nodes = 9;
+    let features = Features::from_f32((0..nodes * COLUMNS).map(|at| number(900 + at)).collect(), nodes, COLUMNS);
+    EdgeCut::fit(share, &features, &(0..9).map(|node| (node, node % 2)).collect::<Vec<_>>()).unwrap()
+}
+
+/// The graph without its most unlike edges, by dense matrices: of every relation the pairs of nodes with the lowest
+/// scores, whole pairs, while their edges are at most the share of all.
+fn without_unlike(graph: &HeteroGraph, cut: &EdgeCut, x: &[f32]) -> HeteroGraph {
+    let nodes = graph.num_nodes();
+    let rows = ndarray::Array2::from_shape_vec((nodes, COLUMNS), x.to_vec()).unwrap();
+    let y: Vec<f64> = cut.prediction.scores(rows.view()).into_iter().map(f64::from).collect();
+    let of = |relation: &crate::graph::Relation| {
+        let mut dense = vec![vec![0.0; nodes]; nodes];
+        for (node, row) in dense.iter_mut().enumerate() {
+            relation.forward.row(node).iter().for_each(|&j| row[j as usize] += 1.0);
+        }
+        let degree: Vec<f64> = dense.iter().map(|row| row.iter().sum::<f64>().max(1.0)).collect();
+        let signal = |node: usize| [1.0 - y[node], y[node]];
+        let high: Vec<[f64; 2]> = (0..nodes)
+            .map(|i| {
+                let low = |c: usize| {
+                    (0..nodes).map(|j| dense[i][j] / (degree[i] * degree[j]).sqrt() * signal(j)[c]).sum::<f64>()
+                };
+                [signal(i)[0] - low(0), signal(i)[1] - low(1)]
+            })
+            .collect();
+        let pairs = (0..nodes).flat_map(|i| (0..i).map(move |j| (i, j)));
+        let joined = |dense: &Rows, i: usize, j: usize| dense[i][j] + dense[j][i];
+        let score = |i: usize, j: usize| high[i][0] * high[j][0] + high[i][1] * high[j][1];
+        let mut pairs: Vec<(usize, usize)> = pairs.filter(|&(i, j)| joined(&dense, i, j) > 0.0).collect();
+        pairs.sort_by(|&(a, b), &(c, d)| score(a, b).total_cmp(&score(c, d)));
+        let mut left = (cut.share * pairs.iter().map(|&(i, j)| joined(&dense, i, j)).sum::<f64>()).floor();
+        for (i, j) in pairs {
+            left -= joined(&dense, i, j);
+            if left < 0.0 {
+                break;
+            }
+            (dense[i][j], dense[j][i]) = (0.0, 0.0);
+        }
+        let edges = (0..nodes).flat_map(|i| (0..nodes).map(move |j| (i, j)));
+        let edges: Vec<(u32, u32)> =
+            edges.filter(|&(i, j)| dense[i][j] > 0.0).map(|(i, j)| (i as u32, j as u32)).collect();
+        self::relation(&relation.name, [0, 0], [nodes, nodes], &edges)
+    };
+    let relations = graph.relations().iter().map(of).collect();
+    HeteroGraph::new(vec![("node".into(), nodes)], relations).unwrap()
 }
 
 /// The formulas of [`NodeClassifier`], node by node.
@@ -229,7 +280,6 @@ fn gradients(model: &NodeClassifier<Autodiff<Flex>>, loss: Tensor<Autodiff<Flex>
 /// Compares values, and gradients of the mean square of the logits with central differences.
 fn check(spec: ClassifierSpec, graph: &HeteroGraph) {
     let spec = spec.over(graph).unwrap();
-    let graph = &spec.reading(graph.clone());
     let first = NodeClassifier::<Flex>::new(&spec, &mut Parameters::from_seed(5, &FlexDevice), &FlexDevice).unwrap();
     let mut tensors = named::export(&first).0;
     for (of, tensor) in tensors.values_mut().enumerate() {
@@ -240,8 +290,18 @@ fn check(spec: ClassifierSpec, graph: &HeteroGraph) {
     let nodes = graph.num_nodes();
     let x: Vec<f32> = (0..nodes * COLUMNS).map(|at| number(50_000 + at)).collect();
     let wide = x.chunks(COLUMNS).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect();
-    let oracle = Oracle { spec: &spec, graph, x: wide };
-    let features = Features::from_f32(x, nodes, COLUMNS);
+    let features = Features::from_f32(x.clone(), nodes, COLUMNS);
+    let whole = graph;
+    let graph = &spec.reading(whole.clone(), &features);
+    let left = spec.cut.as_ref().map(|cut| without_unlike(whole, cut, &x));
+    if let Some(left) = &left {
+        let edges = [whole, left].map(HeteroGraph::num_edges);
+        assert!(edges[1] < edges[0], "{edges:?}");
+        for (of, want) in graph.relations().iter().zip(left.relations()) {
+            assert_eq!(of.forward, want.forward, "{}", of.name);
+        }
+    }
+    let oracle = Oracle { spec: &spec, graph: left.as_ref().unwrap_or(graph), x: wide };
     let input = NodeInput::upload(graph.node_types(), &features, false, DType::F32, &FlexDevice).unwrap();
     let _turn = autodiff_turn();
     let logits = model.forward(&DeviceGraph::upload(graph, &FlexDevice).unwrap(), &input, None);
@@ -314,6 +374,19 @@ fn wavelets_are_those_of_dense_matrices() {
         }
         check(ClassifierSpec { order: Some(3), ..spec(LayerKind::Bw, 1, false, Jump::None) }, &graph);
     }
-    let fault = spec(LayerKind::Bw, 2, false, Jump::None).over(&typed_graph()).unwrap_err().to_string();
-    assert!(fault.contains("model.layer = \"bw\"") && fault.contains("2 node types and 3 relations"), "{fault}");
+    for layer in [LayerKind::Bw, LayerKind::Ghrn] {
+        let fault = spec(layer, 2, false, Jump::None).over(&typed_graph()).unwrap_err().to_string();
+        let said = format!("model.layer = \"{}\"", layer.name());
+        assert!(fault.contains(&said) && fault.contains("2 node types and 3 relations"), "{fault}");
+    }
+}
+
+#[test]
+fn wavelets_on_what_a_cut_leaves_are_those_of_dense_matrices() {
+    for graph in [graph(), multi_graph()] {
+        for share in [0.1, 0.2, 0.5] {
+            check(ClassifierSpec { cut: Some(cut(share)), ..spec(LayerKind::Ghrn, 1, false, Jump::None) }, &graph);
+        }
+        check(spec(LayerKind::Ghrn, 2, false, Jump::None), &graph);
+    }
 }

@@ -16,7 +16,7 @@ use crate::config::{
     RunConfig, TrainConfig,
 };
 use crate::data::class_split::ClassSplit;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, grouped};
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, EdgeReading, Features, HeteroGraph, write_npy};
 use crate::infer::layerwise_classes::class_logits;
@@ -27,7 +27,7 @@ use crate::metrics::{ClassReport, Ranking, class_scores, predicted_class};
 use crate::models::attention::Connections;
 use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::named;
-use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities};
+use crate::models::node_classifier::{AttentionShape, ClassifierSpec, EdgeCut, NodeClassifier, probabilities};
 use crate::models::node_input::NodeInput;
 use crate::models::parameters::{Export, Parameters, to_host};
 use crate::models::precision::dtype_on;
@@ -359,10 +359,21 @@ impl ClassifierData {
                 jump: config.model.jump,
                 ..Connections::default()
             },
-            order: (config.model.layer == LayerKind::Bw).then_some(config.model.order),
+            order: config.model.layer.is_wavelets().then_some(config.model.order),
             two_hops: (config.model.layer == LayerKind::H2gcn).then_some(config.model.two_hops),
+            cut: None,
         };
         let spec = spec.over(&dataset.graph)?;
+        let cut = |features: &Features, train: &[(u32, u32)]| EdgeCut::fit(config.model.cut, features, train);
+        let cut = match spec.layer {
+            LayerKind::Ghrn => Some(match dataset.training_part() {
+                None => cut(features, &split.train)?,
+                // By no label that came later than what training may see.
+                Some(known) => cut(&known.rows_of(features), &classes_within(&split, &known, &dataset).train)?,
+            }),
+            _ => None,
+        };
+        let spec = ClassifierSpec { cut, ..spec };
         let spec = match config.model.edge_weights {
             true => {
                 dataset.check_edge_weights("model.edge_weights")?;
@@ -389,12 +400,16 @@ impl<B: GraphBackend> Classifier<B> {
     /// A precision or a transfer that the device does not have, and data that do not fit the model.
     pub fn of(config: &ClassifyConfig, data: &ClassifierData, device: &B::Device) -> Result<Self> {
         let ClassifierData { dataset, spec, split } = data;
-        let graph = &spec.reading(dataset.graph.clone());
         let features = dataset.features.as_ref().unwrap_or_else(|| unreachable!("what was read has features"));
+        let graph = &spec.reading(dataset.graph.clone(), features);
         let dtype = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, graph.relations(), &config.name)?;
         let plan = plan::classes::<B>(config, spec, graph, features, device);
         let mut decisions = Vec::new();
+        if spec.cut.is_some() {
+            let (all, left) = (dataset.graph.num_edges(), graph.num_edges());
+            decisions.push(format!("model.cut: {} of {} edges are cut", grouped(all - left), grouped(all)));
+        }
         if config.loader.mode != LoaderMode::Full {
             decisions.push(plan.to_string());
         }
@@ -626,7 +641,9 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
 /// average precision on validation labels of one class.
 fn check_two_classes(config: &ClassifyConfig, classes: usize, split: &ClassSplit) -> Result<()> {
     let by_precision = config.train.best == Best::AveragePrecision;
+    let cuts = config.model.layer == LayerKind::Ghrn;
     let asked = [
+        ("model.layer = \"ghrn\"", cuts, "set model.layer = \"bw\", which reads all edges"),
         ("train.best = \"average_precision\"", by_precision, "set train.best = \"accuracy\", \"loss\" or \"both\""),
         ("[loss]", config.loss != ClassifyLoss::default(), "leave out loss.positive_weight and loss.focal_gamma"),
     ];
