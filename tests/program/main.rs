@@ -28,6 +28,7 @@ mod layers;
 mod leaks;
 mod log;
 mod models_in_turn;
+mod partitioned;
 mod rare_classes;
 mod score;
 mod scored_edges;

@@ -20,8 +20,8 @@ impl HeteroGraph {
     /// ```
     ///
     /// `s` is what a node differs by from its in-neighbours, the high frequencies of `Y`; degrees are as in
-    /// [`BwConv`](crate::nn::BwConv). An edge, its mirror image and its repetitions have one score and share a fate. The
-    /// lower ends come first where scores are equal. Self-loops stay and do not count.
+    /// [`BwConv`](crate::nn::BwConv). An edge, its mirror image and its repetitions have one score and share a fate.
+    /// The lower ends come first where scores are equal. Self-loops stay and do not count.
     ///
     /// # Panics
     /// Unless there is one node type and `y` has a value for each of its nodes.
@@ -96,7 +96,8 @@ mod tests {
         HeteroGraph::new(vec![("node".into(), nodes)], vec![spec]).unwrap()
     }
 
-    /// Two groups of four, all joined within, with loops; one edge from node 0 to node 4 joins them. In both directions.
+    /// Two groups of four, all joined within, with loops; one edge from node 0 to node 4 joins them. In both
+    /// directions.
     fn groups() -> (HeteroGraph, [f32; 8]) {
         let within = (0..8u32).flat_map(|a| (0..4).map(move |k| (a, a / 4 * 4 + k)));
         let edges: Vec<(u32, u32)> = within.chain([(0, 4), (4, 0)]).collect();

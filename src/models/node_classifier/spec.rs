@@ -100,6 +100,11 @@ impl ClassifierSpec {
         self.is_typed() || self.layer.has_own()
     }
 
+    /// Whether the layers read labels that are known.
+    pub fn reads_labels(&self) -> bool {
+        self.layer == LayerKind::Pmp
+    }
+
     /// Whether a linear head reads all layers.
     pub fn has_head(&self) -> bool {
         self.connections.jump != Jump::None
@@ -153,8 +158,8 @@ impl ClassifierSpec {
     }
 
     /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. Convolution
-    /// on one type adds loops, so that those of the graph weigh nothing. Nodes two edges away are one more relation, and
-    /// edges are cut by the `features` of the nodes.
+    /// on one type adds loops, so that those of the graph weigh nothing. Nodes two edges away are one more relation,
+    /// and edges are cut by the `features` of the nodes.
     pub fn reading(&self, graph: HeteroGraph, features: &Features) -> HeteroGraph {
         let graph = graph.with_weights_as_values(|at| self.weighted.contains(&at), self.has_own());
         let graph = match self.two_hops {
