@@ -113,6 +113,8 @@ const SAGE: &[&str] = &["model.layer=sage", "model.hidden=64", "loader.mode=auto
 const DIFFERENCE: &[&str] = &["model.layer=difference", "model.hidden=64", "loader.mode=auto"];
 const H2GCN: &[&str] = &["model.layer=h2gcn", "model.hidden=64", "loader.mode=auto"];
 const BWGNN: &[&str] = &["model.layer=bw", "model.hidden=64"];
+const GHRN: &[&str] = &["model.layer=ghrn", "model.hidden=64"];
+const PMP: &[&str] = &["model.layer=pmp", "model.hidden=64"];
 
 impl Suits {
     /// Whether a candidate is made for labels that are `anomalies`, or of classes, and for nodes that are `events`.
@@ -166,6 +168,8 @@ impl Candidate {
         "difference", "a node, its neighbours and how far it is from them", Graphs, GCN, [DIFFERENCE, RARE];
         "h2gcn", "a node, its neighbours and nodes two edges away", Graphs, GCN, [H2GCN, RARE];
         "bwgnn", "Beta wavelets, filters of the graph", Graphs, GCN, [BWGNN, RARE];
+        "ghrn", "the same without edges between unlike nodes", Graphs, GCN, [GHRN, RARE];
+        "pmp", "a node and its neighbours, apart by their known labels", Graphs, GCN, [PMP, RARE];
     };
 
     /// The candidate of that name.

@@ -61,7 +61,7 @@ pub struct ClassifyData {
 pub struct ClassifyModel {
     /// Kind of all layers. Default `gcn`.
     pub layer: LayerKind,
-    /// Number of layers, 1 to 1,000. Default 2, of `bw` 1.
+    /// Number of layers, 1 to 1,000. Default 2, of `bw` and `ghrn` 1.
     #[serde(deserialize_with = "between::<1, MAX_LAYERS, _>")]
     pub layers: usize,
     /// Channels between layers, all heads together. Default 16 (gcn), 64 (all others).
@@ -74,17 +74,25 @@ pub struct ClassifyModel {
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
     /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation, of
-    /// `sage`, `h2gcn` and `difference`. Default false.
+    /// `sage`, `h2gcn`, `difference` and `pmp`. Default false.
     pub residual: bool,
-    /// Which layers the classes are read from, of `sage`, `h2gcn` and `difference`: `none`, the last one, or `concat`, a
-    /// linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
+    /// Which layers the classes are read from, of `sage`, `h2gcn`, `difference` and `pmp`: `none`, the last one, or
+    /// `concat`, a linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
     pub jump: Jump,
-    /// Order of the wavelets of `bw`, which is how many edges far a layer reads, 1 to 8. Default 2.
+    /// Order of the wavelets of `bw` and `ghrn`, which is how many edges far a layer reads, 1 to 8. Default 2.
     #[serde(deserialize_with = "between::<1, 8, _>")]
     pub order: usize,
     /// Most nodes two edges away that a node of `h2gcn` reads, drawn where there are more; 0 takes all. Default 64.
     #[serde(deserialize_with = "at_least::<0, _>")]
     pub two_hops: usize,
+    /// Share of the edges of every relation that `ghrn` does not read, at most, in [0, 1): those between the nodes that
+    /// a logistic regression tells to be unlike. Default 0.015.
+    #[serde(deserialize_with = "rate")]
+    pub cut: f64,
+    /// Share of the training labels that an epoch of `pmp` shows to the model, in (0, 1); it learns the others, drawn
+    /// anew each epoch. Of events it is the largest share. Default 0.65.
+    #[serde(deserialize_with = "part")]
+    pub label_rate: f64,
     /// Settings of attention, of `gat` alone.
     #[serde(flatten, deserialize_with = "attention")]
     pub attention: Option<ClassifyAttention>,
@@ -151,6 +159,10 @@ pub enum LayerKind {
     H2gcn,
     /// Beta wavelets: band-pass filters of the whole graph, between linear layers with ReLU.
     Bw,
+    /// The same on a graph without the edges between the most unlike nodes.
+    Ghrn,
+    /// The node itself and the mean of its neighbours, whose transform depends on what is known of their labels.
+    Pmp,
 }
 
 impl LayerKind {
@@ -163,12 +175,29 @@ impl LayerKind {
             LayerKind::Difference => "difference",
             LayerKind::H2gcn => "h2gcn",
             LayerKind::Bw => "bw",
+            LayerKind::Ghrn => "ghrn",
+            LayerKind::Pmp => "pmp",
         }
     }
 
     /// Whether a node has a transform of its own beside one for each relation, whatever the graph.
     pub fn has_own(self) -> bool {
-        matches!(self, LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn)
+        matches!(self, LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn | LayerKind::Pmp)
+    }
+
+    /// Whether the layers are wavelets, which filter the whole graph at once.
+    pub fn is_wavelets(self) -> bool {
+        matches!(self, LayerKind::Bw | LayerKind::Ghrn)
+    }
+
+    /// Whether results are sums over neighbours with coefficients of their own, which an explanation can split.
+    pub fn adds_up(self) -> bool {
+        !self.is_wavelets() && self != LayerKind::Pmp
+    }
+
+    /// Whether mini-batches can train it: neither wavelets nor labels that are hidden anew in every epoch.
+    pub fn takes_batches(self) -> bool {
+        !self.is_wavelets() && self != LayerKind::Pmp
     }
 
     /// Whether weights of edges can weigh what neighbours say.
@@ -322,7 +351,6 @@ impl ClassifyConfig {
         };
         let (hidden, dropout, attention, train) = match layer {
             LayerKind::Gcn => (16, 0.5, None, gcn),
-            LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn | LayerKind::Bw => (64, 0.2, None, gcn),
             LayerKind::Gat => {
                 let train = ClassifyTrain {
                     epochs: 1_000,
@@ -334,8 +362,9 @@ impl ClassifyConfig {
                 };
                 (64, 0.6, Some(ClassifyAttention::default()), train)
             }
+            _ => (64, 0.2, None, gcn),
         };
-        let layers = if layer == LayerKind::Bw { 1 } else { 2 };
+        let layers = if layer.is_wavelets() { 1 } else { 2 };
         let jump = if layer == LayerKind::H2gcn { Jump::Concat } else { Jump::None };
         Self {
             name: "classify".into(),
@@ -351,6 +380,8 @@ impl ClassifyConfig {
                 jump,
                 order: 2,
                 two_hops: 64,
+                cut: 0.015,
+                label_rate: 0.65,
                 attention,
             },
             loss: ClassifyLoss::default(),
@@ -444,10 +475,17 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
         );
         return Err(document.error("loader.draw", expected, help));
     }
-    if layer == LayerKind::Bw && config.loader.mode != LoaderMode::Full {
-        let help =
-            "wavelets filter the whole graph at once; model.layer = \"sage\" and \"difference\" take mini-batches";
-        return Err(document.error("loader.mode", "\"full\" with model.layer = \"bw\"", help));
+    if !layer.takes_batches() && config.loader.mode != LoaderMode::Full {
+        let help = match layer.is_wavelets() {
+            true => {
+                "wavelets filter the whole graph at once; model.layer = \"sage\" and \"difference\" take mini-batches"
+            }
+            false => {
+                "an epoch hides labels of the whole graph; model.layer = \"sage\" and \"difference\" take mini-batches"
+            }
+        };
+        let expected = format!("\"full\" with model.layer = \"{}\"", layer.name());
+        return Err(document.error("loader.mode", expected, help));
     }
     config.split.check(document)?;
     let unread = [
@@ -480,10 +518,22 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             help: "set model.layer = \"sage\", \"h2gcn\" or \"difference\", or remove the key",
         },
         Unread {
-            when: layer != LayerKind::Bw,
+            when: !layer.is_wavelets(),
             keys: &[("model.order", "the order of wavelets")],
             since: "this model.layer has none",
-            help: "set model.layer = \"bw\", or remove the key",
+            help: "set model.layer = \"bw\" or \"ghrn\", or remove the key",
+        },
+        Unread {
+            when: layer != LayerKind::Ghrn,
+            keys: &[("model.cut", "the share of the edges that are cut")],
+            since: "this model.layer reads all edges",
+            help: "set model.layer = \"ghrn\", or remove the key",
+        },
+        Unread {
+            when: layer != LayerKind::Pmp,
+            keys: &[("model.label_rate", "the share of the training labels that an epoch shows")],
+            since: "this model.layer reads no labels",
+            help: "set model.layer = \"pmp\", or remove the key",
         },
         Unread {
             when: layer != LayerKind::H2gcn,

@@ -1,6 +1,7 @@
 //! Logistic regression, the baseline that a graph model has to beat.
 
 use ndarray::{Array1, Array2, ArrayView2, Axis};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::metrics::{sigmoid_f64, softplus};
@@ -12,10 +13,10 @@ const TOLERANCE: f64 = 1e-8;
 ///
 /// Minimises `sum_i log(1 + exp(-s_i z_i)) + l2/2 * |w|^2` with `z = b + ((x - mean) / std) . w` and `s_i = ±1`, by
 /// Newton's method with step halving. The intercept `b` is not penalised; a constant column gets weight 0.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogisticRegression {
     /// Weight of the raw column, `w / std`.
-    weights: Array1<f64>,
+    weights: Vec<f64>,
     intercept: f64,
 }
 
@@ -47,7 +48,7 @@ impl LogisticRegression {
         let w = newton(&design, y, l2);
         let weights = &w.slice(ndarray::s![..columns]) * &inverse_std;
         let intercept = w[columns] - weights.dot(&mean);
-        Ok(Self { weights, intercept })
+        Ok(Self { weights: weights.to_vec(), intercept })
     }
 
     /// Probability of class 1 for every row of `x`.
@@ -66,7 +67,7 @@ impl LogisticRegression {
 
     /// Weight of every raw column: the change of the logit per unit of the column.
     pub fn weights(&self) -> &[f64] {
-        self.weights.as_slice().unwrap_or_default()
+        &self.weights
     }
 }
 

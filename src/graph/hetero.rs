@@ -5,6 +5,7 @@ mod edge_values;
 mod induced;
 mod pairs;
 mod two_hops;
+mod unlike;
 
 use std::cell::LazyCell;
 use std::collections::HashSet;

@@ -312,6 +312,7 @@ mod tests {
             connections: Connections::default(),
             order: None,
             two_hops: None,
+            cut: None,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::graph::formats::atomic_write;
 use crate::graph::json::read_json;
 use crate::graph::{Dataset, Events, FeatureValues, Features, HeteroGraph, NodeType};
 
-/// The training labels that a model of Stage 2 reads, in its run.
+/// The training labels that a model reads, in its run.
 pub const KNOWN_LABELS_FILE: &str = "known_labels.json";
 /// The columns that labels are, behind those of the input.
 pub const LABEL_COLUMNS: [&str; 2] = ["known label: anomalous", "known label: normal"];
@@ -306,7 +306,8 @@ impl KnownLabels {
         let graph = &dataset.graph;
         let missing = |found: &str| {
             let expected = format!("nodes whose labels {} learned from: the model reads them", run.display());
-            let help = "import the earlier events, too, under the ids that they had; or train without model.labels";
+            let help =
+                "import the earlier events, too, under the ids that they had; or train a model that reads no labels";
             Error::format(data, "known labels", expected, found, help)
         };
         if let Some(known) = &stored.graph

@@ -184,6 +184,7 @@ fn an_edge_that_weighs_nothing_is_never_drawn_and_attention_draws_itself() {
         connections: Connections::default(),
         order: None,
         two_hops: None,
+        cut: None,
     };
     let features = Features::from_f32(vec![1.0; nodes as usize], nodes as usize, 1);
     let input = SampledInput::new(&spec, &graph, &features, burn::tensor::DType::F32).unwrap();

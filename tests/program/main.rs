@@ -29,6 +29,7 @@ mod leaks;
 mod log;
 mod missing_values;
 mod models_in_turn;
+mod partitioned;
 mod rare_classes;
 mod score;
 mod scored_edges;

@@ -1,7 +1,7 @@
 //! Node classification where one class in twelve is anomalous: what chooses the epoch, what labels count, and layers
 //! that tell a node from its neighbours.
 
-use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec};
+use graphsieve::graph::{Adjacency, Dataset, Features, HeteroGraph, Labels, RelationSpec, SplitRule, StoredSplit};
 use serde_json::Value;
 
 use crate::classes::three_classes;
@@ -127,15 +127,61 @@ fn settings_for_anomalies_are_refused_where_there_are_other_classes() {
     refused("train.best=average_precision", &["train.best = \"average_precision\"", "\"accuracy\""]);
     refused("loss.positive_weight=0", &["[loss]", "loss.positive_weight"]);
     refused("loss.focal_gamma=1.5", &["[loss]", "loss.focal_gamma"]);
+    refused("model.layer=ghrn", &["model.layer = \"ghrn\"", "\"bw\""]);
+    refused("model.layer=pmp", &["model.layer = \"pmp\"", "\"sage\""]);
     assert!(!sandbox.path("runs").exists(), "nothing is made");
 }
 
+/// The data with a split of their own, and the labels of all but the training nodes turned round where that is asked.
+fn divided(turned: bool) -> Dataset {
+    let part = |node: usize| [0, 1, 0, 2, 0][node / 2 % 5];
+    let label = |node: usize| u8::from(is_anomalous(node) != (turned && part(node) > 0));
+    let of_part = |wanted: usize| (0..NODES).filter(move |&node| part(node) == wanted);
+    let parts = [0, 1, 2].map(|wanted| of_part(wanted).map(|node| (node as u32, label(node))).collect::<Vec<_>>());
+    let rule = SplitRule::Random { seed: 42, train: 0.6, validation: 0.2, test: 0.2 };
+    let labels = Labels { entries: (0..NODES).map(|node| (node as u32, label(node))).collect() };
+    let split = StoredSplit::of_parts(rule, NODES, [&parts[0], &parts[1], &parts[2]]);
+    Dataset { labels: Some(labels), split: Some(split), ..dataset() }
+}
+
+/// Trains on the data for a few epochs, of which the last is kept whatever the validation labels say.
+fn few_epochs(data: &Dataset, model: &str, more: &[&str]) -> (Sandbox, String, String) {
+    let sandbox = Sandbox::new();
+    data.write(&sandbox.path("data")).unwrap();
+    let text = format!(
+        "task = \"classify\"\n[data]\npath = \"data\"\n[model]\n{model}\n[train]\nepochs = 5\nvalidate_every = 5\n\
+         [output]\ndir = \"runs\"\nplots = false\n"
+    );
+    sandbox.write("run.toml", text);
+    let said = sandbox.succeeds([&["train", "run.toml", "--device", "cpu"], more].concat());
+    let run = sandbox.only_run("runs");
+    (sandbox, run, said.stderr)
+}
+
+#[test]
+fn edges_are_cut_by_training_labels_alone() {
+    let probabilities = |data: &Dataset, model: &str| {
+        let (sandbox, run, said) = few_epochs(data, model, &[]);
+        (sandbox.read(&format!("{run}/probabilities.npy")), said.replace(',', ""))
+    };
+    let ghrn = |cut: &str| format!("layer = \"ghrn\"\ncut = {cut}");
+    let (cut, said) = probabilities(&divided(false), &ghrn("0.2"));
+    // Both directions of an edge or none.
+    let edges = dataset().graph.num_edges();
+    assert!(said.contains(&format!("model.cut: {} of {edges} edges are cut", edges / 10 * 2)), "{said}");
+    assert!(cut == probabilities(&divided(true), &ghrn("0.2")).0, "no label of validation or test is read");
+    let (whole, said) = probabilities(&divided(false), &ghrn("0"));
+    assert!(said.contains(&format!("model.cut: 0 of {edges} edges are cut")), "{said}");
+    assert!(whole == probabilities(&divided(false), "layer = \"bw\"").0 && whole != cut);
+}
+
 /// Layers that tell a node from its neighbours, with the settings of a test.
-const LAYERS: [(&str, &str); 4] = [
+const LAYERS: [(&str, &str); 5] = [
     ("sage", "layer = \"sage\"\nhidden = 16"),
     ("difference", "layer = \"difference\"\nhidden = 16"),
     ("h2gcn", "layer = \"h2gcn\"\nhidden = 16\ntwo_hops = 5"),
     ("bw", "layer = \"bw\"\nhidden = 16"),
+    ("ghrn", "layer = \"ghrn\"\nhidden = 16\ncut = 0.02"),
 ];
 
 #[test]
@@ -191,8 +237,9 @@ fn wavelets_take_no_mini_batches_and_layers_with_a_transform_of_the_node_do() {
     let sampled = ["--set", "loader.mode=sampled", "--set", "loader.batch_size=50", "--set", "output.plots=false"];
     for (layer, model) in LAYERS {
         let sandbox = sandbox(model, 30);
-        if layer == "bw" {
-            sandbox.refuses(train(&sampled), 2, &["loader.mode", "\"full\" with model.layer = \"bw\"", "\"sage\""]);
+        if ["bw", "ghrn"].contains(&layer) {
+            let full = format!("\"full\" with model.layer = \"{layer}\"");
+            sandbox.refuses(train(&sampled), 2, &["loader.mode", &full, "\"sage\""]);
             continue;
         }
         sandbox.succeeds(train(&[&sampled[..], &["--set", "loader.fanouts=[3, 3]"]].concat()));

@@ -1,4 +1,5 @@
-//! Layers with a transform of the node itself, and wavelets, against dense loops in f64: values and gradients.
+//! Layers with a transform of the node itself, with transforms by known labels, and wavelets, against dense loops in
+//! f64: values and gradients.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -7,7 +8,7 @@ use std::path::Path;
 use burn::backend::Autodiff;
 use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Tensor, TensorData};
 use burn_flex::{Flex, FlexDevice};
 use graphsieve_kernels::autodiff_turn;
 
@@ -74,9 +75,76 @@ fn spec(layer: LayerKind, layers: usize, residual: bool, jump: Jump) -> Classifi
         relations: Vec::new(),
         weighted: Vec::new(),
         connections: Connections { residual, jump, ..Connections::default() },
-        order: (layer == LayerKind::Bw).then_some(2),
+        order: layer.is_wavelets().then_some(2),
         two_hops: (layer == LayerKind::H2gcn).then_some(0),
+        cut: (layer == LayerKind::Ghrn).then(|| cut(0.2)),
     }
+}
+
+/// Of a third of the nodes each: known to be normal, known to be anomalous, not known.
+fn state(node: usize) -> Option<bool> {
+    [Some(false), Some(true), None][(mix(node as u64) % 3) as usize]
+}
+
+/// What layers read of the labels, by type.
+fn labels(graph: &HeteroGraph) -> Vec<Tensor<Autodiff<Flex>, 2>> {
+    let column = |yes: bool| f32::from(u8::from(yes));
+    let of_type = |of: &crate::graph::NodeType| {
+        let row = |node: usize| [column(state(node) == Some(true)), column(state(node).is_none())];
+        let values: Vec<f32> = (of.offset..of.offset + of.count).flat_map(row).collect();
+        Tensor::from_data(TensorData::new(values, [of.count, 2]), &FlexDevice)
+    };
+    graph.node_types().iter().map(of_type).collect()
+}
+
+/// A rule fitted to numbers that tell nothing of the graph.
+fn cut(share: f64) -> EdgeCut {
+    let nodes = 9;
+    let features = Features::from_f32((0..nodes * COLUMNS).map(|at| number(900 + at)).collect(), nodes, COLUMNS);
+    EdgeCut::fit(share, &features, &(0..9).map(|node| (node, node % 2)).collect::<Vec<_>>()).unwrap()
+}
+
+/// The graph without its most unlike edges, by dense matrices: of every relation the pairs of nodes with the lowest
+/// scores, whole pairs, while their edges are at most the share of all.
+fn without_unlike(graph: &HeteroGraph, cut: &EdgeCut, x: &[f32]) -> HeteroGraph {
+    let nodes = graph.num_nodes();
+    let rows = ndarray::Array2::from_shape_vec((nodes, COLUMNS), x.to_vec()).unwrap();
+    let y: Vec<f64> = cut.prediction.scores(rows.view()).into_iter().map(f64::from).collect();
+    let of = |relation: &crate::graph::Relation| {
+        let mut dense = vec![vec![0.0; nodes]; nodes];
+        for (node, row) in dense.iter_mut().enumerate() {
+            relation.forward.row(node).iter().for_each(|&j| row[j as usize] += 1.0);
+        }
+        let degree: Vec<f64> = dense.iter().map(|row| row.iter().sum::<f64>().max(1.0)).collect();
+        let signal = |node: usize| [1.0 - y[node], y[node]];
+        let high: Vec<[f64; 2]> = (0..nodes)
+            .map(|i| {
+                let low = |c: usize| {
+                    (0..nodes).map(|j| dense[i][j] / (degree[i] * degree[j]).sqrt() * signal(j)[c]).sum::<f64>()
+                };
+                [signal(i)[0] - low(0), signal(i)[1] - low(1)]
+            })
+            .collect();
+        let pairs = (0..nodes).flat_map(|i| (0..i).map(move |j| (i, j)));
+        let joined = |dense: &Rows, i: usize, j: usize| dense[i][j] + dense[j][i];
+        let score = |i: usize, j: usize| high[i][0] * high[j][0] + high[i][1] * high[j][1];
+        let mut pairs: Vec<(usize, usize)> = pairs.filter(|&(i, j)| joined(&dense, i, j) > 0.0).collect();
+        pairs.sort_by(|&(a, b), &(c, d)| score(a, b).total_cmp(&score(c, d)));
+        let mut left = (cut.share * pairs.iter().map(|&(i, j)| joined(&dense, i, j)).sum::<f64>()).floor();
+        for (i, j) in pairs {
+            left -= joined(&dense, i, j);
+            if left < 0.0 {
+                break;
+            }
+            (dense[i][j], dense[j][i]) = (0.0, 0.0);
+        }
+        let edges = (0..nodes).flat_map(|i| (0..nodes).map(move |j| (i, j)));
+        let edges: Vec<(u32, u32)> =
+            edges.filter(|&(i, j)| dense[i][j] > 0.0).map(|(i, j)| (i as u32, j as u32)).collect();
+        self::relation(&relation.name, [0, 0], [nodes, nodes], &edges)
+    };
+    let relations = graph.relations().iter().map(of).collect();
+    HeteroGraph::new(vec![("node".into(), nodes)], relations).unwrap()
 }
 
 /// The formulas of [`NodeClassifier`], node by node.
@@ -119,6 +187,27 @@ impl Oracle<'_> {
         (!sources.is_empty()).then_some(mean)
     }
 
+    /// The mean over the sources of a row, each transformed by what is known of its label.
+    fn partition(&self, values: &BTreeMap<String, Vec<f64>>, [at, r, node, width]: [usize; 4], x: &Rows) -> Vec<f64> {
+        let of = &self.graph.relations()[r];
+        let [dst, src] = [of.dst, of.src].map(|t| self.graph.node_types()[t].offset);
+        let [weight, mix, bias] =
+            ["weight", "mix.weight", "mix.bias"].map(|name| &values[&format!("layers.{at}.relations.{r}.{name}")]);
+        let share = 1.0 / (1.0 + (-times(&x[node], mix)[0] - bias[0]).exp());
+        let sources = of.forward.row(node - dst);
+        let mut mean = vec![0.0; width];
+        for j in sources.iter().map(|&j| src + j as usize) {
+            let both = times(&x[j], weight);
+            let anomalous = match state(j) {
+                Some(anomalous) => f64::from(u8::from(anomalous)),
+                None => share,
+            };
+            add(&mut mean, (1.0 - anomalous) / sources.len() as f64, &both[..width]);
+            add(&mut mean, anomalous / sources.len() as f64, &both[width..]);
+        }
+        mean
+    }
+
     fn layer(&self, values: &BTreeMap<String, Vec<f64>>, at: usize, x: &Rows) -> Rows {
         let of = |node: usize| {
             let t = self.graph.type_of(node);
@@ -128,6 +217,11 @@ impl Oracle<'_> {
                 add(&mut z, 1.0, &x[node]);
             }
             for (r, relation) in self.graph.relations().iter().enumerate().filter(|(_, of)| of.dst == t) {
+                if self.spec.reads_labels() {
+                    let arrived = self.partition(values, [at, r, node, z.len()], x);
+                    add(&mut z, 1.0, &arrived);
+                    continue;
+                }
                 let weight = &values[&format!("layers.{at}.relations.{r}.weight")];
                 let Some(mean) = self.mean(r, node - self.graph.node_types()[relation.dst].offset, x) else { continue };
                 let arrived = times(&mean, weight);
@@ -229,7 +323,6 @@ fn gradients(model: &NodeClassifier<Autodiff<Flex>>, loss: Tensor<Autodiff<Flex>
 /// Compares values, and gradients of the mean square of the logits with central differences.
 fn check(spec: ClassifierSpec, graph: &HeteroGraph) {
     let spec = spec.over(graph).unwrap();
-    let graph = &spec.reading(graph.clone());
     let first = NodeClassifier::<Flex>::new(&spec, &mut Parameters::from_seed(5, &FlexDevice), &FlexDevice).unwrap();
     let mut tensors = named::export(&first).0;
     for (of, tensor) in tensors.values_mut().enumerate() {
@@ -240,11 +333,22 @@ fn check(spec: ClassifierSpec, graph: &HeteroGraph) {
     let nodes = graph.num_nodes();
     let x: Vec<f32> = (0..nodes * COLUMNS).map(|at| number(50_000 + at)).collect();
     let wide = x.chunks(COLUMNS).map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect();
-    let oracle = Oracle { spec: &spec, graph, x: wide };
-    let features = Features::from_f32(x, nodes, COLUMNS);
+    let features = Features::from_f32(x.clone(), nodes, COLUMNS);
+    let whole = graph;
+    let graph = &spec.reading(whole.clone(), &features);
+    let left = spec.cut.as_ref().map(|cut| without_unlike(whole, cut, &x));
+    if let Some(left) = &left {
+        let edges = [whole, left].map(HeteroGraph::num_edges);
+        assert!(edges[1] < edges[0], "{edges:?}");
+        for (of, want) in graph.relations().iter().zip(left.relations()) {
+            assert_eq!(of.forward, want.forward, "{}", of.name);
+        }
+    }
+    let oracle = Oracle { spec: &spec, graph: left.as_ref().unwrap_or(graph), x: wide };
     let input = NodeInput::upload(graph.node_types(), &features, false, DType::F32, &FlexDevice).unwrap();
     let _turn = autodiff_turn();
-    let logits = model.forward(&DeviceGraph::upload(graph, &FlexDevice).unwrap(), &input, None);
+    let labels = if spec.reads_labels() { labels(graph) } else { Vec::new() };
+    let logits = model.forward_with(&DeviceGraph::upload(graph, &FlexDevice).unwrap(), &input, &labels, None);
     let mut values: BTreeMap<String, Vec<f64>> =
         tensors.iter().map(|(name, of)| (name.clone(), of.values.iter().map(|&v| f64::from(v)).collect())).collect();
     let (got, want) = (to_host(logits.clone()), oracle.logits(&values).concat());
@@ -296,6 +400,18 @@ fn differences_from_neighbours_are_those_of_dense_loops() {
 }
 
 #[test]
+fn transforms_by_known_labels_are_those_of_dense_loops() {
+    for graph in [graph(), typed_graph(), multi_graph()] {
+        for known in [Some(false), Some(true), None] {
+            assert!((0..graph.num_nodes()).any(|node| state(node) == known));
+        }
+        check(spec(LayerKind::Pmp, 1, false, Jump::None), &graph);
+        check(spec(LayerKind::Pmp, 2, false, Jump::None), &graph);
+        check(spec(LayerKind::Pmp, 3, true, Jump::Concat), &graph);
+    }
+}
+
+#[test]
 fn nodes_two_edges_away_have_a_transform_of_their_own() {
     check(spec(LayerKind::H2gcn, 1, false, Jump::None), &graph());
     check(spec(LayerKind::H2gcn, 2, false, Jump::Concat), &graph());
@@ -314,6 +430,19 @@ fn wavelets_are_those_of_dense_matrices() {
         }
         check(ClassifierSpec { order: Some(3), ..spec(LayerKind::Bw, 1, false, Jump::None) }, &graph);
     }
-    let fault = spec(LayerKind::Bw, 2, false, Jump::None).over(&typed_graph()).unwrap_err().to_string();
-    assert!(fault.contains("model.layer = \"bw\"") && fault.contains("2 node types and 3 relations"), "{fault}");
+    for layer in [LayerKind::Bw, LayerKind::Ghrn] {
+        let fault = spec(layer, 2, false, Jump::None).over(&typed_graph()).unwrap_err().to_string();
+        let said = format!("model.layer = \"{}\"", layer.name());
+        assert!(fault.contains(&said) && fault.contains("2 node types and 3 relations"), "{fault}");
+    }
+}
+
+#[test]
+fn wavelets_on_what_a_cut_leaves_are_those_of_dense_matrices() {
+    for graph in [graph(), multi_graph()] {
+        for share in [0.1, 0.2, 0.5] {
+            check(ClassifierSpec { cut: Some(cut(share)), ..spec(LayerKind::Ghrn, 1, false, Jump::None) }, &graph);
+        }
+        check(spec(LayerKind::Ghrn, 2, false, Jump::None), &graph);
+    }
 }

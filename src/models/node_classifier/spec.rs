@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::EdgeCut;
 use crate::config::{ClassifyModel, Jump, LayerKind};
 use crate::error::{Error, Result};
-use crate::graph::{Dataset, HeteroGraph};
+use crate::graph::{Dataset, Features, HeteroGraph};
 use crate::models::attention::Connections;
 
 /// The shape of a [`NodeClassifier`](super::NodeClassifier), and what its input is.
@@ -46,6 +47,9 @@ pub struct ClassifierSpec {
     /// Most nodes two edges away that a node reads, 0 for all, where it reads any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub two_hops: Option<usize>,
+    /// Which edges are cut, of `ghrn`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<EdgeCut>,
 }
 
 /// A relation that a classifier has weights for.
@@ -96,6 +100,11 @@ impl ClassifierSpec {
         self.is_typed() || self.layer.has_own()
     }
 
+    /// Whether the layers read labels that are known.
+    pub fn reads_labels(&self) -> bool {
+        self.layer == LayerKind::Pmp
+    }
+
     /// Whether a linear head reads all layers.
     pub fn has_head(&self) -> bool {
         self.connections.jump != Jump::None
@@ -120,7 +129,7 @@ impl ClassifierSpec {
         let (types, relations) = shape_of(graph);
         let several = match self.layer {
             LayerKind::H2gcn if !types.is_empty() => Some("one node type with one relation"),
-            LayerKind::Bw if types.len() > 1 => Some("one node type"),
+            LayerKind::Bw | LayerKind::Ghrn if types.len() > 1 => Some("one node type"),
             _ => None,
         };
         if let Some(expected) = several {
@@ -149,24 +158,29 @@ impl ClassifierSpec {
     }
 
     /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. Convolution
-    /// on one type adds loops, so that those of the graph weigh nothing. Nodes two edges away are one more relation.
-    pub fn reading(&self, graph: HeteroGraph) -> HeteroGraph {
+    /// on one type adds loops, so that those of the graph weigh nothing. Nodes two edges away are one more relation,
+    /// and edges are cut by the `features` of the nodes.
+    pub fn reading(&self, graph: HeteroGraph, features: &Features) -> HeteroGraph {
         let graph = graph.with_weights_as_values(|at| self.weighted.contains(&at), self.has_own());
-        match self.two_hops {
+        let graph = match self.two_hops {
             None => graph,
             Some(most) => graph.with_two_hops(most),
+        };
+        match &self.cut {
+            None => graph,
+            Some(cut) => cut.of(graph, features),
         }
     }
 
-    /// The graph of some data as the layers read it; `file` is the checkpoint.
+    /// The graph of some data with these `features` as the layers read it; `file` is the checkpoint.
     ///
     /// # Errors
     /// As [`check_graph`](Self::check_graph), and for data whose edges lack weights that the layers read; weights that
     /// cannot be read.
-    pub fn graph_for(&self, dataset: &Dataset, file: &Path) -> Result<HeteroGraph> {
+    pub fn graph_for(&self, dataset: &Dataset, features: &Features, file: &Path) -> Result<HeteroGraph> {
         self.check_graph(&dataset.graph, file)?;
         if self.weighted.is_empty() {
-            return Ok(self.reading(dataset.graph.clone()));
+            return Ok(self.reading(dataset.graph.clone(), features));
         }
         let graph = dataset.graph_with_edge_weights()?;
         let relations = graph.relations();
@@ -175,7 +189,7 @@ impl ClassifierSpec {
             let help = "give data whose [[edges]] table has a `weight`, too, or train without model.edge_weights";
             return Err(Error::format(file, format!("relation `{}`", relations[at].name), expected, "none", help));
         }
-        Ok(self.reading(graph))
+        Ok(self.reading(graph, features))
     }
 
     /// Fails unless a graph has the types and relations of the model; `file` is the checkpoint.
@@ -226,13 +240,14 @@ impl ClassifierSpec {
             return refused("edge_weights", expected, format!("{:?} of {:?}", self.weighted, self.layer));
         }
         let of_layer = [
-            ("attention", LayerKind::Gat, self.attention.is_some()),
-            ("order", LayerKind::Bw, self.order.is_some_and(|order| order > 0)),
-            ("two_hops", LayerKind::H2gcn, self.two_hops.is_some()),
+            ("attention", "gat", self.layer == LayerKind::Gat, self.attention.is_some()),
+            ("order", "bw and ghrn", self.layer.is_wavelets(), self.order.is_some_and(|order| order > 0)),
+            ("two_hops", "h2gcn", self.layer == LayerKind::H2gcn, self.two_hops.is_some()),
+            ("cut", "ghrn", self.layer == LayerKind::Ghrn, self.cut.is_some()),
         ];
-        for (key, layer, found) in of_layer {
-            if (self.layer == layer) != found {
-                let expected = format!("some for {} and none for others, here {}", layer.name(), self.layer.name());
+        for (key, layers, wanted, found) in of_layer {
+            if wanted != found {
+                let expected = format!("some for {layers} and none for others, here {}", self.layer.name());
                 return refused(key, expected, if found { "some" } else { "none" }.into());
             }
         }
@@ -243,8 +258,15 @@ impl ClassifierSpec {
             let expected = format!("connections that {} has", self.layer.name());
             return refused("jump", expected, format!("{:?}", self.connections));
         }
-        if self.layer == LayerKind::H2gcn && types > 0 || self.layer == LayerKind::Bw && types > 1 {
+        if self.layer == LayerKind::H2gcn && types > 0 || self.layer.is_wavelets() && types > 1 {
             return refused("types", "one node type".into(), format!("{types} types or several relations"));
+        }
+        if let Some(EdgeCut { share, prediction }) = &self.cut {
+            let columns = prediction.weights().len();
+            if columns != self.input || !(0.0..1.0).contains(share) {
+                let expected = format!("a share in [0, 1) and {} weights", self.input);
+                return refused("cut", expected, format!("{share} and {columns}"));
+            }
         }
         let Some(shape) = self.attention else { return Ok(()) };
         if !self.hidden.is_multiple_of(shape.heads) {
@@ -294,11 +316,17 @@ mod tests {
             connections: Connections::default(),
             order: None,
             two_hops: None,
+            cut: None,
         };
         assert!(good.check().is_ok());
         let with = |attention| ClassifierSpec { attention, ..good.clone() };
         let shape = |heads, dropout| attention.map(|shape| AttentionShape { heads, dropout, ..shape });
         let jump = Connections { jump: Jump::Concat, ..Connections::default() };
+        let ones = Features::from_f32(vec![0.0, 1.0, 2.0, 1.0, 1.0, 3.0], 2, 3);
+        let cut = EdgeCut::fit(0.5, &ones, &[(0, 0), (1, 1)]).unwrap();
+        let ghrn = ClassifierSpec { layer: LayerKind::Ghrn, order: Some(2), attention: None, ..good.clone() };
+        let cuts = |share| Some(EdgeCut { share, ..cut.clone() });
+        assert!(ClassifierSpec { cut: cuts(0.5), ..ghrn.clone() }.check().is_ok());
         let nowhere = RelationShape { name: "knows".into(), src: 0, dst: 1 };
         let wrong = [
             ("model.layers", ClassifierSpec { layers: 0, ..good.clone() }),
@@ -308,6 +336,10 @@ mod tests {
             ("model.attention", with(None)),
             ("model.order", ClassifierSpec { order: Some(2), ..good.clone() }),
             ("model.two_hops", ClassifierSpec { two_hops: Some(2), ..good.clone() }),
+            ("model.cut", ClassifierSpec { cut: cuts(0.5), ..good.clone() }),
+            ("model.cut", ghrn.clone()),
+            ("model.cut", ClassifierSpec { cut: cuts(1.0), ..ghrn.clone() }),
+            ("model.cut", ClassifierSpec { cut: cuts(0.5), input: 9, ..ghrn }),
             ("model.jump", ClassifierSpec { connections: jump, ..good.clone() }),
             ("model.heads", with(shape(0, 0.5))),
             ("model.hidden", with(shape(3, 0.5))),

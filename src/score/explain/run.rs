@@ -15,8 +15,8 @@ use super::similar::Known;
 use super::stage1;
 use super::stage3::{self, Forest};
 use crate::config::{
-    AutoConfig, ClassifyConfig, LayerKind, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage1Config, Stage2Config, Stage2Data,
-    Stage2Input, Stage3Config,
+    AutoConfig, ClassifyConfig, RunConfig, STAGE2_EMBEDDINGS_FILE, Stage1Config, Stage2Config, Stage2Data, Stage2Input,
+    Stage3Config,
 };
 use crate::error::{Error, Result};
 use crate::graph::{Features, Filling, read_embeddings};
@@ -58,7 +58,7 @@ pub fn open_run<B: GraphBackend>(
     let run = RunDir::open(path)?;
     let mut config = RunConfig::load_kept(&run.config(), &[])?;
     if !has_explained_layers(&config) {
-        return Err(refused_layers(path));
+        return Err(refused_layers(path, &config));
     }
     let stage = match &mut config {
         RunConfig::Stage2(Stage2Config { data: trained, .. }) => {
@@ -123,10 +123,12 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
         (RunConfig::Auto(_), _) if run.stage == Stage::Ensemble => {
             let best = explained_members(run)?.into_iter().next();
-            let (_, member) = best.ok_or_else(|| refused_layers(run.run.path()))?;
+            let (_, member) = best.ok_or_else(|| refused_layers(run.run.path(), &run.config))?;
             explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)
         }
-        (RunConfig::Classify(_), Some(_)) if !has_explained_layers(&run.config) => Err(refused_layers(run.run.path())),
+        (RunConfig::Classify(_), Some(_)) if !has_explained_layers(&run.config) => {
+            Err(refused_layers(run.run.path(), &run.config))
+        }
         (RunConfig::Classify(_), Some(view)) => classes::<B>(run, view, nodes, device),
         (RunConfig::Classify(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_), _) => Err(Error::Usage {
             argument: run.run.path().display().to_string(),
@@ -154,7 +156,7 @@ pub fn explain_members<B: GraphBackend>(
         Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
     };
     let said: Vec<_> = explained_members(run)?.into_iter().map(explained).collect::<Result<_>>()?;
-    if said.is_empty() { Err(refused_layers(run.run.path())) } else { Ok(said) }
+    if said.is_empty() { Err(refused_layers(run.run.path(), &run.config)) } else { Ok(said) }
 }
 
 /// Whether [`explain_run`] can explain the scores of a run: its own layers, or those of a member of an ensemble.
@@ -170,7 +172,7 @@ pub fn is_explained(run: &ScoredRun) -> Result<bool> {
 
 /// Whether the results of its layers are sums over neighbours with coefficients of their own.
 fn has_explained_layers(config: &RunConfig) -> bool {
-    !matches!(config, RunConfig::Classify(config) if config.model.layer == LayerKind::Bw)
+    !matches!(config, RunConfig::Classify(config) if !config.model.layer.adds_up())
 }
 
 /// Name and run of the members of an ensemble that can be explained, the best first.
@@ -197,11 +199,14 @@ fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device
 }
 
 /// The error of layers without [`has_explained_layers`].
-fn refused_layers(run: &Path) -> Error {
+fn refused_layers(run: &Path, config: &RunConfig) -> Error {
     Error::Usage {
         argument: run.display().to_string(),
         expected: "a model whose layers add up what neighbours say".into(),
-        found: format!("model.layer = \"{}\"", LayerKind::Bw.name()),
+        found: match config {
+            RunConfig::Classify(config) => format!("model.layer = \"{}\"", config.model.layer.name()),
+            _ => "an ensemble without any".into(),
+        },
         help: "explain a run of another model.layer, such as \"sage\"".into(),
     }
 }
@@ -316,9 +321,9 @@ fn classes<B: GraphBackend>(
         return Err(Error::format(file, "model", "a node classifier", weights.spec.name(), help));
     };
     let dataset = &run.dataset;
-    let graph = &spec.graph_for(dataset, &file)?;
     let filling = Filling::of_run(run.run.path())?;
     let features = &features_for(spec, dataset, filling.as_ref(), &run.data)?;
+    let graph = &spec.graph_for(dataset, features, &file)?;
     let column_names = filled_names(run, filling.as_ref());
     // Through the model, which checks names, shapes and values.
     let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, &file, device), device)?;

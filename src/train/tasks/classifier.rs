@@ -16,27 +16,30 @@ use crate::config::{
     RunConfig, TrainConfig,
 };
 use crate::data::class_split::ClassSplit;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, grouped};
 use crate::graph::formats::atomic_write;
 use crate::graph::{Dataset, EdgeReading, Features, Filling, HeteroGraph, write_npy};
+use crate::infer::label_input::partition;
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
+use crate::infer::whole_classes::whole_logits;
 use crate::loader::{Batch, FeatureStore, Job};
 use crate::metrics::{ClassReport, Ranking, class_scores, predicted_class};
 use crate::models::attention::Connections;
-use crate::models::device_graph::{DeviceGraph, check_device};
+use crate::models::device_graph::DeviceGraph;
 use crate::models::named;
-use crate::models::node_classifier::{AttentionShape, ClassifierSpec, NodeClassifier, probabilities};
+use crate::models::node_classifier::{AttentionShape, ClassifierSpec, EdgeCut, NodeClassifier, probabilities};
 use crate::models::node_input::NodeInput;
-use crate::models::parameters::{Export, Parameters, to_host};
-use crate::models::precision::dtype_on;
+use crate::models::parameters::{Export, Parameters};
+use crate::models::precision::{dtype, dtype_on};
 use crate::models::weights::ModelSpec;
 use crate::nn::TrainingPass;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_class_calibrations;
 use crate::run::evaluation::{EVALUATION_FILE, class_report};
+use crate::run::known_labels::{KnownLabels, Masked};
 use crate::run::splits::{class_split_of, classes_within};
 use crate::sampler::check_draw;
 use crate::train::early_stopping::Verdict;
@@ -115,6 +118,8 @@ pub struct Classifier<B: GraphBackend> {
     train: TrainConfig,
     loss: ClassLoss,
     placement: Placement<B>,
+    /// Labels that are input, of layers that read them.
+    known: Option<Arc<KnownLabels>>,
     device: B::Device,
 }
 
@@ -135,14 +140,38 @@ pub struct Targets {
     seed: u64,
 }
 
+/// What an epoch over the whole graph draws.
+pub struct EpochInput {
+    pass: TrainingPass,
+    /// Of layers that read labels: which of them, and those that are learned.
+    masked: Option<Masked>,
+}
+
+/// Rows of logits and what they should be.
+struct Learned<B: GraphBackend> {
+    rows: RowIndex<Autodiff<B>>,
+    targets: Tensor<Autodiff<B>, 2, Int>,
+}
+
+impl<B: GraphBackend> Learned<B> {
+    fn upload(labels: impl Iterator<Item = (u32, u32)>, nodes: usize, device: &B::Device) -> Self {
+        let (rows, classes): (Vec<u32>, Vec<i32>) = labels.map(|(node, class)| (node, class as i32)).unzip();
+        let len = classes.len();
+        Self {
+            rows: RowIndex::new(&rows, nodes, device),
+            targets: Tensor::from_data(TensorData::new(classes, [len, 1]), device),
+        }
+    }
+}
+
 /// A graph that is trained at once.
 struct OnDevice<B: GraphBackend> {
     graph: DeviceGraph<Autodiff<B>>,
     x: Vec<NodeInput<Autodiff<B>>>,
     inner_graph: DeviceGraph<B>,
     inner_x: Vec<NodeInput<B>>,
-    train_rows: RowIndex<Autodiff<B>>,
-    targets: Tensor<Autodiff<B>, 2, Int>,
+    /// All training nodes.
+    train: Learned<B>,
 }
 
 impl<B: GraphBackend> OnDevice<B> {
@@ -155,18 +184,9 @@ impl<B: GraphBackend> OnDevice<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let x = NodeInput::<Autodiff<B>>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
-        let (nodes, labels): (Vec<u32>, Vec<i32>) = train.iter().map(|&(n, class)| (n, class as i32)).unzip();
-        let len = labels.len();
-        let train_rows = RowIndex::new(&nodes, graph.num_nodes(), device);
+        let train = Learned::upload(train.iter().copied(), graph.num_nodes(), device);
         let graph = DeviceGraph::<Autodiff<B>>::upload(graph, device)?;
-        Ok(Self {
-            inner_graph: graph.inner(),
-            inner_x: x.iter().map(NodeInput::inner).collect(),
-            graph,
-            x,
-            train_rows,
-            targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device),
-        })
+        Ok(Self { inner_graph: graph.inner(), inner_x: x.iter().map(NodeInput::inner).collect(), graph, x, train })
     }
 }
 
@@ -198,6 +218,9 @@ pub fn run<B: GraphBackend>(
     let predictions: Array1<i64> = logits.chunks_exact(classes).map(|row| i64::from(predicted_class(row))).collect();
     let probabilities = Array2::from_shape_vec((predictions.len(), classes), probabilities(&logits, classes))
         .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
+    if let Some(known) = &task.known {
+        known.write(session.run.path(), &data.dataset)?;
+    }
     write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
     write_npy(session.run.output("predictions.npy"), &predictions)?;
     write_class_calibrations(&session.run, &probabilities, &task.split)?;
@@ -365,10 +388,21 @@ impl ClassifierData {
                 jump: config.model.jump,
                 ..Connections::default()
             },
-            order: (config.model.layer == LayerKind::Bw).then_some(config.model.order),
+            order: config.model.layer.is_wavelets().then_some(config.model.order),
             two_hops: (config.model.layer == LayerKind::H2gcn).then_some(config.model.two_hops),
+            cut: None,
         };
         let spec = spec.over(&dataset.graph)?;
+        let cut = |features: &Features, train: &[(u32, u32)]| EdgeCut::fit(config.model.cut, features, train);
+        let cut = match spec.layer {
+            LayerKind::Ghrn => Some(match dataset.training_part() {
+                None => cut(&features, &split.train)?,
+                // By no label that came later than what training may see.
+                Some(known) => cut(&known.rows_of(&features), &classes_within(&split, &known, &dataset).train)?,
+            }),
+            _ => None,
+        };
+        let spec = ClassifierSpec { cut, ..spec };
         let spec = match config.model.edge_weights {
             true => {
                 dataset.check_edge_weights("model.edge_weights")?;
@@ -396,11 +430,15 @@ impl<B: GraphBackend> Classifier<B> {
     /// A precision or a transfer that the device does not have, and data that do not fit the model.
     pub fn of(config: &ClassifyConfig, data: &ClassifierData, device: &B::Device) -> Result<Self> {
         let ClassifierData { dataset, features, spec, split, .. } = data;
-        let graph = &spec.reading(dataset.graph.clone());
+        let graph = &spec.reading(dataset.graph.clone(), features);
         let dtype = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, graph.relations(), &config.name)?;
         let plan = plan::classes::<B>(config, spec, graph, features, device);
         let mut decisions = Vec::new();
+        if spec.cut.is_some() {
+            let (all, left) = (dataset.graph.num_edges(), graph.num_edges());
+            decisions.push(format!("model.cut: {} of {} edges are cut", grouped(all - left), grouped(all)));
+        }
         if config.loader.mode != LoaderMode::Full {
             decisions.push(plan.to_string());
         }
@@ -413,7 +451,11 @@ impl<B: GraphBackend> Classifier<B> {
         } else {
             Placement::Device(Box::new(OnDevice::upload(spec, graph, features, dtype, &split.train, device)?))
         };
-        Ok(Self { decisions, ..Self::placed(config, spec.clone(), split.clone(), placement, device) })
+        let known = spec.reads_labels().then(|| {
+            let train: Vec<(u32, u8)> = split.train.iter().map(|&(node, class)| (node, class as u8)).collect();
+            Arc::new(KnownLabels::of(dataset, &train, config.model.label_rate, config.seed))
+        });
+        Ok(Self { decisions, known, ..Self::placed(config, spec.clone(), split.clone(), placement, device) })
     }
 
     /// In mini-batches of the rows of `input`, which `store` holds.
@@ -437,7 +479,7 @@ impl<B: GraphBackend> Classifier<B> {
     ) -> Self {
         let loss = ClassLoss::of(&config.loss, &split.train);
         let (train, config, device) = (config.train.shared(), config.clone(), device.clone());
-        Self { spec, split, decisions: Vec::new(), config, train, loss, placement, device }
+        Self { spec, split, decisions: Vec::new(), config, train, loss, placement, known: None, device }
     }
 
     fn sampled(
@@ -484,11 +526,15 @@ impl<B: GraphBackend> Classifier<B> {
     /// # Errors
     /// A device that failed, or what a thread of the loader ran into.
     pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
+        self.logits_of(model, None)
+    }
+
+    /// The same, of which at least the nodes in `wanted` have theirs.
+    fn logits_of(&self, model: &NodeClassifier<B>, wanted: Option<&[u32]>) -> Result<Vec<f32>> {
         match &self.placement {
             Placement::Device(whole) => {
-                let logits = to_host(model.forward(&whole.inner_graph, &whole.inner_x, None));
-                check_device()?;
-                Ok(logits)
+                let (graph, x, known) = (&whole.inner_graph, &whole.inner_x, self.known.as_deref());
+                whole_logits(model, graph, x, known, wanted, &self.device)
             }
             Placement::Host { input, .. } => class_logits(model, &self.spec, input, &self.device),
         }
@@ -506,7 +552,7 @@ impl<B: GraphBackend> Classifier<B> {
 impl<B: GraphBackend> Task<B> for Classifier<B> {
     type Model = NodeClassifier<Autodiff<B>>;
     type Inner = NodeClassifier<B>;
-    type Input = TrainingPass;
+    type Input = EpochInput;
     type Part = Targets;
     type Detail = ();
     type Figures = Validation;
@@ -551,8 +597,12 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
         match &self.placement {
             Placement::Device(_) => {
-                let pass = move |epoch: usize| TrainingPass { seed, step: epoch as u32, layer: 0 };
-                Ok(Runner::Full(Full::direct(first, pass)))
+                let (known, rate) = (self.known.clone(), self.config.model.label_rate);
+                let input = move |epoch: usize| EpochInput {
+                    pass: TrainingPass { seed, step: epoch as u32, layer: 0 },
+                    masked: known.as_ref().map(|known| known.of_epoch(rate, seed, epoch)),
+                };
+                Ok(Runner::Full(Full::direct(first, input)))
             }
             Placement::Host { input, store } => Ok(Runner::Sampled(Box::new(self.sampled(input, store, seed, first)?))),
         }
@@ -566,12 +616,24 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, pass: TrainingPass) -> Result<Losses<B>> {
+    fn epoch(&self, model: &Self::Model, EpochInput { pass, masked }: EpochInput) -> Result<Losses<B>> {
         let Placement::Device(whole) = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let logits = model.forward(&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
-        let loss = self.loss.of_rows(gather_rows(logits, &whole.train_rows), whole.targets.clone());
+        let (graph, x, training) = (&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
+        let (logits, masked) = match (&self.known, masked) {
+            (Some(known), Some(Masked { seen, learned })) => {
+                let dtype = dtype(self.config.train.precision);
+                let labels = partition(known, &seen, &graph.node_types, dtype, &self.device);
+                let logits = model.forward_with(graph, x, &labels, training);
+                let learned = learned.iter().map(|&(node, label)| (node, u32::from(label)));
+                let learned = Learned::<B>::upload(learned, logits.dims()[0], &self.device);
+                (logits, Some(learned))
+            }
+            _ => (model.forward(graph, x, training), None),
+        };
+        let learned = masked.as_ref().unwrap_or(&whole.train);
+        let loss = self.loss.of_rows(gather_rows(logits, &learned.rows), learned.targets.clone());
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
@@ -598,7 +660,9 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
 
     fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {
         let ClassifyTrain { best, .. } = self.config.train;
-        let validation = validate(&self.logits(model)?, self.spec.classes, &self.split.validation, best)?;
+        let wanted: Vec<u32> = self.split.validation.iter().map(|(node, _)| *node).collect();
+        let logits = self.logits_of(model, Some(&wanted))?;
+        let validation = validate(&logits, self.spec.classes, &self.split.validation, best)?;
         check_finite("the validation loss", validation.validation_loss as f32, epoch)?;
         Ok(validation)
     }
@@ -632,7 +696,10 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
 /// average precision on validation labels of one class.
 fn check_two_classes(config: &ClassifyConfig, classes: usize, split: &ClassSplit) -> Result<()> {
     let by_precision = config.train.best == Best::AveragePrecision;
+    let of_layer = |layer| config.model.layer == layer;
     let asked = [
+        ("model.layer = \"ghrn\"", of_layer(LayerKind::Ghrn), "set model.layer = \"bw\", which reads all edges"),
+        ("model.layer = \"pmp\"", of_layer(LayerKind::Pmp), "set model.layer = \"sage\", which reads no labels"),
         ("train.best = \"average_precision\"", by_precision, "set train.best = \"accuracy\", \"loss\" or \"both\""),
         ("[loss]", config.loss != ClassifyLoss::default(), "leave out loss.positive_weight and loss.focal_gamma"),
     ];

@@ -87,6 +87,7 @@ fn spec(layer: LayerKind, layers: usize, heads: [usize; 2], row_normalise: bool)
         connections: Connections::default(),
         order: None,
         two_hops: None,
+        cut: None,
     }
 }
 
@@ -189,9 +190,10 @@ fn weights_of_edges_are_explained_as_they_compute() {
             |layers| spec(LayerKind::Gcn, layers, [1, 1], layers == 2).over(&graph).unwrap().with_weights_of(&graph);
         let specs = [1, 2, 3].map(of);
         assert!(!specs[0].weighted.is_empty());
-        let read = specs[0].reading(graph.clone());
+        let features = features(&graph);
+        let read = specs[0].reading(graph.clone(), &features);
         let logits = |spec: &ClassifierSpec, graph: &HeteroGraph| Trained::new(spec.clone()).logits(graph);
-        let plain = specs[0].reading(graph.clone()).with_weights_as_values(|_| false, true);
+        let plain = specs[0].reading(graph.clone(), &features).with_weights_as_values(|_| false, true);
         assert_ne!(logits(&specs[0], &read), logits(&specs[0], &plain), "weights say something");
         check(&read, specs);
     }
@@ -228,7 +230,8 @@ fn means_beside_the_node_itself_are_explained_as_they_compute() {
     }
     let graph = with_weights(graph(), &["edge"]);
     let sage = spec(LayerKind::Sage, 2, [1, 1], false).with_weights_of(&graph);
-    check(&sage.reading(graph), [sage]);
+    let features = features(&graph);
+    check(&sage.reading(graph, &features), [sage]);
 }
 
 #[test]
@@ -246,7 +249,8 @@ fn differences_from_neighbours_are_explained_as_they_compute() {
 fn nodes_two_edges_away_are_one_more_relation() {
     let connections = Connections { jump: Jump::Concat, ..Connections::default() };
     let h2gcn = ClassifierSpec { two_hops: Some(0), connections, ..spec(LayerKind::H2gcn, 2, [1, 1], false) };
-    let graph = h2gcn.reading(graph());
+    let features = features(&graph());
+    let graph = h2gcn.reading(graph(), &features);
     let model = Trained::new(h2gcn);
     let (logits, mut of_two) = (model.logits(&graph), 0);
     for node in 0..NODES as u32 {
