@@ -98,6 +98,17 @@ const TREES_300: &[&str] = &["model.trees=300"];
 const LEAF_5: &[&str] = &["model.min_data_in_leaf=5"];
 const LEAF_10: &[&str] = &["model.min_data_in_leaf=10"];
 const LEAF_20: &[&str] = &["model.min_data_in_leaf=20"];
+/// With the score of a Stage 2, as [`RANKED`] and [`LONG`] train it, that has not seen the label of a node.
+const STACKED: &[&str] = &[
+    "stage2.early_stop.metric=average_precision",
+    "stage2.loader.mode=auto",
+    "stage2.train.epochs=200",
+    "stage2.train.learning_rate=1e-2",
+    "stage2.train.schedule=cosine",
+    "stage2.model.dropout=0.2",
+    "stage2.drop_edge.rate=0.0",
+    "stage2.loss.lambda_unsup=0.0",
+];
 const LABELS: &[&str] = &["model.labels=true"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
@@ -157,6 +168,7 @@ impl Candidate {
         "stage2", "Stage 2 on features, as published", Graphs, STAGE2, [RANKED];
         "stage2-long", "Stage 2 with a high rate that falls, on all edges", Graphs, STAGE2, [RANKED, LONG];
         "stage2-labels", "the same with known labels as input", Graphs, STAGE2, [RANKED, LONG, LABELS];
+        "booster-stage2", "small trees that also read Stage 2 out of fold", Graphs, TREES, [MEANS, SMALL, STACKED];
         "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
         "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
@@ -187,7 +199,13 @@ impl Candidate {
         let AutoConfig { seed, split, output, .. } = config;
         match &mut own {
             RunConfig::Stage2(own) => (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone()),
-            RunConfig::Stage3(own) => (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone()),
+            RunConfig::Stage3(own) => {
+                (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone());
+                if let Some(stage2) = &mut own.stage2 {
+                    (stage2.seed, stage2.split, stage2.output) = (*seed, split.clone(), output.clone());
+                    stage2.data.path = config.data.path.clone();
+                }
+            }
             RunConfig::Classify(own) => (own.seed, own.output) = (*seed, output.clone()),
             RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
         }
@@ -198,6 +216,7 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Stage2Config;
 
     #[test]
     fn every_candidate_is_a_configuration_with_the_settings_of_its_tournament() {
@@ -216,5 +235,12 @@ mod tests {
             panic!("a Stage 2")
         };
         assert_eq!((long.train.epochs, long.model.labels, long.split.seed), (200, true, 9));
+        let of = |name: &str| Candidate::named(name).unwrap().config(&config).unwrap();
+        let (RunConfig::Stage2(long), RunConfig::Stage3(stacked)) = (of("stage2-long"), of("booster-stage2")) else {
+            panic!("a Stage 2 and a Stage 3")
+        };
+        assert!(stacked.features.stage2_score && !stacked.features.stage2_embedding);
+        let folded = stacked.stage2.unwrap();
+        assert_eq!(Stage2Config { name: folded.name.clone(), ..long }, folded, "the same Stage 2 as alone");
     }
 }

@@ -158,6 +158,29 @@ fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
 }
 
 #[test]
+fn trees_on_scores_out_of_fold_are_a_candidate_whose_networks_are_trained_once() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", config(r#"["booster-stage2"]"#, 0.3));
+    sandbox.succeeds(TRAIN);
+    let run = sandbox.only_run("runs");
+    let found = record(&sandbox, &run);
+    let rounds = found["candidates"][0]["rounds"].as_array().unwrap();
+    assert!(rounds.len() > 1 && found["ensemble"].is_null(), "{found}");
+    // What time there is, and an epoch and a tree beyond it.
+    assert!(found["seconds"].as_f64().is_some_and(|seconds| seconds < 60.0), "{found}");
+    let own = format!("{run}/{}", found["model"]["run"].as_str().unwrap());
+    let folds = fs::read_dir(sandbox.path(&format!("{own}/folds"))).unwrap().count();
+    assert_eq!(folds, 5, "trained once for all rounds and the end");
+    let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
+    let area = evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap();
+    assert!(area > 0.6, "{evaluation}");
+    fs::rename(sandbox.path(&run), sandbox.path("moved")).unwrap();
+    let listed = sandbox.succeeds(["--quiet", "score", "moved", "--device", "cpu", "--data", "data"]).stdout;
+    assert_eq!(listed.lines().count(), 501, "all nodes and a header");
+    sandbox.succeeds(["--quiet", "explain", "moved", "--node", "3", "--device", "cpu"]);
+}
+
+#[test]
 fn few_labels_and_the_regret_of_a_choice_are_measured() {
     let sandbox = Sandbox::with_data();
     let bench = ["bench", "auto", "--data", "data", "--splits", "2", "--minutes", "0.1", "--device", "cpu"];

@@ -133,7 +133,8 @@ pub(super) fn columns_of(candidate: &'static Candidate, dataset: &Dataset) -> Re
     let Some(features) = &dataset.features else { return Ok(0) };
     match candidate.config(&AutoConfig::new("data"))? {
         RunConfig::Stage3(config) => {
-            Ok(Neighbourhood::new(&dataset.graph, features, &config.features.neighbourhood)?.columns().len())
+            let columns = Neighbourhood::new(&dataset.graph, features, &config.features.neighbourhood)?.columns().len();
+            Ok(columns + usize::from(config.features.stage2_score))
         }
         _ => Ok(features.dim()),
     }

@@ -315,7 +315,8 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
     }
 
     fn stops(&self, at: usize) -> bool {
-        !matches!(self.configs[at], RunConfig::Stage3(_))
+        // Networks before the trees are most of their time, and stop.
+        !matches!(&self.configs[at], RunConfig::Stage3(own) if own.stage2.is_none())
     }
 
     fn now(&self) -> Duration {
