@@ -11,6 +11,7 @@ use super::search::{Attempt, Contest};
 use super::{CANDIDATES, ENSEMBLE};
 use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource};
 use crate::data::class_split::ClassSplit;
+use crate::data::groups::Groups;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
@@ -121,6 +122,14 @@ impl Known {
             Labels::Anomalies(split) => split.validation.len(),
             Labels::Classes(split) => split.validation.len(),
         }
+    }
+
+    /// Of data that are split by group, the groups of the validation labels.
+    fn validation_groups(&self) -> Option<Vec<u32>> {
+        let (Labels::Anomalies(split), mut groups) = (&self.labels, Groups::of_split(&self.dataset)?) else {
+            return None;
+        };
+        Some(split.validation.iter().map(|&(node, _)| groups.of(node)).collect())
     }
 
     /// The candidates that the settings name, or all that suit the data.
@@ -281,7 +290,8 @@ impl<B: GraphBackend> Trainings<'_, B> {
                 labels = said.labels;
             }
         }
-        let Some(Found { members, scores }) = found(&scores, &labels, most)? else { return Ok(None) };
+        let groups = self.known.validation_groups().unwrap_or_else(|| (0..labels.len() as u32).collect());
+        let Some(Found { members, scores }) = found(&scores, &labels, &groups, most)? else { return Ok(None) };
         let (value, error) = figure(&Judged::Anomalies { scores, labels })?;
         let members: Vec<(&Entry, &Round)> = members.into_iter().map(|member| judged[member]).collect();
         let names: Vec<String> = members.iter().map(|(entry, _)| entry.name.clone()).collect();
