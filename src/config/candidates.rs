@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::auto::AutoConfig;
-use super::schema::RunConfig;
+use super::schema::{RunConfig, Stage1Config};
 use crate::error::Result;
 
+const STAGE1: &str = include_str!("../../configs/stage1.toml");
 const STAGE2: &str = include_str!("../../configs/stage2.toml");
 const STAGE2_EVENTS: &str = include_str!("../../configs/payments-stage2.toml");
 const TREES: &str = include_str!("../../configs/stage3.toml");
@@ -109,6 +110,9 @@ const STACKED: &[&str] = &[
     "stage2.drop_edge.rate=0.0",
     "stage2.loss.lambda_unsup=0.0",
 ];
+/// With embeddings of the tournament's own Stage 1, whose place is known when it is trained.
+const EMBEDDINGS: &[&str] = &["data.embeddings=stage1"];
+const ON_EMBEDDINGS: &[&str] = &["data.input=embeddings"];
 const LABELS: &[&str] = &["model.labels=true"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
@@ -169,6 +173,8 @@ impl Candidate {
         "stage2-long", "Stage 2 with a high rate that falls, on all edges", Graphs, STAGE2, [RANKED, LONG];
         "stage2-labels", "the same with known labels as input", Graphs, STAGE2, [RANKED, LONG, LABELS];
         "booster-stage2", "small trees that also read Stage 2 out of fold", Graphs, TREES, [MEANS, SMALL, STACKED];
+        "stage2-embeddings", "Stage 2 on embeddings of Stage 1", Graphs, STAGE2, [RANKED, LONG, ON_EMBEDDINGS, EMBEDDINGS];
+        "booster-embeddings", "small trees that also read Stage 1", Graphs, TREES, [MEANS, SMALL, EMBEDDINGS];
         "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
         "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
@@ -183,6 +189,20 @@ impl Candidate {
     /// The candidate of that name.
     pub fn named(name: &str) -> Option<&'static Candidate> {
         Self::ALL.iter().find(|candidate| candidate.name == name)
+    }
+
+    /// The Stage 1 whose embeddings some candidates read, trained once for all of them.
+    ///
+    /// # Errors
+    /// None: the shipped file is one of Stage 1.
+    pub fn stage1(config: &AutoConfig) -> Result<Stage1Config> {
+        let RunConfig::Stage1(mut own) = RunConfig::parse(STAGE1, Path::new("stage1"), &[])? else {
+            unreachable!("the shipped file of Stage 1")
+        };
+        own.name = format!("{}-stage1", config.name);
+        (own.seed, own.split.seed, own.output) = (config.seed, config.seed, config.output.clone());
+        (own.data.path, own.data.window) = (config.data.path.clone(), config.data.window);
+        Ok(own)
     }
 
     /// The configuration that trains it, with the data, the seed, the split and the output of `config`. How the labels
@@ -240,6 +260,13 @@ mod tests {
             panic!("a Stage 2 and a Stage 3")
         };
         assert!(stacked.features.stage2_score && !stacked.features.stage2_embedding);
+        let stage1 = Candidate::stage1(&config).unwrap();
+        assert_eq!((stage1.seed, stage1.data.window, stage1.split.seed, &*stage1.name), (7, 3, 7, "auto-stage1"));
+        let kept = RunConfig::Stage1(stage1);
+        assert_eq!(RunConfig::parse(&kept.to_toml().unwrap(), Path::new("kept"), &[]).unwrap(), kept);
+        for (name, reads) in [("stage2-embeddings", true), ("booster-embeddings", true), ("stage2-long", false)] {
+            assert_eq!(of(name).embeddings_mut().is_some(), reads, "{name}");
+        }
         let folded = stacked.stage2.unwrap();
         assert_eq!(Stage2Config { name: folded.name.clone(), ..long }, folded, "the same Stage 2 as alone");
     }

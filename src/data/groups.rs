@@ -73,7 +73,8 @@ mod tests {
             primary: true,
             adjacency: Adjacency::from_edges(rows, if src == 0 { 4 } else { 2 }, edges),
         };
-        let relations = vec![relation("knows", 0, 4, &[(0, 1), (1, 0)]), relation("has", 1, 4, &[(0, 0), (2, 0), (3, 1)])];
+        let relations =
+            vec![relation("knows", 0, 4, &[(0, 1), (1, 0)]), relation("has", 1, 4, &[(0, 0), (2, 0), (3, 1)])];
         let graph = HeteroGraph::new(vec![("user".into(), 4), ("card".into(), 2)], relations).unwrap();
         let mut dataset = Dataset::new(graph, None, None, None);
         assert!(Groups::of_split(&dataset).is_none());

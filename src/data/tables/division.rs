@@ -7,6 +7,7 @@ use super::edges::RelationEdges;
 use super::events::{Named, no_entity, wrong_key};
 use super::nodes::NodeType;
 use super::values::TimeReader;
+use crate::data::groups::Groups;
 use crate::data::split::{Part, Split};
 use crate::error::{Error, Result};
 use crate::graph::{Events, SplitRule, StoredSplit, TimeWindow, date};

@@ -291,7 +291,11 @@ mod tests {
         assert!(together.members.len() >= 2, "{together:?}");
         let best = good.iter().map(|own| value(own)).fold(0.0, f64::max);
         assert!(value(&together.scores) > best + 0.02, "{} against {best}", value(&together.scores));
-        assert_eq!(found(&[good[0].clone(), good[0].clone()], &labels, &ALONE, 3).unwrap(), None, "a copy adds nothing");
+        assert_eq!(
+            found(&[good[0].clone(), good[0].clone()], &labels, &ALONE, 3).unwrap(),
+            None,
+            "a copy adds nothing"
+        );
         assert_eq!(found(&good, &labels, &ALONE, 1).unwrap(), None);
         assert_eq!(found(&good[..1], &labels, &ALONE, 3).unwrap(), None);
         assert_eq!(found(&good, &labels, &ALONE, 2).unwrap().unwrap().members.len(), 2);
@@ -345,7 +349,8 @@ mod tests {
             assert!((50..=110).contains(&size), "{size}");
         }
         // Two groups have all anomalies.
-        let pairs: Vec<u32> = labels.iter().zip(0..).map(|(&label, at)| if label == 1 { at % 2 } else { at + 2 }).collect();
+        let pairs: Vec<u32> =
+            labels.iter().zip(0..).map(|(&label, at)| if label == 1 { at % 2 } else { at + 2 }).collect();
         assert_eq!(folds_of(&labels, &pairs).unwrap().0, 2);
         let one: Vec<u32> = labels.iter().zip(0..).map(|(&label, at)| if label == 1 { 0 } else { at + 1 }).collect();
         assert_eq!(folds_of(&labels, &one), None, "one group has all anomalies");
