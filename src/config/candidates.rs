@@ -112,7 +112,7 @@ const STACKED: &[&str] = &[
 ];
 /// With embeddings of the tournament's own Stage 1, whose place is known when it is trained.
 const EMBEDDINGS: &[&str] = &["data.embeddings=stage1"];
-const ON_EMBEDDINGS: &[&str] = &["data.input=embeddings"];
+const INPUT: &[&str] = &["data.input=embeddings"];
 const LABELS: &[&str] = &["model.labels=true"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
@@ -173,7 +173,7 @@ impl Candidate {
         "stage2-long", "Stage 2 with a high rate that falls, on all edges", Graphs, STAGE2, [RANKED, LONG];
         "stage2-labels", "the same with known labels as input", Graphs, STAGE2, [RANKED, LONG, LABELS];
         "booster-stage2", "small trees that also read Stage 2 out of fold", Graphs, TREES, [MEANS, SMALL, STACKED];
-        "stage2-embeddings", "Stage 2 on embeddings of Stage 1", Graphs, STAGE2, [RANKED, LONG, ON_EMBEDDINGS, EMBEDDINGS];
+        "stage2-embeddings", "Stage 2 on embeddings of Stage 1", Graphs, STAGE2, [RANKED, LONG, INPUT, EMBEDDINGS];
         "booster-embeddings", "small trees that also read Stage 1", Graphs, TREES, [MEANS, SMALL, EMBEDDINGS];
         "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
         "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];

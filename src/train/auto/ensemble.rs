@@ -2,9 +2,9 @@
 //!
 //! The scores of candidates become probabilities by Platt's sigmoid, fitted to the validation labels; an ensemble is the mean
 //! of those of its members. The first member is the best candidate, each further one what raises the average precision
-//! most, as long as something does. The figure of the ensemble is nested: each of five parts of the validation labels is
-//! scored by the members and sigmoids that the other parts choose, so that it stands beside the figures of candidates. Of
-//! data that are split by group no group is in two parts.
+//! most, as long as something does. The figure of the ensemble is nested: each of five parts of the validation labels
+//! is scored by the members and sigmoids that the other parts choose, so that it stands beside the figures of
+//! candidates. Of data that are split by group no group is in two parts.
 //!
 //! # Source
 //! Caruana, Niculescu-Mizil, Crew and Ksikes, Ensemble selection from libraries of models (ICML 2004).
@@ -83,8 +83,8 @@ pub struct Found {
     pub scores: Vec<f32>,
 }
 
-/// The ensemble of at most `most` of the candidates whose `scores` of the validation labels these are; labels of one of the
-/// `groups` stay together. `None` where no second one is of use, or a class has too few labels or groups to divide.
+/// The ensemble of at most `most` of the candidates whose `scores` of the validation labels these are; labels of one of
+/// the `groups` stay together. `None` where no second one is of use, or a class has too few labels or groups to divide.
 ///
 /// # Errors
 /// [`Error::Data`] for scores that are not finite.

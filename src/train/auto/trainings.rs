@@ -243,8 +243,8 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
 }
 
 impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
-    /// The run of the Stage 1 whose embeddings candidates read. It needs no label, and is trained once: to its end, or for
-    /// half of the time that the first of these candidates has.
+    /// The run of the Stage 1 whose embeddings candidates read. It needs no label, and is trained once: to its end, or
+    /// for half of the time that the first of these candidates has.
     fn stage1(&self, stretch: Stretch) -> Result<PathBuf> {
         let stretch = Stretch { share: 1.0, ..stretch.divided(2) };
         let options = RunOptions { stretch: Some(stretch), ..options_of(STAGE1, self.run, self.options)? };
