@@ -15,6 +15,7 @@ use super::accuracy::Spread;
 use super::{Note, usage};
 use crate::config::{AutoConfig, RunConfig, SplitSource};
 use crate::error::{Error, Result};
+use crate::graph::Dataset;
 use crate::metrics::write_table;
 use crate::run::progress::{Mode, Progress, Unit};
 use crate::run::tournament::Figure;
@@ -69,10 +70,10 @@ pub struct AutoReport {
     pub picked: Spread,
     /// The candidate with the best mean test figure of those that were trained on every split.
     pub best: String,
-    /// Mean difference between its test figure and that of what was picked: what the choice lost.
-    pub regret: f64,
+    /// Difference between its test figure and that of what was picked: what the choice lost.
+    pub regret: Spread,
     /// The same against the best candidate of each split.
-    pub regret_of_each: f64,
+    pub regret_of_each: Spread,
     pub splits: Vec<SplitOutcome>,
     pub total_seconds: f64,
 }
@@ -80,7 +81,7 @@ pub struct AutoReport {
 /// Runs a tournament on every split.
 ///
 /// # Errors
-/// [`Error::Usage`] for no split, or another task; what a tournament runs into.
+/// [`Error::Usage`] for no split, and for more than the data have masks; what a tournament runs into.
 pub fn run<B: GraphBackend + TreeBackend>(
     options: &AutoBenchOptions,
     device: &B::Device,
@@ -91,6 +92,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     if options.splits == 0 {
         return Err(usage("--splits", "at least 1", "0", "10 are usual"));
     }
+    check_masks(options)?;
     let started = Instant::now();
     let runs = tempfile::tempdir().map_err(|source| Error::io(std::env::temp_dir(), "write", source))?;
     let quiet = RunOptions {
@@ -138,6 +140,25 @@ pub fn run<B: GraphBackend + TreeBackend>(
     })
 }
 
+/// Refuses more splits than the data have masks before the first tournament.
+fn check_masks(options: &AutoBenchOptions) -> Result<()> {
+    let AutoConfig { data, split, .. } = &options.config;
+    if split.source != SplitSource::Masks {
+        return Ok(());
+    }
+    let dataset = Dataset::open(&data.path)?.in_window(data.window)?;
+    let masks = match &dataset.split {
+        Some(_) => 1,
+        None => dataset.classes.as_ref().map_or(0, |classes| classes.masks().len()),
+    };
+    if split.index + options.splits <= masks {
+        return Ok(());
+    }
+    let expected = format!("at most {}: the data have {masks} masks", masks.saturating_sub(split.index));
+    let help = "lower it, or split.index, or leave split.use = \"masks\" out";
+    Err(usage("--splits", &expected, &options.splits.to_string(), help))
+}
+
 impl AutoReport {
     fn new(splits: Vec<SplitOutcome>, figure: Figure) -> Self {
         let mut names: Vec<&str> = Vec::new();
@@ -169,15 +190,19 @@ impl AutoReport {
         let picked = Spread::of(splits.iter().map(|split| test_of(split, &split.picked)));
         let always = candidates.iter().find(|of| of.splits == splits.len());
         let highest = |split: &SplitOutcome| split.candidates.iter().map(|of| of.test).fold(f64::MIN, f64::max);
-        let of_each = splits.iter().map(highest).sum::<f64>() / splits.len() as f64;
+        let best = always.map(|of| of.candidate.clone()).unwrap_or_default();
+        let lost = |most: &dyn Fn(&SplitOutcome) -> f64| {
+            let lost: Vec<f64> = splits.iter().map(|split| most(split) - test_of(split, &split.picked)).collect();
+            Spread::of(lost.into_iter())
+        };
         Self {
             data: PathBuf::new(),
             device: String::new(),
             figure,
             minutes: 0.0,
-            best: always.map(|of| of.candidate.clone()).unwrap_or_default(),
-            regret: always.map_or(f64::NAN, |of| of.test.mean - picked.mean),
-            regret_of_each: of_each - picked.mean,
+            regret: lost(&|split| test_of(split, &best)),
+            regret_of_each: lost(&highest),
+            best,
             picked,
             candidates,
             splits,
@@ -207,10 +232,10 @@ impl fmt::Display for AutoReport {
         writeln!(f, "\npicked: test {}", percent(&self.picked))?;
         writeln!(
             f,
-            "regret: {:.2} against {}, the best on average; {:.2} against the best of each split",
-            100.0 * self.regret,
+            "regret: {} against {}, the best on average; {} against the best of each split",
+            percent(&self.regret),
             self.best,
-            100.0 * self.regret_of_each
+            percent(&self.regret_of_each)
         )?;
         writeln!(f, "{:.1} s in all", self.total_seconds)
     }
@@ -253,8 +278,13 @@ mod tests {
         assert_eq!(names, ["rare", "a", "b"], "a and b are equal");
         assert_eq!((report.best.as_str(), report.candidates[1].picked), ("a", 1), "what was trained on every split");
         assert!((report.picked.mean - 0.45).abs() < 1e-12);
-        assert!((report.regret - 0.1).abs() < 1e-12 && (report.regret_of_each - 0.3).abs() < 1e-12);
-        assert!(report.to_string().contains("regret: 10.00 against a"), "{report}");
+        let near = |of: &Spread, mean: f64, deviation: f64| {
+            (of.mean - mean).abs() < 1e-12 && (of.standard_deviation - deviation).abs() < 1e-12
+        };
+        // 0 and 0.2; 0.2 and 0.4.
+        assert!(near(&report.regret, 0.1, 0.02f64.sqrt()), "{:?}", report.regret);
+        assert!(near(&report.regret_of_each, 0.3, 0.02f64.sqrt()), "{:?}", report.regret_of_each);
+        assert!(report.to_string().contains("regret: 10.00 +- 14.14 against a"), "{report}");
         assert!(config("d".into(), 0.5, &["auto.ensemble=1".into()]).is_ok());
         assert!(config("d".into(), 0.5, &["auto.nothing=1".into()]).is_err());
     }

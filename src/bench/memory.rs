@@ -1,7 +1,6 @@
 //! Peak memory of one run.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::time::Duration;
 
 use graphsieve_kernels::{DeviceMemory, MemoryBackend};
 use serde::Serialize;
@@ -9,6 +8,7 @@ use serde::Serialize;
 use super::clock::sync;
 use crate::error::Result;
 use crate::memory::{forget_peak, resident_peak};
+use crate::train::watch::watched;
 
 /// Runs that are watched on a GPU: samples may miss the peak of a single one.
 pub const WATCHED_RUNS: usize = 3;
@@ -34,31 +34,17 @@ pub struct Peak {
 pub fn peak<B: MemoryBackend, T>(device: &B::Device, mut run: impl FnMut() -> Result<T>) -> Result<Option<Peak>> {
     B::memory_cleanup(device);
     sync::<B>(device)?;
-    let (Some(probe), Some(at_end)) = (B::memory_probe(device), B::memory_probe(device)) else {
-        return resident(run).map(|(_, peak)| peak);
-    };
-    let done = AtomicBool::new(false);
-    let peak = thread::scope(|scope| {
-        let done = &done;
-        let sampler = scope.spawn(move || {
-            let mut peak = probe();
-            while !done.load(Ordering::Relaxed) {
-                peak = peak.max(probe());
-            }
-            peak.max(probe())
-        });
-        let stop = Stop(done);
-        let ran = (0..WATCHED_RUNS).try_fold(DeviceMemory::default(), |peak, _| {
+    let Some(at_end) = B::memory_probe(device) else { return resident(run).map(|(_, peak)| peak) };
+    let (ran, sampled) = watched::<B, _>(device, Duration::ZERO, || {
+        (0..WATCHED_RUNS).try_fold(DeviceMemory::default(), |peak, _| {
             let results = run()?;
             sync::<B>(device)?;
             let peak = peak.max(at_end());
             drop(results);
             Ok(peak)
-        });
-        drop(stop);
-        let sampled = sampler.join().unwrap_or_default();
-        ran.map(|peak| peak.max(sampled))
-    })?;
+        })
+    });
+    let peak = ran?.max(sampled.unwrap_or_default());
     Ok((peak != DeviceMemory::default()).then_some(Peak { bytes: peak.in_use, reserved_bytes: Some(peak.reserved) }))
 }
 
@@ -71,15 +57,6 @@ pub fn resident<T>(run: impl FnOnce() -> Result<T>) -> Result<(T, Option<Peak>)>
     forget_peak();
     let done = run()?;
     Ok((done, resident_peak().map(|bytes| Peak { bytes, reserved_bytes: None })))
-}
-
-/// Ends the sampling, also when a run panics: the scope waits for its threads.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::auto::AutoConfig;
-use super::schema::RunConfig;
+use super::schema::{RunConfig, Stage1Config};
 use crate::error::Result;
 
+const STAGE1: &str = include_str!("../../configs/stage1.toml");
 const STAGE2: &str = include_str!("../../configs/stage2.toml");
 const STAGE2_EVENTS: &str = include_str!("../../configs/payments-stage2.toml");
 const TREES: &str = include_str!("../../configs/stage3.toml");
@@ -98,6 +99,20 @@ const TREES_300: &[&str] = &["model.trees=300"];
 const LEAF_5: &[&str] = &["model.min_data_in_leaf=5"];
 const LEAF_10: &[&str] = &["model.min_data_in_leaf=10"];
 const LEAF_20: &[&str] = &["model.min_data_in_leaf=20"];
+/// With the score of a Stage 2, as [`RANKED`] and [`LONG`] train it, that has not seen the label of a node.
+const STACKED: &[&str] = &[
+    "stage2.early_stop.metric=average_precision",
+    "stage2.loader.mode=auto",
+    "stage2.train.epochs=200",
+    "stage2.train.learning_rate=1e-2",
+    "stage2.train.schedule=cosine",
+    "stage2.model.dropout=0.2",
+    "stage2.drop_edge.rate=0.0",
+    "stage2.loss.lambda_unsup=0.0",
+];
+/// With embeddings of the tournament's own Stage 1, whose place is known when it is trained.
+const EMBEDDINGS: &[&str] = &["data.embeddings=stage1"];
+const INPUT: &[&str] = &["data.input=embeddings"];
 const LABELS: &[&str] = &["model.labels=true"];
 const AUTO: &[&str] = &["loader.mode=auto"];
 const WIDE: &[&str] = &["model.hidden=64"];
@@ -159,6 +174,9 @@ impl Candidate {
         "stage2", "Stage 2 on features, as published", Graphs, STAGE2, [RANKED];
         "stage2-long", "Stage 2 with a high rate that falls, on all edges", Graphs, STAGE2, [RANKED, LONG];
         "stage2-labels", "the same with known labels as input", Graphs, STAGE2, [RANKED, LONG, LABELS];
+        "booster-stage2", "small trees that also read Stage 2 out of fold", Graphs, TREES, [MEANS, SMALL, STACKED];
+        "stage2-embeddings", "Stage 2 on embeddings of Stage 1", Graphs, STAGE2, [RANKED, LONG, INPUT, EMBEDDINGS];
+        "booster-embeddings", "small trees that also read Stage 1", Graphs, TREES, [MEANS, SMALL, EMBEDDINGS];
         "stage2-events", "Stage 2 on events, in mini-batches", Events, STAGE2_EVENTS, [];
         "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
@@ -177,6 +195,20 @@ impl Candidate {
         Self::ALL.iter().find(|candidate| candidate.name == name)
     }
 
+    /// The Stage 1 whose embeddings some candidates read, trained once for all of them.
+    ///
+    /// # Errors
+    /// None: the shipped file is one of Stage 1.
+    pub fn stage1(config: &AutoConfig) -> Result<Stage1Config> {
+        let RunConfig::Stage1(mut own) = RunConfig::parse(STAGE1, Path::new("stage1"), &[])? else {
+            unreachable!("the shipped file of Stage 1")
+        };
+        own.name = format!("{}-stage1", config.name);
+        (own.seed, own.split.seed, own.output) = (config.seed, config.seed, config.output.clone());
+        (own.data.path, own.data.window) = (config.data.path.clone(), config.data.window);
+        Ok(own)
+    }
+
     /// The configuration that trains it, with the data, the seed, the split and the output of `config`. How the labels
     /// of a node classifier are divided depends on the data and is left to the caller.
     ///
@@ -191,7 +223,13 @@ impl Candidate {
         let AutoConfig { seed, split, output, .. } = config;
         match &mut own {
             RunConfig::Stage2(own) => (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone()),
-            RunConfig::Stage3(own) => (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone()),
+            RunConfig::Stage3(own) => {
+                (own.seed, own.split, own.output) = (*seed, split.clone(), output.clone());
+                if let Some(stage2) = &mut own.stage2 {
+                    (stage2.seed, stage2.split, stage2.output) = (*seed, split.clone(), output.clone());
+                    stage2.data.path = config.data.path.clone();
+                }
+            }
             RunConfig::Classify(own) => (own.seed, own.output) = (*seed, output.clone()),
             RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
         }
@@ -202,6 +240,7 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Stage2Config;
 
     #[test]
     fn every_candidate_is_a_configuration_with_the_settings_of_its_tournament() {
@@ -220,5 +259,19 @@ mod tests {
             panic!("a Stage 2")
         };
         assert_eq!((long.train.epochs, long.model.labels, long.split.seed), (200, true, 9));
+        let of = |name: &str| Candidate::named(name).unwrap().config(&config).unwrap();
+        let (RunConfig::Stage2(long), RunConfig::Stage3(stacked)) = (of("stage2-long"), of("booster-stage2")) else {
+            panic!("a Stage 2 and a Stage 3")
+        };
+        assert!(stacked.features.stage2_score && !stacked.features.stage2_embedding);
+        let stage1 = Candidate::stage1(&config).unwrap();
+        assert_eq!((stage1.seed, stage1.data.window, stage1.split.seed, &*stage1.name), (7, 3, 7, "auto-stage1"));
+        let kept = RunConfig::Stage1(stage1);
+        assert_eq!(RunConfig::parse(&kept.to_toml().unwrap(), Path::new("kept"), &[]).unwrap(), kept);
+        for (name, reads) in [("stage2-embeddings", true), ("booster-embeddings", true), ("stage2-long", false)] {
+            assert_eq!(of(name).embeddings_mut().is_some(), reads, "{name}");
+        }
+        let folded = stacked.stage2.unwrap();
+        assert_eq!(Stage2Config { name: folded.name.clone(), ..long }, folded, "the same Stage 2 as alone");
     }
 }

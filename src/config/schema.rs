@@ -117,6 +117,15 @@ impl RunConfig {
         }
     }
 
+    /// Where the run reads embeddings of Stage 1, if its settings name a place.
+    pub fn embeddings_mut(&mut self) -> Option<&mut PathBuf> {
+        match self {
+            RunConfig::Stage2(config) => config.data.embeddings.as_mut(),
+            RunConfig::Stage3(config) => config.data.embeddings.as_mut(),
+            _ => None,
+        }
+    }
+
     /// Where and what the run writes.
     pub fn output(&self) -> &OutputConfig {
         of_any!(self, config => &config.output)

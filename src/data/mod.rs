@@ -6,6 +6,7 @@ pub mod amazon;
 pub mod class_split;
 mod counted;
 pub mod edge_split;
+pub mod groups;
 pub mod logistic;
 pub mod mat;
 pub(crate) mod parquet_file;

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::run::tournament::{COLUMNS, Tournament};
+use crate::run::tournament::Tournament;
 
 pub(super) fn chosen(of: &Tournament) -> Markup {
     let model = of.model.as_ref().map(|model| model.name.as_str());
@@ -14,20 +14,20 @@ pub(super) fn chosen(of: &Tournament) -> Markup {
                 caption { "Candidates, the simplest first, by validation " (of.figure.title()) }
                 thead {
                     tr {
-                        @for (at, title) in COLUMNS.iter().enumerate() {
+                        @for (at, title) in of.titles().iter().enumerate() {
                             th.number[at > 0] scope="col" { (title) }
                         }
                     }
                 }
                 tbody {
                     @for entry in of.entries() {
-                        @let [name, cells @ ..] = entry.cells();
+                        @let cells = of.cells(entry);
                         tr {
                             th scope="row" {
-                                @if Some(name.as_str()) == model { strong { (name) } } @else { (name) }
+                                @if Some(entry.name.as_str()) == model { strong { (entry.name) } } @else { (entry.name) }
                                 ": " (entry.about)
                             }
-                            @for cell in cells { td.number { (cell) } }
+                            @for cell in &cells[1..] { td.number { (cell) } }
                         }
                     }
                 }

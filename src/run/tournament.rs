@@ -53,6 +53,9 @@ pub struct Tournament {
     pub ensemble: Option<Averaged>,
     /// Whether nothing is left to try.
     pub complete: bool,
+    /// Whether the device has memory of its own and tells of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub device_memory: bool,
     /// What became the model; of a tournament that was interrupted the best so far.
     pub model: Option<Model>,
 }
@@ -95,6 +98,9 @@ pub struct Round {
     pub seconds: f64,
     /// Largest resident memory while it was trained, in bytes, data included.
     pub memory: Option<u64>,
+    /// Largest sample of the bytes in living tensors on the device, where it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<u64>,
     /// Whether nothing is left to train.
     pub complete: bool,
 }
@@ -216,11 +222,14 @@ fn value_in_words(round: &Round) -> String {
 
 impl Entry {
     /// Name, epochs or trees, figure, time and memory of the latest round, for tables.
-    pub fn cells(&self) -> [String; 6] {
+    fn cells(&self) -> [String; 7] {
         let dash = || "-".to_owned();
         let latest = self.latest();
         let seconds: f64 = self.rounds.iter().map(|round| round.seconds).sum();
-        let memory = self.rounds.iter().filter_map(|round| round.memory).max();
+        let largest = |memory: fn(&Round) -> Option<u64>| {
+            let bytes = self.rounds.iter().filter_map(memory).max();
+            bytes.map_or_else(dash, |bytes| format!("{:.0} MB", bytes as f64 / 1e6))
+        };
         [
             self.name.clone(),
             latest.map_or_else(dash, |round| round.round.to_string()),
@@ -231,35 +240,50 @@ impl Entry {
                 (None, None) => dash(),
             },
             if latest.is_some() { format!("{seconds:.1} s") } else { dash() },
-            memory.map_or_else(dash, |bytes| format!("{:.0} MB", bytes as f64 / 1e6)),
+            largest(|round| round.memory),
+            largest(|round| round.device_memory),
         ]
     }
 }
 
 /// Titles of [`Entry::cells`].
-pub const COLUMNS: [&str; 6] = ["candidate", "round", "epochs or trees", "validation", "time", "memory"];
+const COLUMNS: [&str; 7] = ["candidate", "round", "epochs or trees", "validation", "time", "memory", "device memory"];
 
 impl Tournament {
+    /// The titles of a table of candidates; memory of the device where it tells.
+    pub fn titles(&self) -> &'static [&'static str] {
+        &COLUMNS[..if self.device_memory { 7 } else { 6 }]
+    }
+
+    /// What a table says of a candidate under these titles.
+    pub fn cells(&self, entry: &Entry) -> Vec<String> {
+        entry.cells().into_iter().take(self.titles().len()).collect()
+    }
+
     /// The titles of [`line`](Self::line).
     pub fn header(&self) -> String {
-        self.aligned(COLUMNS.map(String::from))
+        self.aligned(self.titles().iter().map(|title| (*title).into()).collect())
     }
 
     /// A line about a candidate, as a table that grows.
     pub fn line(&self, entry: &Entry) -> String {
-        self.aligned(entry.cells())
+        self.aligned(self.cells(entry))
     }
 
-    fn aligned(&self, [name, round, done, value, time, memory]: [String; 6]) -> String {
+    fn aligned(&self, cells: Vec<String>) -> String {
         let width = self.entries().map(|entry| entry.name.len()).max().unwrap_or(0).max(COLUMNS[0].len());
-        format!("{name:<width$}  {round:>5}  {done:>15}  {value:>15}  {time:>9}  {memory:>8}")
+        let mut line = format!("{:<width$}", cells[0]);
+        for (cell, width) in cells[1..].iter().zip([5, 15, 15, 9, 8, 13]) {
+            line += &format!("  {cell:>width$}");
+        }
+        line
     }
 }
 
 impl fmt::Display for Tournament {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rows = vec![COLUMNS.map(String::from)];
-        rows.extend(self.entries().map(Entry::cells));
+        let mut rows: Vec<Vec<String>> = vec![self.titles().iter().map(|title| (*title).into()).collect()];
+        rows.extend(self.entries().map(|entry| self.cells(entry)));
         write_table(f, &rows)?;
         for (entry, fault) in self.candidates.iter().filter_map(|entry| Some((entry, entry.fault.as_ref()?))) {
             writeln!(f, "{}: {fault}", entry.name)?;

@@ -20,6 +20,7 @@ pub mod stretch;
 pub mod task;
 pub mod tasks;
 pub mod trainer;
+pub mod watch;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -23,6 +23,13 @@ impl Stretch {
         ((self.share * all as f64).ceil() as usize).min(all)
     }
 
+    /// The same with one of `parts` equal parts of the time that is left.
+    pub fn divided(self, parts: u32) -> Self {
+        let now = Instant::now();
+        let deadline = self.deadline.map(|deadline| now + deadline.saturating_duration_since(now) / parts.max(1));
+        Self { deadline, ..self }
+    }
+
     /// Whether the time is over.
     pub fn is_late(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
@@ -62,7 +69,21 @@ impl Judged {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn time_that_is_left_is_divided() {
+        let now = Instant::now();
+        let stretch = Stretch { share: 0.5, deadline: Some(now + Duration::from_secs(600)) };
+        let own = stretch.divided(6);
+        let time = own.deadline.unwrap() - now;
+        assert!(time <= Duration::from_secs(110) && time > Duration::from_secs(60), "{time:?}");
+        assert_eq!(own.share, 0.5);
+        assert!(Stretch { share: 0.5, deadline: Some(now) }.divided(3).is_late());
+        assert_eq!(Stretch::NONE.divided(3), Stretch::NONE);
+    }
 
     #[test]
     fn a_share_is_rounded_up_and_never_more_than_all() {

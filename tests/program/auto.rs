@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use graphsieve::graph::{Dataset, Labels};
+use graphsieve::graph::{Classes, Dataset, Labels, Masks};
 use serde_json::Value;
 
 use crate::classes::three_classes;
@@ -158,6 +158,81 @@ fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
 }
 
 #[test]
+fn trees_on_scores_out_of_fold_are_a_candidate_whose_networks_are_trained_once() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", config(r#"["booster-stage2"]"#, 0.6));
+    sandbox.succeeds(TRAIN);
+    let run = sandbox.only_run("runs");
+    let found = record(&sandbox, &run);
+    let rounds = found["candidates"][0]["rounds"].as_array().unwrap();
+    assert!(rounds.len() > 1 && found["ensemble"].is_null(), "{found}");
+    // What time there is, and an epoch and a tree beyond it.
+    assert!(found["seconds"].as_f64().is_some_and(|seconds| seconds < 90.0), "{found}");
+    let own = format!("{run}/{}", found["model"]["run"].as_str().unwrap());
+    let folds = fs::read_dir(sandbox.path(&format!("{own}/folds"))).unwrap().count();
+    assert_eq!(folds, 5, "trained once for all rounds and the end");
+    let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
+    let area = evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64().unwrap();
+    assert!(area > 0.6, "{evaluation}");
+    fs::rename(sandbox.path(&run), sandbox.path("moved")).unwrap();
+    let listed = sandbox.succeeds(["--quiet", "score", "moved", "--device", "cpu", "--data", "data"]).stdout;
+    assert_eq!(listed.lines().count(), 501, "all nodes and a header");
+    sandbox.succeeds(["--quiet", "explain", "moved", "--node", "3", "--device", "cpu"]);
+}
+
+#[test]
+fn candidates_on_embeddings_share_one_stage_1_and_are_models_wherever_they_are() {
+    let sandbox = Sandbox::with_data();
+    let auto = config(r#"["stage2-embeddings", "booster-embeddings"]"#, 0.6);
+    sandbox.write("run.toml", auto.replace("[output]", "ensemble = 1\n[output]"));
+    sandbox.succeeds(TRAIN);
+    let run = sandbox.only_run("runs");
+    let found = record(&sandbox, &run);
+    let tried = found["candidates"].as_array().unwrap();
+    assert!(tried.iter().all(|of| of["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty())), "{found}");
+    fs::rename(sandbox.path(&run), sandbox.path("moved")).unwrap();
+    let stages = || {
+        let runs = fs::read_dir(sandbox.path("moved/candidates")).unwrap();
+        let names = runs.map(|run| run.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with("-stage1")).collect::<Vec<_>>()
+    };
+    let trained = stages();
+    let [stage1] = &trained[..] else { panic!("{trained:?}") };
+    let scores = |more: &[&str]| {
+        let fixed = ["--quiet", "score", "moved", "--device", "cpu", "--format", "json"];
+        let nodes = json(sandbox.succeeds([&fixed, more].concat()).stdout.as_bytes());
+        let of = |node: &Value| (format!("{}:{}", node["type"], node["id"]), node["score"].as_f64().unwrap());
+        nodes.as_array().unwrap().iter().map(of).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    for name in ["stage2-embeddings", "booster-embeddings"] {
+        // The other one is left out: the model is this one.
+        let only = format!("auto.candidates=[\"{name}\"]");
+        sandbox.succeeds(["--quiet", "train", "--resume", "moved", "--device", "cpu", "--set", &only]);
+        let found = record(&sandbox, "moved");
+        assert_eq!(found["model"]["name"], name, "{found}");
+        assert_eq!(stages(), std::slice::from_ref(stage1), "trained once");
+        let own = format!("moved/{}", found["model"]["run"].as_str().unwrap());
+        let embeds = sandbox.read(&format!("moved/candidates/{stage1}/checkpoint/best.bpk"));
+        assert_eq!(sandbox.read(&format!("{own}/stage1/checkpoint/best.bpk")), embeds, "the model holds its Stage 1");
+        let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
+        assert!(evaluation["evaluation"]["test"]["overall"]["roc_auc"].as_f64() > Some(0.4), "{evaluation}");
+        let (listed, again) = (scores(&[]), scores(&["--data", "data"]));
+        assert_eq!(listed.len(), 500);
+        assert!(
+            listed.iter().all(|(id, score)| (score - again[id]).abs() < 1e-3),
+            "what its model says of the same data"
+        );
+        sandbox.succeeds(["--quiet", "explain", "moved", "--node", "3", "--device", "cpu"]);
+        sandbox.succeeds(["--quiet", "report", "moved", "--device", "cpu", "--no-explanations", "--force"]);
+        sandbox.succeeds(["--quiet", "eval", "moved", "--format", "json"]);
+        sandbox.succeeds(["--quiet", "embed", "moved", "--device", "cpu", "--out", "z.npy", "--force"]);
+        let embedded = sandbox.read("z.npy");
+        let written = sandbox.read(&format!("moved/candidates/{stage1}/Z_embeddings_stage1.npy"));
+        assert_eq!(embedded.len(), written.len(), "a row per node");
+    }
+}
+
+#[test]
 fn few_labels_and_the_regret_of_a_choice_are_measured() {
     let sandbox = Sandbox::with_data();
     let bench = ["bench", "auto", "--data", "data", "--splits", "2", "--minutes", "0.1", "--device", "cpu"];
@@ -176,8 +251,39 @@ fn few_labels_and_the_regret_of_a_choice_are_measured() {
     let report = json(&sandbox.read("auto.json"));
     let splits = report["splits"].as_array().unwrap();
     assert_eq!((splits.len(), &splits[0]["split"], &splits[1]["split"]), (2, &42.into(), &43.into()));
-    assert!(report["candidates"].as_array().unwrap().len() >= 2 && report["regret"].as_f64().is_some(), "{report}");
+    assert!(report["candidates"].as_array().unwrap().len() >= 2 && report["regret"]["mean"].is_f64(), "{report}");
     sandbox.refuses([&bench[..], &["--set", "split.anomalous=20"]].concat(), 2, &["split.normal"]);
+}
+
+#[test]
+fn the_regret_over_the_masks_of_the_data_is_measured() {
+    let sandbox = Sandbox::with_data();
+    let made = Dataset::open(&sandbox.path("data")).unwrap();
+    let labels = made.labels.clone().unwrap();
+    let nodes = |shift: usize, parts: &[usize]| -> Vec<u32> {
+        let of = |(at, &(node, _)): (usize, &(u32, u8))| parts.contains(&((at + shift) % 5)).then_some(node);
+        labels.entries.iter().enumerate().filter_map(of).collect()
+    };
+    let mask =
+        |shift| Masks { train: nodes(shift, &[0, 1, 2]), validation: nodes(shift, &[3]), test: nodes(shift, &[4]) };
+    let classes = Classes::of_labels(&labels, made.graph.num_nodes()).with_masks(vec![mask(0), mask(1), mask(2)]);
+    Dataset { classes: Some(classes), ..made }.write(&sandbox.path("masked")).unwrap();
+    let set = ["--set", "split.use=masks", "--set", "split.index=1", "--set", "auto.candidates=[\"forest-raw\"]"];
+    let bench = |splits: &'static str| {
+        let fixed = ["bench", "auto", "--data", "masked", "--minutes", "0.1", "--device", "cpu", "--splits", splits];
+        [&fixed[..], &set].concat()
+    };
+    sandbox.succeeds([&bench("2")[..], &["--json", "auto.json"]].concat());
+    let report = json(&sandbox.read("auto.json"));
+    let splits = report["splits"].as_array().unwrap();
+    assert_eq!((splits.len(), &splits[0]["split"], &splits[1]["split"]), (2, &1.into(), &2.into()));
+    let tests = splits.iter().map(|split| split["candidates"][0]["test"].as_f64().unwrap());
+    let mean = tests.sum::<f64>() / 2.0;
+    assert!((report["picked"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12, "{report}");
+    for of in ["regret", "regret_of_each"] {
+        assert_eq!((&report[of]["mean"], &report[of]["standard_deviation"]), (&0.0.into(), &0.0.into()), "{report}");
+    }
+    sandbox.refuses(bench("3"), 2, &["--splits", "at most 2", "3 masks"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::reference::{Learner, Reference};
 use super::report::{Figures, SplitReport};
-use crate::config::{AutoConfig, Candidate, RunConfig};
+use crate::config::{AutoConfig, Candidate, RunConfig, Stage2Input};
 use crate::data::split::Split;
 use crate::error::Result;
 use crate::features::{Block, FeatureTable, Neighbourhood, NeighbourhoodConfig};
@@ -131,9 +131,15 @@ impl Model {
 /// Columns that a candidate sees.
 pub(super) fn columns_of(candidate: &'static Candidate, dataset: &Dataset) -> Result<usize> {
     let Some(features) = &dataset.features else { return Ok(0) };
-    match candidate.config(&AutoConfig::new("data"))? {
+    let config = AutoConfig::new("data");
+    let embedding = Candidate::stage1(&config)?.model.out;
+    match candidate.config(&config)? {
+        RunConfig::Stage2(config) if config.data.input == Stage2Input::Embeddings => Ok(embedding),
         RunConfig::Stage3(config) => {
-            Ok(Neighbourhood::new(&dataset.graph, features, &config.features.neighbourhood)?.columns().len())
+            let of = &config.features;
+            let columns = Neighbourhood::new(&dataset.graph, features, &of.neighbourhood)?.columns().len();
+            let of_stages = [of.reconstruction, of.stage2_score].map(usize::from).iter().sum::<usize>();
+            Ok(columns + of_stages + if of.embedding { embedding } else { 0 })
         }
         _ => Ok(features.dim()),
     }

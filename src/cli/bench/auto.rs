@@ -17,7 +17,7 @@ pub(in crate::cli) struct Arguments {
     #[arg(long, value_name = "GRAPH")]
     data: PathBuf,
 
-    /// Number of splits: of each the seed is one more than before, or the column of the masks
+    /// Number of splits: of each the seed is one more than before; with `--set split.use=masks` the column of the masks
     #[arg(long, value_name = "N", default_value_t = 10)]
     splits: usize,
 

@@ -7,6 +7,7 @@ use super::edges::RelationEdges;
 use super::events::{Named, no_entity, wrong_key};
 use super::nodes::NodeType;
 use super::values::TimeReader;
+use crate::data::groups::Groups;
 use crate::data::split::{Part, Split};
 use crate::error::{Error, Result};
 use crate::graph::{Events, SplitRule, StoredSplit, TimeWindow, date};
@@ -311,35 +312,6 @@ fn read_time(text: &str) -> Result<i64> {
     time.ok_or_else(|| wrong_key("split.test_from", "a time", text, "for example \"2018-08-08\""))
 }
 
-/// Nodes that stay together, by union and find.
-struct Groups {
-    parent: Vec<u32>,
-}
-
-impl Groups {
-    fn new(nodes: usize) -> Self {
-        Self { parent: (0..nodes as u32).collect() }
-    }
-
-    /// The smallest member of a node's group.
-    fn of(&mut self, node: u32) -> u32 {
-        let mut root = node;
-        while self.parent[root as usize] != root {
-            root = self.parent[root as usize];
-        }
-        let mut at = node;
-        while self.parent[at as usize] != root {
-            at = std::mem::replace(&mut self.parent[at as usize], root);
-        }
-        root
-    }
-
-    fn join(&mut self, a: u32, b: u32) {
-        let (a, b) = (self.of(a), self.of(b));
-        self.parent[a.max(b) as usize] = a.min(b);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,12 +341,5 @@ mod tests {
         lags.extend([1_000 * DAY; 2]);
         assert_eq!(most(&mut lags), Some(2 * DAY), "two of 42 do not count");
         assert_eq!((most(&mut [7 * DAY]), most(&mut [])), (Some(7 * DAY), None));
-    }
-
-    #[test]
-    fn groups_are_connected_nodes() {
-        let mut groups = Groups::new(6);
-        [(4, 1), (2, 4), (5, 3)].into_iter().for_each(|(a, b)| groups.join(a, b));
-        assert_eq!((0..6).map(|node| groups.of(node)).collect::<Vec<_>>(), [0, 1, 1, 3, 1, 3]);
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! The scores of candidates become probabilities by Platt's sigmoid, fitted to the validation labels; an ensemble is the mean
 //! of those of its members. The first member is the best candidate, each further one what raises the average precision
-//! most, as long as something does. The figure of the ensemble is nested: each of five parts of the validation labels is
-//! scored by the members and sigmoids that the other parts choose, so that it stands beside the figures of candidates.
+//! most, as long as something does. The figure of the ensemble is nested: each of five parts of the validation labels
+//! is scored by the members and sigmoids that the other parts choose, so that it stands beside the figures of
+//! candidates. Of data that are split by group no group is in two parts.
 //!
 //! # Source
 //! Caruana, Niculescu-Mizil, Crew and Ksikes, Ensemble selection from libraries of models (ICML 2004).
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,31 +83,21 @@ pub struct Found {
     pub scores: Vec<f32>,
 }
 
-/// The ensemble of at most `most` of the candidates whose `scores` of the validation labels these are. `None` where no
-/// second one is of use, or a class has too few labels to divide.
+/// The ensemble of at most `most` of the candidates whose `scores` of the validation labels these are; labels of one of
+/// the `groups` stay together. `None` where no second one is of use, or a class has too few labels or groups to divide.
 ///
 /// # Errors
 /// [`Error::Data`] for scores that are not finite.
-pub fn found(scores: &[Vec<f32>], labels: &[u8], most: usize) -> Result<Option<Found>> {
-    let anomalous = labels.iter().filter(|&&label| label == 1).count();
-    let folds = FOLDS.min(anomalous).min(labels.len() - anomalous);
-    if scores.len() < 2 || most < 2 || folds < 2 {
+pub fn found(scores: &[Vec<f32>], labels: &[u8], groups: &[u32], most: usize) -> Result<Option<Found>> {
+    if scores.len() < 2 || most < 2 {
         return Ok(None);
     }
+    let Some((folds, fold_of)) = folds_of(labels, groups) else { return Ok(None) };
     let everything: Vec<usize> = (0..labels.len()).collect();
     let (members, _) = select(scores, labels, &everything, most)?;
     if members.len() < 2 {
         return Ok(None);
     }
-    // By turns within a class.
-    let mut seen = [0usize; 2];
-    let fold_of: Vec<usize> = labels
-        .iter()
-        .map(|&label| {
-            seen[usize::from(label)] += 1;
-            seen[usize::from(label)] % folds
-        })
-        .collect();
     let mut nested = vec![0.0; labels.len()];
     for fold in 0..folds {
         let (held, others): (Vec<usize>, Vec<usize>) = everything.iter().copied().partition(|&at| fold_of[at] == fold);
@@ -114,6 +107,31 @@ pub fn found(scores: &[Vec<f32>], labels: &[u8], most: usize) -> Result<Option<F
         held.iter().zip(mean).for_each(|(&at, score)| nested[at] = score);
     }
     Ok(Some(Found { members, scores: nested }))
+}
+
+/// The number of parts and that of each label: whole groups, the largest first, each to the part that has least of what
+/// the group has. Labels that stand alone go by turns within a class. `None` where a part would hold all of a class.
+fn folds_of(labels: &[u8], groups: &[u32]) -> Option<(usize, Vec<usize>)> {
+    let mut counts: BTreeMap<u32, [usize; 2]> = BTreeMap::new();
+    for (&group, &label) in groups.iter().zip(labels) {
+        counts.entry(group).or_default()[usize::from(label)] += 1;
+    }
+    let of_class = [0, 1].map(|class| counts.values().filter(|counts| counts[class] > 0).count());
+    let total = [0, 1].map(|class| labels.iter().filter(|&&label| label == class).count());
+    let folds = FOLDS.min(of_class[0]).min(of_class[1]);
+    let mut order: Vec<(u32, [usize; 2])> = counts.into_iter().collect();
+    order.sort_by_key(|(_, counts)| Reverse(counts[0] + counts[1]));
+    let mut have = vec![[0usize; 2]; folds];
+    let mut fold_of: BTreeMap<u32, usize> = BTreeMap::new();
+    for (group, counts) in order {
+        let share = |fold: usize, class: usize| have[fold][class] as f64 * counts[class] as f64 / total[class] as f64;
+        let has = |fold: usize| share(fold, 0) + share(fold, 1);
+        let fold = (0..folds).min_by(|&a, &b| has(a).total_cmp(&has(b)))?;
+        (0..2).for_each(|class| have[fold][class] += counts[class]);
+        fold_of.insert(group, fold);
+    }
+    let holds_all = |have: &[usize; 2]| (0..2).any(|class| have[class] == total[class]);
+    (folds >= 2 && !have.iter().any(holds_all)).then(|| (folds, groups.iter().map(|group| fold_of[group]).collect()))
 }
 
 fn at<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
@@ -241,6 +259,8 @@ pub fn scores_of(run: &Path, nodes: usize) -> Result<Vec<f32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     /// Labels in no order, and scores that know as much of them as `knows`, the rest being noise of a seed.
@@ -259,21 +279,28 @@ mod tests {
         labels.iter().enumerate().map(|of_one| of(of_one) as f32).collect()
     }
 
+    /// Every label in a group of its own.
+    static ALONE: LazyLock<Vec<u32>> = LazyLock::new(|| (0..400).collect());
+
     #[test]
     fn candidates_that_err_elsewhere_are_better_together_and_copies_are_not() {
         let labels = labels(400);
         let good: Vec<Vec<f32>> = (1..4).map(|seed| scores(&labels, seed, 0.3)).collect();
         let value = |scores: &[f32]| average_precision(scores, &labels).unwrap();
-        let together = found(&good, &labels, 3).unwrap().unwrap();
+        let together = found(&good, &labels, &ALONE, 3).unwrap().unwrap();
         assert!(together.members.len() >= 2, "{together:?}");
         let best = good.iter().map(|own| value(own)).fold(0.0, f64::max);
         assert!(value(&together.scores) > best + 0.02, "{} against {best}", value(&together.scores));
-        assert_eq!(found(&[good[0].clone(), good[0].clone()], &labels, 3).unwrap(), None, "a copy adds nothing");
-        assert_eq!(found(&good, &labels, 1).unwrap(), None);
-        assert_eq!(found(&good[..1], &labels, 3).unwrap(), None);
-        assert_eq!(found(&good, &labels, 2).unwrap().unwrap().members.len(), 2);
+        assert_eq!(
+            found(&[good[0].clone(), good[0].clone()], &labels, &ALONE, 3).unwrap(),
+            None,
+            "a copy adds nothing"
+        );
+        assert_eq!(found(&good, &labels, &ALONE, 1).unwrap(), None);
+        assert_eq!(found(&good[..1], &labels, &ALONE, 3).unwrap(), None);
+        assert_eq!(found(&good, &labels, &ALONE, 2).unwrap().unwrap().members.len(), 2);
         let few: Vec<u8> = (0..400).map(|at| u8::from(at == 5)).collect();
-        assert_eq!(found(&good, &few, 3).unwrap(), None, "a single anomaly cannot be divided");
+        assert_eq!(found(&good, &few, &ALONE, 3).unwrap(), None, "a single anomaly cannot be divided");
     }
 
     #[test]
@@ -283,7 +310,7 @@ mod tests {
         let mut sum = 0.0;
         for draw in 0..6u64 {
             let blind: Vec<Vec<f32>> = (0..10).map(|seed| scores(&labels, 100 * draw + seed + 11, 0.0)).collect();
-            let Some(of) = found(&blind, &labels, 3).unwrap() else { continue };
+            let Some(of) = found(&blind, &labels, &ALONE, 3).unwrap() else { continue };
             // On the labels that chose the members they look better than they are.
             let (members, calibrations) = select(&blind, &labels, &(0..400).collect::<Vec<_>>(), 3).unwrap();
             let own: Vec<(&Calibration, &Vec<f32>)> =
@@ -294,5 +321,38 @@ mod tests {
             sum += nested - share;
         }
         assert!((sum / 6.0).abs() < 0.04, "{} beside chance", sum / 6.0);
+    }
+
+    #[test]
+    fn labels_that_stand_alone_are_divided_by_turns_within_a_class() {
+        let labels = labels(400);
+        let (folds, fold_of) = folds_of(&labels, &ALONE).unwrap();
+        assert_eq!(folds, FOLDS);
+        for class in 0..2 {
+            let of_class = (0..400).filter(|&at| labels[at] == class).map(|at| fold_of[at]);
+            assert!(of_class.enumerate().all(|(turn, fold)| fold == turn % FOLDS), "{fold_of:?}");
+        }
+    }
+
+    #[test]
+    fn labels_of_a_group_are_in_one_part_and_every_part_leaves_both_classes() {
+        let labels = labels(400);
+        let groups: Vec<u32> = (0..400).map(|at| (noise(3, at) * 60.0) as u32).collect();
+        let (folds, fold_of) = folds_of(&labels, &groups).unwrap();
+        assert_eq!(folds, FOLDS);
+        let mut of_group: BTreeMap<u32, usize> = BTreeMap::new();
+        for (&group, &fold) in groups.iter().zip(&fold_of) {
+            assert_eq!(*of_group.entry(group).or_insert(fold), fold, "group {group}");
+        }
+        for fold in 0..folds {
+            let size = fold_of.iter().filter(|&&of| of == fold).count();
+            assert!((50..=110).contains(&size), "{size}");
+        }
+        // Two groups have all anomalies.
+        let pairs: Vec<u32> =
+            labels.iter().zip(0..).map(|(&label, at)| if label == 1 { at % 2 } else { at + 2 }).collect();
+        assert_eq!(folds_of(&labels, &pairs).unwrap().0, 2);
+        let one: Vec<u32> = labels.iter().zip(0..).map(|(&label, at)| if label == 1 { 0 } else { at + 1 }).collect();
+        assert_eq!(folds_of(&labels, &one), None, "one group has all anomalies");
     }
 }

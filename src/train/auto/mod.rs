@@ -34,6 +34,9 @@ const CANDIDATES: &str = "candidates";
 /// The name of an ensemble where candidates have theirs.
 const ENSEMBLE: &str = "ensemble";
 
+/// The name of the Stage 1 that candidates share where candidates have theirs.
+const STAGE1: &str = "stage1";
+
 /// Runs a tournament, or what is left of one.
 ///
 /// # Errors
@@ -69,6 +72,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     };
     interrupt::install();
     let mut tournament = begun(config, &known, &candidates, &run)?;
+    tournament.device_memory = B::memory_probe(device).is_some();
     log::info!("{} candidates, validation {} decides", candidates.len(), tournament.figure.title());
     log::info!("{}", tournament.header());
     let tables = Tables::default();
@@ -78,7 +82,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     if let Some(averaged) = &tournament.ensemble {
         log::info!("{}", tournament.line(&averaged.entry));
     }
-    let configs = trainings.into_configs();
+    let configs = trainings.into_configs()?;
     // From here on what was chosen is fixed, and its test labels may be read.
     drop((known, tables));
     let outcome = match tournament.preferred().map(|entry| entry.name.clone()) {
@@ -129,6 +133,7 @@ fn begun(config: &AutoConfig, known: &Known, candidates: &[&'static Candidate], 
         candidates: candidates.iter().map(entry).collect(),
         ensemble: None,
         complete: false,
+        device_memory: false,
         model: before.and_then(|before| before.model),
     })
 }
@@ -173,7 +178,7 @@ impl Finishing<'_> {
         }
         let at = self.candidates.iter().position(|candidate| candidate.name == name);
         let at = at.unwrap_or_else(|| unreachable!("{name} has been tried"));
-        let options = trainings::options_of(self.candidates[at], self.run, options)?;
+        let options = trainings::options_of(self.candidates[at].name, self.run, options)?;
         let path = options.resume.clone().unwrap_or(runs);
         let outcome = super::run::<B>(self.configs[at].clone(), &options, device)?;
         Ok((path, outcome))
@@ -216,7 +221,7 @@ pub fn tested<B: GraphBackend + TreeBackend>(
     let known = Known::of(config, dataset)?;
     let candidates = known.candidates(config)?;
     let tables = Tables::default();
-    let configs = Trainings::<B>::new(config, &known, &candidates, &run, options, device, &tables)?.into_configs();
+    let configs = Trainings::<B>::new(config, &known, &candidates, &run, options, device, &tables)?.into_configs()?;
     let of = Finishing { config, candidates: &candidates, configs: &configs, run: &run };
     let mut tested = Vec::new();
     for entry in tournament.entries() {

@@ -47,6 +47,7 @@ pub struct Attempt {
     pub error: Option<f64>,
     pub done: usize,
     pub memory: Option<u64>,
+    pub device_memory: Option<u64>,
     pub complete: bool,
 }
 
@@ -92,8 +93,18 @@ pub fn search(tournament: &mut Tournament, contest: &mut impl Contest) -> Result
             tournament.seconds += seconds;
             let entry = &mut tournament.candidates[at];
             match attempt {
-                Ok(Attempt { value, error, done, memory, complete }) => {
-                    entry.rounds.push(Round { round, share, done, value, error, seconds, memory, complete });
+                Ok(Attempt { value, error, done, memory, device_memory, complete }) => {
+                    entry.rounds.push(Round {
+                        round,
+                        share,
+                        done,
+                        value,
+                        error,
+                        seconds,
+                        memory,
+                        device_memory,
+                        complete,
+                    });
                 }
                 Err(Error::Interrupted { epoch, .. }) => {
                     contest.keep(tournament, None)?;

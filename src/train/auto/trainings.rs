@@ -8,15 +8,17 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::ensemble::{Found, MOST_CANDIDATES, Said, found};
 use super::search::{Attempt, Contest};
-use super::{CANDIDATES, ENSEMBLE};
-use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource};
+use super::{CANDIDATES, ENSEMBLE, STAGE1};
+use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource, Stage1Config, Stage3Config};
 use crate::data::class_split::ClassSplit;
+use crate::data::groups::Groups;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::infer::tree_table::Tables;
 use crate::memory::{forget_peak, resident_peak};
 use crate::metrics::{Bootstrap, Estimate};
+use crate::run::bundle::Bundle;
 use crate::run::progress::Mode;
 use crate::run::splits::{class_split_of, split_of};
 use crate::run::stages::Pipeline;
@@ -26,10 +28,14 @@ use crate::train::session::RunOptions;
 use crate::train::stage3;
 use crate::train::stretch::{Judged, Stretch, Validated};
 use crate::train::tasks::classifier::ClassifierData;
-use crate::train::tasks::{attention, classifier};
+use crate::train::tasks::{attention, auto_encoder, classifier};
+use crate::train::watch::watched;
 
 /// Share of the resamples within one standard error of a mean.
 const ONE_ERROR: f64 = 0.682_689_492_137_086;
+
+/// Between two looks at the memory of the device.
+const BETWEEN_SAMPLES: Duration = Duration::from_millis(5);
 
 /// What a search may see: the data without other labels than those of the training and the validation part.
 pub struct Known {
@@ -123,6 +129,14 @@ impl Known {
         }
     }
 
+    /// Of data that are split by group, the groups of the validation labels.
+    fn validation_groups(&self) -> Option<Vec<u32>> {
+        let (Labels::Anomalies(split), mut groups) = (&self.labels, Groups::of_split(&self.dataset)?) else {
+            return None;
+        };
+        Some(split.validation.iter().map(|&(node, _)| groups.of(node)).collect())
+    }
+
     /// The candidates that the settings name, or all that suit the data.
     ///
     /// # Errors
@@ -175,6 +189,8 @@ pub struct Trainings<'a, B: GraphBackend> {
     known: &'a Known,
     candidates: &'a [&'static Candidate],
     configs: Vec<RunConfig>,
+    /// What candidates on embeddings read.
+    stage1: Stage1Config,
     run: &'a RunDir,
     options: &'a RunOptions,
     device: &'a B::Device,
@@ -184,8 +200,8 @@ pub struct Trainings<'a, B: GraphBackend> {
 }
 
 /// How the run of a candidate is gone on with; without a stretch of its own it trains nothing.
-pub fn options_of(candidate: &'static Candidate, run: &RunDir, options: &RunOptions) -> Result<RunOptions> {
-    let pipeline = Pipeline::candidate(run, &run.path().join(CANDIDATES), candidate.name);
+pub fn options_of(name: &'static str, run: &RunDir, options: &RunOptions) -> Result<RunOptions> {
+    let pipeline = Pipeline::candidate(run, &run.path().join(CANDIDATES), name);
     Ok(RunOptions {
         resume: pipeline.begun()?,
         pipeline: Some(pipeline),
@@ -208,25 +224,50 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
         let runs = run.path().join(CANDIDATES);
         let configs = candidates.iter().map(|candidate| known.config(candidate, config, runs.clone()));
         let configs = configs.collect::<Result<Vec<_>>>()?;
-        Ok(Self { known, candidates, configs, run, options, device, tables, started: Instant::now() })
+        let mut stage1 = Candidate::stage1(config)?;
+        stage1.output.dir = runs;
+        Ok(Self { known, candidates, configs, stage1, run, options, device, tables, started: Instant::now() })
     }
 
-    /// The settings of all candidates.
-    pub fn into_configs(self) -> Vec<RunConfig> {
-        self.configs
+    /// The settings of all candidates, with the run of Stage 1 where it was begun.
+    ///
+    /// # Errors
+    /// A record of runs that cannot be read.
+    pub fn into_configs(mut self) -> Result<Vec<RunConfig>> {
+        if let Some(stage1) = options_of(STAGE1, self.run, self.options)?.resume {
+            let places = self.configs.iter_mut().filter_map(RunConfig::embeddings_mut);
+            places.for_each(|place| place.clone_from(&stage1));
+        }
+        Ok(self.configs)
     }
 }
 
 impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
+    /// The run of the Stage 1 whose embeddings candidates read. It needs no label, and is trained once: to its end, or
+    /// for half of the time that the first of these candidates has.
+    fn stage1(&self, stretch: Stretch) -> Result<PathBuf> {
+        let stretch = Stretch { share: 1.0, ..stretch.divided(2) };
+        let options = RunOptions { stretch: Some(stretch), ..options_of(STAGE1, self.run, self.options)? };
+        match &options.resume {
+            Some(run) if Bundle::is_finished(run)? => Ok(run.clone()),
+            _ => Ok(auto_encoder::run::<B>(&self.stage1, &options, self.device)?.run),
+        }
+    }
+
     /// Trains candidate `at` as far as `stretch` says. `also` are nodes that are scored beside those of the validation
     /// part, of labels that are anomalous or normal.
     ///
     /// # Errors
     /// What the training runs into.
     pub fn validated(&self, at: usize, stretch: Stretch, also: &[u32]) -> Result<Validated> {
-        let options = RunOptions { stretch: Some(stretch), ..options_of(self.candidates[at], self.run, self.options)? };
+        let options =
+            RunOptions { stretch: Some(stretch), ..options_of(self.candidates[at].name, self.run, self.options)? };
         let Known { dataset, labels, .. } = self.known;
-        match (&self.configs[at], labels) {
+        let mut config = self.configs[at].clone();
+        if let Some(place) = config.embeddings_mut() {
+            *place = self.stage1(stretch)?;
+        }
+        match (&config, labels) {
             (RunConfig::Stage2(own), Labels::Anomalies(split)) => {
                 attention::validated::<B>(own, dataset, split, also, &options, self.device)
             }
@@ -281,7 +322,8 @@ impl<B: GraphBackend> Trainings<'_, B> {
                 labels = said.labels;
             }
         }
-        let Some(Found { members, scores }) = found(&scores, &labels, most)? else { return Ok(None) };
+        let groups = self.known.validation_groups().unwrap_or_else(|| (0..labels.len() as u32).collect());
+        let Some(Found { members, scores }) = found(&scores, &labels, &groups, most)? else { return Ok(None) };
         let (value, error) = figure(&Judged::Anomalies { scores, labels })?;
         let members: Vec<(&Entry, &Round)> = members.into_iter().map(|member| judged[member]).collect();
         let names: Vec<String> = members.iter().map(|(entry, _)| entry.name.clone()).collect();
@@ -294,6 +336,7 @@ impl<B: GraphBackend> Trainings<'_, B> {
             error,
             seconds: members.iter().map(rounds).sum(),
             memory: members.iter().filter_map(|(_, round)| round.memory).max(),
+            device_memory: members.iter().filter_map(|(_, round)| round.device_memory).max(),
             complete: members.iter().all(|(_, round)| round.complete),
         };
         let about = format!("the mean of {}", names.join(", "));
@@ -305,17 +348,23 @@ impl<B: GraphBackend> Trainings<'_, B> {
 impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
     fn attempt(&mut self, at: usize, share: f64, time: Option<Duration>) -> Result<Attempt> {
         forget_peak();
+        B::memory_cleanup(self.device);
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
-        let Validated { judged, done, complete, .. } = self.validated(at, Stretch { share, deadline }, &[])?;
+        let stretch = Stretch { share, deadline };
+        let (validated, on_device) = watched::<B, _>(self.device, BETWEEN_SAMPLES, || self.validated(at, stretch, &[]));
+        let Validated { judged, done, complete, .. } = validated?;
         let (value, error) = figure(&judged)?;
         if let Judged::Anomalies { scores, labels } = judged {
             Said { scores, labels }.write(self.run, self.candidates[at].name)?;
         }
-        Ok(Attempt { value, error, done, memory: resident_peak(), complete })
+        let device_memory = on_device.map(|peak| peak.in_use);
+        Ok(Attempt { value, error, done, memory: resident_peak(), device_memory, complete })
     }
 
     fn stops(&self, at: usize) -> bool {
-        !matches!(self.configs[at], RunConfig::Stage3(_))
+        // Networks before the trees are most of their time, and stop.
+        let alone = |own: &Stage3Config| own.stage2.is_none() && own.data.embeddings.is_none();
+        !matches!(&self.configs[at], RunConfig::Stage3(own) if alone(own))
     }
 
     fn now(&self) -> Duration {

@@ -15,6 +15,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::super::session::{RunOptions, last_file};
+use super::super::stretch::Stretch;
 use super::super::tasks::attention;
 use crate::config::{STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config};
 use crate::data::split::Split;
@@ -111,8 +112,12 @@ pub(super) fn run<B: GraphBackend>(
         let of_fold = match earlier(&config.output.dir, &config.name)? {
             Some(of_fold) if OUTPUTS.iter().all(|file| of_fold.join(file).is_file()) => of_fold,
             begun => {
+                // A model is trained once, however many trees are asked for; what time there is, is shared by the
+                // models that are left and the trees.
+                let left = (folds.models.len() - k + 1) as u32;
+                let stretch = options.stretch.map(|stretch| Stretch { share: 1.0, ..stretch.divided(left) });
                 let resume = begun.filter(|run| RunDir::open(run).is_ok_and(|run| last_file(&run).is_file()));
-                let options = RunOptions { resume, ..options.clone() };
+                let options = RunOptions { resume, stretch, ..options.clone() };
                 let outcome = attention::run_on::<B>(&config, dataset, &fold, None, &options, device);
                 outcome.map_err(|error| interrupted(error, run))?.run
             }

@@ -63,6 +63,7 @@ impl Contest for Fake {
             error: Some(0.02),
             done: (100.0 * self.shares[at]).round() as usize,
             memory: None,
+            device_memory: None,
             complete: self.shares[at] >= made.complete_at - 1e-9,
         })
     }
@@ -96,6 +97,7 @@ fn tournament(names: usize, minutes: f64) -> Tournament {
         candidates: (0..names).map(entry).collect(),
         ensemble: None,
         complete: false,
+        device_memory: false,
         model: None,
     }
 }
@@ -173,7 +175,7 @@ fn the_first_candidate_is_tried_however_little_time_there_is_and_no_other() {
     search(&mut of, &mut fake).unwrap();
     assert_eq!(fake.tried, [(0, 0.25)]);
     assert_eq!(of.preferred().unwrap().name, "c0");
-    assert_eq!(of.candidates[1].cells()[3], "-");
+    assert_eq!(of.cells(&of.candidates[1])[3], "-");
 }
 
 #[test]
@@ -253,6 +255,7 @@ fn the_simplest_within_one_standard_error_of_the_best() {
         error,
         seconds: 1.0,
         memory: None,
+        device_memory: None,
         complete: true,
     };
     let simplest = |values: &[f64], error: Option<f64>| {
@@ -271,4 +274,32 @@ fn the_simplest_within_one_standard_error_of_the_best() {
     assert!(of.preferred().is_none() && of.why().starts_with("No candidate"));
     of.candidates[1].rounds.push(round(0.5, None));
     assert_eq!(of.best().unwrap().name, "c1", "what was not tried does not count");
+}
+
+#[test]
+fn memory_of_the_device_has_a_column_where_the_device_tells() {
+    let mut of = tournament(1, 1.0);
+    of.candidates[0].rounds = [Some(3_000_000), Some(2_000_000), None]
+        .map(|device_memory| Round {
+            round: 1,
+            share: 1.0,
+            done: 1,
+            value: 0.5,
+            error: None,
+            seconds: 1.0,
+            memory: Some(5_000_000),
+            device_memory,
+            complete: true,
+        })
+        .to_vec();
+    let shown = |of: &Tournament| (of.header(), of.line(&of.candidates[0]), of.to_string());
+    let (header, line, table) = shown(&of);
+    assert!(header.ends_with("  memory") && line.ends_with("  5 MB") && !table.contains("device memory"), "{table}");
+    of.device_memory = true;
+    let (header, line, table) = shown(&of);
+    assert!(header.ends_with("  device memory") && line.ends_with("  3 MB"), "{header}\n{line}");
+    assert!(table.contains("device memory") && table.contains("3 MB"), "{table}");
+    of.candidates[0].rounds.remove(0);
+    of.candidates[0].rounds.remove(0);
+    assert!(of.line(&of.candidates[0]).ends_with("  -"), "a device that tells nothing of this one");
 }
