@@ -10,6 +10,16 @@ impl HeteroGraph {
     /// repeat. `removed(a, b)` is asked for global ids `a < b`; self-loops stay. Relations share their arrays as
     /// before.
     pub fn without_pairs(&self, removed: impl Fn(u32, u32) -> bool + Sync) -> Self {
+        self.without_pairs_beside(removed, vec![None; self.relations.len()])
+    }
+
+    /// [`without_pairs`](Self::without_pairs), but for relations that `given` has a forward and a reverse of. Their
+    /// edges carry nothing of their own.
+    pub(crate) fn without_pairs_beside(
+        &self,
+        removed: impl Fn(u32, u32) -> bool + Sync,
+        given: Vec<Option<[Arc<Adjacency>; 2]>>,
+    ) -> Self {
         let mut done: Vec<(Arc<Adjacency>, Arc<Adjacency>)> = Vec::new();
         let keep = |rows: usize, columns: usize| {
             let (rows, columns) = (self.node_types[rows].offset as u32, self.node_types[columns].offset as u32);
@@ -27,12 +37,15 @@ impl HeteroGraph {
             done.push((adjacency.clone(), filtered.clone()));
             filtered
         };
-        let relation = |relation: &Relation| Relation {
-            forward: filter(&relation.forward, relation.dst, relation.src),
-            reverse: filter(&relation.reverse, relation.src, relation.dst),
-            ..relation.carried_where(keep(relation.dst, relation.src))
+        let relation = |(relation, given): (&Relation, Option<[Arc<Adjacency>; 2]>)| match given {
+            Some([forward, reverse]) => Relation { forward, reverse, ..relation.clone() },
+            None => Relation {
+                forward: filter(&relation.forward, relation.dst, relation.src),
+                reverse: filter(&relation.reverse, relation.src, relation.dst),
+                ..relation.carried_where(keep(relation.dst, relation.src))
+            },
         };
-        let relations = self.relations.iter().map(relation).collect();
+        let relations = self.relations.iter().zip(given).map(relation).collect();
         Self { node_types: self.node_types.clone(), relations, times: self.times.clone() }
     }
 
