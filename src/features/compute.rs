@@ -12,7 +12,7 @@ use super::table::FeatureTable;
 use super::view::View;
 use super::wavelets::coefficients;
 use crate::error::{Error, MEMORY_HELP, Result};
-use crate::graph::{FeatureValues, Rows};
+use crate::graph::{Adjacency, FeatureValues, Rows};
 
 /// How columns are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Neighbourhood<'_> {
         }
         for (index, view) in self.views.iter().enumerate() {
             if let Some(first) = self.first(index, Block::Degree, 0) {
-                let degree = |node| (view.adjacency.degree(node) as f32).ln_1p();
+                let degree = |node| (view.num_neighbours(node) as f32).ln_1p();
                 emit(first, 1, (0..self.num_nodes()).map(degree).collect(), false)?;
             }
             for start in (0..dim).step_by(execution.columns).filter(|_| view.in_blocks) {
@@ -189,16 +189,17 @@ impl Neighbourhood<'_> {
         }
         let x = self.raw(start, width, f32::from, |x| x);
         let mut rows = vec![0f32; self.num_nodes() * width * quantiles.len()];
-        let of_node = |sorted: &mut Vec<f32>, (node, out): (usize, &mut [f32])| {
+        let of_node = |(neighbours, sorted): &mut (Vec<u32>, Vec<f32>), (node, out): (usize, &mut [f32])| {
+            view.neighbours(node, neighbours);
             for (column, out) in out.chunks_exact_mut(quantiles.len()).enumerate() {
-                let neighbours = view.adjacency.row(node).iter();
+                let values = neighbours.iter().map(|&j| x[j as usize * width + column]);
                 sorted.clear();
-                sorted.extend(neighbours.map(|&j| x[j as usize * width + column]).filter(|value| !value.is_nan()));
+                sorted.extend(values.filter(|value| !value.is_nan()));
                 sorted.sort_unstable_by(f32::total_cmp);
                 out.iter_mut().zip(quantiles).for_each(|(out, &quantile)| *out = quantile_of(sorted, quantile));
             }
         };
-        rows.par_chunks_exact_mut(width * quantiles.len()).enumerate().for_each_init(Vec::new, of_node);
+        rows.par_chunks_exact_mut(width * quantiles.len()).enumerate().for_each_init(Default::default, of_node);
         let of_quantile = |at: usize| -> Vec<f32> { rows.iter().skip(at).step_by(quantiles.len()).copied().collect() };
         (0..quantiles.len()).map(of_quantile).collect()
     }
@@ -320,7 +321,8 @@ fn masked<B: Backend>(x: Tensor<B, 2>, known: Option<&Tensor<B, 2>>) -> Tensor<B
 
 /// The operators of one view.
 struct Operator<B: Backend> {
-    csr: Csr<B>,
+    plus: Vec<Csr<B>>,
+    minus: Vec<Csr<B>>,
     /// `1 / degree`, and its root; 1 for a node without in-neighbours.
     inverse: Tensor<B, 1>,
     root: Tensor<B, 1>,
@@ -328,36 +330,83 @@ struct Operator<B: Backend> {
     isolated: Tensor<B, 2>,
 }
 
+fn upload<B: GraphBackend>(adjacency: &Adjacency, device: &B::Device) -> Result<Csr<B>> {
+    let (col_idx, num_cols) = (adjacency.col_idx(), adjacency.num_cols());
+    let csr = match adjacency.rows() {
+        // Every edge has its mirror image.
+        Rows::Lists { row_ptr } if adjacency.is_reverse_of(adjacency) => {
+            Csr::<B>::from_host_symmetric(row_ptr, col_idx, device)
+        }
+        Rows::Lists { row_ptr } => Csr::<B>::from_host(row_ptr, col_idx, num_cols, device),
+        Rows::Spans { start, end } => Csr::<B>::from_spans(start, &end, col_idx, num_cols, device),
+    };
+    csr.map_err(|problem| Error::Data {
+        what: "edges of all relations".into(),
+        expected: "an adjacency that the kernels can index".into(),
+        found: problem.to_string(),
+        help: "split the graph".into(),
+    })
+}
+
 impl<B: GraphBackend> Operator<B> {
     fn upload(view: &View, device: &B::Device) -> Result<Self> {
-        let (col_idx, num_cols) = (view.adjacency.col_idx(), view.adjacency.num_cols());
-        let csr = match view.adjacency.rows() {
-            Rows::Lists { row_ptr } if view.symmetric => Csr::<B>::from_host_symmetric(row_ptr, col_idx, device),
-            Rows::Lists { row_ptr } => Csr::<B>::from_host(row_ptr, col_idx, num_cols, device),
-            Rows::Spans { start, end } => Csr::<B>::from_spans(start, &end, col_idx, num_cols, device),
+        let all =
+            |of: &[Adjacency]| of.iter().map(|adjacency| upload::<B>(adjacency, device)).collect::<Result<Vec<_>>>();
+        let (plus, minus) = (all(&view.plus)?, all(&view.minus)?);
+        let sum = |of: &[Csr<B>]| of.iter().map(Csr::degrees).reduce(|sum, next| sum + next);
+        let degrees = match (sum(&plus), sum(&minus)) {
+            (Some(plus), Some(minus)) => plus - minus,
+            (plus, _) => plus.unwrap_or_else(|| unreachable!("a view has an adjacency")),
         };
-        let csr = csr.map_err(|problem| Error::Data {
-            what: "edges of all relations".into(),
-            expected: "an adjacency that the kernels can index".into(),
-            found: problem.to_string(),
-            help: "split the graph".into(),
-        })?;
-        let inverse = csr.degrees().clamp_min(1.0).recip();
-        let isolated = csr.degrees().lower_elem(0.5).float().unsqueeze_dim(1);
-        Ok(Self { csr, root: inverse.clone().sqrt(), inverse, isolated })
+        let inverse = degrees.clone().clamp_min(1.0).recip();
+        let isolated = degrees.lower_elem(0.5).float().unsqueeze_dim(1);
+        Ok(Self { plus, minus, root: inverse.clone().sqrt(), inverse, isolated })
+    }
+
+    /// The only adjacency, where there is one.
+    fn only(&self) -> Option<&Csr<B>> {
+        self.plus.first().filter(|_| self.plus.len() + self.minus.len() == 1)
+    }
+
+    /// `S A T x`, with `S` of `dst_scale` and `T` of `src_scale`. Of several adjacencies it is made in f32, and scaled
+    /// at the end: sums of ones and zeros are exact before.
+    fn sum(&self, x: Tensor<B, 2>, dst_scale: Option<&Tensor<B, 1>>, src_scale: Option<&Tensor<B, 1>>) -> Tensor<B, 2> {
+        let config = SpmmConfig { src_scale: src_scale.cloned(), ..Default::default() };
+        if let Some(csr) = self.only() {
+            return spmm(csr, x, None, SpmmConfig { dst_scale: dst_scale.cloned(), ..config });
+        }
+        let (dtype, x) = (x.dtype(), wide(x));
+        let of = |csr: &Csr<B>| spmm(csr, x.clone(), None, config.clone());
+        let plus = self.plus.iter().fold(x.zeros_like(), |sum, csr| sum + of(csr));
+        let sum = self.minus.iter().fold(plus, |sum, csr| sum - of(csr));
+        match dst_scale {
+            Some(scale) => (sum * wide(scale.clone().unsqueeze_dim(1))).cast(dtype),
+            None => sum.cast(dtype),
+        }
+    }
+
+    /// The largest in-neighbour; 0 without any.
+    fn max(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let max = |csr: &Csr<B>| gspmm(csr, Message::CopyU(x.clone()), Reduce::Max, Strategy::Auto);
+        if let Some(csr) = self.only() {
+            return max(csr);
+        }
+        let least = least(x.dtype());
+        // 1 in rows without an entry, which have the largest value 0.
+        let empty = |csr: &Csr<B>| csr.degrees().lower_elem(0.5).float().unsqueeze_dim::<2>(1).cast(x.dtype());
+        let all = self.plus.iter().map(|csr| max(csr) + empty(csr) * least).reduce(Tensor::max_pair);
+        let all = all.unwrap_or_else(|| unreachable!("a view has an adjacency"));
+        all - self.isolated.clone().cast(x.dtype()) * least
     }
 
     /// `D^-1 A x`.
     fn mean(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        let config = SpmmConfig { dst_scale: Some(self.inverse.clone()), ..Default::default() };
-        spmm(&self.csr, x, None, config)
+        self.sum(x, Some(&self.inverse), None)
     }
 
     /// `D^-1/2 A D^-1/2 x`.
     fn normalised(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        let scale = Some(self.root.clone());
-        let config = SpmmConfig { dst_scale: scale.clone(), src_scale: scale, ..Default::default() };
-        spmm(&self.csr, x, None, config)
+        self.sum(x, Some(&self.root), Some(&self.root))
     }
 
     /// The mean over in-neighbours that have a value; missing where there are in-neighbours, but none has.
@@ -375,18 +424,26 @@ impl<B: GraphBackend> Operator<B> {
     }
 
     fn reduce(&self, from: Known<B>, reduce: Reduce) -> Known<B> {
-        let reduced = |x| gspmm(&self.csr, Message::CopyU(x), reduce, Strategy::Auto);
+        let reduced = |x| match (reduce, self.only()) {
+            (Reduce::Max, _) => self.max(x),
+            (_, Some(csr)) => gspmm(csr, Message::CopyU(x), reduce, Strategy::Auto),
+            (_, None) => self.sum(x, None, None),
+        };
         let Some(known) = from.known else { return Known { x: reduced(from.x), known: None } };
         let dtype = from.x.dtype();
         // No value is below the least one, which therefore wins where there is no other.
-        let least = if dtype == DType::F16 { f32::from(f16::MIN) } else { f32::MIN };
         let x = match reduce {
-            Reduce::Max => from.x + (known.clone().neg() + 1.0) * least,
+            Reduce::Max => from.x + (known.clone().neg() + 1.0) * least(dtype),
             _ => from.x,
         };
         let known = self.of_some(wide(self.mean(known))).cast(dtype);
         Known { x: masked(reduced(x), Some(&known)), known: Some(known) }
     }
+}
+
+/// The least value of a storage.
+fn least(dtype: DType) -> f32 {
+    if dtype == DType::F16 { f32::from(f16::MIN) } else { f32::MIN }
 }
 
 /// In f32: differences and sums of filters cancel.

@@ -58,6 +58,7 @@ mod columns;
 mod compute;
 mod label_share;
 mod plan;
+mod spans;
 mod table;
 #[cfg(test)]
 mod tests;
