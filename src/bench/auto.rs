@@ -127,19 +127,12 @@ pub fn run<B: GraphBackend + TreeBackend>(
         progress.update(at as u64 + 1, "");
     }
     progress.finish("");
-    let AutoBenchOptions { config, description, .. } = options;
-    let report = AutoReport::new(splits, figure);
-    Ok(AutoReport {
-        data: config.data.path.clone(),
-        device: description.clone(),
-        minutes: config.auto.minutes,
-        total_seconds: started.elapsed().as_secs_f64(),
-        ..report
-    })
+    Ok(AutoReport::new(options, splits, figure, started.elapsed().as_secs_f64()))
 }
 
 impl AutoReport {
-    fn new(splits: Vec<SplitOutcome>, figure: Figure) -> Self {
+    /// What tournaments with `options` came to on `splits` by `figure`, in `total_seconds`.
+    fn new(options: &AutoBenchOptions, splits: Vec<SplitOutcome>, figure: Figure, total_seconds: f64) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for of in splits.iter().flat_map(|split| &split.candidates) {
             if !names.contains(&of.name.as_str()) {
@@ -171,17 +164,17 @@ impl AutoReport {
         let highest = |split: &SplitOutcome| split.candidates.iter().map(|of| of.test).fold(f64::MIN, f64::max);
         let of_each = splits.iter().map(highest).sum::<f64>() / splits.len() as f64;
         Self {
-            data: PathBuf::new(),
-            device: String::new(),
+            data: options.config.data.path.clone(),
+            device: options.description.clone(),
             figure,
-            minutes: 0.0,
+            minutes: options.config.auto.minutes,
             best: always.map(|of| of.candidate.clone()).unwrap_or_default(),
             regret: always.map_or(f64::NAN, |of| of.test.mean - picked.mean),
             regret_of_each: of_each - picked.mean,
             picked,
             candidates,
             splits,
-            total_seconds: 0.0,
+            total_seconds,
         }
     }
 }
@@ -248,7 +241,13 @@ mod tests {
                 .collect(),
         };
         let splits = vec![split("a", &[("a", 0.4), ("b", 0.6)]), split("b", &[("a", 0.7), ("b", 0.5), ("rare", 0.9)])];
-        let report = AutoReport::new(splits, Figure::AveragePrecision);
+        let options = AutoBenchOptions {
+            config: config("d".into(), 0.5, &[]).unwrap(),
+            splits: splits.len(),
+            description: "CPU".into(),
+        };
+        let report = AutoReport::new(&options, splits, Figure::AveragePrecision, 8.0);
+        assert!(report.to_string().starts_with("d, 2 splits, 0.5 minutes each, CPU\n"), "{report}");
         let names: Vec<&str> = report.candidates.iter().map(|of| of.candidate.as_str()).collect();
         assert_eq!(names, ["rare", "a", "b"], "a and b are equal");
         assert_eq!((report.best.as_str(), report.candidates[1].picked), ("a", 1), "what was trained on every split");
