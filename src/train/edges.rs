@@ -177,8 +177,15 @@ fn unjoined(graph: &HeteroGraph, global: &Global, src: u32, rng: &mut ChaCha8Rng
         let (a, b) = global.pair(*dst, src);
         a != b && !graph.are_joined(a, b)
     };
-    let drawn = (0..MAX_DRAWS).map(|_| rng.random_range(0..global.destinations)).find(&free);
-    drawn.or_else(|| (0..global.destinations).filter(free).collect::<Vec<_>>().choose(rng).copied())
+    let drawn = (0..MAX_DRAWS).map(|_| rng.random_range(0..global.destinations)).find(free);
+    drawn.or_else(|| {
+        let joined = graph.joined_to(global.from + src);
+        let is_free = |dst: &u32| {
+            let (a, b) = global.pair(*dst, src);
+            a != b && !joined[a as usize]
+        };
+        (0..global.destinations).filter(is_free).collect::<Vec<_>>().choose(rng).copied()
+    })
 }
 
 /// Turns the local ids of a relation into global ones.

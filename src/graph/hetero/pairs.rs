@@ -69,6 +69,25 @@ impl HeteroGraph {
         };
         self.relations.iter().any(|relation| leads(relation, a, b) || leads(relation, b, a))
     }
+
+    /// By global id, which nodes are joined to a node, as [`are_joined`](Self::are_joined) says of two.
+    ///
+    /// # Panics
+    /// When the id is not below [`num_nodes`](Self::num_nodes).
+    pub(crate) fn joined_to(&self, node: u32) -> Vec<bool> {
+        let own = self.type_of(node as usize);
+        let local = node as usize - self.node_types[own].offset;
+        let mut joined = vec![false; self.num_nodes()];
+        for relation in &self.relations {
+            let sides =
+                [(relation.dst, relation.src, &relation.forward), (relation.src, relation.dst, &relation.reverse)];
+            for (_, others, rows) in sides.into_iter().filter(|(of, ..)| *of == own) {
+                let first = self.node_types[others].offset;
+                rows.row(local).iter().for_each(|&other| joined[first + other as usize] = true);
+            }
+        }
+        joined
+    }
 }
 
 #[cfg(test)]
@@ -118,5 +137,9 @@ mod tests {
             (0..5).flat_map(|a| (0..5).map(move |b| (a, b))).filter(|&(a, b)| graph.are_joined(a, b)).collect();
         let expected = [(0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (2, 0), (2, 1), (2, 4), (3, 0), (4, 0), (4, 2)];
         assert_eq!(joined, expected);
+        for a in 0..5 {
+            let all: Vec<bool> = (0..5).map(|b| graph.are_joined(a, b)).collect();
+            assert_eq!(graph.joined_to(a), all);
+        }
     }
 }
