@@ -57,6 +57,7 @@
 mod columns;
 mod compute;
 mod label_share;
+mod operator;
 mod plan;
 mod spans;
 mod table;
