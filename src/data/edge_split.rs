@@ -123,8 +123,8 @@ mod tests {
         })
     }
 
-    /// Payments in the order of time, each with its card, with the earlier ones of its card, at most so many, and of its
-    /// terminal as spans, and with any others as lists.
+    /// Payments in the order of time. Each has its card, the earlier ones of its card, at most so many, and of its
+    /// terminal as spans, and any others as lists.
     fn histories() -> impl Strategy<Value = HeteroGraph> {
         let payments = prop::collection::vec((0..3u32, 0..3u32), 1..20);
         let follows = prop::collection::vec((0..1000u32, 0..1000u32), 0..30);
