@@ -129,15 +129,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         progress.update(at as u64 + 1, "");
     }
     progress.finish("");
-    let AutoBenchOptions { config, description, .. } = options;
-    let report = AutoReport::new(splits, figure);
-    Ok(AutoReport {
-        data: config.data.path.clone(),
-        device: description.clone(),
-        minutes: config.auto.minutes,
-        total_seconds: started.elapsed().as_secs_f64(),
-        ..report
-    })
+    Ok(AutoReport::new(options, splits, figure, started.elapsed().as_secs_f64()))
 }
 
 /// Refuses more splits than the data have masks before the first tournament.
@@ -160,7 +152,8 @@ fn check_masks(options: &AutoBenchOptions) -> Result<()> {
 }
 
 impl AutoReport {
-    fn new(splits: Vec<SplitOutcome>, figure: Figure) -> Self {
+    /// What tournaments with `options` came to on `splits` by `figure`, in `total_seconds`.
+    fn new(options: &AutoBenchOptions, splits: Vec<SplitOutcome>, figure: Figure, total_seconds: f64) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for of in splits.iter().flat_map(|split| &split.candidates) {
             if !names.contains(&of.name.as_str()) {
@@ -196,17 +189,17 @@ impl AutoReport {
             Spread::of(lost.into_iter())
         };
         Self {
-            data: PathBuf::new(),
-            device: String::new(),
+            data: options.config.data.path.clone(),
+            device: options.description.clone(),
             figure,
-            minutes: 0.0,
+            minutes: options.config.auto.minutes,
             regret: lost(&|split| test_of(split, &best)),
             regret_of_each: lost(&highest),
             best,
             picked,
             candidates,
             splits,
-            total_seconds: 0.0,
+            total_seconds,
         }
     }
 }
@@ -273,7 +266,13 @@ mod tests {
                 .collect(),
         };
         let splits = vec![split("a", &[("a", 0.4), ("b", 0.6)]), split("b", &[("a", 0.7), ("b", 0.5), ("rare", 0.9)])];
-        let report = AutoReport::new(splits, Figure::AveragePrecision);
+        let options = AutoBenchOptions {
+            config: config("d".into(), 0.5, &[]).unwrap(),
+            splits: splits.len(),
+            description: "CPU".into(),
+        };
+        let report = AutoReport::new(&options, splits, Figure::AveragePrecision, 8.0);
+        assert!(report.to_string().starts_with("d, 2 splits, 0.5 minutes each, CPU\n"), "{report}");
         let names: Vec<&str> = report.candidates.iter().map(|of| of.candidate.as_str()).collect();
         assert_eq!(names, ["rare", "a", "b"], "a and b are equal");
         assert_eq!((report.best.as_str(), report.candidates[1].picked), ("a", 1), "what was trained on every split");

@@ -1,10 +1,15 @@
 //! Division of the edges of a graph into those that a training sees and those that it is judged on.
 
-use crate::graph::HeteroGraph;
+use std::sync::Arc;
+
+use crate::graph::{Adjacency, HeteroGraph, Histories};
 use crate::splitmix::mix;
 
 /// Which pairs of nodes are held out: a hash of the seed and of both ids decides, so the choice depends neither on
 /// threads nor on the order of edges, and it is the same for both directions, all relations and repetitions of a pair.
+///
+/// Of a pair that a history joins, the earlier node decides: it goes from all histories that it stands in, which stay
+/// spans of what is left. Pair by pair, what is left would be a list for every row, with as many entries as edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeSplit {
     key: u64,
@@ -12,13 +17,21 @@ pub struct EdgeSplit {
     threshold: u64,
 }
 
-/// Edges of one relation, local ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Edges of one relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldOut {
     /// Index of the relation.
     pub relation: usize,
-    /// `(destination, source)`.
-    pub edges: Vec<(u32, u32)>,
+    /// The edges, of all nodes of the relation.
+    pub edges: Arc<Adjacency>,
+}
+
+impl HeldOut {
+    /// All edges as `(destination, source)`, local ids, row after row. Spans can stand for more than can be listed.
+    pub fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let rows = 0..self.edges.num_rows() as u32;
+        rows.flat_map(|dst| self.edges.row(dst as usize).iter().map(move |&src| (dst, src)))
+    }
 }
 
 impl EdgeSplit {
@@ -35,30 +48,52 @@ impl EdgeSplit {
         (threshold > 0).then_some(Self { key, threshold })
     }
 
-    /// Whether the edges between two nodes, given by global ids, are held out. Self-loops never are.
+    /// Whether the edges between two nodes, given by global ids, are held out where no history joins them. Self-loops
+    /// never are.
     pub fn holds_out(&self, a: u32, b: u32) -> bool {
         let pair = u64::from(a.min(b)) << 32 | u64::from(a.max(b));
         a != b && mix(mix(pair) ^ self.key) < self.threshold
     }
 
+    /// Whether the edges from an earlier node, given by its global id, to those that have it in a history are held out.
+    fn holds_out_earlier(&self, node: u32) -> bool {
+        mix(mix(u64::from(node) << 32 | u64::from(node)) ^ self.key) < self.threshold
+    }
+
     /// The graph without what is held out. Nodes stay, those that lose all their edges too.
     pub fn training_graph(&self, graph: &HeteroGraph) -> HeteroGraph {
-        graph.without_pairs(|a, b| self.holds_out(a, b))
+        let histories = Histories::of(graph);
+        let left = histories.kept_of(|node| !self.holds_out_earlier(node));
+        graph.without_pairs_beside(|a, b| self.decides(&histories, a, b), left)
+    }
+
+    /// Whether the edges between two nodes, given by global ids, are held out, whatever joins them.
+    fn decides(&self, histories: &Histories, a: u32, b: u32) -> bool {
+        match histories.earlier_of(a, b) {
+            Some(earlier) => self.holds_out_earlier(earlier),
+            None => self.holds_out(a, b),
+        }
     }
 
     /// The held-out edges of every primary relation that has some.
     pub fn held_out(&self, graph: &HeteroGraph) -> Vec<HeldOut> {
-        let primary = graph.relations().iter().enumerate().filter(|(_, relation)| relation.primary);
-        let of_relation = primary.map(|(at, relation)| {
+        let histories = Histories::of(graph);
+        let of_histories = histories.kept_of(|node| self.holds_out_earlier(node));
+        let relations = graph.relations().iter().zip(of_histories).enumerate();
+        let primary = relations.filter(|(_, (relation, _))| relation.primary);
+        let of_relation = primary.map(|(at, (relation, of_history))| {
             let [to, from] = [relation.dst, relation.src].map(|t| graph.node_types()[t].offset as u32);
-            let entries = (0..relation.forward.num_rows() as u32)
-                .flat_map(|dst| relation.forward.row(dst as usize).iter().map(move |&src| (dst, src)));
-            HeldOut {
-                relation: at,
-                edges: entries.filter(|&(dst, src)| self.holds_out(to + dst, from + src)).collect(),
-            }
+            let is_held_out = |dst: u32, src: u32| {
+                let (a, b) = (to + dst, from + src);
+                a != b && self.decides(&histories, a, b)
+            };
+            let edges = match of_history {
+                Some([forward, _]) => forward,
+                None => Arc::new(relation.forward.filtered(is_held_out)),
+            };
+            HeldOut { relation: at, edges }
         });
-        of_relation.filter(|held_out| !held_out.edges.is_empty()).collect()
+        of_relation.filter(|held_out| held_out.edges.num_edges() > 0).collect()
     }
 }
 
@@ -88,6 +123,46 @@ mod tests {
         })
     }
 
+    /// Payments in the order of time. Each has its card, the earlier ones of its card, at most so many, and of its
+    /// terminal as spans, and any others as lists.
+    fn histories() -> impl Strategy<Value = HeteroGraph> {
+        let payments = prop::collection::vec((0..3u32, 0..3u32), 1..20);
+        let follows = prop::collection::vec((0..1000u32, 0..1000u32), 0..30);
+        (payments, follows, 1..5usize).prop_map(|(payments, follows, most)| {
+            let nodes = payments.len();
+            let earlier = |key: &dyn Fn(usize) -> u32, most: usize| {
+                let mut order: Vec<usize> = (0..nodes).collect();
+                order.sort_by_key(|&at| (key(at), at));
+                let before = |of: (u32, usize)| order.partition_point(|&at| (key(at), at) < of);
+                let span = |at: usize| {
+                    let end = before((key(at), at));
+                    (before((key(at), 0)).max(end.saturating_sub(most)) as u64, end as u64)
+                };
+                let (start, end) = (0..nodes).map(span).unzip();
+                Adjacency::from_spans(start, end, order.iter().map(|&at| at as u32).collect(), nodes).unwrap()
+            };
+            let spec = |name: &str, src, adjacency| RelationSpec {
+                name: name.into(),
+                src,
+                dst: 1,
+                stream: name.into(),
+                primary: true,
+                adjacency,
+            };
+            let paid: Vec<(u32, u32)> = payments.iter().zip(0..).map(|(&(card, _), at)| (at, card)).collect();
+            let within = |&(a, b): &(u32, u32)| (a % nodes as u32, b % nodes as u32);
+            let follows: Vec<(u32, u32)> = follows.iter().map(within).collect();
+            let relations = vec![
+                spec("paid", 0, Adjacency::from_edges(nodes, 3, &paid)),
+                spec("card", 1, earlier(&|at| payments[at].0, most)),
+                spec("terminal", 1, earlier(&|at| payments[at].1, nodes)),
+                spec("follows", 1, Adjacency::from_edges(nodes, nodes, &follows)),
+            ];
+            let types = vec![("card".into(), 3), ("payment".into(), nodes)];
+            HeteroGraph::with_reverse_relations(types, relations, |name| name == "follows").unwrap()
+        })
+    }
+
     /// Edges of every relation by global ids, with repetitions.
     fn edges_of(graph: &HeteroGraph) -> Vec<(usize, u32, u32)> {
         let offset = |t: usize| graph.node_types()[t].offset as u32;
@@ -107,7 +182,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_edge_is_trained_on_or_held_out_and_no_pair_is_both(
-            (graph, share, seed) in (graphs(), 0.01..0.99, any::<u64>())
+            (graph, share, seed) in (prop_oneof![graphs(), histories()], 0.01..0.99, any::<u64>())
         ) {
             let split = EdgeSplit::new(share, seed).unwrap();
             let (training, held_out) = (edges_of(&split.training_graph(&graph)), split.held_out(&graph));
@@ -115,7 +190,7 @@ mod tests {
             let held_out: Vec<(usize, u32, u32)> = held_out.iter().flat_map(|of_relation| {
                 let relation = &graph.relations()[of_relation.relation];
                 let [to, from] = [relation.dst, relation.src].map(|t| types[t].offset as u32);
-                of_relation.edges.iter().map(move |&(dst, src)| (of_relation.relation, to + dst, from + src))
+                of_relation.pairs().map(move |(dst, src)| (of_relation.relation, to + dst, from + src))
             }).collect();
             // A partition of the edges of primary relations.
             let primary = |edges: Vec<(usize, u32, u32)>| edges.into_iter().filter(|e| graph.relations()[e.0].primary);
@@ -133,6 +208,22 @@ mod tests {
             prop_assert_eq!(loops(&training), loops(&edges_of(&graph)));
             let training = split.training_graph(&graph);
             prop_assert!(training.relations().iter().all(|r| r.reverse.is_reverse_of(&r.forward)));
+        }
+
+        #[test]
+        fn what_is_left_of_histories_are_spans_of_what_is_left_of_their_lists(
+            (graph, share, seed) in (histories(), 0.01..0.99, any::<u64>())
+        ) {
+            let split = EdgeSplit::new(share, seed).unwrap();
+            let training = split.training_graph(&graph);
+            for (whole, left) in graph.relations().iter().zip(training.relations()) {
+                if ["card", "terminal"].contains(&whole.name.as_str()) {
+                    prop_assert!(left.forward.is_spans());
+                    // Payments are the nodes from 3 on.
+                    let kept = whole.forward.expanded().filtered(|_, src| !split.holds_out_earlier(3 + src));
+                    prop_assert_eq!(left.forward.expanded(), kept);
+                }
+            }
         }
 
         #[test]
@@ -168,6 +259,6 @@ mod tests {
         let split = (0..).find_map(|seed| EdgeSplit::new(0.5, seed).filter(|split| split.holds_out(0, 1))).unwrap();
         let training = split.training_graph(&graph);
         assert_eq!((training.num_nodes(), training.num_edges()), (2, 0));
-        assert_eq!(split.held_out(&graph)[0].edges, [(0, 1), (1, 0)]);
+        assert_eq!(split.held_out(&graph)[0].pairs().collect::<Vec<_>>(), [(0, 1), (1, 0)]);
     }
 }

@@ -135,5 +135,6 @@ fn io_help(source: &io::Error) -> &'static str {
 }
 
 /// What to do when a device has no memory left.
-pub const MEMORY_HELP: &str =
-    "for want of memory set train.precision=f16 and model.recompute=true, close other programs, or use --device cpu";
+pub const MEMORY_HELP: &str = "for want of memory set train.precision=f16, model.recompute=true, a smaller \
+                               loader.batch_size or a train.chunk_size (rows at a time), close other programs, or use \
+                               --device cpu";

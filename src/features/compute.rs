@@ -2,17 +2,18 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
-use graphsieve_kernels::{Csr, GraphBackend, Message, Reduce, SpmmConfig, Strategy, gspmm, spmm};
+use graphsieve_kernels::{GraphBackend, Reduce};
 use half::f16;
 use rayon::prelude::*;
 
 use super::columns::Block;
+use super::operator::{Known, Operator, wide};
 use super::plan::Neighbourhood;
 use super::table::FeatureTable;
 use super::view::View;
 use super::wavelets::coefficients;
-use crate::error::{Error, MEMORY_HELP, Result};
-use crate::graph::{FeatureValues, Rows};
+use crate::error::{Error, Result};
+use crate::graph::FeatureValues;
 
 /// How columns are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl Neighbourhood<'_> {
         }
         for (index, view) in self.views.iter().enumerate() {
             if let Some(first) = self.first(index, Block::Degree, 0) {
-                let degree = |node| (view.adjacency.degree(node) as f32).ln_1p();
+                let degree = |node| (view.num_neighbours(node) as f32).ln_1p();
                 emit(first, 1, (0..self.num_nodes()).map(degree).collect(), false)?;
             }
             for start in (0..dim).step_by(execution.columns).filter(|_| view.in_blocks) {
@@ -189,16 +190,17 @@ impl Neighbourhood<'_> {
         }
         let x = self.raw(start, width, f32::from, |x| x);
         let mut rows = vec![0f32; self.num_nodes() * width * quantiles.len()];
-        let of_node = |sorted: &mut Vec<f32>, (node, out): (usize, &mut [f32])| {
+        let of_node = |(neighbours, sorted): &mut (Vec<u32>, Vec<f32>), (node, out): (usize, &mut [f32])| {
+            view.neighbours(node, neighbours);
             for (column, out) in out.chunks_exact_mut(quantiles.len()).enumerate() {
-                let neighbours = view.adjacency.row(node).iter();
+                let values = neighbours.iter().map(|&j| x[j as usize * width + column]);
                 sorted.clear();
-                sorted.extend(neighbours.map(|&j| x[j as usize * width + column]).filter(|value| !value.is_nan()));
+                sorted.extend(values.filter(|value| !value.is_nan()));
                 sorted.sort_unstable_by(f32::total_cmp);
                 out.iter_mut().zip(quantiles).for_each(|(out, &quantile)| *out = quantile_of(sorted, quantile));
             }
         };
-        rows.par_chunks_exact_mut(width * quantiles.len()).enumerate().for_each_init(Vec::new, of_node);
+        rows.par_chunks_exact_mut(width * quantiles.len()).enumerate().for_each_init(Default::default, of_node);
         let of_quantile = |at: usize| -> Vec<f32> { rows.iter().skip(at).step_by(quantiles.len()).copied().collect() };
         (0..quantiles.len()).map(of_quantile).collect()
     }
@@ -268,138 +270,4 @@ fn quantile_of(sorted: &[f32], quantile: f64) -> f32 {
     let place = quantile * last as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     (f64::from(below) + place.fract() * (f64::from(above) - f64::from(below))) as f32
-}
-
-/// Values of which some may be missing.
-#[derive(Clone)]
-struct Known<B: Backend> {
-    /// 0 where a value is missing.
-    x: Tensor<B, 2>,
-    /// 1 where a value is known, 0 elsewhere; nothing where all are.
-    known: Option<Tensor<B, 2>>,
-}
-
-impl<B: Backend> Known<B> {
-    /// The difference, in f32; missing where either is.
-    fn less(self, other: Self) -> Self {
-        let known = match (self.known, other.known) {
-            (Some(a), Some(b)) => Some(a * b),
-            (a, b) => a.or(b),
-        };
-        let x = wide(self.x) - wide(other.x);
-        Self { x: masked(x, known.as_ref()), known }
-    }
-
-    /// The values, those of `others` where they are missing, 0 where these are, too.
-    fn filled(self, others: Option<Self>) -> Tensor<B, 2> {
-        match (self.known, others) {
-            (Some(known), Some(others)) => self.x + (known.neg() + 1.0) * others.x,
-            _ => self.x,
-        }
-    }
-
-    /// The values on the host, NaN where they are missing.
-    fn read(self) -> Result<Vec<f32>> {
-        let mut values = read(self.x)?;
-        if let Some(known) = self.known {
-            values.par_iter_mut().zip(read(known)?).filter(|(_, known)| *known == 0.0).for_each(|(value, _)| {
-                *value = f32::NAN;
-            });
-        }
-        Ok(values)
-    }
-}
-
-/// 0 where a value is missing.
-fn masked<B: Backend>(x: Tensor<B, 2>, known: Option<&Tensor<B, 2>>) -> Tensor<B, 2> {
-    match known {
-        Some(known) => x.clone() * known.clone().cast(x.dtype()),
-        None => x,
-    }
-}
-
-/// The operators of one view.
-struct Operator<B: Backend> {
-    csr: Csr<B>,
-    /// `1 / degree`, and its root; 1 for a node without in-neighbours.
-    inverse: Tensor<B, 1>,
-    root: Tensor<B, 1>,
-    /// `[nodes, 1]`: 1 for a node without in-neighbours, which has zeros that are known.
-    isolated: Tensor<B, 2>,
-}
-
-impl<B: GraphBackend> Operator<B> {
-    fn upload(view: &View, device: &B::Device) -> Result<Self> {
-        let (col_idx, num_cols) = (view.adjacency.col_idx(), view.adjacency.num_cols());
-        let csr = match view.adjacency.rows() {
-            Rows::Lists { row_ptr } if view.symmetric => Csr::<B>::from_host_symmetric(row_ptr, col_idx, device),
-            Rows::Lists { row_ptr } => Csr::<B>::from_host(row_ptr, col_idx, num_cols, device),
-            Rows::Spans { start, end } => Csr::<B>::from_spans(start, &end, col_idx, num_cols, device),
-        };
-        let csr = csr.map_err(|problem| Error::Data {
-            what: "edges of all relations".into(),
-            expected: "an adjacency that the kernels can index".into(),
-            found: problem.to_string(),
-            help: "split the graph".into(),
-        })?;
-        let inverse = csr.degrees().clamp_min(1.0).recip();
-        let isolated = csr.degrees().lower_elem(0.5).float().unsqueeze_dim(1);
-        Ok(Self { csr, root: inverse.clone().sqrt(), inverse, isolated })
-    }
-
-    /// `D^-1 A x`.
-    fn mean(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        let config = SpmmConfig { dst_scale: Some(self.inverse.clone()), ..Default::default() };
-        spmm(&self.csr, x, None, config)
-    }
-
-    /// `D^-1/2 A D^-1/2 x`.
-    fn normalised(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        let scale = Some(self.root.clone());
-        let config = SpmmConfig { dst_scale: scale.clone(), src_scale: scale, ..Default::default() };
-        spmm(&self.csr, x, None, config)
-    }
-
-    /// The mean over in-neighbours that have a value; missing where there are in-neighbours, but none has.
-    fn mean_of(&self, from: Known<B>) -> Known<B> {
-        let Some(known) = from.known else { return Known { x: self.mean(from.x), known: None } };
-        let dtype = from.x.dtype();
-        let share = wide(self.mean(known));
-        let x = wide(self.mean(from.x)) / share.clone().clamp_min(f32::MIN_POSITIVE);
-        Known { x: x.cast(dtype), known: Some(self.of_some(share).cast(dtype)) }
-    }
-
-    /// 1 where a share of in-neighbours is above 0, or there are none.
-    fn of_some(&self, share: Tensor<B, 2>) -> Tensor<B, 2> {
-        share.greater_elem(0.0).float().cast(DType::F32) + self.isolated.clone().cast(DType::F32)
-    }
-
-    fn reduce(&self, from: Known<B>, reduce: Reduce) -> Known<B> {
-        let reduced = |x| gspmm(&self.csr, Message::CopyU(x), reduce, Strategy::Auto);
-        let Some(known) = from.known else { return Known { x: reduced(from.x), known: None } };
-        let dtype = from.x.dtype();
-        // No value is below the least one, which therefore wins where there is no other.
-        let least = if dtype == DType::F16 { f32::from(f16::MIN) } else { f32::MIN };
-        let x = match reduce {
-            Reduce::Max => from.x + (known.clone().neg() + 1.0) * least,
-            _ => from.x,
-        };
-        let known = self.of_some(wide(self.mean(known))).cast(dtype);
-        Known { x: masked(reduced(x), Some(&known)), known: Some(known) }
-    }
-}
-
-/// In f32: differences and sums of filters cancel.
-fn wide<B: Backend>(x: Tensor<B, 2>) -> Tensor<B, 2> {
-    if x.dtype() == DType::F32 { x } else { x.cast(DType::F32) }
-}
-
-/// The values on the host.
-fn read<B: Backend>(values: Tensor<B, 2>) -> Result<Vec<f32>> {
-    let data = wide(values).into_data();
-    let failed = |reason: String| Error::Device { device: "of the features".into(), reason, help: MEMORY_HELP.into() };
-    match graphsieve_kernels::device::failure() {
-        Some(reason) => Err(failed(reason.to_string())),
-        None => data.into_vec::<f32>().map_err(|problem| failed(format!("{problem:?}"))),
-    }
 }

@@ -53,14 +53,16 @@ pub fn label_shares(
         let mut sums = start.clone();
         for hop in 1..=hops {
             let mut next = vec![[0f64; 2]; nodes * folds];
-            next.par_chunks_exact_mut(folds).enumerate().with_min_len(64).for_each(|(node, next)| {
-                for &neighbour in view.adjacency.row(node) {
+            let of_node = |neighbours: &mut Vec<u32>, (node, next): (usize, &mut [[f64; 2]])| {
+                view.neighbours(node, neighbours);
+                for &neighbour in neighbours.iter() {
                     let there = &sums[neighbour as usize * folds..][..folds];
                     next.iter_mut().zip(there).for_each(|(sum, there)| {
                         sum.iter_mut().zip(there).for_each(|(sum, there)| *sum += there);
                     });
                 }
-            });
+            };
+            next.par_chunks_exact_mut(folds).enumerate().with_min_len(64).for_each_init(Vec::new, of_node);
             sums = next;
             let first = columns.len();
             values.par_chunks_exact_mut(width).enumerate().for_each(|(node, row)| {

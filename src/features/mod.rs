@@ -57,7 +57,9 @@
 mod columns;
 mod compute;
 mod label_share;
+mod operator;
 mod plan;
+mod spans;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -34,7 +34,7 @@ impl<'a> Neighbourhood<'a> {
     ///
     /// # Errors
     /// [`Error::Config`] for a setting out of range; [`Error::Data`] when the features are not one row per node,
-    /// or when events share histories of more edges than can be listed where that is asked for.
+    /// or when events share histories of more edges than can be listed, where they cannot stay shared.
     pub fn new(graph: &HeteroGraph, features: &'a Features, config: &NeighbourhoodConfig) -> Result<Self> {
         config.check()?;
         if features.num_rows() != graph.num_nodes() {

@@ -8,6 +8,8 @@ use half::f16;
 use super::*;
 use crate::graph::{Adjacency, Features, HeteroGraph, RelationSpec};
 
+mod histories;
+
 /// `[nodes][nodes]`: how often row `i` has the entry `j`, 0 or 1.
 type Dense = Vec<Vec<f64>>;
 type Matrix = Vec<Vec<f64>>;
@@ -302,46 +304,6 @@ fn a_configuration_survives_being_written() {
     assert_eq!(toml::from_str::<NeighbourhoodConfig>(&text).unwrap(), config);
     assert_eq!(toml::from_str::<NeighbourhoodConfig>("hops = 3").unwrap().hops, 3);
     assert!(toml::from_str::<NeighbourhoodConfig>("hop = 3").is_err());
-}
-
-/// Cards 0-2 and payments 3-9; each payment has the earlier ones of its card, two at most, as a span.
-fn histories() -> HeteroGraph {
-    let of_card = [0, 0, 1, 0, 1, 0, 1];
-    let order = vec![0, 1, 3, 5, 2, 4, 6];
-    let place = |payment: u64| order.iter().position(|&at| at == payment as u32).unwrap() as u64;
-    let end: Vec<u64> = (0..7).map(place).collect();
-    let first = |payment: usize| if of_card[payment] == 0 { 0 } else { 4 };
-    let start = (0..7).map(|payment| end[payment].saturating_sub(2).max(first(payment))).collect();
-    let earlier = Adjacency::from_spans(start, end, order, 7).unwrap();
-    let paid: Vec<(u32, u32)> = of_card.iter().zip(0..).map(|(&card, payment)| (payment, card)).collect();
-    let types = vec![("card".into(), 3), ("payment".into(), 7)];
-    let relations =
-        vec![relation("paid", [0, 1], Adjacency::from_edges(7, 3, &paid)), relation("earlier", [1, 1], earlier)];
-    HeteroGraph::new(types, relations).unwrap()
-}
-
-#[test]
-fn a_relation_of_spans_has_a_view_of_spans_and_the_columns_of_lists() {
-    let spans = histories();
-    let types = spans.node_types().iter().map(|t| (t.name.clone(), t.count)).collect();
-    let lists = spans.relations().iter().map(|r| relation(&r.name, [r.src, r.dst], r.forward.expanded())).collect();
-    let lists = HeteroGraph::new(types, lists).unwrap();
-    let values = (0..20).map(|at| ((at * 7) % 11) as f32 / 4.0 - 1.0).collect();
-    let features = Features::from_f32(values, 10, 2);
-    for over in [Over::Union, Over::Relations, Over::Both] {
-        let config = NeighbourhoodConfig { max: true, sum: true, over, ..NeighbourhoodConfig::default() };
-        let [of_spans, of_lists] = [&spans, &lists].map(|graph| {
-            let plan = Neighbourhood::new(graph, &features, &config).unwrap();
-            let shared = plan.views.iter().filter(|view| view.adjacency.is_spans()).count();
-            assert_eq!(shared, usize::from(std::ptr::eq(graph, &spans)), "{over:?}");
-            plan.table::<Flex>(&FlexDevice, Execution::default()).unwrap()
-        });
-        assert_eq!(of_spans.columns(), of_lists.columns());
-        let differ = |(a, b): (&f32, &f32)| (a - b).abs() > 1e-6 * b.abs().max(1.0);
-        assert!(!of_spans.values().iter().zip(of_lists.values()).any(differ), "{over:?}");
-    }
-    let raw = NeighbourhoodConfig { raw: true, ..NeighbourhoodConfig::none() };
-    assert!(Neighbourhood::new(&spans, &features, &raw).unwrap().views.is_empty(), "nothing looks at an edge");
 }
 
 /// What `of` makes of the values that in-neighbours have: nothing where there are in-neighbours, but no value.

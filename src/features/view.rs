@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use super::spans::{places, unite};
 use crate::config::{NeighbourhoodConfig, Over};
 use crate::error::{Error, Result};
 use crate::graph::{Adjacency, HeteroGraph, Relation, Rows};
 
 /// A simple graph over all nodes in their global numbering.
+///
+/// An edge of it is in `plus` once more often than in `minus`. A graph of lists is one adjacency; rows that are spans
+/// stay so, each relation for itself, and what two of them have in common is taken off again.
 pub(super) struct View {
     /// `euu.` where blocks are named after a relation; empty for the union.
     pub prefix: String,
@@ -14,9 +18,9 @@ pub(super) struct View {
     pub degree: String,
     /// Whether neighbourhood blocks are made over it, or the degree alone.
     pub in_blocks: bool,
-    pub adjacency: Adjacency,
-    /// Whether every edge has its mirror image.
-    pub symmetric: bool,
+    /// At least one; every edge is in some.
+    pub plus: Vec<Adjacency>,
+    pub minus: Vec<Adjacency>,
 }
 
 /// Most edges of rows that share entries, where every row has to have a list of its own.
@@ -24,16 +28,45 @@ const MOST_EXPANDED: usize = i32::MAX as usize;
 
 impl View {
     fn of(graph: &HeteroGraph, relations: &[&Relation], self_loops: bool, prefix: String) -> Result<Self> {
-        let shared = match relations {
-            [relation] if !self_loops => spans(graph, relation),
-            _ => None,
+        let (mut shared, mut listed) = (Vec::new(), Vec::new());
+        for relation in relations {
+            match spans(graph, relation) {
+                Some(adjacency) => shared.push(adjacency),
+                None => listed.push(*relation),
+            }
+        }
+        let places: Vec<Vec<usize>> = shared.iter().map(places).collect();
+        let stands_in = |(adjacency, places): (&Adjacency, &Vec<usize>), row: u32, col: u32| {
+            adjacency.entries(row as usize).contains(&places[col as usize])
         };
-        let adjacency = match shared {
-            Some(adjacency) => adjacency,
-            None => simple(graph, relations, self_loops)?,
+        let [plus, minus] = match unite(&shared).filter(|_| !shared.is_empty()) {
+            Some([mut plus, minus]) => {
+                let is_new = |row: u32, col: u32| !shared.iter().zip(&places).any(|of| stands_in(of, row, col));
+                let others = simple(graph, &listed, self_loops)?.filtered(is_new);
+                if others.num_edges() > 0 {
+                    plus.insert(0, others);
+                }
+                [plus, minus]
+            }
+            None => [vec![simple(graph, relations, self_loops)?], Vec::new()],
         };
-        let symmetric = adjacency.is_reverse_of(&adjacency);
-        Ok(Self { degree: format!("{prefix}log_degree"), prefix, in_blocks: true, adjacency, symmetric })
+        Ok(Self { degree: format!("{prefix}log_degree"), prefix, in_blocks: true, plus, minus })
+    }
+
+    /// Number of in-neighbours of a node.
+    pub fn num_neighbours(&self, node: usize) -> usize {
+        let sum = |of: &[Adjacency]| of.iter().map(|adjacency| adjacency.degree(node)).sum::<usize>();
+        sum(&self.plus) - sum(&self.minus)
+    }
+
+    /// Replaces what is in `neighbours` by the in-neighbours of a node, each once.
+    pub fn neighbours(&self, node: usize, neighbours: &mut Vec<u32>) {
+        neighbours.clear();
+        self.plus.iter().for_each(|adjacency| neighbours.extend(adjacency.row(node)));
+        if !self.minus.is_empty() {
+            neighbours.sort_unstable();
+            neighbours.dedup();
+        }
     }
 }
 
@@ -63,9 +96,7 @@ fn simple(graph: &HeteroGraph, relations: &[&Relation], self_loops: bool) -> Res
             what: "edges of one graph for neighbourhood features".into(),
             expected: format!("at most {MOST_EXPANDED} where events share their histories"),
             found: count.to_string(),
-            help: "set features.over = \"relations\" without self_loops, which keeps them shared, or import with a \
-                   shorter history"
-                .into(),
+            help: "set features.over = \"relations\", or import with a shorter history".into(),
         });
     }
     let mut edges = Vec::with_capacity(count + if self_loops { nodes } else { 0 });
@@ -83,7 +114,7 @@ fn simple(graph: &HeteroGraph, relations: &[&Relation], self_loops: bool) -> Res
 /// The graphs that a configuration asks for, the union first; none where no column looks at an edge.
 ///
 /// # Errors
-/// [`Error::Data`] for more edges of shared histories than can be listed one by one.
+/// [`Error::Data`] for more edges of shared histories than can be listed, where they cannot stay shared.
 pub(super) fn views(graph: &HeteroGraph, config: &NeighbourhoodConfig) -> Result<Vec<View>> {
     if !config.looks_at_neighbours() {
         return Ok(Vec::new());

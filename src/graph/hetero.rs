@@ -2,6 +2,7 @@
 
 mod ages;
 mod edge_values;
+mod histories;
 mod induced;
 mod pairs;
 mod two_hops;
@@ -12,6 +13,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use self::ages::Ages;
+pub(crate) use self::histories::Histories;
 use super::adjacency::Adjacency;
 use super::edge_values::EdgeMatrix;
 use crate::error::{Error, Result};

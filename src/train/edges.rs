@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::data::edge_split::{EdgeSplit, HeldOut};
-use crate::graph::{HeteroGraph, Relation};
+use crate::graph::{Adjacency, HeteroGraph, Relation};
 
 /// Draws before the free destinations of a source are listed instead.
 const MAX_DRAWS: usize = 32;
@@ -130,11 +130,19 @@ pub fn held_out_pairs(
     count: impl Fn(&Relation) -> usize,
     seed: u64,
 ) -> Vec<LabelledPairs> {
-    let of_relation = |HeldOut { relation: id, mut edges }: HeldOut| {
+    let of_relation = |held_out: HeldOut| {
+        let id = held_out.relation;
         let relation = &graph.relations()[id];
         let global = Global::of(graph, relation);
         let mut rng = generator(seed, Purpose::HeldOut, 0, id);
-        edges.shuffle(&mut rng);
+        let mut edges: Vec<(u32, u32)> = match held_out.edges.is_spans() {
+            true => drawn(&held_out.edges, count(relation), &mut rng),
+            false => {
+                let mut all: Vec<_> = held_out.pairs().collect();
+                all.shuffle(&mut rng);
+                all
+            }
+        };
         let mut seen = HashSet::new();
         edges.retain(|&(dst, src)| {
             let (a, b) = global.pair(dst, src);
@@ -152,14 +160,32 @@ pub fn held_out_pairs(
     split.held_out(graph).into_iter().map(of_relation).collect()
 }
 
+/// `count` edges of `adjacency` as `(destination, source)`, fewer when it has fewer. No others are listed: spans can
+/// stand for very many.
+fn drawn(adjacency: &Adjacency, count: usize, rng: &mut ChaCha8Rng) -> Vec<(u32, u32)> {
+    let edges = adjacency.num_edges();
+    let edge = |e: usize| {
+        let (dst, src) = adjacency.edge(e);
+        (dst as u32, src)
+    };
+    index::sample(rng, edges, edges.min(count)).into_iter().map(edge).collect()
+}
+
 /// A destination that no edge joins to the source `src`, if there is one.
 fn unjoined(graph: &HeteroGraph, global: &Global, src: u32, rng: &mut ChaCha8Rng) -> Option<u32> {
     let free = |dst: &u32| {
         let (a, b) = global.pair(*dst, src);
         a != b && !graph.are_joined(a, b)
     };
-    let drawn = (0..MAX_DRAWS).map(|_| rng.random_range(0..global.destinations)).find(&free);
-    drawn.or_else(|| (0..global.destinations).filter(free).collect::<Vec<_>>().choose(rng).copied())
+    let drawn = (0..MAX_DRAWS).map(|_| rng.random_range(0..global.destinations)).find(free);
+    drawn.or_else(|| {
+        let joined = graph.joined_to(global.from + src);
+        let is_free = |dst: &u32| {
+            let (a, b) = global.pair(*dst, src);
+            a != b && !joined[a as usize]
+        };
+        (0..global.destinations).filter(is_free).collect::<Vec<_>>().choose(rng).copied()
+    })
 }
 
 /// Turns the local ids of a relation into global ones.
@@ -183,7 +209,7 @@ impl Global {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Adjacency, RelationSpec};
+    use crate::graph::RelationSpec;
 
     fn graph() -> HeteroGraph {
         let epu = Adjacency::from_edges(3, 2, &[(0, 0), (0, 1), (1, 1), (2, 0)]);
@@ -258,5 +284,33 @@ mod tests {
         let graph = HeteroGraph::new(vec![("a".into(), 500), ("b".into(), 1)], vec![spec]).unwrap();
         let pairs = &held_out_pairs(&graph, &EdgeSplit::new(0.1, 1).unwrap(), |_| 9, 1)[0];
         assert_eq!((pairs.positives, &pairs.dst[9..]), (9, &[77; 9][..]));
+    }
+
+    #[test]
+    fn histories_of_more_edges_than_can_be_listed_are_divided_and_drawn_from() {
+        // Two cards of 150,000 payments, each with all earlier ones of its card: 22 billion edges.
+        let each = 150_000u64;
+        let nodes = 2 * each as usize;
+        let start = (0..2 * each).map(|at| at / each * each).collect();
+        let adjacency =
+            Adjacency::from_spans(start, (0..2 * each).collect(), (0..nodes as u32).collect(), nodes).unwrap();
+        let spec = RelationSpec { name: "r".into(), src: 0, dst: 0, stream: "r".into(), primary: true, adjacency };
+        let graph = HeteroGraph::new(vec![("payment".into(), nodes)], vec![spec]).unwrap();
+        assert!(graph.num_edges() > 20_000_000_000);
+        let split = EdgeSplit::new(0.05, 3).unwrap();
+        let training = split.training_graph(&graph);
+        let relation = &training.relations()[0];
+        assert!([&relation.forward, &relation.reverse].iter().all(|adjacency| adjacency.num_words() <= 3 * nodes));
+        let left = training.num_edges() as f64 / graph.num_edges() as f64;
+        assert!((left - 0.95).abs() < 0.005, "{left}");
+        let pairs = &held_out_pairs(&graph, &split, |_| 50, 3)[0];
+        assert_eq!((pairs.positives, pairs.dst.len()), (50, 100));
+        for (p, (&dst, &src)) in pairs.dst.iter().zip(&pairs.src).enumerate() {
+            assert_eq!(graph.are_joined(dst, src), p < 50);
+            assert!(!training.are_joined(dst, src));
+        }
+        let pairs = &labelled_pairs(&training, |_| 50, 1, 3, Purpose::Reconstruction, 1)[0];
+        assert_eq!(pairs.positives, 50);
+        assert!((0..50).all(|p| training.are_joined(pairs.dst[p], pairs.src[p])));
     }
 }

@@ -9,6 +9,7 @@ the number of payments and the share of fraud over 1, 7 and 30 days that end sev
 beginning of the training is known seven days later are left out of the test. Card precision: each day the 100 customers with the highest score of a payment, those that were found
 leave the queue. Stopped: the share of the fraudulent amount that lies on those customers' payments of the day and behind.
 `--scores` evaluates scores of other programs on the same payments: a CSV file per data directory with the columns id and score.
+`graphsieve score RUN --node-type payment --format csv --out RUN.csv` makes one.
 Needs numpy, pandas, scikit-learn and lightgbm.
 """
 

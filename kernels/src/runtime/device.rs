@@ -40,12 +40,20 @@ fn install_hook() {
             if !of_device || !WATCHED.load(Ordering::SeqCst) {
                 return previous(panic);
             }
-            let message = panic.payload_as_str().unwrap_or("a panic without a message").replace('\n', " ");
+            let message = own_words(panic.payload_as_str().unwrap_or("a panic without a message"));
             if let Ok(mut first) = FAILURE.lock() {
                 first.get_or_insert(message);
             }
         }));
     });
+}
+
+/// What a device says itself in the message of a panic, on one line: neither the words of `unwrap` nor that there is no
+/// backtrace.
+fn own_words(message: &str) -> String {
+    let said = message.replace("called `Result::unwrap()` on an `Err` value: ", "");
+    let is_said = |line: &&str| !["", "Backtrace", "Backtrace:", "No backtrace available"].contains(line);
+    said.lines().map(str::trim).filter(is_said).collect::<Vec<_>>().join(" ")
 }
 
 /// What `attempt` gives, or its panic, of which nothing reaches the terminal.
@@ -155,6 +163,27 @@ pub fn probe_vulkan() -> Result<VulkanAdapter, String> {
 mod tests {
     use super::*;
 
+    /// Says what CubeCL says.
+    struct Full;
+
+    impl std::fmt::Debug for Full {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("can't allocate buffer of size: 7\nNo backtrace available")
+        }
+    }
+
+    fn allocate() -> Result<(), Full> {
+        Err(Full)
+    }
+
+    #[test]
+    fn what_a_device_says_stands_without_what_rust_adds() {
+        let nested = "called `Result::unwrap()` on an `Err` value: An execution error happened\nCaused by:\n  no \
+                      memory\nBacktrace:\nNo backtrace available";
+        assert_eq!(own_words(nested), "An execution error happened Caused by: no memory");
+        assert_eq!(own_words("index out of bounds"), "index out of bounds");
+    }
+
     #[test]
     fn a_panic_of_a_device_thread_is_kept_and_one_of_another_thread_is_not() {
         watch();
@@ -162,7 +191,7 @@ mod tests {
         assert!(quietly(|| panic!("no adapter")).is_err());
         let panics = |name: &str| {
             let thread = std::thread::Builder::new().name(name.into());
-            thread.spawn(|| panic!("can't allocate buffer of size: 7")).unwrap().join().unwrap_err();
+            thread.spawn(|| allocate().unwrap()).unwrap().join().unwrap_err();
         };
         panics("worker");
         assert_eq!(failure(), None);

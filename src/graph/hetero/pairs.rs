@@ -10,6 +10,16 @@ impl HeteroGraph {
     /// repeat. `removed(a, b)` is asked for global ids `a < b`; self-loops stay. Relations share their arrays as
     /// before.
     pub fn without_pairs(&self, removed: impl Fn(u32, u32) -> bool + Sync) -> Self {
+        self.without_pairs_beside(removed, vec![None; self.relations.len()])
+    }
+
+    /// [`without_pairs`](Self::without_pairs), but for relations that `given` has a forward and a reverse of. Their
+    /// edges carry nothing of their own.
+    pub(crate) fn without_pairs_beside(
+        &self,
+        removed: impl Fn(u32, u32) -> bool + Sync,
+        given: Vec<Option<[Arc<Adjacency>; 2]>>,
+    ) -> Self {
         let mut done: Vec<(Arc<Adjacency>, Arc<Adjacency>)> = Vec::new();
         let keep = |rows: usize, columns: usize| {
             let (rows, columns) = (self.node_types[rows].offset as u32, self.node_types[columns].offset as u32);
@@ -27,12 +37,15 @@ impl HeteroGraph {
             done.push((adjacency.clone(), filtered.clone()));
             filtered
         };
-        let relation = |relation: &Relation| Relation {
-            forward: filter(&relation.forward, relation.dst, relation.src),
-            reverse: filter(&relation.reverse, relation.src, relation.dst),
-            ..relation.carried_where(keep(relation.dst, relation.src))
+        let relation = |(relation, given): (&Relation, Option<[Arc<Adjacency>; 2]>)| match given {
+            Some([forward, reverse]) => Relation { forward, reverse, ..relation.clone() },
+            None => Relation {
+                forward: filter(&relation.forward, relation.dst, relation.src),
+                reverse: filter(&relation.reverse, relation.src, relation.dst),
+                ..relation.carried_where(keep(relation.dst, relation.src))
+            },
         };
-        let relations = self.relations.iter().map(relation).collect();
+        let relations = self.relations.iter().zip(given).map(relation).collect();
         Self { node_types: self.node_types.clone(), relations, times: self.times.clone() }
     }
 
@@ -55,6 +68,25 @@ impl HeteroGraph {
             if into.len() <= out.len() { into.contains(&src) } else { out.contains(&dst) }
         };
         self.relations.iter().any(|relation| leads(relation, a, b) || leads(relation, b, a))
+    }
+
+    /// By global id, which nodes are joined to a node, as [`are_joined`](Self::are_joined) says of two.
+    ///
+    /// # Panics
+    /// When the id is not below [`num_nodes`](Self::num_nodes).
+    pub(crate) fn joined_to(&self, node: u32) -> Vec<bool> {
+        let own = self.type_of(node as usize);
+        let local = node as usize - self.node_types[own].offset;
+        let mut joined = vec![false; self.num_nodes()];
+        for relation in &self.relations {
+            let sides =
+                [(relation.dst, relation.src, &relation.forward), (relation.src, relation.dst, &relation.reverse)];
+            for (_, others, rows) in sides.into_iter().filter(|(of, ..)| *of == own) {
+                let first = self.node_types[others].offset;
+                rows.row(local).iter().for_each(|&other| joined[first + other as usize] = true);
+            }
+        }
+        joined
     }
 }
 
@@ -105,5 +137,9 @@ mod tests {
             (0..5).flat_map(|a| (0..5).map(move |b| (a, b))).filter(|&(a, b)| graph.are_joined(a, b)).collect();
         let expected = [(0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (2, 0), (2, 1), (2, 4), (3, 0), (4, 0), (4, 2)];
         assert_eq!(joined, expected);
+        for a in 0..5 {
+            let all: Vec<bool> = (0..5).map(|b| graph.are_joined(a, b)).collect();
+            assert_eq!(graph.joined_to(a), all);
+        }
     }
 }
