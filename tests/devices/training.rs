@@ -41,13 +41,13 @@ pub fn trials() -> Vec<Trial> {
     );
     trials.extend(on_every_backend!("training"; half_precision_follows_where_edges_have_values_and_ages(half)));
     on_vulkan!(trials.extend([
-        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_follow_the_cpu),
-        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "steps", twenty_steps_follow_the_cpu),
+        on_backend!(Vulkan, graphsieve_kernels::Vulkan, "steps", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
         on_backend!(Vulkan, graphsieve_kernels::Vulkan, "training", features_are_those_of_the_cpu),
     ]););
     on_cuda!(trials.extend([
-        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", twenty_steps_follow_the_cpu),
-        on_backend!(Cuda, graphsieve_kernels::Cuda, "training", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "steps", twenty_steps_follow_the_cpu),
+        on_backend!(Cuda, graphsieve_kernels::Cuda, "steps", twenty_steps_without_nodes_of_a_type_follow_the_cpu),
         on_backend!(Cuda, graphsieve_kernels::Cuda, "training", features_are_those_of_the_cpu),
     ]););
     trials

@@ -60,7 +60,7 @@ fn a_union_of_histories_has_the_columns_of_a_dense_loop_and_no_list_of_its_edges
     let relations = vec![
         same("card", 30, 2, 30),
         same("shop", 30, 3, 4),
-        same("day", 30, 5, 30),
+        same("day", 30, 4, 30),
         relation("other", [0, 0], others),
     ];
     let graph = HeteroGraph::new(vec![("payment".into(), 30)], relations).unwrap();

@@ -25,13 +25,16 @@ struct History<'a> {
 impl<'a> Histories<'a> {
     pub(crate) fn of(graph: &'a HeteroGraph) -> Self {
         let of_relation = |relation: &'a Relation| {
-            let (square, types) = (relation.src == relation.dst, [relation.dst, relation.src]);
-            if relation.forward.is_history(square) {
-                let (adjacency, reverse) = (&relation.forward, &relation.reverse);
-                return Some(History { adjacency, reverse, types, backwards: false });
+            let (there, back) = (&relation.forward, &relation.reverse);
+            let (of_there, of_back) = ([relation.dst, relation.src], [relation.src, relation.dst]);
+            let forwards = History { adjacency: there, reverse: back, types: of_there, backwards: false };
+            let backwards = History { adjacency: back, reverse: there, types: of_back, backwards: true };
+            // Where both directions could be one, a relation and its reverse are asked in the same order.
+            let mut directions = [forwards, backwards];
+            if !relation.primary {
+                directions.reverse();
             }
-            let (adjacency, reverse, types) = (&relation.reverse, &relation.forward, [relation.src, relation.dst]);
-            adjacency.is_history(square).then_some(History { adjacency, reverse, types, backwards: true })
+            directions.into_iter().find(|of| of.adjacency.is_history(relation.src == relation.dst))
         };
         Self { graph, of: graph.relations().iter().map(of_relation).collect() }
     }
