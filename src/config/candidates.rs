@@ -35,6 +35,8 @@ pub enum Suits {
     Anomalies,
     /// The same, of nodes that are no events: their neighbours say what windows say of events.
     Graphs,
+    /// The same, but tried only by name: it lost where it was measured.
+    Asked,
     /// The same, of events.
     Events,
     /// Labels of any kind, of nodes that are no events.
@@ -136,7 +138,7 @@ impl Suits {
     pub fn fits(self, anomalies: bool, events: bool) -> bool {
         match self {
             Suits::Anomalies => anomalies,
-            Suits::Graphs => anomalies && !events,
+            Suits::Graphs | Suits::Asked => anomalies && !events,
             Suits::Events => anomalies && events,
             Suits::Nodes => !events,
         }
@@ -186,8 +188,8 @@ impl Candidate {
         "difference", "a node, its neighbours and how far it is from them", Graphs, GCN, [DIFFERENCE, RARE];
         "h2gcn", "a node, its neighbours and nodes two edges away", Graphs, GCN, [H2GCN, RARE];
         "bwgnn", "Beta wavelets, filters of the graph", Graphs, GCN, [BWGNN, RARE];
-        "ghrn", "the same without edges between unlike nodes", Graphs, GCN, [GHRN, RARE];
-        "pmp", "a node and its neighbours, apart by their known labels", Graphs, GCN, [PMP, RARE];
+        "ghrn", "the same without edges between unlike nodes", Asked, GCN, [GHRN, RARE];
+        "pmp", "a node and its neighbours, apart by their known labels", Asked, GCN, [PMP, RARE];
     };
 
     /// The candidate of that name.

@@ -9,7 +9,7 @@ use graphsieve_kernels::{GraphBackend, TreeBackend};
 use super::ensemble::{Found, MOST_CANDIDATES, Said, found};
 use super::search::{Attempt, Contest};
 use super::{CANDIDATES, ENSEMBLE, STAGE1};
-use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource, Stage1Config, Stage3Config};
+use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource, Stage1Config, Stage3Config, Suits};
 use crate::data::class_split::ClassSplit;
 use crate::data::groups::Groups;
 use crate::data::split::Split;
@@ -137,7 +137,7 @@ impl Known {
         Some(split.validation.iter().map(|&(node, _)| groups.of(node)).collect())
     }
 
-    /// The candidates that the settings name, or all that suit the data.
+    /// The candidates that the settings name, or all that suit the data but those that are tried by name alone.
     ///
     /// # Errors
     /// [`Error::Config`] for one that does not suit the data.
@@ -156,11 +156,11 @@ impl Known {
                     suitable.iter().map(|candidate| candidate.name).collect::<Vec<_>>().join(", ")
                 ),
                 found: format!("\"{other}\""),
-                help: "leave it out; without names all that suit the data are tried".into(),
+                help: "leave it out; without names those that suit the data are tried".into(),
             });
         }
-        let all = config.auto.candidates.is_empty();
-        Ok(suitable.into_iter().filter(|candidate| all || named(candidate.name)).collect())
+        let unasked = |of: &Candidate| config.auto.candidates.is_empty() && of.suits != Suits::Asked;
+        Ok(suitable.into_iter().filter(|candidate| unasked(candidate) || named(candidate.name)).collect())
     }
 
     /// The settings of a candidate on these data.
@@ -479,6 +479,10 @@ mod tests {
         let classes = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
         let all = names(&anomalies, &config).unwrap();
         assert!(all.contains(&"booster-all") && all.contains(&"gcn") && !all.contains(&"stage2-events"));
+        assert!(!all.contains(&"pmp"), "it is tried only by name");
+        let mut asked = config.clone();
+        asked.auto.candidates = vec!["pmp".into()];
+        assert_eq!(names(&anomalies, &asked).unwrap(), ["pmp"]);
         assert_eq!(names(&classes, &config).unwrap(), ["gcn", "gcn-wide", "gat"]);
         let mut some = config.clone();
         some.auto.candidates = vec!["gat".into(), "forest-raw".into()];
