@@ -35,7 +35,7 @@ pub enum Suits {
     Anomalies,
     /// The same, of nodes that are no events: their neighbours say what windows say of events.
     Graphs,
-    /// The same, but tried only by name: it lost where it was measured.
+    /// The same, but tried only by name: it has not won on two data sets yet.
     Asked,
     /// The same, of events.
     Events,
