@@ -7,6 +7,9 @@ use super::groups::{Groups, by_time};
 /// What takes the place of a day where the events cover less: an hour, a minute, a second.
 const SHORTER: [i64; 3] = [3_600, 60, 1];
 
+/// So many events, one every second without a gap, are not told by a clock.
+const NUMBERED: usize = 100;
+
 impl WindowConfig {
     /// The default windows, chosen by the events that `is_fitted` says of, such as those before the end of training:
     ///
@@ -17,6 +20,9 @@ impl WindowConfig {
     ///   long, and so on.
     /// - Windows of the last 1, 3, 5, 20 and 100 events: those that for some type of entities one in twenty of the
     ///   events can fill with earlier ones, and 1.
+    /// - No spans where times are numbers of rows: a span of them says no more than a number of last events. They
+    ///   are numbers where from the first of the events to the last, whether fitted or not, each follows the one before
+    ///   after exactly one second, 100 events or more. A clock is not that even, and what comes once a day has days.
     ///
     /// Without two different times there is nothing to choose by: these are the windows of [`Default`].
     ///
@@ -25,12 +31,17 @@ impl WindowConfig {
     pub fn suited_to(events: &EventColumns, is_fitted: &[bool]) -> Self {
         assert_eq!(is_fitted.len(), events.times.len(), "windows: one of `is_fitted` per event");
         let default = Self::default();
-        let order: Vec<u32> = by_time(events.times).into_iter().filter(|&event| is_fitted[event as usize]).collect();
+        let all = by_time(events.times);
+        let order: Vec<u32> = all.iter().copied().filter(|&event| is_fitted[event as usize]).collect();
         let time = |event: &u32| events.times[*event as usize];
-        let covered = order.last().map_or(0, time).saturating_sub(order.first().map_or(0, time));
+        let [first, last] = [order.first(), order.last()].map(|event| event.map_or(0, time));
+        let covered = last.saturating_sub(first);
         if covered == 0 {
             return default;
         }
+        let within: Vec<i64> = all.iter().map(time).filter(|time| (first..=last).contains(time)).collect();
+        let is_numbered =
+            within.len() >= NUMBERED && within.windows(2).all(|pair| pair[1].saturating_sub(pair[0]) == 1);
         let types: Vec<Repeats> =
             events.entities.iter().map(|entity| Repeats::of(&Groups::new(&order, entity), events.times)).collect();
         let longest = SPANS[SPANS.len() - 1];
@@ -40,7 +51,8 @@ impl WindowConfig {
         while typical.is_some_and(|typical| typical > longest * unit) && covered >= 10 * longest * unit {
             unit *= 10;
         }
-        let spans = |counts: &[i64]| counts.iter().map(|count| count * unit).filter(|&span| span <= covered).collect();
+        let is_span = |span: &i64| !is_numbered && *span <= covered;
+        let spans = |counts: &[i64]| counts.iter().map(|count| count * unit).filter(is_span).collect();
         let is_filled = |&last: &usize| last == 1 || types.iter().any(|repeats| repeats.fill(last));
         Self {
             spans: spans(&SPANS),

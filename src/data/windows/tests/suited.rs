@@ -84,3 +84,30 @@ fn events_that_are_not_fitted_change_nothing_and_without_times_there_is_nothing_
     assert_eq!(of_fitted(&times, &of_event, &vec![false; times.len()]), WindowConfig::default());
     assert_eq!(suited(9, 0), WindowConfig::default());
 }
+
+/// A number of the row has no gaps and no repetitions; nothing that happens keeps to that.
+#[test]
+fn numbers_of_rows_have_no_spans_and_seconds_of_a_clock_have_some() {
+    let suited = |times: &[i64], is_fitted: &dyn Fn(usize) -> bool| {
+        let of_event: Vec<u32> = (0..times.len() as u32).map(|at| at % 4).collect();
+        let is_fitted: Vec<bool> = (0..times.len()).map(is_fitted).collect();
+        of_fitted(times, &of_event, &is_fitted)
+    };
+    let rows: Vec<i64> = (0..300).collect();
+    let backwards: Vec<i64> = (0..300).rev().collect();
+    let then_a_clock: Vec<i64> = (0..150).chain((0..150).map(|at| 1_000 + at * DAY)).collect();
+    type IsFitted<'a> = &'a dyn Fn(usize) -> bool;
+    // All, a draw, and what is before the end of training.
+    let (all, drawn, first): (IsFitted, IsFitted, IsFitted) = (&|_| true, &|at| at % 2 == 0, &|at| at < 150);
+    for (times, is_fitted) in [(&rows, all), (&backwards, all), (&rows, drawn), (&then_a_clock, first)] {
+        let config = suited(times, is_fitted);
+        assert_eq!((config.spans, config.one_hop, config.last), (vec![], vec![], vec![1, 3, 5, 20]));
+    }
+    let with_gap: Vec<i64> = (0..300).filter(|&at| at != 150).collect();
+    let with_tie: Vec<i64> = (0..300).map(|at| if at == 10 { 9 } else { at }).collect();
+    let [every_other, every_day] = [2, DAY].map(|step| (0..300).map(|at| at * step).collect::<Vec<i64>>());
+    for times in [&with_gap[..], &with_tie, &every_other, &every_day, &rows[..99], &then_a_clock] {
+        let config = suited(times, all);
+        assert!(!config.spans.is_empty() && !config.one_hop.is_empty(), "{:?}", &times[..12]);
+    }
+}
