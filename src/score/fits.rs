@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::ScoreOptions;
 use crate::config::RunConfig;
-use crate::data::tables::{earlier_in_words, fitted_times, unknown_categories};
+use crate::data::tables::{earlier_in_words, fitted_times, looks_ahead, unknown_categories};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::run::RunDir;
@@ -95,6 +95,13 @@ pub fn compare(run: &RunDir, dataset: &Dataset, scores: &[f32], data: &Path, sin
     };
     let same_data = bundle.changes(dataset)?.is_empty();
     let mut warnings = Vec::new();
+    if since.is_some() && looks_ahead(run.path())? {
+        let place = run.path().display();
+        warnings.push(format!(
+            "{place} reads windows of later events (ahead = true): scores of the latest events change with what comes \
+             next"
+        ));
+    }
     if !same_data {
         warnings.extend(earlier_in_words(fitted_times(run.path())?, dataset.events.as_ref()));
     }

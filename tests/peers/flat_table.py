@@ -37,7 +37,7 @@ src = "terminal.terminal"
 dst = "payment"
 
 [[windows]]
-"""
+{labels}"""
 
 
 def main():
@@ -56,7 +56,9 @@ def main():
         for row in csv.DictReader(source):
             label = "" if draw.random() < given.unlabelled else row["fraud"]
             table.writerow([row[name] for name in ["id", "time", "customer", "terminal", "amount"]] + [label])
-    (given.out / "graph.toml").write_text(DESCRIPTION.format(split=given.split))
+    # The results at random are those of windows without labels.
+    labels = "labels = false\n" if given.split == "random" else ""
+    (given.out / "graph.toml").write_text(DESCRIPTION.format(split=given.split, labels=labels))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ last = [3]
 
 pub const BY_TIME: &str = "[split]\nby = \"time\"\ntrain = \"10d\"\nvalidation = \"4d\"\ntest = \"4d\"\n";
 
+pub const BY_CARD: &str = "[split]\nby = \"group\"\ngroups = [\"card\"]\n";
+
 pub fn imported(rows: &[[String; 6]], description: &str) -> (Dataset, Sandbox) {
     let sandbox = tables(rows, description);
     sandbox.succeeds(["import", "tables", "graph.toml", "--out", "data"]);
@@ -271,8 +273,7 @@ fn another_split_than_that_of_the_data_is_refused() {
 #[test]
 fn groups_stay_together() {
     let description = EVENTS.replace("[[windows]]\nspans = [\"1d\", \"7d\"]\nlast = [3]\n", "");
-    let (data, _dir) =
-        imported(&payments(150), &format!("[split]\nby = \"group\"\ngroups = [\"card\"]\n{description}"));
+    let (data, _dir) = imported(&payments(150), &format!("{BY_CARD}{description}"));
     let split = data.split.as_ref().unwrap();
     assert!(matches!(&split.rule, SplitRule::Group { groups, .. } if groups == &["card"]));
     let cards = data.events.as_ref().unwrap().alert.as_ref().unwrap();
@@ -292,6 +293,7 @@ fn bad_times_and_keys_are_named_and_nothing_is_written() {
     let whole = payments(150);
     let by_time = format!("{BY_TIME}{EVENTS}");
     let without_time = EVENTS.replace("time = \"time\"\namount = \"amount\"\nalert = \"card\"\n", "");
+    let without_delay = format!("{}labels = true\n", by_time.replace(", delay = \"2d\"", ""));
     let history = |value: &str| by_time.replace("alert = \"card\"", &format!("alert = \"card\"\nhistory = {value}"));
     let cases: [(&[[String; 6]], String, i32, &str); 12] = [
         (&gap, by_time.clone(), 1, "payments.csv: line 19"),
@@ -303,7 +305,7 @@ fn bad_times_and_keys_are_named_and_nothing_is_written() {
         (&whole, history("\"ten\""), 2, "a number of events, or \"all\""),
         (&whole, history("-1"), 2, "a number of events below 2^32"),
         (&whole, history("2.5"), 2, "a number of events, or \"all\""),
-        (&whole, format!("{EVENTS}labels = true\n"), 2, "otherwise they tell of the test"),
+        (&whole, without_delay, 2, "otherwise they tell of the test"),
         (
             &whole,
             format!("{BY_TIME}test_from = \"1980-01-01\"\n{EVENTS}"),

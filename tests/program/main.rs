@@ -40,3 +40,4 @@ mod trees;
 mod trees_on_graphs;
 mod walkthrough;
 mod windows;
+mod windows_at_random;

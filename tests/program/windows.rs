@@ -3,7 +3,7 @@
 use graphsieve::graph::Dataset;
 use serde_json::Value;
 
-use crate::events::{BY_TIME, DAY, EVENTS, imported, payments, tables};
+use crate::events::{BY_CARD, BY_TIME, DAY, EVENTS, imported, payments, tables};
 use crate::support::Sandbox;
 
 /// A column may say when a label became known and a delay where windows of labels end; measures may be chosen.
@@ -180,7 +180,7 @@ fn windows_that_say_nothing_or_too_much_are_refused() {
         (by_time.replace("[\"1d\", \"7d\"]", "[\"7d\", \"1w\"]"), "windows.spans = 7d twice"),
         (format!("{by_time}one_hop_measures = [\"fraud_shares\"]\n"), "did you mean `fraud_share`?"),
         (format!("{by_time}labels = false\none_hop_measures = [\"fraud_share\"]\n"), "windows.one_hop_measures"),
-        (format!("{EVENTS}one_hop_measures = [\"fraud_share\"]\n"), "windows.one_hop_measures"),
+        (format!("{BY_CARD}{EVENTS}one_hop_measures = [\"fraud_share\"]\n"), "windows.one_hop_measures"),
     ];
     for (description, expected) in cases {
         let sandbox = tables(&payments(150), &description);

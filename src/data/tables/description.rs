@@ -365,7 +365,7 @@ impl Description {
         };
         self.split.check()?;
         self.check_ends()?;
-        self.windows.iter().try_for_each(WindowTable::check)?;
+        self.windows.iter().try_for_each(|table| table.check(self.split.by))?;
         if self.edges.is_empty() && self.shared.is_empty() {
             let help = "add an [[edges]] table with name, src and dst, or a [[shared]] table with a column";
             return Err(wrong("edges".into(), "at least one [[edges]] or [[shared]] table", "none".into(), help));

@@ -108,7 +108,8 @@
 //! measures = ["count", "sum", "mean", "deviation", "largest", "distinct", "over_mean", "z"]    # of spans; these
 //! last_measures = ["mean"]         # of last, any of the same
 //! one_hop_measures = ["z", "over_mean"]              # also the others of these, and fraud_share
-//! labels = true                    # left out: where labels have `delay` or `known` and the split is by time
+//! labels = true                    # left out: where they can be counted, see below
+//! ahead = true                     # the same windows over later events too; left out: false
 //! ```
 //!
 //! Spans that suit the data are 1, 3, 7, 14 and 30 days, as far as the training rows cover them: from their first event
@@ -116,6 +117,22 @@
 //! they cover 300 days and most events follow the last one of their entity after more than 30, tens of days. Of the
 //! numbers of last events those are left that one training row in twenty can fill. Import prints what it chose and
 //! stores it, for the tables of another day ([`WindowConfig::suited_to`](super::windows::WindowConfig::suited_to)).
+//!
+//! Times that are numbers of rows, one event every second without a gap for 100 events or more, are no clock: no spans
+//! suit them.
+//!
+//! In a split by time, windows count the labels that are known by then, which takes their `delay` or `known`. In a split
+//! at random they count the labels that the split gives to training, those of validation and test never: a column means
+//! the same in all three parts, the training labels of earlier events. Without `delay` and `known` these are known from
+//! their event on. There is one more column then, `card_last_known_days`: days since the last event with a known label.
+//! In a split by group none is counted: no group of validation or test has a label in training. Tables of another day
+//! count the labels of the training rows of their own split, which has to be at random, too.
+//!
+//! `ahead = true` makes the same windows once more over later events, called `card_ahead_last_5_mean`. It is for a
+//! table that is scored as a whole when all of it is over: rows that are scored as they come have no later events yet,
+//! so such a column means something else in them. In a split by time it is refused. Windows ahead count labels of
+//! training at once, without a delay, but only where no event is joined to an earlier one (`history = 0`, no edges
+//! between events): those of an earlier event hold the label of a later one, which would read it from there.
 //!
 //! A label with a `delay` has its place in windows that long after its event. With `known` alone it has it where it
 //! became known, exactly then, for training rows as for all others; nothing is learned about how long that takes. The
@@ -242,7 +259,8 @@ pub use description::Description;
 pub use edges::HubCounts;
 pub use export::{ExportSummary, TableFormat, export};
 pub use stored::{
-    IMPORT_BINARY, IMPORT_FILE, UnknownCategories, earlier_in_words, fit_of, fitted_times, unknown_categories,
+    IMPORT_BINARY, IMPORT_FILE, UnknownCategories, earlier_in_words, fit_of, fitted_times, looks_ahead,
+    unknown_categories,
 };
 pub use summary::{ColumnSummary, ImportSummary, RelationSummary, TypeSummary};
 
@@ -258,7 +276,7 @@ use self::plan::Plan;
 use self::reading::{Reading, file_size};
 use self::stored::{BinaryFile, FORMAT, Stored};
 use self::transforms::Entry;
-use self::windowed::{FittedWindows, Windows};
+use self::windowed::{FittedWindows, Made, Windows};
 use crate::data::Progress;
 use crate::error::{Error, Result};
 use crate::graph::digest;
@@ -451,18 +469,23 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     if with.is_some() {
         notes.extend(earlier_in_words(fitted_times, events.as_ref()));
     }
-    let (windowed, windows) = match &events {
-        None => (Vec::new(), Vec::new()),
+    let Made { windowed, fitted: windows, notes: of_windows } = match &events {
+        None => Made::default(),
         Some(_) => {
             notes.extend(events::one_way(&mut relations, &types).map_err(|error| located(error, options))?);
-            let with = with.as_ref().map(|stored| &stored.windows[..]);
-            let windows =
-                Windows { types: &types, description: &description, named: &named, is_fitted: &is_fitted, with };
+            let windows = Windows {
+                types: &types,
+                description: &description,
+                named: &named,
+                is_fitted: &is_fitted,
+                split: split.as_ref(),
+                with: with.as_ref().map(|stored| &stored.windows[..]),
+            };
             let made = windows.compute(&|done, total| progress(Progress { stage: "windows", done, total }));
             made.map_err(|error| located(error, options))?
         }
     };
-    notes.extend(windows.iter().zip(&description.windows).filter_map(|(fitted, wanted)| fitted.note(wanted)));
+    notes.extend(of_windows);
 
     let counts: Vec<usize> = types.iter().map(|node_type| node_type.ids.len()).collect();
     let fitted_edges = edge_columns::fitted_rows(&relations, &is_fitted, &counts);

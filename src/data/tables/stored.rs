@@ -65,10 +65,22 @@ pub fn fitted_times(dir: &Path) -> Result<Option<[i64; 2]>> {
     Ok(Said::read(dir)?.fitted_times)
 }
 
-/// What an import says of its rows.
+/// Whether an import made windows of later events, which are whole only once these have come; false where `dir` holds
+/// no import.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Format`] for a file that was changed.
+pub fn looks_ahead(dir: &Path) -> Result<bool> {
+    let said = Said::read(dir)?.description;
+    let windows = said.get("windows").and_then(Value::as_array);
+    Ok(windows.into_iter().flatten().any(|table| table.get("ahead") == Some(&Value::Bool(true))))
+}
+
+/// What an import says of its rows and of how it made them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Said {
+    description: Value,
     unknown_categories: Vec<UnknownCategories>,
     fitted_times: Option<[i64; 2]>,
 }

@@ -1,15 +1,19 @@
 //! Windowed features of the tables of events.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::description::{Description, NodeTable, Span, SplitBy, WindowTable as Wanted};
+use super::description::{Description, History, NodeTable, Span, SplitBy, WindowTable as Wanted};
 use super::events::{Named, known, numbers, times, wrong_key};
 use super::nodes::{Fact, NodeType};
 use crate::data::windows::{self, Entity, EventColumns, KnownLabels, Measure, OtherMeasure, WindowConfig, WindowTable};
 use crate::error::Result;
-use crate::graph::Events;
+use crate::graph::{Events, StoredSplit};
+
+/// The part of a stored split that a model learns from.
+const TRAINING: u8 = 1;
 
 /// Windows of the events of one type.
 pub(super) struct Windowed {
@@ -26,16 +30,33 @@ pub(super) struct FittedWindows {
     spans: Vec<Span>,
     last: Vec<usize>,
     one_hop: Vec<Span>,
+    /// Whether labels of training rows are counted, which takes a split at random.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    training_labels: bool,
+}
+
+/// Whose labels windows count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// Those that are known by then.
+    Known,
+    /// Those of training rows.
+    Training,
 }
 
 impl FittedWindows {
-    fn of(config: &WindowConfig) -> Self {
+    fn of(config: &WindowConfig, counted: Option<Counted>) -> Self {
         let spans = |seconds: &[i64]| seconds.iter().copied().map(Span).collect();
-        Self { spans: spans(&config.spans), last: config.last.clone(), one_hop: spans(&config.one_hop) }
+        Self {
+            spans: spans(&config.spans),
+            last: config.last.clone(),
+            one_hop: spans(&config.one_hop),
+            training_labels: counted == Some(Counted::Training),
+        }
     }
 
     /// What the user should know where the description leaves something to the data.
-    pub fn note(&self, wanted: &Wanted) -> Option<String> {
+    fn note(&self, wanted: &Wanted) -> Option<String> {
         let list = |key: &str, items: Vec<String>| match items.is_empty() {
             true => format!("{key} none"),
             false => format!("{key} {}", items.join(" ")),
@@ -48,9 +69,20 @@ impl FittedWindows {
             wanted.one_hop.is_none().then(|| spans("one_hop", &self.one_hop)),
         ];
         let chosen: Vec<String> = chosen.into_iter().flatten().collect();
-        let nodes = wanted.nodes.as_ref().map_or(String::new(), |nodes| format!(" of `{nodes}`"));
-        (!chosen.is_empty()).then(|| format!("windows{nodes} that suit the training rows: {}", chosen.join(", ")))
+        // Of other times there is always a span that suits.
+        let is_numbered = [(&wanted.spans, &self.spans), (&wanted.one_hop, &self.one_hop)]
+            .into_iter()
+            .any(|(wanted, chosen)| wanted.is_none() && chosen.is_empty());
+        let why = if is_numbered { " (times are numbers of rows: no spans)" } else { "" };
+        let of_nodes = of_nodes(wanted);
+        (!chosen.is_empty())
+            .then(|| format!("windows{of_nodes} that suit the training rows: {}{why}", chosen.join(", ")))
     }
+}
+
+/// Which windows, for a note.
+fn of_nodes(wanted: &Wanted) -> String {
+    wanted.nodes.as_ref().map_or(String::new(), |nodes| format!(" of `{nodes}`"))
 }
 
 /// What windows are computed from.
@@ -60,32 +92,38 @@ pub(super) struct Windows<'a> {
     pub named: &'a [Named],
     /// By global id: what may be learned from.
     pub is_fitted: &'a [bool],
+    /// The split of the tables, where their labels can be divided.
+    pub split: Option<&'a StoredSplit>,
     /// How far windows reach in the import whose transforms are applied, by `[[windows]]` table.
     pub with: Option<&'a [FittedWindows]>,
+}
+
+/// All windows of the description.
+#[derive(Default)]
+pub(super) struct Made {
+    pub windowed: Vec<Windowed>,
+    /// By `[[windows]]` table.
+    pub fitted: Vec<FittedWindows>,
+    /// What the user should know.
+    pub notes: Vec<String>,
 }
 
 impl Windows<'_> {
     /// Computes what the `[[windows]]` of the description ask for, and says how far those of each table reach.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for windows of nodes that are no events, and for windows of labels where
-    /// the split is not by time or nothing says when they become known.
-    pub fn compute(&self, progress: &dyn Fn(u64, u64)) -> Result<(Vec<Windowed>, Vec<FittedWindows>)> {
-        let (mut windowed, mut fitted) = (Vec::new(), Vec::new());
+    /// [`Error::Config`](crate::Error::Config) for windows of nodes that are no events; for windows of labels where
+    /// there are none, where the split is by group, or by time and nothing says when they become known; for windows
+    /// ahead that would tell events their own labels; and for another split than the transforms of `with` need.
+    pub fn compute(&self, progress: &dyn Fn(u64, u64)) -> Result<Made> {
+        let mut made = Made::default();
         for (at, wanted) in self.description.windows.iter().enumerate() {
-            let (made, reach) = self.of_table(at, wanted, progress)?;
-            windowed.extend(made);
-            fitted.push(reach);
+            self.add_table(at, wanted, &mut made, progress)?;
         }
-        Ok((windowed, fitted))
+        Ok(made)
     }
 
-    fn of_table(
-        &self,
-        at: usize,
-        wanted: &Wanted,
-        progress: &dyn Fn(u64, u64),
-    ) -> Result<(Vec<Windowed>, FittedWindows)> {
+    fn add_table(&self, at: usize, wanted: &Wanted, made: &mut Made, progress: &dyn Fn(u64, u64)) -> Result<()> {
         let Self { types, description, named, .. } = *self;
         let mut of_events = description.nodes.iter().enumerate().filter(|(_, table)| table.time.is_some());
         let found = match &wanted.nodes {
@@ -98,7 +136,8 @@ impl Windows<'_> {
             let help = "name the type of the events: nodes = \"payment\"";
             return Err(wrong_key("windows.nodes", expected, &found, help));
         };
-        let has_labels = self.has_labels(wanted, table)?;
+        let counted = self.counted(at, wanted, table)?;
+        let ahead_too = self.counts_ahead(wanted, table, counted)?;
         let ends = table.ends.as_ref().map(|ends| {
             ends.each_ref().map(|end| named.iter().find(|named| named.events == node_type && named.relation == *end))
         });
@@ -127,46 +166,130 @@ impl Windows<'_> {
             let name = if is_taken { named.relation.as_str() } else { name };
             entities.push(Entity { name, of_event: &named.of_event, count: types[named.entity].ids.len() });
         }
+        let offset: usize = types[..node_type].iter().map(|before| before.ids.len()).sum();
         let delay = table.label.as_ref().and_then(|label| label.delay).map(|delay| delay.0);
-        let labels = Some(KnownLabels { label: &of_type.labels, known: &known, delay });
+        let label = match counted {
+            Some(Counted::Training) => Cow::from(self.of_training(&of_type.labels, offset)),
+            _ => Cow::from(&of_type.labels),
+        };
+        let labels = Some(KnownLabels { label: &label, known: &known, delay });
         let events = |entities| EventColumns { times: &times, values: values.as_deref(), labels, entities };
         let events_of_entities = events(entities);
-        let offset: usize = types[..node_type].iter().map(|before| before.ids.len()).sum();
         let is_fitted = &self.is_fitted[offset..][..times.len()];
-        let windows = self.config(at, wanted, has_labels, &events_of_entities, is_fitted);
-        let compute = |events| Windowed { node_type, table: windows::compute(events, &windows, progress) };
-        let mut made = vec![compute(&events_of_entities)];
+        let earlier = self.config(at, wanted, counted, &events_of_entities, is_fitted);
+        let later = wanted.ahead.then(|| WindowConfig { ahead: true, labels: ahead_too, ..earlier.clone() });
         // Apart, because what the events of a pair have to do with others is what those of its ends have.
-        if let Some(Pairs { of_event, count }) = &pairs {
-            made.push(compute(&events(vec![Entity { name: "pair", of_event, count: *count }])));
+        let of_pairs = pairs.as_ref().map(|Pairs { of_event, count }| {
+            let count = *count;
+            events(vec![Entity { name: "pair", of_event, count }])
+        });
+        for config in [Some(&earlier), later.as_ref()].into_iter().flatten() {
+            for events in [Some(&events_of_entities), of_pairs.as_ref()].into_iter().flatten() {
+                made.windowed.push(Windowed { node_type, table: windows::compute(events, config, progress) });
+            }
         }
-        Ok((made, FittedWindows::of(&windows)))
+        let fitted = FittedWindows::of(&earlier, counted);
+        made.notes.extend(fitted.note(wanted));
+        let of_nodes = of_nodes(wanted);
+        if fitted.training_labels && self.split.is_none() && of_type.labels.iter().any(Option::is_some) {
+            made.notes.push(format!(
+                "windows{of_nodes} count no label: the labels cannot be divided, so none is of training"
+            ));
+        }
+        if wanted.ahead && counted.is_some() && !ahead_too {
+            made.notes.push(format!(
+                "windows{of_nodes} ahead count no labels, which takes history = 0 and no edges between events: an earlier \
+                 event would tell a later one its own"
+            ));
+        }
+        made.fitted.push(fitted);
+        Ok(())
     }
 
-    /// Whether known labels are counted.
-    fn has_labels(&self, wanted: &Wanted, table: &NodeTable) -> Result<bool> {
-        let may_be = self.description.split.by == SplitBy::Time
-            && table.label.as_ref().is_some_and(|label| label.delay.is_some() || label.known.is_some());
-        if wanted.labels == Some(true) && !may_be {
-            let expected = "false, unless labels have `delay` or `known` and the split is by time: otherwise they tell of the test";
-            let help = "write label = { column = \"...\", delay = \"7d\" } and [split] by = \"time\", or leave it out";
+    /// The labels of rows in training, of a type whose first node is `first`; of the others none is ever known.
+    fn of_training(&self, labels: &[Option<u8>], first: usize) -> Vec<Option<u8>> {
+        let is_of_training = |at: usize| self.split.is_some_and(|split| split.parts()[first + at] == TRAINING);
+        labels.iter().enumerate().map(|(at, label)| label.filter(|_| is_of_training(at))).collect()
+    }
+
+    /// Whose labels are counted, if any are.
+    fn counted(&self, at: usize, wanted: &Wanted, table: &NodeTable) -> Result<Option<Counted>> {
+        let by = self.description.split.by;
+        // An import that says nothing of it did not count them.
+        let stored = self.with.map(|stored| stored.get(at).is_some_and(|fitted| fitted.training_labels));
+        let may_be = match (by, &table.label) {
+            (SplitBy::Time, Some(label)) if label.delay.is_some() || label.known.is_some() => Some(Counted::Known),
+            (SplitBy::Random, Some(_)) if stored != Some(false) => Some(Counted::Training),
+            _ => None,
+        };
+        if stored == Some(true) && may_be != Some(Counted::Training) {
+            let (key, expected, found) = match table.label {
+                Some(_) => ("split.by", "\"random\"", by.name()),
+                None => ("nodes.label", "the column of the labels, and [split] by = \"random\"", ""),
+            };
+            let expected = format!(
+                "{expected}, as of the import whose transforms are applied: its windows count labels of training rows"
+            );
+            let help = "leave [split] out, and name the column of the labels: an empty cell is no label";
+            return Err(wrong_key(key, &expected, found, help));
+        }
+        if wanted.labels == Some(true) && may_be.is_none() {
+            let [expected, help] = match (by, &table.label) {
+                (_, None) => {
+                    ["false where events have no label", "add label = \"COLUMN\" to their table, or leave it out"]
+                }
+                (SplitBy::Group, _) => [
+                    "false where the split is by group: no group of validation or test has a label in training",
+                    "split by time or at random, or leave it out",
+                ],
+                (SplitBy::Time, _) => [
+                    "false, unless labels have `delay` or `known`: otherwise they tell of the test",
+                    "write label = { column = \"...\", delay = \"7d\" }, or leave it out",
+                ],
+                (SplitBy::Random, _) => [
+                    "false where the import whose transforms are applied counts no labels of training rows",
+                    "write [split] as that import has it",
+                ],
+            };
             return Err(wrong_key("windows.labels", expected, "true", help));
         }
-        let has_labels = wanted.labels.unwrap_or(may_be);
-        if !has_labels && wanted.one_hop_measures.iter().flatten().any(|&measure| measure == OtherMeasure::FraudShare) {
-            let expected = "no fraud_share where known labels are not counted";
-            let help =
-                "fraud_share needs [split] by = \"time\", `delay` or `known` of the labels, and no labels = false";
+        let counted = may_be.filter(|_| wanted.labels != Some(false));
+        let is_share = |&measure: &OtherMeasure| measure == OtherMeasure::FraudShare;
+        if counted.is_none() && wanted.one_hop_measures.as_ref().is_some_and(|measures| measures.iter().any(is_share)) {
+            let expected = "no fraud_share where labels are not counted";
+            let help = "fraud_share needs labels, a split at random or by time, in that by time also their `delay` or \
+                        `known`, and no labels = false";
             return Err(wrong_key("windows.one_hop_measures", expected, "fraud_share", help));
         }
-        Ok(has_labels)
+        Ok(counted)
+    }
+
+    /// Whether windows ahead count labels, too. Those of an earlier event count the label of this one: where events are
+    /// joined to earlier ones, a model would read that of every training row from its neighbours.
+    fn counts_ahead(&self, wanted: &Wanted, table: &NodeTable, counted: Option<Counted>) -> Result<bool> {
+        let is_of_events =
+            |name: &str| self.description.nodes.iter().any(|table| table.node_type == name && table.time.is_some());
+        let joins_events = self
+            .description
+            .edges
+            .iter()
+            .any(|edges| [&edges.src, &edges.dst].iter().all(|end| is_of_events(&end.node_type)));
+        let are_joined = table.history != History::Latest(0) || joins_events;
+        if wanted.ahead && wanted.labels == Some(true) && are_joined {
+            let expected = "no labels = true beside ahead = true where events are joined to earlier ones, whose \
+                            windows ahead would tell them their own labels";
+            let help = "write history = 0 in the table of the events, and no [[edges]] between events; or leave labels \
+                        out: windows ahead count none then";
+            return Err(wrong_key("windows.labels", expected, "true", help));
+        }
+        Ok(counted.is_some() && !are_joined)
     }
 
     fn config(
         &self,
         at: usize,
         wanted: &Wanted,
-        labels: bool,
+        counted: Option<Counted>,
         events: &EventColumns,
         is_fitted: &[bool],
     ) -> WindowConfig {
@@ -190,13 +313,15 @@ impl Windows<'_> {
             spans: wanted.spans.as_ref().map_or(suited.spans, seconds),
             last: wanted.last.clone().unwrap_or(suited.last),
             one_hop: wanted.one_hop.as_ref().map_or(suited.one_hop, seconds),
-            labels,
+            labels: counted.is_some(),
+            last_known: counted == Some(Counted::Training),
             measures: own(&wanted.measures, default.measures),
             last_measures: own(&wanted.last_measures, default.last_measures),
             one_hop_measures: match &wanted.one_hop_measures {
                 Some(wanted) => OtherMeasure::ALL.into_iter().filter(|measure| wanted.contains(measure)).collect(),
                 None => default.one_hop_measures,
             },
+            ahead: false,
         }
     }
 }

@@ -34,9 +34,13 @@ pub(super) struct Plan<'a> {
     pub(super) windows: Vec<OwnWindow>,
     /// Known labels, if they have columns.
     pub(super) labels: Option<KnownLabels<'a>>,
+    /// Whether one of them says when the last label was.
+    pub(super) last_known: bool,
     /// Spans of others' events; empty without a second entity or anything to compute.
     pub(super) one_hop: &'a [i64],
     pub(super) one_hop_measures: Vec<OtherMeasure>,
+    /// Whether the events are in reverse order of time.
+    ahead: bool,
     pub(super) names: Vec<String>,
     pub(super) blocks: Vec<Block>,
 }
@@ -69,8 +73,10 @@ impl<'a> Plan<'a> {
             last: &config.last,
             windows: config.spans.iter().map(of_span).chain(config.last.iter().map(of_last)).collect(),
             labels,
+            last_known: config.last_known,
             one_hop: if has_others && !one_hop_measures.is_empty() { &config.one_hop } else { &[] },
             one_hop_measures,
+            ahead: config.ahead,
             names: Vec::new(),
             blocks: Vec::new(),
         };
@@ -98,10 +104,16 @@ impl<'a> Plan<'a> {
         (0..self.events.entities.len()).filter(move |&other| other != entity)
     }
 
+    /// What the names of the columns of an entity type begin with.
+    fn prefix(&self, entity: usize) -> String {
+        let ahead = if self.ahead { "_ahead" } else { "" };
+        format!("{}{ahead}", self.events.entities[entity].name)
+    }
+
     /// The order in which [`own`](super::own) writes them.
     fn name_own(&mut self, entity: usize) {
         let name = |index: usize| self.events.entities[index].name;
-        let own = name(entity);
+        let own = self.prefix(entity);
         let mut names = Vec::new();
         for OwnWindow { reach, measures } in &self.windows {
             let window = match reach {
@@ -133,17 +145,18 @@ impl<'a> Plan<'a> {
             names.push(format!("{own}_last_fraud_days"));
             let longest = self.spans.iter().max();
             names.extend(longest.map(|&span| format!("{own}_{}_first_fraud_days", span_name(span))));
+            names.extend(self.last_known.then(|| format!("{own}_last_known_days")));
         }
         self.names.append(&mut names);
     }
 
     /// The order in which [`others`](super::others) writes them.
     fn name_others(&mut self, entity: usize) {
-        let name = |index: usize| self.events.entities[index].name;
+        let own = self.prefix(entity);
         let mut names = Vec::new();
         for other in self.others(entity) {
             for &span in self.one_hop {
-                let window = format!("{}_{}_other_{}", name(entity), span_name(span), name(other));
+                let window = format!("{own}_{}_other_{}", span_name(span), self.events.entities[other].name);
                 names.extend(self.one_hop_measures.iter().map(|measure| format!("{window}_{}", measure.name())));
             }
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rayon::prelude::*;
 
 use super::columns::Plan;
-use super::events::{EventColumns, WindowConfig};
+use super::events::{EventColumns, KnownLabels, WindowConfig};
 use super::groups::{Groups, by_time};
 use super::others::{OtherWindows, UnusualOf};
 use super::own::OwnWindows;
@@ -65,6 +65,19 @@ impl UnusualOf for UnusualEvents {
 /// When columns differ in length, an entity's id is not below its count, the delay of the labels is negative, or a span
 /// or number of last events is not above 0.
 pub fn compute(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u64, u64)) -> WindowTable {
+    if !config.ahead {
+        return in_order(events, config, progress);
+    }
+    // -1 - time: unlike -time there is one for every time.
+    let times: Vec<i64> = events.times.iter().map(|time| !time).collect();
+    let known = events.labels.iter().flat_map(|labels| labels.known.iter().zip(&times));
+    let known: Vec<i64> = known.map(|(&known, &time)| if known == i64::MAX { known } else { time }).collect();
+    let labels = events.labels.map(|labels| KnownLabels { known: &known, delay: None, ..labels });
+    in_order(&EventColumns { times: &times, labels, ..events.clone() }, config, progress)
+}
+
+/// Windows over what has a smaller time.
+fn in_order(events: &EventColumns, config: &WindowConfig, progress: &dyn Fn(u64, u64)) -> WindowTable {
     let plan = Plan::new(events, config);
     let (count, width) = (events.times.len(), plan.names.len());
     let groups: Vec<Groups> = {

@@ -185,10 +185,15 @@ pub struct WindowConfig {
     pub last_measures: Vec<Measure>,
     /// Known frauds over the windows of time, where there are labels. Default true.
     pub labels: bool,
+    /// Days since the last known label, where known frauds are counted. Default false.
+    pub last_known: bool,
     /// Lengths of the windows of others' events in seconds, each above 0. Default 1, 3 and 7 days.
     pub one_hop: Vec<i64>,
     /// What is computed over windows of others' events. Default how unusual they were: z-score and ratio.
     pub one_hop_measures: Vec<OtherMeasure>,
+    /// Windows over later events instead of earlier ones, as if time ran backwards; see the [module](super). Default
+    /// false.
+    pub ahead: bool,
 }
 
 impl Default for WindowConfig {
@@ -199,8 +204,10 @@ impl Default for WindowConfig {
             measures: Measure::ALL.to_vec(),
             last_measures: vec![Measure::Mean],
             labels: true,
+            last_known: false,
             one_hop: ONE_HOP.map(|days| days * DAY).to_vec(),
             one_hop_measures: vec![OtherMeasure::ZScore, OtherMeasure::OverMean],
+            ahead: false,
         }
     }
 }

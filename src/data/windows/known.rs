@@ -117,8 +117,9 @@ pub(super) struct KnownWindows {
     labels: LabelWindows,
     /// Frauds among the leading visible labels.
     frauds: Vec<u32>,
-    /// When the last known fraud happened.
+    /// When the last known fraud happened, and the last event with a known label.
     last_fraud: Option<i64>,
+    last_known: Option<i64>,
     /// Entries of the known frauds within the longest window, in ascending order.
     in_longest: VecDeque<u32>,
 }
@@ -129,17 +130,18 @@ impl KnownWindows {
         self.labels.fill(known, events.iter().copied().zip(times.iter().copied()), spans);
         self.frauds.clear();
         self.frauds.push(0);
-        self.last_fraud = None;
+        (self.last_fraud, self.last_known) = (None, None);
         self.in_longest.clear();
     }
 
     /// Moves on to `time`, which never goes back.
     pub(super) fn advance(&mut self, time: i64, spans: &[i64]) {
-        let Self { labels, frauds, last_fraud, in_longest } = self;
+        let Self { labels, frauds, last_fraud, last_known, in_longest } = self;
         labels.advance_seeing(time, spans, |at, entry| {
             frauds.push(frauds[frauds.len() - 1] + u32::from(entry.is_fraud));
+            *last_known = (*last_known).max(Some(entry.happened));
             if entry.is_fraud {
-                *last_fraud = Some(last_fraud.map_or(entry.happened, |last| last.max(entry.happened)));
+                *last_fraud = (*last_fraud).max(Some(entry.happened));
                 let place = in_longest.partition_point(|&other| other < at);
                 in_longest.insert(place, at);
             }
@@ -164,6 +166,9 @@ impl KnownWindows {
         if !plan.spans.is_empty() {
             let first = self.in_longest.front().map(|&fraud| self.labels.entries[fraud as usize].happened);
             row.push(first.map_or(f32::NAN, days));
+        }
+        if plan.last_known {
+            row.push(self.last_known.map_or(f32::NAN, days));
         }
     }
 }

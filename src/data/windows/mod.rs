@@ -14,6 +14,7 @@
 //! | `customer_last_5_fraud_share` | share of the last 5 labels that became known a delay or more after their event |
 //! | `customer_last_fraud_days` | days since the last known fraud |
 //! | `customer_30d_first_fraud_days` | days since the first known fraud in the longest window |
+//! | `customer_last_known_days` | days since the last event whose label was known |
 //! | `customer_last_5_mean` | mean of the values of the last 5 events, or of as many as there were; likewise the other measures of a window of time |
 //! | `customer_last_5_days` | days since the 5th last event |
 //! | `customer_so_far_count`, `_over_mean` | events so far, this value over their mean |
@@ -25,7 +26,7 @@
 //! | `terminal_3d_other_customer_fraud_share` | share of frauds among their labels that were known |
 //!
 //! [`WindowConfig`] says which of them there are; by default not the measures of the last events beside the mean, and of
-//! others those of the first line alone.
+//! others those of the first line alone, and not the last known label.
 //!
 //! # What an event sees
 //! - Events of strictly smaller time alone. Those of the same second do not see each other.
@@ -37,8 +38,12 @@
 //!   before, and a training row sees as much of its past as a test row.
 //! - Others' events: those that name another counterpart than this event. One that names none is nobody's.
 //!
-//! So a row never changes with anything that is later: not a bit of it. Sums are exact to about 32 digits, and windows
+//! So a row never changes with anything that is later, unless it looks ahead: not a bit of it. Sums are exact to about 32 digits, and windows
 //! in which all values are equal have a deviation of exactly 0.
+//!
+//! [`WindowConfig::ahead`] turns time round: `customer_ahead_7d_count` is of later events, in `(t, t + s]`. Labels that
+//! are ever known count whenever that was. Days are those until an event. Of events of one second the one that comes
+//! last in the table counts as the nearest, as without it.
 //!
 //! # What is not known
 //! is NaN: everything about an entity that the event does not name, a mean without values, a deviation of fewer than

@@ -7,6 +7,7 @@ use super::{
     Entity, EventColumns, KnownLabels, Measure, OtherMeasure, WindowConfig, WindowTable, column_names, compute,
 };
 
+mod ahead;
 mod oracle;
 mod suited;
 
@@ -20,8 +21,31 @@ fn config() -> WindowConfig {
         one_hop: vec![DAY, 10 * DAY],
         last_measures: Measure::ALL.to_vec(),
         one_hop_measures: OtherMeasure::ALL.to_vec(),
+        last_known: true,
         ..WindowConfig::default()
     }
+}
+
+/// Compares every cell with what `oracle` says of its event.
+fn assert_columns(what: &str, found: &WindowTable, oracle: impl Fn(usize) -> Vec<(String, f64)>) {
+    assert_eq!(found.width, found.names.len());
+    let mut known = vec![0; found.width];
+    for (event, row) in found.values.chunks(found.width).enumerate() {
+        let expected = oracle(event);
+        assert_eq!(expected.iter().map(|(name, _)| name).collect::<Vec<_>>(), found.names.iter().collect::<Vec<_>>());
+        for (column, ((name, expected), &found)) in expected.iter().zip(row).enumerate() {
+            known[column] += usize::from(!expected.is_nan());
+            // Means of how unusual others were take f32 of up to this size, which may cancel.
+            let is_of_unusual = name.contains("_other_") && (name.ends_with("_z") || name.ends_with("_over_mean"));
+            let terms = if is_of_unusual { MOST_UNUSUAL } else { 0.0 };
+            let tolerance = 1e-5 * expected.abs().max(1e-3) + f64::from(terms * f32::EPSILON);
+            let close = (f64::from(found) - expected).abs() <= tolerance;
+            let same = if expected.is_nan() { found.is_nan() } else { close };
+            assert!(same, "{what}, event {event}, {name}: expected {expected}, found {found}");
+        }
+    }
+    let empty = found.names.iter().zip(&known).find(|(_, known)| **known < 20);
+    assert!(empty.is_none(), "{what}: {empty:?} is hardly ever known: the comparison says nothing of it");
 }
 
 #[test]
@@ -42,28 +66,7 @@ fn every_column_is_what_its_definition_says() {
         [(1, 1, &config()), (2, 2, &config()), (3, 2, &few), (4, 3, &config()), (5, 3, &few), (6, 2, &defaults)]
     {
         let table = Table::random(seed, 400, entities);
-        let found = table.compute(config);
-        assert_eq!(found.width, found.names.len());
-        let mut known = vec![0; found.width];
-        for (event, row) in found.values.chunks(found.width).enumerate() {
-            let expected = table.oracle(event, config);
-            assert_eq!(
-                expected.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-                found.names.iter().collect::<Vec<_>>()
-            );
-            for (column, ((name, expected), &found)) in expected.iter().zip(row).enumerate() {
-                known[column] += usize::from(!expected.is_nan());
-                // Means of how unusual others were take f32 of up to this size, which may cancel.
-                let is_of_unusual = name.contains("_other_") && (name.ends_with("_z") || name.ends_with("_over_mean"));
-                let terms = if is_of_unusual { MOST_UNUSUAL } else { 0.0 };
-                let tolerance = 1e-5 * expected.abs().max(1e-3) + f64::from(terms * f32::EPSILON);
-                let close = (f64::from(found) - expected).abs() <= tolerance;
-                let same = if expected.is_nan() { found.is_nan() } else { close };
-                assert!(same, "seed {seed}, event {event}, {name}: expected {expected}, found {found}");
-            }
-        }
-        let empty = found.names.iter().zip(&known).find(|(_, known)| **known < 20);
-        assert!(empty.is_none(), "{empty:?} is hardly ever known: the comparison says nothing of it");
+        assert_columns(&format!("seed {seed}"), &table.compute(config), |event| table.oracle(event, config));
     }
 }
 

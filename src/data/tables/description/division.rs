@@ -52,6 +52,17 @@ pub enum SplitBy {
     Time,
 }
 
+impl SplitBy {
+    /// As the description writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Group => "group",
+            Self::Time => "time",
+        }
+    }
+}
+
 /// How large a part is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PartSize {

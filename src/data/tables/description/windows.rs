@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
 
-use super::Span;
+use super::{Span, SplitBy};
 use crate::data::windows::{Measure, OtherMeasure};
 use crate::error::{Error, Result};
 
@@ -41,20 +41,30 @@ pub struct WindowTable {
     /// Whether there are windows over the earlier events of the same two ends, too. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pairs: bool,
-    /// Whether known labels are counted; default: where it is known when labels become known and the split is by time.
+    /// Whether labels are counted: in a split by time those that are known by then, which takes `delay` or `known` of
+    /// the labels; in a split at random those of training rows. Default: where that can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<bool>,
+    /// Whether there are the same windows once more over later events, unless the split is by time. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ahead: bool,
 }
 
 impl WindowTable {
-    /// Refuses windows that hold nothing, and two windows of one name.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Refuses windows that hold nothing, two windows of one name, and such of later events in a split by time.
+    pub(super) fn check(&self, split: SplitBy) -> Result<()> {
         let wrong = |key: &str, expected: &str, found: String, help: &str| {
             let (key, expected, help) = (format!("windows.{key}"), expected.into(), help.into());
             Err(Error::Config { origin: String::new().into(), key, expected, found, help })
         };
         if self.last.iter().flatten().any(|&last| last == 0) {
             return wrong("last", "numbers of events above 0", "0".into(), "for example last = [1, 5, 20]");
+        }
+        if self.ahead && split == SplitBy::Time {
+            let expected = "false where the split is by time: a row of the test would be told by what comes after it";
+            let help = "leave it out; or, for a table that is scored as a whole when all of it is over, write [split] \
+                        by = \"random\"";
+            return wrong("ahead", expected, "true".into(), help);
         }
         let again =
             [("spans", repeated(&self.spans)), ("one_hop", repeated(&self.one_hop)), ("last", repeated(&self.last))];

@@ -65,6 +65,13 @@ impl Table {
         }
     }
 
+    /// As if time ran backwards; a label that is ever known is known from its event on.
+    pub(super) fn backwards(&self) -> Self {
+        let times: Vec<i64> = self.times.iter().map(|time| -time).collect();
+        let known = self.known.iter().zip(&times).map(|(&known, &time)| if known == i64::MAX { known } else { time });
+        Self { known: known.collect(), delay: None, times, ..self.clone() }
+    }
+
     pub(super) fn events(&self) -> EventColumns<'_> {
         let entity = |(of_event, name)| Entity { name, of_event, count: COUNT as usize };
         EventColumns {
@@ -170,6 +177,9 @@ impl Table {
             let recent = self.labels_within(event, entity, longest);
             let first = recent.iter().filter(is_fraud).min_by_key(|&&e| (self.place(e), self.times[e], e));
             push(format!("{}_first_fraud_days", span_name(longest)), days(first.map(|&e| self.times[e])));
+            if config.last_known {
+                push("last_known_days".into(), days(labels.iter().map(|&e| self.times[e]).max()));
+            }
             for &other in &others {
                 let is_of_another = |e: &usize| {
                     let of = self.entities[other][*e];
