@@ -1,11 +1,14 @@
 //! `graphsieve eval`
 
+mod part;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 
+use self::part::{SplitPart, part};
 use super::moment::moment;
 use super::{Compute, Console, Format};
 use crate::backend::with_backend;
@@ -16,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Labels, date};
 use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
-use crate::run::evaluation::{class_report, read_scores, report, validation_threshold};
+use crate::run::evaluation::{Evaluation, class_report, read_scores, report, validation_threshold};
 use crate::run::model::model_of;
 use crate::run::splits::{class_split_of, split_of};
 use crate::score::classes::{holds_probabilities, read_probabilities};
@@ -61,7 +64,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     include_train: bool,
 
-    /// Take seed and shares of the split from this run
+    /// Take seed and shares of the split from this run, and the threshold where it was grown anew on training and
+    /// validation labels (model.refit)
     #[arg(long, value_name = "RUN", conflicts_with_all = ["seed", "fractions"])]
     run: Option<PathBuf>,
 
@@ -85,31 +89,6 @@ pub(super) struct Arguments {
     compute: Compute,
 }
 
-/// Labels that the figures are about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum SplitPart {
-    /// Labels that nothing was chosen on
-    Test,
-    /// Labels on which checkpoint and threshold were chosen
-    Validation,
-    /// With --include-train only
-    Train,
-    /// With --include-train only
-    All,
-}
-
-impl SplitPart {
-    fn in_words(self) -> &'static str {
-        match self {
-            SplitPart::Test => "test labels",
-            SplitPart::Validation => "validation labels, on which the threshold or the epoch was chosen",
-            SplitPart::Train => "training labels: these figures flatter the model",
-            SplitPart::All => "all labels, those of the training included: these figures flatter the model",
-        }
-    }
-}
-
 /// Where the parts of the labels come from.
 enum SplitSource {
     /// Shares and seed of a stratified split.
@@ -124,8 +103,11 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     let (Some(scores), Some(data)) = (&arguments.scores, &arguments.data) else {
         return side_by_side(&arguments, console);
     };
-    let part = part(arguments.split, arguments.include_train)?;
-    let (source, window) = match &arguments.run {
+    let run = arguments.run.as_deref().map(|run| RunDir::open(&model_of(run)?)).transpose()?;
+    // A model that has learned the validation labels cannot be judged by them, and brings its threshold.
+    let refit = run.as_ref().map(Evaluation::of_refit).transpose()?.flatten();
+    let part = part(arguments.split, arguments.include_train, refit.is_some())?;
+    let (source, window) = match &run {
         Some(run) => split_of_run(run)?,
         None => {
             let fractions = fractions(arguments.fractions.as_deref().unwrap_or(&[0.6, 0.2, 0.2]))?;
@@ -171,7 +153,10 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         None if let Some((split, seed)) = &of_run => split_of(&dataset, &labels.entries, split, *seed)?,
         None => Split::stratified(&labels.entries, |node| graph.type_of(node as usize), fractions, seed)?,
     };
-    let threshold = validation_threshold(&scores, graph, &split)?;
+    let (threshold, threshold_labels) = match &refit {
+        Some(own) => (own.threshold, labels_of(&own.validation)),
+        None => (validation_threshold(&scores, graph, &split)?, split.validation.len()),
+    };
     let entries = match part {
         SplitPart::Test => &split.test,
         SplitPart::Validation => &split.validation,
@@ -180,7 +165,12 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     };
     let report = report(&scores, &dataset, entries, threshold)?;
     let labels = entries.len();
-    arguments.format.print(&Outcome { part, labels, threshold_labels: split.validation.len(), seed, report })
+    let refit = refit.as_ref().and_then(Evaluation::refit_in_words);
+    arguments.format.print(&Outcome { part, labels, threshold_labels, seed, refit, report })
+}
+
+fn labels_of(Report { overall, .. }: &Report) -> usize {
+    (overall.positives + overall.negatives) as usize
 }
 
 /// Sets models side by side.
@@ -286,7 +276,7 @@ struct Classified {
 
 impl fmt::Display for Classified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} {}", self.report.nodes, self.part.in_words())?;
+        writeln!(f, "{} {}", self.report.nodes, self.part.in_words(false))?;
         self.report.fmt(f)
     }
 }
@@ -301,37 +291,22 @@ struct Outcome {
     threshold_labels: usize,
     /// Seed of the split.
     seed: u64,
+    /// Of a model that was grown anew, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refit: Option<String>,
     #[serde(flatten)]
     report: Report,
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} {}", self.labels, self.part.in_words())?;
-        writeln!(f, "split by seed {}, threshold from {} validation labels\n", self.seed, self.threshold_labels)?;
+        writeln!(f, "{} {}", self.labels, self.part.in_words(self.refit.is_some()))?;
+        writeln!(f, "split by seed {}, threshold from {} validation labels", self.seed, self.threshold_labels)?;
+        if let Some(words) = &self.refit {
+            writeln!(f, "{words}")?;
+        }
+        writeln!(f)?;
         self.report.fmt(f)
-    }
-}
-
-/// Training labels are shown only to those who say that they know.
-fn part(split: Option<SplitPart>, include_train: bool) -> Result<SplitPart> {
-    let refuse = |argument: &str, expected: &str, found: &str, help: &str| {
-        let [argument, expected, found, help] = [argument, expected, found, help].map(String::from);
-        Err(Error::Usage { argument, expected, found, help })
-    };
-    match (split, include_train) {
-        (None, true) => Ok(SplitPart::All),
-        (None, false) => Ok(SplitPart::Test),
-        (Some(part @ (SplitPart::Train | SplitPart::All)), true)
-        | (Some(part @ (SplitPart::Test | SplitPart::Validation)), false) => Ok(part),
-        (Some(_), false) => {
-            let help = "the model was fitted to the training labels; to see these figures anyway, add --include-train";
-            refuse("--split", "test or validation", "a part with training labels, without --include-train", help)
-        }
-        (Some(_), true) => {
-            let help = "leave --include-train out, or ask for --split all";
-            refuse("--include-train", "--split all or train", "a part without training labels", help)
-        }
     }
 }
 
@@ -352,8 +327,7 @@ fn fractions(given: &[f64]) -> Result<SplitFractions> {
 }
 
 /// The split that a run of stage 2 or 3, of a pipeline or of a node classification used, and its window.
-fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
-    let run = RunDir::open(&model_of(path)?)?;
+fn split_of_run(run: &RunDir) -> Result<(SplitSource, usize)> {
     let config = RunConfig::load_kept(&run.config(), &[])?;
     let window = config.window();
     let split = match config {
@@ -364,7 +338,7 @@ fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
         RunConfig::Classify(config) => return Ok((SplitSource::Classes(config.split, config.seed), window)),
         RunConfig::Stage1(_) => {
             return Err(Error::Usage {
-                argument: format!("--run {}", path.display()),
+                argument: format!("--run {}", run.path().display()),
                 expected: "a run that splits labels: stage 2, stage 3, a pipeline or classify".into(),
                 found: "a stage-1 run, which uses no labels".into(),
                 help: "give --seed and --fractions instead".into(),
@@ -378,19 +352,4 @@ fn split_of_run(path: &Path) -> Result<(SplitSource, usize)> {
 fn no_labels(data: &Path) -> Error {
     let help = "give --labels FILE.csv with the columns id and label";
     Error::format(data, "labels.npy", "labels of some nodes", "no such file", help)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn training_labels_need_a_word_of_their_own() {
-        assert_eq!(part(None, false).unwrap(), SplitPart::Test);
-        assert_eq!(part(None, true).unwrap(), SplitPart::All);
-        assert_eq!(part(Some(SplitPart::Train), true).unwrap(), SplitPart::Train);
-        for (split, include_train) in [(SplitPart::Train, false), (SplitPart::All, false), (SplitPart::Test, true)] {
-            assert_eq!(part(Some(split), include_train).unwrap_err().exit_code(), 2);
-        }
-    }
 }

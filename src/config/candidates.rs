@@ -51,6 +51,8 @@ const MEANS: &[&str] = &["features.difference=false", "features.wavelets=false"]
 /// And whatever else there is, over the union of the relations and over each.
 const ALL: &[&str] = &["features.max=true", "features.over=both"];
 const BOOSTER: &[&str] = &["model.kind=booster"];
+/// What a candidate says of validation labels decides: it may not have learned them.
+const HELD_OUT: &[&str] = &["model.refit=false"];
 /// Few small trees, of which no validation label decides how many.
 const SMALL: &[&str] = &[
     "model.kind=booster",
@@ -156,7 +158,7 @@ impl Candidate {
     pub const ALL: &[Candidate] = candidates! {
         "forest-raw", "a forest on the features of a node", Anomalies, TREES, [RAW];
         "booster-raw", "a booster on the features of a node", Anomalies, TREES, [RAW, BOOSTER];
-        "booster-events", "a booster on the windows of an event", Events, TREES_EVENTS, [];
+        "booster-events", "a booster on the windows of an event", Events, TREES_EVENTS, [HELD_OUT];
         "forest-means", "a forest on features and their means over neighbours", Graphs, TREES, [MEANS];
         "booster-small", "a hundred small trees on features and their means", Graphs, TREES, [MEANS, SMALL];
         "booster-means", "a booster on features and their means", Graphs, TREES, [MEANS, BOOSTER];
@@ -253,6 +255,9 @@ mod tests {
             assert_eq!((own.seed(), own.window(), own.data_path()), (7, 3, Path::new("some/data")), "{own:?}");
             assert_eq!(own.output(), &config.output);
             assert_eq!(own.name(), format!("auto-{}", candidate.name));
+            if let RunConfig::Stage3(trees) = &own {
+                assert!(!trees.model.shared().refit, "{} is judged by labels that it has learned", candidate.name);
+            }
             // What a run keeps loads again.
             assert_eq!(RunConfig::parse(&own.to_toml().unwrap(), Path::new("kept"), &[]).unwrap(), own);
             assert!(Candidate::ALL[..at].iter().all(|other| other.name != candidate.name), "{}", candidate.name);

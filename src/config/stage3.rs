@@ -198,6 +198,10 @@ pub struct SharedTreeConfig {
     /// group stands alone there. Default none, which is no constraint.
     #[serde(deserialize_with = "groups")]
     pub interactions: Vec<Vec<String>>,
+    /// Whether the model is grown once more, with as many trees, on training and validation labels, and is then the one
+    /// that is kept and tested. Threshold, calibration and figures of the validation part stay those of the trees that
+    /// had not seen these labels. Default false.
+    pub refit: bool,
 }
 
 /// What has to improve on the validation part while a booster grows.
@@ -279,6 +283,7 @@ impl SharedTreeConfig {
             monotone: BTreeMap::new(),
             categorical: Vec::new(),
             interactions: Vec::new(),
+            refit: false,
         }
     }
 }

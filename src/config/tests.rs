@@ -276,6 +276,7 @@ fn unusual_stage3() -> [RunConfig; 2] {
     model.shared.monotone = [("mean1.x0", 1), ("the age", -1)].map(|(name, sign)| (name.to_string(), sign)).into();
     model.shared.categorical = vec!["code".into()];
     model.shared.interactions = vec![vec!["amount".into(), "x3".into()], vec!["mean1.x0".into()]];
+    model.shared.refit = true;
     booster.model = TreeModel::Booster(model);
     let mut stage2 = Stage2Config { name: "stage3-stage2".into(), ..Stage2Config::new("g.npz") };
     stage2.data.embeddings = Some("z".into());

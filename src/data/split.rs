@@ -83,6 +83,13 @@ impl Split {
         part_of([&self.train, &self.validation, &self.test], node)
     }
 
+    /// Both parts that a model may learn from, in ascending order of id.
+    pub fn training_and_validation(&self) -> Vec<(u32, u8)> {
+        let mut both = [&self.train[..], &self.validation].concat();
+        both.sort_unstable();
+        both
+    }
+
     /// Divides `labels` so that every class, and within a class every node type where its count allows, is spread over
     /// the parts by `fractions`.
     ///

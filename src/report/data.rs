@@ -101,6 +101,9 @@ pub struct RelationFacts {
 pub struct SplitFacts {
     /// By what the data say that they are divided; `None` where the run divided them.
     pub rule: Option<String>,
+    /// Of a model that was grown anew on training and validation labels, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refit: Option<String>,
     pub parts: Vec<PartFacts>,
 }
 

@@ -10,7 +10,8 @@ use super::question::capital;
 use crate::graph::date;
 use crate::metrics::{Alerts, Estimate, Estimates};
 
-pub(super) fn held_out(held_out: &HeldOut, question: Question) -> Markup {
+/// `refit` are the words for a model that was grown anew.
+pub(super) fn held_out(held_out: &HeldOut, question: Question, refit: Option<&str>) -> Markup {
     html! {
         (key_figures(held_out))
         div.figures {
@@ -27,6 +28,7 @@ pub(super) fn held_out(held_out: &HeldOut, question: Question) -> Markup {
              hold for other labels of the same kind, not for another training; one of a single value only says that no \
              resample found a mistake. A row with fewer than 5 nodes of a class has none. The test labels chose nothing: \
              checkpoint and threshold come from the validation labels."
+            @if let Some(refit) = refit { " The model was " (refit) "." }
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::{Dataset, Statistics};
 use crate::run::baseline::OnValidation;
+use crate::run::evaluation::Evaluation;
 use crate::score::ranking::Scored;
 
 /// The parts of a run.
@@ -29,6 +30,9 @@ pub struct Parts<'a> {
     pub baseline: BaselineScores,
     /// On the validation labels, as the training left it.
     pub on_validation: Option<OnValidation>,
+    /// What the training found, of a model that was grown anew on training and validation labels: no threshold can be
+    /// chosen on labels that it has learned.
+    pub refit: Option<Evaluation>,
     pub training: Vec<Panel>,
     /// Highest scores that are listed.
     pub top: usize,
@@ -62,7 +66,8 @@ pub fn gather(parts: Parts) -> Result<ReportData> {
         _ => scored.split.cloned(),
     };
     let judged = judged.as_ref();
-    let split = judged.map(|split| split_facts(split, scored.dataset));
+    let refit = parts.refit.as_ref().and_then(Evaluation::refit_in_words);
+    let split = judged.map(|split| split_facts(split, scored.dataset, refit));
     let test = judged.map(|split| labelled(scored.scores, &split.test)).filter(|test| !test.scores.is_empty());
     let held_out = match (judged, &test) {
         (Some(split), Some(test)) if question != Question::Predicted => Some(held_out(&parts, split, test)?),
@@ -166,11 +171,11 @@ fn data_facts(statistics: &Statistics, labels: &[Option<u32>], parts: &Parts) ->
     }
 }
 
-fn split_facts(split: &Split, dataset: &Dataset) -> SplitFacts {
+fn split_facts(split: &Split, dataset: &Dataset, refit: Option<String>) -> SplitFacts {
     let parts = [(Part::Train, &split.train), (Part::Validation, &split.validation), (Part::Test, &split.test)];
     let facts = parts.map(|(part, entries)| {
         let anomalous = entries.iter().filter(|entry| entry.1 == 1).count();
         PartFacts { part, labelled: entries.len(), anomalous, normal: entries.len() - anomalous }
     });
-    SplitFacts { rule: dataset.split.as_ref().map(|stored| stored.to_string()), parts: facts.into() }
+    SplitFacts { rule: dataset.split.as_ref().map(|stored| stored.to_string()), refit, parts: facts.into() }
 }

@@ -49,10 +49,15 @@ pub(super) fn labelled(scores: &[f32], entries: &[(u32, u8)]) -> Labelled {
 
 pub(super) fn held_out(parts: &Parts, split: &Split, test: &Labelled) -> Result<HeldOut> {
     let bootstrap = Bootstrap::default();
-    let validation = labelled(parts.scored.scores, &split.validation);
-    // Without both classes nothing can be chosen: then nothing is flagged.
-    let chosen = best_f1_threshold(&validation.scores, &validation.labels);
-    let threshold = chosen.map_or(f64::INFINITY, |choice| choice.threshold);
+    let threshold = match &parts.refit {
+        Some(own) => own.threshold,
+        None => {
+            let validation = labelled(parts.scored.scores, &split.validation);
+            // Without both classes nothing can be chosen: then nothing is flagged.
+            let chosen = best_f1_threshold(&validation.scores, &validation.labels);
+            chosen.map_or(f64::INFINITY, |choice| choice.threshold)
+        }
+    };
     let positives = test.labels.iter().map(|&label| u64::from(label)).sum::<u64>();
     let half = test.labels.len() as u64 / 2;
     let mut ks: Vec<u64> =

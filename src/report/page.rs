@@ -85,11 +85,12 @@ fn sections(data: &ReportData) -> Vec<Section> {
         sections.push(section("classes", "Classes", classes::predicted(facts)));
     }
     if let Some(held_out) = &data.held_out {
+        let refit = data.split.as_ref().and_then(|split| split.refit.as_deref());
         let title = match data.question {
             Question::OfClass(class) => format!("Class {class} against the rest"),
             Question::Anomalous | Question::Predicted => "Test labels".into(),
         };
-        sections.push(section("test", &title, evaluation::held_out(held_out, data.question)));
+        sections.push(section("test", &title, evaluation::held_out(held_out, data.question, refit)));
     }
     if !data.beside.is_empty() {
         sections.push(section("beside", "Beside other models", evaluation::beside(&data.beside)));

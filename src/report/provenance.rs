@@ -125,7 +125,7 @@ fn parts(split: &SplitFacts, question: Question) -> Markup {
                             @for count in label_counts(question, [facts.labelled, facts.anomalous, facts.normal]) {
                                 td.number { (grouped(count)) }
                             }
-                            td { (purpose(facts.part, question)) }
+                            td { (purpose(facts.part, question, split.refit.is_some())) }
                         }
                     }
                 }
@@ -134,10 +134,11 @@ fn parts(split: &SplitFacts, question: Question) -> Markup {
     }
 }
 
-/// What the labels of a part are for.
-fn purpose(part: Part, question: Question) -> &'static str {
+/// What the labels of a part are for; a model that was grown anew (`refit`) has learned those of validation in the end.
+fn purpose(part: Part, question: Question, refit: bool) -> &'static str {
     match part {
         Part::Train => "fitting",
+        Part::Validation if refit => "choosing the trees and the threshold, fitting the calibration, then fitting",
         Part::Validation if question == Question::Predicted => "choosing the checkpoint, fitting the calibrations",
         Part::Validation => "choosing checkpoint and threshold, fitting the calibration",
         Part::Test => "the figures of this report",

@@ -4,6 +4,7 @@ use super::data::{Panel, ReportData, RunFacts, Series, Warning};
 use super::gather::{BaselineScores, Parts, gather};
 use crate::error::{Error, Result};
 use crate::run::baseline::{Baseline, OnValidation};
+use crate::run::evaluation::Evaluation;
 use crate::run::{History, Meta};
 use crate::score::{ClassView, ScoredRun, Stage};
 
@@ -47,6 +48,7 @@ pub fn of_run(scored: &ScoredRun, top: usize, all: bool) -> Result<ReportData> {
         fitted_to_labels: scored.stage != Stage::Reconstruction,
         baseline: baseline.map_or(BaselineScores::Unknown, |baseline| BaselineScores::Scores(baseline.test_scores)),
         on_validation: OnValidation::read(run)?,
+        refit: Evaluation::of_refit(run)?,
         // Trees log no epochs.
         training: run.history().map(|history| panels(scored.stage, &history)).unwrap_or_default(),
         top,

@@ -207,6 +207,7 @@ mod tests {
         let parts = [Part::Train, Part::Validation, Part::Test].into_iter().zip(counts);
         SplitFacts {
             rule: None,
+            refit: None,
             parts: parts
                 .map(|(part, (anomalous, normal))| PartFacts { part, labelled: anomalous + normal, anomalous, normal })
                 .collect(),

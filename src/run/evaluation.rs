@@ -28,9 +28,31 @@ pub struct Evaluation {
     pub validation: Report,
     /// The test part.
     pub test: Report,
+    /// Of a model that was grown anew on training and validation labels the number of its trees: only the test part is
+    /// about it, the threshold and the validation part are those of the trees before, which had not seen these labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refit: Option<usize>,
 }
 
 impl Evaluation {
+    /// As [`of_run`](Self::of_run), of a model that has learned the validation labels; `None` of others.
+    ///
+    /// # Errors
+    /// As for [`of_run`](Self::of_run).
+    pub fn of_refit(run: &RunDir) -> Result<Option<Self>> {
+        Ok(Self::of_run(run)?.filter(|own| own.refit.is_some()))
+    }
+
+    /// What a model that was grown anew has learned from, and what it has not chosen itself; `None` of others.
+    pub fn refit_in_words(&self) -> Option<String> {
+        let trees = self.refit?;
+        let trees = if trees == 1 { "1 tree".into() } else { format!("{trees} trees") };
+        Some(format!(
+            "grown anew on training and validation labels with {trees}; threshold and calibration are those of the \
+             trees that had not seen the validation labels"
+        ))
+    }
+
     /// What a finished run of Stage 2 or 3 found; `None` of other runs.
     ///
     /// # Errors
@@ -64,11 +86,20 @@ pub fn class_test_of_run(run: &RunDir) -> Result<Option<ClassReport>> {
 /// # Errors
 /// As for [`validation_threshold`] and [`report`].
 pub fn evaluate_split(scores: &[f32], dataset: &Dataset, split: &Split) -> Result<Evaluation> {
-    let threshold = validation_threshold(scores, &dataset.graph, split)?;
+    evaluate_parts([scores; 2], dataset, split)
+}
+
+/// As [`evaluate_split`], with the scores that the validation part is evaluated by, and those of the test part.
+///
+/// # Errors
+/// As for [`validation_threshold`] and [`report`].
+pub fn evaluate_parts([validation, test]: [&[f32]; 2], dataset: &Dataset, split: &Split) -> Result<Evaluation> {
+    let threshold = validation_threshold(validation, &dataset.graph, split)?;
     Ok(Evaluation {
         threshold,
-        validation: report(scores, dataset, &split.validation, threshold)?,
-        test: report(scores, dataset, &split.test, threshold)?,
+        validation: report(validation, dataset, &split.validation, threshold)?,
+        test: report(test, dataset, &split.test, threshold)?,
+        refit: None,
     })
 }
 

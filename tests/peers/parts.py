@@ -28,10 +28,12 @@ LONG = {
     "drop_edge.rate": 0.0,
     "loss.lambda_unsup": 0.0,
 }
+# Stage 2 has not learned the validation labels either.
+HELD_OUT = {"model.refit": "false"}
 # Data, the booster's file and keys, Stage 2's file and keys, parts that these data cannot have.
 DATA = {
-    "flat-random": ("payments.toml", {}, "stage2.toml", LONG, ["values"]),
-    "flat-time": ("payments.toml", {}, "payments-stage2.toml", {"model.pieces": 0, "model.dropout": 0.0}, ["values"]),
+    "flat-random": ("payments.toml", HELD_OUT, "stage2.toml", LONG, ["values"]),
+    "flat-time": ("payments.toml", HELD_OUT, "payments-stage2.toml", {"model.pieces": 0, "model.dropout": 0.0}, ["values"]),
     "amlsim-random": ("stage3.toml", {"model.kind": '"booster"', "features.over": '"relations"'}, "stage2.toml", LONG, ["ages"]),
     "amlsim-time": ("stage3.toml", {"model.kind": '"booster"', "features.over": '"relations"'}, "stage2.toml", LONG, []),
 }

@@ -91,7 +91,8 @@ fn every_window_has_a_model_of_its_own_and_their_figures_stand_side_by_side() {
     runs.sort_by_key(|run| run.split("-window-").nth(1).unwrap().to_owned());
     assert_eq!(runs.len(), 3, "{runs:?}");
     for (run, window) in runs.iter().zip(windows(&sandbox)) {
-        assert_eq!(json(&sandbox, &format!("{run}/model.json"))["times"], window, "{run}");
+        let model = json(&sandbox, &format!("{run}/model.json"));
+        assert_eq!((&model["times"], &model["refit"]), (&window, &true.into()), "{run}");
     }
     let table = sandbox.succeeds(["eval"].into_iter().chain(runs.iter().map(String::as_str))).stdout;
     assert!(said.stdout.ends_with(&table), "training ends with the table of eval:\n{}", said.stdout);

@@ -91,6 +91,11 @@ pub(super) fn init(dataset: &Dataset, path: &Path, task: Option<InitTask>) -> Re
             let why = "the data have no features, but embeddings of Stage 1";
             file.set("data.input", quoted("embeddings"), why);
         }
+        // What is shipped for events expects a split by time.
+        InitTask::Stage3 if events && dataset.split.as_ref().and_then(|split| split.times()).is_none() => {
+            let why = "whether as many trees are grown anew on training and validation labels, and kept";
+            file.set("model.refit", "false".into(), why);
+        }
         InitTask::Classify => classify(&mut file, dataset, &*dataset.node_classes(path)?),
         _ => {}
     }

@@ -69,6 +69,10 @@ pub struct Bundle {
     /// The run whose weights it began with, if it did not begin anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// Whether it was grown anew on training and validation labels: then it has learned both, and threshold and
+    /// calibration are those of the trees before, which had not seen the validation labels.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refit: bool,
     /// The data that it was trained on.
     pub data: DataDigest,
     /// What data that it is used on have to agree in.
@@ -96,6 +100,8 @@ pub struct Origin {
     times: Option<TimeWindow>,
     /// The Stage-1 run whose embeddings are read.
     stage1: Option<PathBuf>,
+    /// As [`Bundle::refit`].
+    refit: bool,
 }
 
 impl Origin {
@@ -117,7 +123,13 @@ impl Origin {
             schema: Schema::of(dataset),
             times: dataset.split.as_ref().and_then(|split| split.times()),
             stage1: embeddings.and_then(run_of),
+            refit: false,
         })
+    }
+
+    /// The same of a model that learns the validation labels, too, where `refit` says so.
+    pub fn with_refit(self, refit: bool) -> Self {
+        Self { refit, ..self }
     }
 
     /// Refuses to begin a training with the weights of the run `from` where they do not fit, or know too much.
@@ -216,6 +228,7 @@ impl Origin {
             finished: false,
             times: self.times,
             from,
+            refit: self.refit,
             data: self.digest.clone(),
             schema: self.schema.clone(),
             files: BTreeMap::new(),

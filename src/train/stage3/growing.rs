@@ -77,6 +77,33 @@ pub fn fit<B: TreeBackend>(
     }
 }
 
+/// Grows as many trees as `chosen` has anew on the labels of the training and the validation part together, as [`fit`]
+/// does where all of them are there for training: bins and weights of the classes are those of both. What was measured
+/// on the validation part while `chosen` grew stays.
+///
+/// # Errors
+/// As for [`fit`].
+pub(super) fn refit<B: TreeBackend>(
+    config: &Stage3Config,
+    table: &FeatureTable,
+    features: &[String],
+    split: &Split,
+    chosen: &TreeEnsemble,
+    device: &B::Device,
+) -> Result<TreeEnsemble> {
+    let (mut config, trees) = (config.clone(), chosen.num_trees());
+    match &mut config.model {
+        TreeModel::Booster(booster) => (booster.trees, booster.patience) = (trees, None),
+        TreeModel::Forest(forest) => forest.trees = trees,
+    }
+    let both = Split { train: split.training_and_validation(), validation: Vec::new(), test: Vec::new() };
+    let mut anew = fit::<B>(&config, table, features, &both, &LabelledEvents::default(), None, device)?;
+    if let (TreeEnsemble::Booster(anew), TreeEnsemble::Booster(chosen)) = (&mut anew, chosen) {
+        anew.history.clone_from(&chosen.history);
+    }
+    Ok(anew)
+}
+
 /// Rows of a table in bins, with the names of its columns.
 fn binned(
     values: &[f32],

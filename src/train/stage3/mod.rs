@@ -3,19 +3,23 @@
 mod columns;
 mod folds;
 mod growing;
+mod importance;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
-use ndarray::{Array1, Array2, Axis};
+use ndarray::{Array2, ArrayView1, Axis};
 use serde::Serialize;
 
 pub use self::columns::ColumnRules;
 use self::columns::check_names;
 use self::folds::Folds;
+use self::growing::refit;
 pub use self::growing::{booster_params, fit, forest_params};
+pub use self::importance::BlockShare;
+use self::importance::{block_shares, write_importance};
 use super::plots;
 use super::session::{RunOptions, check_same_settings};
 use super::stretch::{Judged, Stretch, Validated};
@@ -32,7 +36,7 @@ use crate::run::baseline::{Baseline, BaselineOnValidation, OnValidation};
 use crate::run::bundle::drift::Profile;
 use crate::run::bundle::{Bundle, Origin};
 use crate::run::calibration::write_calibration;
-use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_split};
+use crate::run::evaluation::{EVALUATION_FILE, Evaluation, evaluate_parts};
 use crate::run::known_labels::KnownLabels;
 use crate::run::progress::{Progress, Unit};
 use crate::run::ranked::LabelledEvents;
@@ -61,15 +65,6 @@ pub struct Stage3Outcome {
     pub blocks: Vec<BlockShare>,
 }
 
-/// How much the splits on the columns of one block brought.
-#[derive(Clone, Debug, Serialize)]
-pub struct BlockShare {
-    pub block: String,
-    pub columns: usize,
-    /// Of the gain of all splits, in [0, 1].
-    pub share: f64,
-}
-
 impl fmt::Display for Stage3Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -77,6 +72,9 @@ impl fmt::Display for Stage3Outcome {
             "{} trees on {} columns, held-out test labels:\n{}",
             self.trees, self.columns, self.evaluation.test
         )?;
+        if let Some(words) = self.evaluation.refit_in_words() {
+            writeln!(f, "{words}")?;
+        }
         if let Some(auc) = self.baseline_auc {
             writeln!(f, "logistic regression on raw features: test ROC-AUC {auc:.4}")?;
         }
@@ -117,8 +115,9 @@ pub fn run<B: GraphBackend + TreeBackend>(
     // What the models of Stage 2 read is what the trees read.
     let embeddings = config.stage2.as_ref().and_then(|stage2| stage2.data.embeddings.as_deref());
     let embeddings = config.data.embeddings.as_deref().or(embeddings);
-    let origin = Origin::of("stage3", &config.data.path, &dataset, embeddings)?;
-    let Fitted { run, checkpoint, table, progress, steps, .. } = fitted::<B>(
+    let refits = config.model.shared().refit;
+    let origin = Origin::of("stage3", &config.data.path, &dataset, embeddings)?.with_refit(refits);
+    let Fitted { run, mut checkpoint, table, of_training, progress, steps, .. } = fitted::<B>(
         config,
         &dataset,
         &split,
@@ -126,9 +125,18 @@ pub fn run<B: GraphBackend + TreeBackend>(
         options,
         device,
     )?;
+    let x = matrix(&table)?;
+    // Of trees that have not seen the validation labels: what these choose is chosen on them.
+    let unseen = checkpoint.ensemble.predict(&x)?;
+    if refits {
+        let (of_both, labels) = of_training.as_ref().map_or((&table, &split), |(table, labels)| (table, labels));
+        let names = dataset.feature_names.as_deref().unwrap_or_default();
+        checkpoint.ensemble = refit::<B>(config, of_both, names, labels, &checkpoint.ensemble, device)?;
+        checkpoint.write(&file_of(&run))?;
+    }
     let ensemble = &checkpoint.ensemble;
-    let scores = ensemble.predict(&matrix(&table)?)?;
-    write_npy_f32(run.output(STAGE3_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
+    let scores = if refits { ensemble.predict(&x)? } else { unseen.clone() };
+    let evaluation = evaluate_parts([&unseen, &scores], &dataset, &split)?;
     let gain = ensemble.importance(Importance::Gain);
     write_importance(&run, &table, &gain, &ensemble.importance(Importance::Split))?;
     let baseline = Baseline::of(&dataset, &split)?;
@@ -136,7 +144,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
         run: run.path().to_path_buf(),
         trees: ensemble.num_trees(),
         columns: table.columns().len(),
-        evaluation: evaluate_split(&scores, &dataset, &split)?,
+        evaluation: Evaluation { refit: refits.then(|| ensemble.num_trees()), ..evaluation },
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
         baseline_validation: baseline.and_then(|baseline| baseline.on_validation(config.model.ranking_metric())),
         blocks: block_shares(&table, &gain),
@@ -150,16 +158,20 @@ pub fn run<B: GraphBackend + TreeBackend>(
             outcome.evaluation.threshold,
         )?;
     }
-    write_calibration(&run, &scores, &split)?;
+    write_calibration(&run, &unseen, &split)?;
     atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &split.train))?;
+    // Last: whoever finds scores finds their threshold and calibration, too.
+    write_npy_f32(run.output(STAGE3_SCORES_FILE), &ArrayView1::from(&scores))?;
+    let learned = if refits { split.training_and_validation() } else { split.train.clone() };
+    origin.finish(&run, &Profile::of_training(&dataset, Some(&scores), &learned))?;
     progress.update(steps as u64, "");
-    progress.finish(&format!("{} trees", outcome.trees));
+    progress.finish(&format!("{} trees{}", outcome.trees, if refits { ", grown anew" } else { "" }));
     Ok(outcome)
 }
 
 /// Grows the share of the trees that `options` say and looks at nothing but the training and the validation labels of
-/// `split`. `also` are other nodes that are scored; `tables` are of the same data.
+/// `split`. `also` are other nodes that are scored; `tables` are of the same data. Whatever `model.refit` says, no
+/// validation label is learned.
 ///
 /// # Errors
 /// As for [`run`].
@@ -200,6 +212,11 @@ pub fn validated<B: GraphBackend + TreeBackend>(
         done,
         complete: stopped || all,
     })
+}
+
+/// Where the trees of a run are.
+fn file_of(run: &RunDir) -> PathBuf {
+    run.best_checkpoint().with_extension(EXTENSION)
 }
 
 /// The most trees that a model has.
@@ -324,7 +341,7 @@ fn fitted<B: GraphBackend + TreeBackend>(
     }
     progress.update(steps as u64 - 1, &format!("{} columns for {} nodes", table.columns().len(), table.num_rows()));
 
-    let file = run.best_checkpoint().with_extension(EXTENSION);
+    let file = file_of(&run);
     let of_training = of_training.zip(of_known);
     let mut late = false;
     let checkpoint = match options.stretch {
@@ -390,30 +407,4 @@ fn resumed(options: &RunOptions, config: &Stage3Config) -> Result<Option<RunDir>
     let toml = RunConfig::Stage3(config.clone()).to_toml()?;
     check_same_settings(&run, &toml, &["seed", "data", "split", "features", "stage2"])?;
     Ok(Some(run))
-}
-
-fn block_shares(table: &FeatureTable, gain: &[f64]) -> Vec<BlockShare> {
-    let total: f64 = gain.iter().sum();
-    let share = |columns: &[usize]| columns.iter().map(|&at| gain[at]).sum::<f64>() / total.max(f64::MIN_POSITIVE);
-    let blocks = table.blocks().into_iter();
-    let mut shares: Vec<BlockShare> = blocks
-        .map(|(block, columns)| BlockShare { block: block.to_string(), columns: columns.len(), share: share(&columns) })
-        .collect();
-    shares.sort_by(|a, b| b.share.total_cmp(&a.share));
-    shares
-}
-
-/// `importance.csv`: gain and number of splits of every column, the most important first.
-fn write_importance(run: &RunDir, table: &FeatureTable, gain: &[f64], splits: &[f64]) -> Result<()> {
-    let mut order: Vec<usize> = (0..gain.len()).collect();
-    order.sort_by(|&a, &b| gain[b].total_cmp(&gain[a]));
-    atomic_write(run.output("importance.csv"), |file| {
-        use std::io::Write;
-        writeln!(file, "column,block,gain,splits")?;
-        for at in order {
-            let column = &table.columns()[at];
-            writeln!(file, "{},{},{},{}", column.name, column.block, gain[at], splits[at])?;
-        }
-        Ok(())
-    })
 }

@@ -3,7 +3,9 @@ use std::fs;
 use super::*;
 use crate::config::{LoaderMode, TreeModel};
 use crate::data::synth::{Preset, SynthConfig, generate};
-use crate::graph::{Adjacency, Events, Features, HeteroGraph, Labels, Masks, RelationSpec};
+use crate::graph::{
+    Adjacency, Events, Features, HeteroGraph, Labels, Masks, RelationSpec, SplitRule, StoredSplit, TimeWindow,
+};
 
 /// A ring of so many nodes; features lie around `offset`.
 fn ring(nodes: usize, offset: f32) -> Dataset {
@@ -67,6 +69,16 @@ fn events_get_mini_batches_and_a_booster() {
     let (text, config) = made(&dataset, "d", Some(InitTask::Stage3));
     let RunConfig::Stage3(stage3) = config else { panic!("{text}") };
     assert!(matches!(stage3.model, TreeModel::Booster(_)) && &*stage3.name == "d-stage3", "{text}");
+    assert!(!stage3.model.shared().refit, "no split by time has newest labels:\n{text}");
+    let rule = SplitRule::Time {
+        windows: vec![TimeWindow { train: [0, 30], validation: [30, 45], test: [45, 60] }],
+        blocked: None,
+    };
+    let parts = (0..60).map(|node| 1 + u8::from(node >= 30) + u8::from(node >= 45)).collect();
+    let split = Some(StoredSplit { rule, windows: vec![parts], window: 0 });
+    let (text, config) = made(&Dataset { split, ..dataset }, "d", Some(InitTask::Stage3));
+    let RunConfig::Stage3(stage3) = config else { panic!("{text}") };
+    assert!(stage3.model.shared().refit, "{text}");
 }
 
 #[test]
