@@ -59,8 +59,8 @@ impl AutoEncoderSpec {
         }
     }
 
-    /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. A node itself
-    /// weighs 1, whether the data hold the loop or it is added.
+    /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. A node
+    /// itself weighs 1, whether the data hold the loop or it is added.
     pub fn reading(&self, graph: HeteroGraph) -> HeteroGraph {
         let reads: Vec<bool> = graph.relations().iter().map(|of| self.weighted.contains(&of.name)).collect();
         graph.with_weights_as_values(|at| reads[at], Some(1.0))

@@ -43,8 +43,8 @@ pub struct DeviceRelation<B: Backend> {
 }
 
 impl<B: Backend> DeviceRelation<B> {
-    /// The values of edges that have one each as weights, `[num_edges]`; none where there are no edges, of which a sum is
-    /// the same either way.
+    /// The values of edges that have one each as weights, `[num_edges]`; none where there are no edges, of which a sum
+    /// is the same either way.
     ///
     /// # Panics
     /// For edges with several values.

@@ -1,5 +1,5 @@
-//! The auto-encoder of Stage 1 with weights of edges: it and its gradients equal dense loops in f64, on a graph with two
-//! types, repeated edges, loops, a symmetric relation whose weights are not, and a relation without weights.
+//! The auto-encoder of Stage 1 with weights of edges: it and its gradients equal dense loops in f64, on a graph with
+//! two types, repeated edges, loops, a symmetric relation whose weights are not, and a relation without weights.
 
 use std::collections::BTreeMap;
 use std::path::Path;

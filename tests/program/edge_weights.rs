@@ -4,10 +4,15 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
-use graphsieve::config::{Draw, LayerKind};
-use graphsieve::graph::{Adjacency, Dataset, EdgeMatrix, Features, HeteroGraph, RelationSpec};
+use burn_flex::Flex;
+use graphsieve::config::{Draw, LayerKind, RunConfig};
+use graphsieve::graph::{
+    Adjacency, Dataset, EdgeMatrix, EdgeValues, Features, HeteroGraph, RelationSpec, Values, read_embeddings,
+};
+use graphsieve::infer::embed::Stage1;
 use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::models::attention::Connections;
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec};
@@ -16,6 +21,9 @@ use graphsieve::score::explain::Explanation;
 use ndarray::Array2;
 use ndarray_npy::ReadNpyExt;
 
+use crate::causal::{
+    ALL, ByName, LATER, Leak, Past, Payment, WINDOW, before, changed, dataset_with, payments, run, stage1,
+};
 use crate::explain::assert_adds_up;
 use crate::support::Sandbox;
 
@@ -116,8 +124,8 @@ fn a_weight_below_zero_is_refused_with_its_place() {
     assert_eq!(stays, 0, "no run was begun");
 }
 
-const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 4\nedge_weights = true\n[train]\n\
-                      epochs = 2\n[output]\ndir = \"runs\"\nplots = false\n";
+const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 4\nedge_weights = true\n\
+                      [train]\nepochs = 2\n[output]\ndir = \"runs\"\nplots = false\n";
 
 /// Gives the edges of `pays` in a data directory their weights in the opposite order.
 fn turn_weights(sandbox: &Sandbox, data: &str) {
@@ -214,6 +222,64 @@ fn a_pipeline_scores_other_data_with_embeddings_by_their_weights() {
     assert!(scored("again") == scores);
     turn_weights(&sandbox, "again");
     assert!(scored("again") != scores);
+}
+
+/// Payments that weigh by their amounts: among those of their customers, and among the earlier ones of later payments,
+/// where these are no spans.
+fn by_amounts(payments: &[Payment], past: Past) -> Dataset {
+    let mut data = dataset_with(payments, Leak::Nothing, past);
+    let (features, first) = (data.features.as_ref().unwrap(), data.graph.node_types()[2].offset);
+    let amount = |payment: u32| 1.0 + 9.0 * features.row(first + payment as usize).next().unwrap();
+    let weights = |relation: usize, weight: &dyn Fn(u32, u32) -> f32| {
+        let of = &data.graph.relations()[relation];
+        let rows = 0..of.forward.num_rows() as u32;
+        let of_row = |row: u32| of.forward.row(row as usize).iter().map(move |&source| weight(row, source));
+        let weight = Some(Values::Made(rows.flat_map(of_row).collect()));
+        EdgeValues { relation: of.name.clone(), weight, time: None, columns: None }
+    };
+    let mut values = vec![weights(0, &|payment, _| amount(payment))];
+    if !data.graph.relations()[2].forward.is_spans() {
+        values.push(weights(2, &|_, earlier| amount(earlier)));
+    }
+    data.edge_values = values;
+    data
+}
+
+#[test]
+fn weights_of_later_edges_change_no_earlier_embedding() {
+    for past in [Past::Copies, ALL] {
+        let (now, end) = (payments(), WINDOW.known_until());
+        let columns = |payments: &[Payment], time: i64, z: &Array2<f32>| -> Vec<ByName> {
+            z.columns().into_iter().map(|column| before(payments, time, &column.to_vec())).collect()
+        };
+        let trained = |payments: &[Payment]| {
+            let (dir, data) = (tempfile::tempdir().unwrap(), by_amounts(payments, past));
+            data.write(&dir.path().join("data")).unwrap();
+            let mut config = stage1(dir.path());
+            config.model.edge_weights = true;
+            let run = run(RunConfig::Stage1(config));
+            let z = read_embeddings(run.join("Z_embeddings_stage1.npy"), Some(data.graph.num_nodes())).unwrap();
+            (columns(payments, end, &z), run, dir)
+        };
+        // Of a training that ended before them, and by a model as it is.
+        let (z, run, _dir) = trained(&now);
+        assert!(z == trained(&changed(&now, end, WINDOW.test[0] + 1)).0, "a training");
+        let model = Stage1::open(&run).unwrap();
+        let embed = |data: &Dataset| model.embed::<Flex>(data, Path::new("data"), &Default::default());
+        let of = |payments: &[Payment]| columns(payments, LATER, &embed(&by_amounts(payments, past)).unwrap());
+        assert!(of(&now) == of(&changed(&now, LATER, LATER)), "a model");
+
+        // They count, and none is an error.
+        let mut data = by_amounts(&now, past);
+        for values in &mut data.edge_values {
+            let Some(Values::Made(weights)) = &mut values.weight else { panic!("weights were made") };
+            weights.reverse();
+        }
+        assert!(columns(&now, LATER, &embed(&data).unwrap()) != of(&now));
+        data.edge_values.clear();
+        let error = embed(&data).unwrap_err().to_string();
+        assert!(error.contains("data: relation `paid_by`: expected weights of its edges"), "{error}");
+    }
 }
 
 const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n[train]\n\

@@ -54,9 +54,9 @@ impl HeteroGraph {
         }
     }
 
-    /// The same graph, whose edges have their weights for values, of the relations that `reads` says by their place, and
-    /// of no others. With `of_loops` an edge from a node to itself weighs that: nothing, where it gives way to one that a
-    /// layer adds, or 1, where it is one.
+    /// The same graph, whose edges have their weights for values, of the relations that `reads` says by their place,
+    /// and of no others. With `of_loops` an edge from a node to itself weighs that: nothing, where it gives way to one
+    /// that a layer adds, or 1, as much as one that is added to nodes without.
     pub fn with_weights_as_values(mut self, reads: impl Fn(usize) -> bool, of_loops: Option<f32>) -> Self {
         for (at, relation) in self.relations.iter_mut().enumerate() {
             relation.values = relation.weights.clone().filter(|_| reads(at));
