@@ -163,7 +163,7 @@ impl Stage1Config {
             name: "stage1".into(),
             seed: 42,
             data: Stage1Data { path: data.into(), window: 1 },
-            model: Stage1Model { hidden: 128, out: 128 },
+            model: Stage1Model { hidden: 128, out: 128, edge_weights: false },
             train: TrainConfig::stage1(),
             sampling: SamplingConfig::default(),
             split: EdgeSplitConfig::new(42),

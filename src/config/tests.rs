@@ -103,7 +103,7 @@ fn unusual() -> [RunConfig; 3] {
         name: "a-b_c.d".into(),
         seed: i64::MAX as u64,
         data: Stage1Data { path: "C:\\data".into(), window: 2 },
-        model: Stage1Model { hidden: 3, out: 5 },
+        model: Stage1Model { hidden: 3, out: 5, edge_weights: false },
         train: TrainConfig { schedule: Schedule::Constant, learning_rate_min: 0.02, clip_norm: None, ..train.clone() },
         sampling: SamplingConfig {
             edges: [("pu", 1), ("ps", 2), ("uu", 3), ("co review", 4)].map(|(s, n)| (s.to_string(), n)).into(),
@@ -166,7 +166,15 @@ fn unusual() -> [RunConfig; 3] {
     let data = stage1.data.clone();
     let inside = |stage: &str| (format!("p-{stage}"), 5, output.clone());
     let (name, seed, out) = inside("stage1");
-    let first = Stage1Config { name, seed, output: out, ..stage1.clone() };
+    // Weighted sums have no chunks of rows either.
+    let first = Stage1Config {
+        name,
+        seed,
+        output: out,
+        model: Stage1Model { edge_weights: true, ..stage1.model.clone() },
+        train: TrainConfig { chunk_size: None, ..stage1.train.clone() },
+        ..stage1.clone()
+    };
     let (name, seed, out) = inside("stage2");
     let input =
         Stage2Data { path: data.path.clone(), window: data.window, input: Stage2Input::Features, embeddings: None };
@@ -683,6 +691,13 @@ fn settings_that_contradict_each_other_are_rejected() {
     assert_eq!(error(CLASSIFY, &["split.use=random", "split.anomalous=20"])[1], "split.anomalous", "of labels alone");
     assert_eq!(error(STAGE2, &["data.input=features", "data.embeddings=z.npy"])[1], "data.embeddings");
     assert_eq!(error(STAGE1, &["train.learning_rate_min=0.5"])[1], "train.learning_rate_min");
+    for (document, stage) in [(STAGE1, ""), (PIPELINE, "stage1.")] {
+        let chunks = [format!("{stage}model.edge_weights=true"), format!("{stage}train.chunk_size=9")];
+        let [_, key, found, expected, help] = error(document, &chunks.each_ref().map(String::as_str));
+        assert_eq!((key, &*found), (format!("{stage}train.chunk_size"), "9"));
+        assert!(expected.contains("model.edge_weights = true") && help.contains("leave it out"), "{expected}\n{help}");
+        assert!(parse(document, &[&chunks[0], &format!("{stage}train.chunk_size=0")]).is_ok());
+    }
 }
 
 #[test]

@@ -55,15 +55,15 @@ impl Stage1 {
     /// On the graph of the training these are the rows that the training wrote.
     ///
     /// # Errors
-    /// Data without features, or with other node types, streams or numbers of columns than those of the training; a
-    /// device that failed.
+    /// Data without features, or with other node types, streams, weights of edges or numbers of columns than those of
+    /// the training; a device that failed.
     pub fn embed<B: GraphBackend>(&self, dataset: &Dataset, data: &Path, device: &B::Device) -> Result<Array2<f32>> {
         let features = &dataset.filled(self.filling.as_ref(), data)?.ok_or_else(|| {
             let help = "Stage 1 embeds features; add them to the data directory";
             Error::format(data, "features", "a feature file", "none", help)
         })?;
-        let graph = &dataset.graph;
-        let spec = for_graph(&self.spec, graph, data)?;
+        let spec = for_graph(&self.spec, &dataset.graph, data)?;
+        let graph = &spec.graph_for(dataset, data)?;
         if features.dim() != spec.input {
             let expected = format!("{} columns, as the model was trained on", spec.input);
             let help = "give data with the columns of the training, in their order";
@@ -75,7 +75,9 @@ impl Stage1 {
             Some(config) => dtype_on::<B>(config.train.precision, device)?,
             None => DType::F32,
         };
-        let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
+        // Weighted sums are computed whole, whatever the settings beside a checkpoint say.
+        let chunk_rows = self.trained.as_ref().filter(|_| spec.weighted.is_empty());
+        let chunk_rows = chunk_rows.and_then(|config| config.train.chunk_size);
         let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, storage, device)?;
         let on_device = DeviceGraph::<B>::upload(graph, device)?;
         let normalisation = Normalisation::of(graph, spec.causal, device);

@@ -2,6 +2,8 @@
 
 mod in_chunks;
 
+use std::path::Path;
+
 use burn::backend::Autodiff;
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
@@ -15,8 +17,9 @@ use super::attention::blank;
 use super::device_graph::{DeviceGraph, DeviceRelation};
 use super::parameters::{Export, Init, Parameters};
 use super::receptive_field::ReceptiveField;
+use crate::config::Stage1Model;
 use crate::error::Result;
-use crate::graph::{HeteroGraph, Relation};
+use crate::graph::{Dataset, HeteroGraph, Relation};
 
 /// The shape of a [`TripleStreamGae`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +38,42 @@ pub struct AutoEncoderSpec {
     /// later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub causal: bool,
+    /// Names of the relations whose edges have weights that the layers read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weighted: Vec<String>,
+}
+
+impl AutoEncoderSpec {
+    /// The shape that a configuration asks for on a graph with so many columns of features: with
+    /// `model.edge_weights` the layers read all weights that the graph has.
+    pub fn of(model: &Stage1Model, graph: &HeteroGraph, input: usize, causal: bool) -> Self {
+        let weighted = graph.relations().iter().filter(|of| model.edge_weights && of.weights.is_some());
+        Self {
+            streams: graph.streams().into_iter().map(String::from).collect(),
+            node_types: graph.node_types().iter().map(|t| t.name.clone()).collect(),
+            input,
+            hidden: model.hidden,
+            output: model.out,
+            causal,
+            weighted: weighted.map(|of| of.name.clone()).collect(),
+        }
+    }
+
+    /// A graph as the layers read it: the values of its edges are the weights that they read, which it has. A node
+    /// itself weighs 1, whether the data hold the loop or it is added.
+    pub fn reading(&self, graph: HeteroGraph) -> HeteroGraph {
+        let reads: Vec<bool> = graph.relations().iter().map(|of| self.weighted.contains(&of.name)).collect();
+        graph.with_weights_as_values(|at| reads[at], Some(1.0))
+    }
+
+    /// The graph of some data, read from `data`, as the layers read it.
+    ///
+    /// # Errors
+    /// As [`Dataset::graph_with_weights_of`].
+    pub fn graph_for(&self, dataset: &Dataset, data: &Path) -> Result<HeteroGraph> {
+        let read: Vec<&str> = self.weighted.iter().map(String::as_str).collect();
+        Ok(self.reading(dataset.graph_with_weights_of(&read, data)?))
+    }
 }
 
 /// Two layers of relation-wise graph convolution; embeddings have length one.
@@ -45,8 +84,10 @@ pub struct AutoEncoderSpec {
 ///        D^-1 (A_r + I) on data with events ([`AutoEncoderSpec::causal`])
 /// ```
 ///
-/// `act` is ReLU after the first layer and nothing after the second. `A~` is never stored: rows are scaled before and
-/// after an unweighted sum, and the self term is added, except where the data holds the loops as edges.
+/// `act` is ReLU after the first layer and nothing after the second. `A_r` has ones, or the weights of the edges where
+/// the layers read them ([`AutoEncoderSpec::weighted`]), and a degree is the sum of a row: `sum_j w_ij h_j / sqrt(d_i
+/// d'_j) + h_i / d_i` with `d_i = 1 + sum_j w_ij` and `d'_j = 1 + sum_i w_ij`. `A~` is never stored: rows are scaled
+/// before and after a sum over the edges, and the self term is added, except where the data holds the loops as edges.
 ///
 /// # Source
 /// GNN-EADD, Stage 1; Kipf and Welling, Variational graph auto-encoders (2016).
@@ -111,7 +152,8 @@ impl<B: Backend> TripleStreamGae<B> {
     }
 }
 
-/// `D^-1/2` of both ends of a relation and the weight of the added self term, as device vectors.
+/// `D^-1/2` of both ends of a relation and the weight of the added self term, as device vectors. Edges with a value
+/// count as much.
 #[derive(Clone, Debug)]
 pub struct Normalisation<B: Backend> {
     dst_scale: Tensor<B, 1>,
@@ -121,7 +163,11 @@ pub struct Normalisation<B: Backend> {
 }
 
 impl<B: Backend> Normalisation<B> {
-    /// For every relation of `graph`; `causal` is [`AutoEncoderSpec::causal`].
+    /// For every relation of `graph`, as [`AutoEncoderSpec::reading`] makes it; `causal` is
+    /// [`AutoEncoderSpec::causal`].
+    ///
+    /// # Panics
+    /// For edges with several values.
     pub fn of(graph: &HeteroGraph, causal: bool, device: &B::Device) -> Vec<Self> {
         graph.relations().iter().map(|relation| Self::of_relation(relation, causal, device)).collect()
     }
@@ -133,11 +179,12 @@ impl<B: Backend> Normalisation<B> {
         let rows = forward.num_rows();
         let has_loop: Vec<bool> = (0..rows).map(own_loop).collect();
         // The degree counts the self-loop, stored or added.
-        let dst_degree: Vec<f32> = (0..rows).map(|i| (forward.degree(i) + usize::from(!has_loop[i])) as f32).collect();
+        let degree = |sum: f64, has_loop: bool| (sum + f64::from(u8::from(!has_loop))) as f32;
+        let [into, out_of] = edge_sums(relation);
+        let dst_degree: Vec<f32> = into.into_iter().zip(&has_loop).map(|(sum, &l)| degree(sum, l)).collect();
         let sources = relation.reverse.num_rows();
         let src_loop = |j: usize| relation.src == relation.dst && has_loop[j];
-        let src_degree: Vec<f32> =
-            (0..sources).map(|j| (relation.reverse.degree(j) + usize::from(!src_loop(j))) as f32).collect();
+        let src_degree: Vec<f32> = out_of.into_iter().enumerate().map(|(j, sum)| degree(sum, src_loop(j))).collect();
         let vector = |values: Vec<f32>| {
             let len = values.len();
             Tensor::<B, 1>::from_data(TensorData::new(values, [len]), device)
@@ -153,6 +200,29 @@ impl<B: Backend> Normalisation<B> {
         }
         Self { dst_scale: inverse_root(&dst_degree), src_scale: inverse_root(&src_degree), self_weight }
     }
+}
+
+/// What the edges into every destination and out of every source weigh: their number, where they have no weights.
+fn edge_sums(relation: &Relation) -> [Vec<f64>; 2] {
+    let (forward, reverse) = (&relation.forward, &relation.reverse);
+    let Some(weights) = &relation.values else {
+        return [forward, reverse].map(|of| (0..of.num_rows()).map(|row| of.degree(row) as f64).collect());
+    };
+    assert!(
+        weights.width() == 1,
+        "Normalisation: {}: expected a weight per edge, got {}",
+        relation.name,
+        weights.width()
+    );
+    let [mut into, mut out_of] = [forward, reverse].map(|of| vec![0.0; of.num_rows()]);
+    for (row, sum) in into.iter_mut().enumerate() {
+        for (entry, &col) in forward.entries(row).zip(forward.row(row)) {
+            let weight = f64::from(weights.values()[entry]);
+            *sum += weight;
+            out_of[col as usize] += weight;
+        }
+    }
+    [into, out_of]
 }
 
 impl<B: Backend> Normalisation<Autodiff<B>> {
@@ -177,6 +247,9 @@ pub struct Inputs<B: Backend> {
 
 impl<B: GraphBackend> Inputs<B> {
     /// Aggregates the features `x`, unless layers compute `chunk_rows` destination rows at a time.
+    ///
+    /// # Panics
+    /// For chunks where edges have weights: their sums are computed whole.
     pub fn new(
         graph: &DeviceGraph<B>,
         normalisation: &[Normalisation<B>],
@@ -184,6 +257,8 @@ impl<B: GraphBackend> Inputs<B> {
         chunk_rows: Option<usize>,
     ) -> Self {
         if chunk_rows.is_some() {
+            let has_weights = graph.relations.iter().any(|relation| relation.values.is_some());
+            assert!(!has_weights, "Inputs: chunk_rows: expected none where edges have weights");
             return Self { rows: x, chunk_rows };
         }
         let all = ReceptiveField::all(graph);
@@ -217,7 +292,7 @@ fn aggregate<B: GraphBackend>(
 ) -> Tensor<B, 2> {
     debug_assert!(field.rows(graph, layer + 1, relation.dst) > 0, "a relation without wanted rows is skipped");
     let config = product_config(field, layer, relation, normalisation, h);
-    spmm(&field.csr(layer, relation), h[relation.src].clone(), None, config)
+    spmm(&field.csr(layer, relation), h[relation.src].clone(), relation.weights(), config)
 }
 
 /// How the product with `A~_r` scales rows, and its self term.
@@ -240,6 +315,9 @@ fn product_config<B: GraphBackend>(
 
 impl<B: GraphBackend> TripleStreamGae<B> {
     /// Embeddings of length one of the rows that `field` wants, one matrix per node type, f32.
+    ///
+    /// # Panics
+    /// Where edges have weights, for a field of some rows: their sums are of whole relations.
     pub fn embed(
         &self,
         graph: &DeviceGraph<B>,
@@ -305,5 +383,20 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
     fn bias(&self, graph: &DeviceGraph<B>, t: usize) -> Option<Tensor<B, 1>> {
         let into = graph.relations.iter().filter(|r| r.dst == t).map(|r| self.streams[r.stream].bias.val());
         into.reduce(|a, b| a + b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_without_weights_is_as_it_was_before_there_were_any() {
+        let stored = "{\"streams\":[\"pays\"],\"node_types\":[\"account\"],\"input\":7,\"hidden\":4,\"output\":2}";
+        let spec: AutoEncoderSpec = serde_json::from_str(stored).unwrap();
+        assert!(spec.weighted.is_empty() && serde_json::to_string(&spec).unwrap() == stored);
+        let weighted = AutoEncoderSpec { weighted: vec!["pays".into()], ..spec };
+        let again: AutoEncoderSpec = serde_json::from_str(&serde_json::to_string(&weighted).unwrap()).unwrap();
+        assert_eq!(again, weighted);
     }
 }

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, MEMORY_HELP, Result};
 use crate::graph::{Adjacency, Ages, FeatureValues, Features, HeteroGraph, NodeType, Relation, Rows};
-use crate::nn::{Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, node_times};
+use crate::nn::{Block, KeptRows, RelationEdges, ages_between, edge_ages, edge_values, edge_weights, node_times};
 
 /// The relations of a [`HeteroGraph`] as device adjacencies. A relation and its reverse share their arrays.
 #[derive(Clone, Debug)]
@@ -40,6 +40,17 @@ pub struct DeviceRelation<B: Backend> {
     pub values: Option<Tensor<B, 2>>,
     /// Ages of the edges in seconds, where the graph has any.
     pub age: Option<Age<B>>,
+}
+
+impl<B: Backend> DeviceRelation<B> {
+    /// The values of edges that have one each as weights, `[num_edges]`; none where there are no edges, of which a sum
+    /// is the same either way.
+    ///
+    /// # Panics
+    /// For edges with several values.
+    pub fn weights(&self) -> Option<Tensor<B, 1>> {
+        edge_weights(self.values.as_ref().filter(|values| values.dims()[0] > 0))
+    }
 }
 
 /// Fails when the device failed on its own thread, for example for want of memory. Call it after a read, which waits

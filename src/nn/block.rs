@@ -38,9 +38,7 @@ impl<B: Backend> RelationEdges<B> {
     /// # Panics
     /// For edges with several values.
     pub fn weights(&self) -> Option<Tensor<B, 1>> {
-        let values = self.values.clone()?;
-        let edges = values.dims()[0];
-        Some(values.reshape([edges]))
+        edge_weights(self.values.as_ref())
     }
 }
 
@@ -88,6 +86,15 @@ pub fn edge_values<B: Backend>(values: &EdgeMatrix, device: &B::Device) -> Tenso
         0 => Tensor::empty(shape, (device, DType::F32)),
         _ => Tensor::from_data(TensorData::new(values.values().to_vec(), shape), (device, DType::F32)),
     }
+}
+
+/// Values of edges that have one each as weights, `[num_edges]`.
+///
+/// # Panics
+/// For edges with several values.
+pub fn edge_weights<B: Backend>(values: Option<&Tensor<B, 2>>) -> Option<Tensor<B, 1>> {
+    let values = values?;
+    Some(values.clone().reshape([values.dims()[0]]))
 }
 
 /// Ages of edges on a device, one per entry: of one column of values.

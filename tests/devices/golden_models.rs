@@ -254,7 +254,15 @@ mod bodies {
         let (host, golden) = (graph(&GOLDEN.relations), &GOLDEN.stage1);
         let [input, hidden, output] = GOLDEN.widths;
         let node_types = host.node_types().iter().map(|t| t.name.clone()).collect();
-        let spec = AutoEncoderSpec { streams: streams(&host), node_types, input, hidden, output, causal: false };
+        let spec = AutoEncoderSpec {
+            streams: streams(&host),
+            node_types,
+            input,
+            hidden,
+            output,
+            causal: false,
+            weighted: Vec::new(),
+        };
         let tensors = host_tensors(&golden.parameters);
         let mut parameters = Parameters::<Autodiff<B>>::from_tensors(&tensors, Path::new("models.json"), device);
         let model = TripleStreamGae::new(&spec, &mut parameters).unwrap();

@@ -18,6 +18,7 @@ mod made;
 mod support;
 
 mod classify;
+mod encoder_weights;
 mod golden_models;
 mod gradients;
 mod loader;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let subjects = [
         training::trials(),
         classify::trials(),
+        encoder_weights::trials(),
         golden_models::trials(),
         loader::trials(),
         nn::trials(),

@@ -64,6 +64,7 @@ fn stage_1_has_the_same_loss_and_gradients() {
         hidden: 24,
         output: 16,
         causal: false,
+        weighted: Vec::new(),
     };
     let device = Default::default();
     let model = TripleStreamGae::<Ad>::new(&spec, &mut Parameters::from_seed(3, &device)).unwrap();

@@ -1,12 +1,18 @@
-//! Weights of edges: in the layers of a classifier and in draws of neighbours, from a table to scores.
+//! Weights of edges: in the layers of a classifier and of the auto-encoder and in draws of neighbours, from a table to
+//! scores.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
-use graphsieve::config::{Draw, LayerKind};
-use graphsieve::graph::{Adjacency, Dataset, EdgeMatrix, Features, HeteroGraph, RelationSpec};
+use burn_flex::Flex;
+use graphsieve::config::{Draw, LayerKind, RunConfig};
+use graphsieve::graph::{
+    Adjacency, Dataset, EdgeMatrix, EdgeValues, Features, HeteroGraph, RelationSpec, Values, read_embeddings,
+};
+use graphsieve::infer::embed::Stage1;
 use graphsieve::infer::sampled_input::SampledInput;
 use graphsieve::models::attention::Connections;
 use graphsieve::models::node_classifier::{AttentionShape, ClassifierSpec};
@@ -15,6 +21,9 @@ use graphsieve::score::explain::Explanation;
 use ndarray::Array2;
 use ndarray_npy::ReadNpyExt;
 
+use crate::causal::{
+    ALL, ByName, LATER, Leak, Past, Payment, WINDOW, before, changed, dataset_with, payments, run, stage1,
+};
 use crate::explain::assert_adds_up;
 use crate::support::Sandbox;
 
@@ -113,6 +122,164 @@ fn a_weight_below_zero_is_refused_with_its_place() {
     sandbox.refuses(train, 1, &["pays_weight.bin", "weight of entry", "0 to 1e12", "found -40"]);
     let stays = fs::read_dir(sandbox.path("runs")).map_or(0, Iterator::count);
     assert_eq!(stays, 0, "no run was begun");
+}
+
+const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 4\nedge_weights = true\n\
+                      [train]\nepochs = 2\n[output]\ndir = \"runs\"\nplots = false\n";
+
+/// Gives the edges of `pays` in a data directory their weights in the opposite order.
+fn turn_weights(sandbox: &Sandbox, data: &str) {
+    sandbox.edit(&format!("{data}/pays_weight.bin"), |bytes| {
+        let turned: Vec<u8> = bytes.chunks_exact(4).rev().flatten().copied().collect();
+        assert!(turned != *bytes);
+        *bytes = turned;
+    });
+}
+
+#[test]
+fn an_auto_encoder_reads_weights_and_embeds_other_data_with_theirs() {
+    let sandbox = Sandbox::new();
+    told_by_weights(&sandbox);
+    sandbox.write("stage1.toml", STAGE1);
+    let trained = |dir: &str, more: &[&str]| {
+        let dir = format!("output.dir={dir}");
+        let said = sandbox.succeeds([&["train", "stage1.toml", "--device", "cpu", "--set", &dir], more].concat());
+        let run = sandbox.only_run(&dir[11..]);
+        let z = sandbox.read(&format!("{run}/Z_embeddings_stage1.npy"));
+        (run, z, said.stderr + &said.stdout)
+    };
+    let (run, z, said) = trained("with", &[]);
+    assert!(said.contains("model.edge_weights: an epoch computes all rows"), "{said}");
+    let (_, plain, said) = trained("without", &["--set", "model.edge_weights=false"]);
+    assert!(!said.contains("edge_weights") && plain != z);
+    let (_, all, said) = trained("all", &["--set", "train.rows=all"]);
+    assert!(!said.contains("edge_weights") && all == z);
+
+    // The same data imported anew, and with other weights alone.
+    let embedded = |data: &str| {
+        sandbox.succeeds(["--quiet", "embed", &run, "--device", "cpu", "--out", "z.npy", "--force", "--data", data]);
+        sandbox.read("z.npy")
+    };
+    import(&sandbox, "weight = \"amount\"\n", "again");
+    assert!(embedded("data") == z && embedded("again") == z);
+    turn_weights(&sandbox, "again");
+    assert!(embedded("again") != z);
+
+    // Data whose edges have no weights are no data of this model, and cannot train one.
+    import(&sandbox, "", "plain");
+    let checkpoint = format!("{run}/checkpoint/best.bpk");
+    let embed = ["embed", &checkpoint, "--device", "cpu", "--out", "p.npy", "--data", "plain"];
+    sandbox.refuses(embed, 1, &["plain: relation `pays`", "expected weights of its edges", "found none", "[[edges]]"]);
+    let train = ["train", "stage1.toml", "--device", "cpu", "--set", "output.dir=refused", "--set"];
+    sandbox.refuses([&train[..], &["data.path=plain"]].concat(), 2, &["model.edge_weights", "[[edges]]"]);
+    sandbox.refuses([&train[..], &["train.chunk_size=9"]].concat(), 2, &["train.chunk_size", "computed whole"]);
+    sandbox.edit("again/pays_weight.bin", |bytes| bytes[8..12].copy_from_slice(&(-1f32).to_le_bytes()));
+    let parts = ["pays_weight.bin", "weight of entry 2 of `pays`", "0 to 1e12", "found -1"];
+    sandbox.refuses([&train[..], &["data.path=again"]].concat(), 1, &parts);
+}
+
+#[test]
+fn relations_without_weights_pass_as_they_are_and_stay_so() {
+    let sandbox = Sandbox::new();
+    told_by_weights(&sandbox);
+    let rows: String = (0..ACCOUNTS).map(|at| format!("a{at},a{},2\n", (at + 7) % ACCOUNTS)).collect();
+    sandbox.write("knows.csv", format!("from,to,strength\n{rows}"));
+    let knows = EDGES.replace("pays", "knows").replace("payments.csv", "knows.csv");
+    for (weight, out) in [("", "one"), ("weight = \"strength\"\n", "both")] {
+        sandbox.write("graph.toml", format!("{NODES}{EDGES}weight = \"amount\"\n{knows}{weight}"));
+        sandbox.succeeds(["import", "tables", "graph.toml", "--out", out]);
+    }
+    sandbox.write("stage1.toml", STAGE1);
+    sandbox.succeeds(["--quiet", "train", "stage1.toml", "--device", "cpu", "--set", "data.path=one"]);
+    let run = sandbox.only_run("runs");
+    let checkpoint = format!("{run}/checkpoint/best.bpk");
+    let embed = ["--quiet", "embed", &checkpoint, "--device", "cpu", "--out", "z.npy", "--data"];
+    sandbox.succeeds([&embed[..], &["one"]].concat());
+    assert!(sandbox.read("z.npy") == sandbox.read(&format!("{run}/Z_embeddings_stage1.npy")));
+    let parts = ["both: relation `knows`", "expected no weights of its edges", "found some"];
+    sandbox.refuses([&embed[..], &["both", "--force"]].concat(), 1, &parts);
+}
+
+#[test]
+fn a_pipeline_scores_other_data_with_embeddings_by_their_weights() {
+    let sandbox = Sandbox::new();
+    told_by_weights(&sandbox);
+    let text = "task = \"pipeline\"\n[data]\npath = \"data\"\n[output]\nplots = false\ndir = \"runs\"\n[stage1]\n\
+                train.epochs = 2\nmodel.hidden = 8\nmodel.out = 8\nmodel.edge_weights = true\n[stage2]\n\
+                train.epochs = 2\nmodel.hidden = 8\nmodel.out = 8\n";
+    sandbox.write("pipeline.toml", text);
+    sandbox.succeeds(["--quiet", "train", "pipeline.toml", "--device", "cpu"]);
+    let mut runs =
+        fs::read_dir(sandbox.path("runs")).unwrap().map(|run| run.unwrap().file_name().into_string().unwrap());
+    let run = format!("runs/{}", runs.find(|run| run.ends_with("-pipeline-stage2")).unwrap());
+    let scored = |data: &str| {
+        let score = ["--quiet", "score", &run, "--device", "cpu", "--out", "s.npy", "--force", "--data", data];
+        sandbox.succeeds(score);
+        sandbox.read("s.npy")
+    };
+    import(&sandbox, "weight = \"amount\"\n", "again");
+    let scores = sandbox.read(&format!("{run}/anomaly_scores_stage2.npy"));
+    assert!(scored("again") == scores);
+    turn_weights(&sandbox, "again");
+    assert!(scored("again") != scores);
+}
+
+/// Payments that weigh by their amounts: among those of their customers, and among the earlier ones of later payments,
+/// where these are no spans.
+fn by_amounts(payments: &[Payment], past: Past) -> Dataset {
+    let mut data = dataset_with(payments, Leak::Nothing, past);
+    let (features, first) = (data.features.as_ref().unwrap(), data.graph.node_types()[2].offset);
+    let amount = |payment: u32| 1.0 + 9.0 * features.row(first + payment as usize).next().unwrap();
+    let weights = |relation: usize, weight: &dyn Fn(u32, u32) -> f32| {
+        let of = &data.graph.relations()[relation];
+        let rows = 0..of.forward.num_rows() as u32;
+        let of_row = |row: u32| of.forward.row(row as usize).iter().map(move |&source| weight(row, source));
+        let weight = Some(Values::Made(rows.flat_map(of_row).collect()));
+        EdgeValues { relation: of.name.clone(), weight, time: None, columns: None }
+    };
+    let mut values = vec![weights(0, &|payment, _| amount(payment))];
+    if !data.graph.relations()[2].forward.is_spans() {
+        values.push(weights(2, &|_, earlier| amount(earlier)));
+    }
+    data.edge_values = values;
+    data
+}
+
+#[test]
+fn weights_of_later_edges_change_no_earlier_embedding() {
+    for past in [Past::Copies, ALL] {
+        let (now, end) = (payments(), WINDOW.known_until());
+        let columns = |payments: &[Payment], time: i64, z: &Array2<f32>| -> Vec<ByName> {
+            z.columns().into_iter().map(|column| before(payments, time, &column.to_vec())).collect()
+        };
+        let trained = |payments: &[Payment]| {
+            let (dir, data) = (tempfile::tempdir().unwrap(), by_amounts(payments, past));
+            data.write(&dir.path().join("data")).unwrap();
+            let mut config = stage1(dir.path());
+            config.model.edge_weights = true;
+            let run = run(RunConfig::Stage1(config));
+            let z = read_embeddings(run.join("Z_embeddings_stage1.npy"), Some(data.graph.num_nodes())).unwrap();
+            (columns(payments, end, &z), run, dir)
+        };
+        // Of a training that ended before them, and by a model as it is.
+        let (z, run, _dir) = trained(&now);
+        assert!(z == trained(&changed(&now, end, WINDOW.test[0] + 1)).0, "a training");
+        let model = Stage1::open(&run).unwrap();
+        let embed = |data: &Dataset| model.embed::<Flex>(data, Path::new("data"), &Default::default());
+        let of = |payments: &[Payment]| columns(payments, LATER, &embed(&by_amounts(payments, past)).unwrap());
+        assert!(of(&now) == of(&changed(&now, LATER, LATER)), "a model");
+
+        // They count, and none is an error.
+        let mut data = by_amounts(&now, past);
+        for values in &mut data.edge_values {
+            let Some(Values::Made(weights)) = &mut values.weight else { panic!("weights were made") };
+            weights.reverse();
+        }
+        assert!(columns(&now, LATER, &embed(&data).unwrap()) != of(&now));
+        data.edge_values.clear();
+        let error = embed(&data).unwrap_err().to_string();
+        assert!(error.contains("data: relation `paid_by`: expected weights of its edges"), "{error}");
+    }
 }
 
 const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n[train]\n\

@@ -1,6 +1,7 @@
 //! What the edges of a data set carry, read when it is asked for.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::Dataset;
@@ -81,6 +82,33 @@ impl Dataset {
             weights.into_iter().for_each(|weights| graph.set_edge_weights(&relation.name, Arc::new(weights)));
         }
         graph.mirror_edge_weights();
+        Ok(graph)
+    }
+
+    /// The graph for a model whose layers read the weights of the relations `read`, by name; `place` is where it or the
+    /// data are stored. With none it is the graph as it is.
+    ///
+    /// # Errors
+    /// As [`graph_with_edge_weights`](Self::graph_with_edge_weights); [`Error::Format`] for a relation whose edges lack
+    /// weights that the model reads, or have some where it was trained without.
+    pub fn graph_with_weights_of(&self, read: &[&str], place: &Path) -> Result<HeteroGraph> {
+        if read.is_empty() {
+            return Ok(self.graph.clone());
+        }
+        let graph = self.graph_with_edge_weights()?;
+        let relation = |name: &str| format!("relation `{name}`");
+        let has_weights = |name: &&str| graph.relations().iter().any(|of| of.name == **name && of.weights.is_some());
+        if let Some(name) = read.iter().find(|name| !has_weights(name)) {
+            let expected = "weights of its edges, as the model was trained with";
+            let help = "give data whose [[edges]] table has a `weight`, too, or train without model.edge_weights";
+            return Err(Error::format(place, relation(name), expected, "none", help));
+        }
+        let is_more = |of: &&Relation| of.weights.is_some() && !read.contains(&of.name.as_str());
+        if let Some(of) = graph.relations().iter().find(is_more) {
+            let expected = "no weights of its edges, since the model was trained without those of this relation";
+            let help = "leave `weight` out of its [[edges]] table and import it again, or train with these weights";
+            return Err(Error::format(place, relation(&of.name), expected, "some", help));
+        }
         Ok(graph)
     }
 

@@ -54,17 +54,18 @@ impl HeteroGraph {
         }
     }
 
-    /// The same graph, whose edges have their weights for values, of the relations that `reads` says by their place, and
-    /// of no others. Without `loops` an edge from a node to itself weighs nothing: what the graph has of those gives way
-    /// to one that a layer adds.
-    pub fn with_weights_as_values(mut self, reads: impl Fn(usize) -> bool, loops: bool) -> Self {
+    /// The same graph, whose edges have their weights for values, of the relations that `reads` says by their place,
+    /// and of no others. With `of_loops` an edge from a node to itself weighs that: nothing, where it gives way to one
+    /// that a layer adds, or 1, as much as one that is added to nodes without.
+    pub fn with_weights_as_values(mut self, reads: impl Fn(usize) -> bool, of_loops: Option<f32>) -> Self {
         for (at, relation) in self.relations.iter_mut().enumerate() {
             relation.values = relation.weights.clone().filter(|_| reads(at));
-            let Some(weights) = relation.values.take_if(|_| !loops && relation.loops.in_range > 0) else { continue };
+            let Some(of_loop) = of_loops.filter(|_| relation.loops.in_range > 0) else { continue };
+            let Some(weights) = relation.values.take() else { continue };
             let mut values = weights.values().to_vec();
             for row in 0..relation.forward.num_rows() {
                 let entries = relation.forward.entries(row).zip(relation.forward.row(row));
-                entries.filter(|(_, col)| **col as usize == row).for_each(|(entry, _)| values[entry] = 0.0);
+                entries.filter(|(_, col)| **col as usize == row).for_each(|(entry, _)| values[entry] = of_loop);
             }
             relation.values = Some(Arc::new(EdgeMatrix::new(values, 1)));
         }

@@ -161,7 +161,8 @@ impl ClassifierSpec {
     /// on one type adds loops, so that those of the graph weigh nothing. Nodes two edges away are one more relation,
     /// and edges are cut by the `features` of the nodes.
     pub fn reading(&self, graph: HeteroGraph, features: &Features) -> HeteroGraph {
-        let graph = graph.with_weights_as_values(|at| self.weighted.contains(&at), self.has_own());
+        let of_loops = if self.has_own() { None } else { Some(0.0) };
+        let graph = graph.with_weights_as_values(|at| self.weighted.contains(&at), of_loops);
         let graph = match self.two_hops {
             None => graph,
             Some(most) => graph.with_two_hops(most),
@@ -175,21 +176,12 @@ impl ClassifierSpec {
     /// The graph of some data with these `features` as the layers read it; `file` is the checkpoint.
     ///
     /// # Errors
-    /// As [`check_graph`](Self::check_graph), and for data whose edges lack weights that the layers read; weights that
-    /// cannot be read.
+    /// As [`check_graph`](Self::check_graph) and [`Dataset::graph_with_weights_of`].
     pub fn graph_for(&self, dataset: &Dataset, features: &Features, file: &Path) -> Result<HeteroGraph> {
         self.check_graph(&dataset.graph, file)?;
-        if self.weighted.is_empty() {
-            return Ok(self.reading(dataset.graph.clone(), features));
-        }
-        let graph = dataset.graph_with_edge_weights()?;
-        let relations = graph.relations();
-        if let Some(&at) = self.weighted.iter().find(|&&at| relations[at].weights.is_none()) {
-            let expected = "weights of its edges, as the model was trained with";
-            let help = "give data whose [[edges]] table has a `weight`, too, or train without model.edge_weights";
-            return Err(Error::format(file, format!("relation `{}`", relations[at].name), expected, "none", help));
-        }
-        Ok(self.reading(graph, features))
+        let relations = dataset.graph.relations();
+        let read: Vec<&str> = self.weighted.iter().map(|&at| relations[at].name.as_str()).collect();
+        Ok(self.reading(dataset.graph_with_weights_of(&read, file)?, features))
     }
 
     /// Fails unless a graph has the types and relations of the model; `file` is the checkpoint.

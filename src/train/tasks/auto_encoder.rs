@@ -103,7 +103,10 @@ pub struct AutoEncoder<B: GraphBackend> {
 /// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device: &B::Device) -> Result<Stage1Outcome> {
-    let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
+    if config.model.edge_weights {
+        dataset.load_edge_weights("model.edge_weights")?;
+    }
     let filling = dataset.filling(options.begun())?;
     let features = &dataset.filled(filling.as_ref(), &config.data.path)?.ok_or_else(|| {
         let help = "Stage 1 learns from features; add them to the data directory";
@@ -131,6 +134,9 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         );
     }
     let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
+    if task.config.train.rows != config.train.rows {
+        notes.push("model.edge_weights: an epoch computes all rows, since weighted sums are of whole relations".into());
+    }
 
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let origin = Origin::of("stage1", &config.data.path, &dataset, None)?;
@@ -181,12 +187,15 @@ impl<B: GraphBackend> AutoEncoder<B> {
         causal: bool,
         device: &B::Device,
     ) -> Result<Self> {
-        let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
+        let spec = AutoEncoderSpec::of(&config.model, host, features.dim(), causal);
+        let host = spec.reading(host.clone());
+        let graph = DeviceGraph::<Autodiff<B>>::upload(&host, device)?;
         let x = upload_features(host.node_types(), features, dtype_on::<B>(config.train.precision, device)?, device)?;
-        Ok(Self::with(config, host, graph, x, causal, device))
+        Ok(Self::with(config, spec, host, graph, x, device))
     }
 
-    /// On a graph with the features `x`, one matrix per node type.
+    /// On a graph with the features `x`, one matrix per node type. Both graphs are as the layers read them, see
+    /// [`AutoEncoderSpec::reading`].
     pub fn new(
         config: &Stage1Config,
         host: &HeteroGraph,
@@ -194,29 +203,25 @@ impl<B: GraphBackend> AutoEncoder<B> {
         x: Vec<Tensor<Autodiff<B>, 2>>,
         device: &B::Device,
     ) -> Self {
-        Self::with(config, host, graph, x, false, device)
+        let spec = AutoEncoderSpec::of(&config.model, host, x.first().map_or(0, |x| x.dims()[1]), false);
+        Self::with(config, spec, host.clone(), graph, x, device)
     }
 
     fn with(
         config: &Stage1Config,
-        host: &HeteroGraph,
+        spec: AutoEncoderSpec,
+        host: HeteroGraph,
         graph: DeviceGraph<Autodiff<B>>,
         x: Vec<Tensor<Autodiff<B>, 2>>,
-        causal: bool,
         device: &B::Device,
     ) -> Self {
-        let spec = AutoEncoderSpec {
-            streams: host.streams().into_iter().map(String::from).collect(),
-            node_types: host.node_types().iter().map(|t| t.name.clone()).collect(),
-            input: x.first().map_or(0, |x| x.dims()[1]),
-            hidden: config.model.hidden,
-            output: config.model.out,
-            causal,
-        };
-        let normalisation = Normalisation::of(host, causal, device);
+        let normalisation = Normalisation::of(&host, spec.causal, device);
         // Features have no gradient and no edge is dropped: the first aggregation never changes.
         let inputs = Inputs::new(&graph, &normalisation, x, config.train.chunk_size);
-        let (config, host, device) = (config.clone(), host.clone(), device.clone());
+        let (mut config, device) = (config.clone(), device.clone());
+        if !spec.weighted.is_empty() {
+            config.train.rows = Rows::All;
+        }
         Self { config, spec, host, graph, normalisation, inputs, device }
     }
 

@@ -193,7 +193,7 @@ fn weights_of_edges_are_explained_as_they_compute() {
         let features = features(&graph);
         let read = specs[0].reading(graph.clone(), &features);
         let logits = |spec: &ClassifierSpec, graph: &HeteroGraph| Trained::new(spec.clone()).logits(graph);
-        let plain = specs[0].reading(graph.clone(), &features).with_weights_as_values(|_| false, true);
+        let plain = specs[0].reading(graph.clone(), &features).with_weights_as_values(|_| false, None);
         assert_ne!(logits(&specs[0], &read), logits(&specs[0], &plain), "weights say something");
         check(&read, specs);
     }
