@@ -9,7 +9,7 @@ use super::fits::{bundle_of, check_data};
 use super::{Computed, ScoreOptions, Scores, classes, trees};
 use crate::config::{RunConfig, Stage2Config, Stage2Input};
 use crate::error::{Error, Result};
-use crate::graph::Dataset;
+use crate::graph::{Dataset, Filling};
 use crate::infer::attention::{for_graph, graph_for, host_scores, known_labels};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::layerwise::{self, HostScored};
@@ -57,8 +57,9 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     // Embeddings that were made already say nothing of columns.
     let given = input == Stage2Input::Embeddings && matches!(source, Source::Array(_));
     check_data(bundle, options, &dataset, if given { Reads::Graph } else { Reads::Features })?;
-    let features =
-        embed::input_of::<B>((input, &source), &options.checkpoint, &dataset, &options.data, spec.given(), device)?;
+    let filling = Filling::of_run(&options.checkpoint)?;
+    let (filling, data) = (filling.as_ref(), &options.data);
+    let features = embed::input_of::<B>((input, &source), filling, &dataset, data, spec.given(), device)?;
     let known = known_labels(&spec, &options.checkpoint, &dataset, &options.data)?;
     let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
     // A bare checkpoint does not tell how it was trained.

@@ -248,15 +248,10 @@ fn attention<B: GraphBackend>(
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let (network, head) = parameters::of_attention(&spec, &model.export(&spec).0, graph);
     let source = source_of(run, &config.data)?;
-    let features = embed::input_of::<B>(
-        (config.data.input, &source),
-        run.run.path(),
-        &run.dataset,
-        &run.data,
-        spec.given(),
-        device,
-    )?;
     let filling = Filling::of_run(run.run.path())?;
+    let input = (config.data.input, &source);
+    let features =
+        embed::input_of::<B>(input, filling.as_ref(), &run.dataset, &run.data, spec.given(), device)?;
     let column_names = filled_names(run, filling.as_ref());
     let labels = known_labels(&spec, run.run.path(), &run.dataset, &run.data)?;
     let refined = match &run.split {
