@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
+use ndarray::Array2;
 
 use super::fits::{bundle_of, check_data};
 use super::{Computed, ScoreOptions, Scores, classes, trees};
@@ -80,7 +81,7 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
 }
 
-/// The mean of what the members of an ensemble say.
+/// The mean of what the members of an ensemble say: of classifiers whose mean is one, of all classes.
 fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device: &B::Device) -> Result<Computed> {
     let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings)];
     if let Some((argument, _)) = unused.iter().find(|(_, given)| *given) {
@@ -91,12 +92,15 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device:
             help: format!("give the run of a member: they lie beside {}", options.checkpoint.display()),
         });
     }
+    let is_classifier =
+        matches!(RunConfig::load_kept(&options.checkpoint.join("config.toml"), &[])?, RunConfig::Classify(_));
     let (mut last, mut scores) = (None, Vec::with_capacity(ensemble.members.len()));
     for member in &ensemble.members {
         let checkpoint = options.checkpoint.join(&member.run);
         let computed = compute::<B>(&ScoreOptions { checkpoint, ..options.clone() }, device)?;
         scores.push(match computed.scores {
             Scores::Anomaly(scores) => scores,
+            Scores::Classes(probabilities) if is_classifier => probabilities.iter().copied().collect(),
             Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
         });
         last = Some(computed.dataset);
@@ -105,7 +109,16 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device:
         let help = "the file was changed; start a new run";
         return Err(Error::format(options.checkpoint.join(ENSEMBLE_FILE), "members", "at least one", "none", help));
     };
-    Ok(Computed { dataset, scores: Scores::Anomaly(ensemble.mean(&scores)), embeddings: None })
+    let (mean, nodes) = (ensemble.mean(&scores), dataset.graph.num_nodes());
+    let scores = match is_classifier {
+        true => {
+            let shape = (nodes, mean.len() / nodes.max(1));
+            let rows = Array2::from_shape_vec(shape, mean);
+            Scores::Classes(rows.unwrap_or_else(|e| unreachable!("one row per node: {e}")))
+        }
+        false => Scores::Anomaly(mean),
+    };
+    Ok(Computed { dataset, scores, embeddings: None })
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.

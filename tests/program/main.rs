@@ -31,6 +31,7 @@ mod missing_values;
 mod models_in_turn;
 mod partitioned;
 mod rare_classes;
+mod restarts;
 mod score;
 mod scored_edges;
 mod stage3;

@@ -13,13 +13,15 @@ use crate::config::{Best, ClassifyConfig, PROBABILITIES_FILE, RunConfig};
 use crate::data::class_split::ClassSplit;
 use crate::error::Result;
 use crate::graph::formats::atomic_write;
-use crate::graph::write_npy;
+use crate::graph::{Dataset, write_npy};
 use crate::metrics::{ClassReport, Ranking, class_scores, predicted_class};
 use crate::models::node_classifier::{NodeClassifier, probabilities};
+use crate::run::RunDir;
 use crate::run::bundle::Origin;
 use crate::run::bundle::drift::Profile;
 use crate::run::calibration::write_class_calibrations;
-use crate::run::evaluation::EVALUATION_FILE;
+use crate::run::ensemble::Ensemble;
+use crate::run::evaluation::{EVALUATION_FILE, class_report, read_probabilities};
 use crate::train::plots::{self, Series};
 use crate::train::session::{RunOptions, Session};
 use crate::train::stretch::{Judged, Validated};
@@ -30,7 +32,7 @@ use crate::train::trainer::{self, Place, Trained};
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassifyOutcome {
     pub run: PathBuf,
-    /// The epoch whose model is kept.
+    /// The epoch whose model is kept; of the mean of several trainings the latest of theirs.
     pub best_epoch: usize,
     /// Epochs that were trained.
     pub epochs: usize,
@@ -96,39 +98,91 @@ pub fn run<B: GraphBackend>(
     };
     let logits = task.logits(&model)?;
     let classes = task.spec.classes;
-    let predictions: Array1<i64> = logits.chunks_exact(classes).map(|row| i64::from(predicted_class(row))).collect();
-    let probabilities = Array2::from_shape_vec((predictions.len(), classes), probabilities(&logits, classes))
-        .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
     if let Some(known) = &task.known {
         known.write(session.run.path(), &data.dataset)?;
     }
-    write_npy(session.run.output(PROBABILITIES_FILE), &probabilities)?;
-    write_npy(session.run.output("predictions.npy"), &predictions)?;
-    write_class_calibrations(&session.run, &probabilities, &task.split)?;
-    let ranked =
-        (config.train.best == Best::AveragePrecision).then(|| ranked(&probabilities, &task.split)).transpose()?;
-    let profile = Profile::of_training(&data.dataset, Some(&class_scores(&probabilities)), &task.split.train);
-    let outcome = ClassifyOutcome {
-        run: session.run.path().to_path_buf(),
-        best_epoch: position.best_epoch,
-        epochs: position.epoch,
-        notes: data.dataset.notes.clone(),
-        train: task.report(&logits, &task.split.train)?,
-        validation: task.report(&logits, &task.split.validation)?,
-        test: task.report(&logits, &task.split.test)?,
-        ranked,
-        seconds_per_epoch,
-    };
-    atomic_write(session.run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
-    origin.finish(&session.run, &profile)?;
+    let ending = Ending { config, dataset: &data.dataset, split: &task.split, origin: &origin, run: &session.run };
+    let epochs = [position.best_epoch, position.epoch];
+    let outcome = ending.write(&logits, probabilities(&logits, classes), classes, epochs, seconds_per_epoch)?;
     if config.output.plots {
         plot(&session)?;
     }
-    session.finish(&match ranked.and_then(|ranked| ranked.test_average_precision) {
+    session.finish(&match outcome.ranked.and_then(|ranked| ranked.test_average_precision) {
         Some(precision) => format!("test average precision {precision:.4}"),
         None => format!("test accuracy {:.4}", outcome.test.accuracy),
     });
     Ok(outcome)
+}
+
+/// Makes `run` the model that is the mean of finished runs of `config` with seeds of their own, which ended as `ends` say
+/// and are the members of `ensemble`: its probabilities are the means of theirs, and it is tested once.
+///
+/// # Errors
+/// Data and runs that cannot be read, files that cannot be written.
+pub fn averaged(
+    config: &ClassifyConfig,
+    ensemble: &Ensemble,
+    ends: &[ClassifyOutcome],
+    run: &RunDir,
+) -> Result<ClassifyOutcome> {
+    let data = ClassifierData::read(config, None)?;
+    let origin = Origin::of("classify", &config.data.path, &data.dataset, None)?;
+    origin.begin(run, None)?;
+    let (nodes, classes) = (data.dataset.graph.num_nodes(), data.spec.classes);
+    let of_member = |end: &ClassifyOutcome| read_probabilities(&end.run.join(PROBABILITIES_FILE), nodes, classes);
+    let mean = ensemble.mean(&ends.iter().map(of_member).collect::<Result<Vec<_>>>()?);
+    ensemble.write(run)?;
+    let latest = |epoch: fn(&ClassifyOutcome) -> usize| ends.iter().map(epoch).max().unwrap_or(0);
+    let epochs = [latest(|end| end.best_epoch), latest(|end| end.epochs)];
+    let ending = Ending { config, dataset: &data.dataset, split: &data.split, origin: &origin, run };
+    ending.write(&mean, mean.clone(), classes, epochs, None)
+}
+
+/// Where a classification ends.
+struct Ending<'a> {
+    config: &'a ClassifyConfig,
+    dataset: &'a Dataset,
+    split: &'a ClassSplit,
+    origin: &'a Origin,
+    run: &'a RunDir,
+}
+
+impl Ending<'_> {
+    /// Writes what a model says of all nodes, row by row: `values`, which are logits or probabilities, decide about the
+    /// class. It is tested once. Its epochs are that of the best model and the last one.
+    fn write(
+        &self,
+        values: &[f32],
+        probabilities: Vec<f32>,
+        classes: usize,
+        [best_epoch, epochs]: [usize; 2],
+        seconds_per_epoch: Option<f64>,
+    ) -> Result<ClassifyOutcome> {
+        let Self { config, dataset, split, origin, run } = self;
+        let predictions: Array1<i64> =
+            values.chunks_exact(classes).map(|row| i64::from(predicted_class(row))).collect();
+        let probabilities = Array2::from_shape_vec((predictions.len(), classes), probabilities)
+            .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
+        write_npy(run.output(PROBABILITIES_FILE), &probabilities)?;
+        write_npy(run.output("predictions.npy"), &predictions)?;
+        write_class_calibrations(run, &probabilities, split)?;
+        let by_precision = config.train.best == Best::AveragePrecision;
+        let profile = Profile::of_training(dataset, Some(&class_scores(&probabilities)), &split.train);
+        let outcome = ClassifyOutcome {
+            run: run.path().to_path_buf(),
+            best_epoch,
+            epochs,
+            notes: dataset.notes.clone(),
+            train: class_report(values, classes, &split.train)?,
+            validation: class_report(values, classes, &split.validation)?,
+            test: class_report(values, classes, &split.test)?,
+            ranked: by_precision.then(|| ranked(&probabilities, split)).transpose()?,
+            seconds_per_epoch,
+        };
+        atomic_write(run.output(EVALUATION_FILE), |file| Ok(serde_json::to_writer_pretty(file, &outcome)?))?;
+        origin.finish(run, &profile)?;
+        Ok(outcome)
+    }
 }
 
 /// Figures of the probability of class 1 on the test nodes.
@@ -158,12 +212,12 @@ pub fn validated<B: GraphBackend>(
 ) -> Result<Validated> {
     let Fitted { trained, task, known } = fitted::<B>(config, data, None, options, device)?;
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
-    let logits = task.logits(&trained.model)?;
     let classes = task.spec.classes;
+    let probabilities = probabilities(&task.logits(&trained.model)?, classes);
     let (judged, also) = match anomalies {
-        false => (Judged::Classes(task.report(&logits, &task.split.validation)?), Vec::new()),
+        false => (Judged::of_classes(&probabilities, classes, &task.split.validation), Vec::new()),
         true => {
-            let scores: Vec<f32> = probabilities(&logits, classes).chunks_exact(classes).map(|row| row[1]).collect();
+            let scores: Vec<f32> = probabilities.chunks_exact(classes).map(|row| row[1]).collect();
             let also = also.iter().map(|&node| scores[node as usize]).collect();
             (Judged::of(&scores, &task.split.against_rest(1).validation), also)
         }
