@@ -19,10 +19,10 @@ use crate::error::{Error, Result};
 use crate::graph::{Dataset, Labels, date};
 use crate::metrics::{ClassReport, Report};
 use crate::run::RunDir;
-use crate::run::evaluation::{Evaluation, class_report, read_scores, report, validation_threshold};
+use crate::run::evaluation::{Evaluation, class_report, read_probabilities, read_scores, report, validation_threshold};
 use crate::run::model::model_of;
 use crate::run::splits::{class_split_of, split_of};
-use crate::score::classes::{holds_probabilities, read_probabilities};
+use crate::score::classes::holds_probabilities;
 use crate::score::ranking::none_since;
 use crate::score::{Computed, Judged, ScoreOptions, SideBySide, compute};
 

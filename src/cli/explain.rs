@@ -108,7 +108,7 @@ impl OutputFormat {
         match self {
             OutputFormat::Table => {
                 let names = members.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-                let mut text = format!("score {score:.4}: the mean of what {names} say, calibrated\n");
+                let mut text = format!("score {score:.4}: the mean of the probabilities of {names}\n");
                 for (name, explanation) in told {
                     text += &format!("\n{name}\n{explanation}");
                 }

@@ -11,8 +11,8 @@ use super::reader::Document;
 use super::sections::{LabelSplit, OutputConfig, Stage1Data};
 use crate::error::{Result, nearest_name};
 
-/// Longest name of a candidate that may stand behind the name of the run.
-const MAX_CANDIDATE: usize = 24;
+/// What may stand behind the name of a tournament: the longest name of a candidate, and that of a stage of its own.
+const MAX_BEHIND: usize = "-booster-leaf20-random-stage2".len();
 
 /// Settings of a tournament.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ pub(super) fn read(document: &Document) -> Result<AutoConfig> {
     let mut default = AutoConfig::new("");
     default.split.seed = document.integer("seed").unwrap_or(default.seed);
     let config: AutoConfig = document.read(&default, &[], &[])?;
-    document.check_name(&config.name, MAX_NAME - MAX_CANDIDATE)?;
+    document.check_name(&config.name, MAX_NAME - MAX_BEHIND)?;
     document.check_path(&config.data.path)?;
     config.split.check(document)?;
     document.check_read(&config, &default, &config.split.unread())?;
@@ -153,7 +153,29 @@ mod tests {
         assert!(fault("auto.prefer=simple")[2].contains("simplest"));
         assert_eq!(fault("auto.ensemble=0")[0], "auto.ensemble");
         assert_eq!(fault("auto.ensemble=11")[0], "auto.ensemble");
-        let longest = Candidate::ALL.iter().map(|candidate| candidate.name.len() + 1).max();
-        assert!(longest <= Some(MAX_CANDIDATE), "{longest:?}");
+    }
+
+    #[test]
+    fn a_name_leaves_room_for_the_names_of_all_candidates() {
+        let longest = "a".repeat(MAX_NAME - MAX_BEHIND);
+        let Ok(RunConfig::Auto(config)) = parse(&[&format!("name={longest}")]) else { panic!("a tournament") };
+        assert_eq!(config.name, longest);
+        // What the run of every candidate keeps is read again.
+        let are_read = |config: &AutoConfig| {
+            let trainings = Candidate::ALL.iter().flat_map(|candidate| candidate.trainings(config).unwrap());
+            let stage1 = RunConfig::Stage1(Candidate::stage1(config).unwrap());
+            let mut all = trainings.map(|training| training.config).chain([stage1]);
+            all.all(|own| RunConfig::parse(&own.to_toml().unwrap(), Path::new("kept"), &[]).is_ok())
+        };
+        assert!(are_read(&config));
+        let longer = format!("{longest}a");
+        assert!(!are_read(&AutoConfig { name: longer.clone(), ..config }), "there is no more room");
+        match parse(&[&format!("name={longer}")]) {
+            Err(Error::Config { key, expected, help, .. }) => {
+                assert_eq!(key, "name");
+                assert!(expected.contains("at most 71") && help.contains("shorten it"), "{expected} {help}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::auto::AutoConfig;
 use super::schema::{RunConfig, Stage1Config};
 use crate::error::Result;
+use crate::splitmix::mix;
 
 const STAGE1: &str = include_str!("../../configs/stage1.toml");
 const STAGE2: &str = include_str!("../../configs/stage2.toml");
@@ -23,9 +24,19 @@ pub struct Candidate {
     pub about: &'static str,
     /// The data that it is made for.
     pub suits: Suits,
+    /// Trainings with seeds of their own, whose mean is the model; of most candidates one, which is the model itself.
+    pub restarts: usize,
     base: &'static str,
     /// Keys as on the command line.
     set: &'static [&'static [&'static str]],
+}
+
+/// One training of a candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Training {
+    /// That of the candidate, with a number where it has several.
+    pub name: String,
+    pub config: RunConfig,
 }
 
 /// The data that a candidate is made for.
@@ -148,8 +159,24 @@ impl Suits {
 }
 
 macro_rules! candidates {
-    ($($name:literal, $about:literal, $suits:ident, $base:ident, [$($set:ident),*];)*) => {
-        &[$(Candidate { name: $name, about: $about, suits: Suits::$suits, base: $base, set: &[$($set),*] }),*]
+    ($($name:literal, $about:literal, $suits:ident, $base:ident, [$($set:ident),*] $(, $restarts:literal)?;)*) => {
+        &[$(Candidate {
+            name: $name,
+            about: $about,
+            suits: Suits::$suits,
+            restarts: restarts!($($restarts)?),
+            base: $base,
+            set: &[$($set),*],
+        }),*]
+    };
+}
+
+macro_rules! restarts {
+    () => {
+        1
+    };
+    ($restarts:literal) => {
+        $restarts
     };
 }
 
@@ -192,11 +219,19 @@ impl Candidate {
         "bwgnn", "Beta wavelets, filters of the graph", Graphs, GCN, [BWGNN, RARE];
         "ghrn", "the same without edges between unlike nodes", Asked, GCN, [GHRN, RARE];
         "pmp", "a node and its neighbours, apart by their known labels", Asked, GCN, [PMP, RARE];
+        "gcn-x3", "the mean of three gcn with seeds of their own", Nodes, GCN, [AUTO], 3;
+        "stage2-long-x3", "the mean of three stage2-long with seeds of their own", Graphs, STAGE2, [RANKED, LONG], 3;
+        "bwgnn-x3", "the mean of three bwgnn with seeds of their own", Graphs, GCN, [BWGNN, RARE], 3;
     };
 
     /// The candidate of that name.
     pub fn named(name: &str) -> Option<&'static Candidate> {
         Self::ALL.iter().find(|candidate| candidate.name == name)
+    }
+
+    /// Whether it is tried only by name: it has not won on two data sets yet, or takes the time of several.
+    pub fn is_asked(&self) -> bool {
+        self.suits == Suits::Asked || self.restarts > 1
     }
 
     /// The Stage 1 whose embeddings some candidates read, trained once for all of them.
@@ -211,6 +246,23 @@ impl Candidate {
         (own.seed, own.split.seed, own.output) = (config.seed, config.seed, config.output.clone());
         (own.data.path, own.data.window) = (config.data.path.clone(), config.data.window);
         Ok(own)
+    }
+
+    /// All its trainings, see [`config`](Self::config). The first has the seed of the tournament.
+    ///
+    /// # Errors
+    /// Never for a candidate of [`Candidate::ALL`].
+    pub fn trainings(&self, config: &AutoConfig) -> Result<Vec<Training>> {
+        let training = |at: usize| {
+            let name = match self.restarts {
+                1 => self.name.to_owned(),
+                _ => format!("{}-{}", self.name, at + 1),
+            };
+            let mut own = self.config(&AutoConfig { seed: seed_of(config.seed, at), ..config.clone() })?;
+            own.set_name(format!("{}-{name}", config.name));
+            Ok(Training { name, config: own })
+        };
+        (0..self.restarts).map(training).collect()
     }
 
     /// The configuration that trains it, with the data, the seed, the split and the output of `config`. How the labels
@@ -241,10 +293,48 @@ impl Candidate {
     }
 }
 
+/// The seed of training number `at` of a tournament with a seed, below 2^63.
+fn seed_of(seed: u64, at: usize) -> u64 {
+    if at == 0 { seed } else { mix(mix(seed).wrapping_add(at as u64)) >> 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Stage2Config;
+
+    #[test]
+    fn restarts_differ_in_seed_and_name_alone_and_are_tried_only_by_name() {
+        let config = AutoConfig::new("some/data");
+        let several: Vec<&Candidate> = Candidate::ALL.iter().filter(|candidate| candidate.restarts > 1).collect();
+        assert!(several.len() >= 3);
+        for candidate in several {
+            let single = Candidate::named(candidate.name.strip_suffix("-x3").unwrap()).unwrap();
+            assert!(candidate.is_asked() && !single.is_asked() && candidate.suits == single.suits);
+            let alone = single.trainings(&config).unwrap();
+            let [one] = &alone[..] else { panic!("one training") };
+            assert_eq!((&*one.name, &one.config), (single.name, &single.config(&config).unwrap()));
+            let trainings = candidate.trainings(&config).unwrap();
+            assert_eq!(trainings.len(), 3);
+            let mut seeds: Vec<u64> = Vec::new();
+            for (at, Training { name, config: own }) in trainings.into_iter().enumerate() {
+                assert_eq!(
+                    (&*name, own.name()),
+                    (&*format!("{}-{}", candidate.name, at + 1), &*format!("auto-{name}"))
+                );
+                seeds.push(own.seed());
+                // The labels are divided as for all others.
+                let mut same = single.config(&AutoConfig { seed: own.seed(), ..config.clone() }).unwrap();
+                same.set_name(own.name().into());
+                assert_eq!(same, own);
+            }
+            assert_eq!(seeds[0], config.seed);
+            assert!(seeds[1] != seeds[0] && seeds[2] != seeds[0] && seeds[1] != seeds[2], "{seeds:?}");
+        }
+        let seeds = [42, 43, u64::MAX >> 1].map(|seed| [1, 2].map(|at| seed_of(seed, at))).concat();
+        assert!(seeds.iter().all(|&seed| seed <= u64::MAX >> 1), "a configuration can hold them");
+        assert!(seeds.iter().enumerate().all(|(at, seed)| !seeds[..at].contains(seed)), "{seeds:?}");
+    }
 
     #[test]
     fn every_candidate_is_a_configuration_with_the_settings_of_its_tournament() {

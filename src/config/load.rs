@@ -187,7 +187,8 @@ fn pipeline(mut document: Document, path: &Path) -> Result<PipelineConfig> {
     }
     let PipelineConfig { name, seed, data, synth, output, .. } = document.read(&default, &[], &[])?;
     let synth = synth.filter(|_| document.has("synth"));
-    document.check_name(&name, MAX_NAME - "-stage1".len())?;
+    let behind = if third.is_some() { "-stage3-stage2" } else { "-stage2" };
+    document.check_name(&name, MAX_NAME - behind.len())?;
     document.check_path(&data.path)?;
 
     let stage = |stage, section| stage_document(stage, section, path, PIPELINE_DECIDES, document.strict);

@@ -118,7 +118,11 @@ impl Document {
             return Ok(());
         }
         let expected = format!("at most {longest} of a-z, A-Z, 0-9, `-`, `_` and `.`, not starting with `.`");
-        Err(self.error("name", expected, "the name becomes part of the run directory's name"))
+        let help = match name.len() > longest {
+            true => "shorten it: names of run directories begin with it, with those of stages and candidates behind it",
+            false => "the name becomes part of the run directory's name",
+        };
+        Err(self.error("name", expected, help))
     }
 
     /// Refuses a task without data.

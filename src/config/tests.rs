@@ -608,6 +608,13 @@ fn values_out_of_range_or_of_the_wrong_type_name_their_line() {
     assert_eq!([origin, found, expected], ["run.toml:2", "3", "text in quotes"]);
     let [_, key, ..] = error(STAGE1, &["name=../up"]);
     assert_eq!(key, "name");
+    // What runs of stages are called has to fit, too.
+    for (of, longest) in [(PIPELINE.to_owned(), 93), (format!("{PIPELINE}[stage3]\nmodel.trees = 9\n"), 86)] {
+        assert!(parse(&of, &[&format!("name={}", "a".repeat(longest))]).is_ok(), "{of}");
+        let [_, key, _, expected, help] = error(&of, &[&format!("name={}", "a".repeat(longest + 1))]);
+        assert_eq!(key, "name");
+        assert!(expected.contains(&format!("at most {longest}")) && help.contains("shorten it"), "{expected}: {help}");
+    }
 }
 
 #[test]

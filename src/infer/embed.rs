@@ -168,14 +168,14 @@ impl Source {
     }
 }
 
-/// What a Stage-2 model of so many input columns, whose run is at `checkpoint`, starts from on other data than those of
-/// its training, in host memory.
+/// What a Stage-2 model of so many input columns starts from on other data than those of its training, in host memory.
+/// `filling` is what its run keeps for missing values.
 ///
 /// # Errors
 /// Features or embeddings that are missing, or of another width.
 pub fn input_of<B: GraphBackend>(
     (input, source): (Stage2Input, &Source),
-    checkpoint: &Path,
+    filling: Option<&Filling>,
     dataset: &Dataset,
     data: &Path,
     width: usize,
@@ -184,7 +184,7 @@ pub fn input_of<B: GraphBackend>(
     match input {
         Stage2Input::Features => {
             let data = crate::config::Stage2Data { path: data.to_path_buf(), window: 1, input, embeddings: None };
-            input_features(&data, dataset, Filling::of_run(checkpoint)?.as_ref(), Some(width))
+            input_features(&data, dataset, filling, Some(width))
         }
         Stage2Input::Embeddings => {
             let z = source.read::<B>(dataset, data, device)?;

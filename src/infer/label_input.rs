@@ -26,11 +26,18 @@ pub fn labels_of_run(checkpoint: &Path, dataset: &Dataset, data: &Path) -> Resul
 /// Two columns of labels on a device.
 fn uploaded<B: Backend>(columns: Vec<f32>, rows: usize, dtype: DType, device: &B::Device) -> Tensor<B, 2> {
     let shape = [rows, LABEL_COLUMNS.len()];
-    if rows == 0 {
-        // No device takes a launch over nothing.
-        return Tensor::empty(shape, (device, dtype));
-    }
-    Tensor::from_data(TensorData::new(columns, shape).convert_dtype(dtype), (device, dtype))
+    let made = || Tensor::from_data(TensorData::new(columns, shape).convert_dtype(dtype), (device, dtype));
+    unless_empty(shape, dtype, device, made)
+}
+
+/// What is `made`, but of a type without nodes nothing: no device takes a launch over nothing.
+fn unless_empty<B: Backend>(
+    shape: [usize; 2],
+    dtype: DType,
+    device: &B::Device,
+    made: impl FnOnce() -> Tensor<B, 2>,
+) -> Tensor<B, 2> {
+    if shape[0] == 0 { Tensor::empty(shape, (device, dtype)) } else { made() }
 }
 
 /// Rows of every type with columns of labels behind theirs.
@@ -40,10 +47,8 @@ fn uploaded<B: Backend>(columns: Vec<f32>, rows: usize, dtype: DType, device: &B
 pub fn beside<B: Backend>(x: &[Tensor<B, 2>], columns: Vec<Vec<f32>>) -> Vec<Tensor<B, 2>> {
     let of_type = |(x, columns): (&Tensor<B, 2>, Vec<f32>)| {
         let ([rows, width], device, dtype) = (x.dims(), x.device(), x.dtype());
-        if rows == 0 {
-            return Tensor::empty([0, width + LABEL_COLUMNS.len()], (&device, dtype));
-        }
-        Tensor::cat(vec![x.clone(), uploaded(columns, rows, dtype, &device)], 1)
+        let made = || Tensor::cat(vec![x.clone(), uploaded(columns, rows, dtype, &device)], 1);
+        unless_empty([rows, width + LABEL_COLUMNS.len()], dtype, &device, made)
     };
     x.iter().zip(columns).map(of_type).collect()
 }

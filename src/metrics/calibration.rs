@@ -37,6 +37,8 @@ pub struct Calibration {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "method", rename_all = "lowercase")]
 enum Map {
+    /// `p = score`, of a score that is a probability as it is.
+    Identity,
     /// `p = sigmoid(slope * logit(score) + intercept)`
     Platt { slope: f64, intercept: f64 },
     /// Probability of the scores from `from` to `to`, linear in between; ascending.
@@ -51,6 +53,9 @@ struct Block {
 }
 
 impl Calibration {
+    /// Takes a score for the probability that it means; nothing is fitted.
+    pub const IDENTITY: Self = Self { map: Map::Identity, labels: 0, anomalous: 0, base_rate: None };
+
     /// Fits isotonic regression to [`ISOTONIC_LABELS`] labels and more, Platt's sigmoid to fewer.
     ///
     /// # Errors
@@ -144,6 +149,7 @@ impl Calibration {
             return None;
         }
         Some(match &self.map {
+            Map::Identity => f64::from(score),
             Map::Platt { slope, intercept } => sigmoid_f64(slope * logit(score) + intercept),
             Map::Isotonic { blocks } => {
                 let after = blocks.partition_point(|block| block.from <= score);
@@ -164,6 +170,7 @@ impl Calibration {
     /// Name of the method, e.g. `Platt's sigmoid`.
     pub fn method(&self) -> &'static str {
         match self.map {
+            Map::Identity => "no calibration",
             Map::Platt { .. } => "Platt's sigmoid",
             Map::Isotonic { .. } => "isotonic regression",
         }

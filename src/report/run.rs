@@ -69,8 +69,9 @@ fn meaning(stage: Stage) -> &'static str {
         Stage::Classes => "a score is the probability of the class that the node classifier predicts of a node",
         Stage::Trees => "a score is what the trees predict, higher is more anomalous",
         Stage::Ensemble => {
-            "a score is the mean of the probabilities that the members of the ensemble give, each calibrated on the \
-             validation labels; what is said of single nodes is what the first member says that can be explained"
+            "a score is the mean of the probabilities that the members of the ensemble give, those of different \
+             candidates calibrated on the validation labels; what is said of single nodes is what the first member says \
+             that can be explained"
         }
     }
 }

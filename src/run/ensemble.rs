@@ -1,5 +1,5 @@
 //! The record of an ensemble: several models of one tournament, each with the calibration that makes their scores the same
-//! thing. Its score is the mean of their probabilities.
+//! thing. Its score is the mean of their probabilities. Models that differ in their seed alone need none.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct Member {
     pub name: String,
     /// Its run, relative to that of the ensemble.
     pub run: PathBuf,
-    /// Platt's sigmoid from its scores to probabilities, which keeps their order.
+    /// From its scores to probabilities: Platt's sigmoid, which keeps their order, or the identity.
     pub calibration: Calibration,
 }
 
@@ -60,10 +60,22 @@ impl Ensemble {
         })
     }
 
+    /// Of models that differ in their seed alone, whose scores are averaged as they are.
+    pub fn of_restarts(members: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
+        let member = |(name, run)| Member { name, run, calibration: Calibration::IDENTITY };
+        Self { members: members.into_iter().map(member).collect() }
+    }
+
     /// `score = mean over members m of p_m(score_m)`, of the scores of each member in their order, one per node.
     pub fn mean(&self, scores: &[Vec<f32>]) -> Vec<f32> {
         mean_probability(&self.members.iter().map(|member| &member.calibration).zip(scores).collect::<Vec<_>>())
     }
+}
+
+/// The mean of scores that are probabilities, of equally many nodes; NaN where a score is.
+pub fn mean_score(members: &[Vec<f32>]) -> Vec<f32> {
+    let identity = Calibration::IDENTITY;
+    mean_probability(&members.iter().map(|scores| (&identity, scores)).collect::<Vec<_>>())
 }
 
 /// The mean of calibrated scores, of equally many nodes; NaN where a score is.
@@ -80,6 +92,21 @@ pub fn mean_probability(members: &[(&Calibration, &Vec<f32>)]) -> Vec<f32> {
 mod tests {
     use super::*;
     use crate::run::Meta;
+
+    #[test]
+    fn models_that_differ_in_their_seed_alone_are_averaged_as_they_are() {
+        // Down to scores that a logit in f32 could not tell apart.
+        let tiny = 2.0f32.powi(-30);
+        let scores = [vec![0.25, tiny, 0.0], vec![0.75, 4.0 * tiny, 0.0], vec![0.125, tiny, 1.0]];
+        let members = (1..=3).map(|of| (format!("gcn-x3-{of}"), PathBuf::from(format!("../m{of}"))));
+        let ensemble = Ensemble::of_restarts(members);
+        assert_eq!(ensemble.mean(&scores), [0.375, 2.0 * tiny, 1.0 / 3.0]);
+        assert_eq!(ensemble.mean(&scores), mean_score(&scores));
+        assert_eq!(mean_score(&scores[..1]), scores[0], "one is itself");
+        assert!(mean_score(&[vec![0.5, f32::NAN]])[1].is_nan());
+        let text = serde_json::to_string(&ensemble).unwrap();
+        assert_eq!(serde_json::from_str::<Ensemble>(&text).unwrap(), ensemble, "{text}");
+    }
 
     #[test]
     fn an_ensemble_is_the_mean_of_probabilities_and_is_read_as_it_was_written() {

@@ -188,6 +188,32 @@ pub fn read_anomaly_column(path: &Path, num_nodes: usize) -> Result<Vec<f32>> {
     Ok(array.column(1).to_vec())
 }
 
+/// Reads class probabilities: a `.npy` array of f32, shape `[num_nodes, num_classes]`, every value finite.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read; [`Error::Format`] for another type or shape, a truncated file, or a
+/// value that is NaN or infinite (with its node).
+pub fn read_probabilities(path: &Path, num_nodes: usize, num_classes: usize) -> Result<Vec<f32>> {
+    const HELP: &str = "probabilities are a float32 array with a row per node and a column per class, as `graphsieve \
+                        score` writes it with a node classifier";
+    let map = map_file(path)?;
+    let array = ArrayView2::<f32>::view_npy(&map).map_err(|fault| {
+        let expected = format!("a .npy array [{num_nodes}, {num_classes}] of float32 numbers");
+        Error::format(path, "array", expected, fault.to_string(), HELP)
+    })?;
+    if array.dim() != (num_nodes, num_classes) {
+        let expected = format!("[{num_nodes}, {num_classes}], a row per node and a column per class");
+        let found = format!("[{}, {}]", array.nrows(), array.ncols());
+        return Err(Error::format(path, "shape", expected, found, "score this data with a model of these classes"));
+    }
+    if let Some(((node, class), value)) = array.indexed_iter().find(|(_, value)| !value.is_finite()) {
+        let help = "the model diverged or the file is damaged; score the data again";
+        let place = format!("node {node}, class {class}");
+        return Err(Error::format(path, place, "a finite number", value.to_string(), help));
+    }
+    Ok(array.iter().copied().collect())
+}
+
 /// Every score, not only those of labelled nodes: one that is not finite is a fault of the model.
 fn check_scores(scores: &[f32], graph: &HeteroGraph) -> Result<()> {
     let error = |what: String, expected: String, found: String, help: &str| {

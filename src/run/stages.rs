@@ -19,20 +19,20 @@ pub struct Pipeline {
     /// Where the runs of its stages are.
     runs: PathBuf,
     /// Name of the stage.
-    stage: &'static str,
+    stage: String,
 }
 
 impl Pipeline {
     /// The stage `stage` of the pipeline whose run is `run`.
-    pub fn stage(run: &RunDir, stage: &'static str) -> Self {
+    pub fn stage(run: &RunDir, stage: &str) -> Self {
         let directory = run.path().to_path_buf();
         let runs = directory.parent().unwrap_or(Path::new(".")).to_path_buf();
-        Self { directory, runs, stage }
+        Self { directory, runs, stage: stage.into() }
     }
 
-    /// The candidate `name` of the tournament whose run is `run`; the runs of candidates lie in it, in `runs`.
-    pub fn candidate(run: &RunDir, runs: &Path, name: &'static str) -> Self {
-        Self { directory: run.path().to_path_buf(), runs: runs.to_path_buf(), stage: name }
+    /// The candidate, or one of its trainings, `name` of the tournament whose run is `run`; the runs of candidates lie in it, in `runs`.
+    pub fn candidate(run: &RunDir, runs: &Path, name: &str) -> Self {
+        Self { directory: run.path().to_path_buf(), runs: runs.to_path_buf(), stage: name.into() }
     }
 
     /// The run of the stage, if an earlier process began one.
@@ -40,7 +40,7 @@ impl Pipeline {
     /// # Errors
     /// A record that cannot be read.
     pub fn begun(&self) -> Result<Option<PathBuf>> {
-        let Some(name) = self.read()?.remove(self.stage) else { return Ok(None) };
+        let Some(name) = self.read()?.remove(&self.stage) else { return Ok(None) };
         Ok(Some(self.runs.join(name)))
     }
 
@@ -51,7 +51,7 @@ impl Pipeline {
     pub fn record(&self, run: &RunDir) -> Result<()> {
         let mut stages = self.read()?;
         let name = run.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        stages.insert(self.stage.into(), name);
+        stages.insert(self.stage.clone(), name);
         atomic_write(self.directory.join(STAGES), |file| Ok(serde_json::to_writer_pretty(file, &stages)?))
     }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use burn::tensor::DType;
 use graphsieve_kernels::GraphBackend;
+use ndarray::Array2;
 
 use super::fits::{bundle_of, check_data};
 use super::{Computed, ScoreOptions, Scores, classes, trees};
 use crate::config::{RunConfig, Stage2Config, Stage2Input};
 use crate::error::{Error, Result};
-use crate::graph::Dataset;
+use crate::graph::{Dataset, Filling};
 use crate::infer::attention::{for_graph, graph_for, host_scores, known_labels};
 use crate::infer::embed::{self, Source, TrainedOn};
 use crate::infer::layerwise::{self, HostScored};
@@ -57,8 +58,9 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     // Embeddings that were made already say nothing of columns.
     let given = input == Stage2Input::Embeddings && matches!(source, Source::Array(_));
     check_data(bundle, options, &dataset, if given { Reads::Graph } else { Reads::Features })?;
-    let features =
-        embed::input_of::<B>((input, &source), &options.checkpoint, &dataset, &options.data, spec.given(), device)?;
+    let filling = Filling::of_run(&options.checkpoint)?;
+    let (filling, data) = (filling.as_ref(), &options.data);
+    let features = embed::input_of::<B>((input, &source), filling, &dataset, data, spec.given(), device)?;
     let known = known_labels(&spec, &options.checkpoint, &dataset, &options.data)?;
     let chunk_rows = trained.as_ref().and_then(|config| config.train.chunk_size);
     // A bare checkpoint does not tell how it was trained.
@@ -79,7 +81,7 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
     Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
 }
 
-/// The mean of what the members of an ensemble say.
+/// The mean of what the members of an ensemble say: of classifiers whose mean is one, of all classes.
 fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device: &B::Device) -> Result<Computed> {
     let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings)];
     if let Some((argument, _)) = unused.iter().find(|(_, given)| *given) {
@@ -90,12 +92,15 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device:
             help: format!("give the run of a member: they lie beside {}", options.checkpoint.display()),
         });
     }
+    let is_classifier =
+        matches!(RunConfig::load_kept(&options.checkpoint.join("config.toml"), &[])?, RunConfig::Classify(_));
     let (mut last, mut scores) = (None, Vec::with_capacity(ensemble.members.len()));
     for member in &ensemble.members {
         let checkpoint = options.checkpoint.join(&member.run);
         let computed = compute::<B>(&ScoreOptions { checkpoint, ..options.clone() }, device)?;
         scores.push(match computed.scores {
             Scores::Anomaly(scores) => scores,
+            Scores::Classes(probabilities) if is_classifier => probabilities.iter().copied().collect(),
             Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
         });
         last = Some(computed.dataset);
@@ -104,7 +109,16 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device:
         let help = "the file was changed; start a new run";
         return Err(Error::format(options.checkpoint.join(ENSEMBLE_FILE), "members", "at least one", "none", help));
     };
-    Ok(Computed { dataset, scores: Scores::Anomaly(ensemble.mean(&scores)), embeddings: None })
+    let (mean, nodes) = (ensemble.mean(&scores), dataset.graph.num_nodes());
+    let scores = match is_classifier {
+        true => {
+            let shape = (nodes, mean.len() / nodes.max(1));
+            let rows = Array2::from_shape_vec(shape, mean);
+            Scores::Classes(rows.unwrap_or_else(|e| unreachable!("one row per node: {e}")))
+        }
+        false => Scores::Anomaly(mean),
+    };
+    Ok(Computed { dataset, scores, embeddings: None })
 }
 
 /// The settings of the run that a checkpoint is of, where it is in its directory.

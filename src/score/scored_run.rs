@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use ndarray::Array2;
 
 use super::class_view::ClassView;
-use super::classes::read_probabilities;
 use super::fits::{check_own, check_place};
 use super::ranking::Scored;
 use crate::config::{
@@ -22,7 +21,7 @@ use crate::run::RunDir;
 use crate::run::bundle::Reads;
 use crate::run::calibration::{calibrate, calibrate_classes, read_calibration, read_class_calibrations};
 use crate::run::ensemble::{ENSEMBLE_SCORES_FILE, Ensemble};
-use crate::run::evaluation::read_scores;
+use crate::run::evaluation::{read_probabilities, read_scores};
 use crate::run::model::model_of;
 use crate::run::splits::{class_split_of, split_of};
 

@@ -11,20 +11,21 @@ use serde_json::Value;
 use crate::classes::three_classes;
 use crate::support::Sandbox;
 
-fn config(candidates: &str, minutes: f64) -> String {
+pub fn config(candidates: &str, minutes: f64) -> String {
     format!(
         "task = \"auto\"\n[data]\npath = \"data\"\n[auto]\nminutes = {minutes}\ncandidates = {candidates}\n[output]\n\
          dir = \"runs\"\nplots = false\n"
     )
 }
 
-const TRAIN: [&str; 5] = ["train", "run.toml", "--device", "cpu", "--quiet"];
+pub const TRAIN: [&str; 5] = ["train", "run.toml", "--device", "cpu", "--quiet"];
 
-fn json(text: &[u8]) -> Value {
+pub fn json(text: &[u8]) -> Value {
     serde_json::from_slice(text).unwrap()
 }
 
-fn record(sandbox: &Sandbox, run: &str) -> Value {
+/// What the run of a tournament says of it.
+pub fn record(sandbox: &Sandbox, run: &str) -> Value {
     json(&sandbox.read(&format!("{run}/tournament.json")))
 }
 
@@ -325,8 +326,8 @@ fn events_that_are_split_by_time_have_candidates_of_their_own() {
     assert_eq!(listed, sandbox.succeeds(["--quiet", "score", &run, "--device", "cpu", "--data", "data"]).stdout);
 }
 
-#[test]
-fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
+/// A marketplace in `data` whose labels are those of other nodes.
+pub fn with_shuffled_labels() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.succeeds(["--quiet", "synth", "--out", "made"]);
     let made = Dataset::open(&sandbox.path("made")).unwrap();
@@ -339,6 +340,12 @@ fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
     let entries = labels.iter().zip(&order).map(|(&(node, _), &other)| (node, labels[other].1)).collect();
     let shuffled = Dataset { labels: Some(Labels { entries }), ..made };
     shuffled.write(&sandbox.path("data")).unwrap();
+    sandbox
+}
+
+#[test]
+fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
+    let sandbox = with_shuffled_labels();
     sandbox.write("run.toml", config("[]", 0.2));
     sandbox.succeeds(TRAIN);
     let run = sandbox.only_run("runs");

@@ -32,6 +32,7 @@ mod models_in_turn;
 mod partitioned;
 mod rare_classes;
 mod refit;
+mod restarts;
 mod score;
 mod scored_edges;
 mod stage3;

@@ -85,6 +85,7 @@ fn what_shows_in_neighbours_is_found_with_their_means_only() {
         ["booster-raw", "booster"],
         ["forest-raw", "ensemble"],
         ["booster-raw", "gcn"],
+        ["booster-raw", "gcn-x3"],
     ] {
         let [alone, with] = [raw, means].map(|model| auroc(model, &split));
         assert!(alone < 0.7 && with > 0.85, "{raw}: {alone} without, {means}: {with} with neighbours");

@@ -116,16 +116,16 @@ pub fn open_run<B: GraphBackend>(
 /// # Errors
 /// A checkpoint or an input that cannot be read or does not fit the data; a node without a score.
 pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
+    if is_ensemble(run)? {
+        let best = explained_members(run.run.path())?.into_iter().next();
+        let (_, member) = best.ok_or_else(|| refused_layers(run.run.path(), &run.config))?;
+        return explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device);
+    }
     let names = Names::new(&run.dataset, &run.scores);
     match (&run.config, &run.classes) {
         (RunConfig::Stage1(_), _) => reconstruction::<B>(run, &names, nodes, device),
         (RunConfig::Stage2(config), _) => attention::<B>(run, config, &names, nodes, device),
         (RunConfig::Stage3(config), _) => trees::<B>(run, config, &names, nodes, device),
-        (RunConfig::Auto(_), _) if run.stage == Stage::Ensemble => {
-            let best = explained_members(run)?.into_iter().next();
-            let (_, member) = best.ok_or_else(|| refused_layers(run.run.path(), &run.config))?;
-            explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)
-        }
         (RunConfig::Classify(_), Some(_)) if !has_explained_layers(&run.config) => {
             Err(refused_layers(run.run.path(), &run.config))
         }
@@ -149,13 +149,13 @@ pub fn explain_members<B: GraphBackend>(
     nodes: &[u32],
     device: &B::Device,
 ) -> Result<Vec<(String, Vec<Explanation>)>> {
-    if run.stage != Stage::Ensemble {
+    if !is_ensemble(run)? {
         return Ok(vec![(String::new(), explain_run::<B>(run, nodes, device)?)]);
     }
     let explained = |(name, member): (String, PathBuf)| {
         Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
     };
-    let said: Vec<_> = explained_members(run)?.into_iter().map(explained).collect::<Result<_>>()?;
+    let said: Vec<_> = explained_members(run.run.path())?.into_iter().map(explained).collect::<Result<_>>()?;
     if said.is_empty() { Err(refused_layers(run.run.path(), &run.config)) } else { Ok(said) }
 }
 
@@ -164,10 +164,15 @@ pub fn explain_members<B: GraphBackend>(
 /// # Errors
 /// Runs of members that cannot be read.
 pub fn is_explained(run: &ScoredRun) -> Result<bool> {
-    match run.stage {
-        Stage::Ensemble => Ok(!explained_members(run)?.is_empty()),
-        _ => Ok(has_explained_layers(&run.config)),
+    match is_ensemble(run)? {
+        true => Ok(!explained_members(run.run.path())?.is_empty()),
+        false => Ok(has_explained_layers(&run.config)),
     }
+}
+
+/// Whether the model of a run is the mean of others.
+fn is_ensemble(run: &ScoredRun) -> Result<bool> {
+    Ok(Ensemble::of_run(run.run.path())?.is_some())
 }
 
 /// Whether the results of its layers are sums over neighbours with coefficients of their own.
@@ -175,12 +180,17 @@ fn has_explained_layers(config: &RunConfig) -> bool {
     !matches!(config, RunConfig::Classify(config) if !config.model.layer.adds_up())
 }
 
-/// Name and run of the members of an ensemble that can be explained, the best first.
-fn explained_members(run: &ScoredRun) -> Result<Vec<(String, PathBuf)>> {
+/// Name and run of the members of the ensemble `run` that can be explained, the best first.
+fn explained_members(run: &Path) -> Result<Vec<(String, PathBuf)>> {
     let mut explained = Vec::new();
-    for Member { name, run: member, .. } in Ensemble::of_run(run.run.path())?.into_iter().flat_map(|of| of.members) {
-        let path = run.run.path().join(member);
-        match has_explained_layers(&RunConfig::load_kept(&path.join("config.toml"), &[])?) {
+    for Member { name, run: member, .. } in Ensemble::of_run(run)?.into_iter().flat_map(|of| of.members) {
+        let path = run.join(member);
+        // A member can be a mean itself.
+        let is_explained = match Ensemble::of_run(&path)? {
+            Some(_) => !explained_members(&path)?.is_empty(),
+            None => has_explained_layers(&RunConfig::load_kept(&path.join("config.toml"), &[])?),
+        };
+        match is_explained {
             true => explained.push((name, path)),
             false => log::info!("{name} cannot be explained and is left out"),
         }
@@ -190,12 +200,13 @@ fn explained_members(run: &ScoredRun) -> Result<Vec<(String, PathBuf)>> {
 
 /// A member of the ensemble `run`, on its data.
 fn member_at<B: GraphBackend>(run: &ScoredRun, member: &Path, device: &B::Device) -> Result<ScoredRun> {
+    let class = run.classes.as_ref().and_then(ClassView::class);
     // Scores that were computed now are of other data.
-    if run.split.is_none() {
-        return open_run::<B>(member, None, Some(&run.data), None, device);
+    if run.split.is_none() && run.classes.as_ref().is_none_or(|view| view.split.is_none()) {
+        return open_run::<B>(member, class, Some(&run.data), None, device);
     }
     let own = RunConfig::load_kept(&member.join("config.toml"), &[])?;
-    ScoredRun::open_at(member, None, (own.data_path() != run.data).then_some(&run.data))
+    ScoredRun::open_at(member, class, (own.data_path() != run.data).then_some(&run.data))
 }
 
 /// The error of layers without [`has_explained_layers`].
@@ -248,15 +259,9 @@ fn attention<B: GraphBackend>(
     let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
     let (network, head) = parameters::of_attention(&spec, &model.export(&spec).0, graph);
     let source = source_of(run, &config.data)?;
-    let features = embed::input_of::<B>(
-        (config.data.input, &source),
-        run.run.path(),
-        &run.dataset,
-        &run.data,
-        spec.given(),
-        device,
-    )?;
     let filling = Filling::of_run(run.run.path())?;
+    let input = (config.data.input, &source);
+    let features = embed::input_of::<B>(input, filling.as_ref(), &run.dataset, &run.data, spec.given(), device)?;
     let column_names = filled_names(run, filling.as_ref());
     let labels = known_labels(&spec, run.run.path(), &run.dataset, &run.data)?;
     let refined = match &run.split {

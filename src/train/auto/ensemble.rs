@@ -200,38 +200,58 @@ impl fmt::Display for EnsembleOutcome {
     }
 }
 
-/// Makes `run` the model that is the mean of finished candidates, given with their runs beside it: scores all nodes and is
-/// tested once.
+/// Runs that are averaged, beside that of their mean: name and place.
+pub type Runs = [(String, PathBuf)];
+
+/// What the members of an ensemble are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// Candidates, whose scores are calibrated on the validation labels before they are averaged.
+    Candidates,
+    /// Trainings of one candidate that differ in their seed alone: their scores are averaged as they are.
+    Restarts,
+}
+
+/// Where the run `own` is, from a run beside it.
+fn beside(own: &Path) -> PathBuf {
+    Path::new("..").join(own.file_name().unwrap_or_default())
+}
+
+/// The record of trainings that differ in their seed alone.
+pub fn of_restarts(runs: &Runs) -> Ensemble {
+    Ensemble::of_restarts(runs.iter().map(|(name, own)| (name.clone(), beside(own))))
+}
+
+/// Makes `run` the model that is the mean of finished runs with anomaly scores: scores all nodes and is tested once.
 ///
 /// # Errors
 /// Data and runs that cannot be read, files that cannot be written.
-pub fn finish(config: &AutoConfig, members: &[(&str, PathBuf)], run: &RunDir) -> Result<EnsembleOutcome> {
+pub fn finish(config: &AutoConfig, members: Members, runs: &Runs, run: &RunDir) -> Result<EnsembleOutcome> {
     let dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let origin = Origin::of("ensemble", &config.data.path, &dataset, None)?;
     origin.begin(run, None)?;
-    let (mut of_members, mut scores) = (Vec::new(), Vec::new());
-    for (name, own) in members {
-        let of_all = scores_of(own, dataset.graph.num_nodes())?;
+    let nodes = dataset.graph.num_nodes();
+    let scores = runs.iter().map(|(_, own)| scores_of(own, nodes)).collect::<Result<Vec<_>>>()?;
+    let calibrated = |((name, own), of_all): (&(String, PathBuf), &Vec<f32>)| {
         let part = split.validation.iter();
         let (of_validation, labels): (Vec<f32>, Vec<u8>) =
             part.map(|&(node, label)| (of_all[node as usize], label)).unzip();
-        of_members.push(Member {
-            name: (*name).into(),
-            run: Path::new("..").join(own.file_name().unwrap_or_default()),
-            calibration: Calibration::platt(&of_validation, &labels)?,
-        });
-        scores.push(of_all);
-    }
-    let ensemble = Ensemble { members: of_members };
+        let calibration = Calibration::platt(&of_validation, &labels)?;
+        Ok(Member { name: name.clone(), run: beside(own), calibration })
+    };
+    let ensemble = match members {
+        Members::Candidates => Ensemble { members: runs.iter().zip(&scores).map(calibrated).collect::<Result<_>>()? },
+        Members::Restarts => of_restarts(runs),
+    };
     let scores = ensemble.mean(&scores);
     ensemble.write(run)?;
     write_npy_f32(run.output(ENSEMBLE_SCORES_FILE), &Array1::from_vec(scores.clone()))?;
     let baseline = Baseline::of(&dataset, &split)?;
     let outcome = EnsembleOutcome {
         run: run.path().to_path_buf(),
-        members: members.iter().map(|(name, _)| (*name).into()).collect(),
+        members: runs.iter().map(|(name, _)| name.clone()).collect(),
         evaluation: evaluate_split(&scores, &dataset, &split)?,
         baseline_auc: baseline.as_ref().map(|baseline| baseline.test_auc),
         baseline_validation: baseline.and_then(|baseline| baseline.on_validation(RankingMetric::AveragePrecision)),

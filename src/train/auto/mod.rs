@@ -5,6 +5,7 @@
 //! [`finish`] opens the data again and lets the candidate that was chosen be tested, as any other run is.
 
 pub mod ensemble;
+mod known;
 mod search;
 mod trainings;
 
@@ -13,11 +14,14 @@ use std::path::{Path, PathBuf};
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 use serde::Serialize;
 
+use self::ensemble::{Members, Runs};
+pub use self::known::Known;
 use self::search::search;
-pub use self::trainings::{Known, Trainings};
+pub use self::trainings::Trainings;
 use super::Outcome;
 use super::session::{RunOptions, check_same_settings};
-use crate::config::{AutoConfig, Candidate, RunConfig};
+use super::tasks::classifier::{self, ClassifyOutcome};
+use crate::config::{AutoConfig, Candidate, ClassifyConfig, RunConfig, Training};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::infer::tree_table::Tables;
@@ -82,12 +86,13 @@ pub fn run<B: GraphBackend + TreeBackend>(
     if let Some(averaged) = &tournament.ensemble {
         log::info!("{}", tournament.line(&averaged.entry));
     }
-    let configs = trainings.into_configs()?;
+    let trainings = trainings.into_trainings()?;
     // From here on what was chosen is fixed, and its test labels may be read.
     drop((known, tables));
     let outcome = match tournament.preferred().map(|entry| entry.name.clone()) {
         Some(name) => {
-            let of = Finishing { config, candidates: &candidates, configs: &configs, run: &run };
+            let figure = tournament.figure;
+            let of = Finishing { config, candidates: &candidates, trainings: &trainings, figure, run: &run };
             let (path, outcome) = of.end::<B>(&name, &tournament, options, device)?;
             let relative = path.strip_prefix(run.path()).map_or_else(|_| path.clone(), Path::to_path_buf);
             tournament.model = Some(Model { name, run: relative });
@@ -142,13 +147,15 @@ fn begun(config: &AutoConfig, known: &Known, candidates: &[&'static Candidate], 
 struct Finishing<'a> {
     config: &'a AutoConfig,
     candidates: &'a [&'static Candidate],
-    configs: &'a [RunConfig],
+    /// Of each candidate.
+    trainings: &'a [Vec<Training>],
+    figure: Figure,
     run: &'a RunDir,
 }
 
 impl Finishing<'_> {
     /// Lets a candidate end its run as any run ends: it scores all nodes, is tested once, and is a model of its own. Of an
-    /// ensemble all members do so first.
+    /// ensemble, and of a candidate with several trainings, all members do so first.
     fn end<B: GraphBackend + TreeBackend>(
         &self,
         name: &str,
@@ -156,32 +163,58 @@ impl Finishing<'_> {
         options: &RunOptions,
         device: &B::Device,
     ) -> Result<(PathBuf, Outcome)> {
-        let runs = self.run.path().join(CANDIDATES);
         if let Some(averaged) = tournament.ensemble.as_ref().filter(|_| name == ENSEMBLE) {
-            let mut members: Vec<(&str, PathBuf)> = Vec::new();
+            let mut members: Vec<(String, PathBuf)> = Vec::new();
             for member in &averaged.members {
-                members.push((member.as_str(), self.end::<B>(member, tournament, options, device)?.0));
+                members.push((member.clone(), self.end::<B>(member, tournament, options, device)?.0));
             }
-            let place = Pipeline::candidate(self.run, &runs, ENSEMBLE);
-            let run = match place.begun()? {
-                Some(path) => RunDir::open(&path)?,
-                None => {
-                    let toml = RunConfig::Auto(self.config.clone()).to_toml()?;
-                    let meta = Meta::now(options.device.clone(), self.config.seed);
-                    let run = RunDir::create(&runs, &format!("{}-{ENSEMBLE}", self.config.name), &toml, meta)?;
-                    place.record(&run)?;
-                    run
-                }
-            };
-            let outcome = ensemble::finish(self.config, &members, &run)?;
-            return Ok((run.path().to_path_buf(), Outcome { ensemble: Some(outcome), ..Outcome::default() }));
+            return self.mean(ENSEMBLE, Members::Candidates, &members, options);
         }
         let at = self.candidates.iter().position(|candidate| candidate.name == name);
         let at = at.unwrap_or_else(|| unreachable!("{name} has been tried"));
-        let options = trainings::options_of(self.candidates[at].name, self.run, options)?;
-        let path = options.resume.clone().unwrap_or(runs);
-        let outcome = super::run::<B>(self.configs[at].clone(), &options, device)?;
-        Ok((path, outcome))
+        let (mut members, mut ends) = (Vec::new(), Vec::new());
+        for Training { name, config } in &self.trainings[at] {
+            let options = trainings::options_of(name, self.run, options)?;
+            let path = options.resume.clone().unwrap_or_else(|| self.runs());
+            ends.push(super::run::<B>(config.clone(), &options, device)?);
+            members.push((name.clone(), path));
+        }
+        if let [(_, path)] = &members[..] {
+            return Ok((path.clone(), ends.remove(0)));
+        }
+        match (self.figure, &self.trainings[at][0].config) {
+            (Figure::Accuracy, RunConfig::Classify(first)) => {
+                let first = ClassifyConfig { name: format!("{}-{name}", self.config.name), ..first.clone() };
+                let run = self.run_of(name, &RunConfig::Classify(first.clone()), options)?;
+                let ends: Vec<ClassifyOutcome> = ends.into_iter().filter_map(|end| end.classify).collect();
+                let outcome = classifier::averaged(&first, &ensemble::of_restarts(&members), &ends, &run)?;
+                Ok((run.path().to_path_buf(), Outcome { classify: Some(outcome), ..Outcome::default() }))
+            }
+            _ => self.mean(name, Members::Restarts, &members, options),
+        }
+    }
+
+    /// The mean of anomaly scores, in a run of its own.
+    fn mean(&self, name: &str, members: Members, runs: &Runs, options: &RunOptions) -> Result<(PathBuf, Outcome)> {
+        let run = self.run_of(name, &RunConfig::Auto(self.config.clone()), options)?;
+        let outcome = ensemble::finish(self.config, members, runs, &run)?;
+        Ok((run.path().to_path_buf(), Outcome { ensemble: Some(outcome), ..Outcome::default() }))
+    }
+
+    /// The run of a mean, beside those of its members: the one that there is, or a new one that keeps `config`.
+    fn run_of(&self, name: &str, config: &RunConfig, options: &RunOptions) -> Result<RunDir> {
+        let place = Pipeline::candidate(self.run, &self.runs(), name);
+        if let Some(path) = place.begun()? {
+            return RunDir::open(&path);
+        }
+        let meta = Meta::now(options.device.clone(), self.config.seed);
+        let run = RunDir::create(&self.runs(), &format!("{}-{name}", self.config.name), &config.to_toml()?, meta)?;
+        place.record(&run)?;
+        Ok(run)
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.run.path().join(CANDIDATES)
     }
 }
 
@@ -221,8 +254,9 @@ pub fn tested<B: GraphBackend + TreeBackend>(
     let known = Known::of(config, dataset)?;
     let candidates = known.candidates(config)?;
     let tables = Tables::default();
-    let configs = Trainings::<B>::new(config, &known, &candidates, &run, options, device, &tables)?.into_configs()?;
-    let of = Finishing { config, candidates: &candidates, configs: &configs, run: &run };
+    let trainings = Trainings::<B>::new(config, &known, &candidates, &run, options, device, &tables)?;
+    let (trainings, figure) = (trainings.into_trainings()?, tournament.figure);
+    let of = Finishing { config, candidates: &candidates, trainings: &trainings, figure, run: &run };
     let mut tested = Vec::new();
     for entry in tournament.entries() {
         let Some(latest) = entry.latest() else { continue };

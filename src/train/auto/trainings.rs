@@ -1,32 +1,28 @@
 //! The candidates of a tournament as trainings of the tasks that there are.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
 use super::ensemble::{Found, MOST_CANDIDATES, Said, found};
+use super::known::{Known, Labels};
 use super::search::{Attempt, Contest};
 use super::{CANDIDATES, ENSEMBLE, STAGE1};
-use crate::config::{AutoConfig, Candidate, ClassifySplit, RunConfig, SplitSource, Stage1Config, Stage3Config, Suits};
+use crate::config::{AutoConfig, Candidate, RunConfig, Stage1Config, Stage3Config, Training};
 use crate::data::class_split::ClassSplit;
-use crate::data::groups::Groups;
-use crate::data::split::Split;
 use crate::error::{Error, Result};
-use crate::graph::Dataset;
 use crate::infer::tree_table::Tables;
 use crate::memory::{forget_peak, resident_peak};
 use crate::metrics::{Bootstrap, Estimate};
 use crate::run::bundle::Bundle;
 use crate::run::progress::Mode;
-use crate::run::splits::{class_split_of, split_of};
 use crate::run::stages::Pipeline;
-use crate::run::tournament::{Averaged, Entry, Figure, Round, Tournament};
+use crate::run::tournament::{Averaged, Entry, Round, Tournament};
 use crate::run::{RunDir, interrupt};
 use crate::train::session::RunOptions;
 use crate::train::stage3;
-use crate::train::stretch::{Judged, Stretch, Validated};
+use crate::train::stretch::{Judged, Stretch, Validated, report_of};
 use crate::train::tasks::classifier::ClassifierData;
 use crate::train::tasks::{attention, auto_encoder, classifier};
 use crate::train::watch::watched;
@@ -37,158 +33,12 @@ const ONE_ERROR: f64 = 0.682_689_492_137_086;
 /// Between two looks at the memory of the device.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(5);
 
-/// What a search may see: the data without other labels than those of the training and the validation part.
-pub struct Known {
-    dataset: Arc<Dataset>,
-    labels: Labels,
-    /// How a node classifier is told to divide the labels, which gives these parts.
-    class_split: ClassifySplit,
-}
-
-/// The parts of the labels; that of the test is empty.
-enum Labels {
-    Anomalies(Split),
-    Classes(ClassSplit),
-}
-
-impl Known {
-    /// Divides the labels of the data and takes all away but those of the training and the validation part.
-    ///
-    /// # Errors
-    /// Data without labels that can be divided, or without features.
-    pub fn of(config: &AutoConfig, mut dataset: Dataset) -> Result<Self> {
-        let path = &config.data.path;
-        if dataset.features.is_none() {
-            let help = "all candidates learn from features; add a feature file";
-            return Err(Error::format(path, "features", "a feature file", "none", help));
-        }
-        let (labels, class_split) = match &dataset.labels {
-            Some(known) => {
-                let split = split_of(&dataset, &known.entries, &config.split, config.seed)?;
-                let class_split = match config.split.source {
-                    SplitSource::Masks => ClassifySplit::Masks { index: config.split.index },
-                    SplitSource::Random => ClassifySplit::Labels(config.split.drawn.clone()),
-                };
-                (Labels::Anomalies(Split { test: Vec::new(), ..split }), class_split)
-            }
-            None => {
-                let classes = dataset.node_classes(path)?;
-                if config.split.drawn.few().is_some() {
-                    return Err(Error::Config {
-                        origin: config.name.clone().into(),
-                        key: "split.anomalous".into(),
-                        expected: format!(
-                            "labels that are anomalous or normal; these data have {} classes",
-                            classes.count()
-                        ),
-                        found: config.split.drawn.anomalous.to_string(),
-                        help: "leave it out, with split.normal".into(),
-                    });
-                }
-                let masks = config.split.source == SplitSource::Masks || !classes.masks().is_empty();
-                let class_split = match dataset.split.is_some() || masks {
-                    true => ClassifySplit::Masks { index: config.split.index },
-                    false => ClassifySplit::Random { per_class: None, shares: (*config.split).clone() },
-                };
-                let split = class_split_of(&dataset, &classes, &class_split, config.seed)?;
-                (Labels::Classes(ClassSplit { test: Vec::new(), ..split }), class_split)
-            }
-        };
-        match &labels {
-            Labels::Anomalies(split) => {
-                dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|e| e.0))
-            }
-            Labels::Classes(split) => {
-                dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|e| e.0))
-            }
-        }
-        Ok(Self { dataset: Arc::new(dataset), labels, class_split })
-    }
-
-    /// The same of labels that are anomalous or normal and divided already.
-    pub fn of_split(mut dataset: Dataset, split: &Split) -> Self {
-        let split = Split { test: Vec::new(), ..split.clone() };
-        dataset.keep_labels_of([&split.train[..], &split.validation].concat().iter().map(|entry| entry.0));
-        let class_split = ClassifySplit::Labels(AutoConfig::new("").split.drawn);
-        Self { dataset: Arc::new(dataset), labels: Labels::Anomalies(split), class_split }
-    }
-
-    /// What the validation labels are asked for.
-    pub fn figure(&self) -> Figure {
-        match self.labels {
-            Labels::Anomalies(_) => Figure::AveragePrecision,
-            Labels::Classes(_) => Figure::Accuracy,
-        }
-    }
-
-    /// Labels of the validation part.
-    pub fn validation_labels(&self) -> usize {
-        match &self.labels {
-            Labels::Anomalies(split) => split.validation.len(),
-            Labels::Classes(split) => split.validation.len(),
-        }
-    }
-
-    /// Of data that are split by group, the groups of the validation labels.
-    fn validation_groups(&self) -> Option<Vec<u32>> {
-        let (Labels::Anomalies(split), mut groups) = (&self.labels, Groups::of_split(&self.dataset)?) else {
-            return None;
-        };
-        Some(split.validation.iter().map(|&(node, _)| groups.of(node)).collect())
-    }
-
-    /// The candidates that the settings name, or all that suit the data but those that are tried by name alone.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for one that does not suit the data.
-    pub fn candidates(&self, config: &AutoConfig) -> Result<Vec<&'static Candidate>> {
-        let events = self.dataset.events.is_some();
-        let anomalies = self.figure() == Figure::AveragePrecision;
-        let suits = |candidate: &&Candidate| candidate.suits.fits(anomalies, events);
-        let suitable: Vec<&'static Candidate> = Candidate::ALL.iter().filter(suits).collect();
-        let named = |name: &str| config.auto.candidates.iter().any(|wanted| wanted == name);
-        if let Some(other) = config.auto.candidates.iter().find(|name| suitable.iter().all(|of| of.name != **name)) {
-            return Err(Error::Config {
-                origin: config.name.clone().into(),
-                key: "auto.candidates".into(),
-                expected: format!(
-                    "candidates that suit these data: {}",
-                    suitable.iter().map(|candidate| candidate.name).collect::<Vec<_>>().join(", ")
-                ),
-                found: format!("\"{other}\""),
-                help: "leave it out; without names those that suit the data are tried".into(),
-            });
-        }
-        let unasked = |of: &Candidate| config.auto.candidates.is_empty() && of.suits != Suits::Asked;
-        Ok(suitable.into_iter().filter(|candidate| unasked(candidate) || named(candidate.name)).collect())
-    }
-
-    /// The settings of a candidate on these data.
-    fn config(&self, candidate: &Candidate, config: &AutoConfig, runs: PathBuf) -> Result<RunConfig> {
-        let mut own = candidate.config(config)?;
-        match &mut own {
-            RunConfig::Stage2(own) => own.output.dir = runs,
-            RunConfig::Stage3(own) => own.output.dir = runs,
-            RunConfig::Classify(own) => {
-                own.output.dir = runs;
-                own.split = self.class_split.clone();
-                // Rows of negative values cannot be made to add up to one.
-                let features = self.dataset.features.as_ref();
-                let is_negative =
-                    |of: &crate::graph::Features| (0..of.num_rows()).any(|node| of.row(node).any(|value| value < 0.0));
-                own.data.row_normalise = !features.is_some_and(is_negative);
-            }
-            RunConfig::Stage1(_) | RunConfig::Pipeline(_) | RunConfig::Auto(_) => {}
-        }
-        Ok(own)
-    }
-}
-
 /// Trainings of candidates, in runs of their own within that of the tournament.
 pub struct Trainings<'a, B: GraphBackend> {
     known: &'a Known,
     candidates: &'a [&'static Candidate],
-    configs: Vec<RunConfig>,
+    /// Of each candidate.
+    trainings: Vec<Vec<Training>>,
     /// What candidates on embeddings read.
     stage1: Stage1Config,
     run: &'a RunDir,
@@ -199,8 +49,8 @@ pub struct Trainings<'a, B: GraphBackend> {
     started: Instant,
 }
 
-/// How the run of a candidate is gone on with; without a stretch of its own it trains nothing.
-pub fn options_of(name: &'static str, run: &RunDir, options: &RunOptions) -> Result<RunOptions> {
+/// How the run of a training is gone on with; without a stretch of its own it trains nothing.
+pub fn options_of(name: &str, run: &RunDir, options: &RunOptions) -> Result<RunOptions> {
     let pipeline = Pipeline::candidate(run, &run.path().join(CANDIDATES), name);
     Ok(RunOptions {
         resume: pipeline.begun()?,
@@ -222,23 +72,24 @@ impl<'a, B: GraphBackend> Trainings<'a, B> {
         tables: &'a Tables,
     ) -> Result<Self> {
         let runs = run.path().join(CANDIDATES);
-        let configs = candidates.iter().map(|candidate| known.config(candidate, config, runs.clone()));
-        let configs = configs.collect::<Result<Vec<_>>>()?;
+        let trainings = candidates.iter().map(|candidate| known.trainings(candidate, config, &runs));
+        let trainings = trainings.collect::<Result<Vec<_>>>()?;
         let mut stage1 = Candidate::stage1(config)?;
         stage1.output.dir = runs;
-        Ok(Self { known, candidates, configs, stage1, run, options, device, tables, started: Instant::now() })
+        Ok(Self { known, candidates, trainings, stage1, run, options, device, tables, started: Instant::now() })
     }
 
-    /// The settings of all candidates, with the run of Stage 1 where it was begun.
+    /// The trainings of all candidates, with the run of Stage 1 where it was begun.
     ///
     /// # Errors
     /// A record of runs that cannot be read.
-    pub fn into_configs(mut self) -> Result<Vec<RunConfig>> {
+    pub fn into_trainings(mut self) -> Result<Vec<Vec<Training>>> {
         if let Some(stage1) = options_of(STAGE1, self.run, self.options)?.resume {
-            let places = self.configs.iter_mut().filter_map(RunConfig::embeddings_mut);
+            let all = self.trainings.iter_mut().flatten();
+            let places = all.filter_map(|training| training.config.embeddings_mut());
             places.for_each(|place| place.clone_from(&stage1));
         }
-        Ok(self.configs)
+        Ok(self.trainings)
     }
 }
 
@@ -254,16 +105,23 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
         }
     }
 
-    /// Trains candidate `at` as far as `stretch` says. `also` are nodes that are scored beside those of the validation
-    /// part, of labels that are anomalous or normal.
+    /// Trains candidate `at` as far as `stretch` says: of several trainings each, one after the other, in equal parts
+    /// of the time. `also` are nodes that are scored beside those of the validation part, of labels that are anomalous
+    /// or normal.
     ///
     /// # Errors
-    /// What the training runs into.
+    /// What a training runs into.
     pub fn validated(&self, at: usize, stretch: Stretch, also: &[u32]) -> Result<Validated> {
-        let options =
-            RunOptions { stretch: Some(stretch), ..options_of(self.candidates[at].name, self.run, self.options)? };
+        let trainings = &self.trainings[at];
+        let left = (1..=trainings.len() as u32).rev();
+        let each = trainings.iter().zip(left).map(|(own, left)| self.trained(own, stretch.divided(left), also));
+        Ok(Validated::mean(each.collect::<Result<Vec<_>>>()?))
+    }
+
+    fn trained(&self, training: &Training, stretch: Stretch, also: &[u32]) -> Result<Validated> {
+        let options = RunOptions { stretch: Some(stretch), ..options_of(&training.name, self.run, self.options)? };
         let Known { dataset, labels, .. } = self.known;
-        let mut config = self.configs[at].clone();
+        let mut config = training.config.clone();
         if let Some(place) = config.embeddings_mut() {
             *place = self.stage1(stretch)?;
         }
@@ -292,7 +150,9 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
 fn figure(judged: &Judged) -> Result<(f64, Option<f64>)> {
     let bootstrap = Bootstrap { level: ONE_ERROR, ..Bootstrap::default() };
     let found = match judged {
-        Judged::Classes(report) => Some(bootstrap.estimate_classes(report).accuracy),
+        Judged::Classes { probabilities, labels, classes } => {
+            Some(bootstrap.estimate_classes(&report_of(probabilities, labels, *classes)?).accuracy)
+        }
         Judged::Anomalies { scores, labels } => bootstrap.estimate(scores, labels, 0.5, &[])?.average_precision,
     };
     let Estimate { value, interval } = found.ok_or_else(|| Error::Data {
@@ -364,7 +224,7 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
     fn stops(&self, at: usize) -> bool {
         // Networks before the trees are most of their time, and stop.
         let alone = |own: &Stage3Config| own.stage2.is_none() && own.data.embeddings.is_none();
-        !matches!(&self.configs[at], RunConfig::Stage3(own) if alone(own))
+        !matches!(&self.trainings[at][0].config, RunConfig::Stage3(own) if alone(own))
     }
 
     fn now(&self) -> Duration {
@@ -384,110 +244,5 @@ impl<B: GraphBackend + TreeBackend> Contest for Trainings<'_, B> {
             (None, None) => {}
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::graph::{Classes, Features, HeteroGraph, Labels as BinaryLabels, Masks};
-
-    fn dataset(labels: Option<BinaryLabels>, classes: Option<Classes>) -> Dataset {
-        let graph = HeteroGraph::new(vec![("node".into(), 100)], Vec::new()).unwrap();
-        let features = Features::from_f32((0..200).map(|at| at as f32).collect(), 100, 2);
-        Dataset { classes, ..Dataset::new(graph, Some(features), labels, None) }
-    }
-
-    #[test]
-    fn a_search_knows_no_label_of_the_test_part() {
-        let config = AutoConfig::new("data");
-        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
-        let known = Known::of(&config, dataset(Some(BinaryLabels { entries: entries.clone() }), None)).unwrap();
-        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
-        let mut seen = [split.train.clone(), split.validation.clone()].concat();
-        seen.sort_unstable();
-        assert_eq!((seen.len(), split.test.len()), (80, 0));
-        assert_eq!(known.dataset.labels.as_ref().unwrap().entries, seen);
-        assert!(known.dataset.node_classes("data".as_ref()).unwrap().labelled().count() == 80);
-        assert_eq!((known.figure(), known.validation_labels()), (Figure::AveragePrecision, 20));
-
-        let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
-        let known = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
-        let Labels::Classes(split) = &known.labels else { panic!("classes") };
-        let mut seen = [split.train.clone(), split.validation.clone()].concat();
-        seen.sort_unstable();
-        let classes = known.dataset.node_classes("data".as_ref()).unwrap();
-        assert_eq!((classes.labelled().collect::<Vec<_>>(), classes.count()), (seen, 5));
-        assert!(split.test.is_empty());
-    }
-
-    #[test]
-    fn masks_and_few_labels_divide_what_a_search_knows() {
-        let mut config = AutoConfig::new("data");
-        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
-        let labels = || Some(BinaryLabels { entries: entries.clone() });
-        (config.split.drawn.anomalous, config.split.drawn.normal) = (5, 20);
-        let known = Known::of(&config, dataset(labels(), None)).unwrap();
-        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
-        assert_eq!((split.train.len(), split.validation.len(), split.test.len()), (25, 25, 0));
-        assert_eq!(known.dataset.labels.as_ref().unwrap().entries.len(), 50);
-        let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
-        let refused = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).err().unwrap();
-        assert!(refused.to_string().contains("split.anomalous"), "{refused}");
-        let mut config = AutoConfig::new("data");
-        (config.split.source, config.split.index) = (SplitSource::Masks, 1);
-        let mask = |first: u32| Masks {
-            train: (first..first + 10).collect(),
-            validation: (first + 10..first + 20).collect(),
-            test: (first + 20..first + 30).collect(),
-        };
-        let classes = Classes::of_labels(&labels().unwrap(), 100).with_masks(vec![mask(0), mask(50)]);
-        let data = Dataset { classes: Some(classes), ..dataset(labels(), None) };
-        let known = Known::of(&config, data).unwrap();
-        let Labels::Anomalies(split) = &known.labels else { panic!("anomalies") };
-        assert_eq!((split.train[0].0, split.validation[0].0, split.test.len()), (50, 60, 0));
-        let gcn = known.config(Candidate::named("gcn").unwrap(), &config, PathBuf::new()).unwrap();
-        let RunConfig::Classify(gcn) = gcn else { panic!("a classifier") };
-        assert_eq!(gcn.split, ClassifySplit::Masks { index: 1 });
-        let refused = Known::of(&config, dataset(labels(), None)).err().unwrap();
-        assert!(refused.to_string().contains("no masks"), "{refused}");
-    }
-
-    #[test]
-    fn all_candidates_of_a_node_are_judged_by_the_same_labels() {
-        let config = AutoConfig::new("data");
-        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
-        let data = dataset(Some(BinaryLabels { entries: entries.clone() }), None);
-        let split = split_of(&data, &entries, &config.split, config.seed).unwrap();
-        let known = Known::of(&config, dataset(Some(BinaryLabels { entries }), None)).unwrap();
-        let gcn = known.config(Candidate::named("gcn").unwrap(), &config, PathBuf::new()).unwrap();
-        let RunConfig::Classify(gcn) = gcn else { panic!("a classifier") };
-        let classes = data.node_classes("data".as_ref()).unwrap();
-        let of_classes = class_split_of(&data, &classes, &gcn.split, gcn.seed).unwrap();
-        assert_eq!(of_classes, ClassSplit::of_labels(split));
-    }
-
-    #[test]
-    fn candidates_suit_the_labels() {
-        let config = AutoConfig::new("data");
-        let names = |known: &Known, config: &AutoConfig| {
-            known.candidates(config).map(|of| of.iter().map(|of| of.name).collect::<Vec<_>>())
-        };
-        let entries: Vec<(u32, u8)> = (0..100).map(|node| (node, u8::from(node % 4 == 0))).collect();
-        let anomalies = Known::of(&config, dataset(Some(BinaryLabels { entries }), None)).unwrap();
-        let of_node: Vec<Option<u32>> = (0..100).map(|node| Some(node % 5)).collect();
-        let classes = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
-        let all = names(&anomalies, &config).unwrap();
-        assert!(all.contains(&"booster-all") && all.contains(&"gcn") && !all.contains(&"stage2-events"));
-        assert!(!all.contains(&"pmp"), "it is tried only by name");
-        let mut asked = config.clone();
-        asked.auto.candidates = vec!["pmp".into()];
-        assert_eq!(names(&anomalies, &asked).unwrap(), ["pmp"]);
-        assert_eq!(names(&classes, &config).unwrap(), ["gcn", "gcn-wide", "gat"]);
-        let mut some = config.clone();
-        some.auto.candidates = vec!["gat".into(), "forest-raw".into()];
-        assert_eq!(names(&anomalies, &some).unwrap(), ["forest-raw", "gat"], "the simplest first");
-        let error = names(&classes, &some).unwrap_err();
-        assert!(error.exit_code() == 2 && error.to_string().contains("forest-raw"), "{error}");
     }
 }

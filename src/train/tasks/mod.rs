@@ -1,4 +1,4 @@
-//! What can be trained: one file per model.
+//! What can be trained: one file or folder per model.
 
 pub mod attention;
 mod attention_batches;

@@ -1,0 +1,340 @@
+//! A node classifier as a task of the training loop.
+
+use std::sync::Arc;
+
+use burn::backend::Autodiff;
+use burn::tensor::{Tensor, TensorData};
+use graphsieve_kernels::{GraphBackend, gather_rows};
+use serde::Serialize;
+
+use super::batches::{Targets, parts};
+use super::data::ClassifierData;
+use super::placement::{Learned, OnDevice, Placement};
+use crate::config::{Best, ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, TrainConfig};
+use crate::data::class_split::ClassSplit;
+use crate::error::{Error, Result, grouped};
+use crate::infer::label_input::partition;
+use crate::infer::layerwise_classes::class_logits;
+use crate::infer::plan;
+use crate::infer::sampled_input::SampledInput;
+use crate::infer::whole_classes::whole_logits;
+use crate::loader::{Batch, FeatureStore};
+use crate::metrics::ClassReport;
+use crate::models::named;
+use crate::models::node_classifier::{ClassifierSpec, NodeClassifier};
+use crate::models::parameters::{Export, Parameters};
+use crate::models::precision::{dtype, dtype_on};
+use crate::models::weights::ModelSpec;
+use crate::nn::TrainingPass;
+use crate::run::evaluation::class_report;
+use crate::run::known_labels::{KnownLabels, Masked};
+use crate::sampler::check_draw;
+use crate::train::early_stopping::Verdict;
+use crate::train::full::Full;
+use crate::train::loading::transferred;
+use crate::train::optimiser::{Decay, Optimiser};
+use crate::train::position::Position;
+use crate::train::runner::Runner;
+use crate::train::sampled::{Sampled, Sampling};
+use crate::train::session::check_finite;
+use crate::train::task::{Judgement, Losses, Task};
+use crate::train::tasks::class_loss::{ClassLoss, Validation, validate};
+
+/// One line of `metrics.jsonl`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct EpochLine {
+    pub loss: f32,
+    #[serde(flatten)]
+    pub validation: Option<Validation>,
+}
+
+/// Graph, features and labels of a classification, where the passes find them; models of all seeds share them.
+pub struct Classifier<B: GraphBackend> {
+    pub spec: ClassifierSpec,
+    pub split: ClassSplit,
+    /// What was decided about mini-batches, where the configuration leaves that to the program.
+    pub decisions: Vec<String>,
+    config: ClassifyConfig,
+    train: TrainConfig,
+    loss: ClassLoss,
+    placement: Placement<B>,
+    /// Labels that are input, of layers that read them.
+    pub(super) known: Option<Arc<KnownLabels>>,
+    device: B::Device,
+}
+
+/// What an epoch over the whole graph draws.
+pub struct EpochInput {
+    pass: TrainingPass,
+    /// Of layers that read labels: which of them, and those that are learned.
+    masked: Option<Masked>,
+}
+
+impl<B: GraphBackend> Classifier<B> {
+    /// Uploads data or prepares to load them.
+    ///
+    /// # Errors
+    /// A precision or a transfer that the device does not have, and data that do not fit the model.
+    pub fn of(config: &ClassifyConfig, data: &ClassifierData, device: &B::Device) -> Result<Self> {
+        let ClassifierData { dataset, features, spec, split, .. } = data;
+        let graph = &spec.reading(dataset.graph.clone(), features);
+        let dtype = dtype_on::<B>(config.train.precision, device)?;
+        check_draw(config.loader.draw, graph.relations(), &config.name)?;
+        let plan = plan::classes::<B>(config, spec, graph, features, device);
+        let mut decisions = Vec::new();
+        if spec.cut.is_some() {
+            let (all, left) = (dataset.graph.num_edges(), graph.num_edges());
+            decisions.push(format!("model.cut: {} of {} edges are cut", grouped(all - left), grouped(all)));
+        }
+        if config.loader.mode != LoaderMode::Full {
+            decisions.push(plan.to_string());
+        }
+        let placement = if plan.sampled {
+            let input = SampledInput::new(spec, graph, features, dtype)?;
+            let store = FeatureStore::new(input.features().clone(), input.graph(), device)?;
+            let (store, how) = transferred(store, &config.loader)?;
+            decisions.push(how);
+            Placement::Host { input, store }
+        } else {
+            Placement::Device(Box::new(OnDevice::upload(spec, graph, features, dtype, &split.train, device)?))
+        };
+        let known = spec.reads_labels().then(|| {
+            let train: Vec<(u32, u8)> = split.train.iter().map(|&(node, class)| (node, class as u8)).collect();
+            Arc::new(KnownLabels::of(dataset, &train, config.model.label_rate, config.seed))
+        });
+        Ok(Self { decisions, known, ..Self::placed(config, spec.clone(), split.clone(), placement, device) })
+    }
+
+    /// In mini-batches of the rows of `input`, which `store` holds.
+    pub fn on_host(
+        config: &ClassifyConfig,
+        spec: ClassifierSpec,
+        split: ClassSplit,
+        input: SampledInput,
+        store: FeatureStore<Autodiff<B>>,
+    ) -> Self {
+        let device = store.device().clone();
+        Self::placed(config, spec, split, Placement::Host { input, store }, &device)
+    }
+
+    fn placed(
+        config: &ClassifyConfig,
+        spec: ClassifierSpec,
+        split: ClassSplit,
+        placement: Placement<B>,
+        device: &B::Device,
+    ) -> Self {
+        let loss = ClassLoss::of(&config.loss, &split.train);
+        let (train, config, device) = (config.train.shared(), config.clone(), device.clone());
+        Self { spec, split, decisions: Vec::new(), config, train, loss, placement, known: None, device }
+    }
+
+    fn sampled(
+        &self,
+        input: &SampledInput,
+        store: &FeatureStore<Autodiff<B>>,
+        seed: u64,
+        first: usize,
+    ) -> Result<Sampled<B, Targets>> {
+        let config = ClassifyConfig { seed, ..self.config.clone() };
+        let settings = &self.config.loader;
+        let layers = config.model.layers;
+        if settings.fanouts.len() != layers {
+            return Err(Error::Config {
+                origin: config.name.clone().into(),
+                key: "loader.fanouts".into(),
+                expected: format!("{layers} fanouts, as model.layers"),
+                found: format!("{:?}", settings.fanouts),
+                help: "one for each layer, the one next to the seeds first; 0 takes all neighbours".into(),
+            });
+        }
+        if self.split.train.is_empty() {
+            return Err(Error::Data {
+                what: "split of the labels".into(),
+                expected: "at least one training node".into(),
+                found: "none".into(),
+                help: "label more nodes, or choose another split".into(),
+            });
+        }
+        let sampling = Sampling {
+            config: settings,
+            graph: input.graph(),
+            sampler: input.sampler(&settings.fanouts, (settings.draw, settings.kappa), seed)?,
+            store: store.clone(),
+            first_reverse: true,
+            drop_edge: None,
+        };
+        let (host, train) = (input.graph().clone(), self.split.train.clone());
+        Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &host, &train, epoch))
+    }
+
+    /// Logits of all nodes, row by row.
+    ///
+    /// # Errors
+    /// A device that failed, or what a thread of the loader ran into.
+    pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
+        self.logits_of(model, None)
+    }
+
+    /// The same, of which at least the nodes in `wanted` have theirs.
+    fn logits_of(&self, model: &NodeClassifier<B>, wanted: Option<&[u32]>) -> Result<Vec<f32>> {
+        match &self.placement {
+            Placement::Device(whole) => {
+                let (graph, x, known) = (&whole.inner_graph, &whole.inner_x, self.known.as_deref());
+                whole_logits(model, graph, x, known, wanted, &self.device)
+            }
+            Placement::Host { input, .. } => class_logits(model, &self.spec, input, &self.device),
+        }
+    }
+
+    /// Figures of logits on some labelled nodes.
+    ///
+    /// # Errors
+    /// Never for the labels of this task.
+    pub fn report(&self, logits: &[f32], part: &[(u32, u32)]) -> Result<ClassReport> {
+        class_report(logits, self.spec.classes, part)
+    }
+}
+
+impl<B: GraphBackend> Task<B> for Classifier<B> {
+    type Model = NodeClassifier<Autodiff<B>>;
+    type Inner = NodeClassifier<B>;
+    type Input = EpochInput;
+    type Part = Targets;
+    type Detail = ();
+    type Figures = Validation;
+    type Line = EpochLine;
+
+    const NAME: &'static str = "classify";
+    const TERMS: &'static [&'static str] = &["the loss of the training nodes"];
+
+    fn train(&self) -> &TrainConfig {
+        &self.train
+    }
+
+    fn spec(&self) -> ModelSpec {
+        ModelSpec::NodeClassifier(self.spec.clone())
+    }
+
+    fn model(&self, parameters: &mut Parameters<Autodiff<B>>) -> Result<Self::Model> {
+        NodeClassifier::new(&self.spec, parameters, &self.device)
+    }
+
+    fn inner_model(&self, parameters: &mut Parameters<B>) -> Result<Self::Inner> {
+        NodeClassifier::new(&self.spec, parameters, &self.device)
+    }
+
+    fn export(&self, model: &Self::Inner) -> Export {
+        named::export(model)
+    }
+
+    fn optimiser(&self) -> Optimiser<B, Self::Model> {
+        let ClassifyTrain { weight_decay, decayed_layers, .. } = self.config.train;
+        let applies: fn(&str) -> bool = match decayed_layers {
+            DecayedLayers::First => |name| name.starts_with("layers.0.") && !name.ends_with(".bias"),
+            DecayedLayers::All => |name| !name.ends_with(".bias"),
+        };
+        let optimiser = Optimiser::new(&self.train);
+        if weight_decay == 0.0 {
+            return optimiser;
+        }
+        optimiser.with_decay(Decay { coefficient: weight_decay, applies })
+    }
+
+    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+        match &self.placement {
+            Placement::Device(_) => {
+                let (known, rate) = (self.known.clone(), self.config.model.label_rate);
+                let input = move |epoch: usize| EpochInput {
+                    pass: TrainingPass { seed, step: epoch as u32, layer: 0 },
+                    masked: known.as_ref().map(|known| known.of_epoch(rate, seed, epoch)),
+                };
+                Ok(Runner::Full(Full::direct(first, input)))
+            }
+            Placement::Host { input, store } => Ok(Runner::Sampled(Box::new(self.sampled(input, store, seed, first)?))),
+        }
+    }
+
+    /// All layers together.
+    fn edges_per_epoch(&self) -> usize {
+        match &self.placement {
+            Placement::Device(whole) => self.spec.layers * whole.graph.num_edges(),
+            Placement::Host { .. } => 0,
+        }
+    }
+
+    fn epoch(&self, model: &Self::Model, EpochInput { pass, masked }: EpochInput) -> Result<Losses<B>> {
+        let Placement::Device(whole) = &self.placement else {
+            unreachable!("epochs over the whole graph have it on the device")
+        };
+        let (graph, x, training) = (&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
+        let (logits, masked) = match (&self.known, masked) {
+            (Some(known), Some(Masked { seen, learned })) => {
+                let dtype = dtype(self.config.train.precision);
+                let labels = partition(known, &seen, &graph.node_types, dtype, &self.device);
+                let logits = model.forward_with(graph, x, &labels, training);
+                let learned = learned.iter().map(|&(node, label)| (node, u32::from(label)));
+                let learned = Learned::<B>::upload(learned, logits.dims()[0], &self.device);
+                (logits, Some(learned))
+            }
+            _ => (model.forward(graph, x, training), None),
+        };
+        let learned = masked.as_ref().unwrap_or(&whole.train);
+        let loss = self.loss.of_rows(gather_rows(logits, &learned.rows), learned.targets.clone());
+        Ok(Losses { loss, terms: Vec::new(), detail: () })
+    }
+
+    fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, Targets>) -> Losses<B> {
+        let Placement::Host { input, .. } = &self.placement else {
+            unreachable!("mini-batches are loaded from the host")
+        };
+        let Batch { x, blocks, seed_rows, payload: Targets { classes, step, seed }, .. } = batch;
+        let pass = TrainingPass { seed, step, layer: 0 };
+        // Without a gradient, see `as_data`.
+        let rows = input.read(x.into_iter().map(Tensor::inner).collect()).into_autodiff();
+        let logits = model.forward_batch(&blocks, rows, Some((pass, self.config.model.dropout)));
+        // The rows that are left are the seeds, of one type behind those of another.
+        let mut targets = Vec::new();
+        for (rows, classes) in seed_rows.iter().zip(&classes) {
+            let first = targets.len();
+            targets.resize(first + classes.len(), 0i32);
+            rows.iter().zip(classes).for_each(|(&row, &class)| targets[first + row as usize] = class as i32);
+        }
+        let len = targets.len();
+        let targets = Tensor::from_data(TensorData::new(targets, [len, 1]), &self.device);
+        Losses { loss: self.loss.of_rows(logits, targets), terms: Vec::new(), detail: () }
+    }
+
+    fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {
+        let ClassifyTrain { best, .. } = self.config.train;
+        let wanted: Vec<u32> = self.split.validation.iter().map(|(node, _)| *node).collect();
+        let logits = self.logits_of(model, Some(&wanted))?;
+        let validation = validate(&logits, self.spec.classes, &self.split.validation, best)?;
+        check_finite("the validation loss", validation.validation_loss as f32, epoch)?;
+        Ok(validation)
+    }
+
+    fn judge(&self, figures: &Validation, position: &mut Position) -> Judgement {
+        let ClassifyTrain { best, patience, .. } = self.config.train;
+        let stopping = position.early_stopping.get_or_insert_default();
+        let metric = figures.figure();
+        let Verdict { keep, stop } = stopping.observe(best, patience, figures.validation_loss, metric);
+        Judgement { keep, stop, metric }
+    }
+
+    fn is_over(&self, position: &Position) -> bool {
+        position.early_stopping.is_some_and(|stopping| stopping.is_over(self.config.train.patience))
+    }
+
+    fn line(&self, _: usize, _: f64, values: &[f32], validation: Option<Validation>) -> EpochLine {
+        EpochLine { loss: values[0], validation }
+    }
+
+    fn progress(&self, _: Option<Validation>, position: &Position) -> String {
+        let figure = match self.config.train.best {
+            Best::AveragePrecision => "average precision",
+            Best::Loss | Best::Accuracy | Best::Both => "accuracy",
+        };
+        format!("  best validation {figure} {:.4}", position.best_metric)
+    }
+}
