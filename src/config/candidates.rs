@@ -144,7 +144,6 @@ const DIFFERENCE: &[&str] = &["model.layer=difference", "model.hidden=64", "load
 const H2GCN: &[&str] = &["model.layer=h2gcn", "model.hidden=64", "loader.mode=auto"];
 const BWGNN: &[&str] = &["model.layer=bw", "model.hidden=64"];
 const GHRN: &[&str] = &["model.layer=ghrn", "model.hidden=64"];
-const PMP: &[&str] = &["model.layer=pmp", "model.hidden=64"];
 
 impl Suits {
     /// Whether a candidate is made for labels that are `anomalies`, or of classes, and for nodes that are `events`.
@@ -218,7 +217,6 @@ impl Candidate {
         "h2gcn", "a node, its neighbours and nodes two edges away", Graphs, GCN, [H2GCN, RARE];
         "bwgnn", "Beta wavelets, filters of the graph", Graphs, GCN, [BWGNN, RARE];
         "ghrn", "the same without edges between unlike nodes", Asked, GCN, [GHRN, RARE];
-        "pmp", "a node and its neighbours, apart by their known labels", Asked, GCN, [PMP, RARE];
         "gcn-x3", "the mean of three gcn with seeds of their own", Nodes, GCN, [AUTO], 3;
         "stage2-long-x3", "the mean of three stage2-long with seeds of their own", Graphs, STAGE2, [RANKED, LONG], 3;
         "bwgnn-x3", "the mean of three bwgnn with seeds of their own", Graphs, GCN, [BWGNN, RARE], 3;

@@ -74,10 +74,10 @@ pub struct ClassifyModel {
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
     /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation, of
-    /// `sage`, `h2gcn`, `difference` and `pmp`. Default false.
+    /// `sage`, `h2gcn` and `difference`. Default false.
     pub residual: bool,
-    /// Which layers the classes are read from, of `sage`, `h2gcn`, `difference` and `pmp`: `none`, the last one, or
-    /// `concat`, a linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
+    /// Which layers the classes are read from, of `sage`, `h2gcn` and `difference`: `none`, the last one, or `concat`,
+    /// a linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
     pub jump: Jump,
     /// Order of the wavelets of `bw` and `ghrn`, which is how many edges far a layer reads, 1 to 8. Default 2.
     #[serde(deserialize_with = "between::<1, 8, _>")]
@@ -89,10 +89,6 @@ pub struct ClassifyModel {
     /// a logistic regression tells to be unlike. Default 0.015.
     #[serde(deserialize_with = "rate")]
     pub cut: f64,
-    /// Share of the training labels that an epoch of `pmp` shows to the model, in (0, 1); it learns the others, drawn
-    /// anew each epoch. Of events it is the largest share. Default 0.65.
-    #[serde(deserialize_with = "part")]
-    pub label_rate: f64,
     /// Settings of attention, of `gat` alone.
     #[serde(flatten, deserialize_with = "attention")]
     pub attention: Option<ClassifyAttention>,
@@ -161,8 +157,6 @@ pub enum LayerKind {
     Bw,
     /// The same on a graph without the edges between the most unlike nodes.
     Ghrn,
-    /// The node itself and the mean of its neighbours, whose transform depends on what is known of their labels.
-    Pmp,
 }
 
 impl LayerKind {
@@ -176,13 +170,12 @@ impl LayerKind {
             LayerKind::H2gcn => "h2gcn",
             LayerKind::Bw => "bw",
             LayerKind::Ghrn => "ghrn",
-            LayerKind::Pmp => "pmp",
         }
     }
 
     /// Whether a node has a transform of its own beside one for each relation, whatever the graph.
     pub fn has_own(self) -> bool {
-        matches!(self, LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn | LayerKind::Pmp)
+        matches!(self, LayerKind::Sage | LayerKind::Difference | LayerKind::H2gcn)
     }
 
     /// Whether the layers are wavelets, which filter the whole graph at once.
@@ -192,12 +185,7 @@ impl LayerKind {
 
     /// Whether results are sums over neighbours with coefficients of their own, which an explanation can split.
     pub fn adds_up(self) -> bool {
-        !self.is_wavelets() && self != LayerKind::Pmp
-    }
-
-    /// Whether mini-batches can train it: neither wavelets nor labels that are hidden anew in every epoch.
-    pub fn takes_batches(self) -> bool {
-        !self.is_wavelets() && self != LayerKind::Pmp
+        !self.is_wavelets()
     }
 
     /// Whether weights of edges can weigh what neighbours say.
@@ -381,7 +369,6 @@ impl ClassifyConfig {
                 order: 2,
                 two_hops: 64,
                 cut: 0.015,
-                label_rate: 0.65,
                 attention,
             },
             loss: ClassifyLoss::default(),
@@ -475,15 +462,9 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
         );
         return Err(document.error("loader.draw", expected, help));
     }
-    if !layer.takes_batches() && config.loader.mode != LoaderMode::Full {
-        let help = match layer.is_wavelets() {
-            true => {
-                "wavelets filter the whole graph at once; model.layer = \"sage\" and \"difference\" take mini-batches"
-            }
-            false => {
-                "an epoch hides labels of the whole graph; model.layer = \"sage\" and \"difference\" take mini-batches"
-            }
-        };
+    if layer.is_wavelets() && config.loader.mode != LoaderMode::Full {
+        let help =
+            "wavelets filter the whole graph at once; model.layer = \"sage\" and \"difference\" take mini-batches";
         let expected = format!("\"full\" with model.layer = \"{}\"", layer.name());
         return Err(document.error("loader.mode", expected, help));
     }
@@ -528,12 +509,6 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             keys: &[("model.cut", "the share of the edges that are cut")],
             since: "this model.layer reads all edges",
             help: "set model.layer = \"ghrn\", or remove the key",
-        },
-        Unread {
-            when: layer != LayerKind::Pmp,
-            keys: &[("model.label_rate", "the share of the training labels that an epoch shows")],
-            since: "this model.layer reads no labels",
-            help: "set model.layer = \"pmp\", or remove the key",
         },
         Unread {
             when: layer != LayerKind::H2gcn,

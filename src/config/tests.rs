@@ -211,7 +211,6 @@ fn unusual_classify() -> [RunConfig; 4] {
             order: 2,
             two_hops: 64,
             cut: 0.015,
-            label_rate: 0.65,
             attention: Some(attention),
         },
         loss: ClassifyLoss { positive_weight: None, focal_gamma: 1.25 },
@@ -255,16 +254,15 @@ fn unusual_classify() -> [RunConfig; 4] {
 }
 
 /// The same of layers with keys of their own.
-fn unusual_layers() -> [RunConfig; 5] {
-    let layers = [LayerKind::H2gcn, LayerKind::Bw, LayerKind::Sage, LayerKind::Ghrn, LayerKind::Pmp];
-    let [mut h2gcn, mut bw, mut sage, mut ghrn, mut pmp] = layers.map(|layer| ClassifyConfig::new(layer, "g.npz"));
+fn unusual_layers() -> [RunConfig; 4] {
+    let layers = [LayerKind::H2gcn, LayerKind::Bw, LayerKind::Sage, LayerKind::Ghrn];
+    let [mut h2gcn, mut bw, mut sage, mut ghrn] = layers.map(|layer| ClassifyConfig::new(layer, "g.npz"));
     (h2gcn.model.residual, h2gcn.model.jump, h2gcn.model.two_hops) = (true, Jump::None, 0);
     (bw.model.order, bw.model.layers) = (5, 3);
     bw.loader = LoaderConfig::classify(3);
     (sage.model.jump, sage.model.edge_weights, sage.model.dropout) = (Jump::Concat, true, 0.25);
     (ghrn.model.cut, ghrn.model.order) = (0.25, 3);
-    (pmp.model.label_rate, pmp.model.residual) = (0.25, true);
-    [h2gcn, bw, sage, ghrn, pmp].map(RunConfig::Classify)
+    [h2gcn, bw, sage, ghrn].map(RunConfig::Classify)
 }
 
 /// Stage 3 with values that no default has.
@@ -412,8 +410,6 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["model.layer=bw", "model.order=9"], "model.order", "from 1 to 8");
     refused(&["model.layer=bw", "loader.mode=auto"], "loader.mode", "\"full\" with model.layer = \"bw\"");
     refused(&["model.layer=ghrn", "model.cut=1"], "model.cut", "[0, 1)");
-    refused(&["model.layer=pmp", "model.label_rate=1"], "model.label_rate", "(0, 1)");
-    refused(&["model.layer=pmp", "loader.mode=auto"], "loader.mode", "with model.layer = \"pmp\"");
     refused(&["model.layer=ghrn", "loader.mode=sampled"], "loader.mode", "with model.layer = \"ghrn\"");
     refused(&["model.layer=sage", "loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "= \"sage\"");
     refused(&["loss.focal_gamma=-1"], "loss.focal_gamma", "[0, infinity)");
@@ -454,7 +450,6 @@ const UNREAD: &[(&str, &[&str], &str, &str)] = &[
     (CLASSIFY, &["model.layer=gcn", "model.residual=true"], "no transform of a node itself", "\"difference\""),
     (CLASSIFY, &["model.layer=gat", "model.jump=concat"], "no transform of a node itself", "\"sage\""),
     (CLASSIFY, &["model.layer=sage", "model.order=3"], "has none", "\"bw\""),
-    (CLASSIFY, &["model.layer=sage", "model.label_rate=0.5"], "reads no labels", "\"pmp\""),
     (CLASSIFY, &["model.layer=bw", "model.cut=0.1"], "reads all edges", "\"ghrn\""),
     (CLASSIFY, &["model.layer=sage", "model.two_hops=3"], "neighbours alone", "\"h2gcn\""),
     (CLASSIFY, &["model.layer=gcn", "model.heads=2"], "has no attention", "model.layer = \"gat\""),

@@ -7,7 +7,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::label_input::{beside, labels_of_run, scored_by_passes};
+use super::label_input::{beside, by_passes};
 use super::layerwise::HostScored;
 use crate::config::{
     EMBEDDINGS_FILE, OwnTransform, Stage2Config, Stage2Data, Stage2Input, Stage2Model, TimeEncodingKind,
@@ -64,7 +64,7 @@ pub fn host_scores<B: GraphBackend>(
     let Some(known) = known else { return scored(x) };
     let types = &graph.node_types;
     let nodes = types.iter().map(|of| of.count).sum();
-    scored_by_passes(known, nodes, wanted, |seen| scored(&beside(x, known.by_type(seen, types))))
+    by_passes(known, nodes, wanted, |seen| scored(&beside(x, known.by_type(seen, types))))
 }
 
 /// Scores of every node with a Stage-2 model.
@@ -176,14 +176,21 @@ pub fn graph_for(spec: &AttentionSpec, dataset: &Dataset) -> Result<HeteroGraph>
 /// The labels that a model reads, if it does, of its run at `checkpoint` and for a `dataset`, which was read from `data`.
 ///
 /// # Errors
-/// As for [`labels_of_run`].
+/// A checkpoint outside of its run, and as for [`KnownLabels::read`].
 pub fn known_labels(
     spec: &AttentionSpec,
     checkpoint: &Path,
     dataset: &Dataset,
     data: &Path,
 ) -> Result<Option<KnownLabels>> {
-    spec.labels.then(|| labels_of_run(checkpoint, dataset, data)).transpose()
+    if !spec.labels {
+        return Ok(None);
+    }
+    if !checkpoint.is_dir() {
+        let help = "give the directory of the run: it holds the labels that the model reads";
+        return Err(Error::format(checkpoint, "known labels", "the directory of a run", "a checkpoint alone", help));
+    }
+    KnownLabels::read(checkpoint, dataset, data).map(Some)
 }
 
 /// The model's shape with streams and node types in the graph's order; `file` is the checkpoint, for errors.

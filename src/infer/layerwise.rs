@@ -8,7 +8,7 @@ use graphsieve_kernels::GraphBackend;
 use ndarray::Array2;
 use rayon::prelude::*;
 
-use super::label_input::scored_by_passes;
+use super::label_input::by_passes;
 use crate::error::Result;
 use crate::graph::{Features, HeteroGraph};
 use crate::loader::{Batch, FeatureStore, Job, Loader, LoaderOptions};
@@ -50,7 +50,7 @@ pub fn scores_with_labels<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<HostScored> {
     let Some(known) = known else { return scores(model, graph, features, dtype, device) };
-    scored_by_passes(known, graph.num_nodes(), wanted, |seen| {
+    by_passes(known, graph.num_nodes(), wanted, |seen| {
         scores(model, graph, &known.beside(features, seen), dtype, device)
     })
 }

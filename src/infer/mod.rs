@@ -9,4 +9,3 @@ pub mod layerwise_classes;
 pub mod plan;
 pub mod sampled_input;
 pub mod tree_table;
-pub mod whole_classes;

@@ -6,7 +6,6 @@ mod edge_cut;
 #[cfg(test)]
 mod oracle;
 mod own;
-mod partition;
 mod spec;
 mod typed;
 mod wavelets;
@@ -64,22 +63,20 @@ enum NodeLayer<B: Backend> {
 ///
 /// ```text
 /// sage         x_i W + m_i U + b                              difference   x_i W + m_i U + |(x_i - m_i) V| + b
-/// h2gcn        x_i W + m_i U + t_i T + b               pmp          x_i W + mean_j x_j W_j + b
+/// h2gcn        x_i W + m_i U + t_i T + b
 /// ```
 ///
-/// and the difference of a node without in-neighbours is 0. What is known of the label of `j` decides `W_j`: it is `A`
-/// of an anomalous neighbour, `N` of a normal one, and between them, where the node itself says, of one without a
-/// label. A residual connection adds `x_i` to the result of a layer as wide as its input. With
-/// [`Jump::Concat`](crate::config::Jump::Concat) all layers have `hidden` channels and an activation, and a linear head
-/// reads their results side by side. `bw` is two linear layers with ReLU, `layers` times the wavelets of
-/// [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer. `ghrn` is the same on the
-/// graph that an [`EdgeCut`] leaves.
+/// and the difference of a node without in-neighbours is 0. A residual connection adds `x_i` to the result of a layer
+/// as wide as its input. With [`Jump::Concat`](crate::config::Jump::Concat) all layers have `hidden` channels and an
+/// activation, and a linear head reads their results side by side. `bw` is two linear layers with ReLU, `layers` times
+/// the wavelets of [`BwConv`](crate::nn::BwConv) with ReLU, added up over relations, and a linear layer. `ghrn` is the
+/// same on the graph that an [`EdgeCut`] leaves.
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and
 /// others (ESWC 2018), equation 2; Hamilton and others (NeurIPS 2017), algorithm 1; Zhu and others (NeurIPS 2020): a node
 /// apart from its neighbours, nodes two edges away, and all layers read, with ReLU in every layer; Tang and others (ICML
-/// 2022), equation 9; Gao and others (WWW 2023); Zhuo and others (ICLR 2024), with means.
+/// 2022), equation 9; Gao and others (WWW 2023).
 #[derive(Module, Debug)]
 pub struct NodeClassifier<B: Backend> {
     layers: Vec<NodeLayer<B>>,
@@ -126,25 +123,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
     ///
     /// # Shapes
     /// `x` has the input of every node type of `graph`.
-    ///
-    /// # Panics
-    /// For layers that read labels.
     pub fn forward(&self, graph: &DeviceGraph<B>, x: &[NodeInput<B>], training: Training) -> Tensor<B, 2> {
-        self.forward_with(graph, x, &[], training)
-    }
-
-    /// [`forward`](Self::forward) of layers that read `labels`: of every node type, `[nodes, 2]`, whether a node is
-    /// known to be anomalous beside whether nothing is known.
-    ///
-    /// # Panics
-    /// For labels that are missing.
-    pub fn forward_with(
-        &self,
-        graph: &DeviceGraph<B>,
-        x: &[NodeInput<B>],
-        labels: &[Tensor<B, 2>],
-        training: Training,
-    ) -> Tensor<B, 2> {
         let block = graph.whole();
         let (mut h, mut joined) = (x.to_vec(), Vec::new());
         for (at, layer) in self.layers.iter().enumerate() {
@@ -165,7 +144,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
                     let (edges, x) = only();
                     vec![conv.propagate(&edges.csr, x.project(conv.weight.val()), pass)]
                 }
-                NodeLayer::Typed(layer) => layer.forward(&block, &x, labels, pass),
+                NodeLayer::Typed(layer) => layer.forward(&block, &x, pass),
                 NodeLayer::Dense(own) => vec![own.of(&x[0])],
                 NodeLayer::Wavelets(layer) => vec![layer.forward(&block, x.into_iter().next().map(NodeInput::dense))],
             };
@@ -215,8 +194,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
     /// was sampled for; `rows` are those before the first of them.
     ///
     /// # Panics
-    /// For another number of layers or of rows, for rows without degrees where layers convolve, and for wavelets and
-    /// layers that read labels.
+    /// For another number of layers or of rows, for rows without degrees where layers convolve, and for wavelets.
     pub fn forward_batch(&self, blocks: &[Block<B>], mut rows: BatchRows<B>, training: Training) -> Tensor<B, 2> {
         let (want, got) = (self.layers.len(), blocks.len());
         assert_eq!(want, got, "NodeClassifier: blocks: expected {want} layers of a batch, got {got}");
@@ -274,7 +252,7 @@ impl<B: GraphBackend> NodeClassifier<B> {
             NodeLayer::Gat(conv) => vec![conv.propagate(&edges().csr, block.nodes(x.swap_remove(0)), pass)],
             NodeLayer::Typed(layer) => {
                 let x: Vec<NodeInput<B>> = x.into_iter().map(NodeInput::Dense).collect();
-                layer.forward(block, &x, &[], pass)
+                layer.forward(block, &x, pass)
             }
             NodeLayer::Dense(_) | NodeLayer::Wavelets(_) => {
                 panic!("NodeClassifier: layer: expected one of neighbours in mini-batches, got one of wavelets")

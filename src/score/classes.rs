@@ -13,15 +13,13 @@ use crate::config::{ClassifyConfig, RunConfig};
 use crate::error::{Error, Result};
 use crate::graph::formats::map_file;
 use crate::graph::{Dataset, EdgeReading, Features, Filling};
-use crate::infer::label_input::labels_of_run;
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
-use crate::infer::whole_classes::whole_logits;
-use crate::models::device_graph::DeviceGraph;
+use crate::models::device_graph::{DeviceGraph, check_device};
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier, probabilities};
 use crate::models::node_input::NodeInput;
-use crate::models::parameters::Parameters;
+use crate::models::parameters::{Parameters, to_host};
 use crate::models::precision::dtype_on;
 use crate::models::weights::Weights;
 use crate::run::bundle::{Bundle, Reads};
@@ -60,9 +58,9 @@ pub(super) fn compute<B: GraphBackend>(
         class_logits(&model, spec, &SampledInput::new(spec, graph, features, dtype)?, device)?
     } else {
         let x = NodeInput::<B>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
-        let known =
-            spec.reads_labels().then(|| labels_of_run(&options.checkpoint, &dataset, &options.data)).transpose()?;
-        whole_logits(&model, &DeviceGraph::upload(graph, device)?, &x, known.as_ref(), None, device)?
+        let logits = to_host(model.forward(&DeviceGraph::upload(graph, device)?, &x, None));
+        check_device()?;
+        logits
     };
     let nodes = dataset.graph.num_nodes();
     let matrix = Array2::from_shape_vec((nodes, spec.classes), probabilities(&logits, spec.classes))

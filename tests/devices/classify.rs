@@ -38,8 +38,6 @@ pub fn trials() -> Vec<Trial> {
         one_batch_of_all_neighbours_has_the_loss_and_gradients_of_the_whole_graph,
         class_logits_layer_by_layer_are_those_of_the_whole_graph,
         half_precision_is_close_to_single(half),
-        layers_that_read_labels_say_the_same_on_every_device,
-        layers_that_read_labels_are_close_in_half_precision(half),
         sampled_neighbours_estimate_the_sum_over_all_of_them,
         an_edge_of_weight_two_is_that_edge_twice,
     );
@@ -703,51 +701,6 @@ pub mod bodies {
                 let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-2 * b.abs().max(1.0);
                 assert!(got.iter().zip(&want).all(close), "{spec:?}");
             }
-        }
-    }
-
-    /// Logits of layers that read labels, which compute the whole graph alone: of a third of the nodes each is known to
-    /// be anomalous, to be normal, and not known.
-    fn by_labels<B: GraphBackend>(spec: &ClassifierSpec, dtype: DType, device: &B::Device) -> Vec<f32> {
-        let ([features, _], graph) = (features(), graph_of(spec));
-        let labels = graph.node_types().iter().map(|of| {
-            let row = |node: usize| [0, 2].map(|state| f32::from(u8::from(number(17 * node, 3) == state)));
-            let values: Vec<f32> = (of.offset..of.offset + of.count).flat_map(row).collect();
-            let data = TensorData::new(values, [of.count, 2]).convert_dtype(dtype);
-            Tensor::<B, 2>::from_data(data, (device, dtype))
-        });
-        let x = NodeInput::upload(graph.node_types(), &features, spec.row_normalise, dtype, device).unwrap();
-        let labels: Vec<Tensor<B, 2>> = labels.collect();
-        let on_device = DeviceGraph::upload(&graph, device).unwrap();
-        let logits = model::<B>(spec, device).forward_with(&on_device, &x, &labels, None);
-        assert_eq!(logits.dtype(), dtype);
-        to_host(logits)
-    }
-
-    fn reading_labels() -> [ClassifierSpec; 3] {
-        let of = |layers| {
-            let plain = specs().into_iter().find(|spec| spec.layer == LayerKind::Gcn && !spec.is_typed()).unwrap();
-            ClassifierSpec { layer: LayerKind::Pmp, layers, ..plain }
-        };
-        [of(1), of(2), of(2).over(&typed_graph()).unwrap()]
-    }
-
-    pub fn layers_that_read_labels_say_the_same_on_every_device<B: GraphBackend>(device: &B::Device) {
-        for spec in reading_labels() {
-            let want = by_labels::<burn_flex::Flex>(&spec, DType::F32, &Default::default());
-            let got = by_labels::<B>(&spec, DType::F32, device);
-            assert_eq!(got.len(), NODES * CLASSES);
-            let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
-            assert!(got.iter().zip(&want).all(close), "{spec:?}");
-            assert!(want.iter().any(|logit| logit.abs() > 1e-2));
-        }
-    }
-
-    pub fn layers_that_read_labels_are_close_in_half_precision<B: GraphBackend>(device: &B::Device) {
-        for spec in reading_labels() {
-            let [got, want] = [DType::F16, DType::F32].map(|dtype| by_labels::<B>(&spec, dtype, device));
-            let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-2 * b.abs().max(1.0);
-            assert!(got.iter().zip(&want).all(close), "{spec:?}");
         }
     }
 

@@ -20,12 +20,12 @@ use tempfile::TempDir;
 use crate::causal::{ALL, Leak, Payment, WINDOW, before, changed, dataset_with, payments, run, stage2};
 
 /// Nodes in groups of six, each joined to the others of its group and to itself.
-pub const NODES: u32 = 360;
-pub const GROUP: u32 = 6;
+const NODES: u32 = 360;
+const GROUP: u32 = 6;
 
 /// What the label of a node goes by.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Labelled {
+enum Labelled {
     /// Its group: neighbours' labels tell it.
     ByGroup,
     /// Chance: nothing tells it.
@@ -36,22 +36,22 @@ fn chance(node: u32) -> u32 {
     (node.wrapping_mul(2_654_435_761) ^ 0x9e37_79b9).wrapping_mul(2_246_822_519) >> 16
 }
 
-pub fn labels(by: Labelled) -> Vec<(u32, u8)> {
+fn labels(by: Labelled) -> Vec<(u32, u8)> {
     let of = |node: u32| if by == Labelled::ByGroup { node / GROUP } else { node + 1000 };
     (0..NODES).map(|node| (node, u8::from(chance(of(node)).is_multiple_of(2)))).collect()
 }
 
 /// Three fifths for training; twins follow one another, so that they stand on both sides.
-pub fn part(node: u32) -> usize {
+fn part(node: u32) -> usize {
     [0, 1, 0, 2, 0][node as usize % 5]
 }
 
-pub fn of_part(labels: &[(u32, u8)], wanted: usize) -> Vec<(u32, u8)> {
+fn of_part(labels: &[(u32, u8)], wanted: usize) -> Vec<(u32, u8)> {
     labels.iter().filter(|(node, _)| part(*node) == wanted).copied().collect()
 }
 
 /// Features tell nothing, unless they are given.
-pub fn dataset(labels: &[(u32, u8)], features: Option<Vec<f32>>) -> Dataset {
+fn dataset(labels: &[(u32, u8)], features: Option<Vec<f32>>) -> Dataset {
     let joined = |node: u32| (0..GROUP).map(move |other| (node, node / GROUP * GROUP + other));
     let edges: Vec<(u32, u32)> = (0..NODES).flat_map(joined).collect();
     let adjacency = Adjacency::from_edges(NODES as usize, NODES as usize, &edges);
@@ -111,7 +111,7 @@ fn trained(data: &Dataset, way: usize, change: impl Fn(&mut Stage2Config)) -> Tr
     Trained { run: run(RunConfig::Stage2(config)), dir }
 }
 
-pub fn auroc(scores: &[f32], part: &[(u32, u8)]) -> f64 {
+fn auroc(scores: &[f32], part: &[(u32, u8)]) -> f64 {
     let (scores, labels): (Vec<f32>, Vec<u8>) =
         part.iter().map(|&(node, label)| (scores[node as usize], label)).unzip();
     roc_auc(&scores, &labels).unwrap()
@@ -121,7 +121,7 @@ pub fn computed(checkpoint: &Path, data: &Path) -> Vec<f32> {
     let options = ScoreOptions { checkpoint: checkpoint.into(), data: data.into(), input: None, embeddings: false };
     match score::compute::<Flex>(&options, &FlexDevice).unwrap().scores {
         Scores::Anomaly(scores) => scores,
-        Scores::Classes(probabilities) => probabilities.column(1).to_vec(),
+        Scores::Classes(_) => panic!("Stage 2 or 3"),
     }
 }
 

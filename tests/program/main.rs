@@ -29,7 +29,6 @@ mod leaks;
 mod log;
 mod missing_values;
 mod models_in_turn;
-mod partitioned;
 mod rare_classes;
 mod refit;
 mod restarts;

@@ -128,7 +128,6 @@ fn settings_for_anomalies_are_refused_where_there_are_other_classes() {
     refused("loss.positive_weight=0", &["[loss]", "loss.positive_weight"]);
     refused("loss.focal_gamma=1.5", &["[loss]", "loss.focal_gamma"]);
     refused("model.layer=ghrn", &["model.layer = \"ghrn\"", "\"bw\""]);
-    refused("model.layer=pmp", &["model.layer = \"pmp\"", "\"sage\""]);
     assert!(!sandbox.path("runs").exists(), "nothing is made");
 }
 

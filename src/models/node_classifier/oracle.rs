@@ -1,5 +1,4 @@
-//! Layers with a transform of the node itself, with transforms by known labels, and wavelets, against dense loops in
-//! f64: values and gradients.
+//! Layers with a transform of the node itself, and wavelets, against dense loops in f64: values and gradients.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -8,7 +7,7 @@ use std::path::Path;
 use burn::backend::Autodiff;
 use burn::module::{ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Tensor};
 use burn_flex::{Flex, FlexDevice};
 use graphsieve_kernels::autodiff_turn;
 
@@ -79,22 +78,6 @@ fn spec(layer: LayerKind, layers: usize, residual: bool, jump: Jump) -> Classifi
         two_hops: (layer == LayerKind::H2gcn).then_some(0),
         cut: (layer == LayerKind::Ghrn).then(|| cut(0.2)),
     }
-}
-
-/// Of a third of the nodes each: known to be normal, known to be anomalous, not known.
-fn state(node: usize) -> Option<bool> {
-    [Some(false), Some(true), None][(mix(node as u64) % 3) as usize]
-}
-
-/// What layers read of the labels, by type.
-fn labels(graph: &HeteroGraph) -> Vec<Tensor<Autodiff<Flex>, 2>> {
-    let column = |yes: bool| f32::from(u8::from(yes));
-    let of_type = |of: &crate::graph::NodeType| {
-        let row = |node: usize| [column(state(node) == Some(true)), column(state(node).is_none())];
-        let values: Vec<f32> = (of.offset..of.offset + of.count).flat_map(row).collect();
-        Tensor::from_data(TensorData::new(values, [of.count, 2]), &FlexDevice)
-    };
-    graph.node_types().iter().map(of_type).collect()
 }
 
 /// A rule fitted to numbers that tell nothing of the graph.
@@ -187,27 +170,6 @@ impl Oracle<'_> {
         (!sources.is_empty()).then_some(mean)
     }
 
-    /// The mean over the sources of a row, each transformed by what is known of its label.
-    fn partition(&self, values: &BTreeMap<String, Vec<f64>>, [at, r, node, width]: [usize; 4], x: &Rows) -> Vec<f64> {
-        let of = &self.graph.relations()[r];
-        let [dst, src] = [of.dst, of.src].map(|t| self.graph.node_types()[t].offset);
-        let [weight, mix, bias] =
-            ["weight", "mix.weight", "mix.bias"].map(|name| &values[&format!("layers.{at}.relations.{r}.{name}")]);
-        let share = 1.0 / (1.0 + (-times(&x[node], mix)[0] - bias[0]).exp());
-        let sources = of.forward.row(node - dst);
-        let mut mean = vec![0.0; width];
-        for j in sources.iter().map(|&j| src + j as usize) {
-            let both = times(&x[j], weight);
-            let anomalous = match state(j) {
-                Some(anomalous) => f64::from(u8::from(anomalous)),
-                None => share,
-            };
-            add(&mut mean, (1.0 - anomalous) / sources.len() as f64, &both[..width]);
-            add(&mut mean, anomalous / sources.len() as f64, &both[width..]);
-        }
-        mean
-    }
-
     fn layer(&self, values: &BTreeMap<String, Vec<f64>>, at: usize, x: &Rows) -> Rows {
         let of = |node: usize| {
             let t = self.graph.type_of(node);
@@ -217,11 +179,6 @@ impl Oracle<'_> {
                 add(&mut z, 1.0, &x[node]);
             }
             for (r, relation) in self.graph.relations().iter().enumerate().filter(|(_, of)| of.dst == t) {
-                if self.spec.reads_labels() {
-                    let arrived = self.partition(values, [at, r, node, z.len()], x);
-                    add(&mut z, 1.0, &arrived);
-                    continue;
-                }
                 let weight = &values[&format!("layers.{at}.relations.{r}.weight")];
                 let Some(mean) = self.mean(r, node - self.graph.node_types()[relation.dst].offset, x) else { continue };
                 let arrived = times(&mean, weight);
@@ -347,8 +304,7 @@ fn check(spec: ClassifierSpec, graph: &HeteroGraph) {
     let oracle = Oracle { spec: &spec, graph: left.as_ref().unwrap_or(graph), x: wide };
     let input = NodeInput::upload(graph.node_types(), &features, false, DType::F32, &FlexDevice).unwrap();
     let _turn = autodiff_turn();
-    let labels = if spec.reads_labels() { labels(graph) } else { Vec::new() };
-    let logits = model.forward_with(&DeviceGraph::upload(graph, &FlexDevice).unwrap(), &input, &labels, None);
+    let logits = model.forward(&DeviceGraph::upload(graph, &FlexDevice).unwrap(), &input, None);
     let mut values: BTreeMap<String, Vec<f64>> =
         tensors.iter().map(|(name, of)| (name.clone(), of.values.iter().map(|&v| f64::from(v)).collect())).collect();
     let (got, want) = (to_host(logits.clone()), oracle.logits(&values).concat());
@@ -396,18 +352,6 @@ fn differences_from_neighbours_are_those_of_dense_loops() {
         check(spec(LayerKind::Difference, 1, false, Jump::None), &graph);
         check(spec(LayerKind::Difference, 3, true, Jump::None), &graph);
         check(spec(LayerKind::Difference, 2, false, Jump::Concat), &graph);
-    }
-}
-
-#[test]
-fn transforms_by_known_labels_are_those_of_dense_loops() {
-    for graph in [graph(), typed_graph(), multi_graph()] {
-        for known in [Some(false), Some(true), None] {
-            assert!((0..graph.num_nodes()).any(|node| state(node) == known));
-        }
-        check(spec(LayerKind::Pmp, 1, false, Jump::None), &graph);
-        check(spec(LayerKind::Pmp, 2, false, Jump::None), &graph);
-        check(spec(LayerKind::Pmp, 3, true, Jump::Concat), &graph);
     }
 }
 

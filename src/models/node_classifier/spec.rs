@@ -100,11 +100,6 @@ impl ClassifierSpec {
         self.is_typed() || self.layer.has_own()
     }
 
-    /// Whether the layers read labels that are known.
-    pub fn reads_labels(&self) -> bool {
-        self.layer == LayerKind::Pmp
-    }
-
     /// Whether a linear head reads all layers.
     pub fn has_head(&self) -> bool {
         self.connections.jump != Jump::None

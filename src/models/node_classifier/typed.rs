@@ -8,7 +8,6 @@ use graphsieve_kernels::{Activation, GraphBackend, combine};
 use super::ClassifierSpec;
 use super::difference::DifferenceConv;
 use super::own::Own;
-use super::partition::PartitionConv;
 use crate::config::LayerKind;
 use crate::models::node_input::NodeInput;
 use crate::nn::{
@@ -21,10 +20,9 @@ use crate::nn::{
 /// y_i = x_i W_t + b_t + sum_r conv_r(i)      t the type of i, over the relations r into t
 /// ```
 ///
-/// `conv_r` is the mean over the in-neighbours of the relation, projected, the same with a [`DifferenceConv`], the
-/// mean of a [`PartitionConv`], or graph attention among them. A mean is weighted where the edges of the relation have
-/// weights: their values. A node comes in by `W_t` alone: no self-loop is added. A residual connection is an identity
-/// in `W_t`.
+/// `conv_r` is the mean over the in-neighbours of the relation, projected, the same with a [`DifferenceConv`], or graph
+/// attention among them. A mean is weighted where the edges of the relation have weights: their values. A node comes in
+/// by `W_t` alone: no self-loop is added. A residual connection is an identity in `W_t`.
 ///
 /// # Source
 /// Schlichtkrull et al., Modeling relational data with graph convolutional networks (ESWC 2018), equation 2, with
@@ -42,7 +40,6 @@ enum RelationConv<B: Backend> {
     Mean(SageConv<B>),
     Gat(GatConv<B>),
     Difference(DifferenceConv<B>),
-    Partition(PartitionConv<B>),
 }
 
 impl<B: GraphBackend> TypedLayer<B> {
@@ -51,9 +48,6 @@ impl<B: GraphBackend> TypedLayer<B> {
         let conv = || match spec.attention {
             None if spec.layer == LayerKind::Difference => {
                 RelationConv::Difference(DifferenceConv::new([input, output], device))
-            }
-            None if spec.layer == LayerKind::Pmp => {
-                RelationConv::Partition(PartitionConv::new([input, output], device))
             }
             None => {
                 let config = SageConvConfig::new(input, output).with_aggr(Aggregation::Mean);
@@ -74,17 +68,8 @@ impl<B: GraphBackend> TypedLayer<B> {
     /// The result of every type, `[rows after the layer, output]`; a type without rows has an empty matrix.
     ///
     /// # Shapes
-    /// `x` has the rows before the layer of every type, and `labels` what is known of them, where the layer reads that.
-    ///
-    /// # Panics
-    /// For labels that are missing.
-    pub fn forward(
-        &self,
-        block: &Block<B>,
-        x: &[NodeInput<B>],
-        labels: &[Tensor<B, 2>],
-        pass: Option<TrainingPass>,
-    ) -> Vec<Tensor<B, 2>> {
+    /// `x` has the rows before the layer of every type.
+    pub fn forward(&self, block: &Block<B>, x: &[NodeInput<B>], pass: Option<TrainingPass>) -> Vec<Tensor<B, 2>> {
         let of_type = |(t, own): (usize, &Own<B>)| {
             let weight = own.weight.val();
             let rows = x[t].selected(&block.kept[t]);
@@ -98,7 +83,7 @@ impl<B: GraphBackend> TypedLayer<B> {
             let mut parts = vec![rows.project(weight)];
             parts.extend(block.edges.iter().filter(|edges| edges.dst == t).flat_map(|edges| {
                 let pass = pass.map(|pass| pass.layer(((pass.layer + 1) << 16) | edges.relation as u32));
-                self.along(edges, block, x, &rows, labels, pass)
+                self.along(edges, block, x, &rows, pass)
             }));
             combine(parts, Some(own.bias.val()), 1.0, Activation::Identity)
         };
@@ -112,7 +97,6 @@ impl<B: GraphBackend> TypedLayer<B> {
         block: &Block<B>,
         x: &[NodeInput<B>],
         after: &NodeInput<B>,
-        labels: &[Tensor<B, 2>],
         pass: Option<TrainingPass>,
     ) -> Vec<Tensor<B, 2>> {
         match &self.relations[edges.relation] {
@@ -124,13 +108,6 @@ impl<B: GraphBackend> TypedLayer<B> {
                 }]
             }
             RelationConv::Difference(conv) => conv.along(edges, block, &x[edges.src], after).into(),
-            RelationConv::Partition(conv) => {
-                let found = labels.len();
-                let labels = labels.get(edges.src).unwrap_or_else(|| {
-                    panic!("NodeClassifier: labels: expected columns for every node type, got {found}")
-                });
-                conv.along(edges, &x[edges.src], after, labels).into()
-            }
             RelationConv::Gat(conv) => {
                 let weight = conv.weight.val();
                 let src = x[edges.src].project(weight.clone());

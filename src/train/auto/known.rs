@@ -301,10 +301,10 @@ mod tests {
         let classes = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
         let all = names(&anomalies, &config).unwrap();
         assert!(all.contains(&"booster-all") && all.contains(&"gcn") && !all.contains(&"stage2-events"));
-        assert!(!all.contains(&"pmp") && !all.contains(&"gcn-x3"), "they are tried only by name");
+        assert!(!all.contains(&"ghrn") && !all.contains(&"gcn-x3"), "they are tried only by name");
         let mut asked = config.clone();
-        asked.auto.candidates = vec!["gcn-x3".into(), "pmp".into()];
-        assert_eq!(names(&anomalies, &asked).unwrap(), ["pmp", "gcn-x3"]);
+        asked.auto.candidates = vec!["gcn-x3".into(), "ghrn".into()];
+        assert_eq!(names(&anomalies, &asked).unwrap(), ["ghrn", "gcn-x3"]);
         asked.auto.candidates.truncate(1);
         assert_eq!(names(&classes, &asked).unwrap(), ["gcn-x3"]);
         assert_eq!(names(&classes, &config).unwrap(), ["gcn", "gcn-wide", "gat"]);

@@ -115,10 +115,9 @@ impl ClassifierData {
 /// average precision on validation labels of one class.
 fn check_two_classes(config: &ClassifyConfig, classes: usize, split: &ClassSplit) -> Result<()> {
     let by_precision = config.train.best == Best::AveragePrecision;
-    let of_layer = |layer| config.model.layer == layer;
+    let cuts = config.model.layer == LayerKind::Ghrn;
     let asked = [
-        ("model.layer = \"ghrn\"", of_layer(LayerKind::Ghrn), "set model.layer = \"bw\", which reads all edges"),
-        ("model.layer = \"pmp\"", of_layer(LayerKind::Pmp), "set model.layer = \"sage\", which reads no labels"),
+        ("model.layer = \"ghrn\"", cuts, "set model.layer = \"bw\", which reads all edges"),
         ("train.best = \"average_precision\"", by_precision, "set train.best = \"accuracy\", \"loss\" or \"both\""),
         ("[loss]", config.loss != ClassifyLoss::default(), "leave out loss.positive_weight and loss.focal_gamma"),
     ];

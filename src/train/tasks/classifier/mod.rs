@@ -9,4 +9,4 @@ mod task;
 pub use self::batches::Targets;
 pub use self::data::ClassifierData;
 pub use self::run::{ClassifyOutcome, Ranked, averaged, run, validated};
-pub use self::task::{Classifier, EpochInput, EpochLine};
+pub use self::task::{Classifier, EpochLine};

@@ -20,31 +20,14 @@ pub(super) enum Placement<B: GraphBackend> {
     Host { input: SampledInput, store: FeatureStore<Autodiff<B>> },
 }
 
-/// Rows of logits and what they should be.
-pub(super) struct Learned<B: GraphBackend> {
-    pub rows: RowIndex<Autodiff<B>>,
-    pub targets: Tensor<Autodiff<B>, 2, Int>,
-}
-
-impl<B: GraphBackend> Learned<B> {
-    pub fn upload(labels: impl Iterator<Item = (u32, u32)>, nodes: usize, device: &B::Device) -> Self {
-        let (rows, classes): (Vec<u32>, Vec<i32>) = labels.map(|(node, class)| (node, class as i32)).unzip();
-        let len = classes.len();
-        Self {
-            rows: RowIndex::new(&rows, nodes, device),
-            targets: Tensor::from_data(TensorData::new(classes, [len, 1]), device),
-        }
-    }
-}
-
 /// A graph that is trained at once.
 pub(super) struct OnDevice<B: GraphBackend> {
     pub graph: DeviceGraph<Autodiff<B>>,
     pub x: Vec<NodeInput<Autodiff<B>>>,
     pub inner_graph: DeviceGraph<B>,
     pub inner_x: Vec<NodeInput<B>>,
-    /// All training nodes.
-    pub train: Learned<B>,
+    pub train_rows: RowIndex<Autodiff<B>>,
+    pub targets: Tensor<Autodiff<B>, 2, Int>,
 }
 
 impl<B: GraphBackend> OnDevice<B> {
@@ -57,8 +40,17 @@ impl<B: GraphBackend> OnDevice<B> {
         device: &B::Device,
     ) -> Result<Self> {
         let x = NodeInput::<Autodiff<B>>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
-        let train = Learned::upload(train.iter().copied(), graph.num_nodes(), device);
+        let (nodes, labels): (Vec<u32>, Vec<i32>) = train.iter().map(|&(n, class)| (n, class as i32)).unzip();
+        let len = labels.len();
+        let train_rows = RowIndex::new(&nodes, graph.num_nodes(), device);
         let graph = DeviceGraph::<Autodiff<B>>::upload(graph, device)?;
-        Ok(Self { inner_graph: graph.inner(), inner_x: x.iter().map(NodeInput::inner).collect(), graph, x, train })
+        Ok(Self {
+            inner_graph: graph.inner(),
+            inner_x: x.iter().map(NodeInput::inner).collect(),
+            graph,
+            x,
+            train_rows,
+            targets: Tensor::from_data(TensorData::new(labels, [len, 1]), device),
+        })
     }
 }

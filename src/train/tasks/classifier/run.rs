@@ -98,9 +98,6 @@ pub fn run<B: GraphBackend>(
     };
     let logits = task.logits(&model)?;
     let classes = task.spec.classes;
-    if let Some(known) = &task.known {
-        known.write(session.run.path(), &data.dataset)?;
-    }
     let ending = Ending { config, dataset: &data.dataset, split: &task.split, origin: &origin, run: &session.run };
     let epochs = [position.best_epoch, position.epoch];
     let outcome = ending.write(&logits, probabilities(&logits, classes), classes, epochs, seconds_per_epoch)?;

@@ -1,7 +1,5 @@
 //! A node classifier as a task of the training loop.
 
-use std::sync::Arc;
-
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, gather_rows};
@@ -9,25 +7,23 @@ use serde::Serialize;
 
 use super::batches::{Targets, parts};
 use super::data::ClassifierData;
-use super::placement::{Learned, OnDevice, Placement};
+use super::placement::{OnDevice, Placement};
 use crate::config::{Best, ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, TrainConfig};
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result, grouped};
-use crate::infer::label_input::partition;
 use crate::infer::layerwise_classes::class_logits;
 use crate::infer::plan;
 use crate::infer::sampled_input::SampledInput;
-use crate::infer::whole_classes::whole_logits;
 use crate::loader::{Batch, FeatureStore};
 use crate::metrics::ClassReport;
+use crate::models::device_graph::check_device;
 use crate::models::named;
 use crate::models::node_classifier::{ClassifierSpec, NodeClassifier};
-use crate::models::parameters::{Export, Parameters};
-use crate::models::precision::{dtype, dtype_on};
+use crate::models::parameters::{Export, Parameters, to_host};
+use crate::models::precision::dtype_on;
 use crate::models::weights::ModelSpec;
 use crate::nn::TrainingPass;
 use crate::run::evaluation::class_report;
-use crate::run::known_labels::{KnownLabels, Masked};
 use crate::sampler::check_draw;
 use crate::train::early_stopping::Verdict;
 use crate::train::full::Full;
@@ -58,16 +54,7 @@ pub struct Classifier<B: GraphBackend> {
     train: TrainConfig,
     loss: ClassLoss,
     placement: Placement<B>,
-    /// Labels that are input, of layers that read them.
-    pub(super) known: Option<Arc<KnownLabels>>,
     device: B::Device,
-}
-
-/// What an epoch over the whole graph draws.
-pub struct EpochInput {
-    pass: TrainingPass,
-    /// Of layers that read labels: which of them, and those that are learned.
-    masked: Option<Masked>,
 }
 
 impl<B: GraphBackend> Classifier<B> {
@@ -98,11 +85,7 @@ impl<B: GraphBackend> Classifier<B> {
         } else {
             Placement::Device(Box::new(OnDevice::upload(spec, graph, features, dtype, &split.train, device)?))
         };
-        let known = spec.reads_labels().then(|| {
-            let train: Vec<(u32, u8)> = split.train.iter().map(|&(node, class)| (node, class as u8)).collect();
-            Arc::new(KnownLabels::of(dataset, &train, config.model.label_rate, config.seed))
-        });
-        Ok(Self { decisions, known, ..Self::placed(config, spec.clone(), split.clone(), placement, device) })
+        Ok(Self { decisions, ..Self::placed(config, spec.clone(), split.clone(), placement, device) })
     }
 
     /// In mini-batches of the rows of `input`, which `store` holds.
@@ -126,7 +109,7 @@ impl<B: GraphBackend> Classifier<B> {
     ) -> Self {
         let loss = ClassLoss::of(&config.loss, &split.train);
         let (train, config, device) = (config.train.shared(), config.clone(), device.clone());
-        Self { spec, split, decisions: Vec::new(), config, train, loss, placement, known: None, device }
+        Self { spec, split, decisions: Vec::new(), config, train, loss, placement, device }
     }
 
     fn sampled(
@@ -173,15 +156,11 @@ impl<B: GraphBackend> Classifier<B> {
     /// # Errors
     /// A device that failed, or what a thread of the loader ran into.
     pub fn logits(&self, model: &NodeClassifier<B>) -> Result<Vec<f32>> {
-        self.logits_of(model, None)
-    }
-
-    /// The same, of which at least the nodes in `wanted` have theirs.
-    fn logits_of(&self, model: &NodeClassifier<B>, wanted: Option<&[u32]>) -> Result<Vec<f32>> {
         match &self.placement {
             Placement::Device(whole) => {
-                let (graph, x, known) = (&whole.inner_graph, &whole.inner_x, self.known.as_deref());
-                whole_logits(model, graph, x, known, wanted, &self.device)
+                let logits = to_host(model.forward(&whole.inner_graph, &whole.inner_x, None));
+                check_device()?;
+                Ok(logits)
             }
             Placement::Host { input, .. } => class_logits(model, &self.spec, input, &self.device),
         }
@@ -199,7 +178,7 @@ impl<B: GraphBackend> Classifier<B> {
 impl<B: GraphBackend> Task<B> for Classifier<B> {
     type Model = NodeClassifier<Autodiff<B>>;
     type Inner = NodeClassifier<B>;
-    type Input = EpochInput;
+    type Input = TrainingPass;
     type Part = Targets;
     type Detail = ();
     type Figures = Validation;
@@ -244,12 +223,8 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
         match &self.placement {
             Placement::Device(_) => {
-                let (known, rate) = (self.known.clone(), self.config.model.label_rate);
-                let input = move |epoch: usize| EpochInput {
-                    pass: TrainingPass { seed, step: epoch as u32, layer: 0 },
-                    masked: known.as_ref().map(|known| known.of_epoch(rate, seed, epoch)),
-                };
-                Ok(Runner::Full(Full::direct(first, input)))
+                let pass = move |epoch: usize| TrainingPass { seed, step: epoch as u32, layer: 0 };
+                Ok(Runner::Full(Full::direct(first, pass)))
             }
             Placement::Host { input, store } => Ok(Runner::Sampled(Box::new(self.sampled(input, store, seed, first)?))),
         }
@@ -263,24 +238,12 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, EpochInput { pass, masked }: EpochInput) -> Result<Losses<B>> {
+    fn epoch(&self, model: &Self::Model, pass: TrainingPass) -> Result<Losses<B>> {
         let Placement::Device(whole) = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let (graph, x, training) = (&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
-        let (logits, masked) = match (&self.known, masked) {
-            (Some(known), Some(Masked { seen, learned })) => {
-                let dtype = dtype(self.config.train.precision);
-                let labels = partition(known, &seen, &graph.node_types, dtype, &self.device);
-                let logits = model.forward_with(graph, x, &labels, training);
-                let learned = learned.iter().map(|&(node, label)| (node, u32::from(label)));
-                let learned = Learned::<B>::upload(learned, logits.dims()[0], &self.device);
-                (logits, Some(learned))
-            }
-            _ => (model.forward(graph, x, training), None),
-        };
-        let learned = masked.as_ref().unwrap_or(&whole.train);
-        let loss = self.loss.of_rows(gather_rows(logits, &learned.rows), learned.targets.clone());
+        let logits = model.forward(&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
+        let loss = self.loss.of_rows(gather_rows(logits, &whole.train_rows), whole.targets.clone());
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
@@ -307,9 +270,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
 
     fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {
         let ClassifyTrain { best, .. } = self.config.train;
-        let wanted: Vec<u32> = self.split.validation.iter().map(|(node, _)| *node).collect();
-        let logits = self.logits_of(model, Some(&wanted))?;
-        let validation = validate(&logits, self.spec.classes, &self.split.validation, best)?;
+        let validation = validate(&self.logits(model)?, self.spec.classes, &self.split.validation, best)?;
         check_finite("the validation loss", validation.validation_loss as f32, epoch)?;
         Ok(validation)
     }
