@@ -46,7 +46,9 @@ pub enum Suits {
     Anomalies,
     /// The same, of nodes that are no events: their neighbours say what windows say of events.
     Graphs,
-    /// The same, but tried only by name: it has not won on two data sets yet.
+    /// The same, but where the split counts few labels; with more it is tried only by name.
+    Few,
+    /// The same, but tried only by name: it has not won on two data sets.
     Asked,
     /// The same, of events.
     Events,
@@ -150,7 +152,7 @@ impl Suits {
     pub fn fits(self, anomalies: bool, events: bool) -> bool {
         match self {
             Suits::Anomalies => anomalies,
-            Suits::Graphs | Suits::Asked => anomalies && !events,
+            Suits::Graphs | Suits::Few | Suits::Asked => anomalies && !events,
             Suits::Events => anomalies && events,
             Suits::Nodes => !events,
         }
@@ -211,12 +213,12 @@ impl Candidate {
         "stage2-events-labels", "the same with known labels as input", Events, STAGE2_EVENTS, [LABELS];
         "xgb-graph", "boosted trees as in GADBench on features and their means", Graphs, TREES, [XGB_GRAPH];
         "gcn-anomalies", "graph convolution, both classes count the same", Graphs, GCN, [AUTO, WIDE, RARE];
-        "gat-anomalies", "graph attention, both classes count the same", Graphs, GAT, [AUTO, RARE];
+        "gat-anomalies", "graph attention, both classes count the same", Asked, GAT, [AUTO, RARE];
         "sage", "a node beside the mean of its neighbours", Graphs, GCN, [SAGE, RARE];
-        "difference", "a node, its neighbours and how far it is from them", Graphs, GCN, [DIFFERENCE, RARE];
-        "h2gcn", "a node, its neighbours and nodes two edges away", Graphs, GCN, [H2GCN, RARE];
+        "difference", "a node, its neighbours and how far it is from them", Asked, GCN, [DIFFERENCE, RARE];
+        "h2gcn", "a node, its neighbours and nodes two edges away", Asked, GCN, [H2GCN, RARE];
         "bwgnn", "Beta wavelets, filters of the graph", Graphs, GCN, [BWGNN, RARE];
-        "ghrn", "the same without edges between unlike nodes", Asked, GCN, [GHRN, RARE];
+        "ghrn", "the same without edges between unlike nodes", Few, GCN, [GHRN, RARE];
         "gcn-x3", "the mean of three gcn with seeds of their own", Nodes, GCN, [AUTO], 3;
         "stage2-long-x3", "the mean of three stage2-long with seeds of their own", Graphs, STAGE2, [RANKED, LONG], 3;
         "bwgnn-x3", "the mean of three bwgnn with seeds of their own", Graphs, GCN, [BWGNN, RARE], 3;
@@ -227,9 +229,10 @@ impl Candidate {
         Self::ALL.iter().find(|candidate| candidate.name == name)
     }
 
-    /// Whether it is tried only by name: it has not won on two data sets yet, or takes the time of several.
-    pub fn is_asked(&self) -> bool {
-        self.suits == Suits::Asked || self.restarts > 1
+    /// Whether it is tried only by name, of a split that counts `few` labels or of another: it has not won on two such
+    /// data sets, or takes the time of several.
+    pub fn is_asked(&self, few: bool) -> bool {
+        self.suits == Suits::Asked || self.suits == Suits::Few && !few || self.restarts > 1
     }
 
     /// The Stage 1 whose embeddings some candidates read, trained once for all of them.
@@ -308,7 +311,10 @@ mod tests {
         assert!(several.len() >= 3);
         for candidate in several {
             let single = Candidate::named(candidate.name.strip_suffix("-x3").unwrap()).unwrap();
-            assert!(candidate.is_asked() && !single.is_asked() && candidate.suits == single.suits);
+            assert_eq!(candidate.suits, single.suits);
+            for few in [false, true] {
+                assert!(candidate.is_asked(few) && !single.is_asked(few), "{}", candidate.name);
+            }
             let alone = single.trainings(&config).unwrap();
             let [one] = &alone[..] else { panic!("one training") };
             assert_eq!((&*one.name, &one.config), (single.name, &single.config(&config).unwrap()));

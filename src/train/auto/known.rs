@@ -112,7 +112,8 @@ impl Known {
         Some(split.validation.iter().map(|&(node, _)| groups.of(node)).collect())
     }
 
-    /// The candidates that the settings name, or all that suit the data but those that are tried by name alone.
+    /// The candidates that the settings name, or all that suit the data but those that are tried by name alone, where
+    /// the split counts few labels or where it does not.
     ///
     /// # Errors
     /// [`Error::Config`] for one that does not suit the data.
@@ -134,7 +135,8 @@ impl Known {
                 help: "leave it out; without names those that suit the data are tried".into(),
             });
         }
-        let unasked = |of: &Candidate| config.auto.candidates.is_empty() && !of.is_asked();
+        let few = config.split.drawn.few().is_some();
+        let unasked = |of: &Candidate| config.auto.candidates.is_empty() && !of.is_asked(few);
         Ok(suitable.into_iter().filter(|candidate| unasked(candidate) || named(candidate.name)).collect())
     }
 
@@ -301,10 +303,18 @@ mod tests {
         let classes = Known::of(&config, dataset(None, Some(Classes::new(of_node)))).unwrap();
         let all = names(&anomalies, &config).unwrap();
         assert!(all.contains(&"booster-all") && all.contains(&"gcn") && !all.contains(&"stage2-events"));
-        assert!(!all.contains(&"ghrn") && !all.contains(&"gcn-x3"), "they are tried only by name");
+        assert!(["gcn-anomalies", "sage", "bwgnn"].iter().all(|name| all.contains(name)));
+        let by_name = ["gat-anomalies", "difference", "h2gcn", "ghrn", "gcn-x3"];
+        assert!(by_name.iter().all(|name| !all.contains(name)), "they are tried only by name: {all:?}");
+        let mut few = config.clone();
+        (few.split.drawn.anomalous, few.split.drawn.normal) = (5, 20);
+        let mut of_few = names(&anomalies, &few).unwrap();
+        assert!(of_few.contains(&"ghrn"), "with few labels it is tried unasked: {of_few:?}");
+        of_few.retain(|name| *name != "ghrn");
+        assert_eq!(of_few, all);
         let mut asked = config.clone();
-        asked.auto.candidates = vec!["gcn-x3".into(), "ghrn".into()];
-        assert_eq!(names(&anomalies, &asked).unwrap(), ["ghrn", "gcn-x3"]);
+        asked.auto.candidates = by_name.iter().rev().map(|&name| name.into()).collect();
+        assert_eq!(names(&anomalies, &asked).unwrap(), by_name);
         asked.auto.candidates.truncate(1);
         assert_eq!(names(&classes, &asked).unwrap(), ["gcn-x3"]);
         assert_eq!(names(&classes, &config).unwrap(), ["gcn", "gcn-wide", "gat"]);
