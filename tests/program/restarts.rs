@@ -214,10 +214,10 @@ fn restarts_are_measured_beside_the_single_training() {
 #[test]
 fn restarts_tell_shuffled_labels_apart_no_better_than_by_chance() {
     let sandbox = with_shuffled_labels();
-    sandbox.write("run.toml", config(r#"["gcn-x3", "bwgnn-x3"]"#, 0.5));
+    sandbox.write("run.toml", config(r#"["gcn-x3", "stage2-long-x3"]"#, 0.5));
     sandbox.succeeds(TRAIN);
     let run = sandbox.only_run("runs");
-    for name in ["gcn-x3", "bwgnn-x3"] {
+    for name in ["gcn-x3", "stage2-long-x3"] {
         let only = format!("auto.candidates=[\"{name}\"]");
         sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu", "--set", &only]);
         let evaluation = parsed(&sandbox.read(&format!("{}/evaluation.json", model(&sandbox, &run))));
