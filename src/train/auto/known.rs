@@ -317,7 +317,9 @@ mod tests {
         assert_eq!(names(&anomalies, &asked).unwrap(), by_name);
         asked.auto.candidates.truncate(1);
         assert_eq!(names(&classes, &asked).unwrap(), ["gcn-x3"]);
-        assert_eq!(names(&classes, &config).unwrap(), ["gcn", "gcn-wide", "gat"]);
+        let of_classes = ["gcn", "gcn-wide", "gat", "gcn-wide-x5", "gat-x5"];
+        assert_eq!(names(&classes, &config).unwrap(), of_classes, "classes have no other ensemble");
+        assert!(!all.contains(&"gat-x5"));
         let mut some = config.clone();
         some.auto.candidates = vec!["gat".into(), "forest-raw".into()];
         assert_eq!(names(&anomalies, &some).unwrap(), ["forest-raw", "gat"], "the simplest first");
