@@ -693,13 +693,6 @@ fn settings_that_contradict_each_other_are_rejected() {
     assert_eq!(error(CLASSIFY, &["split.use=random", "split.anomalous=20"])[1], "split.anomalous", "of labels alone");
     assert_eq!(error(STAGE2, &["data.input=features", "data.embeddings=z.npy"])[1], "data.embeddings");
     assert_eq!(error(STAGE1, &["train.learning_rate_min=0.5"])[1], "train.learning_rate_min");
-    for (document, stage) in [(STAGE1, ""), (PIPELINE, "stage1.")] {
-        let chunks = [format!("{stage}model.edge_weights=true"), format!("{stage}train.chunk_size=9")];
-        let [_, key, found, expected, help] = error(document, &chunks.each_ref().map(String::as_str));
-        assert_eq!((key, &*found), (format!("{stage}train.chunk_size"), "9"));
-        assert!(expected.contains("model.edge_weights = true") && help.contains("leave it out"), "{expected}\n{help}");
-        assert!(parse(document, &[&chunks[0], &format!("{stage}train.chunk_size=0")]).is_ok());
-    }
 }
 
 #[test]

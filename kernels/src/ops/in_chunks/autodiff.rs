@@ -100,6 +100,10 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Parents<B, C> {
         match &term.source {
             Source::Rows { x, .. } => TermNodes { x: self.id(x), weight, ..Default::default() },
             Source::Sum(sum) => {
+                assert!(
+                    sum.edge_weight.as_ref().is_none_or(|weight| !weight.is_tracked()),
+                    "Term::spmm: edge_weight: expected data, got weights that need a gradient; use spmm"
+                );
                 let own = sum.own.as_ref().and_then(|own| self.id(&own.h));
                 TermNodes { x: self.id(&sum.x), weight, own, ..Default::default() }
             }
@@ -146,9 +150,10 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Term<Autodiff<B, C>> {
     fn inner(&self) -> Term<B> {
         let source = match &self.source {
             Source::Rows { x, from } => Source::Rows { x: x.primitive.clone(), from: from.clone().map(NodeSet::inner) },
-            Source::Sum(Sum { csr, x, own, args }) => Source::Sum(Sum {
+            Source::Sum(Sum { csr, x, edge_weight, own, args }) => Source::Sum(Sum {
                 csr: csr.clone().inner(),
                 x: x.primitive.clone(),
+                edge_weight: edge_weight.as_ref().map(|weight| weight.primitive.clone()),
                 own: own.as_ref().map(|own| OwnRows {
                     h: own.h.primitive.clone(),
                     scale: own.scale.primitive.clone(),

@@ -181,15 +181,17 @@ impl<B: ChunkBackend> Pass<'_, B> {
     /// `dx = A^T (dy W^T) = (A^T dy) W^T` and `dW = (A x)^T dy = x^T (A^T dy)`: one pass over the sources, which
     /// gathers `dy`.
     fn sum(&self, sum: &Sum<B>, grads: &mut Gradients) {
-        let Sum { csr, x, own, args } = sum;
+        let Sum { csr, x, own, args, .. } = sum;
         let (mut dw, transposed) = (None, self.transposed());
         if self.nodes.x.is_some() || self.nodes.weight.is_some() {
             let mut dx = ByRows::<B>::of(self.nodes.x, (x.shape()[0], csr.sides()[1].is_none()), self.g, grads);
             let (reverse, args) = (csr.reverse(), args.clone().reverse());
+            // Only weights need to know which edges the entries are.
+            let weights = sum.edge_weight.as_ref().and_then(|_| sum.weights(Some(csr.reverse_edge())));
             let sources = Destinations { nodes: csr.topology().num_cols, set: csr.sides()[1].cloned() };
             for range in chunks(sources.len(), self.layer.chunk_rows) {
                 let view = reverse.view_of(&sources.part(&range, &B::float_device(self.g)));
-                let arrived = B::spmm_forward(&view, self.g.clone(), None, None, &args, None);
+                let arrived = B::spmm_forward(&view, self.g.clone(), weights.clone(), None, &args, None);
                 if self.nodes.weight.is_some() {
                     let x = rows_of::<B>(x, &range);
                     add_to::<B>(&mut dw, B::weight_gradient(x, arrived.clone(), DType::F32));

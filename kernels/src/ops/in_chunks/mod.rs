@@ -104,8 +104,7 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// where a [`Term`] has `S_r`, the rows themselves, a sum over neighbours or attention to them, and `W_r`, which comes
 /// behind the sum. The same as the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend),
 /// [`linear`](crate::linear), [`combine`](crate::combine)), row by row the same sums, but nothing other than `y` exists
-/// for more rows than a chunk has. Sums with a weight per edge and [`gatv2`](crate::gatv2) have no term: a layer of
-/// these is computed whole.
+/// for more rows than a chunk has. [`gatv2`](crate::gatv2) has no term: a layer of it is computed whole.
 ///
 /// # Shapes
 /// Of each term as its operator has them; every `W_r` `[in_r, width]`; `bias` `[width]`, f32; result `[to.len(),
@@ -124,7 +123,8 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// depend on the size of a chunk within their rounding. Deterministic.
 ///
 /// # Panics
-/// If there is no term, `chunk_rows` is 0, or a shape or dtype does not fit.
+/// If there is no term, `chunk_rows` is 0, a shape or dtype does not fit, or something needs a gradient that a term takes
+/// as data.
 ///
 /// # Example
 /// ```
@@ -136,7 +136,7 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// let csr = Csr::<Flex>::from_host(&[0, 2, 3, 3], &[1, 2, 0], 3, &device).unwrap();
 /// let x = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
 /// let weight = Tensor::<Flex, 2>::from_data([[2.0]], &device);
-/// let sum = Term::spmm(&csr, x.clone(), SpmmConfig::default(), weight.clone());
+/// let sum = Term::spmm(&csr, x.clone(), None, SpmmConfig::default(), weight.clone());
 /// let own = Term::rows(x, None, weight);
 /// let y = sum_in_chunks(vec![sum, own], None, 1.0, Activation::Identity, Destinations::new(3, None), 2);
 /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [222.0, 22.0, 200.0]);

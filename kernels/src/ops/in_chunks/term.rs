@@ -11,7 +11,7 @@ use crate::graph::csr::Csr;
 use crate::graph::node_set::NodeSet;
 use crate::ops::gat::edges::{EdgeParts, EdgeTerm};
 use crate::ops::gat::{self, GatArgs, GatConfig, Inputs, ScoreColumns, Scores};
-use crate::ops::spmm::{self, OwnRows, SpmmArgs, SpmmConfig};
+use crate::ops::spmm::{self, EdgeWeight, OwnRows, SpmmArgs, SpmmConfig};
 use crate::runtime::check;
 
 /// One term of [`sum_in_chunks`](super::sum_in_chunks): rows, or a sum over neighbours, and the weight behind it.
@@ -37,6 +37,8 @@ pub(super) enum Source<B: Backend> {
 pub(super) struct Sum<B: Backend> {
     pub csr: Csr<B>,
     pub x: FloatTensor<B>,
+    /// One per edge of the whole adjacency.
+    pub edge_weight: Option<FloatTensor<B>>,
     pub own: Option<OwnRows<FloatTensor<B>, IntTensor<B>>>,
     pub args: SpmmArgs<FloatTensor<B>>,
 }
@@ -74,13 +76,21 @@ impl<B: ChunkBackend> Term<B> {
         Self::new("Term::rows", Source::Rows { x, from: from.cloned() }, weight)
     }
 
-    /// The result of [`spmm`](crate::spmm).
+    /// The result of [`spmm`](crate::spmm). The weights of edges are data: they get no gradient.
     ///
     /// # Panics
-    /// If a shape or dtype does not fit.
-    pub fn spmm(csr: &Csr<B>, x: Tensor<B, 2>, config: SpmmConfig<B>, weight: Tensor<B, 2>) -> Self {
-        let (x, own, args) = spmm::arguments("Term::spmm", csr, x, config);
-        Self::new("Term::spmm", Source::Sum(Sum { csr: csr.clone(), x, own, args }), weight)
+    /// If a shape or dtype does not fit, or edges are weighed whose rows are spans ([`Csr::from_spans`]).
+    pub fn spmm(
+        csr: &Csr<B>,
+        x: Tensor<B, 2>,
+        edge_weight: Option<Tensor<B, 1>>,
+        config: SpmmConfig<B>,
+        weight: Tensor<B, 2>,
+    ) -> Self {
+        const OP: &str = "Term::spmm";
+        let edge_weight = edge_weight.map(|weight| spmm::weights(OP, csr, weight));
+        let (x, own, args) = spmm::arguments(OP, csr, x, config);
+        Self::new(OP, Source::Sum(Sum { csr: csr.clone(), x, edge_weight, own, args }), weight)
     }
 
     /// What [`attend`](crate::attend) gives for each of `heads` heads, all of which read every column of `x`, times the
@@ -200,8 +210,10 @@ impl<B: ChunkBackend> Term<B> {
     pub(super) fn part(&self, nodes: &NodeSet<B>, range: &Range<usize>) -> FloatTensor<B> {
         match &self.source {
             Source::Rows { x, from } => B::product(own_rows::<B>(x, from.as_ref(), nodes), self.weight.clone()),
-            Source::Sum(Sum { csr, x, own, args }) => {
-                let sum = B::spmm_forward(&csr.view_of(nodes), x.clone(), None, own.clone(), args, None);
+            Source::Sum(sum) => {
+                let Sum { csr, x, own, args, .. } = sum;
+                let weights = sum.weights(csr.edge_ids());
+                let sum = B::spmm_forward(&csr.view_of(nodes), x.clone(), weights, own.clone(), args, None);
                 B::product(sum, self.weight.clone())
             }
             Source::Attention(attention) => {
@@ -237,6 +249,13 @@ impl<B: Backend> Term<B> {
             Source::Sum(sum) => &sum.x,
             Source::Attention(attention) => &attention.x,
         }
+    }
+}
+
+impl<B: Backend> Sum<B> {
+    /// The weights of edges, for entries whose edges are `edge`.
+    pub fn weights(&self, edge: Option<IntTensor<B>>) -> Option<EdgeWeight<FloatTensor<B>, IntTensor<B>>> {
+        self.edge_weight.clone().map(|weight| EdgeWeight { weight, edge })
     }
 }
 
