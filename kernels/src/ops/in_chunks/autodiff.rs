@@ -8,6 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 
 use super::backward::TermNodes;
+use super::pairs::Pairs;
 use super::term::{Attention, OfEdges, Source, Sum, Term};
 use super::{ChunkBackend, Destinations, Layer};
 use crate::graph::node_set::NodeSet;
@@ -114,6 +115,15 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Parents<B, C> {
                 );
                 TermNodes { weight, vectors: self.id(vectors), ..Default::default() }
             }
+            Source::Pairs(Pairs { heads, x, bias, .. }) => TermNodes {
+                x: self.id(x),
+                weight,
+                bias: bias.as_ref().and_then(|bias| self.id(bias)),
+                src: self.id(&heads.src),
+                parameters: self.id(&heads.edges.parameters),
+                values: heads.edges.values.as_ref().and_then(|values| self.id(values)),
+                ..Default::default()
+            },
             Source::Attention(attention) => {
                 let edges = attention.edges.as_ref();
                 TermNodes {
@@ -172,6 +182,13 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Term<Autodiff<B, C>> {
                     parts: edges.parts.clone().map(|tensor| tensor.primitive),
                     weight: edges.weight.primitive.clone(),
                 }),
+            }),
+            Source::Pairs(Pairs { csr, heads, x, from, bias }) => Source::Pairs(Pairs {
+                csr: csr.clone().inner(),
+                heads: heads.clone().map(|f| f.primitive),
+                x: x.primitive.clone(),
+                from: from.clone().map(NodeSet::inner),
+                bias: bias.as_ref().map(|bias| bias.primitive.clone()),
             }),
         };
         Term { source, weight: self.weight.primitive.clone() }

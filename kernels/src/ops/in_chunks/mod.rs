@@ -2,6 +2,7 @@
 
 mod autodiff;
 mod backward;
+mod pairs;
 mod term;
 
 use std::ops::Range;
@@ -15,6 +16,7 @@ use crate::graph::node_marks::NodeSetBackend;
 use crate::graph::node_set::NodeSet;
 use crate::ops::combine::{Activation, CombineBackend, MAX_PARTS};
 use crate::ops::gat::GatBackend;
+use crate::ops::gat::v2::GatV2Backend;
 use crate::ops::linear::LinearBackend;
 use crate::ops::select::SelectBackend;
 use crate::ops::spmm::SpmmBackend;
@@ -44,6 +46,11 @@ impl<B: Backend> Destinations<B> {
     /// Those of an adjacency, restricted or not.
     pub fn of(csr: &Csr<B>) -> Self {
         Self { nodes: csr.topology().num_rows, set: csr.sides()[0].cloned() }
+    }
+
+    /// Some of the nodes, or all without a set.
+    pub fn set(&self) -> Option<&NodeSet<B>> {
+        self.set.as_ref()
     }
 
     /// Rows of the result.
@@ -81,7 +88,7 @@ pub struct Layer<B: Backend> {
 
 /// Backends with [`sum_in_chunks`].
 pub trait ChunkBackend:
-    SpmmBackend + GatBackend + LinearBackend + CombineBackend + NodeSetBackend + SelectBackend
+    SpmmBackend + GatBackend + GatV2Backend + LinearBackend + CombineBackend + NodeSetBackend + SelectBackend
 {
     /// The layer, recorded for the backward pass where the backend differentiates.
     #[doc(hidden)]
@@ -102,9 +109,10 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// ```
 ///
 /// where a [`Term`] has `S_r`, the rows themselves, a sum over neighbours or attention to them, and `W_r`, which comes
-/// behind the sum. The same as the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend),
+/// behind the sum (of [`Term::gatv2`], whose sources are projected before, it is that of the destinations). The same as
+/// the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend), [`gatv2`](crate::gatv2),
 /// [`linear`](crate::linear), [`combine`](crate::combine)), row by row the same sums, but nothing other than `y` exists
-/// for more rows than a chunk has. [`gatv2`](crate::gatv2) has no term: a layer of it is computed whole.
+/// for more rows than a chunk has.
 ///
 /// # Shapes
 /// Of each term as its operator has them; every `W_r` `[in_r, width]`; `bias` `[width]`, f32; result `[to.len(),
@@ -119,12 +127,13 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 ///   arrived: `dx_r = (A_r^T dy) W_r^T`, added in place to the gradient of `x_r` so far.
 ///
 /// Whole are only the arguments, `y`, the gradients of these, and the scores of attention with their gradients
-/// (`[nodes, heads]`). Sums over rows for the gradients of weights and biases are those of the chunks added up, so they
-/// depend on the size of a chunk within their rounding. Deterministic.
+/// (`[nodes, heads]`); of [`Term::gatv2`], while the backward pass is at it, also the projected destinations. Sums over
+/// rows for the gradients of weights and biases are those of the chunks added up, so they depend on the size of a chunk
+/// within their rounding. Deterministic.
 ///
 /// # Panics
-/// If there is no term, `chunk_rows` is 0, a shape or dtype does not fit, or something needs a gradient that a term takes
-/// as data.
+/// If there is no term, `chunk_rows` is 0, a shape or dtype does not fit, or something that a term takes as data needs a
+/// gradient.
 ///
 /// # Example
 /// ```

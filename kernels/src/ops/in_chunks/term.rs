@@ -6,15 +6,17 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata};
 
+use super::pairs::Pairs;
 use super::{ChunkBackend, Destinations, beside, columns_of, rows_of};
 use crate::graph::csr::Csr;
 use crate::graph::node_set::NodeSet;
 use crate::ops::gat::edges::{EdgeParts, EdgeTerm};
+use crate::ops::gat::v2::{EdgeProjection, all_heads};
 use crate::ops::gat::{self, GatArgs, GatConfig, Inputs, ScoreColumns, Scores};
 use crate::ops::spmm::{self, EdgeWeight, OwnRows, SpmmArgs, SpmmConfig};
 use crate::runtime::check;
 
-/// One term of [`sum_in_chunks`](super::sum_in_chunks): rows, or a sum over neighbours, and the weight behind it.
+/// One term of [`sum_in_chunks`](super::sum_in_chunks): rows, or a sum over neighbours, and a weight.
 #[derive(Clone, Debug)]
 pub struct Term<B: Backend> {
     pub(super) source: Source<B>,
@@ -31,6 +33,8 @@ pub(super) enum Source<B: Backend> {
     },
     Sum(Sum<B>),
     Attention(Attention<B>),
+    /// The weight of the term projects the destinations.
+    Pairs(Pairs<B>),
 }
 
 #[derive(Clone, Debug)]
@@ -175,6 +179,42 @@ impl<B: ChunkBackend> Term<B> {
         Self::new(OP, Source::Attention(Attention { csr: csr.clone(), x, dst, src, args, data, edges: None }), weight)
     }
 
+    /// What [`gatv2`](crate::gatv2) gives for sources that are projected already and destinations that are projected
+    /// here: `dst = x_dst weight + bias`, with `weight` `[in, heads * channels]` and `bias` `[heads * channels]`, f32.
+    /// Nothing comes behind the sum. `x_dst` has a row per node of `from` (`None`: of every destination of the whole
+    /// graph).
+    ///
+    /// # Panics
+    /// If a shape or dtype does not fit, and as [`gatv2`](crate::gatv2).
+    pub fn gatv2(
+        csr: &Csr<B>,
+        src: Tensor<B, 2>,
+        (x_dst, from): (Tensor<B, 2>, Option<&NodeSet<B>>),
+        (weight, bias): (Tensor<B, 2>, Option<Tensor<B, 1>>),
+        attention: Tensor<B, 2>,
+        edges: Option<EdgeProjection<B>>,
+        config: &GatConfig,
+    ) -> Self {
+        const OP: &str = "Term::gatv2";
+        let heads = all_heads(OP, csr, src, attention, edges, config);
+        let x = x_dst.into_primitive().tensor();
+        check::same_dtype(OP, "x_dst", &x, &heads.src);
+        let nodes = csr.topology().num_rows;
+        if let Some(from) = from {
+            check::size(OP, "nodes of from", nodes, from.num_nodes());
+        }
+        check::size(OP, "rows of x_dst", from.map_or(nodes, NodeSet::len), check::matrix(OP, "x_dst", &x)[0]);
+        let width = heads.width();
+        check::size(OP, "columns of weight", width, weight.dims()[1]);
+        let bias = bias.map(|bias| {
+            let bias = bias.into_primitive().tensor();
+            check::vector(OP, "bias", &bias, width);
+            check::dtype(OP, "bias", &bias, DType::F32);
+            B::float_reshape(bias, [1, width].into())
+        });
+        Self::new(OP, Source::Pairs(Pairs { csr: csr.clone(), heads, x, from: from.cloned(), bias }), weight)
+    }
+
     fn new(op: &str, source: Source<B>, weight: Tensor<B, 2>) -> Self {
         let term = Self { source, weight: weight.into_primitive().tensor() };
         check::storage::<B>(op, "x", term.x());
@@ -192,15 +232,19 @@ impl<B: ChunkBackend> Term<B> {
     }
 
     fn heads(&self) -> usize {
-        if let Source::Attention(attention) = &self.source { attention.args.heads } else { 1 }
+        match &self.source {
+            Source::Attention(attention) => attention.args.heads,
+            Source::Pairs(pairs) => pairs.heads.args.heads,
+            Source::Rows { .. } | Source::Sum(_) => 1,
+        }
     }
 
     pub(super) fn check_destinations(&self, op: &str, to: &Destinations<B>) {
         let (nodes, rows) = match &self.source {
             Source::Rows { x, from } => (from.as_ref().map_or(x.shape()[0], NodeSet::num_nodes), to.len()),
-            Source::Sum(Sum { csr, .. }) | Source::Attention(Attention { csr, .. }) => {
-                (csr.topology().num_rows, csr.num_rows())
-            }
+            Source::Sum(Sum { csr, .. })
+            | Source::Attention(Attention { csr, .. })
+            | Source::Pairs(Pairs { csr, .. }) => (csr.topology().num_rows, csr.num_rows()),
         };
         check::size(op, "nodes of a term", to.nodes, nodes);
         check::size(op, "rows of a term", to.len(), rows);
@@ -216,6 +260,7 @@ impl<B: ChunkBackend> Term<B> {
                 let sum = B::spmm_forward(&csr.view_of(nodes), x.clone(), weights, own.clone(), args, None);
                 B::product(sum, self.weight.clone())
             }
+            Source::Pairs(pairs) => pairs.part(nodes, &self.weight),
             Source::Attention(attention) => {
                 let (view, heads) = (attention.csr.view_of(nodes), attention.args.heads);
                 let of_head = |head: usize| {
@@ -248,6 +293,7 @@ impl<B: Backend> Term<B> {
             Source::Rows { x, .. } => x,
             Source::Sum(sum) => &sum.x,
             Source::Attention(attention) => &attention.x,
+            Source::Pairs(pairs) => &pairs.x,
         }
     }
 }

@@ -10,6 +10,8 @@ mod kernel;
 mod launch;
 mod parts;
 
+use std::ops::Range;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata, TensorPrimitive};
@@ -19,6 +21,7 @@ use super::{GatArgs, GatBackend, GatConfig, GatForward};
 use crate::graph::csr::{Csr, View};
 use crate::runtime::check;
 
+pub(crate) use parts::V2Heads;
 pub use parts::{V2Backward, V2Inputs, V2RowGradients};
 
 /// Most channels of a head of [`gatv2`]: all of them are in the registers of a plane when its score is added up.
@@ -134,68 +137,64 @@ pub fn gatv2<B: GatV2Backend>(
     config: GatConfig,
 ) -> Tensor<B, 2> {
     const OP: &str = "gatv2";
+    let all = all_heads(OP, csr, src, attention, edges, &config);
+    let dst = dst.into_primitive().tensor();
+    check::same_dtype(OP, "dst", &dst, &all.src);
+    let [rows, columns] = check::matrix(OP, "dst", &dst);
+    check::size(OP, "rows of dst", csr.num_rows(), rows);
+    check::size(OP, "columns of dst", all.width(), columns);
+    let of_group = |heads: Range<usize>| {
+        let (inputs, args) = all.part::<B>(&dst, &heads);
+        Tensor::from_primitive(TensorPrimitive::Float(B::gatv2(csr.clone(), inputs, args)))
+    };
+    // Heads do not know of each other.
+    let mut groups: Vec<Tensor<B, 2>> = all.groups().map(of_group).collect();
+    if groups.len() == 1 { groups.remove(0) } else { Tensor::cat(groups, 1) }
+}
+
+/// The arguments of [`gatv2`] without the destinations, checked.
+pub(crate) fn all_heads<B: GatV2Backend>(
+    op: &str,
+    csr: &Csr<B>,
+    src: Tensor<B, 2>,
+    attention: Tensor<B, 2>,
+    edges: Option<EdgeProjection<B>>,
+    config: &GatConfig,
+) -> V2Heads<FloatTensor<B>, IntTensor<B>> {
     let [heads, channels] = attention.dims();
     let width = heads * channels;
-    assert!(width > 0, "{OP}: attention: expected heads and channels, got [{heads}, {channels}]");
+    assert!(width > 0, "{op}: attention: expected heads and channels, got [{heads}, {channels}]");
     assert!(
         channels <= MAX_V2_CHANNELS,
-        "{OP}: channels of attention: expected 1 to {MAX_V2_CHANNELS}, got {channels}"
+        "{op}: channels of attention: expected 1 to {MAX_V2_CHANNELS}, got {channels}"
     );
-    check::dtype(OP, "attention", &attention.clone().into_primitive().tensor(), DType::F32);
-    let ends = [("src", &src, csr.num_cols()), ("dst", &dst, csr.num_rows())];
-    let of_src = src.clone().into_primitive().tensor();
-    check::storage::<B>(OP, "src", &of_src);
-    for (name, end, nodes) in ends {
-        let end = end.clone().into_primitive().tensor();
-        check::same_dtype(OP, name, &end, &of_src);
-        let [rows, columns] = check::matrix(OP, name, &end);
-        check::size(OP, &format!("rows of {name}"), nodes, rows);
-        check::size(OP, &format!("columns of {name}"), width, columns);
-    }
+    check::dtype(op, "attention", &attention.clone().into_primitive().tensor(), DType::F32);
+    let src = src.into_primitive().tensor();
+    check::storage::<B>(op, "src", &src);
+    let [rows, columns] = check::matrix(op, "src", &src);
+    check::size(op, "rows of src", csr.num_cols(), rows);
+    check::size(op, "columns of src", width, columns);
     let mut parameters = attention.reshape([1, width]);
     let mut values = None;
     if let Some(edges) = edges {
-        csr.check_lists(OP, "values");
+        csr.check_lists(op, "values");
         let of_edges = edges.values.into_primitive().tensor();
-        check::same_dtype(OP, "values", &of_edges, &of_src);
-        let [rows, columns] = check::matrix(OP, "values", &of_edges);
-        check::size(OP, "rows of values", csr.num_edges(), rows);
-        check_columns(OP, "columns of values", 1, columns);
+        check::same_dtype(op, "values", &of_edges, &src);
+        let [rows, columns] = check::matrix(op, "values", &of_edges);
+        check::size(op, "rows of values", csr.num_edges(), rows);
+        check_columns(op, "columns of values", 1, columns);
         let [weight_rows, weight_columns] = edges.weight.dims();
-        check::size(OP, "rows of weight", columns, weight_rows);
-        check::size(OP, "columns of weight", width, weight_columns);
-        check::dtype(OP, "weight", &edges.weight.clone().into_primitive().tensor(), DType::F32);
+        check::size(op, "rows of weight", columns, weight_rows);
+        check::size(op, "columns of weight", width, weight_columns);
+        check::dtype(op, "weight", &edges.weight.clone().into_primitive().tensor(), DType::F32);
         parameters = Tensor::cat(vec![parameters, edges.weight], 0);
         values = Some(of_edges);
     }
-    let columns = values.as_ref().map_or(0, |values| values.shape()[1]);
-    let args = GatArgs::new(heads, &config);
-    let together = heads_together(heads, channels, columns);
-    let of_heads = |first: usize| {
-        let count = together.min(heads - first);
-        let part = |matrix: &Tensor<B, 2>| match count == heads {
-            true => matrix.clone().into_primitive().tensor(),
-            false => matrix.clone().narrow(1, first * channels, count * channels).into_primitive().tensor(),
-        };
-        let edges = EdgeParts {
-            values: values.clone(),
-            value_columns: columns,
-            age: None,
-            log_age: false,
-            cosines: 0,
-            parameters: part(&parameters),
-            edge_map: None,
-        };
-        let attention_dropout = args.attention_dropout.map(|dropout| dropout.of_heads(heads, first));
-        let args = GatArgs { heads: count, attention_dropout, ..args };
-        let out = B::gatv2(csr.clone(), V2Inputs { src: part(&src), dst: part(&dst), edges }, args);
-        Tensor::from_primitive(TensorPrimitive::Float(out))
-    };
-    if together == heads {
-        return of_heads(0);
-    }
-    // Heads do not know of each other.
-    Tensor::cat((0..heads).step_by(together).map(of_heads).collect(), 1)
+    let value_columns = values.as_ref().map_or(0, |values| values.shape()[1]);
+    let parameters = parameters.into_primitive().tensor();
+    let edges = EdgeParts { values, value_columns, age: None, log_age: false, cosines: 0, parameters, edge_map: None };
+    let together = heads_together(heads, channels, value_columns);
+    V2Heads { src, edges, args: GatArgs::new(heads, config), together }
 }
 
 /// Heads that are attended by at a time: what a lane keeps of them must fit its registers. The backward pass keeps both

@@ -1,8 +1,12 @@
 //! What [`gatv2`](super::gatv2) reads and leaves, as primitives.
 
+use std::ops::Range;
+
 use burn::tensor::backend::Backend;
+use burn::tensor::{Slice, TensorMetadata};
 
 use crate::graph::csr::Csr;
+use crate::ops::gat::GatArgs;
 use crate::ops::gat::edges::EdgeParts;
 
 /// What the forward pass reads.
@@ -15,6 +19,17 @@ pub struct V2Inputs<F, I> {
     /// Values of edges, if any. The parameters are `[1 + columns of values, heads * channels]`: the attention vectors,
     /// and below them the projection of the values.
     pub edges: EdgeParts<F, I>,
+}
+
+/// All heads of a layer, of which some are attended by at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct V2Heads<F, I> {
+    /// As in [`V2Inputs`], of all heads, and so are the parameters.
+    pub src: F,
+    pub edges: EdgeParts<F, I>,
+    pub args: GatArgs,
+    /// Heads at a time; the last may be fewer.
+    pub together: usize,
 }
 
 /// What the backward pass reads.
@@ -55,6 +70,50 @@ impl<F: Clone, I: Clone> V2Inputs<F, I> {
     /// For the entries of the reverse of `csr`.
     pub(crate) fn of_reverse<B: Backend<IntTensorPrimitive = I>>(&self, csr: &Csr<B>) -> Self {
         Self { edges: self.edges.of_reverse(csr), ..self.clone() }
+    }
+}
+
+impl<F, I> V2Heads<F, I> {
+    pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> V2Heads<G, I> {
+        V2Heads { src: f(self.src), edges: self.edges.map(&f), args: self.args, together: self.together }
+    }
+}
+
+impl<F: Clone + TensorMetadata, I: Clone> V2Heads<F, I> {
+    /// Heads times channels.
+    pub(crate) fn width(&self) -> usize {
+        self.src.shape()[1]
+    }
+
+    /// Heads that are attended by together.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Range<usize>> {
+        let (heads, together) = (self.args.heads, self.together);
+        (0..heads).step_by(together).map(move |first| first..heads.min(first + together))
+    }
+
+    /// The columns of some heads of a matrix that has those of all.
+    pub(crate) fn columns<B: Backend<FloatTensorPrimitive = F>>(&self, matrix: &F, heads: &Range<usize>) -> F {
+        if heads.len() == self.args.heads {
+            return matrix.clone();
+        }
+        let [rows, columns] = [matrix.shape()[0], matrix.shape()[1]];
+        let of_head = columns / self.args.heads;
+        let own = heads.start * of_head..heads.end * of_head;
+        B::float_slice(matrix.clone(), &[Slice::from(0..rows), Slice::from(own)])
+    }
+
+    /// What some heads read, and their settings; `dst` has the destinations of all.
+    pub(crate) fn part<B: Backend<FloatTensorPrimitive = F, IntTensorPrimitive = I>>(
+        &self,
+        dst: &F,
+        heads: &Range<usize>,
+    ) -> (V2Inputs<F, I>, GatArgs) {
+        let parameters = self.columns::<B>(&self.edges.parameters, heads);
+        let edges = EdgeParts { parameters, ..self.edges.clone() };
+        let attention_dropout = self.args.attention_dropout;
+        let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(self.args.heads, heads.start));
+        let args = GatArgs { heads: heads.len(), attention_dropout, ..self.args };
+        (V2Inputs { src: self.columns::<B>(&self.src, heads), dst: self.columns::<B>(dst, heads), edges }, args)
     }
 }
 
