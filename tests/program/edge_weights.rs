@@ -303,7 +303,7 @@ fn mini_batches_are_drawn_by_weights_of_data_that_have_any() {
     import(&sandbox, "", "plain");
     let plain = ["train", "stage2.toml", "--device", "cpu", "--set", "data.path=plain"];
     sandbox.refuses(plain, 2, &["loader.draw", "weights of edges", "[[edges]]"]);
-    // Attention takes what is drawn; a sum over all neighbours cannot be made of it.
+    // Attention takes what is drawn; sums and means over all neighbours need edges that count by their weight.
     sandbox.write("classify.toml", CLASSIFY.replace("edge_weights = true\n", ""));
     let classify = ["train", "classify.toml", "--device", "cpu", "--set", "loader.mode=sampled", "--set"];
     let classify = [&classify[..], &["loader.draw=weighted", "--set", "loader.fanouts=[2]", "--set", "train.epochs=2"]];
@@ -311,6 +311,11 @@ fn mini_batches_are_drawn_by_weights_of_data_that_have_any() {
     sandbox.refuses(classify.clone(), 2, &["loader.draw", "model.layer = \"gcn\""]);
     let gat = ["--set", "model.layer=gat", "--set", "model.heads=2", "--set", "output.dir=gat"];
     sandbox.succeeds([&classify[..], &gat].concat());
+    for layer in ["gcn", "sage"] {
+        let (layer, dir) = (format!("model.layer={layer}"), format!("output.dir={layer}"));
+        let more = ["--set", &layer, "--set", &dir, "--set", "model.edge_weights=true"];
+        sandbox.succeeds([&classify[..], &more].concat());
+    }
 }
 
 /// A ring with chords, some of which weigh nothing, and others much; a few nodes have an edge to themselves.
