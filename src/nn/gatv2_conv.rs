@@ -244,7 +244,7 @@ impl<B: GraphBackend> GatV2Conv<B> {
     /// What edges add to the hidden layer.
     fn projection(&self, edges: Option<Tensor<B, 2>>) -> Option<EdgeProjection<B>> {
         let edges = edges.zip(self.weight_edge.as_ref());
-        edges.map(|(values, weight)| EdgeProjection { values, weight: weight.val() })
+        edges.map(|(values, weight)| EdgeProjection { values: Some(values), time: None, weight: weight.val() })
     }
 
     fn config(&self, training: Option<TrainingPass>) -> GatConfig {

@@ -87,7 +87,7 @@ fn run<B: GraphBackend>(
     [src, dst, attention, values, weight]: &[Tensor<Ad<B>, 2>; 5],
     config: GatConfig,
 ) -> Tensor<Ad<B>, 2> {
-    let edges = || EdgeProjection { values: values.clone(), weight: weight.clone() };
+    let edges = || EdgeProjection { values: Some(values.clone()), time: None, weight: weight.clone() };
     let edges = (values.dims()[1] > 0).then(edges);
     gatv2(csr, src.clone(), dst.clone(), attention.clone(), edges, config)
 }
@@ -332,7 +332,11 @@ fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
                 leaf(&exact(82, input * width), input, width),
             );
             let bias = up::<Ad<B>, 1>(&small(83, width), [width], Dtype::F32, device).require_grad();
-            let edges = (columns > 0).then(|| EdgeProjection { values: values.clone(), weight: projection.clone() });
+            let edges = (columns > 0).then(|| EdgeProjection {
+                values: Some(values.clone()),
+                time: None,
+                weight: projection.clone(),
+            });
             let y = match chunk_rows {
                 Some(chunk_rows) => {
                     let (x_dst, dst) = ((x.clone(), before.as_ref()), (w.clone(), Some(bias.clone())));
@@ -385,7 +389,7 @@ fn pairs_of_another_shape_are_refused_by_name<B: GraphBackend>(device: &B::Devic
     let spans = Csr::<B>::from_spans(&[0, 0], &[2, 3], &[0, 1, 1], 2, device).unwrap();
     let matrix = |rows: usize, columns: usize| Tensor::<B, 2>::zeros([rows, columns], device);
     let refusal = |csr: &Csr<B>, [src, dst]: [Tensor<B, 2>; 2], attention, edges: Option<[Tensor<B, 2>; 2]>| {
-        let edges = edges.map(|[values, weight]| EdgeProjection { values, weight });
+        let edges = edges.map(|[values, weight]| EdgeProjection { values: Some(values), time: None, weight });
         let run = || gatv2(csr, src, dst, attention, edges, Default::default());
         let refused = std::panic::catch_unwind(AssertUnwindSafe(run)).expect_err("a wrong shape");
         refused.downcast_ref::<String>().expect("a message in words").clone()

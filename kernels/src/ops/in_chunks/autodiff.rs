@@ -120,7 +120,8 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Parents<B, C> {
                 weight,
                 bias: bias.as_ref().and_then(|bias| self.id(bias)),
                 src: self.id(&heads.src),
-                parameters: self.id(&heads.edges.parameters),
+                parameters: self.id(&heads.parameters),
+                angles: (heads.edges.cosines > 0).then_some(&heads.edges.parameters).and_then(|angles| self.id(angles)),
                 values: heads.edges.values.as_ref().and_then(|values| self.id(values)),
                 ..Default::default()
             },

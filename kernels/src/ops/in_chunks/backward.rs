@@ -30,6 +30,8 @@ pub(super) struct TermNodes {
     /// Of what edges carry.
     pub edge_weight: Option<NodeId>,
     pub parameters: Option<NodeId>,
+    /// Of frequencies and phases, where they are no parameters beside others.
+    pub angles: Option<NodeId>,
     pub values: Option<NodeId>,
 }
 

@@ -13,7 +13,7 @@ use super::{ChunkBackend, Destinations, add_to, beside, chunks, put_rows, rows_o
 use crate::graph::csr::Csr;
 use crate::graph::node_set::NodeSet;
 use crate::ops::combine::Activation;
-use crate::ops::gat::v2::{V2Backward, V2Heads, V2Inputs};
+use crate::ops::gat::v2::{V2Backward, V2Heads, V2Inputs, V2Wanted};
 use crate::ops::head::column_sum;
 
 #[derive(Clone, Debug)]
@@ -55,7 +55,8 @@ impl<B: ChunkBackend> Pass<'_, B> {
         let Pairs { csr, heads, x, from, .. } = pairs;
         let (nodes, transposed, rows) = (self.nodes, self.transposed(), self.layer.to.len());
         let groups: Vec<Range<usize>> = heads.groups().collect();
-        let (mut dw, mut db, mut dvalues) = (None, None, None);
+        let wanted = V2Wanted { values: nodes.values.is_some(), angles: nodes.angles.is_some() };
+        let (mut dw, mut db, mut dvalues, mut dangles) = (None, None, None, None);
         let mut dparameters = vec![None; groups.len()];
         let mut dx = ByRows::<B>::of(nodes.x, (x.shape()[0], from.is_none()), self.g, grads);
         let (mut log_sums, mut deltas, mut projected) = (Vec::new(), Vec::new(), None);
@@ -72,10 +73,11 @@ impl<B: ChunkBackend> Pass<'_, B> {
                 of_log.push(forward.log_sum_exp.clone());
                 of_delta.push(delta.clone());
                 let inputs = V2Backward { g, inputs, log_sum_exp: forward.log_sum_exp, delta };
-                let found = B::gatv2_row_gradients(&view, inputs, args, nodes.values.is_some());
+                let found = B::gatv2_row_gradients(&view, inputs, args, wanted);
                 of_dst.push(found.dst);
                 add_to::<B>(dparameters, found.parameters);
                 found.values.into_iter().for_each(|values| add_to::<B>(&mut dvalues, values));
+                found.angles.into_iter().for_each(|angles| add_to::<B>(&mut dangles, angles));
             }
             let of_dst = beside::<B>(of_dst);
             if nodes.weight.is_some() {
@@ -96,7 +98,8 @@ impl<B: ChunkBackend> Pass<'_, B> {
         let dparameters: Option<Vec<FloatTensor<B>>> = dparameters.into_iter().collect();
         for (node, of, gradient) in [
             (nodes.bias, pairs.bias.as_ref(), db),
-            (nodes.parameters, Some(&heads.edges.parameters), dparameters.map(beside::<B>)),
+            (nodes.parameters, Some(&heads.parameters), dparameters.map(beside::<B>)),
+            (nodes.angles, Some(&heads.edges.parameters), dangles),
             (nodes.values, heads.edges.values.as_ref(), dvalues),
         ] {
             register_or_zero::<B>(grads, node, of, gradient);

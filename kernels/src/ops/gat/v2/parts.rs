@@ -16,8 +16,9 @@ pub struct V2Inputs<F, I> {
     pub src: F,
     /// `[num_rows, heads * channels]`.
     pub dst: F,
-    /// Values of edges, if any. The parameters are `[1 + columns of values, heads * channels]`: the attention vectors,
-    /// and below them the projection of the values.
+    /// `[1 + columns, heads * channels]`, f32: the attention vectors, and below them the projection of what edges carry.
+    pub parameters: F,
+    /// What edges carry, if anything. Its parameters are frequencies and phases; without any they are not read.
     pub edges: EdgeParts<F, I>,
 }
 
@@ -26,6 +27,7 @@ pub struct V2Inputs<F, I> {
 pub(crate) struct V2Heads<F, I> {
     /// As in [`V2Inputs`], of all heads, and so are the parameters.
     pub src: F,
+    pub parameters: F,
     pub edges: EdgeParts<F, I>,
     pub args: GatArgs,
     /// Heads at a time; the last may be fewer.
@@ -44,6 +46,14 @@ pub struct V2Backward<F, I> {
     pub delta: F,
 }
 
+/// Which gradients of what edges carry the pass over destinations is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct V2Wanted {
+    pub values: bool,
+    /// Of frequencies and phases.
+    pub angles: bool,
+}
+
 /// What the backward pass over destinations gives.
 #[derive(Clone, Debug)]
 pub struct V2RowGradients<F> {
@@ -51,13 +61,15 @@ pub struct V2RowGradients<F> {
     pub dst: F,
     /// Of the parameters, f32.
     pub parameters: F,
+    /// Of frequencies and then phases, f32, where asked for.
+    pub angles: Option<F>,
     /// Of the values, where asked for.
     pub values: Option<F>,
 }
 
 impl<F, I> V2Inputs<F, I> {
     pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> V2Inputs<G, I> {
-        V2Inputs { src: f(self.src), dst: f(self.dst), edges: self.edges.map(&f) }
+        V2Inputs { src: f(self.src), dst: f(self.dst), parameters: f(self.parameters), edges: self.edges.map(&f) }
     }
 }
 
@@ -75,7 +87,13 @@ impl<F: Clone, I: Clone> V2Inputs<F, I> {
 
 impl<F, I> V2Heads<F, I> {
     pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> V2Heads<G, I> {
-        V2Heads { src: f(self.src), edges: self.edges.map(&f), args: self.args, together: self.together }
+        V2Heads {
+            src: f(self.src),
+            parameters: f(self.parameters),
+            edges: self.edges.map(&f),
+            args: self.args,
+            together: self.together,
+        }
     }
 }
 
@@ -108,12 +126,11 @@ impl<F: Clone + TensorMetadata, I: Clone> V2Heads<F, I> {
         dst: &F,
         heads: &Range<usize>,
     ) -> (V2Inputs<F, I>, GatArgs) {
-        let parameters = self.columns::<B>(&self.edges.parameters, heads);
-        let edges = EdgeParts { parameters, ..self.edges.clone() };
+        let [src, dst, parameters] = [&self.src, dst, &self.parameters].map(|matrix| self.columns::<B>(matrix, heads));
         let attention_dropout = self.args.attention_dropout;
         let attention_dropout = attention_dropout.map(|dropout| dropout.of_heads(self.args.heads, heads.start));
         let args = GatArgs { heads: heads.len(), attention_dropout, ..self.args };
-        (V2Inputs { src: self.columns::<B>(&self.src, heads), dst: self.columns::<B>(dst, heads), edges }, args)
+        (V2Inputs { src, dst, parameters, edges: self.edges.clone() }, args)
     }
 }
 
@@ -125,6 +142,11 @@ impl<F, I> V2Backward<F, I> {
 
 impl<F> V2RowGradients<F> {
     pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> V2RowGradients<G> {
-        V2RowGradients { dst: f(self.dst), parameters: f(self.parameters), values: self.values.map(&f) }
+        V2RowGradients {
+            dst: f(self.dst),
+            parameters: f(self.parameters),
+            angles: self.angles.map(&f),
+            values: self.values.map(&f),
+        }
     }
 }
