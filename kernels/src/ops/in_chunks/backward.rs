@@ -5,8 +5,10 @@ use burn::tensor::{DType, TensorMetadata};
 use burn_autodiff::NodeId;
 use burn_autodiff::grads::Gradients;
 
-use super::term::{Attention, OfEdges, Source, Sum, Term, own_rows};
-use super::{ChunkBackend, Destinations, Layer, add_to, as_dtype, beside, chunks, columns_of, put_rows, rows_of};
+use super::term::{Attention, OfEdges, Source, Sum, Term};
+use super::{
+    ChunkBackend, Destinations, Layer, add_to, as_dtype, beside, chunks, columns_of, own_rows, put_rows, rows_of,
+};
 use crate::graph::node_set::NodeSet;
 use crate::ops::combine::Activation;
 use crate::ops::gat::edges::EdgeBackward;

@@ -3,6 +3,7 @@
 mod autodiff;
 mod backward;
 mod pairs;
+mod pairs_backward;
 mod term;
 
 use std::ops::Range;
@@ -132,8 +133,8 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// within their rounding. Deterministic.
 ///
 /// # Panics
-/// If there is no term, `chunk_rows` is 0, a shape or dtype does not fit, or something that a term takes as data needs a
-/// gradient.
+/// If there is no term, `chunk_rows` is 0, a shape or dtype does not fit, or something that a term takes as data needs
+/// a gradient.
 ///
 /// # Example
 /// ```
@@ -209,6 +210,11 @@ fn empty<B: Backend>(shape: [usize; 2], like: &FloatTensor<B>, lasting: bool) ->
     let (device, dtype) = (B::float_device(like), like.dtype());
     let make = |shape: Shape| B::float_empty(shape, &device, dtype.into());
     if lasting { B::memory_persistent_allocations(&device, Shape::new(shape), make) } else { make(Shape::new(shape)) }
+}
+
+/// The rows of `nodes` out of a matrix with those of `from`.
+fn own_rows<B: ChunkBackend>(x: &FloatTensor<B>, from: Option<&NodeSet<B>>, nodes: &NodeSet<B>) -> FloatTensor<B> {
+    B::select_forward(x.clone(), &from.map(|from| from.parts.clone()), &Some(nodes.parts.clone()), None, None)
 }
 
 /// Some rows of a matrix.

@@ -7,7 +7,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata};
 
 use super::pairs::Pairs;
-use super::{ChunkBackend, Destinations, beside, columns_of, rows_of};
+use super::{ChunkBackend, Destinations, beside, columns_of, own_rows, rows_of};
 use crate::graph::csr::Csr;
 use crate::graph::node_set::NodeSet;
 use crate::ops::gat::edges::{EdgeParts, EdgeTerm};
@@ -303,15 +303,6 @@ impl<B: Backend> Sum<B> {
     pub fn weights(&self, edge: Option<IntTensor<B>>) -> Option<EdgeWeight<FloatTensor<B>, IntTensor<B>>> {
         self.edge_weight.clone().map(|weight| EdgeWeight { weight, edge })
     }
-}
-
-/// The rows of `nodes`.
-pub(super) fn own_rows<B: ChunkBackend>(
-    x: &FloatTensor<B>,
-    from: Option<&NodeSet<B>>,
-    nodes: &NodeSet<B>,
-) -> FloatTensor<B> {
-    B::select_forward(x.clone(), &from.map(|from| from.parts.clone()), &Some(nodes.parts.clone()), None, None)
 }
 
 /// What one head of a chunk of destinations reads.

@@ -164,9 +164,9 @@ pub(crate) fn read_edge<F: Float, P: Int, M: Size>(
     encode_age(inputs, edge, row, col, columns, slopes, frequencies, with_slopes, shape)
 }
 
-/// Puts the encoding of the age of edge `edge` between the nodes `row` and `col` behind the values in `columns`, and with
-/// `slopes` the slopes of its cosines by their angles there; gives the age. Frequencies stand among the parameters from
-/// `frequencies` on, phases behind them.
+/// Puts the encoding of the age of edge `edge` between the nodes `row` and `col` behind the values in `columns`, and
+/// with `slopes` the slopes of its cosines by their angles there; gives the age. Frequencies stand among the parameters
+/// from `frequencies` on, phases behind them.
 #[cube]
 pub(crate) fn encode_age<F: Float, P: Int, M: Size>(
     inputs: &EdgeInputs<F, P, M>,

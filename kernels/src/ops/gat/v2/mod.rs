@@ -95,7 +95,8 @@ pub trait GatV2Backend: GatBackend {
 /// y_i  = sum_j f_ij a_ij src_j
 /// ```
 ///
-/// with `e_ij` what an edge carries ([`EdgeProjection`]), and `f_ij` the factor of [`GatConfig::attention_dropout`], 1 without it.
+/// with `e_ij` what an edge carries ([`EdgeProjection`]), and `f_ij` the factor of [`GatConfig::attention_dropout`], 1
+/// without it.
 ///
 /// One pass over the edges fetches `src_j` once for score, running softmax and sum: neither `u` nor score nor weight is
 /// ever stored per edge. A row without kept edges gives zeros.
@@ -106,18 +107,19 @@ pub trait GatV2Backend: GatBackend {
 /// are f32.
 ///
 /// # Gradient
-/// Of `src`, `dst`, `attention`, `weight`, and of `values`, `frequency` and `phase` where they are tracked. With `p_ij = <g_i, src_j>` and
-/// `c_i = <g_i, y_i>`: `dz_ij = a_ij (f_ij p_ij - c_i)`, `du_ij = dz_ij attention leaky_relu'(u_ij)`,
-/// `ddst_i = sum_j du_ij`, `dsrc_j = sum_i (f_ij a_ij g_i + du_ij)`, `dattention = sum_ij dz_ij leaky_relu(u_ij)`,
-/// `dweight = sum_ij e_ij^T du_ij`, `de_ij = weight du_ij`, and through `de_ij` those of frequencies and phases. Scores are computed again: a pass over the destinations
-/// fetches `src_j` per edge, one over the sources `dst_i` and `g_i`; sums over all edges stay in registers and are
-/// added up once. Saved: the inputs, the result and one value per row and head ([`GatConfig::recompute`] saves the
-/// latter two no longer). Deterministic: no atomics.
+/// Of `src`, `dst`, `attention`, `weight`, and of `values`, `frequency` and `phase` where they are tracked. With
+/// `p_ij = <g_i, src_j>` and `c_i = <g_i, y_i>`: `dz_ij = a_ij (f_ij p_ij - c_i)`,
+/// `du_ij = dz_ij attention leaky_relu'(u_ij)`, `ddst_i = sum_j du_ij`, `dsrc_j = sum_i (f_ij a_ij g_i + du_ij)`,
+/// `dattention = sum_ij dz_ij leaky_relu(u_ij)`, `dweight = sum_ij e_ij^T du_ij`, `de_ij = weight du_ij`, and through
+/// `de_ij` those of frequencies and phases. Scores are computed again: a pass over the destinations fetches `src_j` per
+/// edge, one over the sources `dst_i` and `g_i`; sums over all edges stay in registers and are added up once. Saved: the
+/// inputs, the result and one value per row and head ([`GatConfig::recompute`] saves the latter two no longer).
+/// Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, if a head has more than [`MAX_V2_CHANNELS`] channels, if `e` has no column, or more
-/// than [`MAX_EDGE_COLUMNS`](crate::MAX_EDGE_COLUMNS) values or cosines, or if values or ages of edges are given for rows
-/// that are spans ([`Csr::from_spans`]), for which [`Age::Nodes`](crate::Age::Nodes) is there.
+/// If a shape or dtype does not fit, if a head has more than [`MAX_V2_CHANNELS`] channels, if `e` has no column, or
+/// more than [`MAX_EDGE_COLUMNS`](crate::MAX_EDGE_COLUMNS) values or cosines, or if values or ages of edges are given
+/// for rows that are spans ([`Csr::from_spans`]), for which [`Age::Nodes`](crate::Age::Nodes) is there.
 ///
 /// # Source
 /// Brody et al., How attentive are graph attention networks? (ICLR 2022), equation 7; edges as in PyG's `GATv2Conv`;

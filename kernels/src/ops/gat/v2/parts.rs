@@ -16,7 +16,8 @@ pub struct V2Inputs<F, I> {
     pub src: F,
     /// `[num_rows, heads * channels]`.
     pub dst: F,
-    /// `[1 + columns, heads * channels]`, f32: the attention vectors, and below them the projection of what edges carry.
+    /// `[1 + columns, heads * channels]`, f32: the attention vectors, and below them the projection of what edges
+    /// carry.
     pub parameters: F,
     /// What edges carry, if anything. Its parameters are frequencies and phases; without any they are not read.
     pub edges: EdgeParts<F, I>,
