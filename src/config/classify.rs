@@ -453,14 +453,7 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
     config.model.check(document)?;
     config.loader.check(document, config.model.layers)?;
     if layer != LayerKind::Gat && config.loader.draw == Draw::Weighted {
-        let help =
-            "leave it out, or set model.layer = \"gat\"; model.edge_weights = true has edges count by their weight";
-        let expected = format!(
-            "\"uniform\" or \"latest\" with model.layer = \"{}\", whose sums and means over all neighbours draws by weight \
-             do not estimate",
-            layer.name()
-        );
-        return Err(document.error("loader.draw", expected, help));
+        check_estimates(document, &config)?;
     }
     if layer.is_wavelets() && config.loader.mode != LoaderMode::Full {
         let help =
@@ -530,4 +523,30 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
     let unread = config.loader.unread().into_iter().chain(unread).chain(few).collect::<Vec<_>>();
     document.check_read(&config, &default, &unread)?;
     Ok(config)
+}
+
+/// Refuses draws by weights of edges where these do not estimate what layers make of all neighbours.
+fn check_estimates(document: &Document, config: &ClassifyConfig) -> Result<()> {
+    let layer = config.model.layer.name();
+    if !config.model.edge_weights {
+        let help = match config.model.layer.reads_weights() {
+            true => "set model.edge_weights = true, and edges count by their weight; or leave it out",
+            false => {
+                "leave it out, or set model.layer = \"gcn\" or \"sage\" with model.edge_weights = true, or \"gat\""
+            }
+        };
+        let expected = format!(
+            "\"uniform\" or \"latest\" with model.layer = \"{layer}\" and model.edge_weights = false: draws by weight do \
+             not estimate sums and means over all neighbours in which every edge counts the same"
+        );
+        return Err(document.error("loader.draw", expected, help));
+    }
+    if config.loader.kappa > 0 {
+        let expected = format!(
+            "0 with loader.draw = \"weighted\" and model.layer = \"{layer}\", where every node draws for itself and with \
+             replacement"
+        );
+        return Err(document.error("loader.kappa", expected, "leave it out, or set loader.draw = \"uniform\""));
+    }
+    Ok(())
 }

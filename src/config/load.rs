@@ -115,12 +115,6 @@ fn stage1(document: &Document, mut default: Stage1Config) -> Result<Stage1Config
     document.check_name(&config.name, MAX_NAME)?;
     document.check_path(&config.data.path)?;
     config.train.resolve(document)?;
-    if config.model.edge_weights && config.train.chunk_size.is_some() {
-        let expected = "0 with model.edge_weights = true, whose sums are computed whole";
-        let help =
-            "leave it out, or set model.edge_weights = false; train.precision = \"f16\" or \"bf16\" saves memory, too";
-        return Err(document.error("train.chunk_size", expected, help));
-    }
     let nothing_held_out = Unread {
         when: config.split.held_out == 0.0,
         keys: &[("split.seed", "the seed of the choice of held-out edges")],

@@ -143,7 +143,7 @@ pub enum Draw {
     /// any.
     Latest,
     /// By chance, in proportion to the weight of the edge; one that weighs nothing never. Of relations without weights
-    /// any.
+    /// any. With replacement where sums and means of a classifier, which weigh edges, are estimated.
     Weighted,
 }
 

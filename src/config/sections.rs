@@ -89,8 +89,7 @@ pub struct Stage1Model {
     /// Channels of an embedding, at least 1. Default 128.
     #[serde(deserialize_with = "at_least::<1, _>")]
     pub out: usize,
-    /// Whether the weights that edges have in the data weigh what neighbours say. Then an epoch computes all rows, and
-    /// none in chunks. Default false.
+    /// Whether the weights that edges have in the data weigh what neighbours say. Default false.
     pub edge_weights: bool,
 }
 

@@ -166,13 +166,11 @@ fn unusual() -> [RunConfig; 3] {
     let data = stage1.data.clone();
     let inside = |stage: &str| (format!("p-{stage}"), 5, output.clone());
     let (name, seed, out) = inside("stage1");
-    // Weighted sums have no chunks of rows either.
     let first = Stage1Config {
         name,
         seed,
         output: out,
         model: Stage1Model { edge_weights: true, ..stage1.model.clone() },
-        train: TrainConfig { chunk_size: None, ..stage1.train.clone() },
         ..stage1.clone()
     };
     let (name, seed, out) = inside("stage2");
@@ -403,7 +401,14 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["loader.mode=full", "loader.hot=0.5"], "loader.hot", "loader.mode = \"full\" samples nothing");
     refused(&["loader.mode=sampled", "model.layers=3", "loader.fanouts=[5, 5]"], "loader.fanouts", "3 fanouts");
     refused(&["loader.mode=sampled", "model.layers=1", "loader.fanouts=[5, 5]"], "loader.fanouts", "1 fanout");
-    refused(&["loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "with model.layer = \"gcn\"");
+    let by_weight = ["loader.mode=sampled", "loader.draw=weighted", "model.edge_weights=true", "loader.kappa=2"];
+    refused(&by_weight[..2], "loader.draw", "with model.layer = \"gcn\" and model.edge_weights = false");
+    refused(&by_weight, "loader.kappa", "0 with loader.draw = \"weighted\" and model.layer = \"gcn\"");
+    for layer in ["gcn", "sage"] {
+        let layer = format!("model.layer={layer}");
+        let taken = [&by_weight[..3], &[layer.as_str()][..]].concat();
+        assert!(parse(CLASSIFY, &taken).is_ok(), "{layer}");
+    }
     refused(&["train.best=f1"], "train.best", "\"loss\" or \"accuracy\" or \"both\" or \"average_precision\"");
     refused(&["model.layer=sage", "model.jump=max"], "model.jump", "\"none\" or \"concat\"");
     refused(&["model.layer=sage", "model.heads=2"], "model.heads", "has no attention");
@@ -411,7 +416,10 @@ fn a_key_of_a_classification_that_would_be_ignored_is_refused() {
     refused(&["model.layer=bw", "loader.mode=auto"], "loader.mode", "\"full\" with model.layer = \"bw\"");
     refused(&["model.layer=ghrn", "model.cut=1"], "model.cut", "[0, 1)");
     refused(&["model.layer=ghrn", "loader.mode=sampled"], "loader.mode", "with model.layer = \"ghrn\"");
-    refused(&["model.layer=sage", "loader.mode=sampled", "loader.draw=weighted"], "loader.draw", "= \"sage\"");
+    for layer in ["sage", "difference", "h2gcn"] {
+        let layer = format!("model.layer={layer}");
+        refused(&[layer.as_str(), by_weight[0], by_weight[1]], "loader.draw", "sums and means over all neighbours");
+    }
     refused(&["loss.focal_gamma=-1"], "loss.focal_gamma", "[0, infinity)");
     refused(&["loss.lambda_unsup=0"], "loss.lambda_unsup", "a known key of [loss]: positive_weight, focal_gamma");
 }
@@ -693,13 +701,6 @@ fn settings_that_contradict_each_other_are_rejected() {
     assert_eq!(error(CLASSIFY, &["split.use=random", "split.anomalous=20"])[1], "split.anomalous", "of labels alone");
     assert_eq!(error(STAGE2, &["data.input=features", "data.embeddings=z.npy"])[1], "data.embeddings");
     assert_eq!(error(STAGE1, &["train.learning_rate_min=0.5"])[1], "train.learning_rate_min");
-    for (document, stage) in [(STAGE1, ""), (PIPELINE, "stage1.")] {
-        let chunks = [format!("{stage}model.edge_weights=true"), format!("{stage}train.chunk_size=9")];
-        let [_, key, found, expected, help] = error(document, &chunks.each_ref().map(String::as_str));
-        assert_eq!((key, &*found), (format!("{stage}train.chunk_size"), "9"));
-        assert!(expected.contains("model.edge_weights = true") && help.contains("leave it out"), "{expected}\n{help}");
-        assert!(parse(document, &[&chunks[0], &format!("{stage}train.chunk_size=0")]).is_ok());
-    }
 }
 
 #[test]

@@ -75,9 +75,7 @@ impl Stage1 {
             Some(config) => dtype_on::<B>(config.train.precision, device)?,
             None => DType::F32,
         };
-        // Weighted sums are computed whole, whatever the settings beside a checkpoint say.
-        let chunk_rows = self.trained.as_ref().filter(|_| spec.weighted.is_empty());
-        let chunk_rows = chunk_rows.and_then(|config| config.train.chunk_size);
+        let chunk_rows = self.trained.as_ref().and_then(|config| config.train.chunk_size);
         let x: Vec<Tensor<B, 2>> = upload_features(graph.node_types(), features, storage, device)?;
         let on_device = DeviceGraph::<B>::upload(graph, device)?;
         let normalisation = Normalisation::of(graph, spec.causal, device);

@@ -14,6 +14,7 @@ use crate::graph::{EdgeMatrix, FeatureValues, Features, HeteroGraph, RelationSpe
 use crate::models::node_classifier::ClassifierSpec;
 use crate::models::node_input::BatchRows;
 use crate::models::precision::as_dtype;
+use crate::nn::Block;
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
 
 /// Bytes that reads of rows are aligned to: the width of a load.
@@ -44,6 +45,8 @@ const FIRST: f32 = 1e30;
 #[derive(Clone, Debug)]
 pub struct SampledInput {
     kind: Kind,
+    /// Whether layers attend to neighbours; they add them up or take means otherwise.
+    attends: bool,
     graph: Arc<HeteroGraph>,
     features: Features,
     columns: Columns,
@@ -89,7 +92,7 @@ impl SampledInput {
             Kind::Gat => looped(graph, SelfLoops::One)?,
         });
         let (features, columns) = attached(kind, &graph, features, spec.row_normalise);
-        Ok(Self { kind, graph, features, columns, dtype })
+        Ok(Self { kind, attends: spec.attention.is_some(), graph, features, columns, dtype })
     }
 
     /// The same nodes with other vectors, which are as they are.
@@ -109,7 +112,8 @@ impl SampledInput {
     }
 
     /// A sampler of so many neighbours per node, for the layer next to the seeds first; 0 takes all. Batches draw as is
-    /// said, so many in a row alike, 0 none.
+    /// said, so many in a row alike, 0 none. Where draws by weight are to estimate sums and means, they are with
+    /// replacement; see [`SampledInput::estimating`].
     ///
     /// # Errors
     /// Settings that it refuses.
@@ -128,7 +132,41 @@ impl SampledInput {
         };
         let dependency = u32::try_from(kappa).ok().filter(|&kappa| kappa > 0);
         let config = SamplerConfig::new(&fanouts, self.graph.relations().len());
-        NeighbourSampler::new(self.graph.clone(), SamplerConfig { draw, dependency, weights, seed, ..config })
+        let replace = self.estimates(draw);
+        NeighbourSampler::new(self.graph.clone(), SamplerConfig { replace, draw, dependency, weights, seed, ..config })
+    }
+
+    /// Whether draws by weight stand for all neighbours.
+    fn estimates(&self, draw: Draw) -> bool {
+        draw == Draw::Weighted && !self.attends
+    }
+
+    /// A batch of [`SampledInput::sampler`] with these settings as the layers are to read it, so that what they make of
+    /// it estimates what they make of all neighbours without bias.
+    ///
+    /// Of `k_i` draws with replacement in proportion to the weights of edges, whose sum is `W_i`, the estimate is
+    /// `W_i / k_i sum h_j` of the sum `sum_j w_ij h_j`, and `1 / k_i sum h_j` of the mean `sum_j w_ij h_j / W_i`: every
+    /// draw stands for its weight, and its edge has none any more. Edges of a layer that takes all neighbours keep
+    /// theirs. Other draws, and those that attention is among, stay as they are.
+    ///
+    /// # Source
+    /// Hansen and Hurwitz, On the theory of sampling from finite populations (Annals of Mathematical Statistics, 1943).
+    pub fn estimating<B: GraphBackend>(
+        &self,
+        (draw, fanouts): (Draw, &[usize]),
+        mut blocks: Vec<Block<B>>,
+        rows: BatchRows<B>,
+    ) -> (Vec<Block<B>>, BatchRows<B>) {
+        if !self.estimates(draw) {
+            return (blocks, rows);
+        }
+        // The layer that reads the features comes first, its fanout last.
+        for (block, &fanout) in blocks.iter_mut().zip(fanouts.iter().rev()) {
+            let drawn = Fanout::from(fanout) != Fanout::All;
+            block.edges.iter_mut().filter(|_| drawn).for_each(|edges| edges.values = None);
+        }
+        // Where all were taken that weigh something, nothing is left to estimate.
+        (blocks, BatchRows { neighbours: None, ..rows })
     }
 
     /// Weights of the entries that have every node draw itself, and the others evenly.

@@ -247,9 +247,6 @@ pub struct Inputs<B: Backend> {
 
 impl<B: GraphBackend> Inputs<B> {
     /// Aggregates the features `x`, unless layers compute `chunk_rows` destination rows at a time.
-    ///
-    /// # Panics
-    /// For chunks where edges have weights: their sums are computed whole.
     pub fn new(
         graph: &DeviceGraph<B>,
         normalisation: &[Normalisation<B>],
@@ -257,8 +254,6 @@ impl<B: GraphBackend> Inputs<B> {
         chunk_rows: Option<usize>,
     ) -> Self {
         if chunk_rows.is_some() {
-            let has_weights = graph.relations.iter().any(|relation| relation.values.is_some());
-            assert!(!has_weights, "Inputs: chunk_rows: expected none where edges have weights");
             return Self { rows: x, chunk_rows };
         }
         let all = ReceptiveField::all(graph);
@@ -315,9 +310,6 @@ fn product_config<B: GraphBackend>(
 
 impl<B: GraphBackend> TripleStreamGae<B> {
     /// Embeddings of length one of the rows that `field` wants, one matrix per node type, f32.
-    ///
-    /// # Panics
-    /// Where edges have weights, for a field of some rows: their sums are of whole relations.
     pub fn embed(
         &self,
         graph: &DeviceGraph<B>,

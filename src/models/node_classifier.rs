@@ -242,9 +242,11 @@ impl<B: GraphBackend> NodeClassifier<B> {
                 let degree =
                     degree.unwrap_or_else(|| panic!("NodeClassifier: rows.degree: expected one per row, got none"));
                 let (edges, h) = (edges(), block.nodes(x.swap_remove(0)));
-                vec![match edges.weights().zip(neighbours.as_ref()) {
-                    Some((weights, neighbours)) => {
-                        conv.propagate_weighted_sample(&edges.csr, h, degree, weights, neighbours)
+                let taken = || edges.csr.degrees().reshape([edges.csr.num_rows(), 1]);
+                vec![match edges.weights() {
+                    Some(weights) => {
+                        let neighbours = neighbours.clone().unwrap_or_else(taken);
+                        conv.propagate_weighted_sample(&edges.csr, h, degree, weights, &neighbours)
                     }
                     None => conv.propagate_sampled(&edges.csr, h, degree),
                 }]

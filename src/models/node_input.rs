@@ -194,7 +194,8 @@ pub struct BatchRows<B: Backend> {
     /// `[rows, 1]`, f32, for graph convolution on one type: in-neighbours in the whole graph and the node itself, or of
     /// edges with weights the sum of these and 1.
     pub degree: Option<Tensor<B, 2>>,
-    /// `[rows, 1]`, f32, where edges have weights: in-neighbours in the whole graph.
+    /// `[rows, 1]`, f32, where edges have weights: in-neighbours in the whole graph. Without them all neighbours were
+    /// taken whose edges still have weights.
     pub neighbours: Option<Tensor<B, 2>>,
 }
 

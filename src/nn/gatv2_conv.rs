@@ -6,8 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 use graphsieve_kernels::{
-    Activation, Csr, EdgeProjection, EdgeValue, GatConfig, GraphBackend, MAX_EDGE_COLUMNS, MAX_V2_CHANNELS, Strategy,
-    Target, dropout, gatv2, gsddmm, linear, row_dots,
+    Activation, Csr, Destinations, EdgeProjection, EdgeValue, GatConfig, GraphBackend, MAX_EDGE_COLUMNS,
+    MAX_V2_CHANNELS, Strategy, Target, Term, dropout, gatv2, gsddmm, linear, row_dots, sum_in_chunks,
 };
 
 use super::attention::{Residual, edges_of, finish_heads, weighted_sum, weights_of};
@@ -174,10 +174,9 @@ impl GatV2ConvConfig {
 struct Ends<B: Backend> {
     csr: Csr<B>,
     edges: Option<Tensor<B, 2>>,
-    /// Projected sources and destinations.
+    /// The projected sources.
     left: Tensor<B, 2>,
-    right: Tensor<B, 2>,
-    /// What they were projected from.
+    /// Both ends before their projection.
     x: Nodes<B>,
 }
 
@@ -212,15 +211,48 @@ impl<B: GraphBackend> GatV2Conv<B> {
         if edge_channels > MAX_EDGE_COLUMNS || self.att.dims()[1] > MAX_V2_CHANNELS {
             return self.forward_with_attention(csr, x, edges, training).0;
         }
-        let Ends { csr, edges, left, right, x } = self.ends(csr, x, edges, training);
+        let Ends { csr, edges, left, x } = self.ends(csr, x, edges, training);
+        let (edges, config) = (self.projection(edges), self.config(training));
+        self.finish(gatv2(&csr, left, self.right(&x), self.att.val(), edges, config), &x)
+    }
+
+    /// The layer, with features of edges where it has `edge_channels`, by `chunk_rows` destination rows at a time
+    /// ([`sum_in_chunks`]): whole are both ends, the projected sources and the heads side by side, and in the backward
+    /// pass the projected destinations. The same result and gradients within their rounding.
+    ///
+    /// # Panics
+    /// As [`GatV2Conv`]; if `chunk_rows` is 0, or edges have more than 16 features or heads more than 512 channels, for
+    /// which there is no fused operator.
+    pub fn forward_in_chunks(
+        &self,
+        csr: &Csr<B>,
+        x: impl Into<Nodes<B>>,
+        edges: Option<Tensor<B, 2>>,
+        training: Option<TrainingPass>,
+        chunk_rows: usize,
+    ) -> Tensor<B, 2> {
+        let Ends { csr, edges, left, x } = self.ends(csr, x.into(), edges, training);
+        let to = Destinations::of(&csr);
+        let x_dst = (x.dst().clone(), to.set());
+        let dst = (self.weight_dst.val(), self.bias_dst.as_ref().map(Param::val));
+        let edges = self.projection(edges);
+        let term = Term::gatv2(&csr, left, x_dst, dst, self.att.val(), edges, &self.config(training));
+        let y = sum_in_chunks(vec![term], None, 1.0, Activation::Identity, to, chunk_rows);
+        self.finish(y, &x)
+    }
+
+    /// What edges add to the hidden layer.
+    fn projection(&self, edges: Option<Tensor<B, 2>>) -> Option<EdgeProjection<B>> {
         let edges = edges.zip(self.weight_edge.as_ref());
-        let edges = edges.map(|(values, weight)| EdgeProjection { values, weight: weight.val() });
-        let config = GatConfig {
+        edges.map(|(values, weight)| EdgeProjection { values: Some(values), time: None, weight: weight.val() })
+    }
+
+    fn config(&self, training: Option<TrainingPass>) -> GatConfig {
+        GatConfig {
             negative_slope: self.negative_slope as f32,
             attention_dropout: of_attention(self.attention_dropout, training),
             ..Default::default()
-        };
-        self.finish(gatv2(&csr, left, right, self.att.val(), edges, config), &x)
+        }
     }
 
     /// The layer, with features of edges where it has `edge_channels`, and its attention weights `[num_edges, heads]`,
@@ -234,8 +266,8 @@ impl<B: GraphBackend> GatV2Conv<B> {
         edges: Option<Tensor<B, 2>>,
         training: Option<TrainingPass>,
     ) -> (Tensor<B, 2>, Tensor<B, 2>) {
-        let Ends { csr, edges, left, right, x } = self.ends(csr, x.into(), edges, training);
-        let [heads, _] = self.att.dims();
+        let Ends { csr, edges, left, x } = self.ends(csr, x.into(), edges, training);
+        let (right, [heads, _]) = (self.right(&x), self.att.dims());
         let logits = |head| self.logits(head, &csr, &left, &right, edges.as_ref());
         let all = || Tensor::cat((0..heads).map(logits).collect(), 1);
         let attention = weights_of(&csr, heads, &left.device(), all);
@@ -246,19 +278,20 @@ impl<B: GraphBackend> GatV2Conv<B> {
         (self.finish(weighted_sum(&csr, left, kept), &x), attention)
     }
 
-    /// Checks, drops and projects.
+    /// Checks, drops and projects the sources.
     fn ends(&self, csr: &Csr<B>, x: Nodes<B>, edges: Option<Tensor<B, 2>>, training: Option<TrainingPass>) -> Ends<B> {
         x.check(LAYER, csr, [Some(self.weight_src.dims()[0]), Some(self.weight_dst.dims()[0])]);
         let x = features(x, self.feature_dropout, training);
         let loops = self.add_self_loops && x.is_same();
         let (csr, edges) = edges_of(LAYER, csr, edges, self.weight_edge.as_ref(), loops);
-        let project = |x: &Tensor<B, 2>, weight: &Param<Tensor<B, 2>>, bias: Option<&Param<Tensor<B, 1>>>| {
-            finish(vec![linear(x.clone(), weight.val(), None)], bias, Activation::Identity)
-        };
-        let left = project(x.src(), &self.weight_src, self.bias_src.as_ref());
-        let right = project(x.dst(), &self.weight_dst, self.bias_dst.as_ref());
+        let left = projected(x.src(), &self.weight_src, self.bias_src.as_ref());
         let edges = edges.map(|edges| if edges.dtype() == left.dtype() { edges } else { edges.cast(left.dtype()) });
-        Ends { csr, edges, left, right, x }
+        Ends { csr, edges, left, x }
+    }
+
+    /// The projected destinations.
+    fn right(&self, x: &Nodes<B>) -> Tensor<B, 2> {
+        projected(x.dst(), &self.weight_dst, self.bias_dst.as_ref())
     }
 
     fn finish(&self, y: Tensor<B, 2>, x: &Nodes<B>) -> Tensor<B, 2> {
@@ -285,6 +318,14 @@ impl<B: GraphBackend> GatV2Conv<B> {
         }
         row_dots(leaky_relu(hidden, self.negative_slope), self.att.val().narrow(0, head, 1))
     }
+}
+
+fn projected<B: GraphBackend>(
+    x: &Tensor<B, 2>,
+    weight: &Param<Tensor<B, 2>>,
+    bias: Option<&Param<Tensor<B, 1>>>,
+) -> Tensor<B, 2> {
+    finish(vec![linear(x.clone(), weight.val(), None)], bias, Activation::Identity)
 }
 
 impl<B: GraphBackend> GraphConv<B> for GatV2Conv<B> {

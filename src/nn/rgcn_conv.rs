@@ -248,7 +248,7 @@ impl<B: GraphBackend> RgcnConv<B> {
         chunk_rows: usize,
     ) -> Tensor<B, 2> {
         let term = |(edges, weight): (&RelationEdges<B>, _)| {
-            Term::spmm(&edges.csr, x[edges.src].clone(), self.sum_of(edges), weight)
+            Term::spmm(&edges.csr, x[edges.src].clone(), None, self.sum_of(edges), weight)
         };
         let mut terms: Vec<_> = into.into_iter().map(term).collect();
         let own = x[node_type].clone();

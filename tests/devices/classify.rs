@@ -39,6 +39,8 @@ pub fn trials() -> Vec<Trial> {
         class_logits_layer_by_layer_are_those_of_the_whole_graph,
         half_precision_is_close_to_single(half),
         sampled_neighbours_estimate_the_sum_over_all_of_them,
+        draws_by_weight_estimate_weighted_sums_and_means_over_all_neighbours,
+        a_batch_by_weight_of_all_neighbours_has_the_logits_of_the_whole_graph,
         an_edge_of_weight_two_is_that_edge_twice,
     );
     trials.extend(on_cpu!(
@@ -719,32 +721,80 @@ pub mod bodies {
     pub fn sampled_neighbours_estimate_the_sum_over_all_of_them<B: GraphBackend>(device: &B::Device) {
         let [features, _] = features();
         for spec in specs().iter().filter(|spec| spec.layers == 1 && spec.layer == LayerKind::Gcn && !spec.is_typed()) {
-            estimates::<B>(spec, &features, device);
+            estimates::<B>(spec, &features, Draw::Uniform, device);
         }
     }
 
-    fn estimates<B: GraphBackend>(spec: &ClassifierSpec, features: &Features, device: &B::Device) {
+    /// Specs of one layer, which is linear: convolution, and means over several types and beside the node itself.
+    fn weighted_specs() -> Vec<ClassifierSpec> {
+        let specs = specs().into_iter().filter(|spec| !spec.weighted.is_empty());
+        let specs: Vec<ClassifierSpec> = specs.map(|spec| ClassifierSpec { layers: 1, ..spec }).collect();
+        let kinds = specs.iter().map(|spec| (spec.layer, spec.is_typed())).collect::<Vec<_>>();
+        let (gcn, sage) = (LayerKind::Gcn, LayerKind::Sage);
+        assert!([(gcn, false), (gcn, true), (sage, false)].iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+        specs
+    }
+
+    pub fn draws_by_weight_estimate_weighted_sums_and_means_over_all_neighbours<B: GraphBackend>(device: &B::Device) {
+        let [features, _] = features();
+        for spec in weighted_specs() {
+            estimates::<B>(&spec, &features, Draw::Weighted, device);
+        }
+    }
+
+    pub fn a_batch_by_weight_of_all_neighbours_has_the_logits_of_the_whole_graph<B: GraphBackend>(device: &B::Device) {
+        let [features, _] = features();
+        for spec in weighted_specs() {
+            let model = model::<B>(&spec, device);
+            let want = to_host(full_logits(&model, &spec, &features, device));
+            // Entries that weigh nothing are not taken: the rest is all that counts.
+            let got = sampled_logits(&model, &spec, &features, (Draw::Weighted, 0), 1, device).remove(0);
+            let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+            assert!(got.iter().zip(&want).all(close), "{spec:?}");
+        }
+    }
+
+    /// The logits of all nodes in every one of some batches, with so many neighbours.
+    fn sampled_logits<B: GraphBackend>(
+        model: &NodeClassifier<B>,
+        spec: &ClassifierSpec,
+        features: &Features,
+        (draw, fanout): (Draw, usize),
+        batches: u64,
+        device: &B::Device,
+    ) -> Vec<Vec<f32>> {
+        let input = SampledInput::new(spec, &graph_of(spec), features, DType::F32).unwrap();
+        let store = FeatureStore::new(input.features().clone(), input.graph(), device).unwrap();
+        let types = input.graph().node_types().iter();
+        let seeds: Vec<Vec<u32>> = types.map(|t| (0..t.count as u32).collect()).collect();
+        let jobs: Vec<Job> = (0..batches).map(|number| Job { number, seeds: seeds.clone(), payload: () }).collect();
+        let fanouts = vec![fanout; spec.layers];
+        let sampler = input.sampler(&fanouts, (draw, 0), 3).unwrap();
+        let logits = |batch: graphsieve::Result<Batch<B>>| {
+            let Batch { x, blocks, seed_rows, .. } = batch.unwrap();
+            let (blocks, rows) = input.estimating((draw, &fanouts), blocks, input.read(x));
+            let rows = to_host(model.forward_batch(&blocks, rows, None));
+            let (mut of_nodes, mut first) = (Vec::new(), 0);
+            for of_type in &seed_rows {
+                let row = |&row: &u32| rows[(first + row as usize) * CLASSES..][..CLASSES].to_vec();
+                of_nodes.extend(of_type.iter().flat_map(row));
+                first += of_type.len();
+            }
+            of_nodes
+        };
+        Loader::new(jobs, sampler, store, LoaderOptions::default()).unwrap().map(logits).collect()
+    }
+
+    fn estimates<B: GraphBackend>(spec: &ClassifierSpec, features: &Features, draw: Draw, device: &B::Device) {
         const BATCHES: usize = 600;
         let model = model::<B>(spec, device);
         let want = to_host(full_logits(&model, spec, features, device));
-        let input = SampledInput::new(spec, &graph_of(spec), features, DType::F32).unwrap();
-        let store = FeatureStore::new(input.features().clone(), input.graph(), device).unwrap();
-        let seeds: Vec<u32> = (0..NODES as u32).collect();
-        let jobs: Vec<Job> =
-            (0..BATCHES as u64).map(|number| Job { number, seeds: vec![seeds.clone()], payload: () }).collect();
         let (mut sums, mut squares) = (vec![0f64; want.len()], vec![0f64; want.len()]);
-        for batch in
-            Loader::new(jobs, input.sampler(&[2], (Draw::Uniform, 0), 3).unwrap(), store, LoaderOptions::default())
-                .unwrap()
-        {
-            let Batch { x, blocks, seed_rows, .. } = batch.unwrap();
-            let rows = to_host(model.forward_batch(&blocks, input.read(x), None));
-            for (node, &row) in seed_rows[0].iter().enumerate() {
-                for class in 0..CLASSES {
-                    let value = f64::from(rows[row as usize * CLASSES + class]);
-                    sums[node * CLASSES + class] += value;
-                    squares[node * CLASSES + class] += value * value;
-                }
+        for logits in sampled_logits(&model, spec, features, (draw, 2), BATCHES as u64, device) {
+            assert_eq!(logits.len(), want.len());
+            for (at, value) in logits.into_iter().map(f64::from).enumerate() {
+                sums[at] += value;
+                squares[at] += value * value;
             }
         }
         let mut varied = 0;

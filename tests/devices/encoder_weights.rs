@@ -21,18 +21,19 @@ use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::{GraphBackend, on_every_backend};
 
 use crate::gradients::{assert_same, gradients};
+use crate::reachable::{Step, assert_same_step};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = on_every_backend!(
         "encoder_weights";
         an_encoder_with_weights_and_its_gradients_equal_the_dense_oracle,
+        some_rows_with_weights_and_their_gradients_equal_the_dense_oracle,
         weights_of_one_are_no_weights_to_the_last_bit,
         twice_the_weights_change_nothing_where_a_node_itself_is_nothing_beside_them,
     );
     trials.extend(on_cpu!(
         "encoder_weights";
-        an_epoch_with_weights_computes_all_rows_whatever_is_asked_for,
-        chunks_of_rows_are_refused_where_edges_have_weights,
+        an_epoch_with_weights_has_the_same_loss_and_gradients_over_reachable_rows_and_in_chunks,
     ));
     trials
 }
@@ -100,10 +101,32 @@ fn parameters(spec: &AutoEncoderSpec) -> BTreeMap<String, HostTensor> {
     tensors
 }
 
+/// Which rows are computed, by type, and how many at a time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way<'a> {
+    wanted: Option<[&'a [u32]; 2]>,
+    chunk_rows: Option<usize>,
+}
+
+impl Way<'_> {
+    /// The nodes that are wanted, by global id.
+    fn nodes(&self, graph: &HeteroGraph) -> Vec<usize> {
+        let Some(wanted) = self.wanted else { return (0..graph.num_nodes()).collect() };
+        let types = graph.node_types().iter().zip(wanted);
+        types.flat_map(|(t, nodes)| nodes.iter().map(|&node| t.offset + node as usize)).collect()
+    }
+}
+
+/// The factor of an element of an embedding in the loss.
+fn factor(spec: &AutoEncoderSpec, node: usize, column: usize) -> f32 {
+    number(OF_LOSS + node * spec.output + column)
+}
+
 /// Embeddings, and the gradients of their sum with factors, as a module has them.
 fn computed<B: GraphBackend>(
     spec: &AutoEncoderSpec,
     graph: &HeteroGraph,
+    way: Way<'_>,
     device: &B::Device,
 ) -> (Vec<f32>, Vec<Vec<f32>>) {
     let tensors = parameters(spec);
@@ -113,11 +136,14 @@ fn computed<B: GraphBackend>(
     let on_device = DeviceGraph::<Autodiff<B>>::upload(&host, device).unwrap();
     let normalisation = Normalisation::of(&host, spec.causal, device);
     let x = upload_by_type(host.node_types(), COLUMNS, DType::F32, device, &|k| number(OF_FEATURES + k));
-    let inputs = Inputs::new(&on_device, &normalisation, x, None);
-    let z = model.embed(&on_device, &ReceptiveField::all(&on_device), &normalisation, &inputs);
-    let values = rows_to_host(z.clone());
-    let factors: Vec<f32> = (0..values.len()).map(|at| number(OF_LOSS + at)).collect();
-    let shape = [host.num_nodes(), spec.output];
+    let inputs = Inputs::new(&on_device, &normalisation, x, way.chunk_rows);
+    let wanted = way.wanted.map(|wanted| wanted.map(<[u32]>::to_vec).to_vec());
+    let field = ReceptiveField::of_rows(&on_device, wanted, |_| None, device);
+    let z = model.embed(&on_device, &field, &normalisation, &inputs);
+    let (values, nodes) = (rows_to_host(z.clone()), way.nodes(&host));
+    let shape = [nodes.len(), spec.output];
+    let of_node = |node: usize| (0..spec.output).map(move |column| factor(spec, node, column));
+    let factors: Vec<f32> = nodes.into_iter().flat_map(of_node).collect();
     let factors = Tensor::<Autodiff<B>, 2>::from_data(TensorData::new(factors, shape), (device, DType::F32));
     let loss = (Tensor::cat(z, 0) * factors).sum();
     (values, gradients::<B>(&model, loss))
@@ -129,6 +155,8 @@ type Values = BTreeMap<String, Vec<f64>>;
 struct Oracle<'a> {
     spec: &'a AutoEncoderSpec,
     graph: &'a HeteroGraph,
+    /// The rows that the loss is of.
+    nodes: Vec<usize>,
 }
 
 fn times(x: &[f64], weight: &[f64]) -> Vec<f64> {
@@ -202,8 +230,12 @@ impl Oracle<'_> {
     }
 
     fn loss(&self, values: &Values) -> f64 {
-        let z = self.embeddings(values).concat();
-        z.iter().enumerate().map(|(at, z)| z * f64::from(number(OF_LOSS + at))).sum()
+        let z = self.embeddings(values);
+        let of_node = |&node: &usize| -> f64 {
+            let row = z[node].iter().enumerate();
+            row.map(|(column, z)| z * f64::from(factor(self.spec, node, column))).sum()
+        };
+        self.nodes.iter().map(of_node).sum()
     }
 
     /// By central differences, in the order and the layout of the module: weights are `[in, out]` there.
@@ -240,28 +272,50 @@ fn furthest(got: &[f32], want: &[f32]) -> f32 {
     got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-fn an_encoder_with_weights_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
+/// The embeddings of the rows that are wanted, and all gradients, whole and by chunks of several sizes.
+fn assert_equals_the_oracle<B: GraphBackend>(wanted: Option<[&[u32]; 2]>, device: &B::Device) {
     let graph = graph(uneven);
     for causal in [false, true] {
         let spec = spec(&graph, true, causal);
         assert_eq!(spec.weighted, ["buys", "buys_T", "knows", "friends"]);
-        let (oracle, tensors) = (Oracle { spec: &spec, graph: &graph }, parameters(&spec));
-        let want: Vec<f32> = oracle.embeddings(&exact(&tensors)).concat().into_iter().map(|z| z as f32).collect();
-        let (z, gradients) = computed::<B>(&spec, &graph, device);
-        // Two sums over a few neighbours, in f32.
-        let off = furthest(&z, &want);
-        assert!(off < 1e-5, "causal: {causal}: embeddings are off by {off}");
-        assert_same(&format!("causal: {causal}"), &gradients, &oracle.gradients(&tensors), 1e-6);
-        let plain = computed::<B>(&AutoEncoderSpec { weighted: Vec::new(), ..spec.clone() }, &graph, device).0;
-        assert!(furthest(&z, &plain) > 1e-2, "weights say something");
+        let way = Way { wanted, chunk_rows: None };
+        let (oracle, tensors) = (Oracle { spec: &spec, graph: &graph, nodes: way.nodes(&graph) }, parameters(&spec));
+        let all = oracle.embeddings(&exact(&tensors));
+        let want: Vec<f32> = oracle.nodes.iter().flat_map(|&node| &all[node]).map(|&z| z as f32).collect();
+        let of_all = oracle.gradients(&tensors);
+        for chunk_rows in [None, Some(1), Some(3), Some(100)] {
+            let name = format!("causal: {causal}, chunks of {chunk_rows:?}");
+            let (z, gradients) = computed::<B>(&spec, &graph, Way { chunk_rows, ..way }, device);
+            // Two sums over a few neighbours, in f32.
+            let off = furthest(&z, &want);
+            assert!(off < 1e-5, "{name}: embeddings are off by {off}");
+            assert_same(&name, &gradients, &of_all, 1e-6);
+        }
+        let plain = computed::<B>(&AutoEncoderSpec { weighted: Vec::new(), ..spec.clone() }, &graph, way, device).0;
+        assert!(furthest(&plain, &want) > 1e-2, "weights say something");
     }
+}
+
+fn an_encoder_with_weights_and_its_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
+    assert_equals_the_oracle::<B>(None, device);
+}
+
+fn some_rows_with_weights_and_their_gradients_equal_the_dense_oracle<B: GraphBackend>(device: &B::Device) {
+    // Of the first type the hidden layer has four nodes of seven: the rest is left alone.
+    let wanted: [&[u32]; 2] = [&[1, 3], &[0]];
+    let host = spec(&graph(uneven), true, false).reading(graph(uneven));
+    let on_device = DeviceGraph::<B>::upload(&host, device).unwrap();
+    let lists = wanted.map(<[u32]>::to_vec).to_vec();
+    let field = ReceptiveField::of_rows(&on_device, Some(lists), |_| None, device);
+    assert_eq!(field.rows(&on_device, 1, 0), 4, "rows of the hidden layer");
+    assert_equals_the_oracle::<B>(Some(wanted), device);
 }
 
 fn weights_of_one_are_no_weights_to_the_last_bit<B: GraphBackend>(device: &B::Device) {
     let graph = graph(|_| 1.0);
     for causal in [false, true] {
         let [with, without] =
-            [true, false].map(|weights| computed::<B>(&spec(&graph, weights, causal), &graph, device));
+            [true, false].map(|weights| computed::<B>(&spec(&graph, weights, causal), &graph, Way::default(), device));
         assert!(with == without, "causal: {causal}");
     }
 }
@@ -271,7 +325,7 @@ fn twice_the_weights_change_nothing_where_a_node_itself_is_nothing_beside_them<B
     for causal in [false, true] {
         let of = |unit: f32| {
             let graph = graph(|entry| unit * heavy(entry));
-            computed::<B>(&spec(&graph, true, causal), &graph, device).0
+            computed::<B>(&spec(&graph, true, causal), &graph, Way::default(), device).0
         };
         let off = furthest(&of(1e11), &of(2e11));
         assert!(off < 1e-5, "causal: {causal}: off by {off}");
@@ -280,13 +334,13 @@ fn twice_the_weights_change_nothing_where_a_node_itself_is_nothing_beside_them<B
     }
 }
 
-/// The losses of two epochs.
-fn losses(graph: &HeteroGraph, edge_weights: bool, rows: Rows) -> Vec<f32> {
+/// The losses and gradients of two epochs.
+fn epochs(graph: &HeteroGraph, edge_weights: bool, rows: Rows, chunk_size: Option<usize>) -> Vec<Step> {
     let device = Default::default();
     let mut config = Stage1Config::new("unused");
     config.model = Stage1Model { hidden: 6, out: 3, edge_weights };
     config.train.epochs = 2;
-    config.train.rows = rows;
+    (config.train.rows, config.train.chunk_size) = (rows, chunk_size);
     config.sampling.default_edges = 2;
     let spec = spec(graph, edge_weights, false);
     let host = spec.reading(graph.clone());
@@ -294,33 +348,29 @@ fn losses(graph: &HeteroGraph, edge_weights: bool, rows: Rows) -> Vec<f32> {
     let on_device = DeviceGraph::upload(&host, &device).unwrap();
     let task = AutoEncoder::<Flex>::new(&config, &host, on_device, x, &device);
     assert_eq!(task.spec(), ModelSpec::AutoEncoder(spec.clone()));
+    assert_eq!(task.train().rows, rows, "an epoch computes the rows that it is told to");
     let tensors = parameters(&spec);
     let mut source = Parameters::<Autodiff<Flex>>::from_tensors(&tensors, Path::new("best.bpk"), &device);
     let model = TripleStreamGae::new(&spec, &mut source).unwrap();
     let mut epochs = task.runner(config.seed, 1).unwrap();
-    (0..2).map(|_| to_host(epochs.next(&task, &model).unwrap().losses.loss)[0]).collect()
-}
-
-fn an_epoch_with_weights_computes_all_rows_whatever_is_asked_for() {
-    let graph = graph(uneven);
-    let [reachable, all] = [Rows::Reachable, Rows::All].map(|rows| losses(&graph, true, rows));
-    assert_eq!(reachable, all);
-    assert!(furthest(&all, &losses(&graph, false, Rows::All)) > 1e-4);
-}
-
-fn chunks_of_rows_are_refused_where_edges_have_weights() {
-    let (graph, device) = (graph(uneven), Default::default());
-    let made = |edge_weights: bool| {
-        let host = spec(&graph, edge_weights, false).reading(graph.clone());
-        let x = upload_by_type(host.node_types(), COLUMNS, DType::F32, &device, &|k| number(k));
-        let on_device = DeviceGraph::<Flex>::upload(&host, &device).unwrap();
-        let normalisation = Normalisation::of(&host, false, &device);
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            Inputs::new(&on_device, &normalisation, x, Some(2));
-        }))
+    let one = |_| {
+        let loss = epochs.next(&task, &model).unwrap().losses.loss;
+        (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
     };
-    assert!(made(false).is_ok());
-    let panic = made(true).unwrap_err();
-    let said = panic.downcast_ref::<&str>().map(|said| said.to_string());
-    assert!(said.unwrap().contains("chunk_rows: expected none where edges have weights"));
+    (0..2).map(one).collect()
+}
+
+fn an_epoch_with_weights_has_the_same_loss_and_gradients_over_reachable_rows_and_in_chunks() {
+    let graph = graph(uneven);
+    let all = epochs(&graph, true, Rows::All, None);
+    for rows in [Rows::Reachable, Rows::All] {
+        for chunk_size in [None, Some(1), Some(3), Some(100)] {
+            let got = epochs(&graph, true, rows, chunk_size);
+            for (epoch, (got, all)) in got.iter().zip(&all).enumerate() {
+                assert_same_step(&format!("{rows:?} rows, chunk {chunk_size:?}, epoch {}", epoch + 1), got, all);
+            }
+        }
+    }
+    let plain = epochs(&graph, false, Rows::All, None);
+    assert!(plain.iter().zip(&all).any(|(plain, all)| (plain.0 - all.0).abs() > 1e-4), "weights say something");
 }

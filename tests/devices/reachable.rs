@@ -49,7 +49,10 @@ fn features(data: &Dataset) -> Vec<Tensor<Ad, 2>> {
     upload_features(data.graph.node_types(), features, f32, &Default::default()).unwrap()
 }
 
-fn assert_same_step(what: &str, reachable: &(f32, Vec<Vec<f32>>), all: &(f32, Vec<Vec<f32>>)) {
+/// The loss of an epoch and its gradients.
+pub type Step = (f32, Vec<Vec<f32>>);
+
+pub fn assert_same_step(what: &str, reachable: &Step, all: &Step) {
     assert!((reachable.0 - all.0).abs() <= 2e-6 * all.0.abs(), "{what}: loss {} instead of {}", reachable.0, all.0);
     assert_same(what, &reachable.1, &all.1, 1e-7);
 }

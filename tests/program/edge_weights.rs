@@ -143,27 +143,29 @@ fn an_auto_encoder_reads_weights_and_embeds_other_data_with_theirs() {
     sandbox.write("stage1.toml", STAGE1);
     let trained = |dir: &str, more: &[&str]| {
         let dir = format!("output.dir={dir}");
-        let said = sandbox.succeeds([&["train", "stage1.toml", "--device", "cpu", "--set", &dir], more].concat());
+        sandbox.succeeds([&["train", "stage1.toml", "--device", "cpu", "--set", &dir], more].concat());
         let run = sandbox.only_run(&dir[11..]);
         let z = sandbox.read(&format!("{run}/Z_embeddings_stage1.npy"));
-        (run, z, said.stderr + &said.stdout)
+        (run, z)
     };
-    let (run, z, said) = trained("with", &[]);
-    assert!(said.contains("model.edge_weights: an epoch computes all rows"), "{said}");
-    let (_, plain, said) = trained("without", &["--set", "model.edge_weights=false"]);
-    assert!(!said.contains("edge_weights") && plain != z);
-    let (_, all, said) = trained("all", &["--set", "train.rows=all"]);
-    assert!(!said.contains("edge_weights") && all == z);
+    let (run, z) = trained("with", &[]);
+    let (_, plain) = trained("without", &["--set", "model.edge_weights=false"]);
+    assert!(plain != z);
+    let (in_chunks, of_chunks) = trained("chunks", &["--set", "train.chunk_size=9"]);
 
     // The same data imported anew, and with other weights alone.
-    let embedded = |data: &str| {
-        sandbox.succeeds(["--quiet", "embed", &run, "--device", "cpu", "--out", "z.npy", "--force", "--data", data]);
+    let embedded = |run: &str, data: &str| {
+        sandbox.succeeds(["--quiet", "embed", run, "--device", "cpu", "--out", "z.npy", "--force", "--data", data]);
         sandbox.read("z.npy")
     };
     import(&sandbox, "weight = \"amount\"\n", "again");
-    assert!(embedded("data") == z && embedded("again") == z);
+    for (run, z) in [(&run, &z), (&in_chunks, &of_chunks)] {
+        assert!(embedded(run, "data") == *z && embedded(run, "again") == *z, "{run}");
+    }
     turn_weights(&sandbox, "again");
-    assert!(embedded("again") != z);
+    for (run, z) in [(&run, &z), (&in_chunks, &of_chunks)] {
+        assert!(embedded(run, "again") != *z, "{run}");
+    }
 
     // Data whose edges have no weights are no data of this model, and cannot train one.
     import(&sandbox, "", "plain");
@@ -172,7 +174,6 @@ fn an_auto_encoder_reads_weights_and_embeds_other_data_with_theirs() {
     sandbox.refuses(embed, 1, &["plain: relation `pays`", "expected weights of its edges", "found none", "[[edges]]"]);
     let train = ["train", "stage1.toml", "--device", "cpu", "--set", "output.dir=refused", "--set"];
     sandbox.refuses([&train[..], &["data.path=plain"]].concat(), 2, &["model.edge_weights", "[[edges]]"]);
-    sandbox.refuses([&train[..], &["train.chunk_size=9"]].concat(), 2, &["train.chunk_size", "computed whole"]);
     sandbox.edit("again/pays_weight.bin", |bytes| bytes[8..12].copy_from_slice(&(-1f32).to_le_bytes()));
     let parts = ["pays_weight.bin", "weight of entry 2 of `pays`", "0 to 1e12", "found -1"];
     sandbox.refuses([&train[..], &["data.path=again"]].concat(), 1, &parts);
@@ -302,7 +303,7 @@ fn mini_batches_are_drawn_by_weights_of_data_that_have_any() {
     import(&sandbox, "", "plain");
     let plain = ["train", "stage2.toml", "--device", "cpu", "--set", "data.path=plain"];
     sandbox.refuses(plain, 2, &["loader.draw", "weights of edges", "[[edges]]"]);
-    // Attention takes what is drawn; a sum over all neighbours cannot be made of it.
+    // Attention takes what is drawn; sums and means over all neighbours need edges that count by their weight.
     sandbox.write("classify.toml", CLASSIFY.replace("edge_weights = true\n", ""));
     let classify = ["train", "classify.toml", "--device", "cpu", "--set", "loader.mode=sampled", "--set"];
     let classify = [&classify[..], &["loader.draw=weighted", "--set", "loader.fanouts=[2]", "--set", "train.epochs=2"]];
@@ -310,6 +311,11 @@ fn mini_batches_are_drawn_by_weights_of_data_that_have_any() {
     sandbox.refuses(classify.clone(), 2, &["loader.draw", "model.layer = \"gcn\""]);
     let gat = ["--set", "model.layer=gat", "--set", "model.heads=2", "--set", "output.dir=gat"];
     sandbox.succeeds([&classify[..], &gat].concat());
+    for layer in ["gcn", "sage"] {
+        let (layer, dir) = (format!("model.layer={layer}"), format!("output.dir={layer}"));
+        let more = ["--set", &layer, "--set", &dir, "--set", "model.edge_weights=true"];
+        sandbox.succeeds([&classify[..], &more].concat());
+    }
 }
 
 /// A ring with chords, some of which weigh nothing, and others much; a few nodes have an edge to themselves.

@@ -120,6 +120,22 @@ pub fn gatv2_grad_magnitude(f: &Fixture, input: &PairInput, kept: &[bool], g: &[
     backward(f, input, kept, g, f64::abs, 1.0)
 }
 
+/// The gradients of frequencies and phases from those of what edges carry, `[E, K]`, whose last columns are
+/// `cos(frequency age + phase)`: sums of `-de sin(frequency age + phase)`, times the age for a frequency. `size` is
+/// applied to every factor.
+pub fn angles_grad(de: &[f64], ages: &[f64], [frequency, phase]: [&[f64]; 2], size: fn(f64) -> f64) -> [Vec<f64>; 2] {
+    let (columns, cosines) = (de.len() / ages.len().max(1), frequency.len());
+    let mut sums = [vec![0.0; cosines], vec![0.0; cosines]];
+    for (row, &age) in de.chunks(columns.max(1)).zip(ages) {
+        for (k, &de) in row[columns - cosines..].iter().enumerate() {
+            let of_angle = size(de) * size(-(frequency[k] * age + phase[k]).sin());
+            sums[0][k] += of_angle * size(age);
+            sums[1][k] += of_angle;
+        }
+    }
+    sums
+}
+
 /// `size` is applied to every factor.
 fn backward(f: &Fixture, input: &PairInput, kept: &[bool], g: &[f64], size: fn(f64) -> f64, sign: f64) -> PairGrad {
     let all = |x: &[f64]| x.iter().map(|&x| size(x)).collect::<Vec<f64>>();
@@ -199,5 +215,26 @@ mod tests {
             }
         }
         assert!(edges > 100);
+    }
+
+    #[test]
+    fn gradients_of_angles_match_differences() {
+        for f in small_fixtures().into_iter().filter(|f| f.num_edges() > 0) {
+            let ages = &values(5, f.num_edges())[..];
+            let inputs = [values(6, 2), values(7, 2)];
+            let g = probe(f.num_edges() * 3);
+            // Columns as they are carried: one that is no cosine, and two that are.
+            let loss = |x: &[Vec<f64>]| {
+                let of_edge = |&age: &f64| [age, (x[0][0] * age + x[1][0]).cos(), (x[0][1] * age + x[1][1]).cos()];
+                weighted_sum(&ages.iter().flat_map(of_edge).collect::<Vec<f64>>(), &g)
+            };
+            let angles = [&inputs[0][..], &inputs[1][..]];
+            let found = angles_grad(&g, ages, angles, |x| x);
+            let sizes = angles_grad(&g, ages, angles, f64::abs);
+            for (which, (d, size)) in found.iter().zip(&sizes).enumerate() {
+                assert_gradient(&f.name, loss, &inputs, which, d);
+                assert!(size.iter().zip(d).all(|(size, d)| *size >= d.abs() - 1e-12), "{}", f.name);
+            }
+        }
     }
 }

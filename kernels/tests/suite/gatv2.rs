@@ -9,7 +9,8 @@ use graphsieve_kernels::testing::{
     Dtype, Fixture, PairInput, assert_close, assert_close_at_scale, fixtures, oracle, probe, span_fixtures, values_in,
 };
 use graphsieve_kernels::{
-    Csr, EdgeProjection, GatConfig, GraphBackend, MAX_V2_CHANNELS, NodeSet, gatv2, on_every_backend,
+    Activation, Csr, Destinations, EdgeProjection, GatConfig, GraphBackend, MAX_V2_CHANNELS, NodeSet, Term, combine,
+    gatv2, linear, on_every_backend, select_rows, sum_in_chunks,
 };
 
 use crate::attention::Dropped;
@@ -26,6 +27,7 @@ pub fn trials() -> Vec<Trial> {
         the_order_of_edges_changes_nothing_but_rounding,
         a_repeated_forward_pass_gives_the_same_gradients,
         one_gradient_alone_is_that_of_all,
+        a_layer_in_chunks_is_its_operators,
         scores_may_be_huge,
         pairs_of_another_shape_are_refused_by_name,
     )
@@ -85,7 +87,7 @@ fn run<B: GraphBackend>(
     [src, dst, attention, values, weight]: &[Tensor<Ad<B>, 2>; 5],
     config: GatConfig,
 ) -> Tensor<Ad<B>, 2> {
-    let edges = || EdgeProjection { values: values.clone(), weight: weight.clone() };
+    let edges = || EdgeProjection { values: Some(values.clone()), time: None, weight: weight.clone() };
     let edges = (values.dims()[1] > 0).then(edges);
     gatv2(csr, src.clone(), dst.clone(), attention.clone(), edges, config)
 }
@@ -299,6 +301,79 @@ fn one_gradient_alone_is_that_of_all<B: GraphBackend>(device: &B::Device) {
     }
 }
 
+/// Attention behind a projection of the destinations, beside their own rows, by chunks of several sizes.
+fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
+    let f = Fixture::random(15, 40, 40, 400);
+    let lists = node_lists(f.num_rows);
+    let whole = csr_of::<Ad<B>>(&f, device);
+    let input = 6;
+    // One of them has more heads than the registers hold, one no values of edges.
+    for (shape, selected) in [((2, 4, 3), false), ((2, 4, 0), true), ((6, 48, 16), false), ((2, 6, 2), true)] {
+        let (heads, channels, columns) = shape;
+        let width = heads * channels;
+        let set = |list: &[u32]| selected.then(|| NodeSet::<Ad<B>>::new(list, f.num_rows, device));
+        let (to, before, cols) = (set(&lists[0]), set(&lists[3]), set(&lists[1]));
+        let csr = whole.restrict(to.as_ref(), cols.as_ref());
+        let case = Case::new(f.num_edges(), [csr.num_rows(), csr.num_cols()], shape);
+        let config = GatConfig {
+            drop_edge: Some(half_dropped(&f).0),
+            attention_dropout: Some(half_weightless().0),
+            ..Default::default()
+        };
+        let run = |chunk_rows: Option<usize>| {
+            let leaf = |values: &[f64], rows: usize, columns: usize| {
+                up::<Ad<B>, 2>(values, [rows, columns], Dtype::F32, device).require_grad()
+            };
+            let [src, _, attention, values, projection] = case.tensors::<B>(Dtype::F32, device);
+            // Products of these are exact, too: hidden layers have one sign however they are added up.
+            let (x, w, own) = (
+                leaf(&exact(80, f.num_rows * input), f.num_rows, input),
+                leaf(&small(81, input * width), input, width),
+                leaf(&exact(82, input * width), input, width),
+            );
+            let bias = up::<Ad<B>, 1>(&small(83, width), [width], Dtype::F32, device).require_grad();
+            let edges = (columns > 0).then(|| EdgeProjection {
+                values: Some(values.clone()),
+                time: None,
+                weight: projection.clone(),
+            });
+            let y = match chunk_rows {
+                Some(chunk_rows) => {
+                    let (x_dst, dst) = ((x.clone(), before.as_ref()), (w.clone(), Some(bias.clone())));
+                    let terms = vec![
+                        Term::gatv2(&csr, src.clone(), x_dst, dst, attention.clone(), edges, &config),
+                        Term::rows(x.clone(), before.as_ref(), own.clone()),
+                    ];
+                    sum_in_chunks(terms, None, 1.0, Activation::Elu, Destinations::of(&csr), chunk_rows)
+                }
+                None => {
+                    let rows = select_rows(x.clone(), before.as_ref(), to.as_ref());
+                    let dst = linear(rows.clone(), w.clone(), Some(bias.clone()));
+                    let y = gatv2(&csr, src.clone(), dst, attention.clone(), edges, config.clone());
+                    combine(vec![y, linear(rows, own.clone(), None)], None, 1.0, Activation::Elu)
+                }
+            };
+            let value = down(y.clone().inner());
+            let grads = backward::<B, 2>(y, Dtype::F32);
+            let mut all = vec![value, gradient::<B, 1>(&bias, &grads)];
+            all.extend([&src, &attention, &x, &w, &own].map(|leaf| gradient::<B, 2>(leaf, &grads)));
+            if columns > 0 {
+                all.extend([&values, &projection].map(|leaf| gradient::<B, 2>(leaf, &grads)));
+            }
+            all
+        };
+        let want = run(None);
+        for chunk_rows in [1, 7, 16, 1000] {
+            for (k, (got, want)) in run(Some(chunk_rows)).into_iter().zip(&want).enumerate() {
+                let want: Vec<f64> = want.iter().copied().map(f64::from).collect();
+                assert!(want.iter().any(|v| v.abs() > 1e-3), "{shape:?}: part {k} is all but zero");
+                let name = format!("{shape:?}, some nodes {selected}, chunks of {chunk_rows}, part {k}");
+                assert_close(&name, &got, &want, Dtype::F32, f.num_edges());
+            }
+        }
+    }
+}
+
 fn scores_may_be_huge<B: GraphBackend>(device: &B::Device) {
     // Scores of +-10,000: without the running maximum every exponential overflows or vanishes.
     let csr = Csr::<B>::from_host(&[0, 3], &[0, 1, 2], 3, device).unwrap();
@@ -314,7 +389,7 @@ fn pairs_of_another_shape_are_refused_by_name<B: GraphBackend>(device: &B::Devic
     let spans = Csr::<B>::from_spans(&[0, 0], &[2, 3], &[0, 1, 1], 2, device).unwrap();
     let matrix = |rows: usize, columns: usize| Tensor::<B, 2>::zeros([rows, columns], device);
     let refusal = |csr: &Csr<B>, [src, dst]: [Tensor<B, 2>; 2], attention, edges: Option<[Tensor<B, 2>; 2]>| {
-        let edges = edges.map(|[values, weight]| EdgeProjection { values, weight });
+        let edges = edges.map(|[values, weight]| EdgeProjection { values: Some(values), time: None, weight });
         let run = || gatv2(csr, src, dst, attention, edges, Default::default());
         let refused = std::panic::catch_unwind(AssertUnwindSafe(run)).expect_err("a wrong shape");
         refused.downcast_ref::<String>().expect("a message in words").clone()

@@ -1,5 +1,7 @@
 //! A layer by chunks of rows against its operators one by one, and against differences.
 
+use std::panic::AssertUnwindSafe;
+
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::testing::harness::Trial;
 use graphsieve_kernels::testing::{Dtype, Fixture, values_in};
@@ -19,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         in_half_precision_too,
         gradients_are_differences,
         without_rows_or_sources,
+        weights_that_need_a_gradient_are_refused_where_they_get_none,
     )
 }
 
@@ -49,6 +52,8 @@ struct Layer<B: GraphBackend> {
     data: [Tensor<Ad<B>, 2>; 2],
     factors: [Tensor<Ad<B>, 1>; 2],
     spmm: SpmmConfig<Ad<B>>,
+    /// Of the edges of `own`, where they weigh something.
+    edge_weight: Option<Tensor<Ad<B>, 1>>,
     gat: GatConfig,
     heads: usize,
     nodes: usize,
@@ -84,6 +89,7 @@ impl<B: GraphBackend> Layer<B> {
                 values(33, nodes, INPUT, dtype),
             ],
             spmm: SpmmConfig { dst_scale: Some(factors[0].clone()), drop_edge: Some(drop_edge), ..Default::default() },
+            edge_weight: None,
             gat: GatConfig { drop_edge: Some(drop_edge), attention_dropout, ..Default::default() },
             to,
             before,
@@ -101,6 +107,13 @@ impl<B: GraphBackend> Layer<B> {
         let matrices = matrices.into_iter().map(Tensor::require_grad).collect();
         let bias = up::<Ad<B>, 1>(&values_in(Dtype::F32, 60, WIDTH), [WIDTH], Dtype::F32, device).require_grad();
         (layer, Leaves { matrices, bias })
+    }
+
+    /// The same with edges that weigh something.
+    fn weighted(mut self, device: &B::Device) -> Self {
+        let edges = self.own.num_edges();
+        self.edge_weight = Some(up::<Ad<B>, 1>(&values_in(Dtype::F32, 34, edges), [edges], Dtype::F32, device));
+        self
     }
 
     fn own_term(&self, h: &Tensor<Ad<B>, 2>) -> SpmmConfig<Ad<B>> {
@@ -131,7 +144,7 @@ impl<B: GraphBackend> Layer<B> {
         let [rows, data] = self.scores(leaves).map(|scores| self.columns(&scores, 0));
         let terms = vec![
             Term::rows(h.clone(), self.before.as_ref(), weight(0)),
-            Term::spmm(&self.own, h.clone(), self.own_term(&h), weight(1)),
+            Term::spmm(&self.own, h.clone(), self.edge_weight.clone(), self.own_term(&h), weight(1)),
             Term::attend(&self.other, z, rows, self.heads, weight(2), &self.gat),
             Term::attend_inputs(&self.other, self.data.clone(), vectors, data, self.heads, weight(3), &self.gat),
         ];
@@ -163,7 +176,7 @@ impl<B: GraphBackend> Layer<B> {
         });
         let parts = vec![
             linear(select_rows(h.clone(), self.before.as_ref(), self.to.as_ref()), whole(0), None),
-            linear(spmm(&self.own, h.clone(), None, self.own_term(&h)), whole(1), None),
+            linear(spmm(&self.own, h.clone(), self.edge_weight.clone(), self.own_term(&h)), whole(1), None),
             attended,
             of_data,
         ];
@@ -192,15 +205,17 @@ fn assert_near(name: &str, got: &[Vec<f32>], want: &[Vec<f32>], tolerance: f32) 
 
 fn a_layer_in_chunks_is_its_operators<B: GraphBackend>(device: &B::Device) {
     for (name, sides) in [("whole", WHOLE), ("restricted", SOME)] {
-        for heads in [1, 2] {
+        for (heads, weighted) in [(1, false), (2, false), (1, true)] {
             let (mut layer, leaves) = Layer::<B>::new(sides, heads, Dtype::F32, device);
             if heads > 1 {
                 layer.gat.attention_dropout = None;
             }
+            let layer = if weighted { layer.weighted(device) } else { layer };
             let want = results(layer.one_by_one(&leaves), &leaves, Dtype::F32);
             for chunk in [1, 7, 18, 64, 70, usize::MAX] {
                 let got = results(layer.in_chunks(&leaves, chunk), &leaves, Dtype::F32);
-                assert_near(&format!("{name}, {heads} heads, chunks of {chunk}"), &got, &want, 2e-5);
+                let name = format!("{name}, {heads} heads, weights {weighted}, chunks of {chunk}");
+                assert_near(&name, &got, &want, 2e-5);
             }
         }
     }
@@ -224,6 +239,7 @@ fn in_half_precision_too<B: GraphBackend>(device: &B::Device) {
 /// The slope along a direction in the space of all leaves against a central difference.
 fn gradients_are_differences<B: GraphBackend>(device: &B::Device) {
     let (layer, leaves) = Layer::<B>::new(SOME, 2, Dtype::F32, device);
+    let layer = layer.weighted(device);
     let weights = |out: &Tensor<Ad<B>, 2>| values_in(Dtype::F32, 90, out.dims().iter().product());
     let loss = |leaves: &Leaves<B>| -> f64 {
         let out = layer.in_chunks(leaves, 5);
@@ -265,7 +281,7 @@ fn without_rows_or_sources<B: GraphBackend>(device: &B::Device) {
     for chunk in [1, 5] {
         let (w, h) = (weight(), x(3).require_grad());
         let to = Destinations::of(&csr);
-        let term = Term::spmm(&csr, h.clone(), SpmmConfig::default(), w.clone());
+        let term = Term::spmm(&csr, h.clone(), None, SpmmConfig::default(), w.clone());
         let y = sum_in_chunks(vec![term], None, 1.0, Activation::Identity, to, chunk);
         let grads = backward::<B, 2>(y.clone(), Dtype::F32);
         let (out, dh) = (down(y.inner()), gradient::<B, 2>(&h, &grads));
@@ -276,7 +292,31 @@ fn without_rows_or_sources<B: GraphBackend>(device: &B::Device) {
     let none = NodeSet::new(&[], 2, device);
     let to = Destinations::new(2, Some(&none));
     assert!(to.is_empty());
-    let term = Term::spmm(&csr.restrict(Some(&none), None), x(3), SpmmConfig::default(), weight());
+    let weights = Tensor::<Ad<B>, 1>::ones([2], device);
+    let term = Term::spmm(&csr.restrict(Some(&none), None), x(3), Some(weights), SpmmConfig::default(), weight());
     let y = sum_in_chunks(vec![term], None, 1.0, Activation::Relu, to, 2);
     assert_eq!((y.dims(), y.dtype()), ([0, 4], DType::F32));
+}
+
+fn weights_that_need_a_gradient_are_refused_where_they_get_none<B: GraphBackend>(device: &B::Device) {
+    let csr = Csr::<Ad<B>>::from_host(&[0, 2, 3], &[0, 1, 1], 2, device).unwrap();
+    let x = || up::<Ad<B>, 2>(&values_in(Dtype::F32, 2, 6), [2, 3], Dtype::F32, device);
+    let ones = || Tensor::<Ad<B>, 1>::ones([3], device);
+    let refusal = |run: &dyn Fn() -> Tensor<Ad<B>, 2>| {
+        let refused = std::panic::catch_unwind(AssertUnwindSafe(run)).expect_err("weights that need a gradient");
+        match refused.downcast::<String>() {
+            Ok(said) => *said,
+            Err(other) => other.downcast_ref::<&str>().expect("a message in words").to_string(),
+        }
+    };
+    let in_chunks = refusal(&|| {
+        let term = Term::spmm(&csr, x(), Some(ones().require_grad()), SpmmConfig::default(), x().transpose());
+        sum_in_chunks(vec![term], None, 1.0, Activation::Identity, Destinations::of(&csr), 1)
+    });
+    assert!(in_chunks.starts_with("Term::spmm: edge_weight: expected data"), "{in_chunks}");
+    let one = NodeSet::new(&[1], 2, device);
+    let part = csr.restrict(Some(&one), None);
+    let of_part = refusal(&|| spmm(&part, x(), Some(ones().require_grad()), SpmmConfig::default()));
+    assert!(of_part.starts_with("spmm: edge_weight: expected a whole adjacency"), "{of_part}");
+    assert_eq!(spmm(&part, x(), Some(ones()), SpmmConfig::default()).dims(), [1, 3]);
 }

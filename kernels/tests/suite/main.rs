@@ -12,6 +12,7 @@ mod attention;
 mod dense;
 mod edge_attention;
 mod gatv2;
+mod gatv2_ages;
 mod half;
 mod in_chunks;
 mod messages;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         attention::trials(),
         edge_attention::trials(),
         gatv2::trials(),
+        gatv2_ages::trials(),
         dense::trials(),
         selection::trials(),
         self_loops::trials(),

@@ -114,7 +114,7 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
     let name = format!("{} {dtype:?} between {} and {} nodes", f.name, rows.len(), cols.len());
     // The sub-graph with nodes numbered anew, and its DropEdge fates under the numbers of the whole.
     let (drop, mask) = half_dropped(f);
-    let mut kept = Vec::new();
+    let (mut kept, mut edges) = (Vec::new(), Vec::new());
     let part: Vec<Vec<u32>> = (rows.iter())
         .map(|&i| {
             let entries = f.row_ptr[i as usize] as usize..f.row_ptr[i as usize + 1] as usize;
@@ -122,6 +122,7 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
                 .filter_map(|e| {
                     let j = cols.binary_search(&f.col_idx[e]).ok()?;
                     kept.push(mask[e]);
+                    edges.push(e);
                     Some(j as u32)
                 })
                 .collect()
@@ -132,11 +133,10 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
     let csr = csr_of::<Ad<B>>(f, device).restrict(Some(&sets.0), Some(&sets.1));
     assert_eq!((csr.num_rows(), csr.num_cols()), (rows.len(), cols.len()), "{name}");
     let xs = values_in(dtype, 84, cols.len() * width);
-    let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], dtype, device).require_grad();
     let weights: Vec<f64> = probe(rows.len() * width).iter().map(|&p| dtype.round(p)).collect();
     let (forward_len, reverse_len) = longest(&part);
 
-    // SpMM with scales over the whole graph and a self term.
+    // SpMM with scales over the whole graph and a self term, and with weights of all edges.
     let scale = |seed, n: usize| -> Vec<f64> {
         values_in(Dtype::F32, seed, n).iter().map(|v| f64::from((v.abs() + 0.1) as f32)).collect()
     };
@@ -144,36 +144,44 @@ pub fn check_restricted<B: GraphBackend>(f: &Fixture, rows: &[u32], cols: &[u32]
     let pick = |of: &[f64], nodes: &[u32]| -> Vec<f64> { nodes.iter().map(|&n| of[n as usize]).collect() };
     let own_nodes = node_lists(f.num_rows)[0].clone();
     let hs = values_in(dtype, 88, own_nodes.len() * width);
-    let h = up::<Ad<B>, 2>(&hs, [own_nodes.len(), width], dtype, device).require_grad();
     let vector = |values: &[f64]| up::<Ad<B>, 1>(values, [values.len()], Dtype::F32, device);
-    let config = SpmmConfig {
-        dst_scale: Some(vector(&u)),
-        src_scale: Some(vector(&v)),
-        own: Some(SelfTerm {
-            h: h.clone(),
-            scale: vector(&s),
-            nodes: Some(NodeSet::new(&own_nodes, f.num_rows, device)),
-        }),
-        drop_edge: Some(drop),
-    };
-    let out = spmm(&csr, x.clone(), None, config);
     let (u_part, v_part) = (pick(&u, rows), pick(&v, cols));
-    let factors = SpmmWeights { dst_scale: Some(&u_part), src_scale: Some(&v_part), edge_weight: None };
-    let mut want = oracle::spmm(&part, &xs, width, &factors, &kept);
-    let mut dh = vec![0.0; hs.len()];
-    for (r, node) in rows.iter().enumerate() {
-        if let Ok(at) = own_nodes.binary_search(node) {
-            for c in 0..width {
-                want[r * width + c] += s[*node as usize] * hs[at * width + c];
-                dh[at * width + c] = s[*node as usize] * weights[r * width + c];
+    let edge_weight = values_in(Dtype::F32, 89, f.num_edges());
+    let weight_part: Vec<f64> = edges.iter().map(|&e| edge_weight[e]).collect();
+    // Rows that are spans take no weights.
+    for weighted in [false, true].into_iter().filter(|weighted| !weighted || f.spans.is_none()) {
+        let name = format!("spmm {name}, weights {weighted}");
+        let x = up::<Ad<B>, 2>(&xs, [cols.len(), width], dtype, device).require_grad();
+        let h = up::<Ad<B>, 2>(&hs, [own_nodes.len(), width], dtype, device).require_grad();
+        let config = SpmmConfig {
+            dst_scale: Some(vector(&u)),
+            src_scale: Some(vector(&v)),
+            own: Some(SelfTerm {
+                h: h.clone(),
+                scale: vector(&s),
+                nodes: Some(NodeSet::new(&own_nodes, f.num_rows, device)),
+            }),
+            drop_edge: Some(drop),
+        };
+        let out = spmm(&csr, x.clone(), weighted.then(|| vector(&edge_weight)), config);
+        let of_edges = weighted.then_some(&weight_part[..]);
+        let factors = SpmmWeights { dst_scale: Some(&u_part), src_scale: Some(&v_part), edge_weight: of_edges };
+        let mut want = oracle::spmm(&part, &xs, width, &factors, &kept);
+        let mut dh = vec![0.0; hs.len()];
+        for (r, node) in rows.iter().enumerate() {
+            if let Ok(at) = own_nodes.binary_search(node) {
+                for c in 0..width {
+                    want[r * width + c] += s[*node as usize] * hs[at * width + c];
+                    dh[at * width + c] = s[*node as usize] * weights[r * width + c];
+                }
             }
         }
+        assert_close(&name, &down(out.clone().inner()), &want, dtype, forward_len + 1);
+        let grads = backward::<B, 2>(out, dtype);
+        let want = spmm_grad(&part, &xs, width, &factors, &kept, &weights);
+        assert_close(&format!("{name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, dtype, reverse_len);
+        assert_close(&format!("{name}: dh"), &gradient::<B, 2>(&h, &grads), &dh, dtype, 1);
     }
-    assert_close(&format!("spmm {name}"), &down(out.clone().inner()), &want, dtype, forward_len + 1);
-    let grads = backward::<B, 2>(out, dtype);
-    let want = spmm_grad(&part, &xs, width, &factors, &kept, &weights);
-    assert_close(&format!("spmm {name}: dx"), &gradient::<B, 2>(&x, &grads), &want.x, dtype, reverse_len);
-    assert_close(&format!("spmm {name}: dh"), &gradient::<B, 2>(&h, &grads), &dh, dtype, 1);
 
     // Attention from scores, in f64 on the part that is kept.
     let heads = 3;

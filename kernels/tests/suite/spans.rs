@@ -306,7 +306,7 @@ fn layers_of_spans_in_chunks<B: GraphBackend>(device: &B::Device) {
             let config = GatConfig { drop_edge: Some(drop_edge), ..GatConfig::default() };
             let scores = [columns(&dst, 0), columns(&src, 0)];
             let terms = vec![
-                Term::spmm(&csr, x.clone(), SpmmConfig::default(), weights[0].clone()),
+                Term::spmm(&csr, x.clone(), None, SpmmConfig::default(), weights[0].clone()),
                 Term::attend(&csr, x.clone(), scores, 1, weights[1].clone(), &config),
             ];
             let out = sum_in_chunks(terms, None, 1.0, Activation::Elu, Destinations::of(&csr), chunk);

@@ -26,8 +26,9 @@ impl<B: GraphBackend> ConvolutionLayer<B> {
             let mut terms = vec![Term::rows(h[t].clone(), field.levels[at][t].as_ref(), own)];
             for relation in graph.relations.iter().filter(|relation| relation.dst == t) {
                 let config = product_config(field, at, relation, normalisation, h);
+                let (csr, weights) = (field.csr(at, relation), relation.weights());
                 let weight = self.streams[relation.stream].weight.val();
-                terms.push(Term::spmm(&field.csr(at, relation), h[relation.src].clone(), config, weight));
+                terms.push(Term::spmm(&csr, h[relation.src].clone(), weights, config, weight));
             }
             let to = Destinations::new(graph.node_types[t].count, field.levels[at + 1][t].as_ref());
             sum_in_chunks(terms, self.bias(graph, t), 1.0, activation, to, chunk_rows)

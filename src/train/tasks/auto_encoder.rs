@@ -134,9 +134,6 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         );
     }
     let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
-    if task.config.train.rows != config.train.rows {
-        notes.push("model.edge_weights: an epoch computes all rows, since weighted sums are of whole relations".into());
-    }
 
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let origin = Origin::of("stage1", &config.data.path, &dataset, None)?;
@@ -218,10 +215,7 @@ impl<B: GraphBackend> AutoEncoder<B> {
         let normalisation = Normalisation::of(&host, spec.causal, device);
         // Features have no gradient and no edge is dropped: the first aggregation never changes.
         let inputs = Inputs::new(&graph, &normalisation, x, config.train.chunk_size);
-        let (mut config, device) = (config.clone(), device.clone());
-        if !spec.weighted.is_empty() {
-            config.train.rows = Rows::All;
-        }
+        let (config, device) = (config.clone(), device.clone());
         Self { config, spec, host, graph, normalisation, inputs, device }
     }
 

@@ -143,15 +143,24 @@ pub fn gatv2_is_its_definition<B: GraphBackend>(device: &B::Device) {
             check("attention of gatv2", &f, attention, &Matrix::new(weights, heads));
             let conv = filled(config().with_edge_channels(Some(3)).init::<B>(device));
             let (y, _) = reference(&conv, &with_loops(&f, Some(&e)), &x, &x);
-            let got = conv.forward_with_edges(&csr, tensor, upload(&e, device), None);
-            check("gatv2 with features of edges", &f, got, &finish(y, &conv));
+            let got = conv.forward_with_edges(&csr, tensor.clone(), upload(&e, device), None);
+            let want = finish(y, &conv);
+            check("gatv2 with features of edges", &f, got, &want);
+            for chunk_rows in [1, 4, 100] {
+                let edges = Some(upload(&e, device));
+                let got = conv.forward_in_chunks(&csr, tensor.clone(), edges, None, chunk_rows);
+                check("gatv2 in chunks", &f, got, &want);
+            }
         }
         for f in relations() {
             let (src, dst) = (features(1, f.num_cols, 4), features(2, f.num_rows, 6));
             let conv = filled(config().with_dst_channels(Some(6)).init::<B>(device));
             let (y, _) = reference(&conv, &edges(&f, None), &src, &dst);
             let nodes = (upload(&src, device), upload(&dst, device));
-            check("gatv2 between", &f, conv.forward(&csr(&f, device), nodes, None), &finish(y, &conv));
+            let want = finish(y, &conv);
+            check("gatv2 between", &f, conv.forward(&csr(&f, device), nodes.clone(), None), &want);
+            let got = conv.forward_in_chunks(&csr(&f, device), nodes, None, None, 3);
+            check("gatv2 between, in chunks", &f, got, &want);
         }
     }
 }

@@ -8,6 +8,7 @@ use burn_backend::AutodiffBackend;
 use burn_backend::tensor::FloatTensor;
 
 use super::backward::TermNodes;
+use super::pairs::Pairs;
 use super::term::{Attention, OfEdges, Source, Sum, Term};
 use super::{ChunkBackend, Destinations, Layer};
 use crate::graph::node_set::NodeSet;
@@ -100,6 +101,10 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Parents<B, C> {
         match &term.source {
             Source::Rows { x, .. } => TermNodes { x: self.id(x), weight, ..Default::default() },
             Source::Sum(sum) => {
+                assert!(
+                    sum.edge_weight.as_ref().is_none_or(|weight| !weight.is_tracked()),
+                    "Term::spmm: edge_weight: expected data, got weights that need a gradient; use spmm"
+                );
                 let own = sum.own.as_ref().and_then(|own| self.id(&own.h));
                 TermNodes { x: self.id(&sum.x), weight, own, ..Default::default() }
             }
@@ -110,6 +115,16 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Parents<B, C> {
                 );
                 TermNodes { weight, vectors: self.id(vectors), ..Default::default() }
             }
+            Source::Pairs(Pairs { heads, x, bias, .. }) => TermNodes {
+                x: self.id(x),
+                weight,
+                bias: bias.as_ref().and_then(|bias| self.id(bias)),
+                src: self.id(&heads.src),
+                parameters: self.id(&heads.parameters),
+                angles: (heads.edges.cosines > 0).then_some(&heads.edges.parameters).and_then(|angles| self.id(angles)),
+                values: heads.edges.values.as_ref().and_then(|values| self.id(values)),
+                ..Default::default()
+            },
             Source::Attention(attention) => {
                 let edges = attention.edges.as_ref();
                 TermNodes {
@@ -146,9 +161,10 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Term<Autodiff<B, C>> {
     fn inner(&self) -> Term<B> {
         let source = match &self.source {
             Source::Rows { x, from } => Source::Rows { x: x.primitive.clone(), from: from.clone().map(NodeSet::inner) },
-            Source::Sum(Sum { csr, x, own, args }) => Source::Sum(Sum {
+            Source::Sum(Sum { csr, x, edge_weight, own, args }) => Source::Sum(Sum {
                 csr: csr.clone().inner(),
                 x: x.primitive.clone(),
+                edge_weight: edge_weight.as_ref().map(|weight| weight.primitive.clone()),
                 own: own.as_ref().map(|own| OwnRows {
                     h: own.h.primitive.clone(),
                     scale: own.scale.primitive.clone(),
@@ -167,6 +183,13 @@ impl<B: ChunkBackend, C: CheckpointStrategy> Term<Autodiff<B, C>> {
                     parts: edges.parts.clone().map(|tensor| tensor.primitive),
                     weight: edges.weight.primitive.clone(),
                 }),
+            }),
+            Source::Pairs(Pairs { csr, heads, x, from, bias }) => Source::Pairs(Pairs {
+                csr: csr.clone().inner(),
+                heads: heads.clone().map(|f| f.primitive),
+                x: x.primitive.clone(),
+                from: from.clone().map(NodeSet::inner),
+                bias: bias.as_ref().map(|bias| bias.primitive.clone()),
             }),
         };
         Term { source, weight: self.weight.primitive.clone() }

@@ -5,8 +5,10 @@ use burn::tensor::{DType, TensorMetadata};
 use burn_autodiff::NodeId;
 use burn_autodiff::grads::Gradients;
 
-use super::term::{Attention, OfEdges, Source, Sum, Term, own_rows};
-use super::{ChunkBackend, Destinations, Layer, add_to, as_dtype, beside, chunks, columns_of, put_rows, rows_of};
+use super::term::{Attention, OfEdges, Source, Sum, Term};
+use super::{
+    ChunkBackend, Destinations, Layer, add_to, as_dtype, beside, chunks, columns_of, own_rows, put_rows, rows_of,
+};
 use crate::graph::node_set::NodeSet;
 use crate::ops::combine::Activation;
 use crate::ops::gat::edges::EdgeBackward;
@@ -25,9 +27,13 @@ pub(super) struct TermNodes {
     pub src: Option<NodeId>,
     /// Behind the scores, where `x` is data.
     pub vectors: Option<NodeId>,
+    /// Of the projection of destinations.
+    pub bias: Option<NodeId>,
     /// Of what edges carry.
     pub edge_weight: Option<NodeId>,
     pub parameters: Option<NodeId>,
+    /// Of frequencies and phases, where they are no parameters beside others.
+    pub angles: Option<NodeId>,
     pub values: Option<NodeId>,
 }
 
@@ -67,6 +73,7 @@ impl<B: ChunkBackend> Layer<B> {
                 Source::Rows { x, from } => pass.rows(x, from.as_ref(), grads),
                 Source::Sum(sum) => pass.sum(sum, grads),
                 Source::Attention(attention) => pass.attention(attention, grads),
+                Source::Pairs(pairs) => pass.pairs(pairs, grads),
             }
         }
     }
@@ -78,8 +85,21 @@ fn register<B: ChunkBackend>(grads: &mut Gradients, node: Option<NodeId>, g: Opt
     }
 }
 
+/// Registers what is asked for; without any row it is zero.
+pub(super) fn register_or_zero<B: ChunkBackend>(
+    grads: &mut Gradients,
+    node: Option<NodeId>,
+    of: Option<&FloatTensor<B>>,
+    gradient: Option<FloatTensor<B>>,
+) {
+    let (Some(node), Some(of)) = (node, of) else { return };
+    let zeros = || B::float_zeros(of.shape(), &B::float_device(of), of.dtype().into());
+    let gradient = gradient.map_or_else(zeros, |gradient| as_dtype::<B>(gradient, of.dtype()));
+    grads.register::<B>(node, gradient);
+}
+
 /// The gradient of a matrix by its rows: what there is so far is added to in place.
-struct ByRows<B: ChunkBackend> {
+pub(super) struct ByRows<B: ChunkBackend> {
     node: NodeId,
     rows: usize,
     before: bool,
@@ -89,7 +109,7 @@ struct ByRows<B: ChunkBackend> {
 }
 
 impl<B: ChunkBackend> ByRows<B> {
-    fn of(
+    pub(super) fn of(
         node: Option<NodeId>,
         (rows, all): (usize, bool),
         any: &FloatTensor<B>,
@@ -101,7 +121,7 @@ impl<B: ChunkBackend> ByRows<B> {
     }
 
     /// Adds to some rows, each of which comes once.
-    fn add(&mut self, range: &std::ops::Range<usize>, mut part: FloatTensor<B>) {
+    pub(super) fn add(&mut self, range: &std::ops::Range<usize>, mut part: FloatTensor<B>) {
         if self.before {
             let so_far = self.sum.as_ref().map(|sum| rows_of::<B>(sum, range));
             part = so_far.into_iter().fold(part, |part, so_far| B::float_add(part, so_far));
@@ -109,40 +129,35 @@ impl<B: ChunkBackend> ByRows<B> {
         self.sum = Some(put_rows::<B>(self.sum.take(), self.rows, range, part, self.all));
     }
 
-    fn register(self, grads: &mut Gradients) {
+    pub(super) fn register(self, grads: &mut Gradients) {
         register::<B>(grads, Some(self.node), self.sum);
     }
 }
 
 /// The backward pass of one term.
-struct Pass<'a, B: ChunkBackend> {
-    layer: &'a Layer<B>,
-    term: &'a Term<B>,
-    nodes: TermNodes,
+pub(super) struct Pass<'a, B: ChunkBackend> {
+    pub layer: &'a Layer<B>,
+    pub term: &'a Term<B>,
+    pub nodes: TermNodes,
     /// The gradient before the activation.
-    g: &'a FloatTensor<B>,
+    pub g: &'a FloatTensor<B>,
 }
 
 impl<B: ChunkBackend> Pass<'_, B> {
-    fn part(&self, range: &std::ops::Range<usize>) -> NodeSet<B> {
+    pub(super) fn part(&self, range: &std::ops::Range<usize>) -> NodeSet<B> {
         self.layer.to.part(range, &B::float_device(self.g))
     }
 
-    fn transposed(&self) -> FloatTensor<B> {
+    pub(super) fn transposed(&self) -> FloatTensor<B> {
         B::float_transpose(self.term.weight.clone())
     }
 
-    fn register_weight(&self, dw: Option<FloatTensor<B>>, grads: &mut Gradients) {
-        let Some(node) = self.nodes.weight else { return };
-        let weight = &self.term.weight;
-        // Without any row it is zero.
-        let zeros = || B::float_zeros(weight.shape(), &B::float_device(weight), weight.dtype().into());
-        let dw = dw.map_or_else(zeros, |dw| as_dtype::<B>(dw, weight.dtype()));
-        grads.register::<B>(node, dw);
+    pub(super) fn register_weight(&self, dw: Option<FloatTensor<B>>, grads: &mut Gradients) {
+        register_or_zero::<B>(grads, self.nodes.weight, Some(&self.term.weight), dw);
     }
 
     /// Adds `part`, with a row for each of `nodes`, to the gradient of a matrix with rows for those of `of`.
-    fn add_own(
+    pub(super) fn add_own(
         &self,
         onto: &mut Option<ByRows<B>>,
         of: Option<&NodeSet<B>>,
@@ -181,15 +196,17 @@ impl<B: ChunkBackend> Pass<'_, B> {
     /// `dx = A^T (dy W^T) = (A^T dy) W^T` and `dW = (A x)^T dy = x^T (A^T dy)`: one pass over the sources, which
     /// gathers `dy`.
     fn sum(&self, sum: &Sum<B>, grads: &mut Gradients) {
-        let Sum { csr, x, own, args } = sum;
+        let Sum { csr, x, own, args, .. } = sum;
         let (mut dw, transposed) = (None, self.transposed());
         if self.nodes.x.is_some() || self.nodes.weight.is_some() {
             let mut dx = ByRows::<B>::of(self.nodes.x, (x.shape()[0], csr.sides()[1].is_none()), self.g, grads);
             let (reverse, args) = (csr.reverse(), args.clone().reverse());
+            // Only weights need to know which edges the entries are.
+            let weights = sum.edge_weight.as_ref().and_then(|_| sum.weights(Some(csr.reverse_edge())));
             let sources = Destinations { nodes: csr.topology().num_cols, set: csr.sides()[1].cloned() };
             for range in chunks(sources.len(), self.layer.chunk_rows) {
                 let view = reverse.view_of(&sources.part(&range, &B::float_device(self.g)));
-                let arrived = B::spmm_forward(&view, self.g.clone(), None, None, &args, None);
+                let arrived = B::spmm_forward(&view, self.g.clone(), weights.clone(), None, &args, None);
                 if self.nodes.weight.is_some() {
                     let x = rows_of::<B>(x, &range);
                     add_to::<B>(&mut dw, B::weight_gradient(x, arrived.clone(), DType::F32));
@@ -386,23 +403,19 @@ impl<B: ChunkBackend> OfEdgesSoFar<B> {
     /// Registers what is asked for; without any row it is zero.
     fn register(self, edges: Option<&OfEdges<B>>, nodes: TermNodes, grads: &mut Gradients) {
         let Some(edges) = edges else { return };
-        let zeros = |of: &FloatTensor<B>| B::float_zeros(of.shape(), &B::float_device(of), of.dtype().into());
         let found = [
             (nodes.edge_weight, Some(&edges.weight), self.weight),
             (nodes.parameters, Some(&edges.parts.parameters), self.parameters),
             (nodes.values, edges.parts.values.as_ref(), self.values),
         ];
         for (node, of, gradient) in found {
-            if let (Some(node), Some(of)) = (node, of) {
-                let gradient = gradient.map_or_else(|| zeros(of), |gradient| as_dtype::<B>(gradient, of.dtype()));
-                grads.register::<B>(node, gradient);
-            }
+            register_or_zero::<B>(grads, node, of, gradient);
         }
     }
 }
 
 /// Matrices one behind the other.
-fn stacked<B: ChunkBackend>(mut parts: Vec<FloatTensor<B>>) -> Option<FloatTensor<B>> {
+pub(super) fn stacked<B: ChunkBackend>(mut parts: Vec<FloatTensor<B>>) -> Option<FloatTensor<B>> {
     match parts.len() {
         0 => None,
         1 => parts.pop(),

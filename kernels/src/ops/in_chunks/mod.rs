@@ -2,6 +2,8 @@
 
 mod autodiff;
 mod backward;
+mod pairs;
+mod pairs_backward;
 mod term;
 
 use std::ops::Range;
@@ -15,6 +17,7 @@ use crate::graph::node_marks::NodeSetBackend;
 use crate::graph::node_set::NodeSet;
 use crate::ops::combine::{Activation, CombineBackend, MAX_PARTS};
 use crate::ops::gat::GatBackend;
+use crate::ops::gat::v2::GatV2Backend;
 use crate::ops::linear::LinearBackend;
 use crate::ops::select::SelectBackend;
 use crate::ops::spmm::SpmmBackend;
@@ -44,6 +47,11 @@ impl<B: Backend> Destinations<B> {
     /// Those of an adjacency, restricted or not.
     pub fn of(csr: &Csr<B>) -> Self {
         Self { nodes: csr.topology().num_rows, set: csr.sides()[0].cloned() }
+    }
+
+    /// Some of the nodes, or all without a set.
+    pub fn set(&self) -> Option<&NodeSet<B>> {
+        self.set.as_ref()
     }
 
     /// Rows of the result.
@@ -81,7 +89,7 @@ pub struct Layer<B: Backend> {
 
 /// Backends with [`sum_in_chunks`].
 pub trait ChunkBackend:
-    SpmmBackend + GatBackend + LinearBackend + CombineBackend + NodeSetBackend + SelectBackend
+    SpmmBackend + GatBackend + GatV2Backend + LinearBackend + CombineBackend + NodeSetBackend + SelectBackend
 {
     /// The layer, recorded for the backward pass where the backend differentiates.
     #[doc(hidden)]
@@ -102,10 +110,10 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// ```
 ///
 /// where a [`Term`] has `S_r`, the rows themselves, a sum over neighbours or attention to them, and `W_r`, which comes
-/// behind the sum. The same as the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend),
+/// behind the sum (of [`Term::gatv2`], whose sources are projected before, it is that of the destinations). The same as
+/// the operators one by one ([`spmm`](crate::spmm), [`attend`](crate::attend), [`gatv2`](crate::gatv2),
 /// [`linear`](crate::linear), [`combine`](crate::combine)), row by row the same sums, but nothing other than `y` exists
-/// for more rows than a chunk has. Sums with a weight per edge and [`gatv2`](crate::gatv2) have no term: a layer of
-/// these is computed whole.
+/// for more rows than a chunk has.
 ///
 /// # Shapes
 /// Of each term as its operator has them; every `W_r` `[in_r, width]`; `bias` `[width]`, f32; result `[to.len(),
@@ -120,11 +128,13 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 ///   arrived: `dx_r = (A_r^T dy) W_r^T`, added in place to the gradient of `x_r` so far.
 ///
 /// Whole are only the arguments, `y`, the gradients of these, and the scores of attention with their gradients
-/// (`[nodes, heads]`). Sums over rows for the gradients of weights and biases are those of the chunks added up, so they
-/// depend on the size of a chunk within their rounding. Deterministic.
+/// (`[nodes, heads]`); of [`Term::gatv2`], while the backward pass is at it, also the projected destinations. Sums over
+/// rows for the gradients of weights and biases are those of the chunks added up, so they depend on the size of a chunk
+/// within their rounding. Deterministic.
 ///
 /// # Panics
-/// If there is no term, `chunk_rows` is 0, or a shape or dtype does not fit.
+/// If there is no term, `chunk_rows` is 0, a shape or dtype does not fit, or something that a term takes as data needs
+/// a gradient.
 ///
 /// # Example
 /// ```
@@ -136,7 +146,7 @@ crate::runtime::backends::impl_for_devices! { ChunkBackend => }
 /// let csr = Csr::<Flex>::from_host(&[0, 2, 3, 3], &[1, 2, 0], 3, &device).unwrap();
 /// let x = Tensor::<Flex, 2>::from_data([[1.0], [10.0], [100.0]], &device);
 /// let weight = Tensor::<Flex, 2>::from_data([[2.0]], &device);
-/// let sum = Term::spmm(&csr, x.clone(), SpmmConfig::default(), weight.clone());
+/// let sum = Term::spmm(&csr, x.clone(), None, SpmmConfig::default(), weight.clone());
 /// let own = Term::rows(x, None, weight);
 /// let y = sum_in_chunks(vec![sum, own], None, 1.0, Activation::Identity, Destinations::new(3, None), 2);
 /// assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [222.0, 22.0, 200.0]);
@@ -200,6 +210,11 @@ fn empty<B: Backend>(shape: [usize; 2], like: &FloatTensor<B>, lasting: bool) ->
     let (device, dtype) = (B::float_device(like), like.dtype());
     let make = |shape: Shape| B::float_empty(shape, &device, dtype.into());
     if lasting { B::memory_persistent_allocations(&device, Shape::new(shape), make) } else { make(Shape::new(shape)) }
+}
+
+/// The rows of `nodes` out of a matrix with those of `from`.
+fn own_rows<B: ChunkBackend>(x: &FloatTensor<B>, from: Option<&NodeSet<B>>, nodes: &NodeSet<B>) -> FloatTensor<B> {
+    B::select_forward(x.clone(), &from.map(|from| from.parts.clone()), &Some(nodes.parts.clone()), None, None)
 }
 
 /// Some rows of a matrix.

@@ -6,15 +6,17 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata};
 
-use super::{ChunkBackend, Destinations, beside, columns_of, rows_of};
+use super::pairs::Pairs;
+use super::{ChunkBackend, Destinations, beside, columns_of, own_rows, rows_of};
 use crate::graph::csr::Csr;
 use crate::graph::node_set::NodeSet;
 use crate::ops::gat::edges::{EdgeParts, EdgeTerm};
+use crate::ops::gat::v2::{EdgeProjection, all_heads};
 use crate::ops::gat::{self, GatArgs, GatConfig, Inputs, ScoreColumns, Scores};
-use crate::ops::spmm::{self, OwnRows, SpmmArgs, SpmmConfig};
+use crate::ops::spmm::{self, EdgeWeight, OwnRows, SpmmArgs, SpmmConfig};
 use crate::runtime::check;
 
-/// One term of [`sum_in_chunks`](super::sum_in_chunks): rows, or a sum over neighbours, and the weight behind it.
+/// One term of [`sum_in_chunks`](super::sum_in_chunks): rows, or a sum over neighbours, and a weight.
 #[derive(Clone, Debug)]
 pub struct Term<B: Backend> {
     pub(super) source: Source<B>,
@@ -31,12 +33,16 @@ pub(super) enum Source<B: Backend> {
     },
     Sum(Sum<B>),
     Attention(Attention<B>),
+    /// The weight of the term projects the destinations.
+    Pairs(Pairs<B>),
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Sum<B: Backend> {
     pub csr: Csr<B>,
     pub x: FloatTensor<B>,
+    /// One per edge of the whole adjacency.
+    pub edge_weight: Option<FloatTensor<B>>,
     pub own: Option<OwnRows<FloatTensor<B>, IntTensor<B>>>,
     pub args: SpmmArgs<FloatTensor<B>>,
 }
@@ -74,13 +80,21 @@ impl<B: ChunkBackend> Term<B> {
         Self::new("Term::rows", Source::Rows { x, from: from.cloned() }, weight)
     }
 
-    /// The result of [`spmm`](crate::spmm).
+    /// The result of [`spmm`](crate::spmm). The weights of edges are data: they get no gradient.
     ///
     /// # Panics
-    /// If a shape or dtype does not fit.
-    pub fn spmm(csr: &Csr<B>, x: Tensor<B, 2>, config: SpmmConfig<B>, weight: Tensor<B, 2>) -> Self {
-        let (x, own, args) = spmm::arguments("Term::spmm", csr, x, config);
-        Self::new("Term::spmm", Source::Sum(Sum { csr: csr.clone(), x, own, args }), weight)
+    /// If a shape or dtype does not fit, or edges are weighed whose rows are spans ([`Csr::from_spans`]).
+    pub fn spmm(
+        csr: &Csr<B>,
+        x: Tensor<B, 2>,
+        edge_weight: Option<Tensor<B, 1>>,
+        config: SpmmConfig<B>,
+        weight: Tensor<B, 2>,
+    ) -> Self {
+        const OP: &str = "Term::spmm";
+        let edge_weight = edge_weight.map(|weight| spmm::weights(OP, csr, weight));
+        let (x, own, args) = spmm::arguments(OP, csr, x, config);
+        Self::new(OP, Source::Sum(Sum { csr: csr.clone(), x, edge_weight, own, args }), weight)
     }
 
     /// What [`attend`](crate::attend) gives for each of `heads` heads, all of which read every column of `x`, times the
@@ -165,6 +179,42 @@ impl<B: ChunkBackend> Term<B> {
         Self::new(OP, Source::Attention(Attention { csr: csr.clone(), x, dst, src, args, data, edges: None }), weight)
     }
 
+    /// What [`gatv2`](crate::gatv2) gives for sources that are projected already and destinations that are projected
+    /// here: `dst = x_dst weight + bias`, with `weight` `[in, heads * channels]` and `bias` `[heads * channels]`, f32.
+    /// Nothing comes behind the sum. `x_dst` has a row per node of `from` (`None`: of every destination of the whole
+    /// graph).
+    ///
+    /// # Panics
+    /// If a shape or dtype does not fit, and as [`gatv2`](crate::gatv2).
+    pub fn gatv2(
+        csr: &Csr<B>,
+        src: Tensor<B, 2>,
+        (x_dst, from): (Tensor<B, 2>, Option<&NodeSet<B>>),
+        (weight, bias): (Tensor<B, 2>, Option<Tensor<B, 1>>),
+        attention: Tensor<B, 2>,
+        edges: Option<EdgeProjection<B>>,
+        config: &GatConfig,
+    ) -> Self {
+        const OP: &str = "Term::gatv2";
+        let heads = all_heads(OP, csr, src, attention, edges, config);
+        let x = x_dst.into_primitive().tensor();
+        check::same_dtype(OP, "x_dst", &x, &heads.src);
+        let nodes = csr.topology().num_rows;
+        if let Some(from) = from {
+            check::size(OP, "nodes of from", nodes, from.num_nodes());
+        }
+        check::size(OP, "rows of x_dst", from.map_or(nodes, NodeSet::len), check::matrix(OP, "x_dst", &x)[0]);
+        let width = heads.width();
+        check::size(OP, "columns of weight", width, weight.dims()[1]);
+        let bias = bias.map(|bias| {
+            let bias = bias.into_primitive().tensor();
+            check::vector(OP, "bias", &bias, width);
+            check::dtype(OP, "bias", &bias, DType::F32);
+            B::float_reshape(bias, [1, width].into())
+        });
+        Self::new(OP, Source::Pairs(Pairs { csr: csr.clone(), heads, x, from: from.cloned(), bias }), weight)
+    }
+
     fn new(op: &str, source: Source<B>, weight: Tensor<B, 2>) -> Self {
         let term = Self { source, weight: weight.into_primitive().tensor() };
         check::storage::<B>(op, "x", term.x());
@@ -182,15 +232,19 @@ impl<B: ChunkBackend> Term<B> {
     }
 
     fn heads(&self) -> usize {
-        if let Source::Attention(attention) = &self.source { attention.args.heads } else { 1 }
+        match &self.source {
+            Source::Attention(attention) => attention.args.heads,
+            Source::Pairs(pairs) => pairs.heads.args.heads,
+            Source::Rows { .. } | Source::Sum(_) => 1,
+        }
     }
 
     pub(super) fn check_destinations(&self, op: &str, to: &Destinations<B>) {
         let (nodes, rows) = match &self.source {
             Source::Rows { x, from } => (from.as_ref().map_or(x.shape()[0], NodeSet::num_nodes), to.len()),
-            Source::Sum(Sum { csr, .. }) | Source::Attention(Attention { csr, .. }) => {
-                (csr.topology().num_rows, csr.num_rows())
-            }
+            Source::Sum(Sum { csr, .. })
+            | Source::Attention(Attention { csr, .. })
+            | Source::Pairs(Pairs { csr, .. }) => (csr.topology().num_rows, csr.num_rows()),
         };
         check::size(op, "nodes of a term", to.nodes, nodes);
         check::size(op, "rows of a term", to.len(), rows);
@@ -200,10 +254,13 @@ impl<B: ChunkBackend> Term<B> {
     pub(super) fn part(&self, nodes: &NodeSet<B>, range: &Range<usize>) -> FloatTensor<B> {
         match &self.source {
             Source::Rows { x, from } => B::product(own_rows::<B>(x, from.as_ref(), nodes), self.weight.clone()),
-            Source::Sum(Sum { csr, x, own, args }) => {
-                let sum = B::spmm_forward(&csr.view_of(nodes), x.clone(), None, own.clone(), args, None);
+            Source::Sum(sum) => {
+                let Sum { csr, x, own, args, .. } = sum;
+                let weights = sum.weights(csr.edge_ids());
+                let sum = B::spmm_forward(&csr.view_of(nodes), x.clone(), weights, own.clone(), args, None);
                 B::product(sum, self.weight.clone())
             }
+            Source::Pairs(pairs) => pairs.part(nodes, &self.weight),
             Source::Attention(attention) => {
                 let (view, heads) = (attention.csr.view_of(nodes), attention.args.heads);
                 let of_head = |head: usize| {
@@ -236,17 +293,16 @@ impl<B: Backend> Term<B> {
             Source::Rows { x, .. } => x,
             Source::Sum(sum) => &sum.x,
             Source::Attention(attention) => &attention.x,
+            Source::Pairs(pairs) => &pairs.x,
         }
     }
 }
 
-/// The rows of `nodes`.
-pub(super) fn own_rows<B: ChunkBackend>(
-    x: &FloatTensor<B>,
-    from: Option<&NodeSet<B>>,
-    nodes: &NodeSet<B>,
-) -> FloatTensor<B> {
-    B::select_forward(x.clone(), &from.map(|from| from.parts.clone()), &Some(nodes.parts.clone()), None, None)
+impl<B: Backend> Sum<B> {
+    /// The weights of edges, for entries whose edges are `edge`.
+    pub fn weights(&self, edge: Option<IntTensor<B>>) -> Option<EdgeWeight<FloatTensor<B>, IntTensor<B>>> {
+        self.edge_weight.clone().map(|weight| EdgeWeight { weight, edge })
+    }
 }
 
 /// What one head of a chunk of destinations reads.

@@ -94,6 +94,11 @@ impl<B: SpmmBackend, C: CheckpointStrategy> SpmmBackend for Autodiff<B, C> {
         args: SpmmArgs<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let (csr, args) = (csr.inner(), inner::<B, C>(args));
+        let learned = weight.as_ref().is_some_and(|w| w.is_tracked());
+        assert!(
+            !learned || !csr.is_restricted(),
+            "spmm: edge_weight: expected a whole adjacency where weights need a gradient, got {csr:?}"
+        );
         let inner_weight = weight.as_ref().map(|w| EdgeWeight { weight: w.primitive.clone(), edge: csr.edge_ids() });
         let inner_own = own.as_ref().map(|o| OwnRows {
             h: o.h.primitive.clone(),

@@ -96,7 +96,7 @@ fn forward<E: Storage>(
     };
     values.par_chunks_mut((ROWS_PER_TASK * d).max(1)).enumerate().for_each(|(task, block)| {
         let (mut acc, mut sources, mut factors) = (vec![0f32; d], Vec::new(), Vec::new());
-        let mut scratch = vec![0f32; d];
+        let (mut entries, mut scratch) = (Vec::new(), vec![0f32; d]);
         for (r, out_row) in block.chunks_mut(d.max(1)).enumerate() {
             let i = row_entries.node(task * ROWS_PER_TASK + r);
             acc.fill(0.0);
@@ -110,12 +110,8 @@ fn forward<E: Storage>(
             match weights {
                 // Weights belong to positions among the entries, which a list of sources does not tell.
                 Some(weights) => {
-                    sources.clear();
-                    let (range, cols) = row_entries.entries(i);
-                    for (e, &col) in range.zip(cols).filter(|(_, col)| row_entries.keeps(i, **col as u32)) {
-                        sources.push(col as u32);
-                        factors.push(weights[edges.map_or(e, |map| map.get(e))]);
-                    }
+                    row_entries.sources_and_entries(i, &mut sources, &mut entries);
+                    factors.extend(entries.iter().map(|&e| weights[edges.map_or(e, |map| map.get(e))]));
                 }
                 None => {
                     row_entries.sources(i, &mut sources);

@@ -144,16 +144,17 @@ pub trait SpmmBackend: SelectBackend {
 /// `u_i = 1/sqrt(deg_i)` and `v_j = 1/sqrt(deg_j)` this is `D^-1/2 A D^-1/2 x`.
 ///
 /// # Shapes
-/// `x` `[num_cols, d]` in f32, f16 or bf16; `edge_weight` `[num_edges]` in f32, in the order of `csr`; result
-/// `[num_rows, d]` in the dtype of `x`. Sums are taken in f32 whatever the storage.
+/// `x` `[num_cols, d]` in f32, f16 or bf16; `edge_weight` `[num_edges]` in f32, in the order of `csr`, of all edges
+/// also where `csr` is restricted; result `[num_rows, d]` in the dtype of `x`. Sums are taken in f32 whatever the
+/// storage.
 ///
 /// # Gradient
 /// `dx_j = v_j sum_i u_i w_ij dy_i` (the product with the reverse), `dw_ij = u_i v_j <dy_i, x_j>`, `dh_i = s_i dy_i`.
 /// Saved: `x` only when the edge weights need a gradient. Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, or `edge_weight` is given for rows that are spans ([`Csr::from_spans`]); the
-/// message names the argument, what was expected and what was got.
+/// If a shape or dtype does not fit, if `edge_weight` is given for rows that are spans ([`Csr::from_spans`]), or needs
+/// a gradient where `csr` is restricted; the message names the argument, what was expected and what was got.
 ///
 /// # Source
 /// Kipf and Welling, Semi-supervised classification with graph convolutional networks (ICLR 2017), equation 2.
@@ -177,16 +178,18 @@ pub fn spmm<B: SpmmBackend>(
     config: SpmmConfig<B>,
 ) -> Tensor<B, 2> {
     const OP: &str = "spmm";
-    let weight = edge_weight.map(|weight| {
-        csr.check_lists(OP, "edge_weight");
-        let weight = weight.into_primitive().tensor();
-        check::vector(OP, "edge_weight", &weight, csr.num_edges());
-        check::dtype(OP, "edge_weight", &weight, DType::F32);
-        assert!(!csr.is_restricted(), "{OP}: edge_weight: expected a whole adjacency, got {csr:?}");
-        weight
-    });
+    let weight = edge_weight.map(|weight| weights(OP, csr, weight));
     let (x, own, args) = arguments(OP, csr, x, config);
     Tensor::from_primitive(TensorPrimitive::Float(B::spmm(csr.clone(), x, weight, own, args)))
+}
+
+/// Checks a weight per edge of the whole adjacency.
+pub(crate) fn weights<B: Backend>(op: &str, csr: &Csr<B>, weight: Tensor<B, 1>) -> FloatTensor<B> {
+    csr.check_lists(op, "edge_weight");
+    let weight = weight.into_primitive().tensor();
+    check::vector(op, "edge_weight", &weight, csr.num_edges());
+    check::dtype(op, "edge_weight", &weight, DType::F32);
+    weight
 }
 
 /// The arguments of a product as primitives: the sources, the self term, the rest.

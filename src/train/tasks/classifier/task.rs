@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::batches::{Targets, parts};
 use super::data::ClassifierData;
 use super::placement::{OnDevice, Placement};
-use crate::config::{Best, ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderMode, TrainConfig};
+use crate::config::{Best, ClassifyConfig, ClassifyTrain, DecayedLayers, LoaderConfig, LoaderMode, TrainConfig};
 use crate::data::class_split::ClassSplit;
 use crate::error::{Error, Result, grouped};
 use crate::infer::layerwise_classes::class_logits;
@@ -255,6 +255,8 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         let pass = TrainingPass { seed, step, layer: 0 };
         // Without a gradient, see `as_data`.
         let rows = input.read(x.into_iter().map(Tensor::inner).collect()).into_autodiff();
+        let LoaderConfig { draw, fanouts, .. } = &self.config.loader;
+        let (blocks, rows) = input.estimating((*draw, fanouts), blocks, rows);
         let logits = model.forward_batch(&blocks, rows, Some((pass, self.config.model.dropout)));
         // The rows that are left are the seeds, of one type behind those of another.
         let mut targets = Vec::new();

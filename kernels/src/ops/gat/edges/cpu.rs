@@ -49,6 +49,7 @@ enum Ages<'a> {
 }
 
 /// What the kept edges of a row carry, column by column, and what they add up to.
+#[derive(Default)]
 pub(in crate::ops::gat) struct RowOfEdges<E> {
     entries: Vec<usize>,
     /// Rows as they are stored, and in f32, before they are turned.
@@ -70,6 +71,21 @@ impl<E> RowOfEdges<E> {
         let (sums, positives) = (vec![0.0; width], vec![0.0; width]);
         let (stored, wide, values) = (Vec::new(), Vec::new(), Vec::new());
         Self { entries: Vec::new(), stored, wide, values, ages: Vec::new(), slopes: Vec::new(), sums, positives }
+    }
+
+    /// The places of the edges among the entries of all rows.
+    pub(in crate::ops::gat) fn entries(&self) -> &[usize] {
+        &self.entries
+    }
+
+    /// Column `k`, with an element per edge.
+    pub(in crate::ops::gat) fn column(&self, k: usize) -> &[f32] {
+        &self.values[k * self.entries.len()..][..self.entries.len()]
+    }
+
+    /// The ages of the edges, and the slopes of cosine `k` by its angles.
+    pub(in crate::ops::gat) fn ages_and_slopes(&self, k: usize) -> (&[f32], &[f32]) {
+        (&self.ages, &self.slopes[k * self.entries.len()..][..self.entries.len()])
     }
 
     /// The columns, each with an element per edge; none without edges.

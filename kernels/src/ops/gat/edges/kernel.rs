@@ -54,7 +54,7 @@ launch_args! {
         edge_map: ComptimeOption<Array<P>>,
         ages: ComptimeOption<Array<f32>>,
         times: ComptimeOption<NodeTimes>,
-        /// The logit vectors of all heads, frequencies, phases.
+        /// The logit vectors of all heads, if any, frequencies, phases.
         parameters: Array<f32>,
     }
 }
@@ -160,6 +160,25 @@ pub(crate) fn read_edge<F: Float, P: Int, M: Size>(
     #[comptime] shape: EdgeShape,
 ) -> f32 {
     read_values(inputs, edge, columns, shape);
+    let frequencies = comptime!(heads * shape.columns());
+    encode_age(inputs, edge, row, col, columns, slopes, frequencies, with_slopes, shape)
+}
+
+/// Puts the encoding of the age of edge `edge` between the nodes `row` and `col` behind the values in `columns`, and
+/// with `slopes` the slopes of its cosines by their angles there; gives the age. Frequencies stand among the parameters
+/// from `frequencies` on, phases behind them.
+#[cube]
+pub(crate) fn encode_age<F: Float, P: Int, M: Size>(
+    inputs: &EdgeInputs<F, P, M>,
+    edge: usize,
+    row: usize,
+    col: usize,
+    columns: &mut Array<f32>,
+    slopes: &mut Array<f32>,
+    #[comptime] frequencies: usize,
+    #[comptime] with_slopes: bool,
+    #[comptime] shape: EdgeShape,
+) -> f32 {
     let mut age = 0.0f32;
     if comptime!(shape.age == AgeMode::OfEdges) {
         #[comptime]
@@ -179,10 +198,9 @@ pub(crate) fn read_edge<F: Float, P: Int, M: Size>(
     if comptime!(shape.log_age) {
         columns[comptime!(shape.values)] = (1.0f32 + age.max(0.0f32)).ln();
     }
-    let frequencies = comptime!(heads * shape.columns());
     #[unroll]
     for k in 0..shape.cosines {
-        let frequency = inputs.parameters[frequencies + k];
+        let frequency = inputs.parameters[comptime!(frequencies) + k];
         let phase = inputs.parameters[comptime!(frequencies + shape.cosines) + k];
         let (cosine, sine) = cosine_and_sine(frequency * age + phase);
         columns[comptime!(shape.first_cosine()) + k] = cosine;

@@ -11,7 +11,7 @@ pub(super) mod launch;
 mod parts;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Int, Tensor, TensorMetadata, TensorPrimitive};
 
 use super::{GatArgs, GatBackend, GatConfig, ScoreColumns, Scores, widest};
@@ -193,46 +193,8 @@ impl<B: Backend> EdgeTerm<B> {
         heads: usize,
         first: usize,
         count: usize,
-    ) -> EdgeParts<FloatTensor<B>, burn::tensor::ops::IntTensor<B>> {
-        let edges = csr.num_edges();
-        let values = self.values.clone().map(|values| {
-            csr.check_lists(op, "values");
-            let values = values.into_primitive().tensor();
-            check::same_dtype(op, "values", &values, h_src);
-            let [rows, columns] = check::matrix(op, "values", &values);
-            check::size(op, "rows of values", edges, rows);
-            check_columns(op, "columns of values", 1, columns);
-            values
-        });
-        let float = |tensor: &Tensor<B, 1>| tensor.clone().into_primitive().tensor();
-        let age = self.time.as_ref().map(|time| {
-            let (frequency, phase) = (float(&time.frequency), float(&time.phase));
-            check::dtype(op, "frequency", &frequency, DType::F32);
-            check::dtype(op, "phase", &phase, DType::F32);
-            check_columns(op, "frequency", 0, time.frequency.dims()[0]);
-            check::size(op, "elements of phase", time.frequency.dims()[0], time.phase.dims()[0]);
-            match &time.age {
-                Age::Edges(ages) => {
-                    csr.check_lists(op, "ages of edges");
-                    let ages = float(ages);
-                    check::dtype(op, "ages of edges", &ages, DType::F32);
-                    check::vector(op, "ages of edges", &ages, edges);
-                    AgeParts::Edges(ages)
-                }
-                Age::Nodes { dst, src } => {
-                    let times = |name: &str, times: &Tensor<B, 1, Int>, nodes: usize| {
-                        let times = times.clone().into_primitive();
-                        check::dtype(op, name, &times, DType::I32);
-                        check::vector(op, name, &times, nodes);
-                        times
-                    };
-                    AgeParts::Nodes {
-                        dst: times("times of destinations", dst, csr.topology().num_rows),
-                        src: times("times of sources", src, csr.topology().num_cols),
-                    }
-                }
-            }
-        });
+    ) -> EdgeParts<FloatTensor<B>, IntTensor<B>> {
+        let (values, age) = carried_parts(op, csr, h_src, self.values.as_ref(), self.time.as_ref());
         let columns = self.columns();
         assert!(columns > 0, "{op}: term: expected values or a time encoding with columns, got none");
         let [logit_heads, logit_columns] = self.logit.dims();
@@ -255,6 +217,57 @@ impl<B: Backend> EdgeTerm<B> {
             edge_map: None,
         }
     }
+}
+
+/// Checks values and ages of edges beside features `h_src`.
+#[expect(clippy::type_complexity, reason = "a pair, each of which may lack")]
+pub(super) fn carried_parts<B: Backend>(
+    op: &str,
+    csr: &Csr<B>,
+    h_src: &FloatTensor<B>,
+    values: Option<&Tensor<B, 2>>,
+    time: Option<&TimeEncoding<B>>,
+) -> (Option<FloatTensor<B>>, Option<AgeParts<FloatTensor<B>, IntTensor<B>>>) {
+    let edges = csr.num_edges();
+    let values = values.cloned().map(|values| {
+        csr.check_lists(op, "values");
+        let values = values.into_primitive().tensor();
+        check::same_dtype(op, "values", &values, h_src);
+        let [rows, columns] = check::matrix(op, "values", &values);
+        check::size(op, "rows of values", edges, rows);
+        check_columns(op, "columns of values", 1, columns);
+        values
+    });
+    let float = |tensor: &Tensor<B, 1>| tensor.clone().into_primitive().tensor();
+    let age = time.map(|time| {
+        let (frequency, phase) = (float(&time.frequency), float(&time.phase));
+        check::dtype(op, "frequency", &frequency, DType::F32);
+        check::dtype(op, "phase", &phase, DType::F32);
+        check_columns(op, "frequency", 0, time.frequency.dims()[0]);
+        check::size(op, "elements of phase", time.frequency.dims()[0], time.phase.dims()[0]);
+        match &time.age {
+            Age::Edges(ages) => {
+                csr.check_lists(op, "ages of edges");
+                let ages = float(ages);
+                check::dtype(op, "ages of edges", &ages, DType::F32);
+                check::vector(op, "ages of edges", &ages, edges);
+                AgeParts::Edges(ages)
+            }
+            Age::Nodes { dst, src } => {
+                let times = |name: &str, times: &Tensor<B, 1, Int>, nodes: usize| {
+                    let times = times.clone().into_primitive();
+                    check::dtype(op, name, &times, DType::I32);
+                    check::vector(op, name, &times, nodes);
+                    times
+                };
+                AgeParts::Nodes {
+                    dst: times("times of destinations", dst, csr.topology().num_rows),
+                    src: times("times of sources", src, csr.topology().num_cols),
+                }
+            }
+        }
+    });
+    (values, age)
 }
 
 #[track_caller]

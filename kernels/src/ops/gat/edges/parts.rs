@@ -17,8 +17,7 @@ pub struct EdgeParts<F, I> {
     pub age: Option<AgeParts<F, I>>,
     pub log_age: bool,
     pub cosines: usize,
-    /// f32: the logit vectors of all heads, then frequencies, then phases. Of [`gatv2`](crate::gatv2) as
-    /// [`V2Inputs`](crate::ops::gat::v2::V2Inputs) says.
+    /// f32: the logit vectors of all heads, of [`gatv2`](crate::gatv2) none, then frequencies, then phases.
     pub parameters: F,
     /// The edges of the entries at hand, where these are not in the order of the edges.
     pub edge_map: Option<I>,

@@ -8,7 +8,7 @@ use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::AutodiffBackend;
 use burn_backend::tensor::{FloatTensor, IntTensor};
 
-use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients};
+use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients, V2Wanted};
 use crate::graph::csr::{Csr, View};
 use crate::ops::gat::{GatArgs, GatForward};
 
@@ -31,11 +31,11 @@ impl<B: GatV2Backend> Saved<B> {
     }
 }
 
-impl<B: GatV2Backend> Backward<B, 4> for GatV2 {
+impl<B: GatV2Backend> Backward<B, 5> for GatV2 {
     type State = Saved<B>;
 
-    fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let [src, dst, parameters, values] = ops.parents;
+    fn backward(self, ops: Ops<Self::State, 5>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [src, dst, parameters, angles, values] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
         let mut saved = ops.state;
         let forward = saved.forward.take().unwrap_or_else(|| saved.run());
@@ -44,10 +44,13 @@ impl<B: GatV2Backend> Backward<B, 4> for GatV2 {
         let log_sum_exp = forward.log_sum_exp;
         let backward =
             |inputs| V2Backward { g: g.clone(), inputs, log_sum_exp: log_sum_exp.clone(), delta: delta.clone() };
-        if [&dst, &parameters, &values].iter().any(|node| node.is_some()) {
-            let found = B::gatv2_row_gradients(&csr.view(), backward(inputs.of_rows(&csr)), args, values.is_some());
-            let V2RowGradients { dst: of_dst, parameters: of_parameters, values: of_values } = found;
-            for (node, gradient) in [(dst, Some(of_dst)), (parameters, Some(of_parameters)), (values, of_values)] {
+        if [&dst, &parameters, &angles, &values].iter().any(|node| node.is_some()) {
+            let wanted = V2Wanted { values: values.is_some(), angles: angles.is_some() };
+            let found = B::gatv2_row_gradients(&csr.view(), backward(inputs.of_rows(&csr)), args, wanted);
+            let V2RowGradients { dst: of_dst, parameters: of_parameters, angles: of_angles, values: of_values } = found;
+            let found =
+                [(dst, Some(of_dst)), (parameters, Some(of_parameters)), (angles, of_angles), (values, of_values)];
+            for (node, gradient) in found {
                 if let (Some(node), Some(gradient)) = (node, gradient) {
                     grads.register::<B>(node.id, gradient);
                 }
@@ -73,9 +76,9 @@ impl<B: GatV2Backend, C: CheckpointStrategy> GatV2Backend for Autodiff<B, C> {
         view: &View<IntTensor<Self>>,
         inputs: V2Backward<FloatTensor<Self>, IntTensor<Self>>,
         args: GatArgs,
-        of_values: bool,
+        wanted: V2Wanted,
     ) -> V2RowGradients<FloatTensor<Self>> {
-        B::gatv2_row_gradients(view, inputs.map(|f| f.primitive), args, of_values).map(Self::from_inner)
+        B::gatv2_row_gradients(view, inputs.map(|f| f.primitive), args, wanted).map(Self::from_inner)
     }
 
     fn gatv2_source_gradient(
@@ -93,10 +96,12 @@ impl<B: GatV2Backend, C: CheckpointStrategy> GatV2Backend for Autodiff<B, C> {
             Saved::<B> { csr: csr.inner(), args, inputs: inputs.clone().map(|f| f.primitive), forward: None };
         let forward = saved.run();
         let out = forward.out.clone();
-        // Values that are not there are stood in for by a constant, which gets no gradient.
+        // What is not there is stood in for by a constant, which gets no gradient.
         let constant = <Self as AutodiffBackend>::from_inner(out.clone());
-        let values = inputs.edges.values.as_ref().unwrap_or(&constant).node.clone();
-        let nodes = [inputs.src.node.clone(), inputs.dst.node.clone(), inputs.edges.parameters.node.clone(), values];
+        let V2Inputs { src, dst, parameters, edges } = &inputs;
+        let angles = if edges.cosines > 0 { &edges.parameters } else { &constant };
+        let values = edges.values.as_ref().unwrap_or(&constant);
+        let nodes = [src, dst, parameters, angles, values].map(|tensor| tensor.node.clone());
         match GatV2.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 saved.forward = (!args.recompute).then_some(forward);

@@ -3,9 +3,10 @@
 
 use cubecl::prelude::*;
 
+use super::V2Wanted;
 use super::kernel::{
-    HeadSpan, V2Ends, V2Rules, attention_of, batch, head_dots, hidden_of, leaky_relus, leans, own_row, projection_at,
-    rows_of, values_of,
+    HeadSpan, V2Ends, V2Rules, attention_of, batch, encode_lane, head_dots, hidden_of, leaky_relus, leans, own_row,
+    projection_at, rows_of, values_of,
 };
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
@@ -39,6 +40,8 @@ launch_args! {
         partial: Array<Vector<f32, N>>,
         /// The row of the first plane of the launch.
         first: usize,
+        /// A row per plane: its share in that of frequencies and phases.
+        angles: ComptimeOption<Array<f32>>,
         values: ComptimeOption<Array<F>>,
     }
 }
@@ -59,6 +62,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
     #[comptime] shape: GatShape,
     #[comptime] span: HeadSpan,
     #[comptime] carries: EdgeShape,
+    #[comptime] wanted: V2Wanted,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
@@ -66,6 +70,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
     let (slots, heads) = comptime!((shape.slots, shape.heads));
     let groups = comptime!(span.groups(slots));
     let batch = comptime!(batch(slots, 1, schedule));
+    let cosines = comptime!(carries.cosines);
     let count = comptime!(carries.columns());
     let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
     let mut shared = SharedMemory::<Vector<f32, N>>::new(comptime!(shared_vectors(shape, schedule)));
@@ -73,6 +78,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
     let attention = attention_of::<N>(&ends.parameters, layout, slots, schedule);
     let mut attention_sums = zeros::<N>(slots);
     let mut projection_sums = zeros::<N>(comptime!((count * slots).max(1)));
+    let mut angle_sums = filled(0.0f32, comptime!((2 * cosines).max(1)));
     let mut work = first_work(schedule);
     while work < rows.end {
         let row = row_of(work, rows, schedule);
@@ -100,6 +106,9 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
                 let (kept, j) = reached(row, col, valid, &rules.drop, columns, shape.drop, schedule);
+                let mut encoded = filled(0.0f32, comptime!(count.max(1)));
+                let mut slopes = filled(0.0f32, comptime!(cosines.max(1)));
+                let age = encode_lane(carried, e, kept, row, col, &mut encoded, &mut slopes, wanted.angles, carries);
                 let ballot = plane_ballot(kept);
                 #[unroll]
                 for word in 0..schedule.ballot_words {
@@ -110,7 +119,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
                         let mut present = Array::<bool>::new(batch);
                         bits = take_lanes(bits, j, &mut sources, &mut lanes, &mut present, word, batch);
                         let x = rows_of::<F, N>(&ends.src, &sources, layout, batch, slots, schedule);
-                        let values = values_of(carried, tile, &lanes, batch, carries);
+                        let values = values_of(carried, tile, &lanes, &encoded, batch, carries);
                         let hidden =
                             hidden_of::<N>(&own, &x, &values, &ends.parameters, layout, batch, slots, count, schedule);
                         let mut active = Array::<Vector<f32, N>>::new(comptime!(batch * slots));
@@ -156,7 +165,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
                                     let value = Vector::<f32, N>::empty().fill(values[u * count + k]);
                                     projection_sums[k * slots + slot] += du[u] * value;
                                 }
-                                if targets.values.is_some() {
+                                if comptime!(wanted.values || wanted.angles) {
                                     let weight = projection_at::<N>(&ends.parameters, layout, k, c);
                                     #[unroll]
                                     for u in 0..batch {
@@ -171,11 +180,26 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
                             for u in 0..batch {
                                 let edge = edge_of(carried, tile + lanes[u] as usize, carries);
                                 #[unroll]
-                                for k in 0..count {
+                                for k in 0..carries.values {
                                     let total = plane_sum(of_values[u * count + k]);
                                     if lane == 0 && present[u] {
-                                        gradient[edge * count + k] = F::cast_from(total);
+                                        gradient[edge * carries.values + k] = F::cast_from(total);
                                     }
+                                }
+                            }
+                        }
+                        if comptime!(wanted.angles) {
+                            #[unroll]
+                            for u in 0..batch {
+                                let age = plane_shuffle(age, lanes[u]);
+                                #[unroll]
+                                for k in 0..cosines {
+                                    let column = comptime!(carries.first_cosine()) + k;
+                                    let total = plane_sum(of_values[u * count + column]);
+                                    let slope = plane_shuffle(slopes[k], lanes[u]);
+                                    let of_angle = select(present[u], total * slope, 0.0f32);
+                                    angle_sums[k] += of_angle * age;
+                                    angle_sums[comptime!(cosines) + k] += of_angle;
                                 }
                             }
                         }
@@ -208,6 +232,16 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
             #[unroll]
             for k in 0..count {
                 targets.partial[at + (k + 1) * layout.vectors + c] = projection_sums[k * slots + slot];
+            }
+        }
+    }
+    #[comptime]
+    if let ComptimeOption::Some(partial) = &mut targets.angles {
+        let at = place * comptime!(2 * cosines);
+        if lane == 0 {
+            #[unroll]
+            for k in 0..comptime!(2 * cosines) {
+                partial[at + k] = angle_sums[k];
             }
         }
     }
@@ -259,6 +293,9 @@ pub(crate) fn gatv2_sources_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
                 let (kept, i) = reached(row, col, valid, &rules.drop, columns, shape.drop, schedule);
+                let mut encoded = filled(0.0f32, comptime!(count.max(1)));
+                let mut slopes = filled(0.0f32, comptime!(carries.cosines.max(1)));
+                encode_lane(carried, e, kept, row, col, &mut encoded, &mut slopes, false, carries);
                 let ballot = plane_ballot(kept);
                 #[unroll]
                 for word in 0..schedule.ballot_words {
@@ -270,7 +307,7 @@ pub(crate) fn gatv2_sources_kernel<F: Float, P: Int, N: Size, M: Size>(
                         bits = take_lanes(bits, i, &mut to, &mut lanes, &mut present, word, batch);
                         let x = rows_of::<F, N>(&ends.dst, &to, layout, batch, slots, schedule);
                         let g = rows_of::<F, N>(&arrivals.g, &to, layout, batch, slots, schedule);
-                        let values = values_of(carried, tile, &lanes, batch, carries);
+                        let values = values_of(carried, tile, &lanes, &encoded, batch, carries);
                         let hidden =
                             hidden_of::<N>(&own, &x, &values, &ends.parameters, layout, batch, slots, count, schedule);
                         let mut active = Array::<Vector<f32, N>>::new(comptime!(batch * slots));

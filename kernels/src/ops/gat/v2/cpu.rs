@@ -7,13 +7,13 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
-use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients};
+use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients, V2Wanted};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
 use crate::graph::row_entries::RowEntries;
 use crate::ops::dropout::Dropout;
 use crate::ops::gat::cpu::{Factors, ROWS_PER_SUM};
-use crate::ops::gat::edges::EdgeParts;
+use crate::ops::gat::edges::cpu::{Carried, RowOfEdges as Encoded, contiguous};
 use crate::ops::gat::{GatArgs, GatForward};
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, with_storage};
 use crate::runtime::rows::{Row, exp_all, exp_weights, hidden_rows, lean_rows, zeroed};
@@ -38,7 +38,7 @@ impl GatV2Backend for Flex {
         inputs: V2Inputs<FloatTensor<Self>, IntTensor<Self>>,
         args: GatArgs,
     ) -> GatForward<FloatTensor<Self>> {
-        let inputs = inputs.map(|f| f.to_contiguous());
+        let inputs = in_order(inputs);
         with_storage!(inputs.src.dtype(), E => forward::<E>(view, &inputs, args))
     }
 
@@ -46,10 +46,10 @@ impl GatV2Backend for Flex {
         view: &View<IntTensor<Self>>,
         inputs: V2Backward<FloatTensor<Self>, IntTensor<Self>>,
         args: GatArgs,
-        of_values: bool,
+        wanted: V2Wanted,
     ) -> V2RowGradients<FloatTensor<Self>> {
-        let inputs = inputs.map(|f| f.to_contiguous());
-        with_storage!(inputs.g.dtype(), E => row_gradients::<E>(view, &inputs, args, of_values))
+        let inputs = all_in_order(inputs);
+        with_storage!(inputs.g.dtype(), E => row_gradients::<E>(view, &inputs, args, wanted))
     }
 
     fn gatv2_source_gradient(
@@ -57,9 +57,20 @@ impl GatV2Backend for Flex {
         inputs: V2Backward<FloatTensor<Self>, IntTensor<Self>>,
         args: GatArgs,
     ) -> FloatTensor<Self> {
-        let inputs = inputs.map(|f| f.to_contiguous());
+        let inputs = all_in_order(inputs);
         with_storage!(inputs.g.dtype(), E => source_gradient::<E>(reverse, &inputs, args))
     }
+}
+
+/// The inputs with everything that is read element by element in order.
+fn in_order(inputs: V2Inputs<FlexTensor, FlexTensor>) -> V2Inputs<FlexTensor, FlexTensor> {
+    let edges = contiguous(&inputs.edges);
+    V2Inputs { edges, ..inputs.map(|f| f.to_contiguous()) }
+}
+
+fn all_in_order(inputs: V2Backward<FlexTensor, FlexTensor>) -> V2Backward<FlexTensor, FlexTensor> {
+    let of_edges = in_order(inputs.inputs.clone());
+    V2Backward { inputs: of_edges, ..inputs.map(|f| f.to_contiguous()) }
 }
 
 /// What a pass reads of edges.
@@ -67,11 +78,14 @@ struct Reader<'a, E> {
     row_entries: RowEntries<'a>,
     values: &'a [E],
     edge_map: Option<Offsets<'a>>,
-    /// Columns of values.
+    value_columns: usize,
+    /// Columns of all that edges carry.
     columns: usize,
+    /// Where edges have an age: it is encoded row by row.
+    carried: Option<Carried<'a, E>>,
     /// By head.
     attention: &'a [f32],
-    /// By value.
+    /// By column.
     projection: &'a [f32],
     width: usize,
     heads: usize,
@@ -85,6 +99,8 @@ struct RowOfEdges<E> {
     ids: Vec<u32>,
     entries: Vec<usize>,
     stored: Vec<E>,
+    /// What all edges of the row carry, where they have an age.
+    encoded: Encoded<E>,
     /// `[edges of the run, columns]`.
     values: Vec<f32>,
     /// `[edges of the run, width]`.
@@ -94,17 +110,21 @@ struct RowOfEdges<E> {
 impl<'a, E: Storage> Reader<'a, E> {
     fn new(
         view: &'a View<FlexTensor>,
-        edges: &'a EdgeParts<FlexTensor, FlexTensor>,
-        width: usize,
+        inputs: &'a V2Inputs<FlexTensor, FlexTensor>,
         args: &GatArgs,
-        drop_edge: Option<DropEdge>,
+        rows_are_sources: bool,
     ) -> Self {
-        let (attention, projection) = flex::slice::<f32>(&edges.parameters).split_at(width);
+        let V2Inputs { src, parameters, edges, .. } = inputs;
+        let width = src.shape()[1];
+        let (attention, projection) = flex::slice::<f32>(parameters).split_at(width);
+        let drop_edge = if rows_are_sources { args.drop_edge.map(DropEdge::reverse) } else { args.drop_edge };
         Self {
             row_entries: RowEntries::new(view, drop_edge),
             values: edges.values.as_ref().map_or(&[], flex::slice::<E>),
             edge_map: edges.edge_map.as_ref().map(Offsets::of),
-            columns: edges.value_columns,
+            value_columns: edges.value_columns,
+            columns: edges.columns(),
+            carried: edges.age.as_ref().map(|_| Carried::of(edges, 0, rows_are_sources)),
             attention,
             projection,
             width,
@@ -115,9 +135,14 @@ impl<'a, E: Storage> Reader<'a, E> {
 
     /// The kept edges of `node`, and the factors of their weights.
     fn row(&self, node: usize, row: &mut RowOfEdges<E>, factors: &mut Factors) {
-        match self.columns {
-            0 => self.row_entries.sources(node, &mut row.ids),
-            _ => self.row_entries.sources_and_entries(node, &mut row.ids, &mut row.entries),
+        match &self.carried {
+            Some(carried) => {
+                carried.row(&self.row_entries, node, &mut row.ids, &mut row.encoded);
+                row.entries.clear();
+                row.entries.extend_from_slice(row.encoded.entries());
+            }
+            None if self.columns == 0 => self.row_entries.sources(node, &mut row.ids),
+            None => self.row_entries.sources_and_entries(node, &mut row.ids, &mut row.entries),
         }
         factors.of_row(node, &row.ids);
         self.row_entries.locate(&mut row.ids);
@@ -129,14 +154,19 @@ impl<'a, E: Storage> Reader<'a, E> {
 
     /// Makes the hidden layers of a run of edges between `own` and rows of `x`.
     fn run(&self, row: &mut RowOfEdges<E>, run: Range<usize>, own: &[f32], x: &[E]) {
-        row.stored.clear();
-        if self.columns > 0 {
+        row.values.resize(run.len() * self.columns, 0.0);
+        if self.carried.is_some() {
+            for k in 0..self.columns {
+                let column = &row.encoded.column(k)[run.clone()];
+                row.values[k..].iter_mut().step_by(self.columns).zip(column).for_each(|(to, &value)| *to = value);
+            }
+        } else if self.columns > 0 {
+            row.stored.clear();
             for &entry in &row.entries[run.clone()] {
                 row.stored.extend_from_slice(&self.values[self.edge(entry) * self.columns..][..self.columns]);
             }
+            E::widen(&row.stored, &mut row.values);
         }
-        row.values.resize(row.stored.len(), 0.0);
-        E::widen(&row.stored, &mut row.values);
         row.hidden.resize(run.len() * self.width, 0.0);
         hidden_rows(&mut row.hidden, own, (x, &row.ids[run]), (&row.values, self.projection), self.slope);
     }
@@ -176,7 +206,7 @@ fn forward<E: Storage>(
 ) -> GatForward<FlexTensor> {
     let (rows, width, heads) = (view.num_rows(), inputs.src.shape()[1], args.heads);
     let (src, dst) = (flex::slice::<E>(&inputs.src), flex::slice::<E>(&inputs.dst));
-    let reader = Reader::<E>::new(view, &inputs.edges, width, &args, args.drop_edge);
+    let reader = Reader::<E>::new(view, inputs, &args, false);
     let mut out = zeroed::<E>(rows * width);
     let mut log_sum_exp = zeroed::<f32>(rows * heads);
     let block = ROWS_PER_TASK;
@@ -233,6 +263,8 @@ fn forward<E: Storage>(
 struct Found {
     /// The parameters' share, added up over few rows and so in f32.
     parameters: Vec<f32>,
+    /// That of frequencies and phases, where asked for.
+    angles: Vec<f32>,
     /// Edges and the gradients of their values, where asked for.
     edges: Vec<usize>,
     values: Vec<f32>,
@@ -242,21 +274,23 @@ fn row_gradients<E: Storage>(
     view: &View<FlexTensor>,
     inputs: &V2Backward<FlexTensor, FlexTensor>,
     args: GatArgs,
-    of_values: bool,
+    wanted: V2Wanted,
 ) -> V2RowGradients<FlexTensor> {
-    let V2Backward { g, inputs: V2Inputs { src, dst, edges }, log_sum_exp, delta } = inputs;
+    let V2Backward { g, inputs: V2Inputs { src, dst, edges, .. }, log_sum_exp, delta } = inputs;
     let (rows, width, heads) = (view.num_rows(), src.shape()[1], args.heads);
     let [g, src, dst] = [g, src, dst].map(flex::slice::<E>);
     let [lse, delta] = [log_sum_exp, delta].map(flex::slice::<f32>);
-    let reader = Reader::<E>::new(view, edges, width, &args, args.drop_edge);
-    let columns = reader.columns;
+    let reader = Reader::<E>::new(view, &inputs.inputs, &args, false);
+    let (columns, value_columns) = (reader.columns, reader.value_columns);
+    let (first_cosine, cosines) = (edges.first_cosine(), edges.cosines);
     let task = |task: usize, gradient: &mut [E]| {
         let (mut own, mut acc, mut own_g) = (vec![0f32; width], vec![0f32; width], vec![0f32; width]);
         let (mut row, mut column, mut dots) = (RowOfEdges::default(), Vec::new(), [0f32; RUN]);
         let (mut dz, mut products) = (vec![Vec::new(); heads], Vec::new());
         let mut factors = Factors::new(args.attention_dropout, heads);
         let parameters = vec![0f32; (1 + columns) * width];
-        let mut found = Found { parameters, edges: Vec::new(), values: Vec::new() };
+        let angles = vec![0f32; 2 * cosines];
+        let mut found = Found { parameters, angles, edges: Vec::new(), values: Vec::new() };
         for (r, gradient) in gradient.chunks_mut(width).enumerate() {
             let i = task * ROWS_PER_SUM + r;
             reader.row(reader.row_entries.node(i), &mut row, &mut factors);
@@ -286,15 +320,30 @@ fn row_gradients<E: Storage>(
                     column.extend(row.values[v..].iter().step_by(columns));
                     f32::add_rows(of_value, &row.hidden, width, 0, in_order, &column);
                 }
-                if of_values {
-                    let start = found.values.len();
+                let start = found.values.len();
+                if wanted.values {
                     found.edges.extend(row.entries[run.clone()].iter().map(|&entry| reader.edge(entry)));
-                    found.values.resize(start + run.len() * columns, 0.0);
-                    for (v, projection) in reader.projection.chunks_exact(width).enumerate() {
-                        let dots = &mut dots[..run.len()];
-                        f32::dot_rows(dots, projection, &row.hidden, width, 0, in_order);
-                        let to = found.values[start + v..].iter_mut().step_by(columns);
+                    found.values.resize(start + run.len() * value_columns, 0.0);
+                }
+                // What the columns of edges get.
+                for (v, projection) in reader.projection.chunks_exact(width).enumerate() {
+                    let of_value = wanted.values && v < value_columns;
+                    let of_cosine = wanted.angles && v >= first_cosine;
+                    if !(of_value || of_cosine) {
+                        continue;
+                    }
+                    let dots = &mut dots[..run.len()];
+                    f32::dot_rows(dots, projection, &row.hidden, width, 0, in_order);
+                    if of_value {
+                        let to = found.values[start + v..].iter_mut().step_by(value_columns);
                         to.zip(dots).for_each(|(to, dot)| *to = *dot);
+                        continue;
+                    }
+                    let cosine = v - first_cosine;
+                    let (ages, slopes) = row.encoded.ages_and_slopes(cosine);
+                    for ((dot, slope), age) in dots.iter().zip(&slopes[run.clone()]).zip(&ages[run.clone()]) {
+                        found.angles[cosine] += dot * slope * age;
+                        found.angles[cosines + cosine] += dot * slope;
                     }
                 }
             }
@@ -306,25 +355,30 @@ fn row_gradients<E: Storage>(
     let blocks = gradient.par_chunks_mut(ROWS_PER_SUM * width).enumerate();
     let found: Vec<Found> = blocks.map(|(at, gradient)| task(at, gradient)).collect();
 
-    let mut parameters = vec![0f64; (1 + columns) * width];
-    for of_task in &found {
-        parameters.iter_mut().zip(&of_task.parameters).for_each(|(sum, &part)| *sum += f64::from(part));
-    }
-    let parameters: Vec<f32> = parameters.into_iter().map(|sum| sum as f32).collect();
-    let values = edges.values.as_ref().filter(|_| of_values).map(|values| {
+    let total = |len: usize, of: fn(&Found) -> &[f32]| -> Vec<f32> {
+        let mut sums = vec![0f64; len];
+        for of_task in &found {
+            sums.iter_mut().zip(of(of_task)).for_each(|(sum, &part)| *sum += f64::from(part));
+        }
+        sums.into_iter().map(|sum| sum as f32).collect()
+    };
+    let parameters = total((1 + columns) * width, |found| &found.parameters);
+    let angles = wanted.angles.then(|| flex::tensor(total(2 * cosines, |found| &found.angles), [2 * cosines]));
+    let values = edges.values.as_ref().filter(|_| wanted.values).map(|values| {
         // Edges without a kept entry have no gradient.
         let all = values.shape()[0];
-        let mut gradient = zeroed::<E>(all * columns);
+        let mut gradient = zeroed::<E>(all * value_columns);
         for of_task in &found {
-            for (&edge, values) in of_task.edges.iter().zip(of_task.values.chunks(columns)) {
-                E::narrow(values, &mut gradient[edge * columns..(edge + 1) * columns]);
+            for (&edge, values) in of_task.edges.iter().zip(of_task.values.chunks(value_columns)) {
+                E::narrow(values, &mut gradient[edge * value_columns..(edge + 1) * value_columns]);
             }
         }
-        flex::tensor(gradient, [all, columns])
+        flex::tensor(gradient, [all, value_columns])
     });
     V2RowGradients {
         dst: flex::tensor(gradient, [rows, width]),
         parameters: flex::tensor(parameters, [1 + columns, width]),
+        angles,
         values,
     }
 }
@@ -334,11 +388,11 @@ fn source_gradient<E: Storage>(
     inputs: &V2Backward<FlexTensor, FlexTensor>,
     args: GatArgs,
 ) -> FlexTensor {
-    let V2Backward { g, inputs: V2Inputs { src, dst, edges }, log_sum_exp, delta } = inputs;
+    let V2Backward { g, inputs: V2Inputs { src, dst, .. }, log_sum_exp, delta } = inputs;
     let (rows, width, heads) = (reverse.num_rows(), src.shape()[1], args.heads);
     let [g, src, dst] = [g, src, dst].map(flex::slice::<E>);
     let [lse, delta] = [log_sum_exp, delta].map(flex::slice::<f32>);
-    let reader = Reader::<E>::new(reverse, edges, width, &args, args.drop_edge.map(DropEdge::reverse));
+    let reader = Reader::<E>::new(reverse, &inputs.inputs, &args, true);
     let block = ROWS_PER_TASK;
     let task = |task: usize, gradient: &mut [E]| {
         let (mut own, mut acc) = (vec![0f32; width], vec![0f32; width]);

@@ -11,7 +11,7 @@ use crate::graph::row_schedule::kernel::{
 };
 use crate::graph::row_schedule::sums::{lane_sum, load_vectors, take_lanes, team_max_by_lane, team_sum};
 use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
-use crate::ops::gat::edges::kernel::{EdgeInputs, EdgeShape, edge_of, read_values};
+use crate::ops::gat::edges::kernel::{AgeMode, EdgeInputs, EdgeShape, edge_of, encode_age, read_values};
 use crate::ops::gat::kernel::{
     Attended, GatShape, HeadLayout, filled, heads_of_slots, leaky_relu, shared_vectors, zeros,
 };
@@ -64,7 +64,7 @@ fn maxima(schedule: RowSchedule) -> usize {
 }
 
 launch_args! {
-    /// The features of both ends, and the parameters: the attention vectors and the projection of values.
+    /// The features of both ends, and the parameters: the attention vectors and the projection of what edges carry.
     V2Ends, V2EndsArgs<F: Float, N: Size> {
         src: Matrix<F, N>,
         dst: Matrix<F, N>,
@@ -144,26 +144,63 @@ pub(super) fn rows_of<F: Float, N: Size>(
     all
 }
 
-/// The values of a batch of entries of a tile, by entry: all lanes read the same ones.
+/// Encodes the age of the edge of a lane, entry `e` between the nodes `row` and `col`, behind the columns of values in
+/// `encoded`, with the slopes of its cosines by their angles in `slopes`; gives the age.
+#[cube]
+pub(super) fn encode_lane<F: Float, P: Int, M: Size>(
+    carried: &EdgeInputs<F, P, M>,
+    e: usize,
+    kept: bool,
+    row: usize,
+    col: u32,
+    encoded: &mut Array<f32>,
+    slopes: &mut Array<f32>,
+    #[comptime] with_slopes: bool,
+    #[comptime] carries: EdgeShape,
+) -> f32 {
+    let mut age = 0.0f32;
+    if comptime!(carries.age != AgeMode::Nowhere) {
+        let col = col as usize;
+        if kept {
+            let edge = edge_of(carried, e, carries);
+            age = encode_age(carried, edge, row, col, encoded, slopes, 0usize, with_slopes, carries);
+        }
+    }
+    age
+}
+
+/// What a batch of entries of a tile carries, by entry: all lanes read the same values, and the lane of an entry hands
+/// over the encoding of its age.
 #[cube]
 pub(super) fn values_of<F: Float, P: Int, M: Size>(
     carried: &EdgeInputs<F, P, M>,
     tile: usize,
     lanes: &Array<u32>,
+    encoded: &Array<f32>,
     #[comptime] batch: usize,
     #[comptime] carries: EdgeShape,
 ) -> Array<f32> {
     let count = comptime!(carries.columns());
     let mut values = Array::<f32>::new(comptime!((batch * count).max(1)));
-    if comptime!(count > 0) {
+    if comptime!(carries.values > 0) {
         #[unroll]
         for u in 0..batch {
-            let mut of_edge = Array::<f32>::new(count);
+            let mut of_edge = Array::<f32>::new(comptime!(carries.values));
             let edge = edge_of(carried, tile + lanes[u] as usize, carries);
             read_values(carried, edge, &mut of_edge, carries);
             #[unroll]
-            for k in 0..count {
+            for k in 0..carries.values {
                 values[u * count + k] = of_edge[k];
+            }
+        }
+    }
+    if comptime!(count > carries.values) {
+        #[unroll]
+        for u in 0..batch {
+            #[unroll]
+            for k in 0..comptime!(count - carries.values) {
+                let column = comptime!(carries.values) + k;
+                values[u * count + column] = plane_shuffle(encoded[column], lanes[u]);
             }
         }
     }
@@ -350,6 +387,9 @@ pub(crate) fn gatv2_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
                 let (kept, j) = reached(row, col, valid, &rules.drop, columns, shape.drop, schedule);
+                let mut encoded = filled(0.0f32, comptime!(carries.columns().max(1)));
+                let mut slopes = filled(0.0f32, comptime!(carries.cosines.max(1)));
+                encode_lane(carried, e, kept, row, col, &mut encoded, &mut slopes, false, carries);
                 let ballot = plane_ballot(kept);
                 #[unroll]
                 for word in 0..schedule.ballot_words {
@@ -360,7 +400,7 @@ pub(crate) fn gatv2_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
                         let mut present = Array::<bool>::new(batch);
                         bits = take_lanes(bits, j, &mut sources, &mut lanes, &mut present, word, batch);
                         let x = rows_of::<F, N>(&ends.src, &sources, layout, batch, slots, schedule);
-                        let values = values_of(carried, tile, &lanes, batch, carries);
+                        let values = values_of(carried, tile, &lanes, &encoded, batch, carries);
                         let count = comptime!(carries.columns());
                         let mut hidden =
                             hidden_of::<N>(&own, &x, &values, &ends.parameters, layout, batch, slots, count, schedule);

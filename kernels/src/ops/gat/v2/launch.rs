@@ -11,7 +11,7 @@ use super::backward_kernel::{
     V2ArrivalsArgs, V2ArrivalsLaunch, V2RowTargetsArgs, gatv2_rows_kernel, gatv2_sources_kernel,
 };
 use super::kernel::{HeadSpan, V2EndsArgs, V2EndsLaunch, V2RulesArgs, V2RulesLaunch, gatv2_forward_kernel};
-use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients};
+use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients, V2Wanted};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdge, DropEdgeKey};
 use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
@@ -24,7 +24,7 @@ use crate::ops::gat::{GatArgs, GatForward};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
-use crate::runtime::launch::{PlanePerRow, Rows, address, empty, f32_vector, zeros};
+use crate::runtime::launch::{PlanePerRow, Rows, address, empty, f32_vector, part, zeros};
 
 /// What every pass reads, as a launch takes it.
 struct Ends<R: CubeRuntime> {
@@ -43,7 +43,7 @@ struct Ends<R: CubeRuntime> {
 impl<R: CubeRuntime> Ends<R> {
     /// `also` are the matrices that the pass has beside the ends, with rows as wide.
     fn of(inputs: V2Inputs<CubeTensor<R>, CubeTensor<R>>, also: &[&Rows<R>], args: GatArgs, reversed: bool) -> Self {
-        let V2Inputs { src, dst, edges } = inputs;
+        let V2Inputs { src, dst, parameters, edges } = inputs;
         let (src, dst) = (Rows::of(src), Rows::of(dst));
         let args = match reversed {
             true => GatArgs {
@@ -60,7 +60,7 @@ impl<R: CubeRuntime> Ends<R> {
         let shape = shape(&geometry, &args, src.width / v, &args.drop_edge, &args.attention_dropout);
         let span = HeadSpan::of(args.heads, channels / v, geometry.plane as usize, shape.slots);
         let carried = Carried::of(&edges, reversed);
-        Self { src, dst, parameters: f32_vector(edges.parameters), carried, args, v, shape, span }
+        Self { src, dst, parameters: f32_vector(parameters), carried, args, v, shape, span }
     }
 
     fn width(&self) -> usize {
@@ -176,25 +176,27 @@ impl_for_devices! { GatV2Backend =>
         view: &View<IntTensor<Self>>,
         inputs: V2Backward<FloatTensor<Self>, IntTensor<Self>>,
         args: GatArgs,
-        of_values: bool,
+        wanted: V2Wanted,
     ) -> V2RowGradients<FloatTensor<Self>> {
         let (arrivals, inputs) = parts(inputs);
         let (rows, width, dtype) = (view.num_rows(), inputs.src.meta.shape()[1], inputs.src.dtype);
         let dst = Rows::of(empty(&inputs.src, [rows, width], dtype));
         // Edges that no launch comes to have no gradient.
-        let values = inputs.edges.values.as_ref().filter(|_| of_values);
+        let values = inputs.edges.values.as_ref().filter(|_| wanted.values);
         let values = values.map(|values| zeros(values, values.meta.shape().clone(), dtype));
+        let angles = 2 * inputs.edges.cosines;
         if rows == 0 {
-            let shape = inputs.edges.parameters.meta.shape().clone();
-            let parameters = zeros(&inputs.edges.parameters, shape, DType::F32);
-            return V2RowGradients { dst: dst.tensor, parameters, values };
+            let parameters = zeros(&inputs.parameters, inputs.parameters.meta.shape().clone(), DType::F32);
+            let angles = wanted.angles.then(|| zeros(&inputs.parameters, [angles], DType::F32));
+            return V2RowGradients { dst: dst.tensor, parameters, angles, values };
         }
         let ends = Ends::of(inputs, &[&arrivals.g, &dst], args, false);
         let parameters = ends.parameter_rows();
         let (launches, planes) = in_partial_sums(ends.row_launches(view), parameters * width);
         let partial = empty(&dst.tensor, [planes, parameters * width], DType::F32);
+        let of_angles = wanted.angles.then(|| empty(&dst.tensor, [planes, angles], DType::F32));
         let mut also = vec![&arrivals.g.tensor, &dst.tensor, &partial];
-        also.extend(&values);
+        also.extend(values.iter().chain(&of_angles));
         for PartialLaunch { row_launch, cubes, first } in launches {
             // SAFETY: every index stays inside: ids were checked against the sizes when the CSR was made.
             unsafe {
@@ -214,6 +216,7 @@ impl_for_devices! { GatV2Backend =>
                         dst: dst.matrix(ends.v),
                         partial: array(&partial),
                         first,
+                        angles: of_angles.as_ref().map(array).into(),
                         values: values.as_ref().map(array).into(),
                     }
                     .launch(),
@@ -223,13 +226,16 @@ impl_for_devices! { GatV2Backend =>
                     ends.shape,
                     ends.span,
                     ends.carried.shape,
+                    wanted,
                     row_launch.schedule,
                     [dtype.into(), view.topology.row_ptr.dtype.into()],
                 );
             }
         }
+        // As a vector.
+        let angles = of_angles.map(|of_angles| part(&column_sums(of_angles), 0, angles));
         let parameters = Self::float_reshape(column_sums(partial), Shape::new([parameters, width]));
-        V2RowGradients { dst: dst.tensor, parameters, values }
+        V2RowGradients { dst: dst.tensor, parameters, angles, values }
     }
 
     fn gatv2_source_gradient(

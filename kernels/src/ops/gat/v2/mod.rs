@@ -10,16 +10,19 @@ mod kernel;
 mod launch;
 mod parts;
 
+use std::ops::Range;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata, TensorPrimitive};
 
-use super::edges::{EdgeParts, check_columns};
+use super::edges::{EdgeParts, TimeEncoding, carried_parts};
 use super::{GatArgs, GatBackend, GatConfig, GatForward};
 use crate::graph::csr::{Csr, View};
 use crate::runtime::check;
 
-pub use parts::{V2Backward, V2Inputs, V2RowGradients};
+pub(crate) use parts::V2Heads;
+pub use parts::{V2Backward, V2Inputs, V2RowGradients, V2Wanted};
 
 /// Most channels of a head of [`gatv2`]: all of them are in the registers of a plane when its score is added up.
 pub const MAX_V2_CHANNELS: usize = 512;
@@ -27,14 +30,25 @@ pub const MAX_V2_CHANNELS: usize = 512;
 /// Heads times channels times what the backward pass keeps of each in registers.
 const MOST_KEPT: usize = 4096;
 
-/// What edges add to the hidden layer of [`gatv2`]: `values weight`, which is stored nowhere.
+/// What edges add to the hidden layer of [`gatv2`]: `e weight`, which is stored nowhere, with `e_ij = (values_ij,
+/// [ln(1 + age_ij),] cos(frequency age_ij + phase))`, of which at least one column is there.
 #[derive(Clone, Debug)]
 pub struct EdgeProjection<B: Backend> {
     /// `[num_edges, 1 to 16]` in the dtype of the features, in the order of the adjacency (of its edges, where these
     /// have one: [`Csr::from_edges`]).
-    pub values: Tensor<B, 2>,
-    /// `[columns of values, heads * channels]`, f32.
+    pub values: Option<Tensor<B, 2>>,
+    /// The encoding of the age of an edge, which is made where it is needed and stored nowhere.
+    pub time: Option<TimeEncoding<B>>,
+    /// `[columns of e, heads * channels]`, f32.
     pub weight: Tensor<B, 2>,
+}
+
+impl<B: Backend> EdgeProjection<B> {
+    /// Columns of `e`: values, the logarithm of the age, cosines.
+    pub fn columns(&self) -> usize {
+        let values = self.values.as_ref().map_or(0, |values| values.dims()[1]);
+        values + self.time.as_ref().map_or(0, TimeEncoding::columns)
+    }
 }
 
 /// Backends with [`gatv2`].
@@ -47,14 +61,13 @@ pub trait GatV2Backend: GatBackend {
         args: GatArgs,
     ) -> GatForward<FloatTensor<Self>>;
 
-    /// The pass over destinations: every gradient but that of the sources. `of_values` tells whether that of the values
-    /// is asked for.
+    /// The pass over destinations: every gradient but that of the sources; of what edges carry what is `wanted`.
     #[doc(hidden)]
     fn gatv2_row_gradients(
         view: &View<IntTensor<Self>>,
         inputs: V2Backward<FloatTensor<Self>, IntTensor<Self>>,
         args: GatArgs,
-        of_values: bool,
+        wanted: V2Wanted,
     ) -> V2RowGradients<FloatTensor<Self>>;
 
     /// The reverse pass: the gradient of the sources. `inputs` lead entries of the reverse to the edges, `args` are
@@ -82,7 +95,8 @@ pub trait GatV2Backend: GatBackend {
 /// y_i  = sum_j f_ij a_ij src_j
 /// ```
 ///
-/// with `e_ij` the values of an edge, and `f_ij` the factor of [`GatConfig::attention_dropout`], 1 without it.
+/// with `e_ij` what an edge carries ([`EdgeProjection`]), and `f_ij` the factor of [`GatConfig::attention_dropout`], 1
+/// without it.
 ///
 /// One pass over the edges fetches `src_j` once for score, running softmax and sum: neither `u` nor score nor weight is
 /// ever stored per edge. A row without kept edges gives zeros.
@@ -93,18 +107,19 @@ pub trait GatV2Backend: GatBackend {
 /// are f32.
 ///
 /// # Gradient
-/// Of `src`, `dst`, `attention`, `weight`, and of `values` where they are tracked. With `p_ij = <g_i, src_j>` and
-/// `c_i = <g_i, y_i>`: `dz_ij = a_ij (f_ij p_ij - c_i)`, `du_ij = dz_ij attention leaky_relu'(u_ij)`,
-/// `ddst_i = sum_j du_ij`, `dsrc_j = sum_i (f_ij a_ij g_i + du_ij)`, `dattention = sum_ij dz_ij leaky_relu(u_ij)`,
-/// `dweight = sum_ij e_ij^T du_ij`, `de_ij = weight du_ij`. Scores are computed again: a pass over the destinations
-/// fetches `src_j` per edge, one over the sources `dst_i` and `g_i`; sums over all edges stay in registers and are
-/// added up once. Saved: the inputs, the result and one value per row and head ([`GatConfig::recompute`] saves the
-/// latter two no longer). Deterministic: no atomics.
+/// Of `src`, `dst`, `attention`, `weight`, and of `values`, `frequency` and `phase` where they are tracked. With
+/// `p_ij = <g_i, src_j>` and `c_i = <g_i, y_i>`: `dz_ij = a_ij (f_ij p_ij - c_i)`,
+/// `du_ij = dz_ij attention leaky_relu'(u_ij)`, `ddst_i = sum_j du_ij`, `dsrc_j = sum_i (f_ij a_ij g_i + du_ij)`,
+/// `dattention = sum_ij dz_ij leaky_relu(u_ij)`, `dweight = sum_ij e_ij^T du_ij`, `de_ij = weight du_ij`, and through
+/// `de_ij` those of frequencies and phases. Scores are computed again: a pass over the destinations fetches `src_j` per
+/// edge, one over the sources `dst_i` and `g_i`; sums over all edges stay in registers and are added up once. Saved: the
+/// inputs, the result and one value per row and head ([`GatConfig::recompute`] saves the latter two no longer).
+/// Deterministic: no atomics.
 ///
 /// # Panics
-/// If a shape or dtype does not fit, if a head has more than [`MAX_V2_CHANNELS`] channels, if edges have no value or
-/// more than [`MAX_EDGE_COLUMNS`](crate::MAX_EDGE_COLUMNS), or if values are given for rows that are spans
-/// ([`Csr::from_spans`]).
+/// If a shape or dtype does not fit, if a head has more than [`MAX_V2_CHANNELS`] channels, if `e` has no column, or
+/// more than [`MAX_EDGE_COLUMNS`](crate::MAX_EDGE_COLUMNS) values or cosines, or if values or ages of edges are given
+/// for rows that are spans ([`Csr::from_spans`]), for which [`Age::Nodes`](crate::Age::Nodes) is there.
 ///
 /// # Source
 /// Brody et al., How attentive are graph attention networks? (ICLR 2022), equation 7; edges as in PyG's `GATv2Conv`;
@@ -121,7 +136,7 @@ pub trait GatV2Backend: GatBackend {
 /// let dst = Tensor::<Flex, 2>::from_data([[0.0]], &device);
 /// let values = Tensor::<Flex, 2>::from_data([[2.0], [3.0f32.ln()]], &device);
 /// // Hidden layers of 1 + 2 and 3 + ln 3: the second edge counts three times.
-/// let edges = EdgeProjection { values, weight: Tensor::ones([1, 1], &device) };
+/// let edges = EdgeProjection { values: Some(values), time: None, weight: Tensor::ones([1, 1], &device) };
 /// let y = gatv2(&csr, src, dst, Tensor::ones([1, 1], &device), Some(edges), GatConfig::default());
 /// assert!((y.into_scalar() - 2.5).abs() < 1e-6);
 /// ```
@@ -134,74 +149,78 @@ pub fn gatv2<B: GatV2Backend>(
     config: GatConfig,
 ) -> Tensor<B, 2> {
     const OP: &str = "gatv2";
+    let all = all_heads(OP, csr, src, attention, edges, &config);
+    let dst = dst.into_primitive().tensor();
+    check::same_dtype(OP, "dst", &dst, &all.src);
+    let [rows, columns] = check::matrix(OP, "dst", &dst);
+    check::size(OP, "rows of dst", csr.num_rows(), rows);
+    check::size(OP, "columns of dst", all.width(), columns);
+    let of_group = |heads: Range<usize>| {
+        let (inputs, args) = all.part::<B>(&dst, &heads);
+        Tensor::from_primitive(TensorPrimitive::Float(B::gatv2(csr.clone(), inputs, args)))
+    };
+    // Heads do not know of each other.
+    let mut groups: Vec<Tensor<B, 2>> = all.groups().map(of_group).collect();
+    if groups.len() == 1 { groups.remove(0) } else { Tensor::cat(groups, 1) }
+}
+
+/// The arguments of [`gatv2`] without the destinations, checked.
+pub(crate) fn all_heads<B: GatV2Backend>(
+    op: &str,
+    csr: &Csr<B>,
+    src: Tensor<B, 2>,
+    attention: Tensor<B, 2>,
+    edges: Option<EdgeProjection<B>>,
+    config: &GatConfig,
+) -> V2Heads<FloatTensor<B>, IntTensor<B>> {
     let [heads, channels] = attention.dims();
     let width = heads * channels;
-    assert!(width > 0, "{OP}: attention: expected heads and channels, got [{heads}, {channels}]");
+    assert!(width > 0, "{op}: attention: expected heads and channels, got [{heads}, {channels}]");
     assert!(
         channels <= MAX_V2_CHANNELS,
-        "{OP}: channels of attention: expected 1 to {MAX_V2_CHANNELS}, got {channels}"
+        "{op}: channels of attention: expected 1 to {MAX_V2_CHANNELS}, got {channels}"
     );
-    check::dtype(OP, "attention", &attention.clone().into_primitive().tensor(), DType::F32);
-    let ends = [("src", &src, csr.num_cols()), ("dst", &dst, csr.num_rows())];
-    let of_src = src.clone().into_primitive().tensor();
-    check::storage::<B>(OP, "src", &of_src);
-    for (name, end, nodes) in ends {
-        let end = end.clone().into_primitive().tensor();
-        check::same_dtype(OP, name, &end, &of_src);
-        let [rows, columns] = check::matrix(OP, name, &end);
-        check::size(OP, &format!("rows of {name}"), nodes, rows);
-        check::size(OP, &format!("columns of {name}"), width, columns);
-    }
+    check::dtype(op, "attention", &attention.clone().into_primitive().tensor(), DType::F32);
+    let src = src.into_primitive().tensor();
+    check::storage::<B>(op, "src", &src);
+    let [rows, columns] = check::matrix(op, "src", &src);
+    check::size(op, "rows of src", csr.num_cols(), rows);
+    check::size(op, "columns of src", width, columns);
     let mut parameters = attention.reshape([1, width]);
-    let mut values = None;
+    let (mut carried, mut angles, mut log_age, mut cosines) = ((None, None), None, false, 0);
     if let Some(edges) = edges {
-        csr.check_lists(OP, "values");
-        let of_edges = edges.values.into_primitive().tensor();
-        check::same_dtype(OP, "values", &of_edges, &of_src);
-        let [rows, columns] = check::matrix(OP, "values", &of_edges);
-        check::size(OP, "rows of values", csr.num_edges(), rows);
-        check_columns(OP, "columns of values", 1, columns);
+        carried = carried_parts(op, csr, &src, edges.values.as_ref(), edges.time.as_ref());
+        let columns = edges.columns();
+        assert!(columns > 0, "{op}: edges: expected values or a time encoding with columns, got none");
         let [weight_rows, weight_columns] = edges.weight.dims();
-        check::size(OP, "rows of weight", columns, weight_rows);
-        check::size(OP, "columns of weight", width, weight_columns);
-        check::dtype(OP, "weight", &edges.weight.clone().into_primitive().tensor(), DType::F32);
+        check::size(op, "rows of weight", columns, weight_rows);
+        check::size(op, "columns of weight", width, weight_columns);
+        check::dtype(op, "weight", &edges.weight.clone().into_primitive().tensor(), DType::F32);
         parameters = Tensor::cat(vec![parameters, edges.weight], 0);
-        values = Some(of_edges);
+        if let Some(time) = edges.time {
+            (log_age, cosines) = (time.log_age, time.frequency.dims()[0]);
+            let both = (cosines > 0).then(|| Tensor::cat(vec![time.frequency, time.phase], 0));
+            angles = both.map(|both| both.into_primitive().tensor());
+        }
     }
-    let columns = values.as_ref().map_or(0, |values| values.shape()[1]);
-    let args = GatArgs::new(heads, &config);
-    let together = heads_together(heads, channels, columns);
-    let of_heads = |first: usize| {
-        let count = together.min(heads - first);
-        let part = |matrix: &Tensor<B, 2>| match count == heads {
-            true => matrix.clone().into_primitive().tensor(),
-            false => matrix.clone().narrow(1, first * channels, count * channels).into_primitive().tensor(),
-        };
-        let edges = EdgeParts {
-            values: values.clone(),
-            value_columns: columns,
-            age: None,
-            log_age: false,
-            cosines: 0,
-            parameters: part(&parameters),
-            edge_map: None,
-        };
-        let attention_dropout = args.attention_dropout.map(|dropout| dropout.of_heads(heads, first));
-        let args = GatArgs { heads: count, attention_dropout, ..args };
-        let out = B::gatv2(csr.clone(), V2Inputs { src: part(&src), dst: part(&dst), edges }, args);
-        Tensor::from_primitive(TensorPrimitive::Float(out))
+    let ((values, age), parameters) = (carried, parameters.into_primitive().tensor());
+    let edges = EdgeParts {
+        value_columns: values.as_ref().map_or(0, |values| values.shape()[1]),
+        values,
+        age,
+        log_age,
+        cosines,
+        parameters: angles.unwrap_or_else(|| parameters.clone()),
+        edge_map: None,
     };
-    if together == heads {
-        return of_heads(0);
-    }
-    // Heads do not know of each other.
-    Tensor::cat((0..heads).step_by(together).map(of_heads).collect(), 1)
+    let together = heads_together(heads, channels, edges.columns());
+    V2Heads { src, parameters, edges, args: GatArgs::new(heads, config), together }
 }
 
 /// Heads that are attended by at a time: what a lane keeps of them must fit its registers. The backward pass keeps both
 /// ends, the attention vector, the gradients of the result, of an end and of the attention vector, and a gradient of
-/// the projection per value.
-fn heads_together(heads: usize, channels: usize, values: usize) -> usize {
-    let most = (MOST_KEPT / (channels * (6 + values))).clamp(1, heads);
+/// the projection per column of what edges carry.
+fn heads_together(heads: usize, channels: usize, columns: usize) -> usize {
+    let most = (MOST_KEPT / (channels * (6 + columns))).clamp(1, heads);
     heads.div_ceil(heads.div_ceil(most))
 }
