@@ -257,6 +257,40 @@ fn few_labels_and_the_regret_of_a_choice_are_measured() {
 }
 
 #[test]
+fn splits_in_processes_side_by_side_have_the_figures_of_splits_in_turn() {
+    let sandbox = Sandbox::with_data();
+    let bench = |splits: &'static str, jobs: &'static str| {
+        let fixed = ["bench", "auto", "--data", "data", "--minutes", "10", "--device", "cpu", "--splits", splits];
+        [&fixed[..], &["--jobs", jobs]].concat()
+    };
+    let set = ["--set", r#"auto.candidates=["forest-raw", "forest-means"]"#, "--set", "seed=7"];
+    let figures = |jobs: &'static str| {
+        let file = format!("of-{jobs}.json");
+        let said = sandbox.succeeds([&bench("3", jobs)[..], &set, &["--json", &file]].concat()).stdout;
+        let mut report = json(&sandbox.read(&file));
+        assert_eq!(report["jobs"].to_string(), jobs);
+        assert!(
+            report["splits"].as_array().unwrap().iter().all(|split| split["seconds"].as_f64() > Some(0.0)),
+            "{report}"
+        );
+        // All but the time.
+        for split in report["splits"].as_array_mut().unwrap() {
+            split["seconds"].take();
+            split["candidates"].as_array_mut().unwrap().iter_mut().for_each(|of| drop(of["seconds"].take()));
+        }
+        (said, report["splits"].take(), [report["picked"].take(), report["regret"].take(), report["best"].take()])
+    };
+    let ((alone, splits, sums), (beside, same, again)) = (figures("1"), figures("2"));
+    assert_eq!((&splits, sums), (&same, again));
+    assert_eq!((&splits[0]["split"], &splits[2]["split"]), (&7.into(), &9.into()), "in their order");
+    assert!(alone.contains("one after the other") && beside.contains("2 at a time on the same device"), "{beside}");
+    sandbox.refuses(bench("1", "0"), 2, &["--jobs", "at least 1"]);
+    // What one of the processes runs into is told, with its split.
+    let many = ["--set", "split.anomalous=9000", "--set", "split.normal=9000"];
+    sandbox.refuses([&bench("1", "2")[..], &many].concat(), 1, &["split 42", "split.normal = 9000", "--jobs 1"]);
+}
+
+#[test]
 fn the_regret_over_the_masks_of_the_data_is_measured() {
     let sandbox = Sandbox::with_data();
     let made = Dataset::open(&sandbox.path("data")).unwrap();
