@@ -9,6 +9,7 @@ use graphsieve::graph::{Classes, Dataset, Labels, Masks};
 use serde_json::Value;
 
 use crate::classes::three_classes;
+use crate::restarts::{are_near, listed};
 use crate::support::Sandbox;
 
 pub fn config(candidates: &str, minutes: f64) -> String {
@@ -32,7 +33,8 @@ pub fn record(sandbox: &Sandbox, run: &str) -> Value {
 #[test]
 fn a_tournament_ends_with_a_model_that_scores_explains_and_reports() {
     let sandbox = Sandbox::with_data();
-    sandbox.write("run.toml", config(r#"["forest-raw", "forest-means", "gcn", "stage2-labels"]"#, 0.2));
+    let best = "[\"forest-raw\", \"forest-means\", \"gcn\", \"stage2-labels\"]\nprefer = \"best\"";
+    sandbox.write("run.toml", config(best, 0.2));
     let said = sandbox.succeeds(TRAIN.iter().filter(|argument| **argument != "--quiet"));
     let run = sandbox.only_run("runs");
     let found = record(&sandbox, &run);
@@ -94,15 +96,14 @@ fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
     let sandbox = Sandbox::new();
     sandbox.succeeds(["--quiet", "synth", "--scale", "0.5", "--seed", "4", "--out", "data"]);
     // Neither finds all anomalies, so that the mean of both is better on validation.
-    let auto = config(r#"["forest-raw", "booster-raw"]"#, 0.2);
-    sandbox.write("run.toml", auto.replace("[output]", "prefer = \"ensemble\"\n[output]"));
+    sandbox.write("run.toml", config(r#"["forest-raw", "booster-raw"]"#, 0.2));
     sandbox.succeeds(TRAIN);
     let run = sandbox.only_run("runs");
     fs::rename(sandbox.path(&run), sandbox.path("moved")).unwrap();
     let found = record(&sandbox, "moved");
     let members: Vec<&str> =
         found["ensemble"]["members"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    assert!((2..=3).contains(&members.len()) && found["model"]["name"] == "ensemble", "{found}");
+    assert!(members.len() == 2 && found["model"]["name"] == "ensemble", "it is the model unasked: {found}");
     let own = format!("moved/{}", found["model"]["run"].as_str().unwrap());
     let of_run = json(&sandbox.read(&format!("{own}/ensemble.json")));
     let score = |run: &str, more: &[&str]| {
@@ -142,11 +143,13 @@ fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
     sandbox.refuses(
         ["--quiet", "export", "lightgbm", "moved", "--out", "trees.txt"],
         1,
-        &["trees of a run of Stage 3"],
+        &["trees of a run of Stage 3", "found an ensemble", "member with trees", "-ensemble"],
     );
     sandbox.succeeds(["--quiet", "report", "moved", "--device", "cpu", "--top", "3"]);
     let report = String::from_utf8(sandbox.read("moved/report.html")).unwrap();
-    assert!(report.contains("The ensemble is the mean of") && report.contains("Ensemble"), "{}", report.len());
+    let why =
+        ["The model is the ensemble: by default", "The ensemble is the mean of", "of 2 candidates", "The simplest"];
+    assert!(why.iter().all(|part| report.contains(part)) && report.contains("Ensemble"), "{}", report.len());
     let eval = ["--quiet", "eval", "moved", "--format", "json"];
     let figures = json(sandbox.succeeds(eval).stdout.as_bytes());
     let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
@@ -356,8 +359,8 @@ fn events_that_are_split_by_time_have_candidates_of_their_own() {
     let names: Vec<&str> = tried.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["forest-raw", "booster-raw", "booster-events", "stage2-events", "stage2-events-labels"]);
     assert!(tried[0].1 > 0 && found["model"]["name"].is_string(), "{found}");
-    let listed = sandbox.succeeds(["--quiet", "score", &run, "--device", "cpu"]).stdout;
-    assert_eq!(listed, sandbox.succeeds(["--quiet", "score", &run, "--device", "cpu", "--data", "data"]).stdout);
+    let first = listed(&sandbox, &run, &[]);
+    assert!(are_near(&first, &listed(&sandbox, &run, &["--data", "data"])), "what its model says of the same data");
 }
 
 /// A marketplace in `data` whose labels are those of other nodes.
@@ -380,7 +383,7 @@ pub fn with_shuffled_labels() -> Sandbox {
 #[test]
 fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
     let sandbox = with_shuffled_labels();
-    sandbox.write("run.toml", config("[]", 0.2));
+    sandbox.write("run.toml", config("[]\nprefer = \"best\"", 0.2));
     sandbox.succeeds(TRAIN);
     let run = sandbox.only_run("runs");
     let found = record(&sandbox, &run);

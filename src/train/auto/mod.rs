@@ -5,8 +5,10 @@
 //! [`finish`] opens the data again and lets the candidate that was chosen be tested, as any other run is.
 
 pub mod ensemble;
+mod figure;
 mod known;
 mod search;
+mod selection;
 mod trainings;
 
 use std::path::{Path, PathBuf};
