@@ -1,5 +1,5 @@
-//! `task = "auto"`: candidates of all kinds on the same labels, and the best of them by the validation part, together or
-//! alone.
+//! `task = "auto"`: candidates of all kinds on the same labels, and the best of them by the validation part, together
+//! or alone.
 
 use std::path::PathBuf;
 

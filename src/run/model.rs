@@ -33,8 +33,8 @@ pub fn model_of(run: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The run that embeds nodes: of a pipeline that of its Stage 1, of an ensemble the first member that holds one, else as
-/// for [`model_of`].
+/// The run that embeds nodes: of a pipeline that of its Stage 1, of an ensemble the first member that holds one, else
+/// as for [`model_of`].
 ///
 /// # Errors
 /// As for [`model_of`].

@@ -201,8 +201,8 @@ impl Tournament {
         );
         if let Some(Averaged { entry, members }) = &self.ensemble {
             text += &format!(
-                " The ensemble is the mean of {} and has {}: its members are chosen on these labels, each part of which is \
-                 judged by what the other parts chose.",
+                " The ensemble is the mean of {} and has {}: its members are chosen on these labels, each part of which \
+                 is judged by what the other parts chose.",
                 members.join(", "),
                 of(entry)
             );

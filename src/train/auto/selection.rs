@@ -1,12 +1,12 @@
 //! Which candidates form an ensemble, and its figure.
 //!
-//! The scores of candidates become probabilities by Platt's sigmoid, fitted to the validation labels; an ensemble is the
-//! mean of those of its members, all of which count the same. The first members are the candidates whose average
+//! The scores of candidates become probabilities by Platt's sigmoid, fitted to the validation labels; an ensemble is
+//! the mean of those of its members, all of which count the same. The first members are the candidates whose average
 //! precision is at most one standard error below the best, the best first: these labels cannot tell them apart, and
-//! their mean errs less than one that chance has put first. Where there is room for more, the next member is always what
-//! raises the average precision of the mean most, as long as something does. With few labels the error is large and the
-//! first step decides; the second alone would stop at two or three members, as soon as the few anomalies are ranked as
-//! well as they can be. With many labels the error is small, and the second step decides.
+//! their mean errs less than one that chance has put first. Where there is room for more, the next member is always
+//! what raises the average precision of the mean most, as long as something does. With few labels the error is large
+//! and the first step decides; the second alone would stop at two or three members, as soon as the few anomalies are
+//! ranked as well as they can be. With many labels the error is small, and the second step decides.
 //!
 //! The figure of an ensemble is nested: each of five parts of the validation labels is scored by the members and
 //! sigmoids that the other parts choose by the same two steps, so that it stands beside the figures of candidates. Of
