@@ -3,13 +3,14 @@
 //!
 //! The search sees no test label. When it is over every candidate is tested, so that the choice can be held against the
 //! candidate that is best on average over the splits, which nobody knows beforehand: the difference is the regret.
+//! Splits need nothing of each other: what processes of their own have measured is put together here.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::accuracy::Spread;
 use super::{Note, usage};
@@ -29,18 +30,29 @@ pub struct AutoBenchOptions {
     pub config: AutoConfig,
     /// Number of splits: of a random one the seed of each is one more than that of the one before, of masks the column.
     pub splits: usize,
+    /// Splits that run at a time, for the report.
+    pub jobs: usize,
     /// Name and model of the device, for the report.
     pub description: String,
 }
 
 /// One tournament.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SplitOutcome {
     /// Seed of the split, or column of the masks.
     pub split: u64,
     /// What became the model.
     pub picked: String,
+    /// From the start of the tournament until its model was tested; the tests of all candidates come on top.
+    pub seconds: f64,
     pub candidates: Vec<Tested>,
+}
+
+/// What is measured of some splits: a part of the JSON of an [`AutoReport`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Measured {
+    pub figure: Figure,
+    pub splits: Vec<SplitOutcome>,
 }
 
 /// A candidate on all splits.
@@ -75,13 +87,50 @@ pub struct AutoReport {
     /// The same against the best candidate of each split.
     pub regret_of_each: Spread,
     pub splits: Vec<SplitOutcome>,
+    /// Splits that ran at a time. They share the device, so that each takes longer than alone.
+    pub jobs: usize,
     pub total_seconds: f64,
 }
 
-/// Runs a tournament on every split.
+impl AutoBenchOptions {
+    /// Refuses what cannot be measured before the first tournament.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for no split or no job, and for more splits than the data have masks.
+    pub fn check(&self) -> Result<()> {
+        if self.splits == 0 {
+            return Err(usage("--splits", "at least 1", "0", "10 are usual"));
+        }
+        if self.jobs == 0 {
+            return Err(usage("--jobs", "at least 1", "0", "1 runs one split after the other"));
+        }
+        check_masks(self)
+    }
+
+    /// Settings of the tournament on split `at`, counted from 0.
+    pub fn of_split(&self, at: usize) -> AutoConfig {
+        let mut config = self.config.clone();
+        match config.split.source {
+            SplitSource::Masks => config.split.index += at,
+            SplitSource::Random => config.split.seed += at as u64,
+        }
+        config.seed += at as u64;
+        config
+    }
+}
+
+/// Seed of the split of a tournament, or column of the masks.
+pub fn split_number(config: &AutoConfig) -> u64 {
+    match config.split.source {
+        SplitSource::Masks => config.split.index as u64,
+        SplitSource::Random => config.split.seed,
+    }
+}
+
+/// Runs a tournament on every split, one after the other.
 ///
 /// # Errors
-/// [`Error::Usage`] for no split, and for more than the data have masks; what a tournament runs into.
+/// As for [`AutoBenchOptions::check`]; what a tournament runs into.
 pub fn run<B: GraphBackend + TreeBackend>(
     options: &AutoBenchOptions,
     device: &B::Device,
@@ -89,10 +138,7 @@ pub fn run<B: GraphBackend + TreeBackend>(
     note: Note,
 ) -> Result<AutoReport> {
     graphsieve_kernels::device::watch();
-    if options.splits == 0 {
-        return Err(usage("--splits", "at least 1", "0", "10 are usual"));
-    }
-    check_masks(options)?;
+    options.check()?;
     let started = Instant::now();
     let runs = tempfile::tempdir().map_err(|source| Error::io(std::env::temp_dir(), "write", source))?;
     let quiet = RunOptions {
@@ -106,33 +152,25 @@ pub fn run<B: GraphBackend + TreeBackend>(
     let progress = Progress::with_mode("tournaments", options.splits as u64, Unit::Items, mode);
     let (mut splits, mut figure) = (Vec::with_capacity(options.splits), Figure::AveragePrecision);
     for at in 0..options.splits {
-        let mut config = options.config.clone();
+        let mut config = options.of_split(at);
         (config.output.dir, config.output.plots) = (runs.path().join(at.to_string()), false);
-        let split = match config.split.source {
-            SplitSource::Masks => {
-                config.split.index += at;
-                config.split.index as u64
-            }
-            SplitSource::Random => {
-                config.split.seed += at as u64;
-                config.split.seed
-            }
-        };
-        config.seed += at as u64;
+        let begun = Instant::now();
         let outcome = auto::run::<B>(&config, &quiet, device)?;
+        let seconds = begun.elapsed().as_secs_f64();
         let (run, tournament) = outcome.tournament.unwrap_or_else(|| unreachable!("a tournament leaves one"));
         let tested = auto::tested::<B>(&config, (&run, &tournament), &quiet, device)?;
         let picked = tournament.model.as_ref().map(|model| model.name.clone()).unwrap_or_default();
         figure = tournament.figure;
+        let split = split_number(&config);
         note(&format!("split {split}: {picked}"));
-        splits.push(SplitOutcome { split, picked, candidates: tested });
+        splits.push(SplitOutcome { split, picked, seconds, candidates: tested });
         progress.update(at as u64 + 1, "");
     }
     progress.finish("");
-    Ok(AutoReport::new(options, splits, figure, started.elapsed().as_secs_f64()))
+    Ok(AutoReport::new(options, Measured { figure, splits }, started.elapsed().as_secs_f64()))
 }
 
-/// Refuses more splits than the data have masks before the first tournament.
+/// Refuses more splits than the data have masks.
 fn check_masks(options: &AutoBenchOptions) -> Result<()> {
     let AutoConfig { data, split, .. } = &options.config;
     if split.source != SplitSource::Masks {
@@ -152,8 +190,8 @@ fn check_masks(options: &AutoBenchOptions) -> Result<()> {
 }
 
 impl AutoReport {
-    /// What tournaments with `options` came to on `splits` by `figure`, in `total_seconds`.
-    fn new(options: &AutoBenchOptions, splits: Vec<SplitOutcome>, figure: Figure, total_seconds: f64) -> Self {
+    /// What tournaments with `options` came to, in `total_seconds`.
+    pub fn new(options: &AutoBenchOptions, Measured { figure, splits }: Measured, total_seconds: f64) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for of in splits.iter().flat_map(|split| &split.candidates) {
             if !names.contains(&of.name.as_str()) {
@@ -199,6 +237,7 @@ impl AutoReport {
             picked,
             candidates,
             splits,
+            jobs: options.jobs,
             total_seconds,
         }
     }
@@ -230,6 +269,12 @@ impl fmt::Display for AutoReport {
             self.best,
             percent(&self.regret_of_each)
         )?;
+        let seconds = Spread::of(self.splits.iter().map(|split| split.seconds));
+        let beside = match self.jobs {
+            1 => "one after the other".into(),
+            jobs => format!("{jobs} at a time on the same device, which makes each longer"),
+        };
+        writeln!(f, "a tournament took {:.1} s on average, {beside}", seconds.mean)?;
         writeln!(f, "{:.1} s in all", self.total_seconds)
     }
 }
@@ -260,6 +305,7 @@ mod tests {
         let split = |picked: &str, tests: &[(&str, f64)]| SplitOutcome {
             split: 0,
             picked: picked.into(),
+            seconds: 3.0,
             candidates: tests
                 .iter()
                 .map(|&(name, test)| Tested { name: name.into(), validation: 0.5, test, seconds: 2.0 })
@@ -269,9 +315,17 @@ mod tests {
         let options = AutoBenchOptions {
             config: config("d".into(), 0.5, &[]).unwrap(),
             splits: splits.len(),
+            jobs: 1,
             description: "CPU".into(),
         };
-        let report = AutoReport::new(&options, splits, Figure::AveragePrecision, 8.0);
+        let measured = Measured { figure: Figure::AveragePrecision, splits };
+        let report = AutoReport::new(&options, measured.clone(), 8.0);
+        assert!(report.to_string().contains("took 3.0 s on average, one after the other\n8.0 s in all"), "{report}");
+        // What another process reads of it.
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<Measured>(&text).unwrap(), measured);
+        let beside = AutoReport::new(&AutoBenchOptions { jobs: 2, ..options }, measured, 8.0);
+        assert!(beside.to_string().contains("on average, 2 at a time on the same device"), "{beside}");
         assert!(report.to_string().starts_with("d, 2 splits, 0.5 minutes each, CPU\n"), "{report}");
         let names: Vec<&str> = report.candidates.iter().map(|of| of.candidate.as_str()).collect();
         assert_eq!(names, ["rare", "a", "b"], "a and b are equal");

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::graph::formats::atomic_write;
 use crate::models::tree_ensemble::TreeCheckpoint;
+use crate::run::ensemble::ENSEMBLE_FILE;
 use crate::run::model::model_of;
 
 /// Turn a data directory into tables, or trees into LightGBM's text
@@ -86,9 +87,15 @@ fn tables(Tables { data, out, format }: Tables, console: Console) -> Result<()> 
 
 fn lightgbm(Lightgbm { checkpoint, out, force }: &Lightgbm, console: Console) -> Result<()> {
     check_new_file(out, *force)?;
-    let file = TreeCheckpoint::file_of(&model_of(checkpoint)?).ok_or_else(|| {
-        let help = "give a finished run of Stage 3, or its checkpoint/best.trees";
-        Error::format(checkpoint, "checkpoint", "the trees of a run of Stage 3", "none", help)
+    let model = model_of(checkpoint)?;
+    let file = TreeCheckpoint::file_of(&model).ok_or_else(|| {
+        let (found, help) = match model.join(ENSEMBLE_FILE).is_file() {
+            true => {
+                ("an ensemble", format!("give the run of a member with trees: they lie beside {}", model.display()))
+            }
+            false => ("none", "give a finished run of Stage 3, or its checkpoint/best.trees".into()),
+        };
+        Error::format(checkpoint, "checkpoint", "the trees of a run of Stage 3", found, help)
     })?;
     let ensemble = TreeCheckpoint::read(&file)?.ensemble;
     let text = ensemble.to_lightgbm_text();

@@ -1,4 +1,5 @@
-//! `task = "auto"`: candidates of all kinds on the same labels, and the one that ranks the validation part best.
+//! `task = "auto"`: candidates of all kinds on the same labels, and the best of them by the validation part, together
+//! or alone.
 
 use std::path::PathBuf;
 
@@ -40,14 +41,14 @@ pub struct AutoSettings {
     pub minutes: f64,
     /// Names of the candidates that are tried; none stands for all that suit the data. Default none.
     pub candidates: Vec<String>,
-    /// Which candidate becomes the model. Default `best`.
+    /// What becomes the model. Default `ensemble`.
     pub prefer: Prefer,
-    /// Most candidates that an ensemble averages, 1 to 10; 1 makes none, and classes have none. Default 3.
+    /// Most candidates that an ensemble averages, 1 to 10; 1 makes none, and classes have none. Default 5.
     #[serde(deserialize_with = "between::<1, 10, _>")]
     pub ensemble: usize,
 }
 
-/// Which candidate becomes the model.
+/// What becomes the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefer {
@@ -66,7 +67,7 @@ impl AutoConfig {
             name: "auto".into(),
             seed: 42,
             data: Stage1Data { path: data.into(), window: 1 },
-            auto: AutoSettings { minutes: 10.0, candidates: Vec::new(), prefer: Prefer::Best, ensemble: 3 },
+            auto: AutoSettings { minutes: 10.0, candidates: Vec::new(), prefer: Prefer::Ensemble, ensemble: 5 },
             split: LabelSplit::new(42),
             output: OutputConfig::default(),
         }

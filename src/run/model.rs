@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::RunDir;
-use super::bundle::Bundle;
+use super::bundle::{Bundle, STAGE1_DIR};
+use super::ensemble::Ensemble;
 use super::stages::{Pipeline, STAGES};
 use super::tournament::Tournament;
 use crate::config::{PipelineConfig, RunConfig};
@@ -32,12 +33,19 @@ pub fn model_of(run: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The run that embeds nodes: of a pipeline that of its Stage 1, else as for [`model_of`].
+/// The run that embeds nodes: of a pipeline that of its Stage 1, of an ensemble the first member that holds one, else
+/// as for [`model_of`].
 ///
 /// # Errors
 /// As for [`model_of`].
 pub fn embedder_of(run: &Path) -> Result<PathBuf> {
-    if pipeline(run)?.is_some() { stage_of(run, "stage1") } else { model_of(run) }
+    if pipeline(run)?.is_some() {
+        return stage_of(run, "stage1");
+    }
+    let model = model_of(run)?;
+    let members = Ensemble::of_run(&model)?.into_iter().flat_map(|ensemble| ensemble.members);
+    let embedder = members.map(|member| model.join(member.run)).find(|run| run.join(STAGE1_DIR).is_dir());
+    Ok(embedder.unwrap_or(model))
 }
 
 /// The run that a training of `config` begins with when it is told to begin with `from`: a pipeline with the pipeline
@@ -113,5 +121,27 @@ fn unfinished(run: &Path, expected: &str, found: &str) -> Error {
         expected: expected.into(),
         found: found.into(),
         help: format!("go on with it: graphsieve train --resume {}", run.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AutoConfig;
+    use crate::run::Meta;
+
+    #[test]
+    fn of_an_ensemble_the_member_with_a_stage_1_embeds() {
+        let runs = tempfile::tempdir().unwrap();
+        let toml = RunConfig::Auto(AutoConfig::new("data")).to_toml().unwrap();
+        let run = RunDir::create(runs.path(), "ensemble", &toml, Meta::now("cpu", 1)).unwrap();
+        assert_eq!(embedder_of(run.path()).unwrap(), run.path());
+        Ensemble::of_restarts(["a", "b", "c"].map(|of| (of.into(), Path::new("..").join(of)))).write(&run).unwrap();
+        assert_eq!(embedder_of(run.path()).unwrap(), run.path(), "no member holds one");
+        for of in ["b", "c"] {
+            fs::create_dir_all(runs.path().join(of).join(STAGE1_DIR)).unwrap();
+        }
+        assert_eq!(embedder_of(run.path()).unwrap(), run.path().join("../b"));
+        assert_eq!(model_of(run.path()).unwrap(), run.path());
     }
 }

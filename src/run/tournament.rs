@@ -150,11 +150,9 @@ impl Tournament {
         self.candidates.iter().chain(self.ensemble.as_ref().map(|averaged| &averaged.entry))
     }
 
-    /// The candidate with the highest figure, of equal ones the simplest.
+    /// The candidate with the highest figure, the ensemble included; of equal ones the simplest.
     pub fn best(&self) -> Option<&Entry> {
-        let entries = self.entries().filter(|entry| entry.value().is_some());
-        // The first of equals: `max_by` takes the last.
-        entries.rev().max_by(|a, b| a.value().unwrap_or(f64::MIN).total_cmp(&b.value().unwrap_or(f64::MIN)))
+        highest(self.entries())
     }
 
     /// The simplest candidate whose figure is at most a standard error of the best one below that.
@@ -175,41 +173,55 @@ impl Tournament {
 
     /// Why the model is what it is, in sentences.
     pub fn why(&self) -> String {
-        let (Some(best), Some(simplest)) = (self.best(), self.simplest()) else {
+        let alone = highest(self.candidates.iter());
+        let (Some(model), Some(alone), Some(simplest)) = (self.preferred(), alone, self.simplest()) else {
             return "No candidate has been trained yet.".into();
         };
         let figure = self.figure.title();
         let of = |entry: &Entry| entry.latest().map(value_in_words).unwrap_or_default();
-        let tried = self.candidates.iter().filter(|entry| entry.latest().is_some()).count();
-        let mut text = format!(
-            "{} has the highest validation {figure} of {tried} candidates, {}, on {} labels.",
-            best.name,
-            of(best),
+        let mut text = match (self.prefer, &self.ensemble) {
+            (Prefer::Ensemble, Some(_)) => {
+                "The model is the ensemble: by default (auto.prefer = \"ensemble\") it is taken wherever there is one."
+                    .into()
+            }
+            (Prefer::Ensemble, None) => {
+                format!("The model is {}, with the highest figure, as there is no ensemble.", model.name)
+            }
+            (Prefer::Best, _) => {
+                format!("The model is {}: auto.prefer = \"best\" takes the highest figure.", model.name)
+            }
+            (Prefer::Simplest, _) => format!("The model is {}: auto.prefer = \"simplest\" takes it.", model.name),
+        };
+        text += &format!(
+            " {} has the highest validation {figure} of {} candidates, {}, on {} labels.",
+            alone.name,
+            self.candidates.iter().filter(|entry| entry.latest().is_some()).count(),
+            of(alone),
             self.validation_labels
         );
-        if simplest.name == best.name {
-            text += " No simpler one is within a standard error of it.";
-        } else {
-            text += &format!(" The simplest within a standard error is {}, {}.", simplest.name, of(simplest));
-        }
-        text += match (self.prefer, simplest.name == best.name) {
-            (Prefer::Simplest, false) => " auto.prefer = \"simplest\" takes it.",
-            (Prefer::Best, false) => " auto.prefer = \"simplest\" would take it.",
-            (Prefer::Ensemble, false) | (_, true) => "",
-        };
         if let Some(Averaged { entry, members }) = &self.ensemble {
             text += &format!(
-                " The ensemble is the mean of {}, {}: its members are chosen on these labels, each part of which is judged \
-                 by what the other parts chose.",
+                " The ensemble is the mean of {} and has {}: its members are chosen on these labels, each part of which \
+                 is judged by what the other parts chose.",
                 members.join(", "),
                 of(entry)
             );
-            if self.prefer == Prefer::Ensemble {
-                text += " auto.prefer = \"ensemble\" takes it.";
-            }
         }
+        text += &format!(
+            " The simplest within a standard error of the highest figure is {}, {}{}.",
+            simplest.name,
+            of(simplest),
+            if simplest.name == model.name { "" } else { ": auto.prefer = \"simplest\" would take it" }
+        );
         text + " The best of many on the same labels is optimistic: the test figures are those to go by."
     }
+}
+
+/// The entry with the highest figure, of equal ones the first.
+fn highest<'a>(entries: impl DoubleEndedIterator<Item = &'a Entry>) -> Option<&'a Entry> {
+    let entries = entries.filter(|entry| entry.value().is_some());
+    // Of equals `max_by` takes the last.
+    entries.rev().max_by(|a, b| a.value().unwrap_or(f64::MIN).total_cmp(&b.value().unwrap_or(f64::MIN)))
 }
 
 /// `0.8312 ± 0.0210`

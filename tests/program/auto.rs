@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use graphsieve::graph::{Classes, Dataset, Labels, Masks};
+use graphsieve::graph::{Dataset, Labels};
 use serde_json::Value;
 
 use crate::classes::three_classes;
+use crate::restarts::{are_near, listed};
 use crate::support::Sandbox;
 
 pub fn config(candidates: &str, minutes: f64) -> String {
@@ -32,7 +33,8 @@ pub fn record(sandbox: &Sandbox, run: &str) -> Value {
 #[test]
 fn a_tournament_ends_with_a_model_that_scores_explains_and_reports() {
     let sandbox = Sandbox::with_data();
-    sandbox.write("run.toml", config(r#"["forest-raw", "forest-means", "gcn", "stage2-labels"]"#, 0.2));
+    let best = "[\"forest-raw\", \"forest-means\", \"gcn\", \"stage2-labels\"]\nprefer = \"best\"";
+    sandbox.write("run.toml", config(best, 0.2));
     let said = sandbox.succeeds(TRAIN.iter().filter(|argument| **argument != "--quiet"));
     let run = sandbox.only_run("runs");
     let found = record(&sandbox, &run);
@@ -94,15 +96,14 @@ fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
     let sandbox = Sandbox::new();
     sandbox.succeeds(["--quiet", "synth", "--scale", "0.5", "--seed", "4", "--out", "data"]);
     // Neither finds all anomalies, so that the mean of both is better on validation.
-    let auto = config(r#"["forest-raw", "booster-raw"]"#, 0.2);
-    sandbox.write("run.toml", auto.replace("[output]", "prefer = \"ensemble\"\n[output]"));
+    sandbox.write("run.toml", config(r#"["forest-raw", "booster-raw"]"#, 0.2));
     sandbox.succeeds(TRAIN);
     let run = sandbox.only_run("runs");
     fs::rename(sandbox.path(&run), sandbox.path("moved")).unwrap();
     let found = record(&sandbox, "moved");
     let members: Vec<&str> =
         found["ensemble"]["members"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    assert!((2..=3).contains(&members.len()) && found["model"]["name"] == "ensemble", "{found}");
+    assert!(members.len() == 2 && found["model"]["name"] == "ensemble", "it is the model unasked: {found}");
     let own = format!("moved/{}", found["model"]["run"].as_str().unwrap());
     let of_run = json(&sandbox.read(&format!("{own}/ensemble.json")));
     let score = |run: &str, more: &[&str]| {
@@ -142,11 +143,13 @@ fn an_ensemble_is_a_model_that_scores_explains_evaluates_and_reports() {
     sandbox.refuses(
         ["--quiet", "export", "lightgbm", "moved", "--out", "trees.txt"],
         1,
-        &["trees of a run of Stage 3"],
+        &["trees of a run of Stage 3", "found an ensemble", "member with trees", "-ensemble"],
     );
     sandbox.succeeds(["--quiet", "report", "moved", "--device", "cpu", "--top", "3"]);
     let report = String::from_utf8(sandbox.read("moved/report.html")).unwrap();
-    assert!(report.contains("The ensemble is the mean of") && report.contains("Ensemble"), "{}", report.len());
+    let why =
+        ["The model is the ensemble: by default", "The ensemble is the mean of", "of 2 candidates", "The simplest"];
+    assert!(why.iter().all(|part| report.contains(part)) && report.contains("Ensemble"), "{}", report.len());
     let eval = ["--quiet", "eval", "moved", "--format", "json"];
     let figures = json(sandbox.succeeds(eval).stdout.as_bytes());
     let evaluation = json(&sandbox.read(&format!("{own}/evaluation.json")));
@@ -234,60 +237,6 @@ fn candidates_on_embeddings_share_one_stage_1_and_are_models_wherever_they_are()
 }
 
 #[test]
-fn few_labels_and_the_regret_of_a_choice_are_measured() {
-    let sandbox = Sandbox::with_data();
-    let bench = ["bench", "auto", "--data", "data", "--splits", "2", "--minutes", "0.1", "--device", "cpu"];
-    let more = [
-        "--set",
-        "auto.candidates=[\"forest-means\", \"booster-small\"]",
-        "--set",
-        "split.anomalous=10",
-        "--set",
-        "split.normal=12",
-        "--json",
-        "auto.json",
-    ];
-    let said = sandbox.succeeds([&bench[..], &more].concat());
-    assert!(said.stdout.contains("regret: ") && said.stdout.contains("booster-small"), "{}", said.stdout);
-    let report = json(&sandbox.read("auto.json"));
-    let splits = report["splits"].as_array().unwrap();
-    assert_eq!((splits.len(), &splits[0]["split"], &splits[1]["split"]), (2, &42.into(), &43.into()));
-    assert!(report["candidates"].as_array().unwrap().len() >= 2 && report["regret"]["mean"].is_f64(), "{report}");
-    sandbox.refuses([&bench[..], &["--set", "split.anomalous=20"]].concat(), 2, &["split.normal"]);
-}
-
-#[test]
-fn the_regret_over_the_masks_of_the_data_is_measured() {
-    let sandbox = Sandbox::with_data();
-    let made = Dataset::open(&sandbox.path("data")).unwrap();
-    let labels = made.labels.clone().unwrap();
-    let nodes = |shift: usize, parts: &[usize]| -> Vec<u32> {
-        let of = |(at, &(node, _)): (usize, &(u32, u8))| parts.contains(&((at + shift) % 5)).then_some(node);
-        labels.entries.iter().enumerate().filter_map(of).collect()
-    };
-    let mask =
-        |shift| Masks { train: nodes(shift, &[0, 1, 2]), validation: nodes(shift, &[3]), test: nodes(shift, &[4]) };
-    let classes = Classes::of_labels(&labels, made.graph.num_nodes()).with_masks(vec![mask(0), mask(1), mask(2)]);
-    Dataset { classes: Some(classes), ..made }.write(&sandbox.path("masked")).unwrap();
-    let set = ["--set", "split.use=masks", "--set", "split.index=1", "--set", "auto.candidates=[\"forest-raw\"]"];
-    let bench = |splits: &'static str| {
-        let fixed = ["bench", "auto", "--data", "masked", "--minutes", "0.1", "--device", "cpu", "--splits", splits];
-        [&fixed[..], &set].concat()
-    };
-    sandbox.succeeds([&bench("2")[..], &["--json", "auto.json"]].concat());
-    let report = json(&sandbox.read("auto.json"));
-    let splits = report["splits"].as_array().unwrap();
-    assert_eq!((splits.len(), &splits[0]["split"], &splits[1]["split"]), (2, &1.into(), &2.into()));
-    let tests = splits.iter().map(|split| split["candidates"][0]["test"].as_f64().unwrap());
-    let mean = tests.sum::<f64>() / 2.0;
-    assert!((report["picked"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12, "{report}");
-    for of in ["regret", "regret_of_each"] {
-        assert_eq!((&report[of]["mean"], &report[of]["standard_deviation"]), (&0.0.into(), &0.0.into()), "{report}");
-    }
-    sandbox.refuses(bench("3"), 2, &["--splits", "at most 2", "3 masks"]);
-}
-
-#[test]
 fn classes_are_chosen_by_their_accuracy() {
     let sandbox = Sandbox::new();
     three_classes(&[0, 1, 2]).write(&sandbox.path("data")).unwrap();
@@ -322,8 +271,8 @@ fn events_that_are_split_by_time_have_candidates_of_their_own() {
     let names: Vec<&str> = tried.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["forest-raw", "booster-raw", "booster-events", "stage2-events", "stage2-events-labels"]);
     assert!(tried[0].1 > 0 && found["model"]["name"].is_string(), "{found}");
-    let listed = sandbox.succeeds(["--quiet", "score", &run, "--device", "cpu"]).stdout;
-    assert_eq!(listed, sandbox.succeeds(["--quiet", "score", &run, "--device", "cpu", "--data", "data"]).stdout);
+    let first = listed(&sandbox, &run, &[]);
+    assert!(are_near(&first, &listed(&sandbox, &run, &["--data", "data"])), "what its model says of the same data");
 }
 
 /// A marketplace in `data` whose labels are those of other nodes.
@@ -346,7 +295,7 @@ pub fn with_shuffled_labels() -> Sandbox {
 #[test]
 fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
     let sandbox = with_shuffled_labels();
-    sandbox.write("run.toml", config("[]", 0.2));
+    sandbox.write("run.toml", config("[]\nprefer = \"best\"", 0.2));
     sandbox.succeeds(TRAIN);
     let run = sandbox.only_run("runs");
     let found = record(&sandbox, &run);

@@ -5,6 +5,7 @@ mod support;
 
 mod ages;
 mod auto;
+mod auto_bench;
 mod bad_config;
 mod bad_data;
 mod bench;

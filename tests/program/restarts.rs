@@ -43,7 +43,7 @@ fn seed(sandbox: &Sandbox, run: &str) -> i64 {
 }
 
 /// By the name of each node what `score` says of it.
-fn listed(sandbox: &Sandbox, run: &str, more: &[&str]) -> Vec<(String, f64)> {
+pub fn listed(sandbox: &Sandbox, run: &str, more: &[&str]) -> Vec<(String, f64)> {
     let fixed = ["--quiet", "score", run, "--device", "cpu", "--format", "json"];
     let nodes = parsed(sandbox.succeeds([&fixed, more].concat()).stdout.as_bytes());
     let of = |node: &Value| (format!("{}:{}", node["type"], node["id"]), node["score"].as_f64().unwrap());
@@ -52,7 +52,8 @@ fn listed(sandbox: &Sandbox, run: &str, more: &[&str]) -> Vec<(String, f64)> {
     all
 }
 
-fn are_near(one: &[(String, f64)], other: &[(String, f64)]) -> bool {
+/// Whether two of these lists say the same of the same nodes.
+pub fn are_near(one: &[(String, f64)], other: &[(String, f64)]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-5)
 }
 

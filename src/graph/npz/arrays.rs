@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use ndarray::{ArrayD, Axis, Ix2};
+use ndarray::{ArrayD, ArrayViewD, Axis, Ix2};
 use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement};
 use zip::ZipArchive;
 use zip::read::ZipFile;
@@ -176,24 +176,32 @@ impl Arrays {
         Err(self.wrong_type(name, expected, "convert it with .astype(np.int64)"))
     }
 
-    /// Masks `[nodes]` or `[nodes, splits]`, one list of marked nodes per split.
-    pub fn marked(&mut self, name: &str, nodes: usize) -> Result<Vec<Vec<u32>>> {
-        const HELP: &str = "a mask is a boolean array with one value per node, or one column per split";
+    /// Masks `[nodes]` or `[nodes, splits]`, or `[splits, nodes]` where `splits_first`: one list of marked nodes per
+    /// split.
+    pub fn marked(&mut self, name: &str, nodes: usize, splits_first: bool) -> Result<Vec<Vec<u32>>> {
+        let help = match splits_first {
+            true => "these masks are a boolean array with one row per split and one column per node",
+            false => "a mask is a boolean array with one value per node, or one column per split",
+        };
         let array = match self.typed::<bool>(name)? {
             Some(array) => array,
-            None => return Err(self.wrong_type(name, "bool", HELP)),
+            None => return Err(self.wrong_type(name, "bool", help)),
         };
         let shape = array.shape().to_vec();
-        if !matches!(shape.len(), 1 | 2) || shape[0] != nodes {
-            let expected = format!("[{nodes}] or [{nodes}, splits]");
-            return Err(self.error(format!("{name}, shape"), expected, format!("{shape:?}"), HELP));
-        }
-        let marked = |column: ndarray::ArrayViewD<bool>| {
-            column.iter().enumerate().filter(|(_, marked)| **marked).map(|(node, _)| node as u32).collect()
+        let marked = |of_split: ArrayViewD<bool>| {
+            of_split.iter().enumerate().filter(|(_, marked)| **marked).map(|(node, _)| node as u32).collect()
         };
-        match shape.len() {
-            1 => Ok(vec![marked(array.view())]),
-            _ => Ok(array.axis_iter(Axis(1)).map(marked).collect()),
+        match (&shape[..], splits_first) {
+            (&[rows], false) if rows == nodes => Ok(vec![marked(array.view())]),
+            (&[rows, _], false) if rows == nodes => Ok(array.axis_iter(Axis(1)).map(marked).collect()),
+            (&[_, columns], true) if columns == nodes => Ok(array.axis_iter(Axis(0)).map(marked).collect()),
+            _ => {
+                let expected = match splits_first {
+                    true => format!("[splits, {nodes}]"),
+                    false => format!("[{nodes}] or [{nodes}, splits]"),
+                };
+                Err(self.error(format!("{name}, shape"), expected, format!("{shape:?}"), help))
+            }
         }
     }
 }

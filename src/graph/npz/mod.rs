@@ -6,6 +6,7 @@
 //! | `node_labels` | i64, i32, u8, bool | `[nodes]` | class from 0; -1 = none |
 //! | `edges` | i64, i32 | `[edges, 2]`, `[2, edges]` | source, destination |
 //! | `train_mask`, `val_mask`, `test_mask` | bool | `[nodes]`, `[nodes, splits]` | all three or none |
+//! | `train_masks`, `val_masks`, `test_masks` | bool | `[splits, nodes]` | instead of these: all three or none |
 //!
 //! The graph has one node type, `node`, and one relation, `edge`.
 
@@ -28,6 +29,8 @@ const FEATURES: &str = "node_features";
 const LABELS: &str = "node_labels";
 const EDGES: &str = "edges";
 const MASKS: [&str; 3] = ["train_mask", "val_mask", "test_mask"];
+/// The same with a row per split.
+const MASKS_BY_SPLIT: [&str; 3] = ["train_masks", "val_masks", "test_masks"];
 
 /// Extension of such a file.
 pub(super) const EXTENSION: &str = "npz";
@@ -91,35 +94,44 @@ fn classes(arrays: &mut Arrays, nodes: usize) -> Result<Classes> {
 }
 
 fn masks(arrays: &mut Arrays, classes: &Classes) -> Result<Vec<Masks>> {
-    let there: Vec<&str> = MASKS.into_iter().filter(|name| arrays.has(name)).collect();
+    let [mut there, by_split] =
+        [MASKS, MASKS_BY_SPLIT].map(|names| names.into_iter().filter(|name| arrays.has(name)).collect::<Vec<_>>());
+    let splits_first = !by_split.is_empty();
+    let names = if splits_first { MASKS_BY_SPLIT } else { MASKS };
+    there.extend(by_split);
     if there.is_empty() {
         return Ok(Vec::new());
     }
-    if there.len() < MASKS.len() {
-        let help = "give all three masks, or none and a random split";
-        return Err(arrays.error(MASKS.join(", "), "all three arrays", format!("only {}", there.join(", ")), help));
+    if there != names {
+        let help = format!("give {}, or none and a random split", names.join(", "));
+        return Err(arrays.error(names.join(", "), "these three arrays alone", there.join(", "), &help));
     }
     let nodes = classes.of_node().len();
-    let [train, validation, test] = MASKS.map(|name| arrays.marked(name, nodes));
+    let [train, validation, test] = names.map(|name| arrays.marked(name, nodes, splits_first));
     let (train, validation, test) = (train?, validation?, test?);
     let counts = [&train, &validation, &test].map(Vec::len);
     if counts[1..] != [counts[0]; 2] {
-        let help = "the masks need equally many columns, one per split";
-        return Err(arrays.error(MASKS.join(", "), "the same number of splits", format!("{counts:?}"), help));
+        let help = "every split needs a mask of each of these arrays";
+        return Err(arrays.error(names.join(", "), "the same number of splits", format!("{counts:?}"), help));
     }
     let mut splits = Vec::with_capacity(counts[0]);
     for (at, ((train, validation), test)) in train.into_iter().zip(validation).zip(test).enumerate() {
         let masks = Masks { train, validation, test };
-        check_masks(arrays, classes, &masks, at)?;
+        check_masks(arrays, classes, (names, &masks), at)?;
         splits.push(masks);
     }
     Ok(splits)
 }
 
 /// Every part has nodes, all of them labelled and in no other part.
-fn check_masks(arrays: &Arrays, classes: &Classes, masks: &Masks, split: usize) -> Result<()> {
+fn check_masks(
+    arrays: &Arrays,
+    classes: &Classes,
+    (names, masks): ([&'static str; 3], &Masks),
+    split: usize,
+) -> Result<()> {
     let mut part_of: Vec<Option<&str>> = vec![None; classes.of_node().len()];
-    for (name, nodes) in MASKS.into_iter().zip([&masks.train, &masks.validation, &masks.test]) {
+    for (name, nodes) in names.into_iter().zip([&masks.train, &masks.validation, &masks.test]) {
         if nodes.is_empty() {
             let help = "mark some nodes, or leave all masks out and use a random split";
             return Err(arrays.error(format!("{name}, split {split}"), "at least one node", "none", help));

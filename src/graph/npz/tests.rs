@@ -132,6 +132,45 @@ fn masks_of_one_or_of_several_splits_are_read() {
 }
 
 #[test]
+fn masks_with_a_row_per_split_are_read_and_named() {
+    let masked = || Archive::new(true).features().vector("node_labels", &[0i64, 1, 0, 1]).edges();
+    let row = |a: usize, b: usize| Array2::from_shape_fn((2, 4), |(split, node)| node == [a, b][split]);
+    let (train, validation, test) = (row(0, 1), row(1, 2), row(2, 3));
+    let three = || masked().matrix("train_masks", &train).matrix("val_masks", &validation);
+    let masks = three().matrix("test_masks", &test).open().unwrap().classes.unwrap().masks().to_vec();
+    let of = |train: u32, validation: u32, test: u32| Masks {
+        train: vec![train],
+        validation: vec![validation],
+        test: vec![test],
+    };
+    assert_eq!(masks, [of(0, 1, 2), of(1, 2, 3)]);
+    // As many splits as nodes: the name says which way they lie.
+    let square = |shift: usize| Array2::from_shape_fn((4, 4), |(split, node)| node == (split + shift) % 4);
+    let squares = masked().matrix("train_masks", &square(1)).matrix("val_masks", &square(2));
+    let masks = squares.matrix("test_masks", &square(3)).open().unwrap().classes.unwrap().masks().to_vec();
+    assert_eq!((masks.len(), &masks[0], &masks[3]), (4, &of(1, 2, 3), &of(0, 1, 2)));
+
+    let says = |archive: Archive, text: &str| {
+        let fault = archive.fault();
+        assert!(fault.contains(text), "{fault}\nlacks {text}");
+    };
+    says(
+        three(),
+        "train_masks, val_masks, test_masks: expected these three arrays alone, found train_masks, val_masks",
+    );
+    says(three().matrix("test_mask", &test), "found test_mask, train_masks, val_masks");
+    says(three().matrix("test_masks", &test.t().to_owned()), "test_masks, shape: expected [splits, 4], found [4, 2]");
+    says(
+        three().vector("test_masks", &[false, false, true, true]),
+        "test_masks, shape: expected [splits, 4], found [4]",
+    );
+    says(three().matrix("test_masks", &test.mapv(u8::from)), "test_masks, dtype: expected bool, found uint8");
+    says(three().matrix("test_masks", &validation), "test_masks, split 0, node 1: expected a node of no other mask");
+    let first = test.slice(ndarray::s![..1, ..]).to_owned();
+    says(three().matrix("test_masks", &first), "expected the same number of splits, found [2, 2, 1]");
+}
+
+#[test]
 fn a_wrong_array_is_named_with_what_was_expected_and_found() {
     let new = || Archive::new(false);
     let says = |archive: Archive, parts: &[&str]| {
@@ -193,7 +232,11 @@ fn masks_that_contradict_each_other_or_the_labels_are_refused() {
     assert!(with(&first, &second, &[false; 4]).contains("test_mask, split 0: expected at least one node"));
     assert!(with(&[true; 3], &second, &fourth).contains("train_mask, shape: expected [4]"));
     let some = Archive::new(false).features().labels().edges().vector("train_mask", &first);
-    assert!(some.fault().contains("only train_mask"));
+    let fault = some.fault();
+    assert!(
+        fault.contains("train_mask, val_mask, test_mask: expected these three arrays alone, found train_mask\n"),
+        "{fault}"
+    );
     let numbers = Archive::new(false).features().labels().edges();
     let numbers = numbers.vector("train_mask", &[1i64; 4]).vector("val_mask", &second).vector("test_mask", &fourth);
     assert!(numbers.fault().contains("train_mask, dtype: expected bool"));

@@ -5,14 +5,16 @@
 //! [`finish`] opens the data again and lets the candidate that was chosen be tested, as any other run is.
 
 pub mod ensemble;
+mod figure;
 mod known;
 mod search;
+mod selection;
 mod trainings;
 
 use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use self::ensemble::{Members, Runs};
 pub use self::known::Known;
@@ -219,7 +221,7 @@ impl Finishing<'_> {
 }
 
 /// What test labels say of a candidate after its tournament, for measurements.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tested {
     #[serde(rename = "candidate")]
     pub name: String,

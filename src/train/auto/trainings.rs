@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
-use super::ensemble::{Found, MOST_CANDIDATES, Said, found};
+use super::ensemble::Said;
+use super::figure::figure;
 use super::known::{Known, Labels};
 use super::search::{Attempt, Contest};
+use super::selection::{Found, MOST_CANDIDATES, found};
 use super::{CANDIDATES, ENSEMBLE, STAGE1};
 use crate::config::{AutoConfig, Candidate, RunConfig, Stage1Config, Stage3Config, Training};
 use crate::data::class_split::ClassSplit;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::infer::tree_table::Tables;
 use crate::memory::{forget_peak, resident_peak};
-use crate::metrics::{Bootstrap, Estimate};
 use crate::run::bundle::Bundle;
 use crate::run::progress::Mode;
 use crate::run::stages::Pipeline;
@@ -22,13 +23,10 @@ use crate::run::tournament::{Averaged, Entry, Round, Tournament};
 use crate::run::{RunDir, interrupt};
 use crate::train::session::RunOptions;
 use crate::train::stage3;
-use crate::train::stretch::{Judged, Stretch, Validated, report_of};
+use crate::train::stretch::{Judged, Stretch, Validated};
 use crate::train::tasks::classifier::ClassifierData;
 use crate::train::tasks::{attention, auto_encoder, classifier};
 use crate::train::watch::watched;
-
-/// Share of the resamples within one standard error of a mean.
-const ONE_ERROR: f64 = 0.682_689_492_137_086;
 
 /// Between two looks at the memory of the device.
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(5);
@@ -143,25 +141,6 @@ impl<B: GraphBackend + TreeBackend> Trainings<'_, B> {
             (config, _) => unreachable!("{} does not suit the labels", config.name()),
         }
     }
-}
-
-/// The figure that decides, with its standard error: half of what the middle 68.3 % of the resamples span, as if they
-/// were normal.
-fn figure(judged: &Judged) -> Result<(f64, Option<f64>)> {
-    let bootstrap = Bootstrap { level: ONE_ERROR, ..Bootstrap::default() };
-    let found = match judged {
-        Judged::Classes { probabilities, labels, classes } => {
-            Some(bootstrap.estimate_classes(&report_of(probabilities, labels, *classes)?).accuracy)
-        }
-        Judged::Anomalies { scores, labels } => bootstrap.estimate(scores, labels, 0.5, &[])?.average_precision,
-    };
-    let Estimate { value, interval } = found.ok_or_else(|| Error::Data {
-        what: "validation labels".into(),
-        expected: "at least one anomalous and one normal node".into(),
-        found: "one class".into(),
-        help: "label more nodes, or give validation a larger share".into(),
-    })?;
-    Ok((value, interval.map(|interval| (interval.high - interval.low) / 2.0)))
 }
 
 impl<B: GraphBackend> Trainings<'_, B> {

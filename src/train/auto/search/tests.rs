@@ -234,15 +234,47 @@ fn an_ensemble_is_compared_as_any_other_and_can_be_asked_for() {
         Some(Averaged { entry, members: vec!["c1".into(), "c0".into()] })
     };
     let (better, worse) = (averaged(0.7), averaged(0.55));
+    let model = |of: &Tournament| of.preferred().unwrap().name.clone();
     of.ensemble = better;
-    assert_eq!(of.preferred().unwrap().name, "ensemble");
+    assert_eq!(model(&of), "ensemble");
     assert!(of.why().contains("the mean of c1, c0") && of.to_string().contains("\nensemble "), "{of}");
     of.ensemble = worse;
-    assert_eq!(of.preferred().unwrap().name, "c1");
+    assert_eq!(model(&of), "c1");
     of.prefer = Prefer::Ensemble;
-    assert_eq!(of.preferred().unwrap().name, "ensemble");
-    of.ensemble = None;
-    assert_eq!(of.preferred().unwrap().name, "c1", "there is none");
+    assert_eq!(model(&of), "ensemble");
+    of.prefer = Prefer::Simplest;
+    assert_eq!(model(&of), "c1");
+    (of.prefer, of.ensemble) = (Prefer::Ensemble, None);
+    assert_eq!(model(&of), "c1", "there is none");
+}
+
+#[test]
+fn a_record_says_in_words_why_the_model_is_what_it_is() {
+    let mut of = tournament(3, 10.0);
+    search(&mut of, &mut Fake::of(&flat(&[0.5, 0.59, 0.6], 1.0))).unwrap();
+    let says = |of: &Tournament, parts: &[&str]| {
+        let why = of.why();
+        parts.iter().for_each(|part| assert!(why.contains(part), "{why}\nlacks {part}"));
+    };
+    let single = "c2 has the highest validation average precision of 3 candidates, 0.6000 ± 0.0200, on 100 labels.";
+    let simplest = "The simplest within a standard error of the highest figure is c1, 0.5900 ± 0.0200";
+    let would = format!("{simplest}: auto.prefer = \"simplest\" would take it.");
+    says(&of, &["The model is c2: auto.prefer = \"best\" takes the highest figure.", single, &would, "is optimistic"]);
+    of.prefer = Prefer::Simplest;
+    says(&of, &["The model is c1: auto.prefer = \"simplest\" takes it.", single, &format!("{simplest}.")]);
+    of.prefer = Prefer::Ensemble;
+    says(&of, &["The model is c2, with the highest figure, as there is no ensemble.", single, &would]);
+    let mut entry = of.candidates[2].clone();
+    entry.name = "ensemble".into();
+    entry.rounds.last_mut().unwrap().value = 0.58;
+    of.ensemble = Some(Averaged { entry, members: vec!["c2".into(), "c1".into()] });
+    // It is taken though its figure is not the highest, which the words do not hide.
+    let default =
+        "The model is the ensemble: by default (auto.prefer = \"ensemble\") it is taken wherever there is one.";
+    says(&of, &[default, single, "The ensemble is the mean of c2, c1 and has 0.5800 ± 0.0200: ", &would]);
+    of.ensemble.as_mut().unwrap().entry.rounds.last_mut().unwrap().value = 0.7;
+    let alone = "The simplest within a standard error of the highest figure is ensemble, 0.7000 ± 0.0200.";
+    says(&of, &[default, single, alone]);
 }
 
 #[test]
