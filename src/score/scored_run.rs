@@ -76,6 +76,8 @@ pub struct ScoredRun {
     pub calibration: Option<Calibration>,
     /// Of a node classifier all classes.
     pub classes: Option<ClassView>,
+    /// The models that this one is the mean of, where it is one.
+    pub ensemble: Option<Ensemble>,
     /// What the user should know of data that changed since the training.
     pub warnings: Vec<String>,
 }
@@ -101,6 +103,7 @@ impl ScoredRun {
     pub fn open_at(path: &Path, class: Option<u32>, place: Option<&Path>) -> Result<Self> {
         let path = &model_of(path)?;
         let run = RunDir::open(path)?;
+        let ensemble = Ensemble::of_run(path)?;
         let mut config = RunConfig::load_kept(&run.config(), &[])?;
         if let Some(place) = place {
             config.set_data_path(place.to_path_buf());
@@ -110,7 +113,7 @@ impl ScoredRun {
             RunConfig::Stage2(_) => (Stage::Attention, STAGE2_SCORES_FILE),
             RunConfig::Stage3(_) => (Stage::Trees, STAGE3_SCORES_FILE),
             RunConfig::Classify(_) => (Stage::Classes, PROBABILITIES_FILE),
-            RunConfig::Auto(_) if Ensemble::of_run(path)?.is_some() => (Stage::Ensemble, ENSEMBLE_SCORES_FILE),
+            RunConfig::Auto(_) if ensemble.is_some() => (Stage::Ensemble, ENSEMBLE_SCORES_FILE),
             RunConfig::Pipeline(_) | RunConfig::Auto(_) => {
                 return Err(Error::Usage {
                     argument: path.display().to_string(),
@@ -138,7 +141,7 @@ impl ScoredRun {
             let dataset = Dataset::open_with(&data, edges)?.in_window(config.window())?;
             let warnings = own(&dataset, Reads::Features)?;
             let view = own_classes(&run, settings, &dataset, &file, class)?;
-            return Ok(Self { warnings, ..Self::of_classes(run, config, data, dataset, view) });
+            return Ok(Self { ensemble, warnings, ..Self::of_classes(run, config, data, dataset, view) });
         }
         let dataset = Dataset::open(&data)?.in_window(config.window())?;
         let warnings = own(
@@ -169,7 +172,8 @@ impl ScoredRun {
             None => split.as_ref().and_then(|split| calibrate(&scores, split).ok()),
             stored => stored,
         };
-        Ok(Self { run, config, stage, data, dataset, scores, split, calibration, classes: None, warnings })
+        let classes = None;
+        Ok(Self { run, config, stage, data, dataset, scores, split, calibration, classes, ensemble, warnings })
     }
 
     /// A run of node classification with what its model says about the nodes of a data directory.
@@ -185,6 +189,7 @@ impl ScoredRun {
             split: view.binary_split(),
             calibration: view.calibration().cloned(),
             classes: Some(view),
+            ensemble: None,
             warnings: Vec::new(),
         }
     }

@@ -1,9 +1,6 @@
 //! Tournaments through the program: a small marketplace, classes, shuffled labels, interruptions, and what is refused.
 
 use std::fs;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use graphsieve::graph::{Dataset, Labels};
 use serde_json::Value;
@@ -326,26 +323,13 @@ fn shuffled_labels_are_told_apart_no_better_than_by_chance() {
 fn an_interrupted_tournament_keeps_the_best_so_far_and_goes_on() {
     let sandbox = Sandbox::with_data();
     sandbox.write("run.toml", config(r#"["forest-raw", "stage2", "stage2-long"]"#, 5.0));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
-    command.args(["train", "run.toml", "--device", "cpu"]).current_dir(sandbox.path(""));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let begun = Instant::now();
-    let tried = || {
-        let runs = fs::read_dir(sandbox.path("runs")).ok()?.next()?.ok()?.path();
-        fs::read(runs.join("tournament.json")).ok()
+    let is_tried = || {
+        let run = || Some(fs::read_dir(sandbox.path("runs")).ok()?.next()?.ok()?.path());
+        run().is_some_and(|run| run.join("tournament.json").is_file())
     };
-    while tried().is_none() && begun.elapsed() < Duration::from_secs(120) {
-        sleep(Duration::from_millis(2));
-    }
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    if told.contains("Ctrl-C does not save first") {
-        eprintln!("skipped: the tests run with signals ignored (nohup, background job)");
-        return;
-    }
-    let run = sandbox.only_run("runs");
-    assert_eq!(output.status.code(), Some(130), "{told}");
+    let said = sandbox.interrupted(["train", "run.toml", "--device", "cpu"], is_tried);
+    let (told, run) = (said.stderr, sandbox.only_run("runs"));
+    assert_eq!(said.code, Some(130), "{told}");
     assert!(told.contains(&format!("graphsieve train --resume {run}")) && told.contains("best so far"), "{told}");
     let before = record(&sandbox, &run);
     assert_eq!(before["complete"], false);

@@ -2,9 +2,6 @@
 //! bytes again and after an interruption, and labels that say nothing.
 
 use std::fs::{self, File};
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use ndarray::{Array1, Array2};
 use ndarray_npy::ReadNpyExt;
@@ -233,26 +230,16 @@ fn restarts_tell_shuffled_labels_apart_no_better_than_by_chance() {
 fn restarts_that_were_interrupted_go_on_as_if_they_had_never_stopped() {
     let sandbox = Sandbox::with_data();
     sandbox.write("run.toml", config(r#"["stage2-long-x3"]"#, MINUTES));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
-    command.args(["train", "run.toml", "--device", "cpu"]).current_dir(sandbox.path(""));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let begun = Instant::now();
     // In the middle of its trainings.
-    let second = || {
-        let runs = fs::read_dir(sandbox.path("runs")).ok()?.next()?.ok()?.path();
-        fs::read_to_string(runs.join("stages.json")).ok().filter(|stages| stages.contains("stage2-long-x3-2"))
+    let is_second = || {
+        let stages = || {
+            let run = fs::read_dir(sandbox.path("runs")).ok()?.next()?.ok()?.path();
+            fs::read_to_string(run.join("stages.json")).ok()
+        };
+        stages().is_some_and(|stages| stages.contains("stage2-long-x3-2"))
     };
-    while second().is_none() && begun.elapsed() < Duration::from_secs(120) {
-        sleep(Duration::from_millis(2));
-    }
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    if told.contains("Ctrl-C does not save first") {
-        eprintln!("skipped: the tests run with signals ignored (nohup, background job)");
-        return;
-    }
-    assert_eq!(output.status.code(), Some(130), "{told}");
+    let said = sandbox.interrupted(["train", "run.toml", "--device", "cpu"], is_second);
+    assert_eq!(said.code, Some(130), "{}", said.stderr);
     let run = sandbox.only_run("runs");
     assert_eq!(record(&sandbox, &run)["complete"], false);
     sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu"]);

@@ -6,7 +6,9 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -75,6 +77,31 @@ impl Sandbox {
         let said = self.run(arguments);
         assert_eq!(said.code, Some(0), "{}", said.stderr);
         said
+    }
+
+    /// Runs the program `until` something holds, asks it by SIGTERM to stop, and waits for its end. Signals that these
+    /// tests ignore, such as under `nohup`, are as usual in the program: nothing has to be skipped.
+    #[cfg(unix)]
+    pub fn interrupted<I: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = I>,
+        until: impl Fn() -> bool,
+    ) -> Said {
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_graphsieve")]).args(arguments);
+        command.current_dir(self.0.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while !until() {
+            let has_ended = child.try_wait().unwrap().is_some();
+            if has_ended || begun.elapsed() > Duration::from_secs(120) {
+                child.kill().unwrap();
+                panic!("never in the state to be interrupted in: {:?}", child.wait_with_output().unwrap());
+            }
+            sleep(Duration::from_millis(2));
+        }
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        Said::from(child.wait_with_output().unwrap())
     }
 
     /// Runs what has to be refused with exit status `code` and a message that holds all `parts`, without a panic,

@@ -38,8 +38,8 @@
 //!   before, and a training row sees as much of its past as a test row.
 //! - Others' events: those that name another counterpart than this event. One that names none is nobody's.
 //!
-//! So a row never changes with anything that is later, unless it looks ahead: not a bit of it. Sums are exact to about 32 digits, and windows
-//! in which all values are equal have a deviation of exactly 0.
+//! So a row never changes with anything that is later, unless it looks ahead: not a bit of it. Sums are exact to about
+//! 32 digits, and windows in which all values are equal have a deviation of exactly 0.
 //!
 //! [`WindowConfig::ahead`] turns time round: `customer_ahead_7d_count` is of later events, in `(t, t + s]`. Labels that
 //! are ever known count whenever that was. Days are those until an event. Of events of one second the one that comes

@@ -56,6 +56,7 @@ pub fn open_run<B: GraphBackend>(
     }
     let path = &model_of(path)?;
     let run = RunDir::open(path)?;
+    let ensemble = Ensemble::of_run(path)?;
     let mut config = RunConfig::load_kept(&run.config(), &[])?;
     if !has_explained_layers(&config) {
         return Err(refused_layers(path, &config));
@@ -81,7 +82,7 @@ pub fn open_run<B: GraphBackend>(
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Reconstruction
         }
-        RunConfig::Auto(AutoConfig { data: trained, .. }) if Ensemble::of_run(path)?.is_some() => {
+        RunConfig::Auto(AutoConfig { data: trained, .. }) if ensemble.is_some() => {
             trained.path = data.unwrap_or(&trained.path).to_path_buf();
             Stage::Ensemble
         }
@@ -101,12 +102,12 @@ pub fn open_run<B: GraphBackend>(
         Scores::Anomaly(scores) => {
             let calibration = read_calibration(&run)?;
             let (split, classes, warnings) = (None, None, Vec::new());
-            Ok(ScoredRun { run, config, stage, data, dataset, scores, split, calibration, classes, warnings })
+            Ok(ScoredRun { run, config, stage, data, dataset, scores, split, calibration, classes, ensemble, warnings })
         }
         Scores::Classes(probabilities) => {
             let mut view = ClassView::new(probabilities, class)?;
             view.calibrations = read_class_calibrations(&run, view.num_classes())?.unwrap_or_default();
-            Ok(ScoredRun::of_classes(run, config, data, dataset, view))
+            Ok(ScoredRun { ensemble, ..ScoredRun::of_classes(run, config, data, dataset, view) })
         }
     }
 }
@@ -116,8 +117,8 @@ pub fn open_run<B: GraphBackend>(
 /// # Errors
 /// A checkpoint or an input that cannot be read or does not fit the data; a node without a score.
 pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::Device) -> Result<Vec<Explanation>> {
-    if is_ensemble(run)? {
-        let best = explained_members(run.run.path())?.into_iter().next();
+    if let Some(ensemble) = &run.ensemble {
+        let best = explained_members(run.run.path(), ensemble)?.into_iter().next();
         let (_, member) = best.ok_or_else(|| refused_layers(run.run.path(), &run.config))?;
         return explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device);
     }
@@ -149,13 +150,14 @@ pub fn explain_members<B: GraphBackend>(
     nodes: &[u32],
     device: &B::Device,
 ) -> Result<Vec<(String, Vec<Explanation>)>> {
-    if !is_ensemble(run)? {
+    let Some(ensemble) = &run.ensemble else {
         return Ok(vec![(String::new(), explain_run::<B>(run, nodes, device)?)]);
-    }
+    };
     let explained = |(name, member): (String, PathBuf)| {
         Ok((name, explain_run::<B>(&member_at::<B>(run, &member, device)?, nodes, device)?))
     };
-    let said: Vec<_> = explained_members(run.run.path())?.into_iter().map(explained).collect::<Result<_>>()?;
+    let said: Vec<_> =
+        explained_members(run.run.path(), ensemble)?.into_iter().map(explained).collect::<Result<_>>()?;
     if said.is_empty() { Err(refused_layers(run.run.path(), &run.config)) } else { Ok(said) }
 }
 
@@ -164,15 +166,10 @@ pub fn explain_members<B: GraphBackend>(
 /// # Errors
 /// Runs of members that cannot be read.
 pub fn is_explained(run: &ScoredRun) -> Result<bool> {
-    match is_ensemble(run)? {
-        true => Ok(!explained_members(run.run.path())?.is_empty()),
-        false => Ok(has_explained_layers(&run.config)),
+    match &run.ensemble {
+        Some(ensemble) => Ok(!explained_members(run.run.path(), ensemble)?.is_empty()),
+        None => Ok(has_explained_layers(&run.config)),
     }
-}
-
-/// Whether the model of a run is the mean of others.
-fn is_ensemble(run: &ScoredRun) -> Result<bool> {
-    Ok(Ensemble::of_run(run.run.path())?.is_some())
 }
 
 /// Whether the results of its layers are sums over neighbours with coefficients of their own.
@@ -180,18 +177,18 @@ fn has_explained_layers(config: &RunConfig) -> bool {
     !matches!(config, RunConfig::Classify(config) if !config.model.layer.adds_up())
 }
 
-/// Name and run of the members of the ensemble `run` that can be explained, the best first.
-fn explained_members(run: &Path) -> Result<Vec<(String, PathBuf)>> {
+/// Name and run of the members of the ensemble of `run` that can be explained, the best first.
+fn explained_members(run: &Path, ensemble: &Ensemble) -> Result<Vec<(String, PathBuf)>> {
     let mut explained = Vec::new();
-    for Member { name, run: member, .. } in Ensemble::of_run(run)?.into_iter().flat_map(|of| of.members) {
+    for Member { name, run: member, .. } in &ensemble.members {
         let path = run.join(member);
         // A member can be a mean itself.
         let is_explained = match Ensemble::of_run(&path)? {
-            Some(_) => !explained_members(&path)?.is_empty(),
+            Some(own) => !explained_members(&path, &own)?.is_empty(),
             None => has_explained_layers(&RunConfig::load_kept(&path.join("config.toml"), &[])?),
         };
         match is_explained {
-            true => explained.push((name, path)),
+            true => explained.push((name.clone(), path)),
             false => log::info!("{name} cannot be explained and is left out"),
         }
     }
