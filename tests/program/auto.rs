@@ -243,14 +243,15 @@ fn classes_are_chosen_by_their_accuracy() {
     let found = record(&sandbox, &run);
     let names: Vec<&str> =
         found["candidates"].as_array().unwrap().iter().map(|of| of["name"].as_str().unwrap()).collect();
-    assert_eq!((names, found["figure"].as_str()), (vec!["gcn", "gcn-wide", "gat"], Some("accuracy")));
+    assert_eq!(names, ["gcn", "gcn-wide", "gat", "gcn-wide-x5", "gat-x5"]);
+    assert_eq!(found["figure"], "accuracy");
     let evaluation = format!("{run}/{}/evaluation.json", found["model"]["run"].as_str().unwrap());
     let accuracy = json(&sandbox.read(&evaluation))["test"]["accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.5, "{accuracy}");
     let listed = sandbox.succeeds(["--quiet", "score", &run, "--device", "cpu"]).stdout;
     assert!(listed.lines().next().unwrap().contains("class"), "{listed}");
     sandbox.write("run.toml", config(r#"["booster-all"]"#, 0.1));
-    sandbox.refuses(TRAIN, 2, &["auto.candidates", "booster-all", "gcn, gcn-wide, gat"]);
+    sandbox.refuses(TRAIN, 2, &["auto.candidates", "booster-all", "gcn, gcn-wide, gat, gcn-wide-x5, gat-x5"]);
 }
 
 #[test]
