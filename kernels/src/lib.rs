@@ -10,8 +10,8 @@
 //! | [`edge_softmax_by_source`] | the same over the out-edges of each column | logits |
 //! | [`gat`] | fused graph attention: score, softmax, aggregation | features, attention vectors |
 //! | [`attend`] | the same with scores given | features, both parts of the score |
-//! | [`attend_edges`] | the same with values and times of edges | also the edges' logit, frequencies, phases and values |
-//! | [`gatv2`] | fused graph attention with a score of both ends and of values of edges together | all of them |
+//! | [`attend_edges`] | the same with values and times of edges | also logit, frequencies, phases and values of edges |
+//! | [`gatv2`] | fused graph attention with a score of both ends, values and ages of edges together | all of them |
 //! | [`attend_inputs`] | the same over data by one head | the vectors behind the scores |
 //! | [`row_dots`] | dot products of every row with a few vectors | both |
 //! | [`pair_dot`] | dot products of listed pairs of rows | both sides |
@@ -22,7 +22,7 @@
 //! | [`beside_pieces`] | columns in pieces, beside them | none |
 //! | [`dropout`] | elements set to zero at random, the others scaled | the matrix |
 //! | [`linear`] | `x w + b` with a split-K weight gradient for millions of rows | `x`, `w`, `b` |
-//! | [`sum_in_chunks`] | a whole layer by chunks of rows: sums over neighbours, projection, activation | all of its terms |
+//! | [`sum_in_chunks`] | a whole layer by chunks of rows: sums, projection, activation | all of its terms |
 //! | [`bce_with_logits_sum`] | sum of cross-entropies of logits and targets | logits |
 //! | [`focal_with_logits_sum`] | the same with weights of classes and less for what is sure | logits |
 //! | [`smoothness_sum`] | weighted sum of squared differences of scores at the ends of edges | logits |

@@ -1,5 +1,5 @@
-//! What a tournament's choice is worth: on several splits the test figure of what it picked beside those of everything that
-//! it tried.
+//! What a tournament's choice is worth: on several splits the test figure of what it picked beside those of everything
+//! that it tried.
 //!
 //! The search sees no test label. When it is over every candidate is tested, so that the choice can be held against the
 //! candidate that is best on average over the splits, which nobody knows beforehand: the difference is the regret.

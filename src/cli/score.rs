@@ -67,8 +67,8 @@ pub(super) struct Arguments {
     class: Option<u32>,
 
     /// csv, parquet or json list nodes by descending score, with original id (of an edge also `src` and `dst`) and
-    /// calibrated probability, those of a node classifier with the predicted class; npy has a float32 per node, or a row
-    /// of class probabilities, in the order of the data [default: by the extension of --out, else csv]
+    /// calibrated probability, those of a node classifier with the predicted class; npy has a float32 per node, or a
+    /// row of class probabilities, in the order of the data [default: by the extension of --out, else csv]
     #[arg(long, value_enum)]
     format: Option<OutputFormat>,
 

@@ -73,8 +73,8 @@ pub struct ClassifyModel {
     /// others).
     #[serde(deserialize_with = "rate")]
     pub dropout: f64,
-    /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation, of
-    /// `sage`, `h2gcn` and `difference`. Default false.
+    /// Whether a layer whose input is as wide as its result adds a node's input to its result, before the activation,
+    /// of `sage`, `h2gcn` and `difference`. Default false.
     pub residual: bool,
     /// Which layers the classes are read from, of `sage`, `h2gcn` and `difference`: `none`, the last one, or `concat`,
     /// a linear head on the results of all, side by side. Default `none`, of `h2gcn` `concat`.
@@ -194,8 +194,8 @@ impl LayerKind {
     }
 }
 
-/// `[loss]`: cross-entropy, of labels that are anomalous (class 1) or normal (class 0) with what either counts. More than
-/// two classes take the defaults alone.
+/// `[loss]`: cross-entropy, of labels that are anomalous (class 1) or normal (class 0) with what either counts. More
+/// than two classes take the defaults alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassifyLoss {
     /// What an anomalous label counts beside a normal one, above 0; all labels together count the same whatever it is.

@@ -186,12 +186,12 @@ impl Split {
         })
     }
 
-    /// Draws `[normal, anomalous]` nodes for training and as many for validation; the others are for the test, as in the
-    /// semi-supervised setting of GADBench.
+    /// Draws `[normal, anomalous]` nodes for training and as many for validation; the others are for the test, as in
+    /// the semi-supervised setting of GADBench.
     ///
     /// # Errors
-    /// [`Error::Data`] for labels other than 0 and 1, a node that is labelled twice, and where no node of a class is left
-    /// for the test.
+    /// [`Error::Data`] for labels other than 0 and 1, a node that is labelled twice, and where no node of a class is
+    /// left for the test.
     pub fn few(labels: &[(u32, u8)], counts: [usize; 2], seed: u64) -> Result<Self> {
         let mut sorted = labels.to_vec();
         sorted.sort_unstable();

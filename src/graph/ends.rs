@@ -35,7 +35,7 @@ impl Ends {
     /// destination.
     ///
     /// # Errors
-    /// [`Error::Data`] for a type or a relation that the graph lacks, and for a relation that does not lead to the type.
+    /// [`Error::Data`] for a type or a relation that the graph lacks, and for a relation that leads elsewhere.
     pub fn new(graph: &HeteroGraph, node_type: &str, names: &[String; 2]) -> Result<Self> {
         let wrong = |expected: String, found: &str| Error::Data {
             what: format!("ends of `{node_type}`"),

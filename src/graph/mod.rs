@@ -48,8 +48,8 @@
 //! `[windows, nodes]`: 0 no part, 1 training, 2 validation, 3 test) are the split of the labels ([`StoredSplit`]);
 //! data without them are divided by the configuration of a training.
 //!
-//! A node type whose nodes are edges of the raw tables, such as payments, says so by `ends = ["paid_by", "paid_to"]`: the
-//! relations that lead to it from its source and from its destination ([`Ends`]).
+//! A node type whose nodes are edges of the raw tables, such as payments, says so by `ends = ["paid_by", "paid_to"]`:
+//! the relations that lead to it from its source and from its destination ([`Ends`]).
 //!
 //! Wherever a data directory is accepted, a single `.npz` file with the arrays `node_features`, `node_labels` and
 //! `edges` is too: one node type `node`, one relation `edge`.

@@ -10,8 +10,8 @@ use super::stored_split::StoredSplit;
 /// Some nodes of a [`Dataset`] with a numbering of their own.
 #[derive(Debug)]
 pub struct Subset {
-    /// Node types, relations with what the graph has of their edges, features, labels, events, split and original ids of
-    /// these nodes. Files of weights, times and values of edges, and classes are left out.
+    /// Node types, relations with what the graph has of their edges, features, labels, events, split and original ids
+    /// of these nodes. Files of weights, times and values of edges, and classes are left out.
     pub dataset: Dataset,
     /// By new global id: the global id in the whole.
     pub nodes: Vec<u32>,

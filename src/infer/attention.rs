@@ -39,8 +39,8 @@ impl<B: GraphBackend> Scored<B> {
     }
 }
 
-/// Scores of every node with a Stage-2 model and, where they are asked for, refined embeddings, on the host. A model that
-/// reads labels has those that are `known`; `x` is its input without them. With `wanted` at least these nodes have theirs.
+/// Scores of every node with a Stage-2 model and, where they are asked for, refined embeddings, on the host. A model
+/// that reads labels has those that are `known`; `x` is its input without them. With `wanted` at least these have them.
 ///
 /// # Errors
 /// A device that failed.
@@ -173,7 +173,7 @@ pub fn graph_for(spec: &AttentionSpec, dataset: &Dataset) -> Result<HeteroGraph>
     if edges().any(|input| input.time.is_some()) { dataset.with_ages(graph) } else { Ok(graph) }
 }
 
-/// The labels that a model reads, if it does, of its run at `checkpoint` and for a `dataset`, which was read from `data`.
+/// The labels that a model reads, if it does, of its run at `checkpoint` and for a `dataset`, read from `data`.
 ///
 /// # Errors
 /// A checkpoint outside of its run, and as for [`KnownLabels::read`].

@@ -61,8 +61,8 @@ pub struct AttentionSpec {
     /// Whether the last columns of the input are known labels, [`LABEL_COLUMNS`].
     #[serde(default, skip_serializing_if = "is_false")]
     pub labels: bool,
-    /// How the transforms of nodes themselves read the columns of the input, labels aside, where they read them in pieces,
-    /// too.
+    /// How the transforms of nodes themselves read the columns of the input, labels aside, where they read them in
+    /// pieces, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pieces: Option<PieceInput>,
 }
@@ -133,18 +133,18 @@ pub struct EpochDrop {
 /// logit = <w, h''> + b        score = sigmoid(logit)
 /// ```
 ///
-/// Where edges have values `e_ij` ([`AttentionSpec::edges`]), every relation has an attention vector and a projection of
-/// them: the attention logit has `<a_r, V_r e_ij>` more, as in PyG's `GATConv(edge_dim)`, and the message is
-/// `W_r h_j + V_r e_ij`. Values are added up before they are projected, so that nothing is computed per edge.
-/// Where edges have ages that are read, these are more values: `ln(1 + age)` and cosines of it ([`TimeInput`]), as in
-/// TGAT (Xu et al., ICLR 2020); with fixed frequencies as in GraphMixer (Cong et al., ICLR 2023).
+/// Where edges have values `e_ij` ([`AttentionSpec::edges`]), every relation has an attention vector and a projection
+/// of them: the attention logit has `<a_r, V_r e_ij>` more, as in PyG's `GATConv(edge_dim)`, and the message is
+/// `W_r h_j + V_r e_ij`. Values are added up before they are projected, so that nothing is computed per edge. Where
+/// edges have ages that are read, these are more values: `ln(1 + age)` and cosines of it ([`TimeInput`]), as in TGAT
+/// (Xu et al., ICLR 2020); with fixed frequencies as in GraphMixer (Cong et al., ICLR 2023).
 ///
 /// A type that nothing points at is `elu(W_self,t h_t)`, or zero.
 ///
-/// With [`AttentionSpec::pieces`] the transform of the first layer reads every column `x` in pieces, too: beside it stand
-/// `min(max((x - b_k) / (b_{k+1} - b_k), 0), 1)` of the bounds `b` of its pieces, so that a unit is any continuous function
-/// of a column that is linear in each piece, and not of their sum alone (Gorishniy et al., NeurIPS 2022). A tree cuts at
-/// an amount above which all is fraud; two layers that read amounts linearly do not.
+/// With [`AttentionSpec::pieces`] the transform of the first layer reads every column `x` in pieces, too: beside it
+/// stand `min(max((x - b_k) / (b_{k+1} - b_k), 0), 1)` of the bounds `b` of its pieces, so that a unit is any
+/// continuous function of a column that is linear in each piece, and not of their sum alone (Gorishniy et al., NeurIPS
+/// 2022). A tree cuts at an amount above which all is fraud; two layers that read amounts linearly do not.
 ///
 /// # Connections
 /// All are off unless asked for ([`AttentionSpec::connections`]). With `n` what arrives over relations and

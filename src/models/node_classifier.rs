@@ -58,8 +58,8 @@ enum NodeLayer<B: Backend> {
 /// are added up. The last layer has no activation. Convolutions and means read what edges have for values as their
 /// weights, see [`ClassifierSpec::reading`].
 ///
-/// Other kinds have a projection of the node itself on every graph, and ReLU between layers. With `m_i` the mean over the
-/// in-neighbours of node `i` and `t_i` that over the nodes exactly two edges away, a layer is
+/// Other kinds have a projection of the node itself on every graph, and ReLU between layers. With `m_i` the mean over
+/// the in-neighbours of node `i` and `t_i` that over the nodes exactly two edges away, a layer is
 ///
 /// ```text
 /// sage         x_i W + m_i U + b                              difference   x_i W + m_i U + |(x_i - m_i) V| + b
@@ -74,9 +74,9 @@ enum NodeLayer<B: Backend> {
 ///
 /// # Source
 /// Kipf and Welling (ICLR 2017), equation 2; Velickovic and others (ICLR 2018), equations 4 to 6; Schlichtkrull and
-/// others (ESWC 2018), equation 2; Hamilton and others (NeurIPS 2017), algorithm 1; Zhu and others (NeurIPS 2020): a node
-/// apart from its neighbours, nodes two edges away, and all layers read, with ReLU in every layer; Tang and others (ICML
-/// 2022), equation 9; Gao and others (WWW 2023).
+/// others (ESWC 2018), equation 2; Hamilton and others (NeurIPS 2017), algorithm 1; Zhu and others (NeurIPS 2020): a
+/// node apart from its neighbours, nodes two edges away, and all layers read, with ReLU in every layer; Tang and others
+/// (ICML 2022), equation 9; Gao and others (WWW 2023).
 #[derive(Module, Debug)]
 pub struct NodeClassifier<B: Backend> {
     layers: Vec<NodeLayer<B>>,
@@ -156,8 +156,8 @@ impl<B: GraphBackend> NodeClassifier<B> {
         self.read_out(concatenated(if self.head.is_some() { joined } else { last }), training)
     }
 
-    /// The results of all layers side by side, a matrix per type, where a head reads them: `before` are those of earlier
-    /// layers, before the layer of `block`, and `y` its own.
+    /// The results of all layers side by side, a matrix per type, where a head reads them: `before` are those of
+    /// earlier layers, before the layer of `block`, and `y` its own.
     fn joined(&self, before: Vec<Tensor<B, 2>>, block: &Block<B>, y: &[Tensor<B, 2>]) -> Vec<Tensor<B, 2>> {
         if self.head.is_none() || before.is_empty() {
             return y.to_vec();

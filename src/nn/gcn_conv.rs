@@ -133,8 +133,8 @@ impl<B: GraphBackend> GcnConv<B> {
         finish(vec![normalised.product(csr, h.same(LAYER), 1.0)], self.bias.as_ref(), Activation::Identity)
     }
 
-    /// The layer after its projection with a weight per entry: `y_i = sum_j w_ij h_j / sqrt(deg_i deg_j) + h_i / deg_i +
-    /// b` with `deg_i = 1 + sum_j w_ij`. The self-loop that is added weighs 1, also where the graph has loops.
+    /// The layer after its projection with a weight per entry: `y_i = sum_j w_ij h_j / sqrt(deg_i deg_j) +
+    /// h_i / deg_i + b` with `deg_i = 1 + sum_j w_ij`. The added self-loop weighs 1, also where the graph has loops.
     ///
     /// # Shapes
     /// `h` `[nodes, out_channels]`, `edge_weight` `[num_edges]` in the order of `csr`, f32, at least 0; result `[nodes,
@@ -201,7 +201,7 @@ impl<B: GraphBackend> GcnConv<B> {
         self.of_sample(csr, &h, &Normalised::of_sample(csr, &degree))
     }
 
-    /// The same with a weight per entry, as [`GcnConv::propagate_weighted`] has them: with `k_i` of the `n_i` neighbours
+    /// The same with a weight per entry, as [`GcnConv::propagate_weighted`] has them: with `k_i` of `n_i` neighbours
     ///
     /// ```text
     /// y_i = n_i / k_i sum_j w_ij h_j / sqrt(deg_i deg_j) + h_i / deg_i + b      over the sampled j
@@ -210,8 +210,8 @@ impl<B: GraphBackend> GcnConv<B> {
     /// which, too, is unbiased for neighbours that are drawn evenly, and the whole sum where all are taken.
     ///
     /// # Shapes
-    /// As [`GcnConv::propagate_sampled`], where `degree` are sums of weights and 1; `edge_weight` `[num_edges]` those of
-    /// the sampled edges, `neighbours` `[num_rows, 1]` how many a destination has in the whole graph; f32.
+    /// As [`GcnConv::propagate_sampled`], where `degree` are sums of weights and 1; `edge_weight` `[num_edges]` those
+    /// of the sampled edges, `neighbours` `[num_rows, 1]` how many a destination has in the whole graph; f32.
     ///
     /// # Gradient
     /// Of `h` and `b`.

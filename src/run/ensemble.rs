@@ -1,5 +1,5 @@
-//! The record of an ensemble: several models of one tournament, each with the calibration that makes their scores the same
-//! thing. Its score is the mean of their probabilities. Models that differ in their seed alone need none.
+//! The record of an ensemble: several models of one tournament, each with the calibration that makes their scores the
+//! same thing. Its score is the mean of their probabilities. Models that differ in their seed alone need none.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,8 +39,8 @@ impl Ensemble {
     /// The record of a run, if it is that of an ensemble.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::error::Error::Io); [`Error::Format`](crate::error::Error::Format) for a file that is no such
-    /// record.
+    /// [`Error::Io`](crate::error::Error::Io); [`Error::Format`](crate::error::Error::Format) for a file that is no
+    /// such record.
     pub fn of_run(run: &Path) -> Result<Option<Self>> {
         let file = run.join(ENSEMBLE_FILE);
         match file.is_file() {

@@ -87,8 +87,8 @@ pub struct Masked {
 }
 
 impl KnownLabels {
-    /// The training labels `train` of `dataset`. Where some are of events, those of entities are learned, but never seen:
-    /// nobody says when they became known. An epoch shows a `share` of them, and so does a pass that scores
+    /// The training labels `train` of `dataset`. Where some are of events, those of entities are learned, but never
+    /// seen: nobody says when they became known. An epoch shows a `share` of them, and so does a pass that scores
     /// training nodes.
     pub fn of(dataset: &Dataset, train: &[(u32, u8)], share: f64, seed: u64) -> Self {
         let times = dataset.events.as_ref().filter(|of| train.iter().any(|&(node, _)| of.time_of(node).is_some()));
@@ -124,8 +124,8 @@ impl KnownLabels {
         Self { entries, passes, places }
     }
 
-    /// The labels of nodes without times, each with the fold whose pass leaves it out, and how many folds there are; `None`
-    /// where what is seen depends on time.
+    /// The labels of nodes without times, each with the fold whose pass leaves it out, and how many folds there are;
+    /// `None` where what is seen depends on time.
     pub fn folds(&self) -> Option<(u32, impl Iterator<Item = (u32, u8, u32)>)> {
         match &self.passes {
             Passes::Folds(folds) => Some((*folds, self.entries.iter().map(|of| (of.node, of.label, of.fold)))),

@@ -6,12 +6,12 @@ use crate::data::split::{Split, SplitFractions};
 use crate::error::{Error, Result};
 use crate::graph::{Classes, Dataset, SplitRule, StoredSplit, Subset};
 
-/// The split of binary labels: the one that import made, else their masks, few of them, or one that is stratified by node
-/// type and label, as the configuration says. `seed` is that of the run.
+/// The split of binary labels: the one that import made, else their masks, few of them, or one that is stratified by
+/// node type and label, as the configuration says. `seed` is that of the run.
 ///
 /// # Errors
-/// [`Error::Data`] where the configuration asks for another split than that of the data, or for masks that they lack; as
-/// for [`Split::stratified`], [`Split::few`] and [`Split::of_stored`].
+/// [`Error::Data`] where the configuration asks for another split than that of the data, or for masks that they lack;
+/// as for [`Split::stratified`], [`Split::few`] and [`Split::of_stored`].
 pub fn split_of(dataset: &Dataset, entries: &[(u32, u8)], split: &LabelSplit, seed: u64) -> Result<Split> {
     let few = split.drawn.few();
     if let Some(stored) = &dataset.split {

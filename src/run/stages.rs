@@ -30,8 +30,8 @@ impl Pipeline {
         Self { directory, runs, stage: stage.into() }
     }
 
-    /// The candidate, or one of its trainings, `name` of the tournament whose run is `run`; the runs of candidates lie in
-    /// it, in `runs`.
+    /// The candidate, or one of its trainings, `name` of the tournament whose run is `run`; the runs of candidates lie
+    /// in it, in `runs`.
     pub fn candidate(run: &RunDir, runs: &Path, name: &str) -> Self {
         Self { directory: run.path().to_path_buf(), runs: runs.to_path_buf(), stage: name.into() }
     }

@@ -46,7 +46,7 @@ pub struct SamplerConfig {
     /// false.
     pub replace: bool,
     /// Which entries are taken of relations whose rows are spans: any, or the last ones of a row, which is in the order
-    /// of time. Lists are drawn from uniformly either way, unless there are `weights` (see [`weights_of`]). Default any.
+    /// of time. Lists are drawn from uniformly either way, unless there are `weights` ([`weights_of`]). Default any.
     pub draw: Draw,
     /// How many batches in a row draw alike. With a number, an edge is drawn by a variate of its *source*, which is the
     /// same for all its edges and changes once in so many batches: the smallest variates of a row win, so neighbouring

@@ -215,8 +215,8 @@ fn assert_within(bound: f64, what: &str, got: &[f32], want: &[f64]) {
 }
 
 /// The gradient of an attention vector is a difference of sums as large as the other gradients: the derivative of a
-/// softmax adds up to zero. That of a gate is nearly zero where nothing arrives: a normalised row is the same whatever its
-/// scale. So their errors are measured by the largest gradient of the model, every other by its own largest value.
+/// softmax adds up to zero. That of a gate is nearly zero where nothing arrives: a normalised row is the same whatever
+/// its scale. So their errors are measured by the largest gradient of the model, every other by its own largest value.
 fn assert_tensors(what: &str, got: &BTreeMap<String, HostTensor>, want: &Tensors) {
     assert!(got.keys().eq(want.keys()), "{what}: {:?}", got.keys());
     let of_all = want.values().map(|tensor| largest(&tensor.values)).fold(0.0, f64::max);

@@ -28,8 +28,8 @@ pub fn gradients<B: GraphBackend>(
     all.1
 }
 
-/// Each gradient may be off by 2e-5 of its length and by `of_all` of the length of all: one that is zero but for rounding
-/// (attention over a single source) has no scale of its own.
+/// Each gradient may be off by 2e-5 of its length and by `of_all` of the length of all: one that is zero but for
+/// rounding (attention over a single source) has no scale of its own.
 pub fn assert_same(name: &str, got: &[Vec<f32>], want: &[Vec<f32>], of_all: f64) {
     let length = |v: &[f32]| v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
     let total = want.iter().map(|b| length(b).powi(2)).sum::<f64>().sqrt();

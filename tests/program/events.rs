@@ -424,8 +424,8 @@ fn data_before_the_times_of_the_training_are_named() {
     }
 }
 
-/// Under a split by time no Stage 2 scores the first fold of the training labels. Trees learn from it nevertheless: what
-/// frauds there look like is found again in the test.
+/// Under a split by time no Stage 2 scores the first fold of the training labels. Trees learn from it nevertheless:
+/// what frauds there look like is found again in the test.
 #[test]
 fn trees_learn_from_the_first_fold_without_scores_of_stage_2() {
     // Frauds of the second half of the training days have small amounts, all others large ones.
@@ -468,8 +468,8 @@ fn trees_learn_from_the_first_fold_without_scores_of_stage_2() {
     assert!(labels[..frauds].iter().all(|(fraud, _)| *fraud), "the first places are not all frauds:\n{list}");
 }
 
-/// Seven cards, of which a day's alerts look at all: no scores find more than others, so that the first validation stays
-/// the best.
+/// Seven cards, of which a day's alerts look at all: no scores find more than others, so that the first validation
+/// stays the best.
 #[test]
 fn a_days_alerts_choose_the_epoch_and_the_number_of_trees_and_are_compared_with_the_regression() {
     let (_data, sandbox) = imported(&payments(150), &format!("{BY_TIME}{EVENTS}"));

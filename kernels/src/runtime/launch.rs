@@ -74,8 +74,8 @@ pub(crate) fn part<R: CubeRuntime>(of: &CubeTensor<R>, start: usize, len: usize)
     CubeTensor::new_contiguous(of.client.clone(), of.device.clone(), [len].into(), handle, of.dtype)
 }
 
-/// A tensor of zeros beside `like`, without gaps between its rows. No device takes a launch over nothing, so an empty one
-/// is left as it is.
+/// A tensor of zeros beside `like`, without gaps between its rows. No device takes a launch over nothing, so an empty
+/// one is left as it is.
 pub(crate) fn zeros<R: CubeRuntime>(like: &CubeTensor<R>, shape: impl Into<Shape>, dtype: DType) -> CubeTensor<R> {
     let shape = shape.into();
     if shape.num_elements() == 0 {

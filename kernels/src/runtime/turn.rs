@@ -22,10 +22,10 @@ pub struct AutodiffTurn {
 
 /// Waits until no other thread holds a turn.
 ///
-/// In Burn 0.21 a backward pass ends by clearing the recorded graphs of *all* threads of what no tensor refers to, and an
-/// operation that another thread is about to record looks like that: a part of its graph is cut off, and its gradients
-/// are missing without an error. Whoever differentiates in several threads of one process lets each take its turn, from
-/// the first recorded operation to the end of `backward`. Within a turn the same thread gets another one at once.
+/// In Burn 0.21 a backward pass ends by clearing the recorded graphs of *all* threads of what no tensor refers to, and
+/// an operation that another thread is about to record looks like that: a part of its graph is cut off, and its
+/// gradients are missing without an error. Whoever differentiates in several threads of one process lets each take its
+/// turn, from the first recorded operation to the end of `backward`. Within a turn its thread gets another at once.
 ///
 /// # Example
 /// ```

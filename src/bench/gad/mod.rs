@@ -1,11 +1,11 @@
 //! Detection of anomalous nodes on the ten splits of GADBench, node by node those that its authors drew.
 //!
-//! A model is a candidate of tournaments ([`Candidate`]), trees or a network: it learns from the training nodes, may stop
-//! by the validation nodes, and the test nodes see it once. `forest` and `booster` are those of several candidates that
-//! the validation nodes rank highest, `ensemble` is the mean of the ranks of both. The models `gadbench-...` have the
-//! settings of the benchmark; `-raw` and `-means` are what it calls RF, XGBoost, RFGraph and XGBGraph: for them the graph
-//! is taken as homogeneous, all relations as one, every node its own in-neighbour exactly once. Nothing but the features
-//! and edges is known of nodes beside those of training and validation.
+//! A model is a candidate of tournaments ([`Candidate`]), trees or a network: it learns from the training nodes, may
+//! stop by the validation nodes, and the test nodes see it once. `forest` and `booster` are those of several candidates
+//! that the validation nodes rank highest, `ensemble` is the mean of the ranks of both. The models `gadbench-...` have
+//! the settings of the benchmark; `-raw` and `-means` are what it calls RF, XGBoost, RFGraph and XGBGraph: for them the
+//! graph is taken as homogeneous, all relations as one, every node its own in-neighbour exactly once. Nothing but the
+//! features and edges is known of nodes beside those of training and validation.
 //!
 //! # Source
 //! Tang et al., GADBench: Revisiting and benchmarking supervised graph anomaly detection (NeurIPS 2023).

@@ -108,7 +108,7 @@ fn shuffled_training_labels_leave_nothing_to_find() {
             auroc(model, &split)
         };
         let mean = (0..8).map(at_random).sum::<f64>() / 8.0;
-        // A smooth model ranks the few anomalies by how many of them got an anomalous label, most often none: below chance.
+        // A smooth model ranks the few anomalies by how many of them got an anomalous label, most often none.
         let least = if model == "gcn" { 0.0 } else { 0.38 };
         assert!((least..0.62).contains(&mean), "{model}: {mean}, expected chance");
     }

@@ -11,8 +11,8 @@ use crate::backend::with_backend;
 use crate::bench::gad::{self, GadOptions, Model, Protocol};
 use crate::error::Result;
 
-/// Anomalous nodes on the ten splits of GADBench: AUROC, AUPRC and Rec@K of its forest and booster, and of all candidates
-/// of a tournament, trees and networks
+/// Anomalous nodes on the ten splits of GADBench: AUROC, AUPRC and Rec@K of its forest and booster, and of all
+/// candidates of a tournament, trees and networks
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Arguments {
     /// Graph with features and labels 0 and 1: an .npz file or a data directory

@@ -1,10 +1,11 @@
 //! The 128 feature columns of every node.
 //!
-//! | type | columns |
-//! |---|---|
-//! | product | 0..96 text, 96..120 categories, 120..128 behaviour: price, reviews, mean rating, rating variance, time span, helpful votes, words per review, mean mismatch of sentiment and rating |
-//! | user | 0..112 category preference, 112..128 behaviour: reviews, mean rating, rating variance, share of ratings >= 4, share <= 2, words per review, lexical diversity, mismatch, votes, time span per review, six zeros |
-//! | seller | 0..112 mean of columns 0..120 of the seller's products, 112..128 catalogue: products, mean price, price variance, reviews, mean rating, eleven zeros |
+//! - product: 0..96 text, 96..120 categories, 120..128 behaviour: price, reviews, mean rating, rating variance, time
+//!   span, helpful votes, words per review, mean mismatch of sentiment and rating
+//! - user: 0..112 category preference, 112..128 behaviour: reviews, mean rating, rating variance, shares of
+//!   ratings >= 4 and <= 2, words per review, lexical diversity, mismatch, votes, time span per review, six zeros
+//! - seller: 0..112 mean of columns 0..120 of the seller's products, 112..128 catalogue: products, mean price, price
+//!   variance, reviews, mean rating, eleven zeros
 //!
 //! Behaviour columns are min-max scaled to [0, 1] over the nodes of the type that have the value; the others get 0.
 //! Categories and product means are reduced by fixed random projections that depend on the seed and on the names alone.

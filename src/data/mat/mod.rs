@@ -2,7 +2,7 @@
 //!
 //! | what | variables, unless options name others | |
 //! |---|---|---|
-//! | relations | `Network` or `A`; else every square sparse matrix but `homo` | entry (i, j): an edge from node i to node j |
+//! | relations | `Network` or `A`; else each square sparse matrix but `homo` | (i, j): edge from node i to node j |
 //! | features | `features`, `Attributes` or `X` | `[nodes, columns]`, sparse or dense |
 //! | labels | `label`, `Label`, `gnd` or `y` | one per node: 0, 1, or -1 or NaN for none; other integers are classes |
 //!

@@ -30,8 +30,8 @@ pub(super) fn fitted_rows(relations: &[RelationEdges], is_fitted: &[bool], count
     relations.iter().map(of_relation).collect()
 }
 
-/// The values of the entries of every relation that has any. An entry that several rows were merged into has the mean of
-/// their columns.
+/// The values of the entries of every relation that has any. An entry that several rows were merged into has the mean
+/// of their columns.
 ///
 /// # Errors
 /// A stored import that lacks a column.

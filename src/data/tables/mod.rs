@@ -25,7 +25,7 @@
 //! Everything that can be said:
 //!
 //! ```toml
-//! [split]                          # stored with the data; scales are fitted on its training rows, every training reads it
+//! [split]                          # stored with the data, read by every training; scales are fitted on training rows
 //! by = "random"                    # or "group", "time": see below
 //! seed = 42
 //! train = 0.6
@@ -113,20 +113,20 @@
 //! ```
 //!
 //! Spans that suit the data are 1, 3, 7, 14 and 30 days, as far as the training rows cover them: from their first event
-//! to their last. Where they cover less than three days, hours take the place of days, then minutes, then seconds; where
-//! they cover 300 days and most events follow the last one of their entity after more than 30, tens of days. Of the
-//! numbers of last events those are left that one training row in twenty can fill. Import prints what it chose and
+//! to their last. Where they cover less than three days, hours take the place of days, then minutes, then seconds;
+//! where they cover 300 days and most events follow the last one of their entity after more than 30, tens of days. Of
+//! the numbers of last events those are left that one training row in twenty can fill. Import prints what it chose and
 //! stores it, for the tables of another day ([`WindowConfig::suited_to`](super::windows::WindowConfig::suited_to)).
 //!
 //! Times that are numbers of rows, one event every second without a gap for 100 events or more, are no clock: no spans
 //! suit them.
 //!
-//! In a split by time, windows count the labels that are known by then, which takes their `delay` or `known`. In a split
-//! at random they count the labels that the split gives to training, those of validation and test never: a column means
-//! the same in all three parts, the training labels of earlier events. Without `delay` and `known` these are known from
-//! their event on. There is one more column then, `card_last_known_days`: days since the last event with a known label.
-//! In a split by group none is counted: no group of validation or test has a label in training. Tables of another day
-//! count the labels of the training rows of their own split, which has to be at random, too.
+//! In a split by time, windows count the labels that are known by then, which takes their `delay` or `known`. In a
+//! split at random they count the labels that the split gives to training, those of validation and test never: a column
+//! means the same in all three parts, the training labels of earlier events. Without `delay` and `known` these are
+//! known from their event on. There is one more column then, `card_last_known_days`: days since the last event with a
+//! known label. In a split by group none is counted: no group of validation or test has a label in training. Tables of
+//! another day count the labels of the training rows of their own split, which has to be at random, too.
 //!
 //! `ahead = true` makes the same windows once more over later events, called `card_ahead_last_5_mean`. It is for a
 //! table that is scored as a whole when all of it is over: rows that are scored as they come have no later events yet,
@@ -136,8 +136,8 @@
 //!
 //! A label with a `delay` has its place in windows that long after its event. With `known` alone it has it where it
 //! became known, exactly then, for training rows as for all others; nothing is learned about how long that takes. The
-//! gap of a split by time is then the time within which 19 of 20 labels of either class became known, of those that were
-//! known when the first test began; later ones are left out of training one by one.
+//! gap of a split by time is then the time within which 19 of 20 labels of either class became known, of those that
+//! were known when the first test began; later ones are left out of training one by one.
 //!
 //! Numbers are seconds since 1970 unless a `unit` is named. A column in "ms", "us" or "ns" whose times all lie in the
 //! first weeks of 1970 is refused, because seconds read as milliseconds look so; `in_1970 = true` says that they are
@@ -173,14 +173,14 @@
 //! ```
 //!
 //! It is short for a `[[nodes]]` table of the type `transfer`, whose features are the values, and for the relations
-//! `transfer_src` and `transfer_dst` from its two ends to it. So an edge is divided, trained on, calibrated, explained and
-//! reported as a node is, and by times as an event. Stage 2 has a transform of its values and one for either end, which
-//! a layer adds up before it bends them: a decoder of both ends and the values, over ends that know their other edges
-//! (without times) or beside the earlier edges of both ends (with times). Trees have the same columns, and the windows
-//! of both ends; where these are of one type they are called `src` and `dst`. Lists, explanations and reports say from
-//! where to where. A node table says the same of its rows by `ends = ["transfer_src", "transfer_dst"]`, the names of two
-//! `[[edges]]` tables. Edges that repeat each other stay apart. A row with an empty end is refused, and keeps its other
-//! end where `skip_empty` is set.
+//! `transfer_src` and `transfer_dst` from its two ends to it. So an edge is divided, trained on, calibrated, explained
+//! and reported as a node is, and by times as an event. Stage 2 has a transform of its values and one for either end,
+//! which a layer adds up before it bends them: a decoder of both ends and the values, over ends that know their other
+//! edges (without times) or beside the earlier edges of both ends (with times). Trees have the same columns, and the
+//! windows of both ends; where these are of one type they are called `src` and `dst`. Lists, explanations and reports
+//! say from where to where. A node table says the same of its rows by `ends = ["transfer_src", "transfer_dst"]`, the
+//! names of two `[[edges]]` tables. Edges that repeat each other stay apart. A row with an empty end is refused, and
+//! keeps its other end where `skip_empty` is set.
 //!
 //! # Nodes and edges
 //! A node type needs no table: ids that only edges name are nodes too, unless the import is strict and the type has a
@@ -209,8 +209,8 @@
 //!
 //! # Values of edges
 //! `values` of an edge table become what attention reads of each edge beside its two ends, by the same kinds as
-//! features: a number is scaled and has a `_missing` beside it, and a category without a width is hashed to 4 columns. A
-//! relation has at most 16 of them. They are fitted to the edges both of whose ends are training nodes, stored as
+//! features: a number is scaled and has a `_missing` beside it, and a category without a width is hashed to 4 columns.
+//! A relation has at most 16 of them. They are fitted to the edges both of whose ends are training nodes, stored as
 //! `{relation}_values.bin` and make no column of a node. Where edges without times are merged, the values of the one
 //! that is left are the means of theirs, column by column; a generated reverse has the same values.
 //!

@@ -10,29 +10,31 @@
 //! | `customer_7d_distinct_terminal` | different terminals among them |
 //! | `customer_7d_over_mean` | this value over their mean |
 //! | `customer_7d_z` | this value less their mean, over their deviation |
-//! | `customer_7d_known_frauds`, `_fraud_share` | of the events whose label was known: how many are 1, and their share |
+//! | `customer_7d_known_frauds`, `_fraud_share` | of events whose label was known: how many are 1, their share |
 //! | `customer_last_5_fraud_share` | share of the last 5 labels that became known a delay or more after their event |
 //! | `customer_last_fraud_days` | days since the last known fraud |
 //! | `customer_30d_first_fraud_days` | days since the first known fraud in the longest window |
 //! | `customer_last_known_days` | days since the last event whose label was known |
-//! | `customer_last_5_mean` | mean of the values of the last 5 events, or of as many as there were; likewise the other measures of a window of time |
+//! | `customer_last_5_mean` | mean of the last 5 values, or as many as there were; likewise other measures |
 //! | `customer_last_5_days` | days since the 5th last event |
 //! | `customer_so_far_count`, `_over_mean` | events so far, this value over their mean |
 //! | `customer_difference` | this value less the last one |
 //! | `customer_same_value` | how often this very value occurred before |
-//! | `terminal_3d_other_customer_z`, `_over_mean` | of events of other customers at this terminal: mean of what the columns `customer_30d_z` and `customer_30d_over_mean` were for them |
-//! | `terminal_3d_other_customer_count`, `_sum`, `_mean`, `_deviation`, `_largest` | how many events of other customers, and of their values |
+//! | `terminal_3d_other_customer_z` | mean of `customer_30d_z` over events of other customers at this terminal |
+//! | `terminal_3d_other_customer_over_mean` | the same of `customer_30d_over_mean` |
+//! | `terminal_3d_other_customer_count` | how many such events |
+//! | `terminal_3d_other_customer_sum`, `_mean`, `_deviation`, `_largest` | of their values |
 //! | `terminal_3d_other_customer_distinct` | different other customers |
 //! | `terminal_3d_other_customer_fraud_share` | share of frauds among their labels that were known |
 //!
-//! [`WindowConfig`] says which of them there are; by default not the measures of the last events beside the mean, and of
-//! others those of the first line alone, and not the last known label.
+//! [`WindowConfig`] says which of them there are; by default not the measures of the last events beside the mean, and
+//! of others those of the first line alone, and not the last known label.
 //!
 //! # What an event sees
 //! - Events of strictly smaller time alone. Those of the same second do not see each other.
 //! - A window of span `s` at time `t` holds the times in `[t - s, t)`.
-//! - Labels with a delay: events with a time in `[t - delay - s, t - delay)` whose label was known before `t`. The window
-//!   ends a delay before the event, in training as in use, so that a column means the same in both.
+//! - Labels with a delay: events with a time in `[t - delay - s, t - delay)` whose label was known before `t`. The
+//!   window ends a delay before the event, in training as in use, so that a column means the same in both.
 //! - Labels without one: those that became known in `[t - s, t)`, each exactly then, no label before its event. Where
 //!   each becomes known a delay after its event, that is the same. A label that becomes known later changes no row of
 //!   before, and a training row sees as much of its past as a test row.

@@ -16,8 +16,8 @@ impl WindowConfig {
     /// - Spans are 1, 3, 7, 14 and 30 units, those of one hop 1, 3 and 7; of these all that are no longer than the time
     ///   from the first of the events to the last. The unit is a day. Where the events cover less than three of them it
     ///   is an hour, then a minute, then a second. Where more than half of the events follow the one before of the same
-    ///   entity after more than 30 units, for every type of entities, and the events cover 300 units, it is ten times as
-    ///   long, and so on.
+    ///   entity after more than 30 units, for every type of entities, and the events cover 300 units, it is ten times
+    ///   as long, and so on.
     /// - Windows of the last 1, 3, 5, 20 and 100 events: those that for some type of entities one in twenty of the
     ///   events can fill with earlier ones, and 1.
     /// - No spans where times are numbers of rows: a span of them says no more than a number of last events. They

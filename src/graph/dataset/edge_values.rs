@@ -141,8 +141,8 @@ impl Dataset {
         })
     }
 
-    /// By relation of the graph, the names of the values that its edges have there: a generated reverse has those of the
-    /// relation that it reverses.
+    /// By relation of the graph, the names of the values that its edges have there: a generated reverse has those of
+    /// the relation that it reverses.
     pub fn edge_value_names(&self) -> Vec<Vec<String>> {
         let relations = self.graph.relations();
         let of = |relation: &Relation| {

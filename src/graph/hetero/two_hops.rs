@@ -12,9 +12,9 @@ use crate::splitmix::mix;
 const PATHS: usize = 32;
 
 impl HeteroGraph {
-    /// The same graph with one more relation, `NAME_two_hops`: from every node of the first relation, which joins a node
-    /// type with itself, to the nodes that two of its edges lead to, and that are neither its in-neighbours nor the node
-    /// itself.
+    /// The same graph with one more relation, `NAME_two_hops`: from every node of the first relation, which joins a
+    /// node type with itself, to the nodes that two of its edges lead to, and that are neither its in-neighbours nor
+    /// the node itself.
     ///
     /// Where there are more than `most`, so many of them are drawn, always the same ones, from every so manyth of their
     /// paths: 32 `most` in all, so that a node beside a hub costs no more than another. 0 takes all.

@@ -5,8 +5,8 @@
 //! tenth of the training's values each (fewer where values repeat) and how many values lie in each. Of other data
 //! `PSI = Σ (q - p) ln(q / p)` over the ranges, with `p` the share of the training and `q` that of the data (half a
 //! value is added to every range). By custom 0.1 to 0.25 is a moderate shift and more a large one. A column is named
-//! from [`THRESHOLD`] on, where chance alone hardly reaches that: for samples of one distribution `PSI / (1/n + 1/m)` is
-//! about chi-squared with one degree of freedom less than there are ranges, and has to lie more than 4.5 standard
+//! from [`THRESHOLD`] on, where chance alone hardly reaches that: for samples of one distribution `PSI / (1/n + 1/m)`
+//! is about chi-squared with one degree of freedom less than there are ranges, and has to lie more than 4.5 standard
 //! deviations and 10 above its mean.
 
 use serde::{Deserialize, Serialize};

@@ -169,7 +169,7 @@ fn labels_stay_with_the_model_and_find_their_nodes_by_type_and_id() {
     known.write(dir.path(), &data).unwrap();
     let read = |data: &Dataset| KnownLabels::read(dir.path(), data, Path::new("later"));
     assert_eq!(read(&data).unwrap(), known);
-    // The same payments in another order and with later ones: p29 was node 2, and is behind the accounts and ten others.
+    // The same payments in another order and with later ones: p29 was node 2, and is behind accounts and ten others.
     let (later, _) = dataset(40, Some(events(40)));
     let found = read(&later).unwrap();
     assert_eq!((found.label(&Seen::All, 12), found.label(&Seen::All, 2)), (Some(0), None));

@@ -109,8 +109,8 @@ pub(super) fn of_attention(
 /// Those of a node classifier that is explained, whose relations are in the order of the
 /// graph's; `tensors` has them all.
 ///
-/// Where the classes are read from all layers, every layer carries the results of those before it along: its first outputs
-/// are its inputs, which ReLU leaves as they are.
+/// Where the classes are read from all layers, every layer carries the results of those before it along: its first
+/// outputs are its inputs, which ReLU leaves as they are.
 pub(super) fn of_classifier(
     spec: &ClassifierSpec,
     tensors: &BTreeMap<String, HostTensor>,

@@ -140,8 +140,8 @@ pub fn explain_run<B: GraphBackend>(run: &ScoredRun, nodes: &[u32], device: &B::
     }
 }
 
-/// What each member of an ensemble says of some nodes, by its name; of any other run what it says itself, without a name.
-/// Members that cannot be explained are left out.
+/// What each member of an ensemble says of some nodes, by its name; of any other run what it says itself, without a
+/// name. Members that cannot be explained are left out.
 ///
 /// # Errors
 /// As for [`explain_run`].

@@ -156,8 +156,8 @@ struct Finishing<'a> {
 }
 
 impl Finishing<'_> {
-    /// Lets a candidate end its run as any run ends: it scores all nodes, is tested once, and is a model of its own. Of an
-    /// ensemble, and of a candidate with several trainings, all members do so first.
+    /// Lets a candidate end its run as any run ends: it scores all nodes, is tested once, and is a model of its own. Of
+    /// an ensemble, and of a candidate with several trainings, all members do so first.
     fn end<B: GraphBackend + TreeBackend>(
         &self,
         name: &str,

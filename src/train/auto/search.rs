@@ -54,8 +54,8 @@ pub struct Attempt {
 /// Goes through the rounds that are left. The first candidate, the simplest, is tried in any case.
 ///
 /// What is left of the time is shared by the attempts that are left, in proportion to what each adds to its
-/// candidate; what one does not need the others have. A candidate that cannot stop is not gone on with if the time that it
-/// took so far says that it would take more than is left.
+/// candidate; what one does not need the others have. A candidate that cannot stop is not gone on with if the time that
+/// it took so far says that it would take more than is left.
 ///
 /// # Errors
 /// [`Error::Interrupted`]; the error of the last candidate where none could be trained.

@@ -19,8 +19,8 @@ use crate::trees::{
 };
 
 /// Trains the trees on the training part of `split`; a booster stops by the validation part, whose labels are of
-/// `events`. `features` are the names of the features of the data, if they have any. A booster on many rows grows on the
-/// device, which changes nothing but the time. From the `deadline` on no tree is begun.
+/// `events`. `features` are the names of the features of the data, if they have any. A booster on many rows grows on
+/// the device, which changes nothing but the time. From the `deadline` on no tree is begun.
 ///
 /// # Errors
 /// Settings that the trees refuse or that name no column, a metric that the validation labels do not have, or a device

@@ -210,8 +210,8 @@ pub fn run_on<B: GraphBackend>(
     Ok(outcome)
 }
 
-/// Trains as far as `options` say and looks at nothing but the training and the validation labels of `split`. `also` are
-/// other nodes that are scored.
+/// Trains as far as `options` say and looks at nothing but the training and the validation labels of `split`. `also`
+/// are other nodes that are scored.
 ///
 /// # Errors
 /// As for [`run`].

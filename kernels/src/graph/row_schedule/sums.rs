@@ -165,8 +165,8 @@ pub(crate) fn add_rows<F: Float, N: Size>(
     }
 }
 
-/// [`add_rows`] with one sum, which also adds `<own, x_j>` per head to `products` of the lane that the entry belongs to;
-/// lanes beyond the row have zeros in `own`.
+/// [`add_rows`] with one sum, which also adds `<own, x_j>` per head to `products` of the lane that the entry belongs
+/// to; lanes beyond the row have zeros in `own`.
 #[cube]
 pub(crate) fn add_and_multiply_rows<F: Float, N: Size>(
     x: &Matrix<F, N>,

@@ -17,8 +17,8 @@ pub struct ScoreColumns<B: Backend> {
     pub first: usize,
 }
 
-/// [`gat`](crate::gat) with the two parts of the score given: `e_ij = leaky_relu(dst_i + src_j)`, softmax over the kept in-edges,
-/// `y_i = sum_j a_ij h_src_j`.
+/// [`gat`](crate::gat) with the two parts of the score given: `e_ij = leaky_relu(dst_i + src_j)`, softmax over the kept
+/// in-edges, `y_i = sum_j a_ij h_src_j`.
 ///
 /// Where features are wide and the output is narrow, or few destinations are wanted, attention comes before projection:
 /// `sum_j a_ij (x_j w) = (sum_j a_ij x_j) w`, and the score `<a, x_j w>` is `<w a, x_j>`
@@ -29,8 +29,8 @@ pub struct ScoreColumns<B: Backend> {
 /// which `heads` columns are read; result `[num_rows, heads * channels]` in the dtype of `h_src`.
 ///
 /// # Gradient
-/// Of all three, as for [`gat`](crate::gat): `dh_src_j = sum_i a_ij g_i`, `ddst_i = sum_j dz_ij`, `dsrc_j = sum_i dz_ij`.
-/// Deterministic: no atomics.
+/// Of all three, as for [`gat`](crate::gat): `dh_src_j = sum_i a_ij g_i`, `ddst_i = sum_j dz_ij`,
+/// `dsrc_j = sum_i dz_ij`. Deterministic: no atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit.

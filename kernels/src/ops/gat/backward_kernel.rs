@@ -117,10 +117,9 @@ pub(super) fn put_scores(
     }
 }
 
-/// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>` (and of what edges add up
-/// to, likewise), and where `positive`
-/// the gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added to what is there with
-/// `accumulate_into`.
+/// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>` (and of what edges add
+/// up to, likewise), and where `positive` the gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added
+/// to what is there with `accumulate_into`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
     g: &Matrix<F, N>,

@@ -121,9 +121,9 @@ impl<B: ChunkBackend> Term<B> {
         Self::new(OP, Source::Attention(attention), weight)
     }
 
-    /// The same where edges carry something, as in [`attend_edges`](crate::attend_edges): beside the attended rows times
-    /// `weight` the term has what edges add up to, head by head, times `edge_weight` `[columns of e, width]`. That is
-    /// attention with messages `x_j W + e_ij W_e`.
+    /// The same where edges carry something, as in [`attend_edges`](crate::attend_edges): beside the attended rows
+    /// times `weight` the term has what edges add up to, head by head, times `edge_weight` `[columns of e, width]`.
+    /// That is attention with messages `x_j W + e_ij W_e`.
     ///
     /// # Panics
     /// If a shape or dtype does not fit.

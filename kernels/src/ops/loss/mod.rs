@@ -109,12 +109,12 @@ pub fn bce_with_logits_sum<B: LossBackend>(logits: Tensor<B, 1>, targets: Tensor
 /// which is [`bce_with_logits_sum`] where both numbers of the [`Focus`] are their defaults, and is computed by it then.
 ///
 /// # Shapes
-/// `logits` and `targets` `[n]`, f32, targets 0 or 1; result `[1]`, f32, zero where `n` is. The order of the sum depends
-/// on `n` alone.
+/// `logits` and `targets` `[n]`, f32, targets 0 or 1; result `[1]`, f32, zero where `n` is. The order of the sum
+/// depends on `n` alone.
 ///
 /// # Gradient
-/// With `s = sigmoid(m)`: `dm_k = dy scale w_k s^gamma (gamma (1 - s) ln(1 + exp(m_k)) + s)`, `dx_k = (1 - 2 y_k) dm_k`;
-/// targets are constants. Saved: the arguments. Deterministic.
+/// With `s = sigmoid(m)`: `dm_k = dy scale w_k s^gamma (gamma (1 - s) ln(1 + exp(m_k)) + s)`,
+/// `dx_k = (1 - 2 y_k) dm_k`; targets are constants. Saved: the arguments. Deterministic.
 ///
 /// # Panics
 /// If a shape or dtype does not fit, `gamma` is negative or not finite, or `positive` is not above 0 and finite.

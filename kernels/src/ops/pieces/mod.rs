@@ -20,8 +20,8 @@ pub trait PiecesBackend: Backend {
     fn beside_pieces(x: FloatTensor<Self>, bounds: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// The rows of a matrix, each with the piecewise linear encoding of its first columns behind it. Piece `k` of column `c`
-/// lies between `b_ck` and `b_c,k+1` and is
+/// The rows of a matrix, each with the piecewise linear encoding of its first columns behind it. Piece `k` of column
+/// `c` lies between `b_ck` and `b_c,k+1` and is
 ///
 /// ```text
 /// y_i,d+cp+k = min(max((x_ic - b_ck) / (b_c,k+1 - b_ck), 0), 1)        0 where the piece is empty
@@ -30,8 +30,8 @@ pub trait PiecesBackend: Backend {
 /// so that a linear layer behind it is any continuous function of a column that is linear in each piece.
 ///
 /// # Shapes
-/// `x` `[n, d]` in f32, f16 or bf16; `bounds` `[c, p + 1]` in f32, ascending by row, with `c <= d` and at least one piece;
-/// result `[n, d + c p]` as `x`.
+/// `x` `[n, d]` in f32, f16 or bf16; `bounds` `[c, p + 1]` in f32, ascending by row, with `c <= d` and at least one
+/// piece; result `[n, d + c p]` as `x`.
 ///
 /// # Gradient
 /// None: `x` and `bounds` are data.

@@ -3,8 +3,8 @@
 //!
 //! The logit is `b + <w, h>` of the last layer, and every layer has the form `h = act(z)`, `z_i = sum_j c_ij W h_j` and
 //! perhaps a node's own transform and a bias ([`Network`]). With the coefficients `c` and the slopes `act(z)/z` held at
-//! the values that they have, and gates and deviations of normalised rows where there are any, the logit is linear in the
-//! features and the biases, so that
+//! the values that they have, and gates and deviations of normalised rows where there are any, the logit is linear in
+//! the features and the biases, so that
 //!
 //! ```text
 //! logit - base = sum over the entries (r, j) of the node

@@ -284,7 +284,7 @@ impl Ego<'_> {
         }
     }
 
-    /// What the biases of a layer add to a node, and the rows of the node. Those of the last layer are part of the base.
+    /// What the biases of a layer add to a node, and the rows of the node. Those of the last layer belong to the base.
     fn bias_and_parts(&self, head: &Head, layer: usize, node: u32, relevance: &[f64]) -> (f64, Vec<Part>) {
         if layer + 1 == self.levels.len() {
             return (0.0, self.last_parts(head));

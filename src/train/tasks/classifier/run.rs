@@ -111,8 +111,8 @@ pub fn run<B: GraphBackend>(
     Ok(outcome)
 }
 
-/// Makes `run` the model that is the mean of finished runs of `config` with seeds of their own, which ended as `ends` say
-/// and are the members of `ensemble`: its probabilities are the means of theirs, and it is tested once.
+/// Makes `run` the model that is the mean of finished runs of `config` with seeds of their own, which ended as `ends`
+/// say and are the members of `ensemble`: its probabilities are the means of theirs, and it is tested once.
 ///
 /// # Errors
 /// Data and runs that cannot be read, files that cannot be written.

@@ -1,4 +1,4 @@
-//! Two results of one pass: the second is an operator behind the first, which leaves its gradient for that of the first.
+//! Two results of one pass: the second is an operator behind the first, which leaves its gradient for the first.
 
 use burn_autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
 use burn_autodiff::grads::Gradients;

@@ -42,8 +42,8 @@ launch_args! {
 }
 
 /// The reverse pass, one plane per source `j`, with `dz_ij = a_ij l_ij (f_ij p_ij - delta_i)`,
-/// `p_ij = <g_i, h_j> + <gv_i, e_ij>` and `l_ij` the slope of the leaky ReLU. A lane owns an edge: what its edge adds to
-/// the gradients of parameters stays in its registers from row to row, and is added up once, behind the last.
+/// `p_ij = <g_i, h_j> + <gv_i, e_ij>` and `l_ij` the slope of the leaky ReLU. A lane owns an edge: what its edge adds
+/// to the gradients of parameters stays in its registers from row to row, and is added up once, behind the last.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: Size>(
     edges: &Edges<P>,
@@ -120,8 +120,8 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: S
                 let mut alphas = filled(0.0f32, heads);
                 let mut weights = filled(0.0f32, heads);
                 let mut leans = filled(0.0f32, heads);
-                // The gradient of what the edge carries, and its share in the products: first that of the sums of edges,
-                // which are read before the rows, so that both are on their way together.
+                // The gradient of what the edge carries, and its share in the products: first that of the sums of
+                // edges, which are read before the rows, so that both are on their way together.
                 let mut of_columns = filled(0.0f32, width);
                 let mut products = filled(0.0f32, heads);
                 let mut deltas = filled(0.0f32, heads);

@@ -1,5 +1,5 @@
 //! Attention with a score behind the non-linearity, a plane per row (a team of planes for a long one): lanes hold a
-//! stretch of channels each, of a few edges at a time, which serve the score and the sum. What all passes share is here.
+//! stretch of channels each, of a few edges at a time, which serve the score and the sum. All passes share this.
 
 use cubecl::prelude::*;
 

@@ -112,8 +112,8 @@ pub trait GatV2Backend: GatBackend {
 /// `du_ij = dz_ij attention leaky_relu'(u_ij)`, `ddst_i = sum_j du_ij`, `dsrc_j = sum_i (f_ij a_ij g_i + du_ij)`,
 /// `dattention = sum_ij dz_ij leaky_relu(u_ij)`, `dweight = sum_ij e_ij^T du_ij`, `de_ij = weight du_ij`, and through
 /// `de_ij` those of frequencies and phases. Scores are computed again: a pass over the destinations fetches `src_j` per
-/// edge, one over the sources `dst_i` and `g_i`; sums over all edges stay in registers and are added up once. Saved: the
-/// inputs, the result and one value per row and head ([`GatConfig::recompute`] saves the latter two no longer).
+/// edge, one over the sources `dst_i` and `g_i`; sums over all edges stay in registers and are added up once. Saved:
+/// the inputs, the result and one value per row and head ([`GatConfig::recompute`] saves the latter two no longer).
 /// Deterministic: no atomics.
 ///
 /// # Panics

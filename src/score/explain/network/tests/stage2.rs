@@ -347,8 +347,8 @@ fn rows(features: &Features) -> Vec<Vec<f64>> {
 fn for_every_node(check: impl Fn(&HeteroGraph, &Model, f64, u32, &Attributed)) {
     let graph = graph(None);
     let features = features(graph.num_nodes());
-    // Heads; own transforms, and with `Some(true)` columns in pieces; values of edges, and with `Some(true)` ages; gates,
-    // normalised rows and both layers at the head: `Some(largest)`.
+    // Heads; own transforms, and with `Some(true)` columns in pieces; values of edges, and with `Some(true)` ages;
+    // gates, normalised rows and both layers at the head: `Some(largest)`.
     for (heads, own, edges, connected) in [
         (1, None, None, None),
         (4, None, None, None),
