@@ -474,7 +474,7 @@ pub(super) fn read(document: &Document) -> Result<ClassifyConfig> {
             when: layer == LayerKind::Gat,
             keys: &[("model.edge_weights", "whether edges count by their weight")],
             since: "model.layer = \"gat\" learns what an edge counts",
-            help: "set model.layer = \"gcn\", or remove the key",
+            help: "set model.layer = \"gcn\" or \"sage\", or remove the key",
         },
         Unread {
             when: !layer.reads_weights() && layer != LayerKind::Gat,
