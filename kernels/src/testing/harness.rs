@@ -125,7 +125,12 @@ const MOST_PROCESSES: usize = 8;
 /// cores, or as `--test-threads` says, run side by side. Threads of one process would wait for each other while the
 /// kernels of their device are compiled, and in Burn 0.21 they lose gradients of each other (see
 /// [`autodiff_turn`](crate::autodiff_turn)).
-pub fn run(mut trials: Vec<Trial>) -> ExitCode {
+pub fn run(trials: Vec<Trial>) -> ExitCode {
+    run_with(trials, &[])
+}
+
+/// As [`run`], whose processes get these variables where the environment does not have them yet.
+pub fn run_with(mut trials: Vec<Trial>, variables: &[(&str, &str)]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     match std::env::var(GROUP) {
         Ok(own) => trials.retain(|trial| group(trial) == own),
@@ -140,7 +145,7 @@ pub fn run(mut trials: Vec<Trial>) -> ExitCode {
             let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_PROCESSES));
             let processes = arguments.test_threads.unwrap_or_else(cores).min(groups.len());
             if processes > 1 && !arguments.list {
-                return processes::run(groups, processes);
+                return processes::run(groups, processes, variables);
             }
         }
     }

@@ -23,9 +23,10 @@ struct End {
     failed: Vec<String>,
 }
 
-/// Runs all groups, `count` of them at a time.
-pub fn run(groups: Vec<String>, count: usize) -> ExitCode {
+/// Runs all groups, `count` of them at a time, with these variables where the environment does not have them.
+pub fn run(groups: Vec<String>, count: usize, variables: &[(&str, &str)]) -> ExitCode {
     let started = Instant::now();
+    let variables: Vec<_> = variables.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied().collect();
     let end = Mutex::new(End::default());
     let waiting = Mutex::new(groups.into_iter());
     let next = || waiting.lock().expect("taking a group does not panic").next();
@@ -33,7 +34,7 @@ pub fn run(groups: Vec<String>, count: usize) -> ExitCode {
         for _ in 0..count {
             scope.spawn(|| {
                 while let Some(group) = next() {
-                    let succeeded = process(&group, &end);
+                    let succeeded = process(&group, &variables, &end);
                     if !succeeded.as_ref().is_ok_and(|succeeded| *succeeded) {
                         let why = succeeded.err().map(|error| format!(": {error}")).unwrap_or_default();
                         end.lock().expect("a line does not panic").failed.push(format!("{group}{why}"));
@@ -54,9 +55,9 @@ pub fn run(groups: Vec<String>, count: usize) -> ExitCode {
 }
 
 /// Runs the trials of a group; whether all succeeded.
-fn process(group: &str, end: &Mutex<End>) -> Result<bool> {
+fn process(group: &str, variables: &[(&str, &str)], end: &Mutex<End>) -> Result<bool> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(std::env::args_os().skip(1)).env(GROUP, group).stdout(Stdio::piped());
+    command.args(std::env::args_os().skip(1)).env(GROUP, group).envs(variables.iter().copied()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     if let Some(out) = child.stdout.take() {
         follow(out, end);
