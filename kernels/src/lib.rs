@@ -71,6 +71,8 @@ pub use collective::{
     COLLECTIVE_DEADLINE, Call, Collective, CollectiveBackend, CollectiveError, CollectiveFault, CollectiveOperation,
     Communicator, LaunchEnvironment, LaunchError, Link, Rendezvous,
 };
+#[cfg(feature = "cuda")]
+pub use collective::{NcclConfig, probe_nccl};
 pub use graph::csr::self_loops::{LoopValue, SelfLoops};
 pub use graph::csr::{Csr, CsrArrays, CsrError};
 pub use graph::drop_edge::DropEdge;

@@ -283,7 +283,8 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         Err(error)
     }
 
-    /// Runs a backward pass, `pass`, that all ranks run: `rank.backward(|| loss.backward())`.
+    /// Runs a backward pass, `pass`, that all ranks run: `rank.backward(|| loss.backward())`. The loss is recorded before;
+    /// `pass` does nothing but differentiate it.
     ///
     /// Ranks that are threads of one process need it, for three reasons that lie in Burn 0.21. A backward pass holds the
     /// lock of its own graph from its first step to its last, exchanges included. At its end it takes the locks of all

@@ -198,6 +198,18 @@ fn a_rank_that_is_missing_in_a_backward_pass_is_an_error_there() {
 }
 
 #[test]
+fn ranks_that_share_a_tensor_with_gradients_get_an_error_instead_of_waiting_for_ever() {
+    let deadline = Duration::from_millis(300);
+    let shared = leaf(1);
+    let results = on_ranks(ranks(2, deadline), |rank| {
+        let _turn = autodiff_turn();
+        let loss = rank.all_reduce(shared.clone()).unwrap().sum();
+        rank.backward(|| loss.backward()).map(drop)
+    });
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+}
+
+#[test]
 fn exchanges_that_are_brought_back_in_another_order_disagree() {
     let results = at_once(|rank| {
         let x = leaf(1);
