@@ -40,6 +40,7 @@ graphsieve_kernels::on_cuda! {
         use std::time::{Duration, Instant};
 
         use burn::tensor::Tensor;
+        use burn_cuda::CudaDevice;
         use graphsieve_kernels::testing::exchanges::on_ranks;
         use graphsieve_kernels::testing::harness::{Device, Requirement, trial};
         use graphsieve_kernels::{CollectiveFault, Cuda, device, probe_nccl};
@@ -56,13 +57,8 @@ graphsieve_kernels::on_cuda! {
         };
 
         fn pair(deadline: Duration) -> Vec<Communicator<Cuda>> {
-            // `CudaDevice` by the type that the backend names.
-            let devices: Vec<<Cuda as burn::tensor::backend::Backend>::Device> = [0, 1].map(device_of).to_vec();
+            let devices = [0, 1].map(CudaDevice::new);
             Communicator::nccl_threads(&devices, deadline, true).unwrap_or_else(|error| panic!("{error}"))
-        }
-
-        fn device_of(index: usize) -> <Cuda as burn::tensor::backend::Backend>::Device {
-            <Cuda as burn::tensor::backend::Backend>::Device::new(index)
         }
 
         fn exchanges_over_nccl_are_what_plain_loops_give() {
