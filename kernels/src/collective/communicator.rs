@@ -15,14 +15,14 @@ use crate::runtime::turn::{SharedTurn, autodiff_turn, pause};
 /// How long a rank waits for the others where nothing else is said.
 pub const COLLECTIVE_DEADLINE: Duration = Duration::from_secs(60);
 
-/// One rank of a group that computes together. Every rank is used by one thread, and all ranks make the same calls in the
-/// same order. Once it is dropped, calls of the others that need it give an error.
+/// One rank of a group that computes together. Every rank is used by one thread, and all ranks make the same calls in
+/// the same order. Once it is dropped, calls of the others that need it give an error.
 ///
 /// # Gradients
-/// The loss of the group is the **sum** of the losses of its ranks: gradients of what all ranks share, such as parameters,
-/// are the sum of those that [`all_reduce`](Self::all_reduce) adds up, and a mean over all examples divides by their number
-/// on all ranks. Every rank's loss must depend on the result of every exchange that is differentiated, if only on no row
-/// of it: a rank that leaves one out of its backward pass is one for which the others wait.
+/// The loss of the group is the **sum** of the losses of its ranks: gradients of what all ranks share, such as
+/// parameters, are the sum of those that [`all_reduce`](Self::all_reduce) adds up, and a mean over all examples divides
+/// by their number on all ranks. Every rank's loss must depend on the result of every exchange that is differentiated,
+/// if only on no row of it: a rank that leaves one out of its backward pass is one for which the others wait.
 ///
 /// Each rank has parameters of its own, equal in value ([`broadcast`](Self::broadcast)): threads that share a tensor
 /// with gradients share a graph, of which one at a time can run backward.
@@ -72,8 +72,8 @@ impl<B: CollectiveBackend<Plain = B>> Drop for Communicator<B> {
 }
 
 impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
-    /// A group of `ranks` threads of this process, with `device` for all of them: each is moved to its thread. A call for
-    /// which a rank does not come within `deadline` is an error.
+    /// A group of `ranks` threads of this process, with `device` for all of them: each is moved to its thread. A call
+    /// for which a rank does not come within `deadline` is an error.
     ///
     /// Sums are made in the order of the ranks: results do not depend on which comes first.
     ///
@@ -135,8 +135,8 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// The rows of all ranks, one rank behind the other, on every rank.
     ///
     /// # Shapes
-    /// `rows` has the number of rows of every rank, the same list everywhere. `x` `[rows[rank], d]` in f32, f16 or bf16;
-    /// result `[sum of rows, d]`.
+    /// `rows` has the number of rows of every rank, the same list everywhere. `x` `[rows[rank], d]` in f32, f16 or
+    /// bf16; result `[sum of rows, d]`.
     ///
     /// # Gradient
     /// `dx_r` is the rows of `r` in `sum_s dy_s`: a [`reduce_scatter_rows`](Self::reduce_scatter_rows).
@@ -154,8 +154,8 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// The sum of the ranks' matrices, of which every rank gets its own rows.
     ///
     /// # Shapes
-    /// `rows` has the number of rows of every rank, the same list everywhere. `x` `[sum of rows, d]` in f32, f16 or bf16,
-    /// sums are in f32; result `[rows[rank], d]`.
+    /// `rows` has the number of rows of every rank, the same list everywhere. `x` `[sum of rows, d]` in f32, f16 or
+    /// bf16, sums are in f32; result `[rows[rank], d]`.
     ///
     /// # Gradient
     /// `dx = dy_0, dy_1, ..`: an [`all_gather_rows`](Self::all_gather_rows).
@@ -173,8 +173,9 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// Rows for every rank against rows of every rank.
     ///
     /// # Shapes
-    /// `x` `[sum of send, d]` in f32, f16 or bf16: `send[0]` rows for rank 0, then `send[1]` for rank 1, and so on. Result
-    /// `[sum of receive, d]`: `receive[0]` rows of rank 0, and so on. `receive[s]` here is `send[rank]` on rank `s`.
+    /// `x` `[sum of send, d]` in f32, f16 or bf16: `send[0]` rows for rank 0, then `send[1]` for rank 1, and so on.
+    /// Result `[sum of receive, d]`: `receive[0]` rows of rank 0, and so on. `receive[s]` here is `send[rank]` on rank
+    /// `s`.
     ///
     /// # Gradient
     /// The rows go back the way they came: the same with `receive` and `send` exchanged.
@@ -210,8 +211,8 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         self.exchange(CollectiveOperation::AllToAll { send: send.to_vec(), receive: receive.to_vec() }, x)
     }
 
-    /// What `root` has, on every rank; the others give a tensor of the same shape, whose values do not matter. No gradient
-    /// flows back.
+    /// What `root` has, on every rank; the others give a tensor of the same shape, whose values do not matter. No
+    /// gradient flows back.
     ///
     /// # Errors
     /// For every [`CollectiveFault`].
@@ -283,17 +284,17 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         Err(error)
     }
 
-    /// Runs a backward pass, `pass`, that all ranks run: `rank.backward(|| loss.backward())`. The loss is recorded before;
-    /// `pass` does nothing but differentiate it.
+    /// Runs a backward pass, `pass`, that all ranks run: `rank.backward(|| loss.backward())`. The loss is recorded
+    /// before; `pass` does nothing but differentiate it.
     ///
-    /// Ranks that are threads of one process need it, for three reasons that lie in Burn 0.21. A backward pass holds the
-    /// lock of its own graph from its first step to its last, exchanges included. At its end it takes the locks of all
-    /// other graphs of the process, one after the other, to clear them; and what it clears there must not be what another
-    /// thread is about to record ([`autodiff_turn`]). Therefore the ranks begin together, after the last of them has
-    /// ended what it did before; they have one turn for all, so that none of them and nobody else records meanwhile; and
-    /// a rank that comes to the clearing has given its part to every exchange of the pass, so that those whose locks it
-    /// waits for need nothing more of it. In an exchange outside of a pass no lock is held, and a rank that waits there
-    /// hands over its turn.
+    /// Ranks that are threads of one process need it, for three reasons that lie in Burn 0.21. A backward pass holds
+    /// the lock of its own graph from its first step to its last, exchanges included. At its end it takes the locks of
+    /// all other graphs of the process, one after the other, to clear them; and what it clears there must not be what
+    /// another thread is about to record ([`autodiff_turn`]). Therefore the ranks begin together, after the last of
+    /// them has ended what it did before; they have one turn for all, so that none of them and nobody else records
+    /// meanwhile; and a rank that comes to the clearing has given its part to every exchange of the pass, so that those
+    /// whose locks it waits for need nothing more of it. In an exchange outside of a pass no lock is held, and a rank
+    /// that waits there hands over its turn.
     ///
     /// # Errors
     /// Where an exchange failed, with NaN in its gradients; see [`CollectiveFault`].

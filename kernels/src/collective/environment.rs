@@ -48,8 +48,8 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
-/// Rank, rank on the host and number of ranks, as launchers call them. What stands first counts: torchrun under srun sets
-/// its own and leaves those of srun, which count its hosts.
+/// Rank, rank on the host and number of ranks, as launchers call them. What stands first counts: torchrun under srun
+/// sets its own and leaves those of srun, which count its hosts.
 const LAUNCHERS: [[&str; 3]; 3] = [
     ["RANK", "LOCAL_RANK", "WORLD_SIZE"],
     ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"],
@@ -57,11 +57,12 @@ const LAUNCHERS: [[&str; 3]; 3] = [
 ];
 
 impl LaunchEnvironment {
-    /// Reads `RANK LOCAL_RANK WORLD_SIZE`, else `SLURM_PROCID SLURM_LOCALID SLURM_NTASKS`, else those of Open MPI; `None`
-    /// where none of them is set. `lookup` gives the value of a variable, if it has one; usually it asks the environment.
+    /// Reads `RANK LOCAL_RANK WORLD_SIZE`, else `SLURM_PROCID SLURM_LOCALID SLURM_NTASKS`, else those of Open MPI;
+    /// `None` where none of them is set. `lookup` gives the value of a variable, if it has one; usually it asks the
+    /// environment.
     ///
-    /// Ranks meet at `NCCL_COMM_ID` where it is set, else at `MASTER_ADDR` and **the port behind `MASTER_PORT`**: torchrun
-    /// itself listens at `MASTER_PORT`.
+    /// Ranks meet at `NCCL_COMM_ID` where it is set, else at `MASTER_ADDR` and **the port behind `MASTER_PORT`**:
+    /// torchrun itself listens at `MASTER_PORT`.
     ///
     /// # Errors
     /// Names the variable that is missing, no number, or does not fit the others.

@@ -1,8 +1,9 @@
-//! Ranks that compute one thing together: sums over all of them, rows gathered, scattered and exchanged, with gradients.
+//! Ranks that compute one thing together: sums over all of them, rows gathered, scattered and exchanged, with
+//! gradients.
 //!
-//! A [`CollectiveOperation`] is what all ranks call, a [`Collective`] is a way to connect them, and a [`Communicator`] is
-//! one rank. Threads of one process work on every backend; with the feature `cuda`, processes and threads with a device each
-//! are connected by NCCL. Errors are values on every rank.
+//! A [`CollectiveOperation`] is what all ranks call, a [`Collective`] is a way to connect them, and a [`Communicator`]
+//! is one rank. Threads of one process work on every backend; with the feature `cuda`, processes and threads with a
+//! device each are connected by NCCL. Errors are values on every rank.
 
 mod autodiff;
 mod communicator;

@@ -71,8 +71,8 @@ pub fn probe_nccl() -> Result<String, CollectiveFault> {
     if version < OLDEST { Err(library(format!("NCCL {shown} is too old"))) } else { Ok(shown) }
 }
 
-/// The first fields of NCCL's own settings, as its version 2.14 has them: it reads as many bytes as `size` says and takes
-/// its defaults for the rest, so that one program fits every later version.
+/// The first fields of NCCL's own settings, as its version 2.14 has them: it reads as many bytes as `size` says and
+/// takes its defaults for the rest, so that one program fits every later version.
 #[repr(C)]
 struct Settings {
     size: usize,
@@ -149,7 +149,8 @@ impl Resources {
         let ordinal = i32::try_from(device.index).map_err(|error| device_fault("the number of a device", error))?;
         driver::init().map_err(fault)?;
         let of_driver = driver::device::get(ordinal).map_err(fault)?;
-        // SAFETY: the device is there; the primary context is the one that CubeCL uses, and is kept for good as it does.
+        // SAFETY: the device is there; the primary context is the one that CubeCL uses, and is kept for good as it
+        // does.
         unsafe {
             let context = driver::primary_ctx::retain(of_driver).map_err(fault)?;
             driver::ctx::set_current(context).map_err(fault)?;
@@ -517,13 +518,13 @@ fn new_id() -> Result<sys::ncclUniqueId, CollectiveFault> {
 }
 
 impl Communicator<Cuda> {
-    /// This process as one rank of a group over NCCL, on one or several hosts. All ranks call it; it comes back when all
-    /// are connected, or with an error when the deadline is over. NCCL is loaded at run time, see [`probe_nccl`].
+    /// This process as one rank of a group over NCCL, on one or several hosts. All ranks call it; it comes back when
+    /// all are connected, or with an error when the deadline is over. NCCL is loaded at run time, see [`probe_nccl`].
     ///
-    /// Ranks meet where [`NcclConfig::rendezvous`] says, which [`LaunchEnvironment`](crate::LaunchEnvironment) reads. NCCL's
-    /// calls come back at once and are watched: an exchange waits on the host for its end, for an error of another rank
-    /// and for the deadline, and gives the connection up after an error, which the other ranks then see. Sums are made in
-    /// the order that NCCL chooses; those of 16-bit values in f32.
+    /// Ranks meet where [`NcclConfig::rendezvous`] says, which [`LaunchEnvironment`](crate::LaunchEnvironment) reads.
+    /// NCCL's calls come back at once and are watched: an exchange waits on the host for its end, for an error of
+    /// another rank and for the deadline, and gives the connection up after an error, which the other ranks then see.
+    /// Sums are made in the order that NCCL chooses; those of 16-bit values in f32.
     ///
     /// # Errors
     /// For every [`CollectiveFault`].

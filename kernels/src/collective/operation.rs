@@ -51,8 +51,8 @@ impl CollectiveOperation {
         }
     }
 
-    /// What brings gradients back, where the operation has any. Each is linear: this is its transpose over all ranks, for
-    /// a loss that is the sum of those of the ranks.
+    /// What brings gradients back, where the operation has any. Each is linear: this is its transpose over all ranks,
+    /// for a loss that is the sum of those of the ranks.
     pub fn transposed(&self) -> Option<Self> {
         match self {
             Self::AllReduce => Some(Self::AllReduce),
@@ -111,7 +111,8 @@ impl CollectiveOperation {
         }
     }
 
-    /// What of a call is the same on every rank, in words; `of` is the number of the call whose gradients it brings back.
+    /// What of a call is the same on every rank, in words; `of` is the number of the call whose gradients it brings
+    /// back.
     pub(crate) fn described(&self, of: Option<u64>, shape: &[usize], dtype: DType) -> String {
         let what = match self {
             Self::AllReduce => format!("all_reduce of {shape:?} in {dtype:?}"),

@@ -52,9 +52,9 @@ struct Group<B: Backend> {
 
 /// A rank.
 ///
-/// A rank leaves its part and waits until all are there; then it computes its own result from them, sums in the order of
-/// the ranks. The parts stay until every rank has taken its result, but nobody waits for that: a rank that has given its
-/// part to all exchanges of a backward pass keeps no other rank from ending its own.
+/// A rank leaves its part and waits until all are there; then it computes its own result from them, sums in the order
+/// of the ranks. The parts stay until every rank has taken its result, but nobody waits for that: a rank that has given
+/// its part to all exchanges of a backward pass keeps no other rank from ending its own.
 #[derive(Debug)]
 pub(super) struct ThreadLink<B: Backend> {
     rank: usize,

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Whether somebody has the turn. It is given back by whoever ends it, which for a group may be another thread than took
-/// it.
+/// Whether somebody has the turn. It is given back by whoever ends it, which for a group may be another thread than
+/// took it.
 static TAKEN: Mutex<bool> = Mutex::new(false);
 static FREE: Condvar = Condvar::new();
 
@@ -49,10 +49,11 @@ pub struct AutodiffTurn {
 
 /// Waits until no other thread holds a turn.
 ///
-/// In Burn 0.21 a backward pass ends by clearing the recorded graphs of *all* threads of what no tensor refers to, and an
-/// operation that another thread is about to record looks like that: a part of its graph is cut off, and its gradients
-/// are missing without an error. Whoever differentiates in several threads of one process lets each take its turn, from
-/// the first recorded operation to the end of `backward`. Within a turn the same thread gets another one at once.
+/// In Burn 0.21 a backward pass ends by clearing the recorded graphs of *all* threads of what no tensor refers to, and
+/// an operation that another thread is about to record looks like that: a part of its graph is cut off, and its
+/// gradients are missing without an error. Whoever differentiates in several threads of one process lets each take its
+/// turn, from the first recorded operation to the end of `backward`. Within a turn the same thread gets another one at
+/// once.
 ///
 /// The ranks of a [`Communicator`](crate::Communicator) that are threads hand the turn over while they wait for each
 /// other, and differentiate together within [`Communicator::backward`](crate::Communicator::backward).

@@ -136,8 +136,8 @@ fn down<B: CollectiveBackend>(x: Tensor<B, 2>) -> Vec<f32> {
     x.into_data().convert::<f32>().into_vec().expect("f32 after convert")
 }
 
-/// Asserts that each exchange is what a loop over the ranks makes of it, for each number of ranks up to four, with uneven,
-/// equal and no rows; and that a sum has the same bits on every rank and in every run. `group` makes all ranks.
+/// Asserts that each exchange is what a loop over the ranks makes of it, for each number of ranks up to four, with
+/// uneven, equal and no rows; and that a sum has the same bits on every rank and in every run. `group` makes all ranks.
 #[track_caller]
 pub fn assert_exchanges<B: CollectiveBackend<Plain = B>>(
     counts: &[usize],
