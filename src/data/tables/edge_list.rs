@@ -556,4 +556,73 @@ mod tests {
         assert_eq!(plain.adjacency, EdgeList::Valued(edges()).merge(13, 18, WEIGHTS).adjacency);
         assert!(plain.weight.is_none() && plain.src.count.is_empty());
     }
+
+    /// What a loop over sorted edges makes: entries with weight and time, and the figures of both ends.
+    fn by_a_loop(mut edges: Vec<Edge>, [dsts, srcs]: [usize; 2], carried: Carried) -> (Vec<Entry>, [EndFigures; 2]) {
+        edges.sort_by(|a, b| {
+            let by_time = if carried.time { a.time.cmp(&b.time) } else { Ordering::Equal };
+            let by_row = (a.key >> 32).cmp(&(b.key >> 32)).then(by_time);
+            by_row.then(a.key.cmp(&b.key)).then(a.weight.total_cmp(&b.weight)).then(a.row.cmp(&b.row))
+        });
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut ends = [dsts, srcs].map(|nodes| EndFigures::new(nodes, carried.weight, carried.time));
+        let (mut seen, mut sum) = (std::collections::BTreeSet::new(), 0.0);
+        for edge in edges {
+            let is_first = seen.insert(edge.key);
+            if is_first || carried.time {
+                entries.push((edge.key, 0.0, edge.time, Vec::new()));
+                sum = 0.0;
+            }
+            sum += f64::from(edge.weight);
+            let last = entries.last_mut().unwrap();
+            last.1 = sum as f32;
+            last.3.push(edge.row);
+            for (end, node) in ends.iter_mut().zip([(edge.key >> 32) as usize, edge.key as u32 as usize]) {
+                end.whole().add(node, edge.weight, edge.time, is_first);
+            }
+        }
+        (entries, ends)
+    }
+
+    /// Ends, weight, time, rows.
+    type Entry = (u64, f32, i64, Vec<u32>);
+
+    #[test]
+    fn buckets_and_threads_change_nothing() {
+        let draw = |of: u64, below: u64| (of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below;
+        // One destination has a third of the edges.
+        let dst = |at: u64| if at % 3 == 0 { 4_242 } else { draw(at, 5_000) as u32 };
+        let edge = |at: u64| Edge {
+            key: key(dst(at), draw(at + 7, 700) as u32),
+            time: draw(at * 3, 50) as i64,
+            weight: draw(at * 5, 1_000) as f32 * 0.1 - 20.0,
+            row: at as u32,
+        };
+        let edges: Vec<Edge> = (0..250_000).map(edge).collect();
+        assert!(edges.len() > FEW && Buckets::of(5_001, edges.len()).len() > 100);
+        for (carried, threads) in [(ALL, 1), (ALL, 5), (WEIGHTS, 2), (WEIGHTS, 8)] {
+            let (expected, [dst, src]) = by_a_loop(edges.clone(), [5_001, 701], carried);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let merged = pool.install(|| EdgeList::Valued(edges.clone()).merge(5_001, 701, carried));
+            assert_eq!((&merged.dst, &merged.src), (&dst, &src));
+            let weights = merged.weight.as_ref().unwrap();
+            let rows = (0..5_001usize).flat_map(|dst| {
+                let adjacency = &merged.adjacency;
+                adjacency.entries(dst).zip(adjacency.row(dst)).map(move |(at, &src)| (at, key(dst as u32, src)))
+            });
+            let found: Vec<Entry> = rows
+                .map(|(at, key)| {
+                    let time = merged.time.as_ref().map_or(expected[at].2, |times| times[at]);
+                    let rows =
+                        merged.origins.as_ref().map_or(expected[at].3.clone(), |origins| origins.of(at).to_vec());
+                    (key, weights[at], time, rows)
+                })
+                .collect();
+            assert!(found == expected, "{carried:?}, {threads} threads");
+            assert_eq!(merged.repeated, edges.len() - src.degree.iter().map(|&degree| degree as usize).sum::<usize>());
+        }
+        let keys = edges.iter().map(|edge| edge.key).collect();
+        let plain = EdgeList::Plain(keys).merge(5_001, 701, Carried::default());
+        assert_eq!(plain.adjacency, EdgeList::Valued(edges).merge(5_001, 701, WEIGHTS).adjacency);
+    }
 }

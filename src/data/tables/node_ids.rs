@@ -1,18 +1,18 @@
 //! Ids of nodes, numbered by all threads in the order of their first appearance.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use hashbrown::HashTable;
 use rayon::prelude::*;
 
 /// Ids that one type can have: the numbers of nodes are those of Parquet's and NumPy's 32-bit integers.
 const MAX_IDS: usize = i32::MAX as usize;
-/// Hash tables of each kind of ids, filled by different threads.
-const SHARDS: usize = 64;
 /// Numbers from here on are places among the new ids of a call.
 const PLACE: u32 = 1 << 31;
 /// Ids that one thread numbers at least.
 const GRAIN: usize = 256;
+/// Ids that are looked up beside each other, so that the memory is waited for once.
+const ABREAST: usize = 32;
 /// Bits of a word that hold the length of a text.
 const LENGTH_BITS: u32 = 21;
 
@@ -29,11 +29,12 @@ pub(super) enum Key<'a> {
 
 impl<'a> Key<'a> {
     pub fn of(cell: &'a str) -> Self {
-        let (digits, is_negative) = match cell.strip_prefix('-') {
-            Some(digits) => (digits.as_bytes(), true),
-            None => (cell.as_bytes(), false),
+        let (digits, is_negative) = match cell.as_bytes() {
+            [b'-', digits @ ..] => (digits, true),
+            digits => (digits, false),
         };
-        let add = |sum: u64, byte: &u8| sum.checked_mul(10)?.checked_add(char::from(*byte).to_digit(10)?.into());
+        let digit = |byte: u8| Some(byte.wrapping_sub(b'0')).filter(|digit| *digit < 10);
+        let add = |sum: u64, byte: &u8| sum.checked_mul(10)?.checked_add(digit(*byte)?.into());
         let number = match digits {
             [] if !is_negative => return Self::Empty,
             [b'0'] if !is_negative => Some(0),
@@ -79,12 +80,12 @@ pub(super) const NO_ID: u32 = u32::MAX;
 pub(super) const UNKNOWN: u32 = u32::MAX - 1;
 
 /// Ids of one node type. A whole number takes eight bytes and one for its kind, a text its length besides; the hash
-/// tables take five to ten bytes per id. Ids are hashed with a random key, so nobody can make all of them collide;
-/// numbers do not depend on it, nor on the number of threads.
+/// table takes 11 to 22 bytes per id. Ids are hashed with a random key, so nobody can make all of them collide; numbers
+/// do not depend on it, nor on the number of threads.
 #[derive(Debug)]
 pub(super) struct NodeIds {
     ids: Stored,
-    shards: Vec<[HashTable<u32>; 3]>,
+    table: Table,
     hasher: Hasher,
 }
 
@@ -100,17 +101,127 @@ struct Stored {
 #[derive(Debug, Clone, Copy)]
 struct Hasher([u64; 2]);
 
+/// Numbers by hash: open addresses, one behind another. A slot has the tag of an id above its number.
+#[derive(Debug)]
+struct Table {
+    slots: Vec<AtomicU64>,
+    /// What is left of a hash are the bits of a slot's number.
+    shift: u32,
+}
+
+/// No tag and number are these.
+const FREE: u64 = u64::MAX;
+
+/// Where an id begins to be looked for, and the tag by which it is told from most others there.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    hash: u64,
+    tag: u32,
+}
+
+impl Mark {
+    /// Tags from here on are the ids themselves: whole numbers below 2^31.
+    const EXACT: u32 = 1 << 31;
+
+    fn of(key: Key, hasher: Hasher) -> Self {
+        let hash = hasher.hash(key);
+        let tag = match key {
+            Key::Natural(number) if number < u64::from(Self::EXACT) => number as u32 | Self::EXACT,
+            // Ids of one tag are of one kind.
+            _ => (key.kind() as u32) << 29 | hash as u32 >> 3,
+        };
+        Self { hash, tag }
+    }
+
+    fn is_exact(self) -> bool {
+        self.tag >= Self::EXACT
+    }
+
+    fn slot(self, number: u32) -> u64 {
+        u64::from(self.tag) << 32 | u64::from(number)
+    }
+
+    /// The number in a slot of this tag.
+    fn number(self, slot: u64) -> Option<u32> {
+        (slot >> 32 == u64::from(self.tag) && slot != FREE).then_some(slot as u32)
+    }
+}
+
+impl Table {
+    /// With room for so many ids.
+    fn with_room(ids: usize) -> Self {
+        let bits = (ids + ids / 3).max(16).next_power_of_two().trailing_zeros();
+        let slots = (0..1usize << bits).into_par_iter().with_min_len(1 << 12).map(|_| AtomicU64::new(FREE));
+        Self { slots: slots.collect(), shift: 64 - bits }
+    }
+
+    fn has_room(&self, ids: usize) -> bool {
+        ids + ids / 3 <= self.slots.len()
+    }
+
+    fn start(&self, mark: Mark) -> usize {
+        (mark.hash >> self.shift) as usize
+    }
+
+    /// The slots from the first one that an id may have, in turn.
+    fn probe(&self, mark: Mark) -> impl Iterator<Item = (usize, u64)> {
+        let last = self.slots.len() - 1;
+        let mut at = self.start(mark);
+        std::iter::from_fn(move || {
+            let found = (at, self.slots[at].load(Relaxed));
+            at = (at + 1) & last;
+            Some(found)
+        })
+    }
+
+    /// The number of an id in the table, which is one of those with its tag that `is_own`.
+    fn find(&self, mark: Mark, is_own: impl Fn(u32) -> bool) -> Option<u32> {
+        for (_, slot) in self.probe(mark) {
+            match mark.number(slot) {
+                Some(number) if mark.is_exact() || is_own(number) => return Some(number),
+                None if slot == FREE => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Puts the number of an id that is not in the table into a free slot and returns which. Of equal ids, which
+    /// `is_own` tells, that of the least number stays.
+    fn insert(&self, mark: Mark, number: u32, is_own: impl Fn(u32) -> bool) -> usize {
+        let own = mark.slot(number);
+        let last = self.slots.len() - 1;
+        let mut at = self.start(mark);
+        loop {
+            let slot = match self.slots[at].compare_exchange(FREE, own, Relaxed, Relaxed) {
+                Ok(_) => return at,
+                Err(slot) => slot,
+            };
+            // Ids do not leave their slots: whoever meets an equal one meets it here.
+            if mark.number(slot).is_some_and(|other| mark.is_exact() || is_own(other)) {
+                self.slots[at].fetch_min(own, Relaxed);
+                return at;
+            }
+            at = (at + 1) & last;
+        }
+    }
+}
+
 impl Default for NodeIds {
     fn default() -> Self {
         let random = RandomState::new();
-        let shards = (0..SHARDS).map(|_| Default::default()).collect();
-        Self { ids: Stored::default(), shards, hasher: Hasher([0, 1].map(|at: u64| random.hash_one(at))) }
+        let hasher = Hasher([0, 1].map(|at: u64| random.hash_one(at)));
+        Self { ids: Stored::default(), table: Table::with_room(0), hasher }
     }
 }
 
 impl Stored {
-    fn of_kind(&self, number: u32, kind: Kind) -> Key<'_> {
-        let word = self.words[number as usize];
+    fn key(&self, number: u32) -> Key<'_> {
+        self.meant(self.words[number as usize], self.kinds[number as usize])
+    }
+
+    /// What a word stands for.
+    fn meant(&self, word: u64, kind: Kind) -> Key<'_> {
         match kind {
             Kind::Natural => Key::Natural(word),
             Kind::Negative => Key::Negative(word),
@@ -167,11 +278,6 @@ impl Hasher {
     }
 }
 
-/// Neither the bits by which a hash table finds a place nor those that it compares first.
-fn shard_of(hash: u64) -> usize {
-    (hash >> 40) as usize % SHARDS
-}
-
 impl NodeIds {
     pub fn len(&self) -> usize {
         self.ids.words.len()
@@ -179,7 +285,7 @@ impl NodeIds {
 
     /// The id of a number.
     pub fn key(&self, number: u32) -> Key<'_> {
-        self.ids.of_kind(number, self.ids.kinds[number as usize])
+        self.ids.key(number)
     }
 
     /// All ids in the order of their numbers.
@@ -189,27 +295,64 @@ impl NodeIds {
 
     /// The number of a known id.
     pub fn find(&self, key: Key) -> Option<u32> {
-        self.find_hashed(self.hasher.hash(key), key)
+        self.find_marked(Mark::of(key, self.hasher), key)
     }
 
-    fn find_hashed(&self, hash: u64, key: Key) -> Option<u32> {
-        let kind = key.kind();
-        let table = &self.shards[shard_of(hash)][kind as usize];
-        table.find(hash, |&number| self.ids.of_kind(number, kind) == key).copied()
+    fn find_marked(&self, mark: Mark, key: Key) -> Option<u32> {
+        self.table.find(mark, |number| self.key(number) == key)
+    }
+
+    /// Makes room for so many more ids.
+    fn reserve(&mut self, more: usize) {
+        let needed = self.len() + more;
+        if self.table.has_room(needed) {
+            return;
+        }
+        // Nothing but this is held of the old one: ids are hashed again in the order in which they lie.
+        self.table = Table::with_room(0);
+        self.table = Table::with_room(needed);
+        (0..self.len() as u32).into_par_iter().with_min_len(GRAIN).for_each(|number| {
+            self.table.insert(Mark::of(self.key(number), self.hasher), number, |_| false);
+        });
     }
 
     /// The number of an id, a new one for a new id; `None` when there is none left, and for an empty cell.
     pub fn intern(&mut self, key: Key) -> Option<u32> {
-        let hash = self.hasher.hash(key);
-        if let Some(known) = self.find_hashed(hash, key) {
+        let mark = Mark::of(key, self.hasher);
+        if let Some(known) = self.find_marked(mark, key) {
             return Some(known);
         }
-        let Self { ids, shards, hasher } = self;
-        let number = ids.push(key)?;
-        let kind = key.kind();
-        let table = &mut shards[shard_of(hash)][kind as usize];
-        table.insert_unique(hash, number, |&number| hasher.hash(ids.of_kind(number, kind)));
+        self.reserve(1);
+        let number = self.ids.push(key)?;
+        self.table.insert(mark, number, |_| false);
         Some(number)
+    }
+
+    /// What is known of some ids, [`NO_ID`] or [`UNKNOWN`] for the others. With many nodes most of the time goes to the
+    /// caches that this misses: every step is made for all of them before the next.
+    fn look_up(&self, keys: &[Key], numbers: &mut [u32]) {
+        let mut marks = [Mark { hash: 0, tag: 0 }; ABREAST];
+        marks.iter_mut().zip(keys).for_each(|(mark, key)| *mark = Mark::of(*key, self.hasher));
+        let mut slots = [FREE; ABREAST];
+        for (slot, mark) in slots.iter_mut().zip(&marks[..keys.len()]) {
+            *slot = self.table.slots[(mark.hash >> self.table.shift) as usize].load(Relaxed);
+        }
+        let mut words = [0; ABREAST];
+        for ((mark, slot), word) in marks.iter().zip(slots).zip(&mut words) {
+            if let Some(number) = mark.number(slot).filter(|_| !mark.is_exact()) {
+                *word = self.ids.words[number as usize];
+            }
+        }
+        for (at, (key, out)) in keys.iter().zip(numbers).enumerate() {
+            let (mark, slot) = (marks[at], slots[at]);
+            let is_own = |_: &u32| mark.is_exact() || self.ids.meant(words[at], key.kind()) == *key;
+            *out = match mark.number(slot).filter(is_own) {
+                _ if *key == Key::Empty => NO_ID,
+                Some(number) => number,
+                None if slot == FREE => UNKNOWN,
+                None => self.find_marked(mark, *key).unwrap_or(UNKNOWN),
+            };
+        }
     }
 
     /// The numbers of the ids `key(0)` to `key(count - 1)`, [`NO_ID`] for empty cells. New ids get theirs in this order
@@ -220,63 +363,43 @@ impl NodeIds {
         key: impl Fn(usize) -> Key<'a> + Sync,
         creates: bool,
     ) -> Option<Vec<u32>> {
-        // With many nodes most of the time goes to the caches that these lookups miss.
-        let known = |at: usize| match key(at) {
-            Key::Empty => NO_ID,
-            key => self.find(key).unwrap_or(UNKNOWN),
-        };
-        let mut numbers: Vec<u32> = (0..count).into_par_iter().with_min_len(GRAIN).map(known).collect();
+        let mut numbers = vec![UNKNOWN; count];
+        let chunks = numbers.par_chunks_mut(ABREAST).with_min_len(GRAIN / ABREAST).enumerate();
+        chunks.for_each(|(chunk, numbers)| {
+            let mut keys = [Key::Empty; ABREAST];
+            keys.iter_mut().zip(0..numbers.len()).for_each(|(own, at)| *own = key(chunk * ABREAST + at));
+            self.look_up(&keys[..numbers.len()], numbers);
+        });
         if !creates {
             return Some(numbers);
         }
         let is_new = |(at, number): (usize, &u32)| (*number == UNKNOWN).then_some(at);
         let new: Vec<usize> = numbers.iter().enumerate().filter_map(is_new).collect();
-        if new.len() < 4 * GRAIN {
+        if new.len() < GRAIN {
             for at in new {
                 numbers[at] = self.intern(key(at))?;
             }
             return Some(numbers);
         }
-        let Self { ids, shards, hasher } = self;
-        let hashes: Vec<u64> = new.par_iter().with_min_len(GRAIN).map(|&at| hasher.hash(key(at))).collect();
-        let mut of_shards = vec![Vec::new(); SHARDS];
-        hashes.iter().zip(0u32..).for_each(|(&hash, place)| of_shards[shard_of(hash)].push(place));
-        // Equal ids meet in one shard, in their order: the first of them stands in the table by its place.
-        let first_of = |(tables, places): (&mut [HashTable<u32>; 3], &Vec<u32>)| {
-            let first = |&place: &u32| {
-                let (own, hash) = (key(new[place as usize]), hashes[place as usize]);
-                let kind = own.kind();
-                let is_own = |&other: &u32| match other.checked_sub(PLACE) {
-                    Some(place) => key(new[place as usize]) == own,
-                    None => ids.of_kind(other, kind) == own,
-                };
-                let hash_of = |&other: &u32| match other.checked_sub(PLACE) {
-                    Some(place) => hashes[place as usize],
-                    None => hasher.hash(ids.of_kind(other, kind)),
-                };
-                *tables[kind as usize].entry(hash, is_own, hash_of).or_insert(PLACE | place).get() - PLACE
-            };
-            places.iter().map(first).collect::<Vec<u32>>()
+        self.reserve(new.len());
+        let Self { ids, table, hasher } = self;
+        // A new id stands in the table by its place; where it occurs several times, by the first one.
+        let insert = |place: usize| {
+            let own = key(new[place]);
+            let is_own = |other: u32| other.checked_sub(PLACE).is_some_and(|place| key(new[place as usize]) == own);
+            table.insert(Mark::of(own, *hasher), PLACE | place as u32, is_own)
         };
-        let firsts: Vec<Vec<u32>> = shards.par_iter_mut().zip(&of_shards).map(first_of).collect();
-        let mut first_places = vec![0; new.len()];
-        for (places, firsts) in of_shards.iter().zip(&firsts) {
-            places.iter().zip(firsts).for_each(|(&place, &first)| first_places[place as usize] = first);
-        }
-        for (place, &first) in first_places.iter().enumerate() {
+        let slots: Vec<usize> = (0..new.len()).into_par_iter().with_min_len(GRAIN).map(insert).collect();
+        let first = |&slot: &usize| table.slots[slot].load(Relaxed) as u32 - PLACE;
+        let firsts: Vec<u32> = slots.par_iter().with_min_len(GRAIN).map(first).collect();
+        for (place, &first) in firsts.iter().enumerate() {
             let at = new[place];
             numbers[at] = if first as usize == place { ids.push(key(at))? } else { numbers[new[first as usize]] };
         }
-        let settle = |(tables, places): (&mut [HashTable<u32>; 3], &Vec<u32>)| {
-            for &place in places.iter().filter(|&&place| first_places[place as usize] == place) {
-                let (at, hash) = (new[place as usize], hashes[place as usize]);
-                let table = &mut tables[key(at).kind() as usize];
-                if let Some(number) = table.find_mut(hash, |&number| number == PLACE | place) {
-                    *number = numbers[at];
-                }
-            }
-        };
-        shards.par_iter_mut().zip(&of_shards).for_each(settle);
+        slots.par_iter().zip(&new).with_min_len(GRAIN).for_each(|(&slot, &at)| {
+            let tag = table.slots[slot].load(Relaxed) >> 32;
+            table.slots[slot].store(tag << 32 | u64::from(numbers[at]), Relaxed);
+        });
         Some(numbers)
     }
 }

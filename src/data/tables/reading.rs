@@ -253,6 +253,39 @@ mod tests {
     }
 
     #[test]
+    fn pieces_end_where_rows_do_whatever_cells_hold() {
+        // As the table has a cell, and what it means.
+        let cells_of = [
+            ("\"x\n\ny\"", "x\n\ny"),
+            ("", ""),
+            ("\"say \"\"7\"\"\"", "say \"7\""),
+            ("5\" disk", "5\" disk"),
+            ("\u{feff}z", "\u{feff}z"),
+            ("\"a,b\r\n\"", "a,b\r\n"),
+            ("\"half\" open", "half open"),
+        ];
+        for (rows, kinds) in [(300_000u64, &cells_of[..]), (300_000, &cells_of[3..5]), (400_000, &cells_of[1..2])] {
+            let (mut text, mut line) = ("\u{feff}b,a\n".to_owned(), 2);
+            let mut expected = Vec::new();
+            for at in 0..rows {
+                let (written, meant) = kinds[(at * at % 11) as usize % kinds.len()];
+                text += &format!("{written},{at}\n");
+                expected.push((line, vec![at.to_string(), meant.to_owned()]));
+                line += 1 + written.matches('\n').count() as u64;
+                if at % 1000 == 0 {
+                    text += "\n";
+                    line += 1;
+                }
+            }
+            assert!(text.len() > 2 << 20, "several pieces");
+            assert!(cells("t.csv", text.as_bytes(), &["a", "b"]).unwrap() == expected);
+            text += "1,2,3\n";
+            let error = cells("t.csv", text.as_bytes(), &["a", "b"]).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line}: expected 2 cells")), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_no_table_is_named_by_file_line_and_column() {
         let long = format!("a,b\n1,{}\n", "x".repeat((1 << 20) + 1));
         let gzip = {
