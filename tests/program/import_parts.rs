@@ -210,7 +210,7 @@ fn whole_numbers_and_texts_that_look_like_them_are_the_same_ids() {
     assert!(said.stdout.contains("account: 9 nodes, 1 of them from edges only"), "{}", said.stdout);
     let maps: Value = serde_json::from_slice(&sandbox.read("data/node_id_mappings.json")).unwrap();
     let found = maps["account_map"].as_object().unwrap();
-    assert!(ids.iter().chain(&["0"]).zip(0..).all(|(id, number)| found[*id] == Value::from(number)), "{found:?}");
+    assert!(ids.iter().chain(&["0"]).zip(0..).all(|(id, number)| found[*id] == number), "{found:?}");
     sandbox.write("accounts.csv", format!("id,age\n{rows}7,2\n"));
     sandbox.refuses(
         ["import", "tables", "graph.toml", "--out", "again"],

@@ -591,7 +591,7 @@ mod tests {
     fn buckets_and_threads_change_nothing() {
         let draw = |of: u64, below: u64| (of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below;
         // One destination has a third of the edges.
-        let dst = |at: u64| if at % 3 == 0 { 4_242 } else { draw(at, 5_000) as u32 };
+        let dst = |at: u64| if at.is_multiple_of(3) { 4_242 } else { draw(at, 5_000) as u32 };
         let edge = |at: u64| Edge {
             key: key(dst(at), draw(at + 7, 700) as u32),
             time: draw(at * 3, 50) as i64,

@@ -420,7 +420,7 @@ mod tests {
                 2 => format!("0{id}"),
                 3 => format!("{}", u64::MAX - id),
                 4 => format!("+{id}"),
-                5 if id % 100 == 0 => String::new(),
+                5 if id.is_multiple_of(100) => String::new(),
                 _ => id.to_string(),
             }
         };
