@@ -286,6 +286,10 @@ struct Import {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     rows: usize,
 
+    /// Write the table as so many Parquet parts, with whole numbers as ids, instead of one CSV file
+    #[arg(long, value_name = "N")]
+    parts: Option<usize>,
+
     #[command(flatten)]
     repeated: Repeated,
 
@@ -411,7 +415,8 @@ impl Loader {
 impl Import {
     fn run(self, console: Console) -> Result<()> {
         let Repeated { runs, seed } = self.repeated;
-        let report = import::run(&ImportBenchOptions { edges: self.rows, runs, seed }, &|text| console.step(text))?;
+        let options = ImportBenchOptions { edges: self.rows, parts: self.parts, runs, seed };
+        let report = import::run(&options, &|text| console.step(text))?;
         self.shown.format.print(&report)
     }
 }

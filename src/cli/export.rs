@@ -1,12 +1,13 @@
 //! `graphsieve export`
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Console, check_new_directory, check_new_file, print};
-use crate::data::tables::{self, TableFormat};
+use crate::data::tables::{self, ExportOptions, TableFormat};
 use crate::error::{Error, Result};
 use crate::graph::Dataset;
 use crate::graph::formats::atomic_write;
@@ -41,6 +42,10 @@ struct Tables {
     /// How to write the tables
     #[arg(long, value_enum, default_value_t = Written::Csv)]
     format: Written,
+
+    /// Write every table as a directory of parts of so many rows instead of one file
+    #[arg(long, value_name = "N")]
+    part_rows: Option<NonZeroUsize>,
 }
 
 /// The trees of a Stage-3 run in LightGBM's text format, which LightGBM and its bindings load
@@ -74,13 +79,13 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     }
 }
 
-fn tables(Tables { data, out, format }: Tables, console: Console) -> Result<()> {
+fn tables(Tables { data, out, format, part_rows }: Tables, console: Console) -> Result<()> {
     check_new_directory(&out)?;
     let format = match format {
         Written::Csv => TableFormat::Csv,
         Written::Parquet => TableFormat::Parquet,
     };
-    let summary = tables::export(&Dataset::open(&data)?, &out, format)?;
+    let summary = tables::export(&Dataset::open(&data)?, &out, ExportOptions { format, part_rows })?;
     console.note(format_args!("wrote {} files to {}", summary.files.len(), out.display()));
     print(&summary)
 }

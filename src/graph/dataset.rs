@@ -320,29 +320,24 @@ impl Dataset {
             write_lists([&row_ptr, &col_idx], &relation.forward, src_offset, own_ids)?;
             Ok(names.to_vec())
         });
-        names.extend(written.collect::<Result<Vec<_>>>()?.into_iter().flatten());
-        for EdgeValues { relation, weight, time, columns } in &self.edge_values {
-            let entries = self.num_entries(relation);
-            if let Some(values) = weight {
-                names.push(format!("{relation}_weight.bin"));
-                values.write(&dir.join(format!("{relation}_weight.bin")), entries, 1)?;
-            }
-            if let Some(values) = time {
-                names.push(format!("{relation}_time.bin"));
-                values.write(&dir.join(format!("{relation}_time.bin")), entries, 1)?;
-            }
-            if let Some(EdgeColumns { names: columns, values }) = columns {
-                names.push(format!("{relation}_values.bin"));
-                values.write(&dir.join(format!("{relation}_values.bin")), entries, columns.len())?;
-            }
-        }
+        let lists = || written.collect::<Result<Vec<_>>>();
+        let values =
+            || self.edge_values.par_iter().map(|values| self.write_values(values, dir)).collect::<Result<Vec<_>>>();
+        let features = || self.features.as_ref().map_or(Ok(()), |features| features.write(&dir.join(FEATURES_FILE)));
+        let ids = || self.ids.as_ref().map_or(Ok(()), |ids| ids.write_json(&dir.join(IDS_FILE), types));
+        // The large files at the same time: each is written by one thread and waits for the disk.
+        let ((lists, values), (features, ids)) =
+            rayon::join(|| rayon::join(lists, values), || rayon::join(features, ids));
+        names.extend(lists?.into_iter().flatten());
+        names.extend(values?.into_iter().flatten());
+        features?;
+        ids?;
         if let Some(columns) = &self.feature_names {
             names.push(FEATURE_NAMES_FILE.to_owned());
             write_new(&dir.join(FEATURE_NAMES_FILE), |file| Ok(serde_json::to_writer_pretty(file, columns)?))?;
         }
-        if let Some(features) = &self.features {
+        if self.features.is_some() {
             names.push(FEATURES_FILE.to_owned());
-            features.write(&dir.join(FEATURES_FILE))?;
         }
         if let Some(labels) = &self.labels {
             names.push(LABELS_FILE.to_owned());
@@ -362,9 +357,29 @@ impl Dataset {
         if let Some(split) = &self.split {
             names.extend(split.write(dir)?);
         }
-        if let Some(ids) = &self.ids {
+        if self.ids.is_some() {
             names.push(IDS_FILE.to_owned());
-            ids.write_json(&dir.join(IDS_FILE), types)?;
+        }
+        Ok(names)
+    }
+
+    /// Writes the values of the edges of a relation and returns the names of the files.
+    fn write_values(&self, values: &EdgeValues, dir: &Path) -> Result<Vec<String>> {
+        let EdgeValues { relation, weight, time, columns } = values;
+        let entries = self.num_entries(relation);
+        let file = |part: &str| format!("{relation}_{part}.bin");
+        let mut names = Vec::new();
+        if let Some(values) = weight {
+            values.write(&dir.join(file("weight")), entries, 1)?;
+            names.push(file("weight"));
+        }
+        if let Some(values) = time {
+            values.write(&dir.join(file("time")), entries, 1)?;
+            names.push(file("time"));
+        }
+        if let Some(EdgeColumns { names: columns, values }) = columns {
+            values.write(&dir.join(file("values")), entries, columns.len())?;
+            names.push(file("values"));
         }
         Ok(names)
     }

@@ -293,6 +293,15 @@ pub(crate) fn write_lists(
     })?;
     write_new(col_idx_path, |file| {
         let mut ids: Vec<i32> = Vec::new();
+        if own_ids.is_none() && !adjacency.is_spans() {
+            // Rows lie one behind another.
+            for cols in adjacency.col_idx().chunks(1 << 14) {
+                ids.clear();
+                ids.extend(cols.iter().map(|&col| (col as usize + src_offset) as i32));
+                file.write_all(bytemuck::cast_slice(&ids))?;
+            }
+            return Ok(());
+        }
         for row in rows.clone() {
             ids.clear();
             ids.extend(adjacency.row(row).iter().map(|&col| (col as usize + src_offset) as i32));

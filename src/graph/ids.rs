@@ -2,14 +2,19 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
 use std::path::Path;
 
+use rayon::prelude::*;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::formats::{map_file, write_new};
 use super::hetero::NodeType;
 use crate::error::{Error, Result};
+
+/// Ids that one thread writes at once.
+const AT_ONCE: usize = 1 << 13;
 
 /// String ids of the raw data: per node type, local id -> original id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,23 +97,36 @@ impl IdMaps {
 
     /// Writes `node_id_mappings.json` in the order of the ids.
     pub(crate) fn write_json(&self, path: &Path, node_types: &[NodeType]) -> Result<()> {
-        struct Map<'a>(&'a [String], usize);
-        impl Serialize for Map<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-                serializer.collect_map(self.0.iter().enumerate().map(|(local, name)| (name, self.1 + local)))
+        let entries = |names: &[String], first: usize| {
+            let mut text = Vec::with_capacity(names.len() * 24);
+            for (name, id) in names.iter().zip(first..) {
+                serde_json::to_writer(&mut text, name)?;
+                write!(text, ":{id},")?;
             }
-        }
-        struct Maps<'a>(&'a IdMaps, &'a [NodeType]);
-        impl Serialize for Maps<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-                let mut map = serializer.serialize_map(Some(self.1.len()))?;
-                for (names, node_type) in self.0.0.iter().zip(self.1) {
-                    map.serialize_entry(&format!("{}_map", node_type.name), &Map(names, node_type.offset))?;
+            Ok(text)
+        };
+        write_new(path, |file| {
+            file.write_all(b"{")?;
+            for (at, (names, node_type)) in self.0.iter().zip(node_types).enumerate() {
+                file.write_all(if at == 0 { b"" } else { b"," })?;
+                serde_json::to_writer(&mut *file, &format!("{}_map", node_type.name))?;
+                file.write_all(b":{")?;
+                // So many at a time that all threads are busy and the text takes little room.
+                let at_once = AT_ONCE * rayon::current_num_threads();
+                let is_last = |part: usize, names: &[String]| part * at_once + names.len() == node_type.count;
+                for (part, names) in names.chunks(at_once).enumerate() {
+                    let first = |at: usize| node_type.offset + part * at_once + at * AT_ONCE;
+                    let texts = names.par_chunks(AT_ONCE).enumerate().map(|(at, names)| entries(names, first(at)));
+                    let mut texts = texts.collect::<io::Result<Vec<_>>>()?;
+                    if let (Some(text), true) = (texts.last_mut(), is_last(part, names)) {
+                        text.pop();
+                    }
+                    texts.iter().try_for_each(|text| file.write_all(text))?;
                 }
-                map.end()
+                file.write_all(b"}")?;
             }
-        }
-        write_new(path, |file| serde_json::to_writer(file, &Maps(self, node_types)).map_err(Into::into))
+            file.write_all(b"}")
+        })
     }
 
     /// Checks that every node has one id, unique in its type.
@@ -141,8 +159,20 @@ impl IdMaps {
 
 /// The first name that occurs a second time: both places.
 fn first_repeated(names: &[String]) -> Option<[usize; 2]> {
-    let mut seen = HashMap::with_capacity(names.len());
-    names.iter().enumerate().find_map(|(at, name)| seen.insert(name, at).map(|earlier| [earlier, at]))
+    let random = RandomState::new();
+    let hashed = names.par_iter().enumerate().with_min_len(1 << 10).map(|(at, name)| (random.hash_one(name), at));
+    let mut hashed: Vec<(u64, usize)> = hashed.collect();
+    hashed.par_sort_unstable();
+    // Equal names have equal hashes: they lie beside each other, in their order.
+    let of_hash = |equal: &[(u64, usize)]| {
+        let repeats = (1..equal.len()).filter_map(|at| {
+            let earlier = equal[..at].iter().rev().find(|(_, earlier)| names[*earlier] == names[equal[at].1])?;
+            Some([earlier.1, equal[at].1])
+        });
+        repeats.min_by_key(|[_, at]| *at)
+    };
+    let repeats = hashed.par_chunk_by(|a, b| a.0 == b.0).filter_map(of_hash);
+    repeats.min_by_key(|[_, at]| *at)
 }
 
 /// A JSON object as pairs in file order, repeated keys included.

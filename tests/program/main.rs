@@ -24,6 +24,7 @@ mod golden;
 mod harness;
 mod import;
 mod import_files;
+mod import_parts;
 mod known_labels;
 mod layers;
 mod leaks;

@@ -17,7 +17,7 @@ The description of one table of transactions:
 
   [[nodes]]
   type = \"transaction\"
-  file = \"transactions.csv\"      # .csv .tsv, also .gz .zst of them, .parquet; beside the description
+  file = \"transactions.csv\"      # .csv .tsv, also .gz .zst of them, .parquet, or a directory of such parts
   id = \"TxId\"                    # left out: the number of the row
   label = { column = \"Labels\", anomalous = [\"1\"], normal = [\"0\"], unknown = [\"2\"] }
   features = { Amount = \"numeric\", Type = \"categorical\", Time = \"timestamp\", Memo = \"text\" }

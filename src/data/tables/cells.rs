@@ -59,6 +59,17 @@ impl Column {
     pub fn len(&self) -> usize {
         self.ends.len()
     }
+
+    /// So many cells of one text.
+    pub fn constant(text: &str, rows: usize) -> Self {
+        let ends = (1..=rows).map(|row| row * text.len()).collect();
+        Self { text: text.repeat(rows), ends, seconds: false }
+    }
+
+    /// Bytes that it takes.
+    pub fn num_bytes(&self) -> usize {
+        self.text.len() + self.ends.len() * size_of::<usize>()
+    }
 }
 
 /// Collects the cells of one column before it is known that they are text.

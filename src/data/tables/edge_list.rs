@@ -2,6 +2,7 @@
 //! end.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -51,6 +52,12 @@ impl Origins {
     fn push(&mut self, row: u32, is_new: bool) {
         self.rows.push(row);
         set_last(&mut self.ends, is_new, self.rows.len() as u64);
+    }
+
+    fn append(&mut self, other: &Self) {
+        let before = self.rows.len() as u64;
+        self.rows.extend_from_slice(&other.rows);
+        self.ends.extend(other.ends.iter().map(|end| before + end));
     }
 }
 
@@ -121,119 +128,266 @@ impl EdgeList {
     /// Sorts, and merges what has no time; ids have to be below `num_dst` and `num_src`. Edges with times stay as they
     /// are, in the order of time within a row. The result does not depend on the order of the edges, because equal ones
     /// are added up in the order of their weights; only edges that agree in all of that keep the order of their rows.
+    /// Nor does it depend on the number of threads.
     pub fn merge(self, num_dst: usize, num_src: usize, carried: Carried) -> Merged {
-        let mut sink = Sink::new(num_dst, num_src, carried, self.len());
         match self {
-            Self::Plain(mut keys) => {
-                keys.par_sort_unstable();
-                keys.iter().for_each(|&key| sink.push(Edge { key, time: 0, weight: 0.0, row: 0 }));
-            }
-            Self::Valued(mut edges) => {
-                edges.par_sort_unstable_by(|a, b| {
-                    let by_row = (a.key >> 32).cmp(&(b.key >> 32));
-                    let by_time = if carried.time { a.time.cmp(&b.time) } else { Ordering::Equal };
-                    let by_weight = a.weight.total_cmp(&b.weight);
-                    by_row.then(by_time).then(a.key.cmp(&b.key)).then(by_weight).then(a.row.cmp(&b.row))
-                });
-                if carried.time {
-                    sink.count_partners(&edges);
-                }
-                edges.iter().for_each(|&edge| sink.push(edge));
-            }
+            Self::Plain(keys) => merge(keys, num_dst, num_src, carried),
+            Self::Valued(edges) => merge(edges, num_dst, num_src, carried),
         }
-        sink.finish(num_src)
     }
 }
 
-/// Takes edges in ascending order.
-struct Sink {
-    row_ptr: Vec<u64>,
+/// An edge as a list holds it.
+trait Item: Copy + Send + Sync {
+    fn edge(self) -> Edge;
+}
+
+impl Item for u64 {
+    fn edge(self) -> Edge {
+        Edge { key: self, time: 0, weight: 0.0, row: 0 }
+    }
+}
+
+impl Item for Edge {
+    fn edge(self) -> Edge {
+        self
+    }
+}
+
+/// Edges that are put into buckets at once.
+const AT_ONCE: usize = 1 << 20;
+/// Lists below this length stay in one bucket, rows below it are sorted by one thread.
+const FEW: usize = 1 << 16;
+
+/// Nodes in ranges of a power of two, about a thousand of them.
+#[derive(Clone, Copy)]
+struct Buckets {
+    shift: u32,
+    nodes: usize,
+}
+
+impl Buckets {
+    fn of(nodes: usize, edges: usize) -> Self {
+        let bits = nodes.max(1).ilog2();
+        Self { shift: if edges < FEW { bits + 1 } else { bits.saturating_sub(9) }, nodes }
+    }
+
+    fn len(self) -> usize {
+        (self.nodes >> self.shift) + 1
+    }
+
+    fn at(self, node: u32) -> usize {
+        (node >> self.shift) as usize
+    }
+
+    /// The nodes of a bucket.
+    fn range(self, at: usize) -> Range<usize> {
+        (at << self.shift).min(self.nodes)..((at + 1) << self.shift).min(self.nodes)
+    }
+
+    /// Items in the order of their buckets, and where each bucket ends; within a bucket they keep their order.
+    fn sorted<T: Copy>(self, items: &[T], node: impl Fn(&T) -> u32) -> (Vec<T>, Vec<usize>) {
+        let mut ends = vec![0; self.len() + 1];
+        items.iter().for_each(|item| ends[self.at(node(item)) + 1] += 1);
+        (1..ends.len()).for_each(|at| ends[at] += ends[at - 1]);
+        let mut sorted = items.to_vec();
+        for item in items {
+            let next = &mut ends[self.at(node(item))];
+            sorted[*next] = *item;
+            *next += 1;
+        }
+        ends.pop();
+        (sorted, ends)
+    }
+}
+
+/// The part of a bucket in what [`Buckets::sorted`] returns.
+fn part<T>((items, ends): &(Vec<T>, Vec<usize>), at: usize) -> &[T] {
+    &items[at.checked_sub(1).map_or(0, |before| ends[before])..ends[at]]
+}
+
+/// Edges by bucket of their destination. Room is given back while they move.
+fn in_buckets<T: Item>(mut edges: Vec<T>, buckets: Buckets) -> Vec<Vec<T>> {
+    let dst = |edge: &T| (edge.edge().key >> 32) as u32;
+    let count = |edges: &[T]| {
+        let mut counts = vec![0usize; buckets.len()];
+        edges.iter().for_each(|edge| counts[buckets.at(dst(edge))] += 1);
+        counts
+    };
+    let add = |mut a: Vec<usize>, b: Vec<usize>| {
+        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+        a
+    };
+    let counts = edges.par_chunks(FEW).map(count).reduce(|| vec![0; buckets.len()], add);
+    if let [_] = counts[..] {
+        return vec![edges];
+    }
+    let mut all: Vec<Vec<T>> = counts.into_iter().map(Vec::with_capacity).collect();
+    while !edges.is_empty() {
+        let start = edges.len().saturating_sub(AT_ONCE);
+        let parts: Vec<_> = edges[start..].par_chunks(FEW).map(|edges| buckets.sorted(edges, dst)).collect();
+        edges.truncate(start);
+        edges.shrink_to_fit();
+        let fill = |(at, bucket): (usize, &mut Vec<T>)| {
+            parts.iter().for_each(|sorted| bucket.extend_from_slice(part(sorted, at)));
+        };
+        all.par_iter_mut().enumerate().with_min_len(8).for_each(fill);
+    }
+    all
+}
+
+/// What an edge adds to its source.
+#[derive(Debug, Clone, Copy)]
+struct Touch {
+    src: u32,
+    weight: f32,
+    time: i64,
+    /// Whether it is the first edge to its destination.
+    is_new: bool,
+}
+
+/// The rows of a bucket.
+struct Rows {
+    lengths: Vec<u64>,
     col_idx: Vec<u32>,
-    weight: Option<Vec<f32>>,
-    time: Option<Vec<i64>>,
-    origins: Option<Origins>,
-    src: EndFigures,
+    weight: Vec<f32>,
+    time: Vec<i64>,
+    origins: Origins,
     dst: EndFigures,
     repeated: usize,
-    last: Option<u64>,
-    /// Weight of the last entry, not yet rounded.
-    sum: f64,
+    /// By bucket of the source, in the order of the rows.
+    touches: (Vec<Touch>, Vec<usize>),
 }
 
-impl Sink {
-    fn new(num_dst: usize, num_src: usize, carried: Carried, len: usize) -> Self {
-        let Carried { weight: has_weight, time: has_time, values } = carried;
-        Self {
-            row_ptr: vec![0; num_dst + 1],
-            col_idx: Vec::with_capacity(len),
-            weight: has_weight.then(Vec::new),
-            time: has_time.then(Vec::new),
-            origins: values.then(Origins::default),
-            src: EndFigures::new(num_src, has_weight, has_time),
-            dst: EndFigures::new(num_dst, has_weight, has_time),
-            repeated: 0,
-            last: None,
-            sum: 0.0,
+fn merge<T: Item>(edges: Vec<T>, num_dst: usize, num_src: usize, carried: Carried) -> Merged {
+    let Carried { weight: has_weight, time: has_time, values } = carried;
+    let count = edges.len();
+    let [buckets, of_sources] = [num_dst, num_src].map(|nodes| Buckets::of(nodes, count));
+    let mut row_ptr: Vec<u64> = Vec::with_capacity(num_dst + 1);
+    row_ptr.push(0);
+    let mut col_idx = Vec::with_capacity(count);
+    let mut weight = Vec::with_capacity(if has_weight { count } else { 0 });
+    let mut time = Vec::with_capacity(if has_time { count } else { 0 });
+    let mut origins = Origins::default();
+    let mut dst = EndFigures::new(0, has_weight, has_time);
+    let mut src = EndFigures::new(num_src, has_weight, has_time);
+    let mut repeated = 0;
+    let mut rest = in_buckets(edges, buckets).into_iter().enumerate();
+    loop {
+        // So many at a time that all threads are busy and what they make takes little room.
+        let wave: Vec<_> = rest.by_ref().take(4 * rayon::current_num_threads()).collect();
+        if wave.is_empty() {
+            break;
+        }
+        let rows = |(at, edges)| rows_of(edges, buckets.range(at), carried, of_sources);
+        let wave: Vec<Rows> = wave.into_par_iter().with_max_len(1).map(rows).collect();
+        src.parts(of_sources).into_par_iter().enumerate().for_each(|(at, mut figures)| {
+            let first = of_sources.range(at).start;
+            for touch in wave.iter().flat_map(|rows| part(&rows.touches, at)) {
+                figures.add(touch.src as usize - first, touch.weight, touch.time, touch.is_new);
+            }
+        });
+        for rows in wave {
+            let mut end = col_idx.len() as u64;
+            row_ptr.extend(rows.lengths.iter().map(|length| {
+                end += length;
+                end
+            }));
+            col_idx.extend(rows.col_idx);
+            weight.extend(rows.weight);
+            time.extend(rows.time);
+            origins.append(&rows.origins);
+            dst.append(rows.dst);
+            repeated += rows.repeated;
         }
     }
-
-    /// Different neighbours at both ends, of edges that are not in the order of their sources.
-    fn count_partners(&mut self, edges: &[Edge]) {
-        let mut keys: Vec<u64> = edges.iter().map(|edge| edge.key).collect();
-        keys.par_sort_unstable();
-        keys.dedup();
-        self.repeated = edges.len() - keys.len();
-        for key in keys {
-            self.dst.degree[(key >> 32) as usize] += 1;
-            self.src.degree[key as u32 as usize] += 1;
-        }
+    col_idx.shrink_to_fit();
+    weight.shrink_to_fit();
+    Merged {
+        adjacency: Adjacency::from_checked(row_ptr, col_idx, num_src),
+        weight: has_weight.then_some(weight),
+        time: has_time.then_some(time),
+        origins: values.then_some(origins),
+        repeated,
+        src,
+        dst,
     }
+}
 
-    fn push(&mut self, edge: Edge) {
-        let (dst, src) = ((edge.key >> 32) as usize, edge.key as u32 as usize);
-        let (is_timed, is_repeated) = (self.time.is_some(), self.last == Some(edge.key));
-        let is_new = is_timed || !is_repeated;
-        if is_new {
-            self.row_ptr[dst + 1] += 1;
-            self.col_idx.push(src as u32);
-            self.last = Some(edge.key);
-            self.sum = 0.0;
+/// Sorts and merges the edges to the destinations `nodes`.
+fn rows_of<T: Item>(unsorted: Vec<T>, nodes: Range<usize>, carried: Carried, of_sources: Buckets) -> Rows {
+    let dst = |edge: &T| (edge.edge().key >> 32) as u32 - nodes.start as u32;
+    let count = unsorted.len();
+    let by_row = Buckets { shift: 0, nodes: nodes.len() };
+    let (mut edges, ends) = by_row.sorted(&unsorted, dst);
+    drop(unsorted);
+    let mut rows = Rows {
+        lengths: Vec::with_capacity(nodes.len()),
+        col_idx: Vec::with_capacity(count),
+        weight: Vec::with_capacity(if carried.weight { count } else { 0 }),
+        time: Vec::with_capacity(if carried.time { count } else { 0 }),
+        origins: Origins::default(),
+        dst: EndFigures::new(nodes.len(), carried.weight, carried.time),
+        repeated: 0,
+        touches: Default::default(),
+    };
+    let mut figures = rows.dst.whole();
+    let mut touches = Vec::with_capacity(count);
+    let (mut is_first, mut partners) = (Vec::new(), Vec::new());
+    let mut start = 0;
+    for (node, &end) in ends[..nodes.len()].iter().enumerate() {
+        let row = &mut edges[start..end];
+        start = end;
+        let order = |a: &T, b: &T| {
+            let (a, b) = (a.edge(), b.edge());
+            let by_time = if carried.time { a.time.cmp(&b.time) } else { Ordering::Equal };
+            by_time.then(a.key.cmp(&b.key)).then(a.weight.total_cmp(&b.weight)).then(a.row.cmp(&b.row))
+        };
+        if row.len() < FEW {
+            row.sort_unstable_by(order)
         } else {
-            self.repeated += 1;
+            row.par_sort_unstable_by(order)
         }
-        if let Some(weights) = &mut self.weight {
-            self.sum += f64::from(edge.weight);
-            let sum = self.sum.clamp(f32::MIN.into(), f32::MAX.into()) as f32;
-            set_last(weights, is_new, sum);
+        // Edges in the order of time do not lie beside those from the same source.
+        if carried.time {
+            partners.clear();
+            partners.extend(row.iter().zip(0u32..).map(|(edge, at)| (edge.edge().key as u32, at)));
+            partners.sort_unstable();
+            partners.dedup_by_key(|(src, _)| *src);
+            is_first.clear();
+            is_first.resize(row.len(), false);
+            partners.iter().for_each(|&(_, at)| is_first[at as usize] = true);
         }
-        if let Some(times) = &mut self.time {
-            times.push(edge.time);
+        let before = rows.col_idx.len();
+        let (mut last, mut sum) = (None, 0.0f64);
+        for (at, edge) in row.iter().enumerate() {
+            let edge = edge.edge();
+            let is_first = if carried.time { is_first[at] } else { last != Some(edge.key) };
+            let is_new = carried.time || is_first;
+            if is_new {
+                rows.col_idx.push(edge.key as u32);
+                sum = 0.0;
+            }
+            last = Some(edge.key);
+            rows.repeated += usize::from(!is_first);
+            if carried.weight {
+                // Not rounded before all of it is there.
+                sum += f64::from(edge.weight);
+                set_last(&mut rows.weight, is_new, sum.clamp(f32::MIN.into(), f32::MAX.into()) as f32);
+            }
+            if carried.time {
+                rows.time.push(edge.time);
+            }
+            if carried.values {
+                rows.origins.push(edge.row, is_new);
+            }
+            figures.add(node, edge.weight, edge.time, is_first);
+            touches.push(Touch { src: edge.key as u32, weight: edge.weight, time: edge.time, is_new: is_first });
         }
-        if let Some(origins) = &mut self.origins {
-            origins.push(edge.row, is_new);
-        }
-        // Partners of edges with times are counted already.
-        self.dst.add(dst, &edge, is_new && !is_timed);
-        self.src.add(src, &edge, is_new && !is_timed);
+        rows.lengths.push((rows.col_idx.len() - before) as u64);
     }
-
-    fn finish(mut self, num_src: usize) -> Merged {
-        let mut end = 0;
-        for start in &mut self.row_ptr {
-            end += *start;
-            *start = end;
-        }
-        self.col_idx.shrink_to_fit();
-        Merged {
-            adjacency: Adjacency::from_checked(self.row_ptr, self.col_idx, num_src),
-            weight: self.weight,
-            time: self.time,
-            origins: self.origins,
-            repeated: self.repeated,
-            src: self.src,
-            dst: self.dst,
-        }
-    }
+    rows.touches = of_sources.sorted(&touches, |touch| touch.src);
+    rows
 }
 
 fn set_last<T>(values: &mut Vec<T>, is_new: bool, value: T) {
@@ -257,17 +411,63 @@ impl EndFigures {
         }
     }
 
-    fn add(&mut self, node: usize, edge: &Edge, is_new: bool) {
+    fn whole(&mut self) -> FiguresMut<'_> {
+        let Self { degree, count, weight_sum, weight_max, last, .. } = self;
+        FiguresMut { degree, count, weight_sum, weight_max, last }
+    }
+
+    /// Those of every bucket.
+    fn parts(&mut self, buckets: Buckets) -> Vec<FiguresMut<'_>> {
+        let mut rest = self.whole();
+        (0..buckets.len()).map(|at| rest.take(buckets.range(at).len())).collect()
+    }
+
+    fn append(&mut self, other: Self) {
+        self.degree.extend(other.degree);
+        self.count.extend(other.count);
+        self.weight_sum.extend(other.weight_sum);
+        self.weight_max.extend(other.weight_max);
+        self.last.extend(other.last);
+    }
+}
+
+/// Figures of some nodes.
+#[derive(Default)]
+struct FiguresMut<'a> {
+    degree: &'a mut [u32],
+    count: &'a mut [u32],
+    weight_sum: &'a mut [f64],
+    weight_max: &'a mut [f32],
+    last: &'a mut [i64],
+}
+
+impl<'a> FiguresMut<'a> {
+    /// Takes off the first nodes.
+    fn take(&mut self, nodes: usize) -> Self {
+        fn front<'a, T>(of: &mut &'a mut [T], nodes: usize) -> &'a mut [T] {
+            let nodes = nodes.min(of.len());
+            of.split_off_mut(..nodes).unwrap_or_default()
+        }
+        Self {
+            degree: front(&mut self.degree, nodes),
+            count: front(&mut self.count, nodes),
+            weight_sum: front(&mut self.weight_sum, nodes),
+            weight_max: front(&mut self.weight_max, nodes),
+            last: front(&mut self.last, nodes),
+        }
+    }
+
+    fn add(&mut self, node: usize, weight: f32, time: i64, is_new: bool) {
         self.degree[node] += u32::from(is_new);
         if let Some(count) = self.count.get_mut(node) {
             *count += 1;
         }
         if let (Some(sum), Some(max)) = (self.weight_sum.get_mut(node), self.weight_max.get_mut(node)) {
-            *sum += f64::from(edge.weight);
-            *max = max.max(edge.weight);
+            *sum += f64::from(weight);
+            *max = max.max(weight);
         }
         if let Some(last) = self.last.get_mut(node) {
-            *last = edge.time.max(*last);
+            *last = time.max(*last);
         }
     }
 }
@@ -355,5 +555,74 @@ mod tests {
         assert_eq!(plain.src.degree, merged.src.degree);
         assert_eq!(plain.adjacency, EdgeList::Valued(edges()).merge(13, 18, WEIGHTS).adjacency);
         assert!(plain.weight.is_none() && plain.src.count.is_empty());
+    }
+
+    /// What a loop over sorted edges makes: entries with weight and time, and the figures of both ends.
+    fn by_a_loop(mut edges: Vec<Edge>, [dsts, srcs]: [usize; 2], carried: Carried) -> (Vec<Entry>, [EndFigures; 2]) {
+        edges.sort_by(|a, b| {
+            let by_time = if carried.time { a.time.cmp(&b.time) } else { Ordering::Equal };
+            let by_row = (a.key >> 32).cmp(&(b.key >> 32)).then(by_time);
+            by_row.then(a.key.cmp(&b.key)).then(a.weight.total_cmp(&b.weight)).then(a.row.cmp(&b.row))
+        });
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut ends = [dsts, srcs].map(|nodes| EndFigures::new(nodes, carried.weight, carried.time));
+        let (mut seen, mut sum) = (std::collections::BTreeSet::new(), 0.0);
+        for edge in edges {
+            let is_first = seen.insert(edge.key);
+            if is_first || carried.time {
+                entries.push((edge.key, 0.0, edge.time, Vec::new()));
+                sum = 0.0;
+            }
+            sum += f64::from(edge.weight);
+            let last = entries.last_mut().unwrap();
+            last.1 = sum as f32;
+            last.3.push(edge.row);
+            for (end, node) in ends.iter_mut().zip([(edge.key >> 32) as usize, edge.key as u32 as usize]) {
+                end.whole().add(node, edge.weight, edge.time, is_first);
+            }
+        }
+        (entries, ends)
+    }
+
+    /// Ends, weight, time, rows.
+    type Entry = (u64, f32, i64, Vec<u32>);
+
+    #[test]
+    fn buckets_and_threads_change_nothing() {
+        let draw = |of: u64, below: u64| (of.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % below;
+        // One destination has a third of the edges.
+        let dst = |at: u64| if at.is_multiple_of(3) { 4_242 } else { draw(at, 5_000) as u32 };
+        let edge = |at: u64| Edge {
+            key: key(dst(at), draw(at + 7, 700) as u32),
+            time: draw(at * 3, 50) as i64,
+            weight: draw(at * 5, 1_000) as f32 * 0.1 - 20.0,
+            row: at as u32,
+        };
+        let edges: Vec<Edge> = (0..250_000).map(edge).collect();
+        assert!(edges.len() > FEW && Buckets::of(5_001, edges.len()).len() > 100);
+        for (carried, threads) in [(ALL, 1), (ALL, 5), (WEIGHTS, 2), (WEIGHTS, 8)] {
+            let (expected, [dst, src]) = by_a_loop(edges.clone(), [5_001, 701], carried);
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let merged = pool.install(|| EdgeList::Valued(edges.clone()).merge(5_001, 701, carried));
+            assert_eq!((&merged.dst, &merged.src), (&dst, &src));
+            let weights = merged.weight.as_ref().unwrap();
+            let rows = (0..5_001usize).flat_map(|dst| {
+                let adjacency = &merged.adjacency;
+                adjacency.entries(dst).zip(adjacency.row(dst)).map(move |(at, &src)| (at, key(dst as u32, src)))
+            });
+            let found: Vec<Entry> = rows
+                .map(|(at, key)| {
+                    let time = merged.time.as_ref().map_or(expected[at].2, |times| times[at]);
+                    let rows =
+                        merged.origins.as_ref().map_or(expected[at].3.clone(), |origins| origins.of(at).to_vec());
+                    (key, weights[at], time, rows)
+                })
+                .collect();
+            assert!(found == expected, "{carried:?}, {threads} threads");
+            assert_eq!(merged.repeated, edges.len() - src.degree.iter().map(|&degree| degree as usize).sum::<usize>());
+        }
+        let keys = edges.iter().map(|edge| edge.key).collect();
+        let plain = EdgeList::Plain(keys).merge(5_001, 701, Carried::default());
+        assert_eq!(plain.adjacency, EdgeList::Valued(edges).merge(5_001, 701, WEIGHTS).adjacency);
     }
 }

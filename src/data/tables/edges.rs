@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use super::cells::Batch;
 use super::description::{EdgeTable, End, NodeTable};
 use super::edge_list::{Carried, Edge, EdgeList, key};
-use super::id_table::IdTable;
+use super::files::TableFile;
+use super::node_ids::{Key, NO_ID, NodeIds, UNKNOWN};
 use super::nodes::{FeatureColumn, NodeType, time_reader, too_many};
 use super::reading::Reading;
 use super::values::{self, check_unit, read_column};
@@ -84,52 +85,47 @@ impl<'a> EndReader<'a> {
         Self { node_type, column, creates: !(strict && types[node_type].has_table) }
     }
 
-    /// The hash of every id, and the node of those that batches before have named. In parallel: with many nodes most of
-    /// the time of an import goes to the caches that these lookups miss.
-    fn look_up(&self, batch: &Batch, types: &[NodeType]) -> Vec<LookedUp> {
-        let Some((at, _)) = self.column else { return Vec::new() };
-        let (ids, cells) = (&types[self.node_type].ids, &batch.columns[at]);
-        let look_up = |row| {
-            let id = cells.get(row);
-            let hash = ids.hash(id);
-            LookedUp { hash, node: ids.find(hash, id) }
-        };
-        (0..batch.num_rows()).into_par_iter().with_min_len(256).map(look_up).collect()
+    /// The id that a row names; without a column there is none.
+    fn key<'b>(&self, batch: &'b Batch, row: usize) -> Key<'b> {
+        self.column.map_or(Key::Empty, |(at, _)| Key::of(batch.columns[at].get(row)))
     }
 
-    /// The node of a row; `None` for an empty cell.
-    fn node(
-        &self,
-        batch: &Batch,
-        row: usize,
-        number: usize,
-        looked_up: &[LookedUp],
-        types: &mut [NodeType],
-    ) -> Result<Option<u32>> {
-        let node_type = &mut types[self.node_type];
-        // Rows without ids are their own nodes, in their order.
-        let Some((at, name)) = self.column else { return Ok(Some(number as u32)) };
-        let id = batch.columns[at].get(row);
-        match looked_up[row] {
-            _ if id.is_empty() => Ok(None),
-            LookedUp { node: Some(node), .. } => Ok(Some(node)),
-            LookedUp { hash, .. } if self.creates => {
-                node_type.ids.intern(hash, id).map(Some).ok_or_else(|| too_many(&node_type.name))
-            }
-            _ => {
-                let expected = format!("an id of the node table of `{}`", node_type.name);
+    /// The node of a row, whose number is `node`; `None` for an empty cell.
+    fn node(&self, batch: &Batch, row: usize, node: u32, types: &[NodeType]) -> Result<Option<u32>> {
+        match (node, self.column) {
+            (NO_ID, _) => Ok(None),
+            (UNKNOWN, Some((at, name))) => {
+                let expected = format!("an id of the node table of `{}`", types[self.node_type].name);
                 let help = "add the node to its table, or import without --strict to create it";
-                Err(batch.error(row, name, &expected, id, help))
+                Err(batch.error(row, name, &expected, batch.columns[at].get(row), help))
             }
+            _ => Ok(Some(node)),
         }
+    }
+
+    /// The nodes of all rows of a batch, of which the first has the number `first`.
+    fn number(&self, batch: &Batch, first: usize, types: &mut [NodeType]) -> Result<Vec<u32>> {
+        let rows = batch.num_rows();
+        if self.column.is_none() {
+            // Rows without ids are their own nodes, in their order.
+            return Ok((first..first + rows).map(|number| number as u32).collect());
+        }
+        let NodeType { name, ids, .. } = &mut types[self.node_type];
+        ids.number(rows, |row| self.key(batch, row), self.creates).ok_or_else(|| too_many(name))
     }
 }
 
-/// An id among those of the batches before.
-#[derive(Clone, Copy)]
-struct LookedUp {
-    hash: u64,
-    node: Option<u32>,
+/// The nodes at both ends of all rows of a batch. New ids get their numbers row by row, the source before the
+/// destination.
+fn number_both(ends: &[EndReader; 2], batch: &Batch, first: usize, types: &mut [NodeType]) -> Result<[Vec<u32>; 2]> {
+    let [src, dst] = ends;
+    if src.node_type != dst.node_type || src.column.is_none() || dst.column.is_none() {
+        return Ok([src.number(batch, first, types)?, dst.number(batch, first, types)?]);
+    }
+    let NodeType { name, ids, .. } = &mut types[src.node_type];
+    let both = ids.number(2 * batch.num_rows(), |at| ends[at % 2].key(batch, at / 2), src.creates);
+    let both = both.ok_or_else(|| too_many(name))?;
+    Ok([0, 1].map(|end| both.iter().skip(end).step_by(2).copied().collect()))
 }
 
 /// What reading edges needs to know.
@@ -146,7 +142,7 @@ impl EdgeReader<'_> {
     pub fn read(
         &self,
         table: &EdgeTable,
-        files: &[PathBuf],
+        files: &[TableFile],
         types: &mut [NodeType],
         reading: &mut Reading,
     ) -> Result<RelationEdges> {
@@ -172,7 +168,8 @@ impl EdgeReader<'_> {
         let mut edges = EdgeList::new(carried);
         let (mut number, mut skipped) = (0, 0);
         reading.for_each_batch(files, &wanted, |batch| {
-            let looked_up = [0, 1].map(|end| ends[end].look_up(batch, types));
+            let numbered = number_both(&ends, batch, number, types)?;
+            number += batch.num_rows();
             let weights = weight.map(|(at, name)| {
                 read_column(batch, at, name, |cells, row| {
                     values::number(cells.get(row))?.ok_or(("a weight", "fill it in, or leave `weight` out"))
@@ -187,11 +184,28 @@ impl EdgeReader<'_> {
             let times = times.transpose()?;
             let parsed = columns.iter().zip(first_value..).map(|(column, at)| column.parse(batch, at));
             let mut parsed = parsed.collect::<Result<Vec<_>>>()?;
+            let has_gaps = numbered.iter().flatten().any(|&node| node >= UNKNOWN);
+            if let (EdgeList::Plain(keys), false) = (&mut edges, has_gaps) {
+                keys.par_extend(numbered[1].par_iter().zip(&numbered[0]).map(|(&dst, &src)| key(dst, src)));
+                return Ok(());
+            }
+            if let (EdgeList::Valued(edges), [], false) = (&mut edges, &columns[..], has_gaps) {
+                let before = edges.len();
+                u32::try_from(before + batch.num_rows()).map_err(|_| too_many(&table.name))?;
+                let edge = |row: usize| Edge {
+                    key: key(numbered[1][row], numbered[0][row]),
+                    time: times.as_ref().map_or(0, |times| times[row]),
+                    weight: weights.as_ref().map_or(0.0, |weights| weights[row]),
+                    row: (before + row) as u32,
+                };
+                edges.par_extend((0..batch.num_rows()).into_par_iter().with_min_len(1 << 12).map(edge));
+                return Ok(());
+            }
             for row in 0..batch.num_rows() {
                 let mut nodes = [0; 2];
                 let mut is_complete = true;
                 for (at, end) in ends.iter().enumerate() {
-                    match end.node(batch, row, number, &looked_up[at], types)? {
+                    match end.node(batch, row, numbered[at][row], types)? {
                         Some(node) => nodes[at] = node,
                         None if table.skip_empty => is_complete = false,
                         None => {
@@ -201,7 +215,6 @@ impl EdgeReader<'_> {
                         }
                     }
                 }
-                number += 1;
                 if !is_complete {
                     skipped += 1;
                     continue;
@@ -248,6 +261,7 @@ impl EdgeReader<'_> {
     pub fn read_shared(
         &self,
         shared: &ResolvedShared,
+        files: &[TableFile],
         types: &mut [NodeType],
         reading: &mut Reading,
     ) -> Result<RelationEdges> {
@@ -260,26 +274,32 @@ impl EdgeReader<'_> {
         let is_closed = self.strict && types[hub].has_table;
 
         // Values have numbers of their own first: those of too many nodes never become nodes.
-        let mut values = IdTable::default();
+        let mut values = NodeIds::default();
         let mut pairs: Vec<u64> = Vec::new();
         let (mut number, mut empty) = (0, 0);
-        reading.for_each_batch(&shared.files, &wanted, |batch| {
-            let looked_up = nodes.look_up(batch, types);
-            for row in 0..batch.num_rows() {
-                let node = nodes.node(batch, row, number, &looked_up, types)?;
-                number += 1;
-                let value = batch.columns[at].get(row);
-                let (Some(node), false) = (node, value.is_empty()) else {
-                    empty += 1;
-                    continue;
-                };
-                if is_closed && types[hub].ids.find(types[hub].ids.hash(value), value).is_none() {
+        reading.for_each_batch(files, &wanted, |batch| {
+            let numbered = nodes.number(batch, number, types)?;
+            number += batch.num_rows();
+            let value = |row: usize| match numbered[row] {
+                NO_ID => Key::Empty,
+                _ => Key::of(batch.columns[at].get(row)),
+            };
+            if is_closed {
+                let ids = &types[hub].ids;
+                let is_unknown = |row: usize| value(row) != Key::Empty && ids.find(value(row)).is_none();
+                let unknown = (0..batch.num_rows()).into_par_iter().with_min_len(256).position_first(is_unknown);
+                if let Some(row) = unknown {
                     let expected = format!("an id of the node table of `{}`", shared.hub);
                     let help = "add the node to its table, or import without --strict to create it";
-                    return Err(batch.error(row, &shared.column, &expected, value, help));
+                    return Err(batch.error(row, &shared.column, &expected, batch.columns[at].get(row), help));
                 }
-                let value = values.intern(values.hash(value), value).ok_or_else(|| too_many(&shared.column))?;
-                pairs.push(key(value, node));
+            }
+            let values = values.number(batch.num_rows(), value, true).ok_or_else(|| too_many(&shared.column))?;
+            for (row, (&node, &value)) in numbered.iter().zip(&values).enumerate() {
+                match (nodes.node(batch, row, node, types)?, value) {
+                    (Some(node), value) if value != NO_ID => pairs.push(key(value, node)),
+                    _ => empty += 1,
+                }
             }
             Ok(())
         })?;
@@ -294,9 +314,8 @@ impl EdgeReader<'_> {
             }
             counts.hubs += 1;
             counts.of_one_node += usize::from(of_value.len() == 1);
-            let value = values.get((of_value[0] >> 32) as u32);
-            let ids = &mut types[hub].ids;
-            let hub = ids.intern(ids.hash(value), value).ok_or_else(|| too_many(&shared.hub))?;
+            let value = values.key((of_value[0] >> 32) as u32);
+            let hub = types[hub].ids.intern(value).ok_or_else(|| too_many(&shared.hub))?;
             keys.extend(of_value.iter().map(|&pair| key(pair as u32, hub)));
         }
         Ok(RelationEdges {

@@ -3,14 +3,18 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::data::parquet_file::{self, ParquetFile};
 use crate::error::{Error, Result};
+use crate::graph::formats::sync_directory;
 use crate::graph::{Dataset, EdgeMatrix, Relation, write_directory};
 
 /// Rows that are held at once.
@@ -31,6 +35,21 @@ impl TableFormat {
             Self::Csv => "csv",
             Self::Parquet => "parquet",
         }
+    }
+}
+
+/// What to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// How tables are written.
+    pub format: TableFormat,
+    /// Rows of a part: every table is a directory of so many parts as it takes. `None` for one file per table.
+    pub part_rows: Option<NonZeroUsize>,
+}
+
+impl From<TableFormat> for ExportOptions {
+    fn from(format: TableFormat) -> Self {
+        Self { format, part_rows: None }
     }
 }
 
@@ -55,15 +74,18 @@ impl fmt::Display for ExportSummary {
 /// and `weight` and `time` (seconds since 1970) where the relation has them; `graph.toml` imports them again with the
 /// same ids and edges. A generated reverse has no table. Nodes without string ids are numbered from 0 inside of their
 /// type. Values of edges stand in `value_0`, `value_1`, … as models read them, scaled and filled in; the description
-/// names them but does not import them. Features are not exported: they were made from tables that hold more.
+/// names them but does not import them. Features are not exported: they were made from tables that hold more. With
+/// [`ExportOptions::part_rows`] a table is the directory `nodes_{type}` or `edges_{relation}` of parts, `part-00000` and
+/// so on, each with a header of its own; one without rows has one part.
 ///
 /// # Errors
 /// [`Error::Exists`] unless `out` is absent or empty; [`Error::Io`]; what reading weights, times and values reports.
-pub fn export(dataset: &Dataset, out: &Path, format: TableFormat) -> Result<ExportSummary> {
+pub fn export(dataset: &Dataset, out: &Path, options: impl Into<ExportOptions>) -> Result<ExportSummary> {
+    let options = options.into();
     let graph = &dataset.graph;
     let mut edges = 0;
     let files = write_directory(out, |dir| {
-        let exporter = Exporter { dataset, dir, format };
+        let exporter = Exporter { dataset, dir, options };
         let mut names = Vec::new();
         let mut description = String::new();
         for at in 0..graph.node_types().len() {
@@ -95,7 +117,7 @@ fn is_generated(relation: &Relation, all: &[Relation]) -> bool {
 struct Exporter<'a> {
     dataset: &'a Dataset,
     dir: &'a Path,
-    format: TableFormat,
+    options: ExportOptions,
 }
 
 /// A column of a batch of rows.
@@ -123,9 +145,9 @@ impl Exporter<'_> {
             labels[node as usize - node_type.offset] = Some(class as i8);
         }
         let is_labelled = labels.iter().any(Option::is_some);
-        let name = format!("nodes_{}.{}", node_type.name, self.format.extension());
+        let name = self.name(&format!("nodes_{}", node_type.name));
         let columns: &[&str] = if is_labelled { &["id", "label"] } else { &["id"] };
-        self.table(&name, columns, node_type.count, |rows| {
+        let files = self.table(&name, columns, node_type.count, |rows| {
             let ids = rows.clone().map(|node| self.id(at, node)).collect();
             let labels = is_labelled.then(|| Cells::Label(labels[rows].to_vec()));
             [Cells::Text(ids)].into_iter().chain(labels).collect()
@@ -137,7 +159,7 @@ impl Exporter<'_> {
         });
         let (of_type, ends) = (&node_type.name, ends.unwrap_or_default());
         *description += &format!("[[nodes]]\ntype = \"{of_type}\"\nfile = \"{name}\"\nid = \"id\"\n{label}{ends}\n");
-        names.push(name);
+        names.extend(files);
         Ok(())
     }
 
@@ -145,7 +167,7 @@ impl Exporter<'_> {
         let weights = self.dataset.edge_weights(&relation.name)?;
         let times = self.dataset.edge_times(&relation.name)?;
         let values = self.dataset.edge_columns(&relation.name)?;
-        let name = format!("edges_{}.{}", relation.name, self.format.extension());
+        let name = self.name(&format!("edges_{}", relation.name));
         let valued = [("weight", weights.is_some()), ("time", times.is_some())];
         let valued: Vec<&str> = valued.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
         // Numbered: not every name can be that of a column of Parquet.
@@ -154,7 +176,7 @@ impl Exporter<'_> {
         let of_values: Vec<&str> = value_names.iter().map(String::as_str).collect();
         let columns = [&["src", "dst"][..], &valued, &of_values].concat();
         let adjacency = &relation.forward;
-        self.table(&name, &columns, adjacency.num_edges(), |edges| {
+        let files = self.table(&name, &columns, adjacency.num_edges(), |edges| {
             let (dsts, srcs) = edges
                 .clone()
                 .map(|edge| adjacency.edge(edge))
@@ -183,24 +205,57 @@ impl Exporter<'_> {
             *description += "one_way = true\n";
         }
         description.push('\n');
-        names.push(name);
+        names.extend(files);
         Ok(())
     }
 
-    /// Writes `num_rows` rows, whose cells `cells` makes for ranges of them, in ascending order.
+    /// What a table is called: its file, or the directory of its parts.
+    fn name(&self, table: &str) -> String {
+        match self.options.part_rows {
+            Some(_) => table.to_owned(),
+            None => format!("{table}.{}", self.options.format.extension()),
+        }
+    }
+
+    /// Writes `num_rows` rows, whose cells `cells` makes for ranges of them, and returns the names of the files.
     fn table(
         &self,
         name: &str,
         columns: &[&str],
         num_rows: usize,
-        mut cells: impl FnMut(std::ops::Range<usize>) -> Vec<Cells>,
+        cells: impl Fn(Range<usize>) -> Vec<Cells> + Sync,
+    ) -> Result<Vec<String>> {
+        let Some(part_rows) = self.options.part_rows else {
+            self.file(name, columns, 0..num_rows, &cells)?;
+            return Ok(vec![name.to_owned()]);
+        };
+        let dir = self.dir.join(name);
+        std::fs::create_dir(&dir).map_err(|source| Error::io(&dir, "create", source))?;
+        let write = |part: usize| {
+            let start = part * part_rows.get();
+            let name = format!("{name}/part-{part:05}.{}", self.options.format.extension());
+            self.file(&name, columns, start..(start + part_rows.get()).min(num_rows), &cells)?;
+            Ok(name)
+        };
+        let files = (0..num_rows.div_ceil(part_rows.get()).max(1)).into_par_iter().map(write).collect();
+        sync_directory(&dir)?;
+        files
+    }
+
+    /// Writes a file of some rows.
+    fn file(
+        &self,
+        name: &str,
+        columns: &[&str],
+        rows: Range<usize>,
+        cells: &(impl Fn(Range<usize>) -> Vec<Cells> + Sync),
     ) -> Result<()> {
         let path = self.dir.join(name);
         let failed = |source| Error::io(&path, "write", source);
         let file = BufWriter::with_capacity(1 << 20, File::create_new(&path).map_err(failed)?);
-        let starts = (0..num_rows).step_by(ROWS);
-        let batches = starts.map(|start| cells(start..(start + ROWS).min(num_rows)));
-        match self.format {
+        let end = rows.end;
+        let batches = rows.step_by(ROWS).map(|start| cells(start..(start + ROWS).min(end)));
+        match self.options.format {
             TableFormat::Csv => write_csv(file, columns, batches).map_err(failed),
             TableFormat::Parquet => {
                 write_parquet(file, columns, batches).map_err(|fault| failed(io::Error::other(fault)))

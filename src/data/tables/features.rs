@@ -173,7 +173,12 @@ impl Builder<'_> {
     }
 
     /// The scale of a column whose values are given by node; `None` is not learned from.
-    fn scaler(&mut self, column: &str, is_fitted: &[bool], value: impl Fn(usize) -> Option<f32>) -> Result<Scaler> {
+    fn scaler(
+        &mut self,
+        column: &str,
+        is_fitted: &[bool],
+        value: impl Fn(usize) -> Option<f32> + Sync,
+    ) -> Result<Scaler> {
         Ok(self.fitted(column, || Fitted::scale(column, fit(is_fitted, value)))?.scaler())
     }
 
@@ -329,8 +334,9 @@ fn fitted_values(values: &[Option<f32>], is_fitted: &[bool]) -> Vec<f32> {
     values.iter().zip(is_fitted).filter(|(_, fitted)| **fitted).filter_map(|(value, _)| *value).collect()
 }
 
-fn fit(is_fitted: &[bool], value: impl Fn(usize) -> Option<f32>) -> Scaler {
-    let mut known: Vec<f32> = (0..is_fitted.len()).filter(|&node| is_fitted[node]).filter_map(value).collect();
+fn fit(is_fitted: &[bool], value: impl Fn(usize) -> Option<f32> + Sync) -> Scaler {
+    let nodes = (0..is_fitted.len()).into_par_iter().with_min_len(1 << 12);
+    let mut known: Vec<f32> = nodes.filter(|&node| is_fitted[node]).filter_map(&value).collect();
     Scaler::fit(&mut known, Scale::Standard)
 }
 

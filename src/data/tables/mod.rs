@@ -34,7 +34,7 @@
 //!
 //! [[nodes]]
 //! type = "transaction"             # letters, digits, _ - .
-//! file = ["2023.csv.gz", "2024.csv.zst"]   # or one name
+//! file = ["2023.csv.gz", "2024.csv.zst"]   # or one name; a directory stands for the parts below it
 //! id = "TxId"                      # left out: the number of the row, counted from 1 over all files
 //! label = { column = "Labels", anomalous = ["1"], normal = ["0"], unknown = ["2"] }   # or "Labels" for 0 and 1
 //!
@@ -63,6 +63,13 @@
 //! name = "same_location"           # left out: same_ and the type
 //! max_degree = 5000                # a value of more nodes joins nobody
 //! ```
+//!
+//! # Tables in parts
+//! A directory in the place of a file is a table in parts, as Spark, Trino and BigQuery write it: all `.parquet`, `.csv`
+//! and `.tsv` files below it (also packed, and files without an ending that begin as Parquet does) in the order of their
+//! names. What begins with `_` or a point or ends in `.crc` is left out. Directories `key=value` between make a column
+//! `key` of the rows below, `%2F` and the like decoded and `__HIVE_DEFAULT_PARTITION__` missing. Parts have the same
+//! columns and types. `QUERIES.md` beside this file has the queries that write such a directory.
 //!
 //! # Events
 //! A `time` makes the rows of a node table events, such as payments:
@@ -221,11 +228,11 @@
 //! another split; whatever makes columns or relations has to be the same.
 //!
 //! # Memory
-//! Tables are read in batches; only the named columns stay. While edges are read each takes 8 bytes, with weight or
-//! time 24, and 8 per column of values; then 8 more (adjacency and its reverse), 4 and 8 for weight and time, 12 and 4
-//! per column for values. An id takes its length and 14 to
-//! 20 bytes while tables are read, then about 60 and its length in the graph's maps, and 24 for the figures of each
-//! valued relation.
+//! Tables are read in pieces by all threads, as many at a time as there are threads and no more than 512 MiB of Parquet;
+//! only the named columns stay. While edges are read each takes 8 bytes, with weight or time 24, and 8 per column of
+//! values; this room is given back while 8 more (adjacency and its reverse), 4 and 8 for weight and time, 12 and 4 per
+//! column for values are made. An id takes 15 to 20 bytes while tables are read, one that is no whole number its length
+//! besides, then about 60 and its length in the graph's maps, and 24 for the figures of each valued relation.
 
 mod cells;
 mod description;
@@ -236,10 +243,12 @@ mod edges;
 mod events;
 mod export;
 mod features;
+mod files;
 mod fitting;
 mod id_table;
 mod input;
 mod naming;
+mod node_ids;
 mod nodes;
 mod parquet;
 mod plan;
@@ -251,13 +260,14 @@ mod transforms;
 mod values;
 mod windowed;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 pub use description::Description;
 pub use edges::HubCounts;
-pub use export::{ExportSummary, TableFormat, export};
+pub use export::{ExportOptions, ExportSummary, TableFormat, export};
 pub use stored::{
     IMPORT_BINARY, IMPORT_FILE, UnknownCategories, earlier_in_words, fit_of, fitted_times, looks_ahead,
     unknown_categories,
@@ -270,10 +280,11 @@ use self::edge_list::{Carried, EdgeList, Merged};
 use self::edges::{EdgeReader, RelationEdges};
 use self::events::events_of;
 use self::features::{Builder, FeatureMatrix, RelationEnd};
+use self::files::{TableFile, files_of};
 use self::input::Limits;
 use self::nodes::NodeType;
 use self::plan::Plan;
-use self::reading::{Reading, file_size};
+use self::reading::Reading;
 use self::stored::{BinaryFile, FORMAT, Stored};
 use self::transforms::Entry;
 use self::windowed::{FittedWindows, Made, Windows};
@@ -384,25 +395,19 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         stored.check_description(&description, &options.description)?;
     }
     let limits = Limits::new(options.max_bytes);
-    let mut facts: Vec<FileFacts> = Vec::new();
-    let mut reading = |stage, files: &mut dyn Iterator<Item = &PathBuf>| {
-        let mut total = 0;
-        for file in files {
-            let bytes = file_size(file)?;
-            input::layout_of(file)?;
-            total += bytes;
-            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let fact = FileFacts { name, bytes };
-            if !facts.contains(&fact) {
-                facts.push(fact);
-            }
-        }
-        Ok(Reading { limits, stage, progress, done: 0, total })
-    };
     // Every file is looked for before the first is read.
-    let mut of_nodes = reading("nodes", &mut node_files.iter().flatten())?;
-    let mut of_edges = reading("edges", &mut edge_files.iter().flatten())?;
-    let mut of_shared = reading("shared", &mut shared.iter().flat_map(|shared| &shared.files))?;
+    let files = |paths: &[PathBuf]| files_of(paths, limits);
+    let node_files = node_files.iter().map(|paths| files(paths)).collect::<Result<Vec<_>>>()?;
+    let edge_files = edge_files.iter().map(|paths| files(paths)).collect::<Result<Vec<_>>>()?;
+    let shared_files = shared.iter().map(|shared| files(&shared.files)).collect::<Result<Vec<_>>>()?;
+    let facts = facts_of([&node_files, &edge_files, &shared_files].into_iter().flatten().flatten());
+    let reading = |stage, files: &[Vec<TableFile>]| {
+        let total = files.iter().flatten().map(|file| file.bytes).sum();
+        Reading { limits, stage, progress, done: 0, total }
+    };
+    let mut of_nodes = reading("nodes", &node_files);
+    let mut of_edges = reading("edges", &edge_files);
+    let mut of_shared = reading("shared", &shared_files);
 
     for ((table, files), node_type) in description.nodes.iter().zip(&node_files).zip(&mut types) {
         let mut rows = 0;
@@ -418,8 +423,8 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     for (table, files) in description.edges.iter().zip(&edge_files) {
         relations.push(reader.read(table, files, &mut types, &mut of_edges)?);
     }
-    for shared in &shared {
-        relations.push(reader.read_shared(shared, &mut types, &mut of_shared)?);
+    for (shared, files) in shared.iter().zip(&shared_files) {
+        relations.push(reader.read_shared(shared, files, &mut types, &mut of_shared)?);
     }
     if let Some(node_type) = types.iter().find(|node_type| node_type.ids.len() > i32::MAX as usize) {
         return Err(nodes::too_many(&node_type.name));
@@ -527,7 +532,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     let one_way: Vec<&str> = relations.iter().filter(|r| r.one_way).map(|r| r.name.as_str()).collect();
     let named = types.iter().map(|node_type| (node_type.name.clone(), node_type.ids.len())).collect();
     let graph = HeteroGraph::with_reverse_relations(named, specs, |name| one_way.contains(&name))?;
-    let ids = types.into_iter().map(|node_type| node_type.ids.iter().map(str::to_owned).collect()).collect();
+    let ids = types.into_iter().map(|node_type| node_type.ids.texts()).collect();
     let features = Features::from_vec(values, graph.num_nodes(), names.len());
     let relations =
         relations.iter().zip(repeated).map(|(relation, repeated)| RelationSummary::of(relation, repeated, &graph));
@@ -545,7 +550,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     };
     notes.extend(unknown.iter().filter_map(unknown_of));
     let (fitted, binary) = transforms.stored();
-    let facts_of = |bytes: &Vec<u8>| BinaryFile { bytes: bytes.len(), sha256: digest::of_bytes(bytes) };
+    let binary_facts = |bytes: &Vec<u8>| BinaryFile { bytes: bytes.len(), sha256: digest::of_bytes(bytes) };
     let summary = ImportSummary::new(&summaries, &relations, names.len(), &notes);
     let ends: Vec<_> =
         description.nodes.iter().filter_map(|of| Some((of.node_type.clone(), of.ends.clone()?))).collect();
@@ -559,7 +564,7 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         fitted_times,
         fitted,
         windows,
-        binary: (!binary.is_empty()).then(|| facts_of(&binary)),
+        binary: (!binary.is_empty()).then(|| binary_facts(&binary)),
         columns: names.clone(),
         unknown_categories: unknown,
         node_types: summaries,
@@ -579,6 +584,13 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
         ..Dataset::new(graph, Some(features), labels, Some(IdMaps(ids)))
     };
     Ok(Import { dataset, summary, provenance, binary })
+}
+
+/// What is recorded of the files, each once.
+fn facts_of<'a>(files: impl Iterator<Item = &'a TableFile>) -> Vec<FileFacts> {
+    let mut seen = HashSet::new();
+    let facts = files.filter(|file| seen.insert((file.name.as_str(), file.bytes)));
+    facts.map(|file| FileFacts { name: file.name.clone(), bytes: file.bytes }).collect()
 }
 
 /// Gives an error about the description its file.

@@ -1,10 +1,10 @@
 //! Node types under construction: their ids, labels and columns.
 
-use std::path::PathBuf;
-
 use super::cells::{Batch, Column, shown};
 use super::description::{FeatureKind, NodeTable, Scale, TimeColumn, TimeFormat, WindowTable};
+use super::files::TableFile;
 use super::id_table::IdTable;
+use super::node_ids::{Key, NO_ID, NodeIds};
 use super::values::{self, TimeReader, check_unit, read_column};
 use crate::data::text::ragged::Ragged;
 use crate::data::text::terms::{Term, TermCounter};
@@ -15,7 +15,7 @@ use crate::graph::date;
 #[derive(Debug, Default)]
 pub(super) struct NodeType {
     pub name: String,
-    pub ids: IdTable,
+    pub ids: NodeIds,
     /// Nodes of the type's own table; those behind them come from edges.
     pub declared: usize,
     /// Whether the type has a table.
@@ -164,7 +164,7 @@ impl FeatureColumn {
     ///
     /// # Errors
     /// As for [`check_unit`].
-    pub fn check_unit(&self, files: &[PathBuf]) -> Result<()> {
+    pub fn check_unit(&self, files: &[TableFile]) -> Result<()> {
         match (&self.values, self.kind.time_format()) {
             (Values::Time(times), Some(format)) => {
                 check_unit(files, &self.name, &format, times.iter().flatten().copied())
@@ -245,7 +245,7 @@ impl NodeType {
     ///
     /// # Errors
     /// As for [`check_unit`].
-    pub fn check_units(&self, files: &[PathBuf]) -> Result<()> {
+    pub fn check_units(&self, files: &[TableFile]) -> Result<()> {
         let mut columns = self.columns.iter().chain(self.facts.iter().map(|(_, column)| column));
         columns.try_for_each(|column| column.check_unit(files))
     }
@@ -293,25 +293,17 @@ impl NodeType {
             at += 1;
         }
         self.check_known(batch, labels.as_deref(), &facts, first_fact)?;
-        let mut number = String::new();
-        for row in 0..batch.num_rows() {
-            let id = match &table.id {
-                Some(column) => {
-                    let id = batch.columns[0].get(row);
-                    if id.is_empty() {
-                        let help = "give every row an id, or leave `id` out to number the rows";
-                        return Err(batch.error(row, column, "an id", id, help));
-                    }
-                    id
-                }
-                None => {
-                    number.clear();
-                    // Writing to a string does not fail.
-                    let _ = std::fmt::Write::write_fmt(&mut number, format_args!("{}", first_row + row + 1));
-                    &number
-                }
-            };
-            let node = self.ids.intern(self.ids.hash(id), id).ok_or_else(|| too_many(&self.name))? as usize;
+        let key = |row: usize| match &table.id {
+            Some(_) => Key::of(batch.columns[0].get(row)),
+            None => Key::Natural((first_row + row + 1) as u64),
+        };
+        let nodes = self.ids.number(batch.num_rows(), key, true).ok_or_else(|| too_many(&self.name))?;
+        for (row, &node) in nodes.iter().enumerate() {
+            if let (NO_ID, Some(column)) = (node, &table.id) {
+                let help = "give every row an id, or leave `id` out to number the rows";
+                return Err(batch.error(row, column, "an id", "", help));
+            }
+            let node = node as usize;
             let label = labels.as_ref().and_then(|labels| labels[row]);
             if node == self.declared {
                 self.declared += 1;
@@ -336,7 +328,7 @@ impl NodeType {
                 _ => of_facts,
             };
             if let Some((name, column)) = differing {
-                let expected = format!("what an earlier row of the id {} says", shown(id));
+                let expected = format!("what an earlier row of the id {} says", shown(&key(row).to_text()));
                 let help = "keep one row per id; rows that repeat one in full are merged";
                 return Err(batch.error(row, name, &expected, batch.columns[column].get(row), help));
             }
@@ -350,7 +342,7 @@ impl NodeType {
 pub(super) fn too_many(what: &str) -> Error {
     Error::Data {
         what: format!("`{what}`"),
-        expected: format!("at most {} different values", u32::MAX - 1),
+        expected: format!("at most {} different values", i32::MAX),
         found: "more".into(),
         help: "ids have 32 bits; import a part of the tables".into(),
     }

@@ -3,14 +3,17 @@
 use std::fmt::{Display, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use chrono::NaiveTime;
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::schema::types::{ColumnDescriptor, Type};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::printer::print_schema;
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::cells::{Batch, BatchBuilder, find_columns};
 use super::input::{Limits, open};
@@ -19,57 +22,157 @@ use crate::error::{Error, Result};
 /// Rows that are unpacked at once; few, so that long cells do not fill the memory before they are refused.
 const ROWS: usize = 1 << 12;
 
-/// Sends the rows of `path` in batches until the end or until `send` is no longer interested.
-///
-/// Numbers and booleans become text, whole numbers without a point; times and dates become seconds since 1970; what is
-/// null becomes an empty cell. Types are those of Parquet: what Arrow's own schema in the metadata adds is not read.
+/// A file whose groups of rows are read one by one, each by any thread.
+pub(super) struct Groups {
+    path: Arc<Path>,
+    size: u64,
+    metadata: Arc<ParquetMetaData>,
+    /// By name that is asked for: the leaf, and what its values stand for.
+    columns: Vec<(usize, Meaning)>,
+    names: Arc<[String]>,
+    limits: Limits,
+    /// Bytes of all cells so far.
+    produced: AtomicU64,
+}
+
+/// A type of a column, as far as cells depend on it.
+#[derive(Debug, Clone)]
+pub(super) struct ColumnType {
+    meaning: Option<(Physical, Meaning)>,
+    shown: String,
+}
+
+impl PartialEq for ColumnType {
+    fn eq(&self, other: &Self) -> bool {
+        self.meaning == other.meaning && (self.meaning.is_some() || self.shown == other.shown)
+    }
+}
+
+impl Display for ColumnType {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// The columns of a file and their types.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Format`] with the rows of what cannot be read and the column of a type that is no cell.
-pub(super) fn read(
-    path: &Arc<Path>,
-    names: &[String],
-    limits: Limits,
-    send: &mut dyn FnMut(Batch) -> bool,
-) -> Result<()> {
-    let (file, size) = open(path)?;
-    let damaged = |place: String, fault: ParquetError| {
-        let help = "the file is damaged or no Parquet file, or its text is not UTF-8; write it again";
-        Error::format(&**path, place, "Parquet data", fault.to_string(), help)
+/// [`Error::Io`]; [`Error::Format`] for what is no Parquet file.
+pub(super) fn columns_of(path: &Path) -> Result<Vec<(String, ColumnType)>> {
+    let (metadata, _) = metadata_of(path)?;
+    let schema = metadata.file_metadata().schema_descr();
+    let of_field = |(position, field): (usize, &Arc<Type>)| {
+        let leaf = leaf_of(schema, position).filter(|_| is_flat(field));
+        let meaning = leaf.and_then(|leaf| {
+            let column = schema.column(leaf);
+            Some((column.physical_type(), Meaning::of(&column)?))
+        });
+        (field.name().to_owned(), ColumnType { meaning, shown: printed(field) })
     };
-    let file = SerializedFileReader::new(file).map_err(|fault| damaged("footer".into(), fault))?;
-    let schema = file.metadata().file_metadata().schema_descr();
-    let fields = schema.root_schema().get_fields();
-    let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
-    let mut columns = Vec::with_capacity(names.len());
-    for (name, position) in names.iter().zip(find_columns(path, &header, names)?) {
-        let leaf = (0..schema.num_columns()).find(|&leaf| schema.get_column_root_idx(leaf) == position);
-        let meaning = leaf.filter(|_| is_flat(&fields[position])).and_then(|leaf| Meaning::of(&schema.column(leaf)));
-        let (Some(leaf), Some(meaning)) = (leaf, meaning) else {
-            let help = "a column holds text, numbers, booleans or times; flatten the table first";
-            let place = format!("column `{name}`");
-            return Err(Error::format(&**path, place, "one value per row", shown(&fields[position]), help));
-        };
-        columns.push((leaf, meaning));
-    }
-    // As far as the file says; what it really holds is counted below.
-    let promised: i64 = file.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0)).sum();
-    limits.refuse_beyond(path, promised as u64, size)?;
-    let total_rows = file.metadata().file_metadata().num_rows().max(1) as u64;
+    Ok(schema.root_schema().get_fields().iter().enumerate().map(of_field).collect())
+}
 
-    let mut rows = BatchBuilder::new(path, "row", names);
-    let (mut row, mut produced) = (0u64, 0u64);
-    for group in 0..file.num_row_groups() {
-        let place = |row: u64, name: &str| format!("rows {} to {}, column `{name}`", row + 1, row + ROWS as u64);
-        let group = file.get_row_group(group).map_err(|fault| damaged(format!("row group {}", group + 1), fault))?;
-        let mut readers = Vec::with_capacity(columns.len());
-        for ((leaf, _), name) in columns.iter().zip(names) {
-            readers.push(group.get_column_reader(*leaf).map_err(|fault| damaged(place(row, name), fault))?);
+/// A type in Parquet's notation, without name and repetition.
+fn printed(field: &Type) -> String {
+    let mut text = Vec::new();
+    print_schema(&mut text, field);
+    let text = String::from_utf8_lossy(&text);
+    let words = text.trim().trim_end_matches(';').split_whitespace();
+    let is_repetition = |word: &&str| ["REQUIRED", "OPTIONAL"].contains(word);
+    words.skip_while(is_repetition).filter(|word| *word != field.name()).collect::<Vec<_>>().join(" ")
+}
+
+fn damaged(path: &Path, place: String, fault: ParquetError) -> Error {
+    let help = "the file is damaged or no Parquet file, or its text is not UTF-8; write it again";
+    Error::format(path, place, "Parquet data", fault.to_string(), help)
+}
+
+fn metadata_of(path: &Path) -> Result<(ParquetMetaData, u64)> {
+    let (file, size) = open(path)?;
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&file);
+    Ok((metadata.map_err(|fault| damaged(path, "footer".into(), fault))?, size))
+}
+
+/// The first leaf of the column at a position.
+fn leaf_of(schema: &SchemaDescriptor, position: usize) -> Option<usize> {
+    (0..schema.num_columns()).find(|&leaf| schema.get_column_root_idx(leaf) == position)
+}
+
+impl Groups {
+    /// Opens a file whose columns `names` are read.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] for what is no Parquet file and for the column of a type that is no cell.
+    pub fn open(path: &Arc<Path>, names: &Arc<[String]>, limits: Limits) -> Result<Self> {
+        let (metadata, size) = metadata_of(path)?;
+        let schema = metadata.file_metadata().schema_descr();
+        let fields = schema.root_schema().get_fields();
+        let header: Vec<String> = fields.iter().map(|field| field.name().to_owned()).collect();
+        let mut columns = Vec::with_capacity(names.len());
+        for (name, position) in names.iter().zip(find_columns(path, &header, names)?) {
+            let leaf = leaf_of(schema, position);
+            let meaning = leaf.filter(|_| is_flat(&fields[position]));
+            let meaning = meaning.and_then(|leaf| Meaning::of(&schema.column(leaf)));
+            let (Some(leaf), Some(meaning)) = (leaf, meaning) else {
+                let help = "a column holds text, numbers, booleans or times; flatten the table first";
+                let place = format!("column `{name}`");
+                return Err(Error::format(&**path, place, "one value per row", shown(&fields[position]), help));
+            };
+            columns.push((leaf, meaning));
         }
-        let mut left = group.metadata().num_rows().max(0) as usize;
+        // As far as the file says; what it really holds is counted below.
+        let promised: i64 = metadata.row_groups().iter().map(|group| group.total_byte_size().max(0)).sum();
+        limits.refuse_beyond(path, promised as u64, size)?;
+        let (path, names, metadata) = (Arc::clone(path), Arc::clone(names), Arc::new(metadata));
+        Ok(Self { path, size, metadata, columns, names, limits, produced: AtomicU64::new(0) })
+    }
+
+    /// Number of groups.
+    pub fn len(&self) -> usize {
+        self.metadata.num_row_groups()
+    }
+
+    /// Bytes that the columns of a group unpack to, as the file says.
+    pub fn promised(&self, group: usize) -> u64 {
+        let group = self.metadata.row_group(group);
+        self.columns.iter().map(|&(leaf, _)| group.column(leaf).uncompressed_size().max(0) as u64).sum()
+    }
+
+    fn rows_before(&self, group: usize) -> u64 {
+        self.metadata.row_groups()[..group].iter().map(|group| group.num_rows().max(0) as u64).sum()
+    }
+
+    /// Sends the rows of a group in batches until its end or until `send` is no longer interested.
+    ///
+    /// Numbers and booleans become text, whole numbers without a point; times and dates become seconds since 1970; what
+    /// is null becomes an empty cell. Types are those of Parquet: what Arrow's own schema in the metadata adds is not
+    /// read.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Format`] with the rows of what cannot be read.
+    pub fn read(&self, group: usize, send: &mut dyn FnMut(Batch) -> bool) -> Result<()> {
+        let Self { path, size, names, .. } = self;
+        let damaged = |place: String, fault: ParquetError| damaged(path, place, fault);
+        let place = |row: u64, name: &str| format!("rows {} to {}, column `{name}`", row + 1, row + ROWS as u64);
+        // A handle of its own: threads do not share a position.
+        let file = Arc::new(open(path)?.0);
+        let total_rows = self.metadata.file_metadata().num_rows().max(1) as u64;
+        let schema = self.metadata.file_metadata().schema_descr();
+        let mut row = self.rows_before(group);
+        let group = self.metadata.row_group(group);
+        let mut left = group.num_rows().max(0) as usize;
+        let mut readers = Vec::with_capacity(self.columns.len());
+        for (&(leaf, _), name) in self.columns.iter().zip(names.iter()) {
+            let pages = SerializedPageReader::new(Arc::clone(&file), group.column(leaf), left, None);
+            let pages = pages.map_err(|fault| damaged(place(row, name), fault))?;
+            readers.push(get_column_reader(schema.column(leaf), Box::new(pages)));
+        }
+        let mut rows = BatchBuilder::new(path, "row", names);
+        let mut consumed = (u128::from(*size) * u128::from(row) / u128::from(total_rows)) as u64;
         while left > 0 {
             let wanted = left.min(ROWS);
-            for (at, (reader, (_, meaning))) in readers.iter_mut().zip(&columns).enumerate() {
+            let mut produced = 0;
+            for (at, (reader, (_, meaning))) in readers.iter_mut().zip(&self.columns).enumerate() {
                 let before = rows.columns[at].num_bytes();
                 rows.columns[at].seconds |= meaning.is_time();
                 let mut number = row;
@@ -86,18 +189,21 @@ pub(super) fn read(
                 .map_err(|fault| damaged(place(row, &names[at]), fault))?;
                 produced += (rows.columns[at].num_bytes() - before) as u64;
             }
-            limits.refuse_beyond(path, produced, size)?;
+            let produced = self.produced.fetch_add(produced, Relaxed) + produced;
+            self.limits.refuse_beyond(path, produced, *size)?;
             rows.places.extend((row + 1..).take(wanted));
             row += wanted as u64;
             left -= wanted;
-            let consumed = (u128::from(size) * u128::from(row) / u128::from(total_rows)) as u64;
+            consumed = (u128::from(*size) * u128::from(row) / u128::from(total_rows)) as u64;
             if rows.is_full() && !send(rows.take(consumed)?) {
                 return Ok(());
             }
         }
+        if !rows.places.is_empty() {
+            send(rows.take(consumed)?);
+        }
+        Ok(())
     }
-    send(rows.take(size)?);
-    Ok(())
 }
 
 /// Whether a column has at most one value per row.

@@ -1,7 +1,7 @@
 //! What cells mean: numbers, booleans, labels, times. An error is what was expected and a way out.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use chrono::format::{Item, Parsed, StrftimeItems};
 use chrono::{NaiveDate, NaiveTime};
@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::cells::{Batch, Column};
 use super::description::{LabelColumn, TimeFormat, TimeUnit};
+use super::files::TableFile;
 use crate::error::{Error, Result};
 use crate::graph::date;
 
@@ -234,7 +235,7 @@ const WEEKS_OF_1970: i64 = 59 * 86_400;
 /// # Errors
 /// [`Error::Format`] with the first and the last time.
 pub(super) fn check_unit(
-    files: &[PathBuf],
+    files: &[TableFile],
     column: &str,
     format: &TimeFormat,
     times: impl Iterator<Item = i64>,
@@ -251,7 +252,7 @@ pub(super) fn check_unit(
     };
     let unit = format.unit.name();
     Err(Error::format(
-        files.first().map_or(Path::new(""), |file| file),
+        files.first().map_or(Path::new(""), |file| &file.path),
         format!("column `{column}`"),
         format!("times in the unit \"{unit}\", as the description says"),
         format!("none outside of the first weeks of 1970: {} to {}", date(first), date(last)),

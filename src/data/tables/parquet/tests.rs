@@ -36,6 +36,12 @@ fn file(column: &str, groups: usize, properties: WriterProperties, write: Column
     (dir, path)
 }
 
+/// All rows of a file.
+fn read(path: &Arc<Path>, names: &[String], limits: Limits, send: &mut dyn FnMut(Batch) -> bool) -> Result<()> {
+    let groups = Groups::open(path, &names.into(), limits)?;
+    (0..groups.len()).try_for_each(|group| groups.read(group, send))
+}
+
 /// The cells of the column `c`, whether they are seconds, and the number of every row.
 fn cells(path: &Path) -> Result<(Vec<String>, bool, Vec<u64>)> {
     let (mut cells, mut seconds, mut places) = (Vec::new(), false, Vec::new());
