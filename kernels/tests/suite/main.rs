@@ -11,7 +11,6 @@ use graphsieve_kernels::testing::harness;
 mod attention;
 mod dense;
 mod edge_attention;
-mod exchanges;
 mod gatv2;
 mod gatv2_ages;
 mod half;
@@ -53,7 +52,6 @@ fn main() -> ExitCode {
         in_chunks::trials(),
         passes::trials(),
         training::trials(),
-        exchanges::trials(),
         prims::trials(),
         sampling::trials(),
         trees::trials(),
