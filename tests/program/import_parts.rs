@@ -1,4 +1,5 @@
-//! `import tables` from directories of parts, ids that are whole numbers, and results that no number of threads changes.
+//! `import tables` from directories of parts, ids that are whole numbers, and results that no number of threads
+//! changes.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -75,8 +75,8 @@ impl fmt::Display for ExportSummary {
 /// same ids and edges. A generated reverse has no table. Nodes without string ids are numbered from 0 inside of their
 /// type. Values of edges stand in `value_0`, `value_1`, … as models read them, scaled and filled in; the description
 /// names them but does not import them. Features are not exported: they were made from tables that hold more. With
-/// [`ExportOptions::part_rows`] a table is the directory `nodes_{type}` or `edges_{relation}` of parts, `part-00000` and
-/// so on, each with a header of its own; one without rows has one part.
+/// [`ExportOptions::part_rows`] a table is the directory `nodes_{type}` or `edges_{relation}` of parts, `part-00000`
+/// and so on, each with a header of its own; one without rows has one part.
 ///
 /// # Errors
 /// [`Error::Exists`] unless `out` is absent or empty; [`Error::Io`]; what reading weights, times and values reports.

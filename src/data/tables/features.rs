@@ -10,10 +10,10 @@ use rayon::prelude::*;
 use super::description::{Encoding, FeatureKind, Scale};
 use super::edge_list::EndFigures;
 use super::fitting::{Scaler, quantile, signed_log};
-use super::id_table::IdTable;
 use super::naming::{column_names, has_hour};
 use super::nodes::{FeatureColumn, NodeType, Values};
 use super::stored::{Stored, UnknownCategories};
+use super::text_table::TextTable;
 use super::transforms::{Categories, Fitted, Transforms};
 use super::windowed::Windowed;
 use crate::data::text::TextDirections;
@@ -53,8 +53,8 @@ impl Encoder<'_> {
 enum Fill<'a> {
     One,
     Number { values: &'a [Option<f32>], log: bool, median: f32, scaler: Scaler },
-    Hash { codes: &'a [u32], names: &'a IdTable },
-    Frequency { codes: &'a [u32], names: &'a IdTable, scaled: Vec<f32> },
+    Hash { codes: &'a [u32], names: &'a TextTable },
+    Frequency { codes: &'a [u32], names: &'a TextTable, scaled: Vec<f32> },
     Time { values: &'a [Option<i64>], has_hour: bool, latest: i64, scaler: Scaler },
     Text { terms: Ragged<Term>, directions: TextDirections },
     Degree { degree: &'a [u32], scaler: Scaler },
@@ -276,7 +276,7 @@ impl Builder<'_> {
     }
 
     /// Counts rows whose category is new, `rows` being how many fitted rows each of `names` has.
-    fn note_unknown(&mut self, name: &str, codes: &[u32], names: &IdTable, rows: &[u32], is_fitted: &[bool]) {
+    fn note_unknown(&mut self, name: &str, codes: &[u32], names: &TextTable, rows: &[u32], is_fitted: &[bool]) {
         let of_others = codes.iter().zip(is_fitted).filter(|(_, fitted)| self.with.is_some() || !**fitted);
         let of_others = of_others.map(|(code, _)| *code).filter(|&code| !names.get(code).is_empty());
         let (mut all, mut unknown) = (0, 0);

@@ -65,11 +65,11 @@
 //! ```
 //!
 //! # Tables in parts
-//! A directory in the place of a file is a table in parts, as Spark, Trino and BigQuery write it: all `.parquet`, `.csv`
-//! and `.tsv` files below it (also packed, and files without an ending that begin as Parquet does) in the order of their
-//! names. What begins with `_` or a point or ends in `.crc` is left out. Directories `key=value` between make a column
-//! `key` of the rows below, `%2F` and the like decoded and `__HIVE_DEFAULT_PARTITION__` missing. Parts have the same
-//! columns and types. `QUERIES.md` beside this file has the queries that write such a directory.
+//! A directory in the place of a file is a table in parts, as Spark, Trino and BigQuery write it: all `.parquet`,
+//! `.csv` and `.tsv` files below it (also packed, and files without an ending that begin as Parquet does) in the order
+//! of their names. What begins with `_` or a point or ends in `.crc` is left out. Directories `key=value` between make
+//! a column `key` of the rows below, `%2F` and the like decoded and `__HIVE_DEFAULT_PARTITION__` missing. Parts have
+//! the same columns and types. `QUERIES.md` beside this file has the queries that write such a directory.
 //!
 //! # Events
 //! A `time` makes the rows of a node table events, such as payments:
@@ -228,11 +228,12 @@
 //! another split; whatever makes columns or relations has to be the same.
 //!
 //! # Memory
-//! Tables are read in pieces by all threads, as many at a time as there are threads and no more than 512 MiB of Parquet;
-//! only the named columns stay. While edges are read each takes 8 bytes, with weight or time 24, and 8 per column of
-//! values; this room is given back while 8 more (adjacency and its reverse), 4 and 8 for weight and time, 12 and 4 per
-//! column for values are made. An id takes 15 to 20 bytes while tables are read, one that is no whole number its length
-//! besides, then about 60 and its length in the graph's maps, and 24 for the figures of each valued relation.
+//! Tables are read in pieces by all threads, as many at a time as there are threads and no more than 512 MiB of
+//! Parquet; only the named columns stay. While edges are read each takes 8 bytes, with weight or time 24, and 8 per
+//! column of values; this room is given back while 8 more (adjacency and its reverse), 4 and 8 for weight and time, 12
+//! and 4 per column for values are made. An id takes 15 to 20 bytes while tables are read, one that is no whole number
+//! its length besides, then about 60 and its length in the graph's maps, and 24 for the figures of each valued
+//! relation.
 
 mod cells;
 mod description;
@@ -245,7 +246,6 @@ mod export;
 mod features;
 mod files;
 mod fitting;
-mod id_table;
 mod input;
 mod naming;
 mod node_ids;
@@ -256,6 +256,7 @@ mod reading;
 mod separated;
 mod stored;
 mod summary;
+mod text_table;
 mod transforms;
 mod values;
 mod windowed;
@@ -425,9 +426,6 @@ pub fn import(options: &ImportOptions, progress: &dyn Fn(Progress)) -> Result<Im
     }
     for (shared, files) in shared.iter().zip(&shared_files) {
         relations.push(reader.read_shared(shared, files, &mut types, &mut of_shared)?);
-    }
-    if let Some(node_type) = types.iter().find(|node_type| node_type.ids.len() > i32::MAX as usize) {
-        return Err(nodes::too_many(&node_type.name));
     }
 
     let named = events::named(&types, &relations);

@@ -335,7 +335,7 @@ impl NodeIds {
         marks.iter_mut().zip(keys).for_each(|(mark, key)| *mark = Mark::of(*key, self.hasher));
         let mut slots = [FREE; ABREAST];
         for (slot, mark) in slots.iter_mut().zip(&marks[..keys.len()]) {
-            *slot = self.table.slots[(mark.hash >> self.table.shift) as usize].load(Relaxed);
+            *slot = self.table.slots[self.table.start(*mark)].load(Relaxed);
         }
         let mut words = [0; ABREAST];
         for ((mark, slot), word) in marks.iter().zip(slots).zip(&mut words) {

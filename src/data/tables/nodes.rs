@@ -3,8 +3,8 @@
 use super::cells::{Batch, Column, shown};
 use super::description::{FeatureKind, NodeTable, Scale, TimeColumn, TimeFormat, WindowTable};
 use super::files::TableFile;
-use super::id_table::IdTable;
 use super::node_ids::{Key, NO_ID, NodeIds};
+use super::text_table::TextTable;
 use super::values::{self, TimeReader, check_unit, read_column};
 use crate::data::text::ragged::Ragged;
 use crate::data::text::terms::{Term, TermCounter};
@@ -78,7 +78,7 @@ pub(super) enum Values {
     Number(Vec<Option<f32>>),
     Time(Vec<Option<i64>>),
     /// Numbers of the names; an empty name is a missing value.
-    Category(Vec<u32>, IdTable),
+    Category(Vec<u32>, TextTable),
     Text(Ragged<Term>),
 }
 
@@ -95,7 +95,7 @@ impl FeatureColumn {
         let values = match kind {
             FeatureKind::Numeric { .. } | FeatureKind::Boolean {} => Values::Number(Vec::new()),
             FeatureKind::Timestamp { .. } => Values::Time(Vec::new()),
-            FeatureKind::Categorical { .. } => Values::Category(Vec::new(), IdTable::default()),
+            FeatureKind::Categorical { .. } => Values::Category(Vec::new(), TextTable::default()),
             FeatureKind::Text { .. } => Values::Text(Ragged::default()),
         };
         Self { name: name.into(), kind: kind.clone(), values }
@@ -152,7 +152,7 @@ impl FeatureColumn {
             (Values::Time(values), Parsed::Time(parsed)) => values.push(parsed[row]),
             (Values::Category(codes, names), Parsed::Category(column)) => {
                 let name = column.get(row);
-                codes.push(names.intern(names.hash(name), name)?);
+                codes.push(names.intern(name)?);
             }
             (Values::Text(rows), Parsed::Text(parsed)) => rows.push_row(std::mem::take(&mut parsed[row])),
             _ => {}

@@ -117,8 +117,8 @@ fn cut(files: &[TableFile], wanted: &[Wanted], limits: Limits, sender: &SyncSend
     }
 }
 
-/// The pieces that are there, at least one and at most `most`, as far as they may be held together; `next` keeps the one
-/// that was too much.
+/// The pieces that are there, at least one and at most `most`, as far as they may be held together; `next` keeps the
+/// one that was too much.
 fn take(pieces: &Receiver<Sent>, next: &mut Option<Sent>, most: usize) -> Vec<Sent> {
     let size = |sent: &Sent| sent.as_ref().map_or(0, |(_, piece)| piece.size());
     let Some(first) = next.take().or_else(|| pieces.recv().ok()) else { return Vec::new() };

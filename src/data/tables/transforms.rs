@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::fitting::Scaler;
-use super::id_table::IdTable;
+use super::text_table::TextTable;
 use crate::data::text::hashing::hash_text;
 use crate::data::text::{Block, LANES, TextDirections};
 use crate::error::{Error, Result};
@@ -85,7 +85,7 @@ impl Fitted {
 
 impl Categories {
     /// Counts the rows of `codes`, numbers of `names`; an empty name is no category.
-    pub fn count(codes: impl Iterator<Item = u32>, names: &IdTable) -> Self {
+    pub fn count(codes: impl Iterator<Item = u32>, names: &TextTable) -> Self {
         let mut counts = vec![0u32; names.len()];
         codes.for_each(|code| counts[code as usize] += 1);
         let seen = names.iter().zip(counts).filter(|(name, count)| *count > 0 && !name.is_empty());
@@ -216,9 +216,9 @@ mod tests {
     use crate::data::text::terms::Term;
 
     fn transforms() -> Transforms {
-        let mut names = IdTable::default();
+        let mut names = TextTable::default();
         for name in ["red", "", "blue", "never"] {
-            names.intern(names.hash(name), name);
+            names.intern(name);
         }
         let mut terms = Ragged::default();
         (0..9u16).for_each(|row| terms.push_row([Term { column: row * 5, count: 2 }, Term { column: 900, count: 1 }]));

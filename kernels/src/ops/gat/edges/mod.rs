@@ -104,11 +104,12 @@ pub enum Age<B: Backend> {
 ///
 /// # Gradient
 /// Of `h_src`, both parts of the score, `logit`, `frequency`, `phase`, and of `values` where they are tracked. With
-/// `gv` that of `v`, `p_ij = <g_i, h_src_j> + <gv_i, e_ij>` and `c_i = <g_i, y_i> + <gv_i, v_i>`: `dz_ij = a_ij (f_ij
-/// p_ij - c_i) leaky_relu'(z_ij)`, `dlogit = sum_ij dz_ij e_ij`, `de_ij = dz_ij logit + f_ij a_ij gv_i`, and through
-/// `de_ij` those of frequencies, phases and values. `sum_j dz_ij` needs no edge, as for [`gat`](crate::gat). The
-/// reverse pass, which gathers `g_i` for `dh_src_j` anyway, also takes the product with `h_src_j` per edge; sums over
-/// all edges stay in registers and are added up once. Deterministic: no atomics.
+/// `gv` that of `v`, `p_ij = <g_i, h_src_j> + <gv_i, e_ij>` and `c_i = <g_i, y_i> + <gv_i, v_i>`:
+/// `dz_ij = a_ij (f_ij p_ij - c_i) leaky_relu'(z_ij)`, `dlogit = sum_ij dz_ij e_ij`,
+/// `de_ij = dz_ij logit + f_ij a_ij gv_i`, and through `de_ij` those of frequencies, phases and values. `sum_j dz_ij`
+/// needs no edge, as for [`gat`](crate::gat). The reverse pass, which gathers `g_i` for `dh_src_j` anyway, also takes
+/// the product with `h_src_j` per edge; sums over all edges stay in registers and are added up once. Deterministic: no
+/// atomics.
 ///
 /// # Panics
 /// If a shape or dtype does not fit, if `e` has no column, or more than 16 values or cosines, or if values or ages of
