@@ -39,6 +39,8 @@
 //! [`Csr::from_spans`] gives them rows that share entries, such as events that see what came before them: a start and
 //! an end per row into lists that are stored once.
 //!
+//! Several ranks that train one model exchange rows and sums through a [`Communicator`], with gradients.
+//!
 //! Every operator runs on the CPU ([`burn_flex::Flex`], rayon over rows) and, with the features `cuda` and `vulkan`,
 //! as [CubeCL](https://github.com/tracel-ai/cubecl) kernels on CUDA and Vulkan devices. Wrap the backend in
 //! [`burn::backend::Autodiff`] and the same call records its backward pass.
@@ -56,6 +58,7 @@
 //! assert_eq!(y.into_data().to_vec::<f32>().unwrap(), [110.0, 1.0, 0.0]);
 //! ```
 
+mod collective;
 mod graph;
 mod ops;
 mod runtime;
@@ -64,6 +67,12 @@ mod sampling;
 pub mod testing;
 mod trees;
 
+pub use collective::{
+    COLLECTIVE_DEADLINE, Call, Collective, CollectiveBackend, CollectiveError, CollectiveFault, CollectiveOperation,
+    Communicator, LaunchEnvironment, LaunchError, Link, Rendezvous,
+};
+#[cfg(feature = "cuda")]
+pub use collective::{NcclConfig, probe_nccl};
 pub use graph::csr::self_loops::{LoopValue, SelfLoops};
 pub use graph::csr::{Csr, CsrArrays, CsrError};
 pub use graph::drop_edge::DropEdge;
@@ -149,6 +158,7 @@ pub trait GraphBackend:
     + SegmentsBackend
     + AdamBackend
     + ChunkBackend
+    + CollectiveBackend
 {
 }
 
@@ -177,5 +187,7 @@ impl<B> GraphBackend for B where
         + SegmentsBackend
         + AdamBackend
         + ChunkBackend
+        + CollectiveBackend
+        + CollectiveBackend
 {
 }

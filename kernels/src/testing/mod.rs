@@ -1,6 +1,6 @@
 //! What a test of a sparse graph operator needs: fixture graphs, f64 oracles, gradients and tolerances.
 //!
-//! But for [`layer`], nothing here names a Burn type or shares code with the operators under test: a fixture is two
+//! But for [`layer`] and [`exchanges`], nothing here names a Burn type or shares code with the operators under test: a fixture is two
 //! vectors, an oracle is a loop over edges in f64, and a gradient is either a central difference of that loop or a
 //! formula checked against one. A test reads like this:
 //!
@@ -12,6 +12,7 @@
 //! of channels per head. These functions check shapes with `assert!`, as tests do: a wrong length panics.
 
 pub mod edges;
+pub mod exchanges;
 pub mod fixtures;
 pub mod gradient;
 pub mod harness;

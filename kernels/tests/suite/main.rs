@@ -11,6 +11,7 @@ use graphsieve_kernels::testing::harness;
 mod attention;
 mod dense;
 mod edge_attention;
+mod exchanges;
 mod gatv2;
 mod gatv2_ages;
 mod half;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         in_chunks::trials(),
         passes::trials(),
         training::trials(),
+        exchanges::trials(),
         prims::trials(),
         sampling::trials(),
         trees::trials(),

@@ -1,0 +1,85 @@
+//! What a group of ranks is to the operations over it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+use burn_backend::tensor::FloatTensor;
+use burn_flex::Flex;
+
+use super::error::CollectiveError;
+use super::operation::CollectiveOperation;
+#[cfg(feature = "cube")]
+use crate::runtime::backends::impl_for_devices;
+
+/// A call of a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What all ranks do.
+    pub operation: &'a CollectiveOperation,
+    /// In a backward pass: the number of the call whose gradients this brings back.
+    pub backward_of: Option<u64>,
+}
+
+/// One rank's connection to the others. A way to connect ranks implements it; [`Communicator`](crate::Communicator) is
+/// how it is used.
+pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
+    /// The number of this rank, from 0.
+    fn rank(&self) -> usize;
+
+    /// How many ranks there are.
+    fn ranks(&self) -> usize;
+
+    /// Exchanges that this rank has called so far.
+    fn calls(&self) -> u64;
+
+    /// Does with the other ranks what `call` says, to `x` and to theirs; comes back with an error once the deadline is
+    /// over, and at once after a rank has failed. It waits for what the others give, never for what they take.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`](crate::CollectiveFault).
+    fn exchange(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<FloatTensor<B>, CollectiveError>;
+
+    /// Why no further exchange succeeds.
+    fn failure(&self, operation: &'static str) -> Option<CollectiveError>;
+
+    /// Ends the group for all ranks with an error of this one.
+    fn fail(&self, error: CollectiveError);
+
+    /// This rank calls no more.
+    fn leave(&self);
+}
+
+/// A [`Collective`] that operations share.
+pub type Link<B> = Arc<dyn Collective<B>>;
+
+/// Backends whose tensors ranks exchange.
+pub trait CollectiveBackend: Backend {
+    /// The backend without gradients, whose tensors are what is exchanged.
+    type Plain: CollectiveBackend<Plain = Self::Plain>;
+
+    /// [`Collective::exchange`], recorded for the backward pass where the backend differentiates.
+    #[doc(hidden)]
+    fn exchange(
+        link: &Link<Self::Plain>,
+        call: Call<'_>,
+        x: FloatTensor<Self>,
+    ) -> Result<FloatTensor<Self>, CollectiveError>;
+}
+
+impl CollectiveBackend for Flex {
+    type Plain = Self;
+
+    fn exchange(link: &Link<Self>, call: Call<'_>, x: FloatTensor<Self>) -> Result<FloatTensor<Self>, CollectiveError> {
+        link.exchange(call, x)
+    }
+}
+
+#[cfg(feature = "cube")]
+impl_for_devices! { CollectiveBackend =>
+    type Plain = Self;
+
+    fn exchange(link: &Link<Self>, call: Call<'_>, x: FloatTensor<Self>) -> Result<FloatTensor<Self>, CollectiveError> {
+        link.exchange(call, x)
+    }
+}

@@ -1,0 +1,245 @@
+//! Ranks that are threads of one process and share a device.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{Shape, Slice, TensorMetadata};
+
+use super::error::{CollectiveError, CollectiveFault};
+use super::link::{Call, Collective};
+use super::operation::CollectiveOperation;
+use crate::runtime::turn::{SharedTurn, pause};
+
+/// What a rank gave to an exchange.
+#[derive(Debug)]
+struct Part<B: Backend> {
+    operation: CollectiveOperation,
+    described: String,
+    x: FloatTensor<B>,
+}
+
+/// Of a part: what its rank called, and its tensor.
+type Taken<B> = (CollectiveOperation, FloatTensor<B>);
+
+/// An exchange: the parts of ranks that have come, and how many still have to take their result.
+#[derive(Debug)]
+struct Round<B: Backend> {
+    parts: Vec<Option<Part<B>>>,
+    readers: usize,
+}
+
+#[derive(Debug)]
+struct State<B: Backend> {
+    /// By the number of the call.
+    rounds: BTreeMap<u64, Round<B>>,
+    /// Why a rank is no longer there.
+    left: Vec<Option<&'static str>>,
+    failed: Option<CollectiveError>,
+}
+
+#[derive(Debug)]
+struct Group<B: Backend> {
+    ranks: usize,
+    deadline: Duration,
+    state: Mutex<State<B>>,
+    changed: Condvar,
+}
+
+/// A rank.
+///
+/// A rank leaves its part and waits until all are there; then it computes its own result from them, sums in the order
+/// of the ranks. The parts stay until every rank has taken its result, but nobody waits for that: a rank that has given
+/// its part to all exchanges of a backward pass keeps no other rank from ending its own.
+#[derive(Debug)]
+pub(super) struct ThreadLink<B: Backend> {
+    rank: usize,
+    group: Arc<Group<B>>,
+    calls: AtomicU64,
+}
+
+impl<B: Backend> ThreadLink<B> {
+    /// All ranks of a group.
+    pub fn group(ranks: usize, deadline: Duration) -> Vec<Self> {
+        let state = State { rounds: BTreeMap::new(), left: vec![None; ranks], failed: None };
+        let group = Arc::new(Group { ranks, deadline, state: Mutex::new(state), changed: Condvar::new() });
+        (0..ranks).map(|rank| Self { rank, group: group.clone(), calls: AtomicU64::new(0) }).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        // No invariant of the state spans a panic: parts come and go whole.
+        self.group.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all parts of `round` are there, and takes them.
+    fn parts(&self, round: u64, operation: &'static str) -> Result<Vec<Taken<B>>, CollectiveError> {
+        let start = Instant::now();
+        let mut state = self.state();
+        let fault = loop {
+            let missing: Vec<usize> = match state.rounds.get(&round) {
+                Some(found) => (0..self.group.ranks).filter(|&rank| found.parts[rank].is_none()).collect(),
+                None => (0..self.group.ranks).collect(),
+            };
+            if missing.is_empty() {
+                let parts: Vec<&Part<B>> = state.rounds[&round].parts.iter().flatten().collect();
+                let calls: Vec<_> = parts.iter().map(|part| (&part.operation, part.described.clone())).collect();
+                match CollectiveOperation::disagreement(&calls) {
+                    Some(fault) => break fault,
+                    None => return Ok(parts.iter().map(|part| (part.operation.clone(), part.x.clone())).collect()),
+                }
+            }
+            if let Some(failed) = &state.failed {
+                return Err(self.seen(failed, operation));
+            }
+            let lost = missing.iter().find_map(|&rank| Some((rank, state.left[rank]?)));
+            if let Some((rank, reason)) = lost {
+                break CollectiveFault::Lost { rank, reason: reason.into() };
+            }
+            let waited = start.elapsed();
+            let Some(left) = self.group.deadline.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                break CollectiveFault::Late { missing, after: self.group.deadline };
+            };
+            state = self.group.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(state);
+        let error = CollectiveError { rank: self.rank, operation, fault };
+        self.fail(error.clone());
+        Err(error)
+    }
+
+    fn seen(&self, failed: &CollectiveError, operation: &'static str) -> CollectiveError {
+        CollectiveError { rank: self.rank, operation, fault: failed.fault.seen_from(self.rank, failed.rank) }
+    }
+}
+
+impl<B: Backend> Collective<B> for ThreadLink<B> {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.group.ranks
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    fn exchange(&self, call: Call<'_>, x: FloatTensor<B>) -> Result<FloatTensor<B>, CollectiveError> {
+        let Call { operation, backward_of } = call;
+        let round = self.calls.fetch_add(1, Ordering::Relaxed);
+        let failed = |fault| {
+            let error = CollectiveError { rank: self.rank, operation: operation.name(), fault };
+            self.fail(error.clone());
+            error
+        };
+        if let Some(error) = self.failure(operation.name()) {
+            return Err(error);
+        }
+        if backward_of.is_some() && self.group.ranks > 1 && !SharedTurn::is_joined() {
+            return Err(failed(CollectiveFault::Apart));
+        }
+        let (shape, dtype, device) = (x.shape(), x.dtype(), B::float_device(&x));
+        let output = operation.output(self.rank, self.group.ranks, &shape, dtype).map_err(failed)?;
+        // Another thread reads what this one has queued, and what it reads must not be written to before.
+        let sync = || {
+            B::sync(&device)
+                .map_err(|error| failed(CollectiveFault::Device { reason: format!("{device:?}: {error:?}") }))
+        };
+        sync()?;
+        let described = operation.described(backward_of, &shape, dtype);
+        let part = Part { operation: operation.clone(), described, x };
+        let all_there = {
+            let mut state = self.state();
+            let ranks = self.group.ranks;
+            let new = || Round { parts: (0..ranks).map(|_| None).collect(), readers: ranks };
+            let found = state.rounds.entry(round).or_insert_with(new);
+            found.parts[self.rank] = Some(part);
+            found.parts.iter().all(Option::is_some)
+        };
+        self.group.changed.notify_all();
+        // Within a backward pass the turn is that of all ranks.
+        let parts = {
+            let _pause = (!all_there && backward_of.is_none()).then(pause);
+            self.parts(round, operation.name())?
+        };
+        let out = result::<B>(operation, self.rank, parts, output, dtype, &device);
+        sync()?;
+        let mut state = self.state();
+        if let Some(found) = state.rounds.get_mut(&round) {
+            found.readers -= 1;
+            if found.readers == 0 {
+                state.rounds.remove(&round);
+            }
+        }
+        Ok(out)
+    }
+
+    fn failure(&self, operation: &'static str) -> Option<CollectiveError> {
+        self.state().failed.as_ref().map(|failed| self.seen(failed, operation))
+    }
+
+    fn fail(&self, error: CollectiveError) {
+        self.state().failed.get_or_insert(error);
+        self.group.changed.notify_all();
+    }
+
+    fn leave(&self) {
+        let panics = std::thread::panicking();
+        self.state().left[self.rank] = Some(if panics { "its thread panicked" } else { "it was dropped" });
+        self.group.changed.notify_all();
+    }
+}
+
+/// What rank `rank` gets from the parts of all.
+fn result<B: Backend>(
+    operation: &CollectiveOperation,
+    rank: usize,
+    parts: Vec<Taken<B>>,
+    output: Vec<usize>,
+    dtype: DType,
+    device: &B::Device,
+) -> FloatTensor<B> {
+    // No device takes a launch over nothing.
+    if output.iter().product::<usize>() == 0 {
+        return B::float_empty(Shape::from(output), device, dtype.into());
+    }
+    let first = |counts: &[usize], of: usize| counts[..of].iter().sum::<usize>();
+    let tensors = || parts.iter().map(|(_, x)| x.clone());
+    match operation {
+        CollectiveOperation::AllReduce => sum::<B>(tensors(), dtype),
+        CollectiveOperation::AllGather { .. } => joined::<B>(tensors()),
+        CollectiveOperation::ReduceScatter { rows } => {
+            sum::<B>(tensors().map(|x| row_range::<B>(x, first(rows, rank), rows[rank])), dtype)
+        }
+        CollectiveOperation::AllToAll { .. } => joined::<B>(parts.iter().filter_map(|(call, x)| match call {
+            CollectiveOperation::AllToAll { send, .. } if send[rank] > 0 => {
+                Some(row_range::<B>(x.clone(), first(send, rank), send[rank]))
+            }
+            _ => None,
+        })),
+        CollectiveOperation::Broadcast { root } => joined::<B>([parts[*root].1.clone()]),
+        CollectiveOperation::Barrier | CollectiveOperation::Backward => parts[rank].1.clone(),
+    }
+}
+
+fn row_range<B: Backend>(x: FloatTensor<B>, start: usize, rows: usize) -> FloatTensor<B> {
+    let width = x.shape()[1];
+    B::float_slice(x, &[Slice::from(start..start + rows), Slice::from(0..width)])
+}
+
+/// The rows of all, in memory of its own.
+fn joined<B: Backend>(parts: impl IntoIterator<Item = FloatTensor<B>>) -> FloatTensor<B> {
+    B::float_cat(parts.into_iter().filter(|part| part.shape().num_elements() > 0).collect(), 0)
+}
+
+/// The sum in the order given, in f32.
+fn sum<B: Backend>(parts: impl Iterator<Item = FloatTensor<B>>, dtype: DType) -> FloatTensor<B> {
+    let wide = |part| if dtype == DType::F32 { part } else { B::float_cast(part, DType::F32.into()) };
+    let sum = parts.map(wide).reduce(B::float_add).expect("a group has a rank");
+    if dtype == DType::F32 { sum } else { B::float_cast(sum, dtype.into()) }
+}
