@@ -85,8 +85,8 @@ macro_rules! with_backend {
 pub(crate) use with_backend;
 
 /// Runs `$body` with a backend type and `$count` ranks of a group with a device each, or why there are none:
-/// `with_ranks!(device, 2, deadline, |B, ranks| on_threads::<B, _>(ranks?, work))`. On CUDA they have one device each, from
-/// `$device` on; else they share it.
+/// `with_ranks!(device, 2, deadline, |B, ranks| on_threads::<B, _>(ranks?, work))`. On CUDA they have one device each,
+/// from `$device` on; else they share it.
 macro_rules! with_ranks {
     ($device:expr, $count:expr, $deadline:expr, |$backend:ident, $ranks:ident| $body:expr) => {
         match $device {

@@ -1,8 +1,8 @@
 //! Several ranks that train one model: what they agree on, what they tell each other, and how threads are ranks.
 //!
 //! Every mini-batch is that of a training on one rank: seeds, neighbours and dropped edges are drawn by the numbers of
-//! the mini-batch and of the nodes. A rank has a [`Shard`] of its seeds, and a loss whose sum over the ranks is the loss
-//! of the mini-batch. Gradients of all parameters are added up as one vector, so that all ranks take the same step.
+//! the mini-batch and of the nodes. A rank has a [`Shard`] of its seeds, and a loss whose sum over the ranks is the
+//! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
 //! Rank 0 alone validates, decides and writes; it tells the others epoch by epoch whether there is another one.
 //!
 //! Dropout is drawn by the rows of a rank's own part: with it, a training on several ranks draws otherwise than one on
