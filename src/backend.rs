@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
+use graphsieve_kernels::{CollectiveBackend, Communicator};
 use serde::Serialize;
 
 use crate::error::{Error, Result, nearest_name};
@@ -81,6 +83,75 @@ macro_rules! with_backend {
     };
 }
 pub(crate) use with_backend;
+
+/// Runs `$body` with a backend type and `$count` ranks of a group with a device each, or why there are none:
+/// `with_ranks!(device, 2, deadline, |B, ranks| on_threads::<B, _>(ranks?, work))`. On CUDA they have one device each,
+/// from `$device` on; else they share it.
+macro_rules! with_ranks {
+    ($device:expr, $count:expr, $deadline:expr, |$backend:ident, $ranks:ident| $body:expr) => {
+        match $device {
+            $crate::backend::Device::Cpu => {
+                type $backend = burn_flex::Flex;
+                let $ranks = $crate::backend::ranks_of::<$backend>($count, $deadline, &burn_flex::FlexDevice);
+                $body
+            }
+            #[cfg(feature = "cuda")]
+            $crate::backend::Device::Cuda(index) => {
+                type $backend = graphsieve_kernels::Cuda;
+                $crate::backend::keep_compiled_kernels(index);
+                let $ranks = $crate::backend::cuda_ranks(index, $count, $deadline);
+                $body
+            }
+            #[cfg(feature = "vulkan")]
+            $crate::backend::Device::Vulkan => {
+                type $backend = graphsieve_kernels::Vulkan;
+                let device = burn_wgpu::WgpuDevice::default();
+                let $ranks = $crate::backend::ranks_of::<$backend>($count, $deadline, &device);
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_ranks;
+
+/// Ranks with their devices, or why they cannot be connected.
+pub(crate) type Ranks<B, D> = Result<Vec<(Communicator<B>, D)>>;
+
+/// Ranks that share a device.
+pub(crate) fn ranks_of<B: CollectiveBackend<Plain = B>>(
+    count: usize,
+    deadline: Duration,
+    device: &B::Device,
+) -> Ranks<B, B::Device> {
+    let ranks = Communicator::<B>::threads(count, deadline, device);
+    Ok(ranks.into_iter().map(|rank| (rank, device.clone())).collect())
+}
+
+/// Ranks with a CUDA device each, from `first` on, over NCCL.
+///
+/// # Errors
+/// [`Error::Usage`] for more than there are, [`Error::Device`] where NCCL is missing or does not connect them.
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda_ranks(
+    first: usize,
+    count: usize,
+    deadline: Duration,
+) -> Ranks<graphsieve_kernels::Cuda, burn_cuda::CudaDevice> {
+    let refuse = |reason: String, help: &str| Error::Device { device: "cuda".into(), reason, help: help.into() };
+    let there = cuda_devices().map_err(|reason| refuse(reason, "use --device cpu"))?.len();
+    if first + count > there {
+        return Err(Error::Usage {
+            argument: "--devices".into(),
+            expected: format!("at most {} from cuda:{first} on", there.saturating_sub(first)),
+            found: count.to_string(),
+            help: "`graphsieve info` lists the devices of this machine".into(),
+        });
+    }
+    let devices: Vec<_> = (first..first + count).map(burn_cuda::CudaDevice::new).collect();
+    let ranks = Communicator::nccl_threads(&devices, deadline, true)
+        .map_err(|error| refuse(error.to_string(), "train without --devices, or on the processor"))?;
+    Ok(ranks.into_iter().zip(devices).collect())
+}
 
 /// Lets compiled kernels survive the process, so that only the first run on a machine waits for the compiler. They lie
 /// in the user's cache directory, apart for each build of this program and each kind of GPU: CubeCL's keys know

@@ -60,7 +60,7 @@ impl<B: GraphBackend, T: Task<B>> Epochs for Training<B, T> {
     fn step(&mut self, epoch: usize) -> Result<()> {
         if let Some(model) = self.model.take() {
             let rate = learning_rate(self.task.train(), epoch);
-            self.model = Some(self.runner.epoch(&self.task, model, &mut self.optimiser, rate)?.model);
+            self.model = Some(self.runner.epoch(&self.task, model, &mut self.optimiser, rate, None)?.model);
         }
         check_device()
     }

@@ -1,21 +1,22 @@
 //! `graphsieve train`
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use graphsieve_kernels::{GraphBackend, TreeBackend};
+use graphsieve_kernels::{GraphBackend, LaunchEnvironment, TreeBackend};
 
 use super::{Compute, Console};
-use crate::backend::with_backend;
+use crate::backend::{with_backend, with_ranks};
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::StoredSplit;
 use crate::run::RunDir;
 use crate::run::model::start_of;
 use crate::run::progress::{StageProgress, Unit};
 use crate::score::{Judged, SideBySide};
-use crate::train::{self, RunOptions};
+use crate::train::{self, RunOptions, ranks};
 
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.
 const SHIPPED_DATA: &str = "artifacts/data/quickstart";
@@ -51,6 +52,12 @@ pub(super) struct Arguments {
     /// Train once for each window of the data's split by time, and set the test figures side by side
     #[arg(long, conflicts_with_all = ["resume", "from"])]
     each_window: bool,
+
+    /// Train on so many devices at once: CUDA devices from --device on, over NCCL; on the processor and with Vulkan so
+    /// many threads that share it. For task = "stage2" or "classify" with loader.mode = "sampled": each device has a
+    /// part of every mini-batch. A run may go on with another number of devices
+    #[arg(long, value_name = "N", conflicts_with = "each_window")]
+    devices: Option<NonZeroUsize>,
 }
 
 pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
@@ -61,7 +68,14 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if let Some(name) = arguments.name {
         config.set_name(name);
     }
+    let devices = arguments.devices.map_or(1, NonZeroUsize::get);
+    ranks::check(&config, devices)?;
+    check_launcher(devices)?;
     let (device, description) = arguments.compute.choose(console)?;
+    let description = match devices {
+        1 => description,
+        ranks => format!("{description}, {ranks} ranks"),
+    };
     if arguments.resume.is_none() {
         provide_data(&config, console)?;
     }
@@ -71,10 +85,35 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if arguments.each_window {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
     }
-    let outcome = with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?;
+    let outcome = match devices {
+        1 => with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?,
+        _ => with_ranks!(device, devices, ranks::RANKS_DEADLINE, |B, all| {
+            ranks::on_threads::<B, _>(all?, |rank, d| train::run_together::<B>(&config, &options, rank, d))
+        })?,
+    };
     super::print(&outcome)?;
     console.note(outcome.files()?);
     Ok(())
+}
+
+/// Refuses several devices in each of several processes that a launcher started: each would train by itself.
+fn check_launcher(devices: usize) -> Result<()> {
+    let refuse = |expected: &str, found: String| Error::Usage {
+        argument: format!("--devices {devices}"),
+        expected: expected.into(),
+        found,
+        help: "start the program once and without torchrun, srun or mpirun: it has a thread for each device".into(),
+    };
+    if devices == 1 {
+        return Ok(());
+    }
+    match LaunchEnvironment::read(|name| std::env::var(name).ok()) {
+        Ok(Some(of)) if of.ranks > 1 => {
+            Err(refuse("one process", format!("process {} of {} of a launcher", of.rank, of.ranks)))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(refuse("no variables of a launcher, or all of them", error.to_string())),
+    }
 }
 
 /// Trains for one window of the split after the other.

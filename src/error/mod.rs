@@ -62,6 +62,10 @@ pub enum Error {
     #[error("{term} became {value} in epoch {epoch}; the run was stopped\n  help: {help}")]
     NonFinite { term: String, value: f64, epoch: usize, help: String },
 
+    /// Ranks that train together, of which one can no longer.
+    #[error("{reason}\n  help: {help}")]
+    Ranks { reason: String, help: String },
+
     /// The user asked to stop; everything was saved.
     #[error("interrupted; everything up to epoch {epoch} is saved. Go on with: {resume}")]
     Interrupted { epoch: usize, resume: String },

@@ -11,10 +11,12 @@ pub mod pipeline;
 pub mod plots;
 pub mod position;
 mod prefetch;
+pub mod ranks;
 pub mod reconstruction;
 pub mod runner;
 pub mod sampled;
 mod session;
+pub mod shard;
 pub mod stage3;
 pub mod stretch;
 pub mod task;
@@ -27,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use graphsieve_kernels::{GraphBackend, TreeBackend};
 
+use self::ranks::Rank;
 use self::tasks::{attention, auto_encoder, classifier};
 use crate::config::RunConfig;
 use crate::error::Result;
@@ -131,5 +134,31 @@ pub fn run<B: GraphBackend + TreeBackend>(
         }
         RunConfig::Pipeline(config) => pipeline::run::<B>(&config, options, device),
         RunConfig::Auto(config) => auto::run::<B>(&config, options, device),
+    }
+}
+
+/// [`run`] as one of several ranks, each of which has a part of every mini-batch; what rank 0 leaves. Ask
+/// [`ranks::check`] first.
+///
+/// # Errors
+/// As for [`run`]; what [`ranks::check`] refuses, and a rank that fails.
+pub fn run_together<B: GraphBackend>(
+    config: &RunConfig,
+    options: &RunOptions,
+    rank: &Rank<B>,
+    device: &B::Device,
+) -> Result<Option<Outcome>> {
+    ranks::check(config, rank.ranks())?;
+    graphsieve_kernels::device::watch();
+    match config {
+        RunConfig::Stage2(config) => {
+            let stage2 = attention::run_with::<B>(config, options, Some(rank), device)?;
+            Ok(stage2.map(|stage2| Outcome { stage2: Some(stage2), ..Outcome::default() }))
+        }
+        RunConfig::Classify(config) => {
+            let classify = classifier::run_with::<B>(config, options, Some(rank), device)?;
+            Ok(classify.map(|classify| Outcome { classify: Some(classify), ..Outcome::default() }))
+        }
+        _ => unreachable!("`ranks::check` refuses other tasks"),
     }
 }

@@ -9,7 +9,9 @@ use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{AdamConfig, AdamState, Clip, GraphBackend, Segments, adam, sum_of_squares};
 use serde::{Deserialize, Serialize};
 
+use super::ranks::{Rank, failed};
 use crate::config::{Precision, Schedule, TrainConfig};
+use crate::error::Result;
 use crate::models::named;
 use crate::models::parameters::to_host;
 
@@ -87,20 +89,88 @@ impl<B: GraphBackend, M: AutodiffModule<Autodiff<B>>> Optimiser<B, M> {
     /// step whose gradient is not finite is skipped and the scale halved.
     pub fn step(&mut self, model: M, loss: Tensor<Autodiff<B>, 1>, learning_rate: f64) -> M {
         let device = loss.device();
-        let factor = self.scale.map_or(1.0, |s| s.factor);
-        let loss = if factor == 1.0 { loss } else { loss * factor };
-        let mut grads = GradientsParams::from_grads(loss.backward(), &model);
+        let grads = self.scaled(loss).backward();
+        match self.gradient(&model, GradientsParams::from_grads(grads, &model), &device) {
+            Some(gradient) => self.descend(model, gradient, learning_rate),
+            None => model,
+        }
+    }
+
+    /// The same on every rank, down the gradient of the sum of their losses.
+    ///
+    /// # Errors
+    /// A rank that fails.
+    pub fn step_together(
+        &mut self,
+        model: M,
+        loss: Tensor<Autodiff<B>, 1>,
+        learning_rate: f64,
+        rank: &Rank<B>,
+    ) -> Result<M> {
+        let device = loss.device();
+        let loss = self.scaled(loss);
+        let grads = rank.backward(|| loss.backward()).map_err(failed)?;
+        match self.gradient(&model, GradientsParams::from_grads(grads, &model), &device) {
+            Some(gradient) => Ok(self.descend(model, rank.all_reduce(gradient).map_err(failed)?, learning_rate)),
+            None => Ok(model),
+        }
+    }
+
+    /// Gives every rank the parameters and moments that rank 0 has. Numbers of steps and loss scales are left.
+    ///
+    /// # Errors
+    /// A rank that fails.
+    pub fn share(&mut self, model: M, rank: &Rank<B>, device: &B::Device) -> Result<M> {
+        self.flat(&model, device);
+        let FlatParameters { segments, state, decay } = self.taken();
+        let AdamState { values, moments: [mean, square] } = state;
+        let of_first = |x: Tensor<B, 1>| rank.broadcast(x, 0).map_err(failed);
+        let (values, moments) = (of_first(values)?, [of_first(mean)?, of_first(square)?]);
+        let model = model.map(&mut Assign { segments: &segments, values: &values, next: 0 });
+        self.parameters = Some(FlatParameters { segments, state: AdamState { values, moments }, decay });
+        Ok(model)
+    }
+
+    /// How many steps were taken, with those before this process.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Says how many steps were taken.
+    pub fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    /// A loss with its scale.
+    fn scaled(&self, loss: Tensor<Autodiff<B>, 1>) -> Tensor<Autodiff<B>, 1> {
+        match self.scale {
+            Some(LossScale { factor, .. }) if factor != 1.0 => loss * factor,
+            _ => loss,
+        }
+    }
+
+    /// The parameters as the last step left them.
+    fn flat(&mut self, model: &M, device: &B::Device) -> &FlatParameters<B> {
+        let Self { parameters, loaded, decay, .. } = self;
+        parameters.get_or_insert_with(|| FlatParameters::of(model, loaded.take(), *decay, device))
+    }
+
+    fn taken(&mut self) -> FlatParameters<B> {
+        self.parameters.take().unwrap_or_else(|| unreachable!("parameters are listed before a step"))
+    }
+
+    /// The gradient of all parameters as one vector; none of a model without any.
+    fn gradient(&mut self, model: &M, mut grads: GradientsParams, device: &B::Device) -> Option<Tensor<B, 1>> {
         let mut gradients = Gradients { grads: &mut grads, parts: Vec::new() };
         model.visit(&mut gradients);
         let parts = gradients.parts;
-        if parts.is_empty() {
-            return model;
-        }
-        let FlatParameters { segments, state, decay } = self
-            .parameters
-            .take()
-            .unwrap_or_else(|| FlatParameters::of(&model, self.loaded.take(), self.decay, &device));
-        let gradient = segments.join(parts, &device);
+        (!parts.is_empty()).then(|| self.flat(model, device).segments.join(parts, device))
+    }
+
+    /// The step down `gradient`, that of the loss with its scale.
+    fn descend(&mut self, model: M, gradient: Tensor<B, 1>, learning_rate: f64) -> M {
+        let factor = self.scale.map_or(1.0, |s| s.factor);
+        let FlatParameters { segments, state, decay } = self.taken();
         let gradient = match &decay {
             Some(decay) => gradient + state.values.clone() * decay.clone() * factor,
             None => gradient,

@@ -5,6 +5,7 @@ use graphsieve_kernels::{GraphBackend, autodiff_turn};
 
 use super::full::Full;
 use super::optimiser::Optimiser;
+use super::ranks::{Rank, failed};
 use super::sampled::Sampled;
 use super::task::{Losses, Task};
 use crate::error::Result;
@@ -50,16 +51,18 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
         }
     }
 
-    /// Takes the steps of an epoch. Values of mini-batches count by their shares.
+    /// Takes the steps of an epoch, together with all ranks where there are several. Values of mini-batches count by
+    /// their shares; they are those of all ranks.
     ///
     /// # Errors
-    /// As for [`Runner::next`].
+    /// As for [`Runner::next`]; a rank that fails.
     pub fn epoch(
         &mut self,
         task: &T,
         mut model: T::Model,
         optimiser: &mut Optimiser<B, T::Model>,
         rate: f64,
+        rank: Option<&Rank<B>>,
     ) -> Result<Epoch<B, T>> {
         let mut sums: Vec<Tensor<B, 1>> = Vec::new();
         loop {
@@ -72,9 +75,20 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
                 true => values.collect(),
                 false => sums.into_iter().zip(values).map(|(sum, value)| sum + value).collect(),
             };
-            model = optimiser.step(model, loss, rate);
+            model = match rank {
+                None => optimiser.step(model, loss, rate),
+                Some(rank) => optimiser.step_together(model, loss, rate, rank)?,
+            };
             if last {
-                return Ok(Epoch { model, values: sums, detail });
+                let values = match rank {
+                    None => sums,
+                    Some(rank) => {
+                        let count = sums.len();
+                        let sums = rank.all_reduce(Tensor::cat(sums, 0)).map_err(failed)?;
+                        (0..count).map(|at| sums.clone().narrow(0, at, 1)).collect()
+                    }
+                };
+                return Ok(Epoch { model, values, detail });
             }
         }
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::optimiser::Optimiser;
 use super::position::Position;
 use super::runner::Runner;
+use super::shard::Shard;
 use crate::config::TrainConfig;
 use crate::error::Result;
 use crate::loader::Batch;
@@ -88,7 +89,15 @@ pub trait Task<B: GraphBackend>: Sized {
     ///
     /// # Errors
     /// Settings that the sampler refuses.
-    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>>;
+    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+        self.runner_of(Shard::WHOLE, seed, first)
+    }
+
+    /// The same over one part of every mini-batch. The losses of all parts add up to that of the mini-batch.
+    ///
+    /// # Errors
+    /// Settings that the sampler refuses; a part of a pass over the whole graph.
+    fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>>;
 
     /// Entries of adjacencies that an epoch visits; 0 where they are sampled.
     fn edges_per_epoch(&self) -> usize;

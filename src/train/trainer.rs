@@ -6,9 +6,11 @@ use burn::backend::Autodiff;
 use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
 use graphsieve_kernels::GraphBackend;
+use serde::{Deserialize, Serialize};
 
 use super::optimiser::{Optimiser, learning_rate};
 use super::position::Position;
+use super::ranks::{Rank, alone, next_epoch, shard_of, told};
 use super::runner::{Epoch, Runner};
 use super::session::{Restored, RunOptions, Session, Start, best_file, check_finite, open_or_create, restored};
 use super::task::{Judgement, Task};
@@ -18,6 +20,7 @@ use crate::models::device_graph::check_device;
 use crate::models::parameters::{Parameters, to_host};
 use crate::models::weights::Weights;
 use crate::run::bundle::Origin;
+use crate::run::interrupt;
 
 /// Epochs whose losses are on the device. The allocator goes through all that lives there for every tensor that it
 /// makes.
@@ -39,6 +42,8 @@ pub struct Trainer<'t, B: GraphBackend, T: Task<B>> {
     figures: Option<T::Figures>,
     /// The epoch in which a part of a training ends, which is validated in any case.
     ends_at: Option<usize>,
+    /// This rank, of several that train the same model.
+    rank: Option<&'t Rank<B>>,
 }
 
 struct Pending<B: GraphBackend> {
@@ -70,20 +75,22 @@ pub struct Trained<M> {
 }
 
 impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
-    /// A training that goes on with `model` behind `position`.
+    /// A training that goes on with `model` behind `position`, as one of several ranks where there are any.
     ///
     /// # Errors
-    /// Settings that the sampler refuses.
+    /// Settings that the sampler refuses; several ranks and passes over the whole graph.
     pub fn new(
         task: &'t T,
         model: T::Model,
         optimiser: Optimiser<B, T::Model>,
         position: Position,
         seed: u64,
+        rank: Option<&'t Rank<B>>,
     ) -> Result<Self> {
-        let runner = task.runner(seed, position.epoch + 1)?;
+        let runner = task.runner_of(shard_of::<B>(rank), seed, position.epoch + 1)?;
         let (model, pending) = (Some(model), Vec::new());
-        Ok(Self { task, model, optimiser, runner, position, best: None, pending, figures: None, ends_at: None })
+        let (best, figures, ends_at) = (None, None, None);
+        Ok(Self { task, model, optimiser, runner, position, best, pending, figures, ends_at, rank })
     }
 
     /// A training that starts from `seed`.
@@ -92,12 +99,24 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     /// Settings that the sampler refuses.
     pub fn from_seed(task: &'t T, seed: u64, device: &B::Device) -> Result<Self> {
         let model = task.model(&mut Parameters::<Autodiff<B>>::from_seed(seed, device))?;
-        Self::new(task, model, task.optimiser(), Position::default(), seed)
+        Self::new(task, model, task.optimiser(), Position::default(), seed, None)
     }
 
     /// The model as it is, without gradients.
     fn current(&self) -> T::Inner {
         self.model.as_ref().unwrap_or_else(|| unreachable!("a step gives the model back")).valid()
+    }
+
+    /// Takes the steps of an epoch, counted from 1.
+    fn pass(&mut self, epoch: usize) -> Result<T::Detail> {
+        let rate = learning_rate(self.task.train(), epoch);
+        let model = self.model.take().unwrap_or_else(|| unreachable!("a step gives the model back"));
+        let Epoch { model, values, detail } =
+            self.runner.epoch(self.task, model, &mut self.optimiser, rate, self.rank)?;
+        self.model = Some(model);
+        self.position.epoch = epoch;
+        self.pending.push(Pending { epoch, rate, values });
+        Ok(detail)
     }
 
     /// Trains one epoch, counted from 1, and validates when that is due; `read` asks for the losses in any case.
@@ -106,14 +125,9 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     /// A loss that is not finite, a device that failed, or what a thread of the loader ran into.
     pub fn epoch(&mut self, epoch: usize, read: bool) -> Result<EpochEnd<T::Line>> {
         let (task, train) = (self.task, self.task.train());
-        let rate = learning_rate(train, epoch);
         let last = epoch == train.epochs || self.ends_at == Some(epoch);
         let due = last || epoch.is_multiple_of(train.validate_every);
-        let model = self.model.take().unwrap_or_else(|| unreachable!("a step gives the model back"));
-        let Epoch { model, values, detail } = self.runner.epoch(task, model, &mut self.optimiser, rate)?;
-        self.model = Some(model);
-        self.position.epoch = epoch;
-        self.pending.push(Pending { epoch, rate, values });
+        let detail = self.pass(epoch)?;
         let mut end = EpochEnd { lines: Vec::new(), loss: None, stop: false };
         if !due && !read && self.pending.len() < MAX_UNREAD {
             return Ok(end);
@@ -160,6 +174,75 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     notes: &[String],
     device: &B::Device,
 ) -> Result<Trained<T::Inner>> {
+    Ok(alone(train_with(task, place, options, notes, None, device)?))
+}
+
+/// The same as one of several ranks, where there are any; what rank 0 leaves. The others read and write no run.
+///
+/// # Errors
+/// As for [`train`], and where another rank fails.
+pub fn train_with<B: GraphBackend, T: Task<B>>(
+    task: &T,
+    place: &Place<'_>,
+    options: &RunOptions,
+    notes: &[String],
+    rank: Option<&Rank<B>>,
+    device: &B::Device,
+) -> Result<Option<Trained<T::Inner>>> {
+    match rank.filter(|rank| rank.rank() > 0) {
+        Some(rank) => follow(task, place.seed, rank, device).map(|()| None),
+        None => lead(task, place, options, notes, rank, device).map(Some),
+    }
+}
+
+/// What rank 0 tells the others before the first epoch, besides parameters and moments.
+#[derive(Serialize, Deserialize)]
+struct Beginning {
+    position: Position,
+    steps: u64,
+}
+
+/// Gives every rank what rank 0 begins with.
+fn begin_together<B: GraphBackend, T: Task<B>>(
+    rank: &Rank<B>,
+    Restored { model, mut optimiser, mut position }: Restored<B, T>,
+    device: &B::Device,
+) -> Result<Restored<B, T>> {
+    position.loss_scale = optimiser.loss_scale();
+    let own = serde_json::to_vec(&Beginning { position, steps: optimiser.steps() }).unwrap_or_default();
+    let beginning = serde_json::from_slice(&told::<B>(rank, &own, device)?);
+    let Beginning { position, steps } = beginning.unwrap_or_else(|e| unreachable!("rank 0 wrote it: {e}"));
+    optimiser.set_loss_scale(position.loss_scale);
+    optimiser.set_steps(steps);
+    let model = optimiser.share(model, rank, device)?;
+    Ok(Restored { model, optimiser, position })
+}
+
+/// Trains as a rank other than 0, for as many epochs as rank 0 says.
+fn follow<B: GraphBackend, T: Task<B>>(task: &T, seed: u64, rank: &Rank<B>, device: &B::Device) -> Result<()> {
+    // Rank 0 sees the request, too, and saves before it ends all.
+    interrupt::install();
+    let model = task.model(&mut Parameters::<Autodiff<B>>::from_seed(seed, device))?;
+    let own = Restored { model, optimiser: task.optimiser(), position: Position::default() };
+    let Restored { model, optimiser, position } = begin_together::<B, T>(rank, own, device)?;
+    let mut trainer = Trainer::new(task, model, optimiser, position, seed, Some(rank))?;
+    while let Some(epoch) = next_epoch::<B>(rank, None, device)? {
+        trainer.pass(epoch)?;
+        // Rank 0 reads the losses.
+        trainer.pending.clear();
+    }
+    Ok(())
+}
+
+/// Trains alone, or as rank 0.
+fn lead<B: GraphBackend, T: Task<B>>(
+    task: &T,
+    place: &Place<'_>,
+    options: &RunOptions,
+    notes: &[String],
+    rank: Option<&Rank<B>>,
+    device: &B::Device,
+) -> Result<Trained<T::Inner>> {
     let Place { runs, name, seed, config, origin, filling } = *place;
     let (spec, settings) = (task.spec(), task.train());
     // What is refused leaves no directory.
@@ -173,8 +256,12 @@ pub fn train<B: GraphBackend, T: Task<B>>(
         origin.check_resumed(&run)?;
     }
     filling.map_or(Ok(()), |filling| filling.keep(run.path()))?;
-    let Restored { model, optimiser, position } = restored(&run, checkpoint, task, &spec, seed, device)?;
-    let mut trainer = Trainer::new(task, model, optimiser, position, seed)?;
+    let mut restored = restored(&run, checkpoint, task, &spec, seed, device)?;
+    if let Some(rank) = rank {
+        restored = begin_together(rank, restored, device)?;
+    }
+    let Restored { model, optimiser, position } = restored;
+    let mut trainer = Trainer::new(task, model, optimiser, position, seed, rank)?;
     if position.best_epoch > 0 {
         let file = best_file(&run);
         let (best, _) = Weights::read(&file)?;
@@ -193,6 +280,9 @@ pub fn train<B: GraphBackend, T: Task<B>>(
     let until = options.stretch.map_or(settings.epochs, |stretch| stretch.of(settings.epochs));
     while epoch < until && !over {
         epoch += 1;
+        if let Some(rank) = rank {
+            next_epoch::<B>(rank, Some(epoch), device)?;
+        }
         // Before the epoch: when the time is over, it is the last one.
         let ends = epoch == until || options.stretch.is_some_and(|stretch| stretch.is_late());
         trainer.ends_at = ends.then_some(epoch);
@@ -219,9 +309,16 @@ pub fn train<B: GraphBackend, T: Task<B>>(
             }
             let tensors = task.export(&trainer.current());
             session.save_last(&spec, &mut trainer.position, tensors, &trainer.optimiser)?;
-            session.stop_if_asked(epoch)?;
+            let asked = session.stop_if_asked(epoch);
+            if let Some(rank) = rank.filter(|_| asked.is_err()) {
+                next_epoch::<B>(rank, None, device)?;
+            }
+            asked?;
         }
         over |= ends;
+    }
+    if let Some(rank) = rank {
+        next_epoch::<B>(rank, None, device)?;
     }
     if let Some(loaded) = trainer.runner.loaded() {
         session.note(&loaded);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::graph::digest::Digest;
-use crate::graph::{Dataset, EdgeValues, FeatureValues, Rows};
+use crate::graph::{Dataset, EdgeValues, FeatureValues, Features, Rows};
 
 /// SHA-256 of the parts of some data. Ids and names of columns are not in it: no model reads them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +24,10 @@ impl DataDigest {
     /// # Errors
     /// Weights, times or values of edges that cannot be read.
     pub fn of(dataset: &Dataset) -> Result<Self> {
-        let (graph, (features, labels)) =
-            rayon::join(|| graph_of(dataset), || rayon::join(|| features_of(dataset), || labels_of(dataset)));
+        let (graph, (features, labels)) = rayon::join(
+            || graph_of(dataset),
+            || rayon::join(|| dataset.features.as_ref().map(digest_of), || labels_of(dataset)),
+        );
         Ok(Self { graph: graph?, features, labels })
     }
 }
@@ -76,15 +78,15 @@ fn graph_of(dataset: &Dataset) -> Result<String> {
     Ok(digest.finish())
 }
 
-fn features_of(dataset: &Dataset) -> Option<String> {
-    let features = dataset.features.as_ref()?;
+/// SHA-256 of features.
+pub fn digest_of(features: &Features) -> String {
     let mut digest = Digest::default();
     digest.number(features.dim() as u64);
     match features.values() {
         FeatureValues::Half(values) => digest.bytes(bytemuck::cast_slice(values)),
         FeatureValues::Single(values) => digest.bytes(bytemuck::cast_slice(values)),
     };
-    Some(digest.finish())
+    digest.finish()
 }
 
 fn labels_of(dataset: &Dataset) -> Option<String> {

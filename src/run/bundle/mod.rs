@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::data::DataDigest;
+pub use self::data::{DataDigest, digest_of};
 use self::drift::Profile;
 pub use self::schema::{Columns, Reads, RelationFacts, Schema, changed};
 use super::RunDir;
@@ -125,6 +125,11 @@ impl Origin {
             stage1: embeddings.and_then(run_of),
             refit: false,
         })
+    }
+
+    /// What the data are.
+    pub fn digest(&self) -> &DataDigest {
+        &self.digest
     }
 
     /// The same of a model that learns the validation labels, too, where `refit` says so.

@@ -48,9 +48,11 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
+use crate::train::ranks::{Rank, agree, alone, check_whole};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling, epoch_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
+use crate::train::shard::Shard;
 use crate::train::stretch::{Judged, Validated};
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
@@ -149,13 +151,28 @@ pub struct EpochInput {
 /// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage2Config, options: &RunOptions, device: &B::Device) -> Result<Stage2Outcome> {
+    Ok(alone(run_with::<B>(config, options, None, device)?))
+}
+
+/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
+///
+/// # Errors
+/// As for [`run`], and where another rank fails.
+pub fn run_with<B: GraphBackend>(
+    config: &Stage2Config,
+    options: &RunOptions,
+    rank: Option<&Rank<B>>,
+    device: &B::Device,
+) -> Result<Option<Stage2Outcome>> {
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     load_edges(config, &mut dataset)?;
     let labels = dataset.binary_labels(&config.data.path)?;
     let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
     let embeddings = config.data.embeddings.as_deref();
     let origin = Origin::of("stage2", &config.data.path, &dataset, embeddings)?;
-    run_on::<B>(config, &dataset, &split, Some(&origin), options, device)
+    let origin = Some(&origin);
+    let fitted = fitted::<B>(config, &dataset, &split, origin, options, rank, device)?;
+    fitted.map(|fitted| finished(config, &dataset, &split, origin, fitted, device)).transpose()
 }
 
 /// [`run`] on data that are read and labels that are divided already. Without an `origin` the run is a part of another
@@ -171,9 +188,21 @@ pub fn run_on<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Stage2Outcome> {
+    let fitted = alone(fitted::<B>(config, dataset, split, origin, options, None, device)?);
+    finished(config, dataset, split, origin, fitted, device)
+}
+
+/// What a trained network leaves.
+fn finished<B: GraphBackend>(
+    config: &Stage2Config,
+    dataset: &Dataset,
+    split: &Split,
+    origin: Option<&Origin>,
+    fitted: Fitted<B>,
+    device: &B::Device,
+) -> Result<Stage2Outcome> {
     let host = &dataset.graph;
-    let Fitted { trained, task, known, features, of_all } =
-        fitted::<B>(config, dataset, split, origin, options, device)?;
+    let Fitted { trained, task, known, features, of_all } = fitted;
     let Trained { session, model, position, seconds_per_epoch, .. } = trained;
     let task = match known {
         None => task,
@@ -226,7 +255,8 @@ pub fn validated<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
-    let Fitted { trained, task, known, .. } = fitted::<B>(config, dataset, split, None, options, device)?;
+    let fitted = fitted::<B>(config, dataset, split, None, options, None, device)?;
+    let Fitted { trained, task, known, .. } = alone(fitted);
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
     let wanted: Vec<u32> = task.validation.iter().map(|(node, _)| *node).chain(also.iter().copied()).collect();
     let scores = task.scored(&trained.model, Some(&wanted))?.scores;
@@ -256,8 +286,9 @@ fn fitted<B: GraphBackend>(
     split: &Split,
     origin: Option<&Origin>,
     options: &RunOptions,
+    rank: Option<&Rank<B>>,
     device: &B::Device,
-) -> Result<Fitted<B>> {
+) -> Result<Option<Fitted<B>>> {
     let filling = match config.data.input {
         Stage2Input::Features => dataset.filling(options.begun())?,
         Stage2Input::Embeddings => None,
@@ -286,8 +317,15 @@ fn fitted<B: GraphBackend>(
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin, filling: filling.as_ref() };
-    let trained = trainer::train(&task, &place, options, &notes, device)?;
-    Ok(Fitted { trained, task, known, features, of_all })
+    if let Some(rank) = rank {
+        let input = match config.data.input {
+            Stage2Input::Features => None,
+            Stage2Input::Embeddings => Some(&features),
+        };
+        agree::<B>(rank, &toml, origin, input)?;
+    }
+    let trained = trainer::train_with(&task, &place, options, &notes, rank, device)?;
+    Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all }))
 }
 
 impl<B: GraphBackend> Attention<B> {
@@ -386,9 +424,9 @@ impl<B: GraphBackend> Attention<B> {
         Self { config, spec, host, placement, train, validation, events, weights, known, device }
     }
 
-    /// Dropout of mini-batch `part` of an epoch.
-    fn dropout(&self, epoch: u64, part: u32) -> Option<PassDropout> {
-        let (rate, seed) = (self.config.model.dropout, self.config.seed);
+    /// Dropout of mini-batch `part` of an epoch, of which a rank has the part `shard`.
+    fn dropout(&self, epoch: u64, part: u32, shard: Shard) -> Option<PassDropout> {
+        let (rate, seed) = (self.config.model.dropout, shard.seed(self.config.seed));
         (rate > 0.0).then_some(PassDropout { rate, seed, step: [epoch as u32, part] })
     }
 
@@ -423,7 +461,13 @@ impl<B: GraphBackend> Attention<B> {
         self.host.node_types().iter().zip(nodes).map(of_type).collect()
     }
 
-    fn sampled(&self, store: &FeatureStore<Autodiff<B>>, seed: u64, first: usize) -> Result<Sampled<B, BatchInput>> {
+    fn sampled(
+        &self,
+        store: &FeatureStore<Autodiff<B>>,
+        seed: u64,
+        first: usize,
+        shard: Shard,
+    ) -> Result<Sampled<B, BatchInput>> {
         let config = Stage2Config { seed, ..self.config.clone() };
         let sampling = Sampling {
             config: &self.config.loader,
@@ -447,7 +491,7 @@ impl<B: GraphBackend> Attention<B> {
         };
         let (host, labels, known) = (self.host.clone(), self.train.clone(), self.known.clone());
         Sampled::new(sampling, first, self.config.train.epochs, move |epoch| {
-            parts(&config, &host, &labels, known.as_deref(), epoch)
+            parts(&config, &host, &labels, known.as_deref(), epoch, shard)
         })
     }
 }
@@ -491,10 +535,11 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         model.export(&self.spec)
     }
 
-    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+    fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>> {
         if let Placement::Host { store, .. } = &self.placement {
-            return Ok(Runner::Sampled(Box::new(self.sampled(store, seed, first)?)));
+            return Ok(Runner::Sampled(Box::new(self.sampled(store, seed, first, shard)?)));
         }
+        check_whole(shard, Self::NAME)?;
         let config = Stage2Config { seed, ..self.config.clone() };
         let (host, labels, known) = (self.host.clone(), self.train.clone(), self.known.clone());
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
@@ -527,7 +572,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
             drop_edge: Some(drop_edge),
             chunk_rows: config.train.chunk_size,
             recompute: config.model.recompute,
-            dropout: self.dropout(epoch as u64, 0),
+            dropout: self.dropout(epoch as u64, 0, Shard::WHOLE),
         };
         let field = ReceptiveField::of_rows(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
         let h = model.embed(graph, &field, &x, pass);
@@ -541,7 +586,7 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
             Some(known) => beside(&x, self.labels_of(known, &payload.seen, &nodes.to_host())),
             None => x,
         };
-        let dropout = self.dropout(epoch_of(number), part_of(number));
+        let dropout = self.dropout(epoch_of(number), part_of(number), payload.shard);
         let pass = Pass { recompute: self.config.model.recompute, dropout, ..Pass::default() };
         let h = model.embed_blocks(&blocks, &x, pass);
         let loss = payload.loss.reordered(&seed_rows).grouped();

@@ -11,12 +11,15 @@ use crate::run::known_labels::{KnownLabels, Masked, Seen};
 use crate::sampler::{Fanout, NeighbourSampler, SamplerConfig, weights_of};
 use crate::train::edges::EdgeSample;
 use crate::train::sampled::{Part, number_of, order_of};
+use crate::train::shard::Shard;
 
 /// What comes with a mini-batch.
 pub struct BatchInput {
     pub loss: LossInput,
     /// The labels that are input, of a model that reads any.
     pub seen: Seen,
+    /// The part of the mini-batch that this is.
+    pub shard: Shard,
 }
 
 /// The sampler that a configuration asks for.
@@ -33,17 +36,20 @@ pub fn sampler(config: &LoaderConfig, seed: u64, graph: Arc<HeteroGraph>) -> Res
 }
 
 /// The mini-batches of an epoch: each has its share of the labels and of the edges of every relation, in an order that
-/// the epoch decides.
+/// the epoch decides. Of each of them there is the part `shard`.
 pub fn parts(
     config: &Stage2Config,
     host: &HeteroGraph,
     labels: &[(u32, u8)],
     known: Option<&KnownLabels>,
     epoch: usize,
+    shard: Shard,
 ) -> Vec<Job<Part<BatchInput>>> {
     let edges = edges_of_epoch(config, host, epoch);
     let seeds = labels.len() + edges.iter().map(|(_, edges)| 2 * edges.len()).sum::<usize>();
-    let of = seeds.div_ceil(config.loader.batch_size).max(1);
+    // Every mini-batch has a label or an edge: both are dealt out from the first one on.
+    let longest = edges.iter().map(|(_, edges)| edges.len()).max().unwrap_or(0).max(labels.len());
+    let of = seeds.div_ceil(config.loader.batch_size).min(longest).max(1);
     let batches: Vec<Masked> = match known {
         Some(known) => known.of_batches(of, config.model.label_rate, config.seed, epoch),
         None => {
@@ -63,12 +69,12 @@ pub fn parts(
             })
             .filter(|(_, edges)| !edges.is_empty())
             .collect();
-        let mut loss = LossInput::new(host, &learned, &edges, Rows::Reachable);
+        let mut loss = LossInput::of_shard(host, &learned, &edges, Rows::Reachable, shard);
         let seeds = loss.nodes.take().unwrap_or_else(|| unreachable!("reachable rows are listed"));
         Job {
             number: number_of(epoch, part),
             seeds,
-            payload: Part { payload: BatchInput { loss, seen }, share: 1.0 / of as f64, last: part + 1 == of },
+            payload: Part { payload: BatchInput { loss, seen, shard }, share: 1.0 / of as f64, last: part + 1 == of },
         }
     };
     batches.into_iter().enumerate().map(job).collect()

@@ -1,5 +1,7 @@
 //! The loss of Stage 2: what it reads, and its terms.
 
+use std::ops::Range;
+
 use burn::backend::Autodiff;
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{Focus, GraphBackend, RowList, focal_with_logits_sum, gather_rows, smoothness_sum};
@@ -8,6 +10,7 @@ use crate::config::{LossConfig, Rows, Stage2Config};
 use crate::graph::{HeteroGraph, Relation};
 use crate::train::edges::{EdgeSample, Purpose, sample_edges};
 use crate::train::loss_rows::LossRows;
+use crate::train::shard::Shard;
 use crate::train::task::Losses;
 
 /// Sampled edges of the primary relations that have any.
@@ -69,6 +72,11 @@ pub fn edges_of_epoch<'g>(config: &Stage2Config, host: &'g HeteroGraph, epoch: u
         .collect()
 }
 
+/// What an edge counts among those of its relation, one of so many.
+fn edge_weight(of: &EdgeSample, relations: usize) -> f32 {
+    1.0 / (of.len() * relations) as f32
+}
+
 /// What a loss reads, by the numbers of its rows: those of all types one behind the other.
 #[derive(Clone, Debug)]
 pub struct LossInput {
@@ -80,12 +88,52 @@ pub struct LossInput {
     ends: Vec<u32>,
     /// What a squared difference counts: the mean over relations of the mean over a relation's edges.
     weights: Vec<f32>,
+    /// What the mean over these labels counts.
+    share: f64,
     total: usize,
 }
 
 impl LossInput {
     /// Of these labels and edges; `rows` says whether other rows are computed, too.
     pub fn new(host: &HeteroGraph, labels: &[(u32, u8)], edges: &LossEdges<'_>, rows: Rows) -> Self {
+        let weights: Vec<f32> = edges.iter().map(|(_, of)| edge_weight(of, edges.len())).collect();
+        Self::weighted(host, labels, (edges, &weights), rows)
+    }
+
+    /// Of a part of these labels and edges, so that the losses of all parts add up to that of the whole. A part that
+    /// has none of them has one that counts nothing: its loss is 0, and can be differentiated.
+    pub fn of_shard(host: &HeteroGraph, labels: &[(u32, u8)], edges: &LossEdges<'_>, rows: Rows, shard: Shard) -> Self {
+        let (mut own, mut weights) = (LossEdges::new(), Vec::new());
+        let mut add = |relation, of: &EdgeSample, range: Range<usize>, weight: f32| {
+            if !range.is_empty() {
+                own.push((relation, EdgeSample { dst: of.dst[range.clone()].to_vec(), src: of.src[range].to_vec() }));
+                weights.push(weight);
+            }
+        };
+        for (relation, of) in edges {
+            add(*relation, of, shard.of(of.len()), edge_weight(of, edges.len()));
+        }
+        let labelled = &labels[shard.of(labels.len())];
+        let is_empty = labelled.is_empty() && edges.iter().all(|(_, of)| shard.of(of.len()).is_empty());
+        let labelled = match edges.first() {
+            _ if !is_empty => labelled,
+            Some((relation, of)) if labels.is_empty() => {
+                add(*relation, of, 0..1, 0.0);
+                labelled
+            }
+            _ => &labels[..labels.len().min(1)],
+        };
+        let share = if is_empty { 0.0 } else { labelled.len() as f64 / labels.len().max(1) as f64 };
+        Self { share, ..Self::weighted(host, labelled, (&own, &weights), rows) }
+    }
+
+    /// `weights` has what an edge of each relation counts.
+    fn weighted(
+        host: &HeteroGraph,
+        labels: &[(u32, u8)],
+        (edges, weights): (&LossEdges<'_>, &[f32]),
+        rows: Rows,
+    ) -> Self {
         let types = host.node_types();
         let counts: Vec<usize> = types.iter().map(|t| t.count).collect();
         let mut labelled: Vec<Vec<u32>> = vec![Vec::new(); types.len()];
@@ -111,12 +159,12 @@ impl LossInput {
             edges.iter().flat_map(move |(r, e)| nodes(e).iter().map(move |&n| (end(r), n)))
         };
         let ends = numbers(|r| r.dst, |e| &e.dst).chain(numbers(|r| r.src, |e| &e.src));
-        let weight = |edges_of_relation: &EdgeSample| 1.0 / (edges_of_relation.len() * edges.len()) as f32;
         Self {
             labelled: labels.iter().map(of_label).collect(),
             targets: labels.iter().map(|(_, label)| f32::from(*label)).collect(),
             ends: ends.map(|(t, node)| number(t, node)).collect(),
-            weights: edges.iter().flat_map(|(_, e)| vec![weight(e); e.len()]).collect(),
+            weights: edges.iter().zip(weights).flat_map(|((_, e), &weight)| vec![weight; e.len()]).collect(),
+            share: 1.0,
             total: base[types.len()] as usize,
             nodes: rows.nodes(),
         }
@@ -142,6 +190,7 @@ impl LossInput {
             targets: self.targets,
             ends: RowList::new(&self.ends, self.total),
             weights: self.weights,
+            share: self.share,
         }
     }
 }
@@ -153,6 +202,7 @@ pub struct GroupedLoss {
     targets: Vec<f32>,
     ends: RowList,
     weights: Vec<f32>,
+    share: f64,
 }
 
 impl GroupedLoss {
@@ -173,7 +223,7 @@ impl GroupedLoss {
             0 => Tensor::zeros([1], device),
             _ => {
                 let labelled = at(self.labelled).reshape([labels]);
-                weights.supervised(labelled, vector(self.targets))
+                LossWeights { scale: weights.scale * self.share, ..weights }.supervised(labelled, vector(self.targets))
             }
         };
         let unsupervised = match edges {

@@ -28,9 +28,11 @@ use crate::train::edges::{Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
+use crate::train::ranks::check_whole;
 use crate::train::reconstruction::{EdgeMetrics, Pairs, Scored, edge_metrics};
 use crate::train::runner::Runner;
 use crate::train::session::{RunOptions, Session, part_note};
+use crate::train::shard::Shard;
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::trainer::{self, Place, Trained};
 
@@ -268,7 +270,8 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         model.export(&self.spec)
     }
 
-    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+    fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+        check_whole(shard, Self::NAME)?;
         let (config, host) = (Stage1Config { seed, ..self.config.clone() }, self.host.clone());
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let tau = temperature(&config.temperature, epoch, config.train.epochs);

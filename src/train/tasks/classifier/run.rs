@@ -23,6 +23,7 @@ use crate::run::calibration::write_class_calibrations;
 use crate::run::ensemble::Ensemble;
 use crate::run::evaluation::{EVALUATION_FILE, class_report, read_probabilities};
 use crate::train::plots::{self, Series};
+use crate::train::ranks::{Rank, agree, alone};
 use crate::train::session::{RunOptions, Session};
 use crate::train::stretch::{Judged, Validated};
 use crate::train::task::Task;
@@ -84,21 +85,45 @@ pub fn run<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<ClassifyOutcome> {
+    Ok(alone(run_with::<B>(config, options, None, device)?))
+}
+
+/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
+///
+/// # Errors
+/// As for [`run`], and where another rank fails.
+pub fn run_with<B: GraphBackend>(
+    config: &ClassifyConfig,
+    options: &RunOptions,
+    rank: Option<&Rank<B>>,
+    device: &B::Device,
+) -> Result<Option<ClassifyOutcome>> {
     let data = ClassifierData::read(config, options.begun())?;
     let origin = Origin::of("classify", &config.data.path, &data.dataset, None)?;
-    let Fitted { trained, task, known } = fitted::<B>(config, &data, Some(&origin), options, device)?;
+    let fitted = fitted::<B>(config, &data, Some(&origin), options, rank, device)?;
+    fitted.map(|fitted| finished(config, &data, &origin, fitted, device)).transpose()
+}
+
+/// What a trained classifier leaves.
+fn finished<B: GraphBackend>(
+    config: &ClassifyConfig,
+    data: &ClassifierData,
+    origin: &Origin,
+    Fitted { trained, task, known }: Fitted<B>,
+    device: &B::Device,
+) -> Result<ClassifyOutcome> {
     let Trained { session, model, position, seconds_per_epoch, .. } = trained;
     let task = match known {
         None => task,
         // What is written is of the whole graph.
         Some(_) => {
             drop(task);
-            Classifier::<B>::of(config, &data, device)?
+            Classifier::<B>::of(config, data, device)?
         }
     };
     let logits = task.logits(&model)?;
     let classes = task.spec.classes;
-    let ending = Ending { config, dataset: &data.dataset, split: &task.split, origin: &origin, run: &session.run };
+    let ending = Ending { config, dataset: &data.dataset, split: &task.split, origin, run: &session.run };
     let epochs = [position.best_epoch, position.epoch];
     let outcome = ending.write(&logits, probabilities(&logits, classes), classes, epochs, seconds_per_epoch)?;
     if config.output.plots {
@@ -207,7 +232,7 @@ pub fn validated<B: GraphBackend>(
     options: &RunOptions,
     device: &B::Device,
 ) -> Result<Validated> {
-    let Fitted { trained, task, known } = fitted::<B>(config, data, None, options, device)?;
+    let Fitted { trained, task, known } = alone(fitted::<B>(config, data, None, options, None, device)?);
     assert!(known.is_none() || also.is_empty(), "the nodes of a part of the data have other numbers");
     let classes = task.spec.classes;
     let probabilities = probabilities(&task.logits(&trained.model)?, classes);
@@ -242,8 +267,9 @@ fn fitted<B: GraphBackend>(
     data: &ClassifierData,
     origin: Option<&Origin>,
     options: &RunOptions,
+    rank: Option<&Rank<B>>,
     device: &B::Device,
-) -> Result<Fitted<B>> {
+) -> Result<Option<Fitted<B>>> {
     let (known, of_part) = data.known().unzip();
     let task = Classifier::<B>::of(config, known.as_ref().unwrap_or(data), device)?;
     let toml = RunConfig::Classify(config.clone()).to_toml()?;
@@ -252,8 +278,11 @@ fn fitted<B: GraphBackend>(
     let filled = data.dataset.filling_note(&data.filling);
     let notes = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).chain(filled);
     let notes: Vec<String> = notes.collect();
-    let trained = trainer::train(&task, &place, options, &notes, device)?;
-    Ok(Fitted { trained, task, known })
+    if let Some(rank) = rank {
+        agree::<B>(rank, &toml, origin, None)?;
+    }
+    let trained = trainer::train_with(&task, &place, options, &notes, rank, device)?;
+    Ok(trained.map(|trained| Fitted { trained, task, known }))
 }
 
 fn plot(session: &Session) -> Result<()> {

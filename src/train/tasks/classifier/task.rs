@@ -30,9 +30,11 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::optimiser::{Decay, Optimiser};
 use crate::train::position::Position;
+use crate::train::ranks::check_whole;
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::check_finite;
+use crate::train::shard::Shard;
 use crate::train::task::{Judgement, Losses, Task};
 use crate::train::tasks::class_loss::{ClassLoss, Validation, validate};
 
@@ -118,6 +120,7 @@ impl<B: GraphBackend> Classifier<B> {
         store: &FeatureStore<Autodiff<B>>,
         seed: u64,
         first: usize,
+        shard: Shard,
     ) -> Result<Sampled<B, Targets>> {
         let config = ClassifyConfig { seed, ..self.config.clone() };
         let settings = &self.config.loader;
@@ -148,7 +151,7 @@ impl<B: GraphBackend> Classifier<B> {
             drop_edge: None,
         };
         let (host, train) = (input.graph().clone(), self.split.train.clone());
-        Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &host, &train, epoch))
+        Sampled::new(sampling, first, config.train.epochs, move |epoch| parts(&config, &host, &train, epoch, shard))
     }
 
     /// Logits of all nodes, row by row.
@@ -220,13 +223,16 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         optimiser.with_decay(Decay { coefficient: weight_decay, applies })
     }
 
-    fn runner(&self, seed: u64, first: usize) -> Result<Runner<B, Self>> {
+    fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>> {
         match &self.placement {
             Placement::Device(_) => {
+                check_whole(shard, Self::NAME)?;
                 let pass = move |epoch: usize| TrainingPass { seed, step: epoch as u32, layer: 0 };
                 Ok(Runner::Full(Full::direct(first, pass)))
             }
-            Placement::Host { input, store } => Ok(Runner::Sampled(Box::new(self.sampled(input, store, seed, first)?))),
+            Placement::Host { input, store } => {
+                Ok(Runner::Sampled(Box::new(self.sampled(input, store, seed, first, shard)?)))
+            }
         }
     }
 
@@ -251,7 +257,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         let Placement::Host { input, .. } = &self.placement else {
             unreachable!("mini-batches are loaded from the host")
         };
-        let Batch { x, blocks, seed_rows, payload: Targets { classes, step, seed }, .. } = batch;
+        let Batch { x, blocks, seed_rows, payload: Targets { classes, share, step, seed }, .. } = batch;
         let pass = TrainingPass { seed, step, layer: 0 };
         // Without a gradient, see `as_data`.
         let rows = input.read(x.into_iter().map(Tensor::inner).collect()).into_autodiff();
@@ -267,7 +273,9 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         }
         let len = targets.len();
         let targets = Tensor::from_data(TensorData::new(targets, [len, 1]), &self.device);
-        Losses { loss: self.loss.of_rows(logits, targets), terms: Vec::new(), detail: () }
+        let loss = self.loss.of_rows(logits, targets);
+        let loss = if share == 1.0 { loss } else { loss * share };
+        Losses { loss, terms: Vec::new(), detail: () }
     }
 
     fn validate(&self, model: &Self::Inner, (): (), epoch: usize) -> Result<Validation> {

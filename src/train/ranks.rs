@@ -1,0 +1,201 @@
+//! Several ranks that train one model: what they agree on, what they tell each other, and how threads are ranks.
+//!
+//! Every mini-batch is that of a training on one rank: seeds, neighbours and dropped edges are drawn by the numbers of
+//! the mini-batch and of the nodes. A rank has a [`Shard`] of its seeds, and a loss whose sum over the ranks is the
+//! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
+//! Rank 0 alone validates, decides and writes; it tells the others epoch by epoch whether there is another one.
+//!
+//! Dropout is drawn by the rows of a rank's own part: with it, a training on several ranks draws otherwise than one on
+//! one rank, as it does with mini-batches of another size.
+
+use std::time::Duration;
+
+use burn::tensor::{DType, Tensor, TensorData};
+use graphsieve_kernels::{CollectiveBackend, CollectiveError, Communicator, GraphBackend};
+
+use super::shard::Shard;
+use crate::config::{LoaderMode, RunConfig};
+use crate::error::{Error, Result};
+use crate::graph::Features;
+use crate::models::parameters::to_host;
+use crate::run::bundle::{Origin, digest_of};
+
+/// A rank of a training on backend `B`.
+pub type Rank<B> = Communicator<<B as CollectiveBackend>::Plain>;
+
+/// How long a rank waits for another: while rank 0 validates or saves, the others have nothing to do.
+pub const RANKS_DEADLINE: Duration = Duration::from_secs(30 * 60);
+
+/// What a training says of an exchange that gave nothing.
+pub fn failed(error: CollectiveError) -> Error {
+    Error::Ranks {
+        reason: error.to_string(),
+        help: "the last checkpoint is as it was: `graphsieve train --resume RUN` goes on from there, on any number of \
+               ranks"
+            .into(),
+    }
+}
+
+/// The part of every mini-batch that a rank has.
+pub fn shard_of<B: GraphBackend>(rank: Option<&Rank<B>>) -> Shard {
+    rank.map_or(Shard::WHOLE, |rank| Shard { rank: rank.rank(), ranks: rank.ranks() })
+}
+
+/// What a training that has no other ranks left.
+pub fn alone<T>(left: Option<T>) -> T {
+    left.unwrap_or_else(|| unreachable!("one rank alone is rank 0"))
+}
+
+/// Refuses what cannot be trained on `ranks` ranks.
+///
+/// # Errors
+/// [`Error::Usage`] with the key and the way out.
+pub fn check(config: &RunConfig, ranks: usize) -> Result<()> {
+    if ranks < 2 {
+        return Ok(());
+    }
+    let refuse = |expected: &str, found: String, help: &str| {
+        let (argument, expected) = (format!("--devices {ranks}"), expected.into());
+        Err(Error::Usage { argument, expected, found, help: help.into() })
+    };
+    let (mode, task) = match config {
+        RunConfig::Stage2(config) => (Some(config.loader.mode), "stage2"),
+        RunConfig::Classify(config) => (Some(config.loader.mode), "classify"),
+        RunConfig::Stage1(_) => (None, "stage1"),
+        RunConfig::Stage3(_) => (None, "stage3"),
+        RunConfig::Pipeline(_) => (None, "pipeline"),
+        RunConfig::Auto(_) => (None, "auto"),
+    };
+    match mode {
+        Some(LoaderMode::Sampled) => Ok(()),
+        Some(mode) => {
+            let mode = if mode == LoaderMode::Full { "full" } else { "auto" };
+            let help = "set loader.mode = \"sampled\" (--set loader.mode=sampled), or leave --devices out: a pass over \
+                        the whole graph takes one device";
+            refuse("loader.mode = \"sampled\"", format!("loader.mode = \"{mode}\""), help)
+        }
+        None => {
+            let help = "leave --devices out; a stage with mini-batches can be trained on several devices by itself";
+            refuse("task = \"stage2\" or \"classify\"", format!("task = \"{task}\""), help)
+        }
+    }
+}
+
+/// Refuses a part of a pass over the whole graph.
+///
+/// # Errors
+/// [`Error::Usage`].
+pub fn check_whole(shard: Shard, task: &str) -> Result<()> {
+    if shard == Shard::WHOLE {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        argument: format!("--devices {}", shard.ranks),
+        expected: "a training in mini-batches".into(),
+        found: format!("{task} over the whole graph"),
+        help: "set loader.mode = \"sampled\" where the task has it, or leave --devices out".into(),
+    })
+}
+
+/// Makes sure that all ranks are of one version and have the same settings and data; `input` is what stands for the
+/// features of the data.
+///
+/// # Errors
+/// [`Error::Ranks`] on every rank, with what differs and where.
+pub fn agree<B: GraphBackend>(
+    rank: &Rank<B>,
+    config: &str,
+    origin: Option<&Origin>,
+    input: Option<&Features>,
+) -> Result<()> {
+    let data = origin.map(|origin| serde_json::to_vec(origin.digest()).unwrap_or_default()).unwrap_or_default();
+    let input = input.map(digest_of).unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    rank.handshake(&[
+        ("version of graphsieve", version.as_bytes()),
+        ("configuration", config.as_bytes()),
+        ("data directory", &data),
+        ("file of embeddings", input.as_bytes()),
+    ])
+    .map_err(failed)
+}
+
+/// What rank 0 says, on every rank.
+///
+/// # Errors
+/// A rank that fails.
+pub fn told<B: GraphBackend>(rank: &Rank<B>, bytes: &[u8], device: &B::Device) -> Result<Vec<u8>> {
+    // Bytes are small whole numbers, which floats hold.
+    let share = |bytes: &[u8]| -> Result<Vec<u8>> {
+        let values: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte)).collect();
+        let values = TensorData::new(values, [bytes.len()]);
+        let values = rank.broadcast(Tensor::<B, 1>::from_data(values, (device, DType::F32)), 0).map_err(failed)?;
+        Ok(to_host(values).into_iter().map(|byte| byte as u8).collect())
+    };
+    let len = share(&(bytes.len() as u64).to_le_bytes())?;
+    let len = len.into_iter().rev().fold(0, |len, byte| len << 8 | usize::from(byte));
+    match rank.rank() {
+        0 => share(bytes),
+        _ => share(&vec![0; len]),
+    }
+}
+
+/// The epoch that all ranks train next, as rank 0 says; `None` where there is none.
+///
+/// # Errors
+/// A rank that fails.
+pub fn next_epoch<B: GraphBackend>(rank: &Rank<B>, next: Option<usize>, device: &B::Device) -> Result<Option<usize>> {
+    let epoch = told::<B>(rank, &(next.unwrap_or(0) as u64).to_le_bytes(), device)?;
+    let epoch = epoch.into_iter().rev().fold(0, |epoch, byte| epoch << 8 | usize::from(byte));
+    Ok((epoch > 0).then_some(epoch))
+}
+
+/// `work` of one rank. Its error ends the group with the reason.
+///
+/// # Errors
+/// That of `work`.
+pub fn as_rank<B: GraphBackend, T>(rank: &Rank<B>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = work();
+    if let Err(error) = &done {
+        let said = error.to_string();
+        rank.abort(said.lines().next().unwrap_or_default());
+    }
+    done
+}
+
+/// `work` of all ranks on threads of this process; what rank 0 leaves.
+///
+/// # Errors
+/// That of the rank that failed first of itself.
+pub fn on_threads<B: GraphBackend, T: Send>(
+    ranks: Vec<(Rank<B>, B::Device)>,
+    work: impl Fn(&Rank<B>, &B::Device) -> Result<Option<T>> + Sync,
+) -> Result<T> {
+    let work = &work;
+    let ended: Vec<Result<Option<T>>> = std::thread::scope(|scope| {
+        let start =
+            |(rank, device): (Rank<B>, B::Device)| scope.spawn(move || as_rank::<B, _>(&rank, || work(&rank, &device)));
+        let threads: Vec<_> = ranks.into_iter().map(start).collect();
+        let end = |(rank, thread): (usize, std::thread::ScopedJoinHandle<'_, _>)| {
+            thread.join().unwrap_or_else(|_| {
+                Err(Error::Data {
+                    what: format!("rank {rank}"),
+                    expected: "a thread that goes on".into(),
+                    found: "one that panicked, with the message above".into(),
+                    help: "resume the run from its last checkpoint, and report the message if it comes back".into(),
+                })
+            })
+        };
+        threads.into_iter().enumerate().map(end).collect()
+    });
+    let (mut own, mut of_others) = (None, None);
+    for end in ended {
+        match end {
+            Ok(Some(left)) => return Ok(left),
+            Ok(None) => {}
+            Err(error @ Error::Ranks { .. }) => _ = of_others.get_or_insert(error),
+            Err(error) => _ = own.get_or_insert(error),
+        }
+    }
+    Err(own.or(of_others).unwrap_or_else(|| unreachable!("rank 0 leaves something or fails")))
+}

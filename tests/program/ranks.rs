@@ -1,0 +1,290 @@
+//! Trainings on several ranks, against the same on one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use burn_flex::{Flex, FlexDevice};
+use graphsieve::config::{RunConfig, Stage2Config};
+use graphsieve::error::Error;
+use graphsieve::models::weights::Weights;
+use graphsieve::run::progress::Mode;
+use graphsieve::train::ranks::{Rank, on_threads};
+use graphsieve::train::{RunOptions, run_together};
+use graphsieve_kernels::Communicator;
+use serde_json::Value;
+
+use crate::classes::three_classes;
+use crate::support::Sandbox;
+
+const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
+                      [train]\nepochs = 20\nlearning_rate = 0.01\nvalidate_every = 2\ncheckpoint_every = 5\n[loss]\n\
+                      samples_per_relation = 37\n[loader]\nmode = \"sampled\"\nfanouts = [5, 4]\nbatch_size = 150\n\
+                      [output]\ndir = \"runs\"\nplots = false\n";
+
+fn train<'a>(dir: &'a str, devices: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let fixed = ["--quiet", "train", "run.toml", "--device", "cpu", "--devices", devices];
+    [&fixed, more, &["--set", dir]].concat()
+}
+
+fn losses(sandbox: &Sandbox, run: &str) -> Vec<f64> {
+    let text = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
+    text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64().unwrap()).collect()
+}
+
+/// The values of a `.npy` file of f32.
+fn values(sandbox: &Sandbox, file: &str) -> Vec<f32> {
+    let bytes = sandbox.read(file);
+    let numbers = &bytes[10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]))..];
+    numbers.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect()
+}
+
+fn assert_near(name: &str, one: &[f64], other: &[f64], tolerance: f64) {
+    assert_eq!(one.len(), other.len(), "{name}");
+    let apart = one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(apart <= tolerance, "{name}: {apart} apart: {one:?}, {other:?}");
+}
+
+/// Trains on 1, 2 and 4 ranks through the program: the first epoch's loss, all losses and `outputs` are the same.
+fn assert_alike(sandbox: &Sandbox, output: &str, more: &[&str]) {
+    let of = |devices: &str| {
+        sandbox.succeeds(train(&format!("output.dir=runs{devices}"), devices, more));
+        let run = sandbox.only_run(&format!("runs{devices}"));
+        let scores: Vec<f64> = values(sandbox, &format!("{run}/{output}")).into_iter().map(f64::from).collect();
+        (losses(sandbox, &run), scores)
+    };
+    let (one, scores) = of("1");
+    assert!(one.len() == 20 && one[19] < one[0], "{one:?}");
+    for devices in ["2", "4"] {
+        let (several, of_several) = of(devices);
+        assert_near(&format!("losses on {devices} ranks"), &several, &one, 1e-3);
+        assert_near(&format!("outputs on {devices} ranks"), &of_several, &scores, 1e-3);
+    }
+}
+
+#[test]
+fn stage_2_on_several_ranks_is_that_on_one() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", STAGE2);
+    assert_alike(&sandbox, "anomaly_scores_stage2.npy", &[]);
+}
+
+const CLASSIFY: &str = "task = \"classify\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\ndropout = 0.0\n[train]\n\
+                        epochs = 20\nlearning_rate = 0.03\n[output]\ndir = \"runs\"\nplots = false\n[split]\n\
+                        use = \"masks\"\n[loader]\nmode = \"sampled\"\nfanouts = [4, 3]\nbatch_size = 17\n";
+
+#[test]
+fn classes_on_several_ranks_are_those_on_one() {
+    let sandbox = Sandbox::new();
+    three_classes(&[0, 1, 2]).write(&sandbox.path("data")).unwrap();
+    sandbox.write("run.toml", CLASSIFY);
+    assert_alike(&sandbox, "probabilities.npy", &[]);
+}
+
+/// The loss of the first epoch in mini-batches of `batch` on `devices` ranks, and the first moments after it: of one
+/// step a tenth of its gradient.
+fn first_steps(sandbox: &Sandbox, text: &str, batch: usize, devices: usize) -> (f64, Vec<f32>) {
+    let dir = format!("{batch}-{devices}");
+    sandbox.write("run.toml", text);
+    let (set, count) = (format!("output.dir={dir}"), devices.to_string());
+    let batch = format!("loader.batch_size={batch}");
+    let more = ["--set", "train.epochs=1", "--set", &batch];
+    sandbox.succeeds(train(&set, &count, &more));
+    let run = sandbox.only_run(&dir);
+    let loss = losses(sandbox, &run)[0];
+    let weights = Weights::read(&sandbox.path(&format!("{run}/checkpoint/last.bpk")));
+    let training = weights.unwrap().0.training.unwrap();
+    let moments = training.optimiser[8..].chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap()));
+    let moments: Vec<f32> = moments.collect();
+    (loss, moments[..moments.len() / 2].to_vec())
+}
+
+#[test]
+fn the_first_loss_and_gradient_are_those_of_one_rank() {
+    let sandbox = Sandbox::with_data();
+    let classes = Sandbox::new();
+    three_classes(&[0, 1, 2]).write(&classes.path("data")).unwrap();
+    let batch = 1 << 20;
+    for (sandbox, text) in [(&sandbox, STAGE2), (&classes, CLASSIFY)] {
+        let (loss, gradient) = first_steps(sandbox, text, batch, 1);
+        let norm = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+        assert!(norm(&gradient) > 0.0);
+        for devices in [2, 4] {
+            let (own, of_ranks) = first_steps(sandbox, text, batch, devices);
+            assert!((own - loss).abs() <= 1e-5 * loss.abs(), "{devices} ranks: {own} for {loss}");
+            let apart: Vec<f32> = of_ranks.iter().zip(&gradient).map(|(a, b)| a - b).collect();
+            assert!(norm(&apart) <= 1e-5 * norm(&gradient), "{devices} ranks: {} apart", norm(&apart));
+        }
+    }
+}
+
+#[test]
+fn mini_batches_smaller_than_the_ranks_are_the_same_on_one() {
+    let (sandbox, classes) = (Sandbox::with_data(), Sandbox::new());
+    three_classes(&[0, 1, 2]).write(&classes.path("data")).unwrap();
+    for (sandbox, text) in [(&sandbox, STAGE2), (&classes, CLASSIFY)] {
+        let (one, of_one) = first_steps(sandbox, text, 3, 1);
+        let (four, of_four) = first_steps(sandbox, text, 3, 4);
+        assert!((one - four).abs() < 1e-4, "{one} on one rank, {four} on four");
+        let apart = of_one.iter().zip(&of_four).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(of_one.iter().any(|moment| moment.abs() > 1e-3) && apart < 1e-4, "{apart}");
+    }
+}
+
+/// Ranks draw dropout by rows of their own parts: another training, which learns as well.
+#[test]
+fn with_dropout_several_ranks_learn_too() {
+    let sandbox = Sandbox::new();
+    three_classes(&[0, 1, 2]).write(&sandbox.path("data")).unwrap();
+    sandbox.write("run.toml", CLASSIFY);
+    sandbox.succeeds(train("output.dir=runs", "3", &["--set", "model.dropout=0.3"]));
+    let losses = losses(&sandbox, &sandbox.only_run("runs"));
+    assert!(losses.len() == 20 && losses[19] < 0.8 * losses[0], "{losses:?}");
+}
+
+#[test]
+fn a_run_goes_on_with_another_number_of_ranks() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", STAGE2);
+    sandbox.succeeds(train("output.dir=whole", "1", &[]));
+    let whole = losses(&sandbox, &sandbox.only_run("whole"));
+    for (first, then) in [("3", "1"), ("1", "3")] {
+        let dir = format!("from{first}");
+        let (set, log) = (format!("output.dir={dir}"), sandbox.path(&dir));
+        let begun = || fs::read_dir(&log).is_ok_and(|runs| runs.flatten().any(|run| lines(&run.path()) >= 3));
+        let said = sandbox.interrupted(train(&set, first, &["--set", "train.checkpoint_every=1"]), begun);
+        assert_eq!(said.code, Some(130), "{}", said.stderr);
+        let run = sandbox.only_run(&dir);
+        assert!(losses(&sandbox, &run).len() < 20, "it came to its end before it was asked to stop");
+        sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu", "--devices", then]);
+        assert_near(&format!("{first} ranks, then {then}"), &losses(&sandbox, &run), &whole, 1e-3);
+    }
+}
+
+fn lines(run: &Path) -> usize {
+    fs::read_to_string(run.join("metrics.jsonl")).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn what_takes_one_device_is_refused_with_the_key_and_the_way_out() {
+    let sandbox = Sandbox::new();
+    let refused = |text: &str, parts: &[&str]| {
+        sandbox.write("run.toml", text);
+        sandbox.refuses(["--quiet", "train", "run.toml", "--device", "cpu", "--devices", "2"], 2, parts);
+    };
+    let data = "[data]\npath = \"data\"\n";
+    for (task, mode) in [("stage2", "full"), ("stage2", "auto"), ("classify", "full"), ("classify", "auto")] {
+        let input = if task == "stage2" { "input = \"features\"\n" } else { "" };
+        let found = format!("found loader.mode = \"{mode}\"");
+        refused(
+            &format!("task = \"{task}\"\n{data}{input}[loader]\nmode = \"{mode}\"\n"),
+            &["--devices 2: expected loader.mode = \"sampled\"", &found, "--set loader.mode=sampled"],
+        );
+    }
+    for task in ["stage1", "stage3"] {
+        let found = format!("found task = \"{task}\"");
+        refused(&format!("task = \"{task}\"\n{data}"), &["expected task = \"stage2\" or \"classify\"", &found]);
+    }
+    sandbox.refuses(["--quiet", "train", "run.toml", "--devices", "0"], 2, &["--devices"]);
+}
+
+fn stage2(dir: &Path) -> Stage2Config {
+    let file = dir.join("run.toml");
+    fs::write(&file, STAGE2).unwrap();
+    let set = |key: &str, path: PathBuf| format!("{key}={}", path.display());
+    let keys = [set("data.path", dir.join("data")), set("output.dir", dir.join("runs"))];
+    match RunConfig::load(&file, &keys).unwrap() {
+        RunConfig::Stage2(config) => config,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What three ranks on threads leave, whose configurations `change` makes; `beside` watches each from another thread.
+fn on_three(
+    config: &Stage2Config,
+    change: impl Fn(usize, &mut Stage2Config) + Sync,
+    beside: impl Fn(&Rank<Flex>) + Sync,
+) -> Error {
+    let options = RunOptions {
+        device: "cpu".into(),
+        resume: None,
+        from: None,
+        pipeline: None,
+        stretch: None,
+        progress: Mode::Quiet,
+    };
+    let ranks = Communicator::<Flex>::threads(3, Duration::from_secs(60), &FlexDevice);
+    let ranks = ranks.into_iter().map(|rank| (rank, FlexDevice)).collect();
+    let outcome = on_threads::<Flex, _>(ranks, |rank, device| {
+        let mut own = config.clone();
+        change(rank.rank(), &mut own);
+        std::thread::scope(|scope| {
+            scope.spawn(|| beside(rank));
+            run_together::<Flex>(&RunConfig::Stage2(own), &options, rank, device)
+        })
+    });
+    outcome.map(|_| "an outcome").unwrap_err()
+}
+
+#[test]
+fn ranks_with_other_settings_or_data_begin_nothing() {
+    let sandbox = Sandbox::with_data();
+    sandbox.succeeds(["--quiet", "synth", "--scale", "0.1", "--seed", "7", "--out", "other"]);
+    let config = stage2(&sandbox.path(""));
+    let of_rank_2 = |change: &(dyn Fn(&mut Stage2Config) + Sync)| {
+        on_three(
+            &config,
+            |rank, own| {
+                if rank == 2 {
+                    change(own)
+                }
+            },
+            |_| {},
+        )
+    };
+    let error = of_rank_2(&|own| own.train.learning_rate = 0.5);
+    let told = "another configuration on rank 2 than on rank 0";
+    assert!(matches!(&error, Error::Ranks { reason, .. } if reason.contains(told)), "{error}");
+    let error = of_rank_2(&|own| own.data.path = sandbox.path("other"));
+    let told = "another data directory on rank 2 than on rank 0";
+    assert!(matches!(&error, Error::Ranks { reason, .. } if reason.contains(told)), "{error}");
+    // The error of the rank itself, and not what the others see of it.
+    let error = of_rank_2(&|own| own.data.path = "nowhere".into());
+    assert!(!matches!(&error, Error::Ranks { .. }) && error.to_string().contains("nowhere"), "{error}");
+    assert!(!sandbox.path("runs").exists());
+}
+
+#[test]
+fn a_rank_that_fails_ends_all_and_leaves_the_last_checkpoint() {
+    let sandbox = Sandbox::with_data();
+    let mut config = stage2(&sandbox.path(""));
+    (config.train.epochs, config.train.checkpoint_every) = (400, 1);
+    let runs = sandbox.path("runs");
+    let error = on_three(
+        &config,
+        |_, _| {},
+        |rank| {
+            let has_saved = || fs::read_dir(&runs).is_ok_and(|runs| runs.flatten().any(|run| lines(&run.path()) >= 3));
+            let begun = Instant::now();
+            while rank.rank() == 1 && !has_saved() && begun.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if rank.rank() == 1 {
+                rank.abort("the test ends it");
+            }
+        },
+    );
+    assert!(matches!(&error, Error::Ranks { .. }), "{error}");
+    for part in ["the test ends it", "the last checkpoint is as it was", "train --resume RUN"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let run = sandbox.only_run("runs");
+    let left = losses(&sandbox, &run);
+    assert!(left.len() >= 3 && left.len() < 400, "{}", left.len());
+    Weights::read(&sandbox.path(&format!("{run}/checkpoint/last.bpk"))).unwrap();
+    let epochs = format!("train.epochs={}", left.len() + 5);
+    sandbox.succeeds(["--quiet", "train", "--resume", &run, "--device", "cpu", "--devices", "2", "--set", &epochs]);
+    let after = losses(&sandbox, &run);
+    assert_eq!(after.len(), left.len() + 5);
+    assert_eq!(after[..3], left[..3]);
+}
