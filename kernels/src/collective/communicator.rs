@@ -49,10 +49,7 @@ pub const COLLECTIVE_DEADLINE: Duration = Duration::from_secs(60);
 ///     let gradients = rank.backward(|| loss.backward()).unwrap();
 ///     x.grad(&gradients).unwrap().into_data().to_vec::<f32>().unwrap()
 /// };
-/// let gradients = std::thread::scope(|scope| {
-///     let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || train(rank))).collect();
-///     threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
-/// });
+/// let gradients = Communicator::on_threads(ranks, train);
 /// // Both ranks have a loss of all rows: 2 x from each.
 /// assert_eq!(gradients, [vec![4.0], vec![8.0, 12.0]]);
 /// ```
@@ -84,6 +81,18 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         let turn = (ranks > 1).then(|| Arc::new(SharedTurn::default()));
         let links = ThreadLink::<B>::group(ranks, deadline);
         links.into_iter().map(|link| Self::of(Arc::new(link), device.clone(), turn.clone())).collect()
+    }
+
+    /// Runs `work` on every rank, each on a thread of its own; what each of them gives, in the order of the ranks.
+    ///
+    /// # Panics
+    /// Where `work` panics on one of them.
+    pub fn on_threads<T: Send>(ranks: Vec<Self>, work: impl Fn(Self) -> T + Sync) -> Vec<T> {
+        let work = &work;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+        })
     }
 
     pub(super) fn of(link: Link<B>, device: B::Device, turn: Option<Arc<SharedTurn>>) -> Self {
@@ -190,15 +199,12 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// use graphsieve_kernels::{COLLECTIVE_DEADLINE, Communicator};
     /// let device = Default::default();
     /// let ranks = Communicator::<Flex>::threads(2, COLLECTIVE_DEADLINE, &device);
-    /// let results = std::thread::scope(|scope| {
-    ///     let threads = ranks.into_iter().map(|rank| scope.spawn(move || {
-    ///         let first = 10.0 * rank.rank() as f32;
-    ///         let x = Tensor::<Flex, 2>::from_data([[first], [first + 1.0], [first + 2.0]], &rank.device().clone());
-    ///         // Rank 0 keeps one row and sends two, rank 1 sends all three.
-    ///         let (send, receive) = [([1, 2], [1, 3]), ([3, 0], [2, 0])][rank.rank()];
-    ///         rank.all_to_all_rows(x, &send, &receive).unwrap().into_data().to_vec::<f32>().unwrap()
-    ///     }));
-    ///     threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    /// let results = Communicator::on_threads(ranks, |rank| {
+    ///     let first = 10.0 * rank.rank() as f32;
+    ///     let x = Tensor::<Flex, 2>::from_data([[first], [first + 1.0], [first + 2.0]], &rank.device().clone());
+    ///     // Rank 0 keeps one row and sends two, rank 1 sends all three.
+    ///     let (send, receive) = [([1, 2], [1, 3]), ([3, 0], [2, 0])][rank.rank()];
+    ///     rank.all_to_all_rows(x, &send, &receive).unwrap().into_data().to_vec::<f32>().unwrap()
     /// });
     /// assert_eq!(results, [vec![0.0, 10.0, 11.0, 12.0], vec![1.0, 2.0]]);
     /// ```
@@ -253,14 +259,10 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
     /// use burn_flex::Flex;
     /// use graphsieve_kernels::{COLLECTIVE_DEADLINE, Communicator};
     /// let ranks = Communicator::<Flex>::threads(2, COLLECTIVE_DEADLINE, &Default::default());
-    /// std::thread::scope(|scope| {
-    ///     for rank in ranks {
-    ///         scope.spawn(move || {
-    ///             let seed = [rank.rank() as u8];
-    ///             let error = rank.handshake(&[("version", b"1.0"), ("seed", &seed)]).unwrap_err();
-    ///             assert!(error.to_string().contains("another seed on rank 1 than on rank 0"), "{error}");
-    ///         });
-    ///     }
+    /// Communicator::on_threads(ranks, |rank| {
+    ///     let seed = [rank.rank() as u8];
+    ///     let error = rank.handshake(&[("version", b"1.0"), ("seed", &seed)]).unwrap_err();
+    ///     assert!(error.to_string().contains("another seed on rank 1 than on rank 0"), "{error}");
     /// });
     /// ```
     pub fn handshake(&self, parts: &[(&str, &[u8])]) -> Result<(), CollectiveError> {

@@ -1,4 +1,4 @@
-//! Ranks that fail, and what launchers say. What exchanges compute is in `testing::exchanges`.
+//! Ranks that fail, and what launchers say. What exchanges compute is in the suite, for every backend.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,6 @@ use super::{
     COLLECTIVE_DEADLINE, CollectiveError, CollectiveFault, Communicator, LaunchEnvironment, LaunchError, Rendezvous,
 };
 use crate::runtime::turn::autodiff_turn;
-use crate::testing::exchanges::{assert_exchanges, assert_gradients_of_exchanges, on_ranks};
-use crate::testing::tolerance::Dtype;
 
 type Rank = Communicator<Flex>;
 
@@ -26,21 +24,9 @@ fn matrix(rows: usize, width: usize) -> Tensor<Flex, 2> {
 /// What each of three ranks gets from `call`; all of it long before the deadline.
 fn at_once<T: Send>(call: impl Fn(Rank) -> T + Sync) -> Vec<T> {
     let start = Instant::now();
-    let results = on_ranks(ranks(3, COLLECTIVE_DEADLINE), call);
+    let results = Communicator::on_threads(ranks(3, COLLECTIVE_DEADLINE), call);
     assert!(start.elapsed() < COLLECTIVE_DEADLINE / 2, "took {:?}", start.elapsed());
     results
-}
-
-#[test]
-fn exchanges_are_what_plain_loops_give() {
-    for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-        assert_exchanges(&[1, 2, 3, 4], dtype, |count| ranks(count, COLLECTIVE_DEADLINE));
-    }
-}
-
-#[test]
-fn gradients_of_exchanges_are_differences_of_the_sum_of_losses() {
-    assert_gradients_of_exchanges(&[1, 2, 3, 4], |count| ranks(count, COLLECTIVE_DEADLINE));
 }
 
 #[test]
@@ -87,7 +73,7 @@ fn a_rank_that_panics_is_named_by_all_others() {
 #[test]
 fn a_late_rank_is_named_within_the_deadline_and_told_when_it_comes() {
     let deadline = Duration::from_millis(200);
-    let results = on_ranks(ranks(3, deadline), |rank| {
+    let results = Communicator::on_threads(ranks(3, deadline), |rank| {
         if rank.rank() == 0 {
             std::thread::sleep(5 * deadline);
         }
@@ -183,15 +169,16 @@ fn a_backward_pass_of_one_rank_alone_is_refused_and_gives_no_number() {
 #[test]
 fn a_rank_that_is_missing_in_a_backward_pass_is_an_error_there() {
     let deadline = Duration::from_millis(300);
-    let results = on_ranks(ranks(3, deadline), |rank| {
+    let results = Communicator::on_threads(ranks(3, deadline), |rank| {
         let x = leaf(1);
         let _turn = autodiff_turn();
         let sum = rank.all_reduce(x.clone()).unwrap();
         // Rank 2 leaves the exchange out of its loss.
         let loss = if rank.rank() == 2 { x.sum() } else { sum.sum() };
-        rank.backward(|| loss.backward()).map(drop)
+        // It stays until the others have waited.
+        (rank.backward(|| loss.backward()).map(drop), rank)
     });
-    for result in &results[..2] {
+    for (result, _) in &results[..2] {
         let error = result.as_ref().unwrap_err();
         assert_eq!(error.fault, CollectiveFault::Late { missing: vec![2], after: deadline });
     }
@@ -201,7 +188,7 @@ fn a_rank_that_is_missing_in_a_backward_pass_is_an_error_there() {
 fn ranks_that_share_a_tensor_with_gradients_get_an_error_instead_of_waiting_for_ever() {
     let deadline = Duration::from_millis(300);
     let shared = leaf(1);
-    let results = on_ranks(ranks(2, deadline), |rank| {
+    let results = Communicator::on_threads(ranks(2, deadline), |rank| {
         let _turn = autodiff_turn();
         let loss = rank.all_reduce(shared.clone()).unwrap().sum();
         rank.backward(|| loss.backward()).map(drop)

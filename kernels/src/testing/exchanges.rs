@@ -10,18 +10,6 @@ use crate::collective::{CollectiveBackend, CollectiveError, CollectiveOperation,
 use crate::runtime::start_gradient::backward_from;
 use crate::runtime::turn::autodiff_turn;
 
-/// Runs `work` on every rank in a thread of its own; what each gives.
-pub fn on_ranks<B: CollectiveBackend<Plain = B>, T: Send>(
-    ranks: Vec<Communicator<B>>,
-    work: impl Fn(Communicator<B>) -> T + Sync,
-) -> Vec<T> {
-    let work = &work;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(rank))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
-    })
-}
-
 /// The same operation as every rank calls it, with rows of `width`.
 struct Case {
     calls: Vec<CollectiveOperation>,
@@ -147,7 +135,7 @@ pub fn assert_exchanges<B: CollectiveBackend<Plain = B>>(
     for &count in counts {
         let cases = cases(count);
         let run = || {
-            on_ranks(group(count), |rank| {
+            Communicator::on_threads(group(count), |rank| {
                 let result = |case: &Case| {
                     let x = up::<B>(&case.inputs(dtype)[rank.rank()], case.width, dtype, rank.device());
                     down(case.call(&rank, x).unwrap_or_else(|error| panic!("{}: {error}", case.name())))
@@ -180,7 +168,7 @@ pub fn assert_gradients_of_exchanges<B: CollectiveBackend<Plain = B>>(
     for &count in counts {
         for case in cases(count).into_iter().filter(|case| case.calls[0].transposed().is_some()) {
             let inputs = case.inputs(Dtype::F32);
-            let gradients = on_ranks(group(count), |rank| {
+            let gradients = Communicator::on_threads(group(count), |rank| {
                 let device = rank.device().clone();
                 let x = up::<B>(&inputs[rank.rank()], case.width, Dtype::F32, &device);
                 let x = Tensor::<Autodiff<B>, 2>::from_inner(x).require_grad();
@@ -208,7 +196,7 @@ pub fn assert_gradients_of_exchanges<B: CollectiveBackend<Plain = B>>(
 fn assert_gradients_of_a_chain<B: CollectiveBackend<Plain = B>>(count: usize, ranks: Vec<Communicator<B>>) {
     let (rows, width) = (vec![2; count], 3);
     let inputs: Vec<Vec<f64>> = (0..count).map(|rank| values_in(Dtype::F32, 70 + rank as u64, 2 * width)).collect();
-    let gradients = on_ranks(ranks, |rank| {
+    let gradients = Communicator::on_threads(ranks, |rank| {
         let device = rank.device().clone();
         let x = up::<B>(&inputs[rank.rank()], width, Dtype::F32, &device);
         let x = Tensor::<Autodiff<B>, 2>::from_inner(x).require_grad();

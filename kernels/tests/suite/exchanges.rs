@@ -24,7 +24,9 @@ fn exchanges_between_threads_are_what_plain_loops_give<B: GraphBackend + Collect
 ) {
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
         if B::supports_dtype(device, burn_dtype(dtype)) {
-            assert_exchanges(&[1, 3, 4], dtype, |count| Communicator::<B>::threads(count, COLLECTIVE_DEADLINE, device));
+            assert_exchanges(&[1, 2, 3, 4], dtype, |count| {
+                Communicator::<B>::threads(count, COLLECTIVE_DEADLINE, device)
+            });
         }
     }
 }
@@ -32,7 +34,9 @@ fn exchanges_between_threads_are_what_plain_loops_give<B: GraphBackend + Collect
 fn gradients_between_threads_are_differences_of_the_sum_of_losses<B: GraphBackend + CollectiveBackend<Plain = B>>(
     device: &B::Device,
 ) {
-    assert_gradients_of_exchanges(&[2, 4], |count| Communicator::<B>::threads(count, COLLECTIVE_DEADLINE, device));
+    assert_gradients_of_exchanges(&[1, 2, 3, 4], |count| {
+        Communicator::<B>::threads(count, COLLECTIVE_DEADLINE, device)
+    });
 }
 
 graphsieve_kernels::on_cuda! {
@@ -41,7 +45,6 @@ graphsieve_kernels::on_cuda! {
 
         use burn::tensor::Tensor;
         use burn_cuda::CudaDevice;
-        use graphsieve_kernels::testing::exchanges::on_ranks;
         use graphsieve_kernels::testing::harness::{Device, Requirement, trial};
         use graphsieve_kernels::{CollectiveFault, Cuda, device, probe_nccl};
 
@@ -72,7 +75,7 @@ graphsieve_kernels::on_cuda! {
         }
 
         fn ranks_over_nccl_that_disagree_or_are_late_get_errors() {
-            let shapes = on_ranks(pair(COLLECTIVE_DEADLINE), |rank| {
+            let shapes = Communicator::on_threads(pair(COLLECTIVE_DEADLINE), |rank| {
                 let x = Tensor::<Cuda, 1>::ones([1 + rank.rank()], rank.device());
                 rank.all_reduce(x).expect_err("the shapes differ").fault
             });
@@ -81,7 +84,7 @@ graphsieve_kernels::on_cuda! {
                 assert!(matches!(fault, CollectiveFault::Disagreement { .. }), "{fault}");
             }
             let deadline = Duration::from_secs(5);
-            let late = on_ranks(pair(deadline), |rank| {
+            let late = Communicator::on_threads(pair(deadline), |rank| {
                 if rank.rank() == 1 {
                     std::thread::sleep(2 * deadline);
                 }
