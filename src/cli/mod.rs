@@ -177,6 +177,12 @@ impl Console {
         }
     }
 
+    /// The same of a process that leaves the word to another.
+    fn silenced(self) -> Self {
+        log::set_max_level(log::LevelFilter::Warn.min(log::max_level()));
+        Self { quiet: true, ..self }
+    }
+
     /// A line on stderr that the user may miss.
     fn note(self, text: impl Display) {
         log::info!("{text}");

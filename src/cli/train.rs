@@ -7,7 +7,7 @@ use clap::Args;
 use graphsieve_kernels::{GraphBackend, LaunchEnvironment, TreeBackend};
 
 use super::{Compute, Console};
-use crate::backend::{with_backend, with_ranks};
+use crate::backend::{Device, cuda_devices, with_backend, with_ranks};
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::run::RunDir;
 use crate::run::model::start_of;
 use crate::run::progress::{StageProgress, Unit};
 use crate::score::{Judged, SideBySide};
-use crate::train::{self, RunOptions, ranks};
+use crate::train::{self, Outcome, RunOptions, ranks};
 
 /// `data.path` of the shipped configurations. Where it is missing a first training makes it.
 const SHIPPED_DATA: &str = "artifacts/data/quickstart";
@@ -55,7 +55,8 @@ pub(super) struct Arguments {
 
     /// Train on so many devices at once: CUDA devices from --device on, over NCCL; on the processor and with Vulkan so
     /// many threads that share it. For task = "stage2" or "classify" with loader.mode = "sampled": each device has a
-    /// part of every mini-batch. A run may go on with another number of devices
+    /// part of every mini-batch. A run may go on with another number of devices. Several processes that torchrun, srun
+    /// or mpirun starts are ranks without this option, with a CUDA device each
     #[arg(long, value_name = "N", conflicts_with = "each_window")]
     devices: Option<NonZeroUsize>,
 }
@@ -69,21 +70,46 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         config.set_name(name);
     }
     let devices = arguments.devices.map_or(1, NonZeroUsize::get);
-    ranks::check(&config, devices)?;
-    check_launcher(devices)?;
-    let (device, description) = arguments.compute.choose(console)?;
-    let description = match devices {
+    let process = launched(devices)?;
+    if let Some(process) = process.as_ref().filter(|_| arguments.each_window) {
+        return Err(Error::Usage {
+            argument: "--each-window".into(),
+            expected: "one process".into(),
+            found: format!("process {} of {} of a launcher", process.rank, process.ranks),
+            help: "train one window after the other without a launcher".into(),
+        });
+    }
+    let ranks = process.as_ref().map_or(devices, |process| process.ranks);
+    ranks::check(&config, ranks)?;
+    let console = match &process {
+        // Rank 0 speaks for all; errors are said by each.
+        Some(process) if process.rank > 0 => console.silenced(),
+        _ => console,
+    };
+    let (device, description) = match &process {
+        Some(process) => Compute { device: device_of_rank(&arguments.compute.device, process)? }.choose(console)?,
+        None => arguments.compute.choose(console)?,
+    };
+    let description = match ranks {
         1 => description,
         ranks => format!("{description}, {ranks} ranks"),
     };
-    if arguments.resume.is_none() {
-        provide_data(&config, console)?;
+    let provide = || match arguments.resume {
+        None => provide_data(&config, console),
+        Some(_) => Ok(()),
+    };
+    if process.is_none() {
+        provide()?;
     }
     let from = arguments.from.as_deref().map(|from| start_of(from, &config)).transpose()?;
-    let (resume, progress) = (arguments.resume, console.progress());
+    let (resume, progress) = (arguments.resume.clone(), console.progress());
     let options = RunOptions { device: description, resume, from, pipeline: None, stretch: None, progress };
     if arguments.each_window {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
+    }
+    if let Some(process) = process {
+        let left = as_process(&process, &config, &options, &device, provide)?;
+        return left.map_or(Ok(()), |outcome| give(&outcome, console));
     }
     let outcome = match devices {
         1 => with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?,
@@ -91,29 +117,102 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
             ranks::on_threads::<B, _>(all?, |rank, d| train::run_together::<B>(&config, &options, rank, d))
         })?,
     };
-    super::print(&outcome)?;
+    give(&outcome, console)
+}
+
+fn give(outcome: &Outcome, console: Console) -> Result<()> {
+    super::print(outcome)?;
     console.note(outcome.files()?);
     Ok(())
 }
 
-/// Refuses several devices in each of several processes that a launcher started: each would train by itself.
-fn check_launcher(devices: usize) -> Result<()> {
-    let refuse = |expected: &str, found: String| Error::Usage {
-        argument: format!("--devices {devices}"),
-        expected: expected.into(),
-        found,
-        help: "start the program once and without torchrun, srun or mpirun: it has a thread for each device".into(),
-    };
-    if devices == 1 {
-        return Ok(());
+/// This process among those of a launcher; `None` where it is the only one.
+///
+/// # Errors
+/// [`Error::Usage`] for variables that do not fit together, and for several devices in each of several processes.
+fn launched(devices: usize) -> Result<Option<LaunchEnvironment>> {
+    let read = LaunchEnvironment::read(|name| std::env::var(name).ok()).map_err(|error| Error::Usage {
+        argument: error.variable.into(),
+        expected: error.expected,
+        found: error.found.unwrap_or_else(|| "nothing".into()),
+        help: "start all ranks with torchrun, srun or mpirun; unset the variables to train with one process".into(),
+    })?;
+    match read.filter(|process| process.ranks > 1) {
+        Some(process) if devices > 1 => Err(Error::Usage {
+            argument: format!("--devices {devices}"),
+            expected: "one process".into(),
+            found: format!("process {} of {} of a launcher", process.rank, process.ranks),
+            help: "leave --devices out: every process of a launcher has one device".into(),
+        }),
+        process => Ok(process),
     }
-    match LaunchEnvironment::read(|name| std::env::var(name).ok()) {
-        Ok(Some(of)) if of.ranks > 1 => {
-            Err(refuse("one process", format!("process {} of {} of a launcher", of.rank, of.ranks)))
+}
+
+/// The device of a process of a launcher: the CUDA device of its number on the host, or the only one that it sees.
+///
+/// # Errors
+/// [`Error::Usage`] for another kind of device: processes meet over NCCL.
+fn device_of_rank(request: &str, process: &LaunchEnvironment) -> Result<String> {
+    match request {
+        "auto" | "cuda" => {
+            let there = cuda_devices().map_or(0, |devices| devices.len());
+            Ok(format!("cuda:{}", if there == 1 { 0 } else { process.local_rank }))
         }
-        Ok(_) => Ok(()),
-        Err(error) => Err(refuse("no variables of a launcher, or all of them", error.to_string())),
+        named if named.starts_with("cuda:") => Ok(named.into()),
+        other => Err(Error::Usage {
+            argument: "--device".into(),
+            expected: format!("a CUDA device for process {} of {}", process.rank, process.ranks),
+            found: other.into(),
+            help: "start the program once with --devices N: it has N ranks on the processor or on Vulkan".into(),
+        }),
     }
+}
+
+/// Trains as one process of several; what rank 0 leaves.
+#[cfg(feature = "cuda")]
+fn as_process(
+    process: &LaunchEnvironment,
+    config: &RunConfig,
+    options: &RunOptions,
+    device: &Device,
+    provide: impl FnOnce() -> Result<()>,
+) -> Result<Option<Outcome>> {
+    use graphsieve_kernels::{Communicator, Cuda, NcclConfig};
+
+    let Device::Cuda(index) = *device else { unreachable!("`device_of_rank` takes CUDA devices alone") };
+    let device = burn_cuda::CudaDevice::new(index);
+    crate::backend::keep_compiled_kernels(index);
+    let rank = Communicator::<Cuda>::nccl(NcclConfig {
+        rank: process.rank,
+        ranks: process.ranks,
+        device: device.clone(),
+        rendezvous: process.rendezvous.clone(),
+        deadline: ranks::RANKS_DEADLINE,
+        compare_calls: true,
+    })
+    .map_err(|error| Error::Ranks {
+        reason: error.to_string(),
+        help: "nothing was begun; start all ranks again, or one process without a launcher".into(),
+    })?;
+    ranks::as_rank::<Cuda, _>(&rank, || {
+        if rank.rank() == 0 {
+            provide()?;
+        }
+        rank.barrier().map_err(ranks::failed)?;
+        train::run_together::<Cuda>(config, options, &rank, &device)
+    })
+}
+
+/// Without CUDA there is no device for a process of a launcher, which was said when it was chosen.
+#[cfg(not(feature = "cuda"))]
+fn as_process(
+    _: &LaunchEnvironment,
+    _: &RunConfig,
+    _: &RunOptions,
+    _: &Device,
+    _: impl FnOnce() -> Result<()>,
+) -> Result<Option<Outcome>> {
+    unreachable!("a build without CUDA chooses no CUDA device")
 }
 
 /// Trains for one window of the split after the other.

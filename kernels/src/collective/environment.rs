@@ -58,7 +58,7 @@ const LAUNCHERS: [[&str; 3]; 3] = [
 
 impl LaunchEnvironment {
     /// Reads `RANK LOCAL_RANK WORLD_SIZE`, else `SLURM_PROCID SLURM_LOCALID SLURM_NTASKS`, else those of Open MPI;
-    /// `None` where none of them is set. `lookup` gives the value of a variable, if it has one; usually it asks the
+    /// `None` where no rank is set: a shell of a scheduler knows a number of tasks without being one. `lookup` gives the value of a variable, if it has one; usually it asks the
     /// environment.
     ///
     /// Ranks meet at `NCCL_COMM_ID` where it is set, else at `MASTER_ADDR` and **the port behind `MASTER_PORT`**:
@@ -79,7 +79,7 @@ impl LaunchEnvironment {
     /// ```
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, LaunchError> {
         let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let Some(names) = LAUNCHERS.iter().find(|names| names.iter().any(|name| lookup(name).is_some())) else {
+        let Some(names) = LAUNCHERS.iter().find(|[rank, ..]| lookup(rank).is_some()) else {
             return Ok(None);
         };
         let number = |variable: &'static str, expected: &str, fits: &dyn Fn(usize) -> bool| {

@@ -15,6 +15,8 @@ mod link;
 mod nccl;
 mod operation;
 #[cfg(any(feature = "cuda", test))]
+mod presence;
+#[cfg(any(feature = "cuda", test))]
 mod rendezvous;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Ranks with a CUDA device each, through NCCL: processes of one or of several hosts, or threads of one process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use burn::tensor::DType;
@@ -17,11 +17,12 @@ use cudarc::driver::{result as driver, sys as driver_sys};
 use cudarc::nccl::result::{self as nccl, NcclError, NcclStatus};
 use cudarc::nccl::sys;
 
-use super::communicator::Communicator;
+use super::communicator::{COLLECTIVE_DEADLINE, Communicator};
 use super::environment::Rendezvous;
 use super::error::{CollectiveError, CollectiveFault};
 use super::link::{Call, Collective};
 use super::operation::CollectiveOperation;
+use super::presence::{Peers, Presence, lock};
 use super::rendezvous;
 use crate::runtime::backends::Cuda;
 use crate::runtime::launch::empty;
@@ -47,7 +48,7 @@ pub struct NcclConfig {
     pub device: CudaDevice,
     /// Where the ranks meet; needed by more than one.
     pub rendezvous: Option<Rendezvous>,
-    /// How long a rank waits for the others.
+    /// How long a rank waits for the others in an exchange; to connect it is [`COLLECTIVE_DEADLINE`].
     pub deadline: Duration,
     /// Whether the ranks compare what they call before each exchange, which costs one more, of a few bytes. Without,
     /// ranks that disagree wait until the deadline, or get each other's numbers.
@@ -104,14 +105,6 @@ fn said(code: sys::ncclResult_t) -> CollectiveFault {
     CollectiveFault::Device { reason }
 }
 
-/// What the ranks of one process know of each other.
-#[derive(Debug, Default)]
-struct Peers {
-    failed: Option<CollectiveError>,
-    /// Ranks that call no more: how many calls they made, and why.
-    left: Vec<(usize, u64, &'static str)>,
-}
-
 /// What belongs to a rank at NCCL and the driver; used by one thread at a time.
 #[derive(Debug)]
 struct Resources {
@@ -137,10 +130,8 @@ struct NcclLink {
     calls: AtomicU64,
     resources: Mutex<Resources>,
     peers: Arc<Mutex<Peers>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The other processes, where they met at an address.
+    presence: Option<Presence>,
 }
 
 impl Resources {
@@ -216,6 +207,7 @@ impl NcclLink {
         id: sys::ncclUniqueId,
         together: bool,
         peers: Arc<Mutex<Peers>>,
+        presence: Option<Presence>,
     ) -> Result<Self, CollectiveFault> {
         let mut resources = Resources::new(&config.device)?;
         let mut settings = Settings {
@@ -233,16 +225,17 @@ impl NcclLink {
         };
         resources.comm = (!comm.is_null()).then_some(comm);
         checked(begun)?;
-        let link = Self {
+        let mut link = Self {
             rank: config.rank,
             ranks: config.ranks,
             device: config.device.clone(),
-            deadline: config.deadline,
+            deadline: COLLECTIVE_DEADLINE,
             compare_calls: config.compare_calls && config.ranks > 1,
             together,
             calls: AtomicU64::new(0),
             resources: Mutex::new(resources),
             peers,
+            presence,
         };
         let mut resources = lock(&link.resources);
         let connected = link.settle(&resources, Instant::now(), 0);
@@ -250,6 +243,7 @@ impl NcclLink {
             resources.abort();
         }
         drop(resources);
+        link.deadline = config.deadline;
         connected.map(|()| link)
     }
 
@@ -505,7 +499,15 @@ impl Collective<Cuda> for NcclLink {
     fn leave(&self) {
         let panics = std::thread::panicking();
         let reason = if panics { "its thread panicked" } else { "it was dropped" };
-        lock(&self.peers).left.push((self.rank, self.calls(), reason));
+        let failed = {
+            let mut peers = lock(&self.peers);
+            peers.left.push((self.rank, self.calls(), reason));
+            peers.failed.is_some()
+        };
+        // Without this word it is lost to the other processes.
+        if let Some(presence) = self.presence.as_ref().filter(|_| !panics && !failed) {
+            presence.leave(self.calls());
+        }
         // Ranks elsewhere are told by the end of the connection, not by waiting for their deadline.
         if panics {
             lock(&self.resources).abort();
@@ -524,6 +526,8 @@ impl Communicator<Cuda> {
     /// Ranks meet where [`NcclConfig::rendezvous`] says, which [`LaunchEnvironment`](crate::LaunchEnvironment) reads.
     /// NCCL's calls come back at once and are watched: an exchange waits on the host for its end, for an error of
     /// another rank and for the deadline, and gives the connection up after an error, which the other ranks then see.
+    /// Where they meet at an address they keep the connections that they met by: a process that ends without leaving is
+    /// an error on all others at once. Over `NCCL_COMM_ID` only NCCL can tell, which may take until the deadline.
     /// Sums are made in the order that NCCL chooses; those of 16-bit values in f32.
     ///
     /// # Errors
@@ -538,6 +542,8 @@ impl Communicator<Cuda> {
             if ranks == 0 || rank >= ranks || i32::try_from(ranks).is_err() {
                 return argument("rank", "a rank below the number of ranks".into(), format!("{rank} of {ranks}"));
             }
+            let peers = Arc::default();
+            let mut presence = None;
             let id = match &config.rendezvous {
                 // Every rank's id is then the address, and rank 0 listens there.
                 Some(Rendezvous::OfNccl(address)) => match std::env::var("NCCL_COMM_ID") {
@@ -547,15 +553,21 @@ impl Communicator<Cuda> {
                     }
                 },
                 Some(Rendezvous::Address(address)) => {
-                    let bytes = rendezvous::share(address, rank, ranks, config.deadline, || {
+                    let (bytes, kept) = rendezvous::share(address, rank, ranks, COLLECTIVE_DEADLINE, || {
                         Ok(new_id()?.internal.map(|byte| byte as u8))
                     })?;
+                    let watched = Presence::watch(rank, kept, &peers);
+                    let fault = |error: std::io::Error| CollectiveFault::Address {
+                        address: address.clone(),
+                        reason: error.to_string(),
+                    };
+                    presence = Some(watched.map_err(fault)?);
                     sys::ncclUniqueId { internal: bytes.map(|byte| byte as std::ffi::c_char) }
                 }
                 None if ranks == 1 => new_id()?,
                 None => return argument("rendezvous", "where the ranks meet".into(), "none".into()),
             };
-            NcclLink::connect(&config, id, false, Arc::default())
+            NcclLink::connect(&config, id, false, peers, presence)
         };
         let (rank, device) = (config.rank, config.device.clone());
         match connect() {
@@ -582,7 +594,7 @@ impl Communicator<Cuda> {
         let connect = |(rank, device): (usize, &CudaDevice)| {
             let device = device.clone();
             let config = NcclConfig { rank, ranks, device, rendezvous: None, deadline, compare_calls };
-            NcclLink::connect(&config, id, ranks > 1, peers.clone()).map_err(|fault| {
+            NcclLink::connect(&config, id, ranks > 1, peers.clone(), None).map_err(|fault| {
                 let error = failed(rank, fault);
                 lock(&peers).failed.get_or_insert(error.clone());
                 error

@@ -19,6 +19,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How long somebody who has connected may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What a rank comes away with: what rank 0 handed out, and the connections that it keeps, of rank 0 to all others and of
+/// another to rank 0.
+type Met = (Id, Vec<(usize, TcpStream)>);
+
 /// What `make` gives on rank 0, on every rank.
 pub(super) fn share(
     address: &str,
@@ -26,14 +30,13 @@ pub(super) fn share(
     ranks: usize,
     deadline: Duration,
     make: impl FnOnce() -> Result<Id, CollectiveFault>,
-) -> Result<Id, CollectiveFault> {
+) -> Result<Met, CollectiveFault> {
     let end = Instant::now() + deadline;
     match rank {
         0 => {
             let id = make()?;
             let listener = listen(address)?;
-            hand_out(&listener, address, ranks, &id, end, deadline)?;
-            Ok(id)
+            Ok((id, hand_out(&listener, address, ranks, &id, end, deadline)?))
         }
         _ => ask(address, rank, ranks, end, deadline),
     }
@@ -60,7 +63,7 @@ fn hand_out(
     id: &Id,
     end: Instant,
     deadline: Duration,
-) -> Result<(), CollectiveFault> {
+) -> Result<Vec<(usize, TcpStream)>, CollectiveFault> {
     let mut there: Vec<Option<TcpStream>> = (0..ranks).map(|_| None).collect();
     loop {
         let missing: Vec<usize> = (1..ranks).filter(|&rank| there[rank].is_none()).collect();
@@ -89,11 +92,11 @@ fn hand_out(
             return Err(at(address, format!("rank {rank} came twice")));
         }
     }
-    for (rank, stream) in there.iter_mut().enumerate().filter_map(|(rank, stream)| Some((rank, stream.as_mut()?))) {
-        let lost = |error: std::io::Error| CollectiveFault::Lost { rank, reason: error.to_string() };
-        stream.write_all(id).map_err(lost)?;
-    }
-    Ok(())
+    let tell = |(rank, mut stream): (usize, TcpStream)| match stream.write_all(id) {
+        Ok(()) => Ok((rank, stream)),
+        Err(error) => Err(CollectiveFault::Lost { rank, reason: error.to_string() }),
+    };
+    there.into_iter().enumerate().filter_map(|(rank, stream)| Some((rank, stream?))).map(tell).collect()
 }
 
 /// Who has connected; `None` for a stranger.
@@ -109,7 +112,7 @@ fn hello(mut stream: TcpStream) -> Option<(usize, usize, TcpStream)> {
     Some((number(&numbers[..4])?, number(&numbers[4..])?, stream))
 }
 
-fn ask(address: &str, rank: usize, ranks: usize, end: Instant, deadline: Duration) -> Result<Id, CollectiveFault> {
+fn ask(address: &str, rank: usize, ranks: usize, end: Instant, deadline: Duration) -> Result<Met, CollectiveFault> {
     let connect = |left: Duration| {
         let mut last = None;
         for address in address.to_socket_addrs()? {
@@ -141,7 +144,7 @@ fn ask(address: &str, rank: usize, ranks: usize, end: Instant, deadline: Duratio
         .and_then(|()| stream.write_all(&said))
         .and_then(|()| stream.read_exact(&mut id));
     match answer {
-        Ok(()) => Ok(id),
+        Ok(()) => Ok((id, vec![(0, stream)])),
         Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => {
             Err(CollectiveFault::Late { missing: Vec::new(), after: deadline })
         }
@@ -163,7 +166,8 @@ mod tests {
         std::thread::scope(|scope| {
             let ask = |(rank, ranks)| {
                 let address = address.clone();
-                scope.spawn(move || share(&address, rank, ranks, deadline, || Ok([7; 128])))
+                let id = move || share(&address, rank, ranks, deadline, || Ok([7; 128])).map(|(id, _)| id);
+                scope.spawn(id)
             };
             let threads: Vec<_> = who.iter().copied().map(ask).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -201,8 +205,10 @@ mod tests {
             while TcpStream::connect(&address).and_then(|mut stream| stream.write_all(&[1; HELLO])).is_err() {
                 std::thread::sleep(PAUSE);
             }
-            assert_eq!(share(&address, 1, 2, LONG, || Ok([0; 128])), Ok([7; 128]));
-            assert_eq!(first.join().unwrap(), Ok([7; 128]));
+            let (id, kept) = share(&address, 1, 2, LONG, || Ok([0; 128])).unwrap();
+            assert_eq!((id, kept[0].0), ([7; 128], 0));
+            let (id, kept) = first.join().unwrap().unwrap();
+            assert_eq!((id, kept.len(), kept[0].0), ([7; 128], 1, 1));
         });
     }
 }

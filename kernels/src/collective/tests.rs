@@ -290,7 +290,7 @@ fn every_launcher_is_understood_and_the_first_counts() {
     assert_eq!(read(&[&slurm[..], &master, &torch, &mpi[..3]].concat()), of(2, 0, 4, address()));
     assert_eq!(read(&mpi), of(1, 1, 2, Some(Rendezvous::OfNccl("head:7000".into()))));
     assert_eq!(read(&[("SLURM_PROCID", "0"), ("SLURM_LOCALID", "0"), ("SLURM_NTASKS", "1")]), of(0, 0, 1, None));
-    assert_eq!(read(&[("MASTER_ADDR", "a"), ("RANK", "")]), Ok(None));
+    assert_eq!(read(&[("MASTER_ADDR", "a"), ("RANK", ""), ("SLURM_NTASKS", "4")]), Ok(None));
 }
 
 #[test]
