@@ -21,6 +21,7 @@ use crate::models::precision::dtype;
 use crate::run::splits::split_of;
 use crate::splitmix::mix;
 use crate::train::optimiser::{Optimiser, learning_rate};
+use crate::train::ranks::{Rank, shard_of};
 use crate::train::runner::Runner;
 use crate::train::task::Task;
 use crate::train::tasks::attention::Attention;
@@ -42,25 +43,32 @@ pub trait Epochs {
 }
 
 /// A task with the model that it trains, without a run.
-struct Training<B: GraphBackend, T: Task<B>> {
+pub(super) struct Training<'r, B: GraphBackend, T: Task<B>> {
+    /// This rank, of several that train the model.
+    rank: Option<&'r Rank<B>>,
     model: Option<T::Model>,
     optimiser: Optimiser<B, T::Model>,
     runner: Runner<B, T>,
     task: T,
 }
 
-impl<B: GraphBackend, T: Task<B>> Training<B, T> {
-    fn new(task: T, seed: u64, device: &B::Device) -> Result<Self> {
+impl<'r, B: GraphBackend, T: Task<B>> Training<'r, B, T> {
+    /// From `seed`, as one of several ranks where there are any.
+    ///
+    /// # Errors
+    /// Settings that the task refuses.
+    pub fn of(task: T, seed: u64, rank: Option<&'r Rank<B>>, device: &B::Device) -> Result<Self> {
         let model = Some(task.model(&mut Parameters::from_seed(seed, device))?);
-        Ok(Self { model, optimiser: task.optimiser(), runner: task.runner(seed, 1)?, task })
+        let runner = task.runner_of(shard_of::<B>(rank), seed, 1)?;
+        Ok(Self { rank, model, optimiser: task.optimiser(), runner, task })
     }
 }
 
-impl<B: GraphBackend, T: Task<B>> Epochs for Training<B, T> {
+impl<B: GraphBackend, T: Task<B>> Epochs for Training<'_, B, T> {
     fn step(&mut self, epoch: usize) -> Result<()> {
         if let Some(model) = self.model.take() {
             let rate = learning_rate(self.task.train(), epoch);
-            self.model = Some(self.runner.epoch(&self.task, model, &mut self.optimiser, rate, None)?.model);
+            self.model = Some(self.runner.epoch(&self.task, model, &mut self.optimiser, rate, self.rank)?.model);
         }
         check_device()
     }
@@ -105,7 +113,7 @@ fn stage1_epochs<B: GraphBackend>(
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
     let stage = Stage1Config { train: config, seed: options.seed, ..published };
     let task = AutoEncoder::<B>::new(&stage, host, graph, x, device);
-    Ok(Box::new(Training::new(task, options.seed, device)?))
+    Ok(Box::new(Training::of(task, options.seed, None, device)?))
 }
 
 /// The training of Stage 2 on the features and labels of a data directory, with the published settings.
@@ -124,7 +132,7 @@ fn stage2_epochs<B: GraphBackend>(
     let graph = DeviceGraph::<Autodiff<B>>::upload(host, device)?;
     let stage = Stage2Config { train: config, seed: options.seed, ..published };
     let task = Attention::<B>::on_device(&stage, host, graph, x, &split.train, device);
-    Ok(Box::new(Training::new(task, options.seed, device)?))
+    Ok(Box::new(Training::of(task, options.seed, None, device)?))
 }
 
 fn attention_spec(host: &HeteroGraph, input: usize) -> AttentionSpec {

@@ -20,6 +20,7 @@ mod messages;
 mod operators;
 mod parallel_gat;
 mod report;
+pub mod scale;
 pub mod trees;
 pub mod windows;
 

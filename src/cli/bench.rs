@@ -5,23 +5,26 @@ mod gad;
 
 use std::fmt::Display;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use graphsieve_kernels::BoostBackend;
+use graphsieve_kernels::{BoostBackend, COLLECTIVE_DEADLINE};
 use serde::Serialize;
 
 use super::{Compute, Console, Format, check_new_file};
-use crate::backend::with_backend;
+use crate::backend::{with_backend, with_ranks};
 use crate::bench::accuracy::{self, AccuracyOptions};
 use crate::bench::import::{self, ImportBenchOptions};
 use crate::bench::loader::{self, LoadOptions};
+use crate::bench::scale::{ScaleData, ScaleOptions};
 use crate::bench::trees::{self, TreesOptions};
 use crate::bench::windows::{self, WindowBenchOptions};
 use crate::bench::{self, BenchOptions, Work};
 use crate::config::Precision;
 use crate::error::{Error, Result};
 use crate::graph::atomic_write;
+use crate::train::ranks;
 use crate::trees::{Booster, BoosterParams, Dataset, Fit};
 
 /// Measure operators, epochs or inference: time, memory traffic against a plain copy, peak memory, error against f64;
@@ -83,6 +86,7 @@ enum What {
     Accuracy(Accuracy),
     Trees(Trees),
     Loader(Loader),
+    Scale(Scale),
     Import(Import),
     Windows(Windows),
     Gad(gad::Arguments),
@@ -279,6 +283,35 @@ struct Loader {
     shown: Shown,
 }
 
+/// Epochs of Stage 2 on one and on several devices
+#[derive(Debug, Args)]
+struct Scale {
+    /// Configuration of a Stage 2
+    #[arg(long, value_name = "CONFIG", default_value = "configs/stage2.toml")]
+    config: PathBuf,
+
+    #[command(flatten)]
+    data: Data,
+
+    /// Replace a key of --config, e.g. loader.mode=sampled; the last one wins
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Numbers of devices, as `train --devices` takes them
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2")]
+    devices: Vec<NonZeroUsize>,
+
+    /// Timed epochs, after three that are not; their median is shown
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    runs: usize,
+
+    #[command(flatten)]
+    compute: Compute,
+
+    #[command(flatten)]
+    shown: Shown,
+}
+
 /// Import of a table of edges that is made up
 #[derive(Debug, Args)]
 struct Import {
@@ -333,6 +366,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         What::Accuracy(accuracy) => accuracy.run(console),
         What::Trees(trees) => trees.run(console),
         What::Loader(loader) => loader.run(console),
+        What::Scale(scale) => scale.run(console),
         What::Import(import) => import.run(console),
         What::Windows(windows) => windows.run(console),
         What::Gad(arguments) => gad::run(arguments, console),
@@ -371,6 +405,33 @@ impl OnGraph {
         self.shown.format.print(&report)?;
         // After the report: it shows what is wrong.
         report.verdict()
+    }
+}
+
+impl Scale {
+    fn run(self, console: Console) -> Result<()> {
+        let data = self.data.data.map(|path| format!("data.path={}", path.display()));
+        let devices: Vec<usize> = self.devices.into_iter().map(NonZeroUsize::get).collect();
+        let (device, description) = self.compute.choose(console)?;
+        let overrides = self.set.into_iter().chain(data).collect();
+        let options = ScaleOptions { config: self.config, overrides, devices, runs: self.runs, description };
+        console.step("reading");
+        let data = ScaleData::read(&options)?;
+        options.devices.iter().try_for_each(|&count| ranks::check(&data.config(), count))?;
+        let rows = options.devices.iter().map(|&count| {
+            console.step(&format!("measuring epochs on {count} device{}", if count == 1 { "" } else { "s" }));
+            match count {
+                1 => with_backend!(device, |B, d| data.measure::<B>(None, &d)),
+                _ => with_ranks!(device, count, COLLECTIVE_DEADLINE, |B, all| {
+                    ranks::on_threads::<B, _>(all?, |rank, d| {
+                        let row = data.measure::<B>(Some(rank), d)?;
+                        Ok((rank.rank() == 0).then_some(row))
+                    })
+                }),
+            }
+        });
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        self.shown.format.print(&data.report(&options, rows)?)
     }
 }
 

@@ -1,0 +1,163 @@
+//! Epochs of Stage 2 on one and on several ranks.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use graphsieve_kernels::{GraphBackend, MemoryBackend};
+use serde::Serialize;
+
+use super::clock::{Times, time};
+use super::epochs::{Epochs, Training};
+use super::memory::{Peak, WATCHED_RUNS, peak};
+use super::{WARM_UP, usage};
+use crate::config::{RunConfig, Stage2Config};
+use crate::error::Result;
+use crate::graph::{Dataset, Features};
+use crate::infer::attention::input_features;
+use crate::run::splits::split_of;
+use crate::train::ranks::Rank;
+use crate::train::tasks::attention::Attention;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct ScaleOptions {
+    /// The configuration file of a Stage 2, with what the command line replaces.
+    pub config: PathBuf,
+    pub overrides: Vec<String>,
+    /// Numbers of devices, one after the other.
+    pub devices: Vec<usize>,
+    /// Timed epochs.
+    pub runs: usize,
+    /// Name and model of the device, for the report.
+    pub description: String,
+}
+
+/// Epochs on so many devices.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScaleRow {
+    pub devices: usize,
+    /// Of an epoch.
+    pub times: Times,
+    /// Of the first device; of the whole process where ranks share the processor.
+    pub peak: Option<Peak>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScaleReport {
+    pub device: String,
+    pub data: PathBuf,
+    pub nodes: usize,
+    pub edges: usize,
+    /// Labelled nodes that an epoch learns from.
+    pub labels: usize,
+    /// `loader.mode` of the configuration.
+    pub mode: String,
+    pub runs: usize,
+    pub rows: Vec<ScaleRow>,
+}
+
+/// What every rank trains on.
+pub struct ScaleData {
+    config: Stage2Config,
+    dataset: Dataset,
+    features: Features,
+    runs: usize,
+}
+
+impl ScaleData {
+    /// Reads configuration and data.
+    ///
+    /// # Errors
+    /// A configuration of another task, no run, data that cannot be used.
+    pub fn read(options: &ScaleOptions) -> Result<Self> {
+        if options.runs == 0 {
+            return Err(usage("--runs", "at least 1", "0", "10 is the default"));
+        }
+        let RunConfig::Stage2(mut config) = RunConfig::load(&options.config, &options.overrides)? else {
+            let found = options.config.display().to_string();
+            return Err(usage("--config", "a configuration of task = \"stage2\"", &found, "take configs/stage2.toml"));
+        };
+        config.train.epochs = WARM_UP + options.runs + WATCHED_RUNS;
+        let dataset = Dataset::open(&config.data.path)?;
+        let filling = dataset.filling(None)?;
+        let features = input_features(&config.data, &dataset, filling.as_ref(), None)?;
+        Ok(Self { config, dataset, features, runs: options.runs })
+    }
+
+    /// The configuration, for [`ranks::check`](crate::train::ranks::check).
+    pub fn config(&self) -> RunConfig {
+        RunConfig::Stage2(self.config.clone())
+    }
+
+    /// The figures of one rank, and of all that train with it.
+    ///
+    /// # Errors
+    /// What a training reports; a rank or a device that fails.
+    pub fn measure<B: GraphBackend + MemoryBackend>(
+        &self,
+        rank: Option<&Rank<B>>,
+        device: &B::Device,
+    ) -> Result<ScaleRow> {
+        graphsieve_kernels::device::watch();
+        let Self { config, dataset, features, runs } = self;
+        let labels = dataset.binary_labels(&config.data.path)?;
+        let split = split_of(dataset, &labels.entries, &config.split, config.seed)?;
+        let (task, _) = Attention::<B>::open(config, &dataset.graph, features.clone(), &split, None, device)?;
+        let mut training = Training::<B, _>::of(task, config.seed, rank, device)?;
+        let mut epoch = 0;
+        let mut next = || {
+            epoch += 1;
+            training.step(epoch)
+        };
+        let times = time::<B>(device, *runs, &mut next)?;
+        let peak = peak::<B, _>(device, next)?;
+        Ok(ScaleRow { devices: rank.map_or(1, |rank| rank.ranks()), times, peak })
+    }
+
+    /// The report of `rows`.
+    ///
+    /// # Errors
+    /// Labels that are not those of two classes.
+    pub fn report(self, options: &ScaleOptions, rows: Vec<ScaleRow>) -> Result<ScaleReport> {
+        let Self { config, dataset, runs, .. } = self;
+        let labels = dataset.binary_labels(&config.data.path)?;
+        let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
+        Ok(ScaleReport {
+            device: options.description.clone(),
+            nodes: dataset.graph.num_nodes(),
+            edges: dataset.graph.num_edges(),
+            labels: split.train.len(),
+            mode: format!("{:?}", config.loader.mode).to_lowercase(),
+            data: config.data.path,
+            runs,
+            rows,
+        })
+    }
+}
+
+impl fmt::Display for ScaleReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, data, nodes, edges, labels, mode, runs, rows } = self;
+        writeln!(f, "{}: {nodes} nodes, {edges} edges, {labels} labelled nodes to learn from", data.display())?;
+        writeln!(f, "{device}; Stage 2, loader.mode = \"{mode}\", median of {runs} epochs\n")?;
+        writeln!(f, "devices   ms/epoch   quartiles            speed   a device   memory")?;
+        let one = rows.iter().find(|row| row.devices == 1).map(|row| row.times.median_ms);
+        for ScaleRow { devices, times, peak } in rows {
+            let quartiles = format!("{:.2} to {:.2}", times.lower_quartile_ms, times.upper_quartile_ms);
+            let speed = one.map(|one| one / times.median_ms);
+            let shown = |value: Option<f64>, unit: &str, digits: usize| {
+                value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}{unit}"))
+            };
+            writeln!(
+                f,
+                "{devices:>7} {:>10.2}   {quartiles:<18} {:>7} {:>10} {:>8}",
+                times.median_ms,
+                shown(speed, "x", 2),
+                shown(speed.map(|speed| 100.0 * speed / *devices as f64), " %", 0),
+                shown(peak.map(|peak| peak.bytes as f64 / 1e9), " GB", 2),
+            )?;
+        }
+        Ok(())
+    }
+}
