@@ -23,6 +23,8 @@ mod golden_models;
 mod gradients;
 mod loader;
 mod nn;
+#[cfg(feature = "cuda")]
+mod ranks;
 mod reachable;
 mod report;
 mod steady;
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         report::trials(),
         steady::trials(),
         trees::trials(),
+        #[cfg(feature = "cuda")]
+        ranks::trials(),
     ];
     harness::run(subjects.into_iter().flatten().collect())
 }

@@ -130,6 +130,8 @@ fn what_cannot_be_measured_is_refused() {
         assert!(help.contains(&format!("  {work} ")), "{help}");
     }
     refuses(&["bench", "kernels"], 2, "--data");
+    sandbox.write("trees.toml", "task = \"stage3\"\n[data]\npath = \"data\"\n");
+    refuses(&["bench", "scale", "--config", "trees.toml", "--device", "cpu"], 2, "--config: expected a configuration");
     refuses(&["bench", "kernels", "--data", "absent", "--device", "cpu"], 1, "absent: cannot open");
     let kernels = |more: &[&str], part: &str| {
         refuses(&[&["bench", "kernels", "--data", "data", "--device", "cpu"], more].concat(), 2, part);
@@ -210,6 +212,25 @@ fn a_loader_is_measured_on_sampled_batches() {
     assert_eq!(passes["stats"]["batches"], 6);
     sandbox.refuses(["bench", "loader"], 2, &["--data", "graphsieve synth"]);
     sandbox.refuses(["bench", "loader", "--data", "data", "--hot", "2"], 2, &["--hot", "from 0 to 1"]);
+}
+
+#[test]
+fn epochs_on_one_and_on_several_ranks_are_measured() {
+    let sandbox = Sandbox::with_data();
+    sandbox
+        .write("run.toml", "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\n");
+    let fixed =
+        ["--quiet", "bench", "scale", "--config", "run.toml", "--data", "data", "--devices", "1,2", "--runs", "1"];
+    let more = ["--set", "loader.mode=sampled", "--device", "cpu", "--format"];
+    let said = sandbox.succeeds([&fixed[..], &more, &["json"]].concat());
+    let report: Value = serde_json::from_str(&said.stdout).unwrap();
+    for (at, devices) in [(0, 1), (1, 2)] {
+        assert_eq!(report["rows"][at]["devices"], devices);
+        assert!(report["rows"][at]["times"]["median_ms"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    let table = sandbox.succeeds([&fixed[..], &more, &["table"]].concat()).stdout;
+    let row = table.lines().last().unwrap();
+    assert!(row.trim_start().starts_with("2 ") && row.contains('x') && row.contains(" %"), "{table}");
 }
 
 #[test]

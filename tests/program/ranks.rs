@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use burn_flex::{Flex, FlexDevice};
@@ -15,7 +16,7 @@ use graphsieve_kernels::Communicator;
 use serde_json::Value;
 
 use crate::classes::three_classes;
-use crate::support::Sandbox;
+use crate::support::{Said, Sandbox};
 
 const STAGE2: &str = "task = \"stage2\"\n[data]\npath = \"data\"\ninput = \"features\"\n[model]\nhidden = 8\nout = 8\n\
                       [train]\nepochs = 20\nlearning_rate = 0.01\nvalidate_every = 2\ncheckpoint_every = 5\n[loss]\n\
@@ -186,6 +187,30 @@ fn what_takes_one_device_is_refused_with_the_key_and_the_way_out() {
         refused(&format!("task = \"{task}\"\n{data}"), &["expected task = \"stage2\" or \"classify\"", &found]);
     }
     sandbox.refuses(["--quiet", "train", "run.toml", "--devices", "0"], 2, &["--devices"]);
+}
+
+#[test]
+fn processes_of_a_launcher_have_a_cuda_device_each_and_variables_that_fit() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", STAGE2);
+    let refused = |set: &[(&str, &str)], more: &[&str], parts: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
+        command.args(["--quiet", "train", "run.toml"]).args(more).current_dir(sandbox.path(""));
+        let said = Said::from(command.envs(set.iter().copied()).output().unwrap());
+        said.is_refused(2, parts);
+        assert!(!sandbox.path("runs").exists());
+    };
+    let two = [("RANK", "1"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "9")];
+    refused(&two, &["--device", "cpu"], &["--device: expected a CUDA device for process 1 of 2", "--devices N"]);
+    refused(&two, &["--devices", "2"], &["--devices 2: expected one process", "process 1 of 2 of a launcher"]);
+    refused(&two, &["--each-window"], &["--each-window: expected one process"]);
+    refused(&two[..3], &[], &["MASTER_ADDR: expected the host of rank 0", "found nothing", "unset the variables"]);
+    refused(&[("RANK", "2"), ("WORLD_SIZE", "2")], &[], &["RANK: expected a rank below WORLD_SIZE, 2"]);
+    // A launcher of one process changes nothing.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_graphsieve"));
+    command.args(train("output.dir=alone", "1", &["--set", "train.epochs=1"])).current_dir(sandbox.path(""));
+    let said = Said::from(command.envs([("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "1")]).output().unwrap());
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
 }
 
 fn stage2(dir: &Path) -> Stage2Config {

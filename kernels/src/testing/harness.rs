@@ -47,6 +47,17 @@ pub struct Requirement {
     pub probe: fn() -> Result<(), String>,
 }
 
+/// What ranks need that have a CUDA device each.
+#[cfg(feature = "cuda")]
+pub const TWO_CUDA_DEVICES: Requirement = Requirement {
+    name: "NCCL with two CUDA devices",
+    demand: "GRAPHSIEVE_REQUIRE_NCCL",
+    probe: || match crate::device::probe_cuda()? {
+        count @ ..2 => Err(format!("there is {count} CUDA device")),
+        _ => crate::probe_nccl().map(drop).map_err(|fault| fault.to_string()),
+    },
+};
+
 impl Device {
     /// That the device is there; the CPU always is.
     pub fn requirement(self) -> Option<Requirement> {

@@ -45,19 +45,10 @@ graphsieve_kernels::on_cuda! {
 
         use burn::tensor::Tensor;
         use burn_cuda::CudaDevice;
-        use graphsieve_kernels::testing::harness::{Device, Requirement, trial};
-        use graphsieve_kernels::{CollectiveFault, Cuda, device, probe_nccl};
+        use graphsieve_kernels::testing::harness::{Device, TWO_CUDA_DEVICES, trial};
+        use graphsieve_kernels::{CollectiveFault, Cuda};
 
         use super::*;
-
-        const TWO_DEVICES: Requirement = Requirement {
-            name: "NCCL with two CUDA devices",
-            demand: "GRAPHSIEVE_REQUIRE_NCCL",
-            probe: || match device::probe_cuda()? {
-                count @ ..2 => Err(format!("there is {count} CUDA device")),
-                _ => probe_nccl().map(drop).map_err(|fault| fault.to_string()),
-            },
-        };
 
         fn pair(deadline: Duration) -> Vec<Communicator<Cuda>> {
             let devices = [0, 1].map(CudaDevice::new);
@@ -97,7 +88,7 @@ graphsieve_kernels::on_cuda! {
 
         /// On CUDA, where there are two devices.
         pub fn trials() -> Vec<Trial> {
-            let on_two = |name: &str, body: fn()| trial(Some(Device::Cuda), name, &[TWO_DEVICES], body);
+            let on_two = |name: &str, body: fn()| trial(Some(Device::Cuda), name, &[TWO_CUDA_DEVICES], body);
             vec![
                 on_two("nccl::exchanges", exchanges_over_nccl_are_what_plain_loops_give),
                 on_two("nccl::gradients", gradients_over_nccl_are_differences_of_the_sum_of_losses),
