@@ -12,7 +12,7 @@ use burn_backend::{AutodiffBackend, TensorMetadata};
 
 use super::edges::{self, EdgeBackward, EdgeGradients, EdgeParts};
 use super::inputs::{self, Inputs};
-use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Scores, ScoresSoFar};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Scores};
 use crate::graph::csr::{Csr, View};
 use crate::runtime::accumulate::{accumulate, take};
 
@@ -49,10 +49,10 @@ impl<B: GatBackend> Saved<B> {
 
     /// What the gradient `g` of the result means for the destination's score, where asked for: added to the gradient so
     /// far. The second value goes on to [`Reverse::run`].
-    fn delta(
+    fn arrivals(
         mut self,
         g: FloatTensor<B>,
-        dst_score: bool,
+        of_dst_score: bool,
         accumulate_into: Option<FloatTensor<B>>,
     ) -> (Option<FloatTensor<B>>, Reverse<B>) {
         let args = self.args;
@@ -60,14 +60,8 @@ impl<B: GatBackend> Saved<B> {
             let (s, t) = (self.dst_score.clone(), self.src_score.clone());
             B::gat_forward(&self.csr.view(), self.h_src.clone(), s, t, None, args, true)
         });
-        let dst_score = dst_score.then(|| (self.dst_score.clone(), accumulate_into));
-        let (delta, ds) = B::gat_delta(g, None, &forward, dst_score, args);
-        let scalars = GatScalars {
-            dst_score: self.dst_score,
-            src_score: self.src_score,
-            log_sum_exp: forward.log_sum_exp,
-            delta,
-        };
+        let (arrivals, ds) = B::gat_arrivals(g, None, &forward, self.dst_score, of_dst_score, accumulate_into, args);
+        let scalars = GatScalars { arrivals, src_score: self.src_score };
         (ds, Reverse { csr: self.csr, args, h_src: self.h_src, scalars })
     }
 }
@@ -103,7 +97,7 @@ impl<B: GatBackend> Backward<B, 4> for Gat {
         let g = grads.consume::<B>(&ops.node);
         let (saved, h_dst, attention_src, attention_dst) = ops.state;
         let h_src = saved.h_src.clone();
-        let (ds, reverse) = saved.delta(g.clone(), h_dst_node.is_some() || attention_dst_node.is_some(), None);
+        let (ds, reverse) = saved.arrivals(g.clone(), h_dst_node.is_some() || attention_dst_node.is_some(), None);
         if let (Some(node), Some(ds)) = (attention_dst_node, &ds) {
             grads.register::<B>(node.id, B::head_column_sum(h_dst.clone(), Some(ds.clone())));
         }
@@ -138,7 +132,7 @@ impl<B: GatBackend> Backward<B, 3> for Attend {
         let [h_src, dst_score, src_score] = ops.parents;
         let g = grads.consume::<B>(&ops.node);
         let accumulate_into = dst_score.as_ref().and_then(|node| take::<B>(grads, node.id, &g));
-        let (ds, reverse) = ops.state.delta(g.clone(), dst_score.is_some(), accumulate_into);
+        let (ds, reverse) = ops.state.arrivals(g.clone(), dst_score.is_some(), accumulate_into);
         if let (Some(node), Some(ds)) = (dst_score, ds) {
             grads.register::<B>(node.id, ds);
         }
@@ -175,19 +169,20 @@ impl<B: GatBackend, C: CheckpointStrategy> GatBackend for Autodiff<B, C> {
         forward.map(Self::from_inner)
     }
 
-    fn gat_delta(
+    fn gat_arrivals(
         g: FloatTensor<Self>,
         edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
-        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        dst_score: Scores<FloatTensor<Self>>,
+        of_score: bool,
+        accumulate_into: Option<FloatTensor<Self>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let forward = forward.clone().map(|f| f.primitive);
-        let dst_score = dst_score
-            .map(|(score, accumulate_into)| (score.map(|m| m.primitive), accumulate_into.map(|o| o.primitive)));
-        let edges_g = edges_g.map(|g| g.primitive);
-        let (delta, ds) = B::gat_delta(g.primitive, edges_g, &forward, dst_score, args);
-        (Self::from_inner(delta), ds.map(Self::from_inner))
+        let [edges_g, accumulate_into] = [edges_g, accumulate_into].map(|of| of.map(|of| of.primitive));
+        let score = dst_score.map(|m| m.primitive);
+        let (arrivals, ds) = B::gat_arrivals(g.primitive, edges_g, &forward, score, of_score, accumulate_into, args);
+        (Self::from_inner(arrivals), ds.map(Self::from_inner))
     }
 
     fn gat_backward(

@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 
 use super::kernel::{
-    Attention, GatShape, HeadLayout, PositiveShare, filled, heads_of_slots, leaky_relu, of_head, score, shared_vectors,
-    zeros,
+    GatShape, HeadLayout, PositiveShare, Rules, Score, filled, heads_of_slots, leaky_relu, of_head, read_vectors,
+    score, shared_vectors, zeros,
 };
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
@@ -14,19 +14,22 @@ use crate::graph::row_schedule::kernel::{
 };
 use crate::graph::row_schedule::sums::{add_rows, handed_weights, lane_sum, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::edge_factor;
+use crate::ops::gat::arrival_columns;
 use crate::runtime::args::{Matrix, Table, launch_args};
 
 launch_args! {
-    /// Results of the forward pass that the first pass reads.
-    DeltaInputs, DeltaInputsArgs<F: Float, N: Size> {
+    /// Of destinations: what the first pass reads of the forward pass.
+    ArrivalInputs, ArrivalInputsArgs<F: Float, N: Size> {
+        score: Score,
         out: Array<Vector<F, N>>,
+        log_sum_exp: Array<f32>,
         positive: PositiveShare<F, N>,
     }
 }
 
 launch_args! {
     /// The gradient of what edges add up to, and their sums: all of them and those of positive scores.
-    EdgeDeltas, EdgeDeltasArgs<F: Float> {
+    ArrivalSums, ArrivalSumsArgs<F: Float> {
         g: Array<F>,
         out: Array<F>,
         positive: Array<F>,
@@ -34,21 +37,15 @@ launch_args! {
 }
 
 launch_args! {
-    /// The columns of a matrix of scores, and the first of those of a relation.
-    ScoreColumns, ScoreColumnsArgs {
-        count: usize,
-        first: usize,
-    }
-}
-
-launch_args! {
     /// What the reverse pass reads of sources and destinations.
-    BackwardInputs, BackwardInputsArgs<F: Float, N: Size> {
+    BackwardInputs, BackwardInputsArgs<F: Float, N: Size, K: Size> {
         g: Matrix<F, N>,
         h_src: Matrix<F, N>,
-        attention_src: Array<f32>,
-        log_sum_exp: Array<f32>,
-        delta: Array<f32>,
+        /// Of sources.
+        score: Score,
+        /// By destination and head, [`arrival_columns`] each: what an edge reads of its destination beside `g`. Each
+        /// of these on its own would be a sector of memory per edge.
+        arrivals: Matrix<f32, K>,
     }
 }
 
@@ -58,6 +55,21 @@ launch_args! {
         dh: Matrix<F, N>,
         dt: Table<f32>,
     }
+}
+
+/// What `arrivals` have of destination `i` for head `h`, with the gradient of `sums` that edges add up to.
+#[cube]
+pub(super) fn arrival_of<K: Size>(
+    arrivals: &Matrix<f32, K>,
+    i: usize,
+    #[comptime] h: usize,
+    #[comptime] sums: usize,
+) -> Array<f32> {
+    let columns = comptime!(arrival_columns(sums));
+    let width = K::value();
+    let mut values = Array::<f32>::new(columns);
+    read_vectors(&arrivals.values, i * arrivals.stride + comptime!(h * columns / width), &mut values, columns);
+    values
 }
 
 /// Whether a row changes its gradients: without kept edges both are zero, so nothing is worth reading, and a sum stays
@@ -117,18 +129,17 @@ pub(super) fn put_scores(
     }
 }
 
-/// What the reverse pass needs of every destination, one plane per row: `delta_i = <g_i, y_i>` (and of what edges add
-/// up to, likewise), and where `positive` the gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`, added
-/// to what is there with `accumulate_into`.
+/// What the reverse pass reads of every destination, one plane per row, with `delta_i = <g_i, y_i>` (and of what edges
+/// add up to, likewise), and where `positive` the gradient of its score, `(1 - slope) (<g_i, y+_i> - delta_i A+_i)`,
+/// added to what is there with `accumulate_into`.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
+pub(crate) fn gat_arrivals_kernel<F: Float, N: Size>(
     g: &Matrix<F, N>,
-    results: &DeltaInputs<F, N>,
-    of_edges: &ComptimeOption<EdgeDeltas<F>>,
-    delta: &mut Array<f32>,
+    results: &ArrivalInputs<F, N>,
+    of_edges: &ComptimeOption<ArrivalSums<F>>,
+    arrivals: &mut Array<f32>,
     ds: &mut Table<f32>,
     slope: f32,
-    columns: &ScoreColumns,
     layout: &HeadLayout,
     num_rows: usize,
     #[comptime] heads: usize,
@@ -140,8 +151,10 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
 ) {
     let lane = UNIT_POS_X as usize;
     let plane = CUBE_DIM_X as usize;
+    let columns = comptime!(arrival_columns(edge_columns));
     let mut row = CUBE_POS * CUBE_DIM_Y as usize + UNIT_POS_Y as usize;
     while row < num_rows {
+        let own = row * comptime!(heads * columns);
         let mut deltas = filled(0.0f32, heads);
         let mut positives = filled(0.0f32, heads);
         #[unroll]
@@ -176,6 +189,7 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
                     positive_product = gradient * f32::cast_from(of_edges.positive[at]);
                 }
                 let head = c / edge_columns;
+                arrivals[own + head * columns + 3 + c % edge_columns] = gradient;
                 #[unroll]
                 for h in 0..heads {
                     deltas[h] += select(head == h, product, 0.0f32);
@@ -192,11 +206,14 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
                 positives[h] = (1.0f32 - slope) * difference;
             }
             if lane == 0 {
-                delta[row * heads + h] = total;
+                let at = own + comptime!(h * columns);
+                arrivals[at] = score(&results.score, row, h);
+                arrivals[at + 1] = results.log_sum_exp[row * heads + h];
+                arrivals[at + 2] = total;
             }
         }
         if positive {
-            put_scores(ds, row, columns.count, columns.first, &positives, heads, accumulate_into);
+            put_scores(ds, row, results.score.columns, results.score.first, &positives, heads, accumulate_into);
         }
         row += CUBE_COUNT * CUBE_DIM_Y as usize;
     }
@@ -209,10 +226,11 @@ pub(crate) fn gat_delta_kernel<F: Float, N: Size>(
 /// it is `<sum_i a_ij l_ij g_i, h_j> - sum_i a_ij l_ij delta_i`, and `l_ij` has two values, so two sums of rows are
 /// enough.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
+pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size, K: Size>(
     edges: &Edges<P>,
-    inputs: &BackwardInputs<F, N>,
-    attention: &Attention,
+    inputs: &BackwardInputs<F, N, K>,
+    attention_src: &Array<f32>,
+    rules: &Rules,
     gradients: &mut Gradients<F, N>,
     rows: &RowList,
     columns: &ColumnPositions,
@@ -237,7 +255,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
             let mut own_score = Array::<f32>::new(heads);
             #[unroll]
             for h in 0..heads {
-                own_score[h] = score(&attention.src, j, h);
+                own_score[h] = score(&inputs.score, j, h);
             }
             let mut deltas = filled(0.0f32, heads);
             let mut sums = zeros::<N>(shape.slots);
@@ -251,7 +269,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let (kept, i) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
+                let (kept, i) = reached(row, col, valid, &rules.drop, columns, shape.drop, schedule);
                 any_kept = any_kept || kept;
                 let mut gathers = kept;
                 let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
@@ -262,12 +280,13 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                 if kept {
                     #[unroll]
                     for h in 0..heads {
-                        let z = score(&attention.dst, i, h) + own_score[h];
-                        let alpha = (leaky_relu(z, attention.slope) - inputs.log_sum_exp[i * heads + h]).exp();
-                        deltas[h] += alpha * select(z > 0.0f32, 1.0f32, attention.slope) * inputs.delta[i * heads + h];
+                        let arrival = arrival_of(&inputs.arrivals, i, h, 0usize);
+                        let z = arrival[0] + own_score[h];
+                        let alpha = (leaky_relu(z, rules.slope) - arrival[1]).exp();
+                        deltas[h] += alpha * select(z > 0.0f32, 1.0f32, rules.slope) * arrival[2];
                         let mut weight = alpha;
                         if drops {
-                            weight *= edge_factor(&attention.dropout, row as u32, col, h, shape.attention_dropout);
+                            weight *= edge_factor(&rules.dropout, row as u32, col, h, shape.attention_dropout);
                             gathers = gathers || weight > 0.0f32;
                         }
                         weights[h] = select(z > 0.0f32, weight, -weight);
@@ -307,8 +326,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                     let c = slot * schedule.plane + lane;
                     if any && c < layout.vectors {
                         let own = Vector::<f32, N>::cast_from(inputs.h_src.values[j * inputs.h_src.stride + c]);
-                        let negatives =
-                            (sums[slot] - positives[slot]) * Vector::<f32, N>::empty().fill(attention.slope);
+                        let negatives = (sums[slot] - positives[slot]) * Vector::<f32, N>::empty().fill(rules.slope);
                         let product = lane_sum(own * (positives[slot] + negatives));
                         #[unroll]
                         for h in 0..heads {
@@ -339,7 +357,7 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                                 let through = of_head(&score_gradient, head[slot], heads);
                                 #[unroll]
                                 for k in 0..total.size() {
-                                    total[k] += through * inputs.attention_src[c * N::value() + k];
+                                    total[k] += through * attention_src[c * N::value() + k];
                                 }
                             }
                             put_vector(&mut gradients.dh, j, c, total, shape.accumulate_features);
@@ -350,8 +368,8 @@ pub(crate) fn gat_backward_kernel<F: Float, P: Int, N: Size>(
                     put_scores(
                         &mut gradients.dt,
                         j,
-                        attention.src.columns,
-                        attention.src.first,
+                        inputs.score.columns,
+                        inputs.score.first,
                         &score_gradient,
                         heads,
                         shape.accumulate_score,

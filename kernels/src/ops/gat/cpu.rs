@@ -1,5 +1,6 @@
 //! Graph attention on the CPU: rayon over rows, weights of a row in L1, one gather per edge and direction.
 
+use burn::tensor::FloatDType;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_backend::TensorMetadata;
 use burn_backend::ops::FloatTensorOps;
@@ -8,7 +9,7 @@ use rayon::prelude::*;
 
 use super::edges::cpu::{Carried, RowOfEdges};
 use super::edges::{self, EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
-use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, arrival_columns};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
 use crate::graph::row_entries::RowEntries;
@@ -32,11 +33,13 @@ impl GatBackend for Flex {
         with_storage!(h_src.dtype(), E => forward::<E>(view, &h_src, [&s, &t], edges.as_ref(), args, positive))
     }
 
-    fn gat_delta(
+    fn gat_arrivals(
         g: FloatTensor<Self>,
         edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
-        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        dst_score: Scores<FloatTensor<Self>>,
+        of_score: bool,
+        accumulate_into: Option<FloatTensor<Self>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let of_edges = |g: FloatTensor<Self>, sums: Option<&FlexTensor>| {
@@ -48,16 +51,18 @@ impl GatBackend for Flex {
         if let Some(edges_g) = edges_g.clone() {
             delta = Self::float_add(delta, of_edges(edges_g, sums.map(|sums| &sums.out)));
         }
-        let ds = dst_score.map(|(score, accumulate_into)| {
+        let dst_score = contiguous(dst_score);
+        let ds = of_score.then(|| {
             let (out, mass) = forward.positive.as_ref().expect("the recorded forward pass saves the positive share");
             let mut positive = Self::head_dot(g, out.clone(), args.heads);
-            if let Some(edges_g) = edges_g {
+            if let Some(edges_g) = edges_g.clone() {
                 let sums = sums.and_then(|sums| sums.positive.as_ref());
                 positive = Self::float_add(positive, of_edges(edges_g, sums));
             }
-            score_gradient(&delta, &positive, mass, &score, args, accumulate_into)
+            score_gradient(&delta, &positive, mass, &dst_score, args, accumulate_into)
         });
-        (delta, ds)
+        let edges_g = edges_g.map(|edges_g| Self::float_cast(edges_g, FloatDType::F32).to_contiguous());
+        (arrivals(&dst_score, &forward.log_sum_exp, &delta, edges_g.as_ref(), args.heads), ds)
     }
 
     fn gat_backward(
@@ -71,11 +76,8 @@ impl GatBackend for Flex {
     ) -> (Option<FloatTensor<Self>>, FloatTensor<Self>) {
         let (g, h_src, attention_src) =
             (g.to_contiguous(), h_src.to_contiguous(), attention_src.map(|a| a.to_contiguous()));
-        let scalars = GatScalars {
-            dst_score: contiguous(scalars.dst_score),
-            src_score: contiguous(scalars.src_score),
-            ..scalars
-        };
+        let scalars =
+            GatScalars { arrivals: scalars.arrivals.to_contiguous(), src_score: contiguous(scalars.src_score) };
         with_storage!(h_src.dtype(), E => {
             backward::<E>(reverse, &g, &h_src, attention_src.as_ref(), &scalars, args, targets)
         })
@@ -306,6 +308,26 @@ fn score_gradient(
     ds
 }
 
+/// [`GatScalars::arrivals`].
+fn arrivals(
+    score: &Scores<FlexTensor>,
+    log_sum_exp: &FlexTensor,
+    delta: &FlexTensor,
+    edges_g: Option<&FlexTensor>,
+    heads: usize,
+) -> FlexTensor {
+    let (score, [log_sum_exp, delta]) = (ScoreTable::of(score), [log_sum_exp, delta].map(flex::slice::<f32>));
+    let sums = edges_g.map_or(0, |edges_g| edges_g.shape()[1] / heads);
+    let edges_g: &[f32] = edges_g.map_or(&[], flex::slice::<f32>);
+    let columns = arrival_columns(sums);
+    let mut arrivals = zeroed::<f32>(delta.len() * columns);
+    arrivals.par_chunks_exact_mut(columns).enumerate().with_min_len(ROWS_PER_TASK).for_each(|(at, row)| {
+        row[..3].copy_from_slice(&[score.get(at / heads, at % heads), log_sum_exp[at], delta[at]]);
+        row[3..3 + sums].copy_from_slice(&edges_g[at * sums..(at + 1) * sums]);
+    });
+    flex::tensor(arrivals, [delta.len() / heads, heads * columns])
+}
+
 /// `dt_j = <sum_i f_ij a_ij l_ij g_i, h_j> - sum_i a_ij l_ij c_i` with `l_ij` the slope of the leaky ReLU and `f_ij`
 /// the factor of dropout: two sums of rows instead of a product per edge.
 fn backward<E: Storage>(
@@ -321,8 +343,7 @@ fn backward<E: Storage>(
     let channels = width / heads;
     let (gs, hs) = (flex::slice::<E>(g), flex::slice::<E>(h_src));
     let attention = attention_src.map(flex::slice::<f32>);
-    let (s, t) = (ScoreTable::of(&scalars.dst_score), ScoreTable::of(&scalars.src_score));
-    let (lse, delta) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.delta));
+    let (arrivals, t) = (flex::slice::<f32>(&scalars.arrivals), ScoreTable::of(&scalars.src_score));
     let row_entries = RowEntries::new(reverse, args.drop_edge.map(DropEdge::reverse));
 
     let block = ROWS_PER_TASK;
@@ -353,17 +374,17 @@ fn backward<E: Storage>(
             acc_positive.fill(0.0);
             let slope = |w: f32, positive: f32| positive + args.negative_slope * (w - positive);
             for h in 0..heads {
-                let at = |i: u32| i as usize * heads + h;
+                let arrival = |i: u32| &arrivals[(i as usize * heads + h) * arrival_columns(0)..][..3];
                 scores.clear();
-                scores.extend(targets.iter().map(|&i| s.get(i as usize, h) + t.get(j, h)));
+                scores.extend(targets.iter().map(|&i| arrival(i)[0] + t.get(j, h)));
                 let logits =
-                    scores.iter().zip(&targets).map(|(&z, &i)| leaky_relu(z, args.negative_slope) - lse[at(i)]);
+                    scores.iter().zip(&targets).map(|(&z, &i)| leaky_relu(z, args.negative_slope) - arrival(i)[1]);
                 weights[h].clear();
                 weights[h].extend(logits);
                 exp_all(&mut weights[h]);
                 positive_share(&weights[h], &scores, &mut share[h]);
                 let terms = targets.iter().zip(weights[h].iter().zip(&share[h]));
-                score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * delta[at(i)]).sum::<f32>();
+                score_gradient[h] = -terms.map(|(&i, (&w, &p))| slope(w, p) * arrival(i)[2]).sum::<f32>();
                 factors.apply(h, &mut weights[h]);
                 factors.apply(h, &mut share[h]);
             }

@@ -88,16 +88,17 @@ pub(crate) fn attention_vector_kernel<F: Float, P: Int, N: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let (kept, j) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
+                let (kept, j) = reached(row, col, valid, &attention.rules.drop, columns, shape.drop, schedule);
                 let mut weight = 0.0f32;
                 let mut factor = 1.0f32;
                 if kept {
                     if drops {
-                        factor = edge_factor(&attention.dropout, row as u32, col, 0usize, shape.attention_dropout);
+                        factor =
+                            edge_factor(&attention.rules.dropout, row as u32, col, 0usize, shape.attention_dropout);
                     }
                     let z = own_score + score(&attention.src, j, 0usize);
-                    weight =
-                        (leaky_relu(z, attention.slope) - own_log).exp() * select(z > 0.0f32, 1.0f32, attention.slope);
+                    weight = (leaky_relu(z, attention.rules.slope) - own_log).exp()
+                        * select(z > 0.0f32, 1.0f32, attention.rules.slope);
                 }
                 let ballot = plane_ballot(kept);
                 #[unroll]

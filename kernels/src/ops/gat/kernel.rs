@@ -53,14 +53,20 @@ launch_args! {
 }
 
 launch_args! {
+    /// What is left out, and the slope of the leaky ReLU.
+    Rules, RulesArgs {
+        slope: f32,
+        drop: DropEdgeKey,
+        dropout: DropoutKey,
+    }
+}
+
+launch_args! {
     /// What the attention of an edge is computed from.
     Attention, AttentionArgs {
         dst: Score,
         src: Score,
-        /// Of the leaky ReLU.
-        slope: f32,
-        drop: DropEdgeKey,
-        dropout: DropoutKey,
+        rules: Rules,
     }
 }
 
@@ -99,6 +105,25 @@ impl HeadLayout {
 #[cube]
 pub(super) fn score(part: &Score, row: usize, h: usize) -> f32 {
     part.values[row * part.columns + part.first + h]
+}
+
+/// Reads the first `len` elements of the vectors from `at` on.
+#[cube]
+pub(super) fn read_vectors<F: Float, N: Size>(
+    values: &Array<Vector<F, N>>,
+    at: usize,
+    to: &mut Array<f32>,
+    #[comptime] len: usize,
+) {
+    let width = N::value();
+    #[unroll]
+    for v in 0..comptime!(len / width) {
+        let vector = Vector::<f32, N>::cast_from(values[at + v]);
+        #[unroll]
+        for k in 0..width {
+            to[v * width + k] = vector[k];
+        }
+    }
 }
 
 #[cube]
@@ -207,7 +232,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
                 let valid = e < last;
                 let col = u32::cast_from(ahead);
                 ahead = id_at(&edges.col_idx, e + comptime!(schedule.plane * schedule.team), last);
-                let (kept, j) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
+                let (kept, j) = reached(row, col, valid, &attention.rules.drop, columns, shape.drop, schedule);
                 let mut gathers = kept;
                 let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
                 if drops {
@@ -232,7 +257,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
                     if let ComptimeOption::Some(carried) = carried {
                         z += edge_score(carried, &carried_values, h, carries);
                     }
-                    let logit = select(kept, leaky_relu(z, attention.slope), f32::min_value());
+                    let logit = select(kept, leaky_relu(z, attention.rules.slope), f32::min_value());
                     let new_max = max[h].max(plane_max(logit));
                     rescale[h] = (max[h] - new_max).exp();
                     max[h] = new_max;
@@ -243,7 +268,7 @@ pub(crate) fn gat_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
                     }
                     let mut weight = weight;
                     if drops {
-                        weight *= edge_factor(&attention.dropout, row as u32, col, h, shape.attention_dropout);
+                        weight *= edge_factor(&attention.rules.dropout, row as u32, col, h, shape.attention_dropout);
                         gathers = gathers || weight > 0.0f32;
                     }
                     #[unroll]

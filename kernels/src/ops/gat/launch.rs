@@ -9,8 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::backward_kernel::{
-    BackwardInputsArgs, DeltaInputsArgs, EdgeDeltasArgs, GradientsArgs, ScoreColumnsArgs, gat_backward_kernel,
-    gat_delta_kernel,
+    ArrivalInputsArgs, ArrivalSumsArgs, BackwardInputsArgs, GradientsArgs, gat_arrivals_kernel, gat_backward_kernel,
 };
 use super::edges::kernel::EdgeShape;
 use super::edges::launch::Carried;
@@ -18,9 +17,9 @@ use super::edges::{self, EdgeBackward, EdgeGradients, EdgeParts, EdgeSums};
 use super::inputs_kernel::{PartialSumsArgs, VectorInputsArgs, attention_vector_kernel};
 use super::kernel::{
     AttendedArgs, AttendedLaunch, AttentionArgs, AttentionLaunch, EdgeSumsArgs, EdgeSumsLaunch, GatShape, HeadLayout,
-    PositiveShareArgs, ScoreArgs, gat_forward_kernel,
+    PositiveShareArgs, RulesArgs, RulesLaunch, ScoreArgs, ScoreLaunch, gat_forward_kernel,
 };
-use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, ScoresSoFar};
+use super::{GatArgs, GatBackend, GatForward, GatScalars, GatTargets, Inputs, Scores, arrival_columns};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::{DropEdge, DropEdgeKey, DropMode};
 use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
@@ -29,7 +28,7 @@ use crate::ops::dropout::kernel::DropoutKey;
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
 use crate::runtime::backends::impl_for_devices;
-use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, zeros};
+use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, vector_width, zeros};
 
 /// Cubes of a launch that leaves sums per plane: enough for every multiprocessor of a large GPU.
 const PARTIAL_CUBES: usize = 1024;
@@ -112,27 +111,29 @@ impl_for_devices! { GatBackend =>
         result
     }
 
-    fn gat_delta(
+    fn gat_arrivals(
         g: FloatTensor<Self>,
         edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
-        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        dst_score: Scores<FloatTensor<Self>>,
+        of_score: bool,
+        accumulate_into: Option<FloatTensor<Self>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
         let (rows, width) = (g.meta.shape()[0], g.meta.shape()[1]);
-        let delta = empty(&g, [rows, args.heads], DType::F32);
-        let first = dst_score.as_ref().map_or(0, |(score, _)| score.first);
-        let ds = dst_score.map(|(score, accumulate_into)| score_target(&score, accumulate_into));
+        let edge_columns = edges_g.as_ref().map_or(0, |edges_g| edges_g.meta.shape()[1] / args.heads);
+        let arrivals = empty(&g, [rows, args.heads * arrival_columns(edge_columns)], DType::F32);
+        let ds = of_score.then(|| score_target(&dst_score, accumulate_into));
         if rows == 0 {
-            return (delta, ds.map(|ds| ds.rows.tensor));
+            return (arrivals, ds.map(|ds| ds.rows.tensor));
         }
-        let g = Rows::of(g);
-        let geometry = PlanePerRow::of(&delta.client);
+        let (g, dst_score) = (Rows::of(g), dst_score.map(f32_vector));
+        let geometry = PlanePerRow::of(&arrivals.client);
         let v = geometry.vector_width(width / args.heads, &[&g]);
         // What the kernel does not read or write still needs a buffer.
         let (out_positive, mass_positive) = match (&ds, &forward.positive) {
             (Some(_), Some((out, mass))) => (out.clone(), mass.clone()),
-            _ => (forward.out.clone(), delta.clone()),
+            _ => (forward.out.clone(), forward.log_sum_exp.clone()),
         };
         let accumulate_into = ds.as_ref().is_some_and(|ds| ds.accumulate_into);
         let positive = ds.is_some();
@@ -140,31 +141,31 @@ impl_for_devices! { GatBackend =>
             let sums = forward.edges.as_ref().expect("the forward pass of edges that carry something gives their sums");
             (into_contiguous(edges_g), sums)
         });
-        let edge_columns = of_edges.as_ref().map_or(1, |(_, sums)| sums.out.meta.shape()[1] / args.heads);
         let of_edges = of_edges.map(|(g, sums)| {
             let positive = sums.positive.as_ref().unwrap_or(&sums.out);
-            EdgeDeltasArgs { g: array(&g), out: array(&sums.out), positive: array(positive) }.launch()
+            ArrivalSumsArgs { g: array(&g), out: array(&sums.out), positive: array(positive) }.launch()
         });
-        let written = ds.map_or_else(|| Rows::of(delta.clone()), |ds| ds.rows);
+        let written = ds.map_or_else(|| Rows::of(arrivals.clone()), |ds| ds.rows);
         // SAFETY: the loop ends at the number of rows.
         unsafe {
-            gat_delta_kernel::launch_unchecked::<R>(
-                &delta.client,
+            gat_arrivals_kernel::launch_unchecked::<R>(
+                &arrivals.client,
                 geometry.count(rows),
                 geometry.dim,
-                address(&[&g.tensor, &forward.out, &written.tensor]),
+                address(&[&g.tensor, &forward.out, &dst_score.matrix, &arrivals, &written.tensor]),
                 v,
                 g.matrix(v),
-                DeltaInputsArgs {
+                ArrivalInputsArgs {
+                    score: score(&dst_score),
                     out: array(&forward.out),
+                    log_sum_exp: array(&forward.log_sum_exp),
                     positive: PositiveShareArgs { out: array(&out_positive), mass: array(&mass_positive) }.launch(),
                 }
                 .launch(),
                 of_edges.into(),
-                array(&delta),
+                array(&arrivals),
                 written.table(),
                 args.negative_slope,
-                ScoreColumnsArgs { count: written.width, first }.launch(),
                 HeadLayout::of(width, args.heads, v),
                 rows,
                 args.heads,
@@ -175,7 +176,7 @@ impl_for_devices! { GatBackend =>
                 g.tensor.dtype.into(),
             );
         }
-        (delta, positive.then_some(written.tensor))
+        (arrivals, positive.then_some(written.tensor))
     }
 
     fn gat_backward(
@@ -190,19 +191,18 @@ impl_for_devices! { GatBackend =>
         let (width, dtype) = (h_src.meta.shape()[1], h_src.dtype);
         let (topology, rows) = (&reverse.topology, reverse.num_rows());
         let dh = targets.features.then(|| Target::of(targets.accumulate_features, &h_src, [rows, width], dtype));
-        let (dst, src) = (scalars.dst_score.map(f32_vector), scalars.src_score.map(f32_vector));
-        // Those of chunks that were put together may have gaps between their rows.
-        let [log_sum_exp, delta] = [scalars.log_sum_exp, scalars.delta].map(f32_vector);
+        let src = scalars.src_score.map(f32_vector);
         let Target { rows: dt, accumulate_into: accumulate_score } = score_target(&src, targets.accumulate_score);
         if rows == 0 {
             return (dh.map(|dh| dh.rows.tensor), dt.tensor);
         }
-        let (g, h_src) = (Rows::of(g), Rows::of(h_src));
+        let (g, h_src, arrivals) = (Rows::of(g), Rows::of(h_src), Rows::of(scalars.arrivals));
         let accumulate_features = dh.as_ref().is_some_and(|dh| dh.accumulate_into);
         // What the kernel does not read or write still needs a buffer.
         let dh = dh.map_or_else(|| Rows::of(h_src.tensor.clone()), |dh| dh.rows);
         let geometry = PlanePerRow::of(&dt.tensor.client);
         let v = geometry.vector_width(width / args.heads, &[&h_src, &g, &dh]);
+        let arrivals_vector = vector_width(arrival_columns(0), &[&arrivals]);
         let through_score = attention_src.is_some();
         let attention_src = attention_src.map_or_else(|| dt.tensor.clone(), f32_vector);
         let drop = args.drop_edge.map(DropEdge::reverse);
@@ -215,6 +215,8 @@ impl_for_devices! { GatBackend =>
             ..shape(&geometry, &args, width / v, &drop, &dropout)
         };
         let handed = handed_bytes(args.heads);
+        let mut addressed = vec![&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &dh.tensor];
+        addressed.extend([&dt.tensor, &arrivals.tensor]);
         for row_launch in
             row_launches(reverse, padded_bytes(width, &dt.tensor) + handed, args.drop_edge.is_some())
         {
@@ -224,18 +226,19 @@ impl_for_devices! { GatBackend =>
                     &dt.tensor.client,
                     row_launch.count.clone(),
                     row_launch.dim,
-                    address(&[&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &dh.tensor, &dt.tensor]),
+                    address(&addressed),
                     v,
+                    arrivals_vector,
                     topology.edges(),
                     BackwardInputsArgs {
                         g: g.matrix(v),
                         h_src: h_src.matrix(v),
-                        attention_src: array(&attention_src),
-                        log_sum_exp: array(&log_sum_exp),
-                        delta: array(&delta),
+                        score: score(&src),
+                        arrivals: arrivals.matrix(arrivals_vector),
                     }
                     .launch(),
-                    attention(&dst, &src, &args, &drop, &dropout),
+                    array(&attention_src),
+                    rules(&args, &drop, &dropout),
                     GradientsArgs { dh: dh.matrix(v), dt: dt.table() }.launch(),
                     row_launch.rows(),
                     row_launch.columns(),
@@ -338,25 +341,28 @@ pub(super) fn in_partial_sums<R: CubeRuntime>(
     (launches, planes)
 }
 
-pub(super) fn attention<R: CubeRuntime>(
+fn attention<R: CubeRuntime>(
     dst: &Scores<CubeTensor<R>>,
     src: &Scores<CubeTensor<R>>,
     args: &GatArgs,
     drop_edge: &Option<DropEdge>,
     dropout: &Option<Dropout>,
 ) -> AttentionLaunch<R> {
-    let part = |score: &Scores<CubeTensor<R>>| {
-        let (values, columns) = (array(&score.matrix), score.matrix.meta.shape()[1]);
-        ScoreArgs { values, columns, first: score.first }.launch()
-    };
-    AttentionArgs {
-        dst: part(dst),
-        src: part(src),
-        slope: args.negative_slope,
-        drop: DropEdgeKey::launch(drop_edge),
-        dropout: DropoutKey::launch(dropout),
-    }
-    .launch()
+    AttentionArgs { dst: score(dst), src: score(src), rules: rules(args, drop_edge, dropout) }.launch()
+}
+
+pub(super) fn score<R: CubeRuntime>(score: &Scores<CubeTensor<R>>) -> ScoreLaunch<R> {
+    let (values, columns) = (array(&score.matrix), score.matrix.meta.shape()[1]);
+    ScoreArgs { values, columns, first: score.first }.launch()
+}
+
+pub(super) fn rules<R: CubeRuntime>(
+    args: &GatArgs,
+    drop_edge: &Option<DropEdge>,
+    dropout: &Option<Dropout>,
+) -> RulesLaunch<R> {
+    RulesArgs { slope: args.negative_slope, drop: DropEdgeKey::launch(drop_edge), dropout: DropoutKey::launch(dropout) }
+        .launch()
 }
 
 pub(super) fn attended<F: Float, N: Size, R: CubeRuntime>(

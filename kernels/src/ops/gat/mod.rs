@@ -129,30 +129,25 @@ impl<F> Scores<F> {
     }
 }
 
-/// Scores whose gradient is asked for, and the gradient of their matrix so far.
-pub type ScoresSoFar<F> = (Scores<F>, Option<F>);
+/// Columns per head of [`GatScalars::arrivals`], with the gradient of `sums` that edges add up to: whole vectors of four.
+pub(crate) const fn arrival_columns(sums: usize) -> usize {
+    (3 + sums).next_multiple_of(4)
+}
 
 /// Per-row scalars that the backward pass reads for every edge.
 #[derive(Clone, Debug)]
 pub struct GatScalars<F> {
-    /// A row per destination.
-    pub dst_score: Scores<F>,
+    /// A row per destination, f32, so that an edge finds what it needs of one in one place. Head by head: the score, the
+    /// logarithm of the softmax denominator, `<g_i, out_i>`, and where edges add up to something whose gradient is not
+    /// zero, that gradient; filled up to [`arrival_columns`].
+    pub arrivals: F,
     /// A row per source.
     pub src_score: Scores<F>,
-    /// `[num_rows, heads]`.
-    pub log_sum_exp: F,
-    /// `[num_rows, heads]`: `<g_i, out_i>` per head.
-    pub delta: F,
 }
 
 impl<F> GatScalars<F> {
     pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> GatScalars<G> {
-        GatScalars {
-            dst_score: self.dst_score.map(&f),
-            src_score: self.src_score.map(&f),
-            log_sum_exp: f(self.log_sum_exp),
-            delta: f(self.delta),
-        }
+        GatScalars { arrivals: f(self.arrivals), src_score: self.src_score.map(&f) }
     }
 }
 
@@ -191,15 +186,17 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
         positive: bool,
     ) -> GatForward<FloatTensor<Self>>;
 
-    /// `<g_i, out_i>` per head `[num_rows, heads]`, and the gradient of `dst_score` where that is given: a matrix of
-    /// its shape, added to the gradient so far beside it, or zero in other columns. `edges_g` is the gradient of what
-    /// edges add up to, where they carry something: its products count, too.
+    /// [`GatScalars::arrivals`], and with `of_score` the gradient of `dst_score`: a matrix of its shape, added to
+    /// `accumulate_into`, or zero in other columns. `edges_g` is the gradient of what edges add up to, where that is not
+    /// zero: its products count in `<g_i, out_i>`, too.
     #[doc(hidden)]
-    fn gat_delta(
+    fn gat_arrivals(
         g: FloatTensor<Self>,
         edges_g: Option<FloatTensor<Self>>,
         forward: &GatForward<FloatTensor<Self>>,
-        dst_score: Option<ScoresSoFar<FloatTensor<Self>>>,
+        dst_score: Scores<FloatTensor<Self>>,
+        of_score: bool,
+        accumulate_into: Option<FloatTensor<Self>>,
         args: GatArgs,
     ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
 

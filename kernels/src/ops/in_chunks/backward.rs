@@ -290,14 +290,14 @@ impl<B: ChunkBackend> Pass<'_, B> {
     /// By destinations: the weight, the destinations' scores, and what the sources want to know of a destination. By
     /// sources: `dx = (sum_i a_ij dy_i) W^T`, and `dt_j` from the product of that sum with `x_j W`.
     fn attention_to_rows(&self, attention: &Attention<B>, grads: &mut Gradients) {
-        let Attention { csr, x, dst, src, args, edges, .. } = attention;
+        let Attention { csr, x, src, args, edges, .. } = attention;
         let (heads, nodes) = (args.heads, self.nodes);
         let (mut dw, mut of_edges) = (None, OfEdgesSoFar::<B>::default());
-        let (mut log_sums, mut deltas, mut ds) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut arrivals, mut ds) = (Vec::new(), Vec::new());
         for range in chunks(self.layer.to.len(), self.layer.chunk_rows) {
             let (view, g) = (csr.view_of(&self.part(&range)), rows_of::<B>(self.g, &range));
-            let (mut of_weight, mut of_log, mut of_delta, mut of_score) = (Vec::new(), Vec::new(), Vec::new(), None);
-            let (mut of_edge_weight, mut of_sums) = (Vec::new(), Vec::new());
+            let (mut of_weight, mut of_edge_weight) = (Vec::new(), Vec::new());
+            let (mut of_heads, mut of_score) = (Vec::new(), None);
             for at in 0..heads {
                 let head = attention.head(at, &range);
                 let (dst, src) = (head.dst.clone(), head.src);
@@ -309,15 +309,14 @@ impl<B: ChunkBackend> Pass<'_, B> {
                 if let (Some(_), Some(sums)) = (nodes.edge_weight, &forward.edges) {
                     of_edge_weight.push(B::weight_gradient(sums.out.clone(), g.clone(), DType::F32));
                 }
-                of_sums.extend(edges_g.clone());
                 if nodes.weight.is_some() {
                     of_weight.push(B::weight_gradient(forward.out.clone(), g.clone(), DType::F32));
                 }
-                let score = nodes.dst.map(|_| (head.dst, of_score.take()));
-                let (delta, score) = B::gat_delta(self.back(g, at, heads), edges_g, &forward, score, head.args);
+                let (g, of_dst) = (self.back(g, at, heads), nodes.dst.is_some());
+                let (of_head, score) =
+                    B::gat_arrivals(g, edges_g, &forward, head.dst, of_dst, of_score.take(), head.args);
                 of_score = score;
-                of_delta.push(delta);
-                of_log.push(forward.log_sum_exp);
+                of_heads.push(of_head);
             }
             if nodes.weight.is_some() {
                 add_to::<B>(&mut dw, beside::<B>(of_weight));
@@ -325,17 +324,12 @@ impl<B: ChunkBackend> Pass<'_, B> {
             if !of_edge_weight.is_empty() {
                 add_to::<B>(&mut of_edges.weight, beside::<B>(of_edge_weight));
             }
-            if !of_sums.is_empty() {
-                of_edges.sums.push(beside::<B>(of_sums));
-            }
-            log_sums.push(beside::<B>(of_log));
-            deltas.push(beside::<B>(of_delta));
+            arrivals.push(beside::<B>(of_heads));
             ds.extend(of_score);
         }
         self.register_weight(dw, grads);
         register::<B>(grads, nodes.dst, stacked::<B>(ds));
-        let edges_g = stacked::<B>(std::mem::take(&mut of_edges.sums));
-        let (Some(log_sum_exp), Some(delta)) = (stacked::<B>(log_sums), stacked::<B>(deltas)) else {
+        let Some(arrivals) = stacked::<B>(arrivals) else {
             return of_edges.register(edges.as_ref(), nodes, grads);
         };
         if [nodes.x, nodes.src, nodes.parameters, nodes.values].iter().all(Option::is_none) {
@@ -349,20 +343,16 @@ impl<B: ChunkBackend> Pass<'_, B> {
         for range in chunks(sources.len(), self.layer.chunk_rows) {
             let view = reverse.view_of(&sources.part(&range, &B::float_device(self.g)));
             let projected = B::product(rows_of::<B>(x, &range), self.term.weight.clone());
-            let scalars = GatScalars {
-                dst_score: dst.clone(),
-                src_score: Scores { matrix: rows_of::<B>(&src.matrix, &range), ..src.clone() },
-                log_sum_exp: log_sum_exp.clone(),
-                delta: delta.clone(),
-            };
+            let src_score = Scores { matrix: rows_of::<B>(&src.matrix, &range), ..src.clone() };
+            let scalars = GatScalars { arrivals: arrivals.clone(), src_score };
             let targets = GatTargets { features: dx.is_some(), accumulate_features: None, accumulate_score: None };
-            let (arrived, score) = match (&reverse_edges, &edges_g) {
-                (Some(edges), Some(edges_g)) => {
+            let (arrived, score) = match &reverse_edges {
+                Some(edges) => {
                     let inputs = EdgeBackward {
                         g: self.g.clone(),
-                        edges_g: edges_g.clone(),
                         h_src: projected,
                         scalars,
+                        of_sums: true,
                         edges: edges.clone(),
                         of_values: nodes.values.is_some(),
                     };
@@ -371,7 +361,7 @@ impl<B: ChunkBackend> Pass<'_, B> {
                     found.values.into_iter().for_each(|values| add_to::<B>(&mut of_edges.values, values));
                     (found.features, found.score)
                 }
-                _ => B::gat_backward(&view, self.g.clone(), projected, None, scalars, *args, targets),
+                None => B::gat_backward(&view, self.g.clone(), projected, None, scalars, *args, targets),
             };
             dt.push(score);
             if let (Some(dx), Some(arrived)) = (&mut dx, arrived) {
@@ -386,8 +376,6 @@ impl<B: ChunkBackend> Pass<'_, B> {
 
 /// The gradients of what edges carry, over the chunks so far.
 struct OfEdgesSoFar<B: ChunkBackend> {
-    /// The gradient of what edges add up to, a part per chunk of destinations.
-    sums: Vec<FloatTensor<B>>,
     weight: Option<FloatTensor<B>>,
     parameters: Option<FloatTensor<B>>,
     values: Option<FloatTensor<B>>,
@@ -395,7 +383,7 @@ struct OfEdgesSoFar<B: ChunkBackend> {
 
 impl<B: ChunkBackend> Default for OfEdgesSoFar<B> {
     fn default() -> Self {
-        Self { sums: Vec::new(), weight: None, parameters: None, values: None }
+        Self { weight: None, parameters: None, values: None }
     }
 }
 

@@ -46,17 +46,17 @@ impl<B: GatBackend> Backward<B, 5> for AttendEdges {
         let mut saved = ops.state;
         let any = saved.h_src.clone();
         // One of the two results may have been of no use.
-        let zeros = |columns: usize| {
-            B::float_zeros([saved.csr.num_rows(), columns].into(), &B::float_device(&any), any.dtype().into())
-        };
-        let g = take::<B>(grads, ops.node.id, &any).unwrap_or_else(|| zeros(any.shape()[1]));
-        let edges_g =
-            take::<B>(grads, saved.edges_g, &any).unwrap_or_else(|| zeros(saved.args.heads * saved.edges.columns()));
+        let g = take::<B>(grads, ops.node.id, &any).unwrap_or_else(|| {
+            let shape = [saved.csr.num_rows(), any.shape()[1]];
+            B::float_zeros(shape.into(), &B::float_device(&any), any.dtype().into())
+        });
+        let edges_g = take::<B>(grads, saved.edges_g, &any);
+        let of_sums = edges_g.is_some();
         let forward = saved.forward.take().unwrap_or_else(|| saved.run(true));
 
         let so_far = dst_score.as_ref().and_then(|node| take::<B>(grads, node.id, &any));
-        let score = dst_score.as_ref().map(|_| (saved.dst_score.clone(), so_far));
-        let (delta, ds) = B::gat_delta(g.clone(), Some(edges_g.clone()), &forward, score, saved.args);
+        let (score, of_score) = (saved.dst_score, dst_score.is_some());
+        let (arrivals, ds) = B::gat_arrivals(g.clone(), edges_g, &forward, score, of_score, so_far, saved.args);
         if let (Some(node), Some(ds)) = (dst_score, ds) {
             grads.register::<B>(node.id, ds);
         }
@@ -67,14 +67,9 @@ impl<B: GatBackend> Backward<B, 5> for AttendEdges {
         let accumulate_score = src_score.as_ref().and_then(|node| take::<B>(grads, node.id, &any));
         let accumulate_features = h_src.as_ref().and_then(|node| take::<B>(grads, node.id, &any));
         let targets = GatTargets { features: h_src.is_some(), accumulate_features, accumulate_score };
-        let scalars = GatScalars {
-            dst_score: saved.dst_score,
-            src_score: saved.src_score,
-            log_sum_exp: forward.log_sum_exp,
-            delta,
-        };
+        let scalars = GatScalars { arrivals, src_score: saved.src_score };
         let edges = saved.edges.of_reverse(&saved.csr);
-        let inputs = EdgeBackward { g, edges_g, h_src: saved.h_src, scalars, edges, of_values: values.is_some() };
+        let inputs = EdgeBackward { g, h_src: saved.h_src, scalars, of_sums, edges, of_values: values.is_some() };
         let found = B::gat_edges_backward(&saved.csr.reverse_view(), inputs, saved.args, targets);
         let EdgeGradients { features, score, parameters: of_parameters, values: of_values } = found;
         let found =

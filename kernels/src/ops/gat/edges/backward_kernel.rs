@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::kernel::{EdgeInputs, EdgeShape, edge_ahead, edge_score, read_edge, read_row};
+use super::kernel::{EdgeInputs, EdgeShape, edge_ahead, edge_score, read_edge};
 use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
@@ -12,23 +12,11 @@ use crate::graph::row_schedule::kernel::{
 };
 use crate::graph::row_schedule::sums::{add_and_multiply_rows, handed_weights, team_sum, team_sum_scalar};
 use crate::ops::dropout::kernel::edge_factor;
-use crate::ops::gat::backward_kernel::{Gradients, any_of_row, put_scores, put_vector};
+use crate::ops::gat::backward_kernel::{BackwardInputs, Gradients, any_of_row, arrival_of, put_scores, put_vector};
 use crate::ops::gat::kernel::{
-    Attention, GatShape, HeadLayout, filled, heads_of_slots, leaky_relu, score, shared_vectors, zeros,
+    GatShape, HeadLayout, Rules, filled, heads_of_slots, leaky_relu, score, shared_vectors, zeros,
 };
-use crate::runtime::args::{Matrix, launch_args};
-
-launch_args! {
-    /// What the reverse pass reads of sources and destinations.
-    EdgeBackwardInputs, EdgeBackwardInputsArgs<F: Float, N: Size, G: Size> {
-        g: Matrix<F, N>,
-        h_src: Matrix<F, N>,
-        /// The gradient of what edges add up to, a row per destination.
-        sum_gradient: Matrix<F, G>,
-        log_sum_exp: Array<f32>,
-        delta: Array<f32>,
-    }
-}
+use crate::runtime::args::launch_args;
 
 launch_args! {
     /// Gradients of what edges carry.
@@ -42,14 +30,15 @@ launch_args! {
 }
 
 /// The reverse pass, one plane per source `j`, with `dz_ij = a_ij l_ij (f_ij p_ij - delta_i)`,
-/// `p_ij = <g_i, h_j> + <gv_i, e_ij>` and `l_ij` the slope of the leaky ReLU. A lane owns an edge: what its edge adds
-/// to the gradients of parameters stays in its registers from row to row, and is added up once, behind the last.
+/// `p_ij = <g_i, h_j> + <gv_i, e_ij>` and `l_ij` the slope of the leaky ReLU; of `gv_i` there are
+/// `sum_columns` a head, or none. A lane owns an edge: what its edge adds to the gradients of parameters stays in its
+/// registers from row to row, and is added up once, behind the last.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: Size>(
+pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, K: Size>(
     edges: &Edges<P>,
-    inputs: &EdgeBackwardInputs<F, N, G>,
+    inputs: &BackwardInputs<F, N, K>,
     carried: &EdgeInputs<F, P, M>,
-    attention: &Attention,
+    rules: &Rules,
     gradients: &mut Gradients<F, N>,
     targets: &mut EdgeTargets<F>,
     rows: &RowList,
@@ -57,6 +46,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: S
     layout: &HeadLayout,
     #[comptime] shape: GatShape,
     #[comptime] carries: EdgeShape,
+    #[comptime] sum_columns: usize,
     #[comptime] schedule: RowSchedule,
     #[define(F, P)] _types: [StorageType; 2],
 ) {
@@ -80,7 +70,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: S
             let mut own_score = Array::<f32>::new(heads);
             #[unroll]
             for h in 0..heads {
-                own_score[h] = score(&attention.src, j, h);
+                own_score[h] = score(&inputs.score, j, h);
             }
             // Lanes beyond the row have zeros there.
             let mut own = zeros::<N>(shape.slots);
@@ -107,7 +97,7 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: S
                 let next = e + step;
                 ahead = id_at(&edges.col_idx, next, last);
                 next_edge = edge_ahead(carried, next, last, carries);
-                let (kept, i) = reached(row, col, valid, &attention.drop, columns, shape.drop, schedule);
+                let (kept, i) = reached(row, col, valid, &rules.drop, columns, shape.drop, schedule);
                 any_kept = any_kept || kept;
                 let mut gathers = kept;
                 let drops = comptime!(shape.attention_dropout != DropMode::KeepAll);
@@ -126,8 +116,6 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: S
                 let mut products = filled(0.0f32, heads);
                 let mut deltas = filled(0.0f32, heads);
                 if kept {
-                    let mut arriving = Array::<f32>::new(comptime!(heads * width));
-                    read_row(&inputs.sum_gradient, i, &mut arriving, comptime!(heads * width));
                     age = read_edge(
                         carried,
                         edge,
@@ -141,21 +129,20 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: S
                     );
                     #[unroll]
                     for h in 0..heads {
-                        deltas[h] = inputs.delta[i * heads + h];
-                        let z = score(&attention.dst, i, h)
-                            + own_score[h]
-                            + edge_score(carried, &carried_values, h, carries);
-                        alphas[h] = (leaky_relu(z, attention.slope) - inputs.log_sum_exp[i * heads + h]).exp();
-                        leans[h] = select(z > 0.0f32, 1.0f32, attention.slope);
+                        let arrival = arrival_of(&inputs.arrivals, i, h, sum_columns);
+                        let z = arrival[0] + own_score[h] + edge_score(carried, &carried_values, h, carries);
+                        alphas[h] = (leaky_relu(z, rules.slope) - arrival[1]).exp();
+                        deltas[h] = arrival[2];
+                        leans[h] = select(z > 0.0f32, 1.0f32, rules.slope);
                         let mut weight = alphas[h];
                         if drops {
-                            weight *= edge_factor(&attention.dropout, row as u32, col, h, shape.attention_dropout);
+                            weight *= edge_factor(&rules.dropout, row as u32, col, h, shape.attention_dropout);
                             gathers = gathers || weight > 0.0f32;
                         }
                         weights[h] = weight;
                         #[unroll]
-                        for k in 0..width {
-                            let arrives = arriving[comptime!(h * width) + k];
+                        for k in 0..sum_columns {
+                            let arrives = arrival[k + 3];
                             products[h] += arrives * carried_values[k];
                             of_columns[k] += weight * arrives;
                         }
@@ -226,8 +213,8 @@ pub(crate) fn gat_edges_backward_kernel<F: Float, P: Int, N: Size, M: Size, G: S
                     put_scores(
                         &mut gradients.dt,
                         j,
-                        attention.src.columns,
-                        attention.src.first,
+                        inputs.score.columns,
+                        inputs.score.first,
                         &score_gradient,
                         heads,
                         shape.accumulate_score,

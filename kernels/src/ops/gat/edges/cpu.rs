@@ -10,7 +10,7 @@ use crate::graph::drop_edge::DropEdge;
 use crate::graph::row_entries::RowEntries;
 use crate::ops::dropout::Dropout;
 use crate::ops::gat::cpu::{Factors, ScoreTable, leaky_relu, runs};
-use crate::ops::gat::{GatArgs, GatTargets};
+use crate::ops::gat::{GatArgs, GatTargets, arrival_columns};
 use crate::runtime::flex::{self, Offsets, ROWS_PER_TASK, Storage, axpy, dot, ids};
 use crate::runtime::rows::{exp_all, zeroed};
 
@@ -245,10 +245,12 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
 ) -> EdgeGradients<FlexTensor> {
     let (rows, width, heads) = (reverse.num_rows(), inputs.h_src.shape()[1], args.heads);
     let channels = width / heads;
-    let [gs, hs, gvs] = [&inputs.g, &inputs.h_src, &inputs.edges_g].map(flex::slice::<E>);
+    let [gs, hs] = [&inputs.g, &inputs.h_src].map(flex::slice::<E>);
     let scalars = &inputs.scalars;
-    let (s, t) = (ScoreTable::of(&scalars.dst_score), ScoreTable::of(&scalars.src_score));
-    let (lse, delta) = (flex::slice::<f32>(&scalars.log_sum_exp), flex::slice::<f32>(&scalars.delta));
+    let (arrivals, t) = (flex::slice::<f32>(&scalars.arrivals), ScoreTable::of(&scalars.src_score));
+    let sum_columns = inputs.sum_columns();
+    let arrival_columns = arrival_columns(sum_columns);
+    let arrival = |i: u32, h: usize| &arrivals[(i as usize * heads + h) * arrival_columns..][..arrival_columns];
     let row_entries = RowEntries::new(reverse, args.drop_edge.map(DropEdge::reverse));
     let (edges, carried) = (&inputs.edges, Carried::<E>::of(&inputs.edges, heads, true));
     let (columns, cosines, first_cosine) = (edges.columns(), edges.cosines, edges.first_cosine());
@@ -267,7 +269,6 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
     let dt_blocks = flex::slice_mut::<f32>(&mut dt).par_chunks_mut(block * t.columns);
     let task = |task: usize, dt: &mut [f32], dh: &mut Option<&mut [E]>| {
         let (mut own, mut acc) = (vec![0f32; width], vec![0f32; width]);
-        let (mut stored, mut arrives) = (Vec::<E>::new(), Vec::new());
         let (mut dz, mut of_columns) = (Vec::new(), Vec::new());
         let mut row_edges = RowOfEdges::new(0);
         let (mut targets, mut scores) = (Vec::new(), Vec::new());
@@ -289,14 +290,13 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
             acc.fill(0.0);
             for h in 0..heads {
                 scores.clear();
-                scores.extend(targets.iter().map(|&i| s.get(i as usize, h) + t.get(j, h)));
+                scores.extend(targets.iter().map(|&i| arrival(i, h)[0] + t.get(j, h)));
                 carried.add_scores(h, &row_edges, &mut scores);
                 leans[h].clear();
                 leans[h].extend(scores.iter().map(|&z| if z > 0.0 { 1.0 } else { args.negative_slope }));
                 alphas[h].clear();
                 let logits = scores.iter().zip(&targets);
-                alphas[h]
-                    .extend(logits.map(|(&z, &i)| leaky_relu(z, args.negative_slope) - lse[i as usize * heads + h]));
+                alphas[h].extend(logits.map(|(&z, &i)| leaky_relu(z, args.negative_slope) - arrival(i, h)[1]));
                 exp_all(&mut alphas[h]);
                 weights[h].clone_from(&alphas[h]);
                 factors.apply(h, &mut weights[h]);
@@ -310,25 +310,19 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
                     E::dot_rows(&mut products[h][run.clone()], &own[head], gs, width, from, ids);
                 }
             }
-            // The gradients of what edges add up to, a row per edge.
             let edges = targets.len();
-            stored.clear();
-            for &i in &targets {
-                stored.extend_from_slice(&gvs[i as usize * heads * columns..][..heads * columns]);
-            }
-            arrives.resize(stored.len(), 0.0);
-            E::widen(&stored, &mut arrives);
             of_columns.clear();
             of_columns.resize(if of_carried { edges * columns } else { 0 }, 0f32);
             for h in 0..heads {
-                let arrives = |k: usize| arrives[h * columns + k..].iter().step_by(heads * columns);
-                for (k, column) in row_edges.columns().enumerate() {
+                // The gradient of what edges add up to, where it is not zero.
+                let arrives = |k: usize| targets.iter().map(move |&i| arrival(i, h)[3 + k]);
+                for (k, column) in row_edges.columns().enumerate().take(sum_columns) {
                     let terms = arrives(k).zip(column);
                     products[h].iter_mut().zip(terms).for_each(|(product, (a, value))| *product += a * value);
                 }
                 dz.clear();
                 dz.extend(targets.iter().enumerate().map(|(k, &i)| {
-                    let centre = alphas[h][k] * delta[i as usize * heads + h];
+                    let centre = alphas[h][k] * arrival(i, h)[2];
                     leans[h][k] * (weights[h][k] * products[h][k] - centre)
                 }));
                 score_row[t.first + h] += dz.iter().sum::<f32>();
@@ -337,8 +331,10 @@ pub(in crate::ops::gat) fn backward<E: Storage>(
                 }
                 for (k, of_column) in of_columns.chunks_exact_mut(edges).enumerate() {
                     axpy(of_column, carried.logit[h * columns + k], &dz);
-                    let terms = weights[h].iter().zip(arrives(k));
-                    of_column.iter_mut().zip(terms).for_each(|(sum, (weight, a))| *sum += weight * a);
+                    if k < sum_columns {
+                        let terms = weights[h].iter().zip(arrives(k));
+                        of_column.iter_mut().zip(terms).for_each(|(sum, (weight, a))| *sum += weight * a);
+                    }
                 }
             }
             let (frequency, phase) = found.parameters[heads * columns..].split_at_mut(cosines);

@@ -2,6 +2,7 @@
 
 use cubecl::prelude::*;
 
+use crate::ops::gat::kernel::read_vectors;
 use crate::runtime::args::{Matrix, launch_args};
 
 /// Where the age of an edge comes from.
@@ -112,25 +113,6 @@ pub(crate) fn edge_ahead<F: Float, P: Int, M: Size>(
     edge
 }
 
-/// Reads the `len` elements of row `row` into the first ones of `to`.
-#[cube]
-pub(super) fn read_row<F: Float, N: Size>(
-    matrix: &Matrix<F, N>,
-    row: usize,
-    to: &mut Array<f32>,
-    #[comptime] len: usize,
-) {
-    let width = N::value();
-    #[unroll]
-    for v in 0..comptime!(len / width) {
-        let vector = Vector::<f32, N>::cast_from(matrix.values[row * matrix.stride + v]);
-        #[unroll]
-        for k in 0..width {
-            to[v * width + k] = vector[k];
-        }
-    }
-}
-
 /// Reads the values of edge `edge` into `columns`.
 #[cube]
 pub(crate) fn read_values<F: Float, P: Int, M: Size>(
@@ -141,7 +123,7 @@ pub(crate) fn read_values<F: Float, P: Int, M: Size>(
 ) {
     #[comptime]
     if let ComptimeOption::Some(values) = &inputs.values {
-        read_row(values, edge, columns, shape.values);
+        read_vectors(&values.values, edge * values.stride, columns, shape.values);
     }
 }
 

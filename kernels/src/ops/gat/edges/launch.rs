@@ -6,17 +6,17 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::backward_kernel::{EdgeBackwardInputsArgs, EdgeTargetsArgs, gat_edges_backward_kernel};
+use super::backward_kernel::{EdgeTargetsArgs, gat_edges_backward_kernel};
 use super::kernel::{AgeMode, EdgeInputsArgs, EdgeInputsLaunch, EdgeShape, NodeTimesArgs};
 use super::{AgeParts, EdgeBackward, EdgeGradients, EdgeParts};
 use crate::graph::csr::View;
 use crate::graph::drop_edge::DropEdge;
 use crate::graph::row_schedule::{padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
-use crate::ops::gat::backward_kernel::GradientsArgs;
+use crate::ops::gat::backward_kernel::{BackwardInputsArgs, GradientsArgs};
 use crate::ops::gat::kernel::{GatShape, HeadLayout};
-use crate::ops::gat::launch::{PartialLaunch, attention, handed_bytes, in_partial_sums, score_target, shape};
-use crate::ops::gat::{GatArgs, GatTargets};
+use crate::ops::gat::launch::{PartialLaunch, handed_bytes, in_partial_sums, rules, score, score_target, shape};
+use crate::ops::gat::{GatArgs, GatTargets, arrival_columns};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
 use crate::runtime::launch::{PlanePerRow, Rows, Target, address, empty, f32_vector, part, vector_width, zeros};
@@ -99,13 +99,12 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
     args: GatArgs,
     targets: GatTargets<CubeTensor<R>>,
 ) -> EdgeGradients<CubeTensor<R>> {
-    let EdgeBackward { g, edges_g, h_src, scalars, edges, of_values } = inputs;
+    let sum_columns = inputs.sum_columns();
+    let EdgeBackward { g, h_src, scalars, edges, of_values, .. } = inputs;
     let (width, dtype) = (h_src.meta.shape()[1], h_src.dtype);
     let (topology, rows) = (&reverse.topology, reverse.num_rows());
     let dh = targets.features.then(|| Target::of(targets.accumulate_features, &h_src, [rows, width], dtype));
-    let (dst, src) = (scalars.dst_score.map(f32_vector), scalars.src_score.map(f32_vector));
-    // Those of chunks that were put together may have gaps between their rows.
-    let [log_sum_exp, delta] = [scalars.log_sum_exp, scalars.delta].map(f32_vector);
+    let src = scalars.src_score.map(f32_vector);
     let Target { rows: dt, accumulate_into: accumulate_score } = score_target(&src, targets.accumulate_score);
     // Edges that no launch comes to have no gradient.
     let values = edges.values.as_ref().filter(|_| of_values);
@@ -115,7 +114,7 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
         let parameters = zeros(&dt.tensor, [parameters], DType::F32);
         return EdgeGradients { features: dh.map(|dh| dh.rows.tensor), score: dt.tensor, parameters, values };
     }
-    let (g, h_src, edges_g) = (Rows::of(g), Rows::of(h_src), Rows::of(edges_g));
+    let (g, h_src, arrivals) = (Rows::of(g), Rows::of(h_src), Rows::of(scalars.arrivals));
     let carried = Carried::of(&edges, true);
     let accumulate_features = dh.as_ref().is_some_and(|dh| dh.accumulate_into);
     // What the kernel does not read or write still needs a buffer.
@@ -132,10 +131,10 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
     };
     let shared = padded_bytes(width, &dt.tensor) + handed_bytes(args.heads);
     let (launches, planes) = in_partial_sums(row_launches(reverse, shared, args.drop_edge.is_some()), parameters);
-    let sums_vector = vector_width(edges_g.width, &[&edges_g]);
+    let arrivals_vector = vector_width(arrival_columns(sum_columns), &[&arrivals]);
     let partial = empty(&dt.tensor, [planes, parameters], DType::F32);
     let mut addressed =
-        vec![&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &edges_g.tensor, &dh.tensor];
+        vec![&topology.row_ptr, &topology.col_idx, &g.tensor, &h_src.tensor, &arrivals.tensor, &dh.tensor];
     addressed.push(&dt.tensor);
     addressed.extend(carried.tensors());
     let address = address(&addressed);
@@ -149,18 +148,17 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
                 address,
                 v,
                 carried.vector,
-                sums_vector,
+                arrivals_vector,
                 topology.edges(),
-                EdgeBackwardInputsArgs {
+                BackwardInputsArgs {
                     g: g.matrix(v),
                     h_src: h_src.matrix(v),
-                    sum_gradient: edges_g.matrix(sums_vector),
-                    log_sum_exp: array(&log_sum_exp),
-                    delta: array(&delta),
+                    score: score(&src),
+                    arrivals: arrivals.matrix(arrivals_vector),
                 }
                 .launch(),
                 carried.launch(),
-                attention(&dst, &src, &args, &drop, &dropout),
+                rules(&args, &drop, &dropout),
                 GradientsArgs { dh: dh.matrix(v), dt: dt.table() }.launch(),
                 EdgeTargetsArgs { partial: array(&partial), first, values: values.as_ref().map(array).into() }.launch(),
                 row_launch.rows(),
@@ -168,6 +166,7 @@ pub(in crate::ops::gat) fn backward<R: CubeRuntime>(
                 HeadLayout::of(width, args.heads, v),
                 shape,
                 carried.shape,
+                sum_columns,
                 row_launch.schedule,
                 [dtype.into(), topology.row_ptr.dtype.into()],
             );

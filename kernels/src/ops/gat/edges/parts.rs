@@ -44,10 +44,10 @@ pub struct EdgeSums<F> {
 pub struct EdgeBackward<F, I> {
     /// The gradient of the result.
     pub g: F,
-    /// The gradient of what edges add up to.
-    pub edges_g: F,
     pub h_src: F,
     pub scalars: GatScalars<F>,
+    /// Whether the gradient of what edges add up to is among the scalars; else it is zero.
+    pub of_sums: bool,
     pub edges: EdgeParts<F, I>,
     /// Whether the gradient of the values is asked for.
     pub of_values: bool,
@@ -126,12 +126,17 @@ impl<F: Clone, I: Clone> EdgeParts<F, I> {
 }
 
 impl<F, I> EdgeBackward<F, I> {
+    /// Columns per head of the gradient of what edges add up to.
+    pub fn sum_columns(&self) -> usize {
+        if self.of_sums { self.edges.columns() } else { 0 }
+    }
+
     pub(crate) fn map<G>(self, f: impl Fn(F) -> G) -> EdgeBackward<G, I> {
         EdgeBackward {
             g: f(self.g),
-            edges_g: f(self.edges_g),
             h_src: f(self.h_src),
             scalars: self.scalars.map(&f),
+            of_sums: self.of_sums,
             edges: self.edges.map(&f),
             of_values: self.of_values,
         }

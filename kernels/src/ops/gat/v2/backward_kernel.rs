@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 
 use super::V2Wanted;
 use super::kernel::{
-    HeadSpan, V2Ends, V2Rules, attention_of, batch, encode_lane, head_dots, hidden_of, leaky_relus, leans, own_row,
+    HeadSpan, V2Ends, attention_of, batch, encode_lane, head_dots, hidden_of, leaky_relus, leans, own_row,
     projection_at, rows_of, values_of,
 };
 use crate::graph::drop_edge::DropMode;
@@ -18,7 +18,7 @@ use crate::graph::row_schedule::sums::{lane_sum, take_lanes, team_sum};
 use crate::ops::dropout::kernel::edge_factor;
 use crate::ops::gat::backward_kernel::put_vector;
 use crate::ops::gat::edges::kernel::{EdgeInputs, EdgeShape, edge_of};
-use crate::ops::gat::kernel::{GatShape, HeadLayout, filled, heads_of_slots, shared_vectors, zeros};
+use crate::ops::gat::kernel::{GatShape, HeadLayout, Rules, filled, heads_of_slots, shared_vectors, zeros};
 use crate::runtime::args::{Matrix, launch_args};
 
 launch_args! {
@@ -54,7 +54,7 @@ pub(crate) fn gatv2_rows_kernel<F: Float, P: Int, N: Size, M: Size>(
     ends: &V2Ends<F, N>,
     arrivals: &V2Arrivals<F, N>,
     carried: &EdgeInputs<F, P, M>,
-    rules: &V2Rules,
+    rules: &Rules,
     targets: &mut V2RowTargets<F, N>,
     rows: &RowList,
     columns: &ColumnPositions,
@@ -255,7 +255,7 @@ pub(crate) fn gatv2_sources_kernel<F: Float, P: Int, N: Size, M: Size>(
     ends: &V2Ends<F, N>,
     arrivals: &V2Arrivals<F, N>,
     carried: &EdgeInputs<F, P, M>,
-    rules: &V2Rules,
+    rules: &Rules,
     gradient: &mut Matrix<F, N>,
     rows: &RowList,
     columns: &ColumnPositions,

@@ -3,17 +3,17 @@
 
 use cubecl::prelude::*;
 
-use crate::graph::drop_edge::{DropEdgeKey, DropMode};
+use crate::graph::drop_edge::DropMode;
 use crate::graph::row_schedule::RowSchedule;
 use crate::graph::row_schedule::kernel::{
     ColumnPositions, Edges, RowList, first_work, id_at, in_reach, reached, result_of, row_of, span_of, team_rank,
     work_step,
 };
 use crate::graph::row_schedule::sums::{lane_sum, load_vectors, take_lanes, team_max_by_lane, team_sum};
-use crate::ops::dropout::kernel::{DropoutKey, edge_factor};
+use crate::ops::dropout::kernel::edge_factor;
 use crate::ops::gat::edges::kernel::{AgeMode, EdgeInputs, EdgeShape, edge_of, encode_age, read_values};
 use crate::ops::gat::kernel::{
-    Attended, GatShape, HeadLayout, filled, heads_of_slots, leaky_relu, shared_vectors, zeros,
+    Attended, GatShape, HeadLayout, Rules, filled, heads_of_slots, leaky_relu, shared_vectors, zeros,
 };
 use crate::runtime::args::{Matrix, launch_args};
 
@@ -69,15 +69,6 @@ launch_args! {
         src: Matrix<F, N>,
         dst: Matrix<F, N>,
         parameters: Array<Vector<f32, N>>,
-    }
-}
-
-launch_args! {
-    /// What is left out, and the slope of the leaky ReLU.
-    V2Rules, V2RulesArgs {
-        slope: f32,
-        drop: DropEdgeKey,
-        dropout: DropoutKey,
     }
 }
 
@@ -346,7 +337,7 @@ pub(crate) fn gatv2_forward_kernel<F: Float, P: Int, N: Size, M: Size>(
     edges: &Edges<P>,
     ends: &V2Ends<F, N>,
     carried: &EdgeInputs<F, P, M>,
-    rules: &V2Rules,
+    rules: &Rules,
     results: &mut Attended<F, N>,
     rows: &RowList,
     columns: &ColumnPositions,

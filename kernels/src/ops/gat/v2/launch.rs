@@ -10,16 +10,15 @@ use cubecl::prelude::*;
 use super::backward_kernel::{
     V2ArrivalsArgs, V2ArrivalsLaunch, V2RowTargetsArgs, gatv2_rows_kernel, gatv2_sources_kernel,
 };
-use super::kernel::{HeadSpan, V2EndsArgs, V2EndsLaunch, V2RulesArgs, V2RulesLaunch, gatv2_forward_kernel};
+use super::kernel::{HeadSpan, V2EndsArgs, V2EndsLaunch, gatv2_forward_kernel};
 use super::{GatV2Backend, V2Backward, V2Inputs, V2RowGradients, V2Wanted};
 use crate::graph::csr::View;
-use crate::graph::drop_edge::{DropEdge, DropEdgeKey};
+use crate::graph::drop_edge::DropEdge;
 use crate::graph::row_schedule::{RowLaunch, padded_bytes, row_launches};
 use crate::ops::dropout::Dropout;
-use crate::ops::dropout::kernel::DropoutKey;
 use crate::ops::gat::edges::launch::Carried;
-use crate::ops::gat::kernel::{GatShape, HeadLayout, HeadLayoutLaunch};
-use crate::ops::gat::launch::{PartialLaunch, attended, in_partial_sums, shape};
+use crate::ops::gat::kernel::{GatShape, HeadLayout, HeadLayoutLaunch, RulesLaunch};
+use crate::ops::gat::launch::{PartialLaunch, attended, in_partial_sums, rules, shape};
 use crate::ops::gat::{GatArgs, GatForward};
 use crate::ops::head::column_sums;
 use crate::runtime::args::array;
@@ -93,13 +92,8 @@ impl<R: CubeRuntime> Ends<R> {
             .launch()
     }
 
-    fn rules(&self) -> V2RulesLaunch<R> {
-        V2RulesArgs {
-            slope: self.args.negative_slope,
-            drop: DropEdgeKey::launch(&self.args.drop_edge),
-            dropout: DropoutKey::launch(&self.args.attention_dropout),
-        }
-        .launch()
+    fn rules(&self) -> RulesLaunch<R> {
+        rules(&self.args, &self.args.drop_edge, &self.args.attention_dropout)
     }
 
     fn layout(&self) -> HeadLayoutLaunch<R> {
