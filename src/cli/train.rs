@@ -55,8 +55,8 @@ pub(super) struct Arguments {
 
     /// Train on so many devices at once: CUDA devices from --device on, over NCCL; on the processor and with Vulkan so
     /// many threads that share it. For task = "stage1", "stage2" or "classify": each device has a part of every
-    /// mini-batch, or the whole graph and a part of what its loss reads; "classify" over the whole graph is no faster by
-    /// that. A run may go on with another number of devices
+    /// mini-batch, or the whole graph and a part of what its loss reads. A "classify" over the whole graph gets no
+    /// faster. A run may go on with another number of devices
     #[arg(long, value_name = "N", conflicts_with = "each_window")]
     devices: Option<NonZeroUsize>,
 }
