@@ -113,7 +113,7 @@ pub fn run<B: GraphBackend>(options: &AccuracyOptions, device: &B::Device, note:
     let started = Instant::now();
     note(&format!("reading {}", config.data.path.display()));
     let data = ClassifierData::read(&config, None)?;
-    let task = Classifier::<B>::of(&config, &data, device)?;
+    let task = Classifier::<B>::of(&config, &data, None, device)?;
     data.dataset.notes.iter().for_each(|text| note(text));
     let mut epoch_seconds = Vec::new();
     let mut seeds = Vec::with_capacity(options.seeds);

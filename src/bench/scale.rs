@@ -103,7 +103,7 @@ impl ScaleData {
         let Self { config, dataset, features, runs } = self;
         let labels = dataset.binary_labels(&config.data.path)?;
         let split = split_of(dataset, &labels.entries, &config.split, config.seed)?;
-        let (task, _) = Attention::<B>::open(config, &dataset.graph, features.clone(), &split, None, device)?;
+        let (task, _) = Attention::<B>::open(config, &dataset.graph, features.clone(), &split, None, rank, device)?;
         let mut training = Training::<B, _>::of(task, config.seed, rank, device)?;
         let mut epoch = 0;
         let mut next = || {

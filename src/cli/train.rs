@@ -54,9 +54,10 @@ pub(super) struct Arguments {
     each_window: bool,
 
     /// Train on so many devices at once: CUDA devices from --device on, over NCCL; on the processor and with Vulkan so
-    /// many threads that share it. For task = "stage2" or "classify" with loader.mode = "sampled": each device has a
-    /// part of every mini-batch. A run may go on with another number of devices. Several processes that torchrun, srun
-    /// or mpirun starts are ranks without this option, with a CUDA device each
+    /// many threads that share it. For task = "stage1", "stage2" or "classify": each device has a part of every
+    /// mini-batch, or the whole graph and a part of what its loss reads. A "classify" over the whole graph gets no
+    /// faster. A run may go on with another number of devices. Several processes that torchrun, srun or mpirun starts
+    /// are ranks without this option, with a CUDA device each
     #[arg(long, value_name = "N", conflicts_with = "each_window")]
     devices: Option<NonZeroUsize>,
 }

@@ -6,6 +6,7 @@ use rand::seq::{IndexedRandom, SliceRandom, index};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::shard::Shard;
 use crate::data::edge_split::{EdgeSplit, HeldOut};
 use crate::graph::{Adjacency, HeteroGraph, Relation};
 
@@ -92,6 +93,28 @@ pub struct LabelledPairs {
     pub dst: Vec<u32>,
     pub src: Vec<u32>,
     pub positives: usize,
+}
+
+impl LabelledPairs {
+    /// A part of the positives of [`labelled_pairs`], with the negatives that were drawn for them.
+    fn part(&self, shard: Shard) -> Self {
+        let own = shard.of(self.positives);
+        let of = |nodes: &[u32]| nodes.chunks(self.positives).flat_map(|nodes| nodes[own.clone()].to_vec()).collect();
+        Self { relation: self.relation, dst: of(&self.dst), src: of(&self.src), positives: own.len() }
+    }
+}
+
+/// A part of `drawn`, which are [`labelled_pairs`], and what one of its pairs counts in the mean over all of them. A
+/// part that has none of them has some that count nothing.
+pub fn part_of(drawn: &[LabelledPairs], shard: Shard) -> (Vec<LabelledPairs>, f64) {
+    let total: usize = drawn.iter().map(|pairs| pairs.dst.len()).sum();
+    let own: Vec<_> = drawn.iter().map(|pairs| pairs.part(shard)).filter(|pairs| pairs.positives > 0).collect();
+    match own.is_empty() {
+        false => (own, 1.0 / total as f64),
+        true => {
+            (drawn.iter().take(1).map(|pairs| pairs.part(Shard { rank: 0, ranks: pairs.positives })).collect(), 0.0)
+        }
+    }
 }
 
 /// Positive and negative pairs of every primary relation.
@@ -252,6 +275,29 @@ mod tests {
             assert!(pairs.dst.iter().all(|&d| (d as usize) < graph.node_types()[relation.dst].count));
         }
     }
+
+    #[test]
+    fn parts_of_pairs_are_all_of_them_with_their_negatives_and_count_as_much() {
+        let drawn = labelled_pairs(&graph(), |_| 10, 2, 5, Purpose::Reconstruction, 3);
+        let each = |pairs: &LabelledPairs| {
+            let of = |at: usize| (pairs.relation, at < pairs.positives, pairs.dst[at], pairs.src[at]);
+            (0..pairs.dst.len()).map(of).collect::<Vec<_>>()
+        };
+        let mut whole: Vec<_> = drawn.iter().flat_map(each).collect();
+        whole.sort_unstable();
+        for ranks in [1, 2, 9] {
+            let parts = (0..ranks).map(|rank| part_of(&drawn, Shard { rank, ranks }));
+            let (counted, idle): (Vec<_>, Vec<_>) = parts.partition(|(_, weight)| *weight > 0.0);
+            assert!(counted.iter().all(|(_, weight)| (weight * whole.len() as f64 - 1.0).abs() < 1e-12));
+            let mut all: Vec<_> = counted.iter().flat_map(|(part, _)| part.iter().flat_map(each)).collect();
+            all.sort_unstable();
+            assert_eq!(all, whole, "{ranks}");
+            assert_eq!(idle.is_empty(), ranks < 9);
+            assert!(idle.iter().all(|(part, _)| part.len() == 1 && part[0].positives == 1));
+        }
+        assert!(part_of(&[], Shard { rank: 1, ranks: 2 }).0.is_empty());
+    }
+
     #[test]
     fn held_out_pairs_are_held_out_edges_once_and_pairs_that_nothing_joins() {
         let graph = graph();

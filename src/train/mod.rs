@@ -137,8 +137,8 @@ pub fn run<B: GraphBackend + TreeBackend>(
     }
 }
 
-/// [`run`] as one of several ranks, each of which has a part of every mini-batch; what rank 0 leaves. Ask
-/// [`ranks::check`] first.
+/// [`run`] as one of several ranks, each of which has a part of every loss; what rank 0 leaves. Ask [`ranks::check`]
+/// first.
 ///
 /// # Errors
 /// As for [`run`]; what [`ranks::check`] refuses, and a rank that fails.
@@ -151,6 +151,10 @@ pub fn run_together<B: GraphBackend>(
     ranks::check(config, rank.ranks())?;
     graphsieve_kernels::device::watch();
     match config {
+        RunConfig::Stage1(config) => {
+            let stage1 = auto_encoder::run_with::<B>(config, options, Some(rank), device)?;
+            Ok(stage1.map(|stage1| Outcome { stage1: Some(stage1), ..Outcome::default() }))
+        }
         RunConfig::Stage2(config) => {
             let stage2 = attention::run_with::<B>(config, options, Some(rank), device)?;
             Ok(stage2.map(|stage2| Outcome { stage2: Some(stage2), ..Outcome::default() }))

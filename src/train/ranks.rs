@@ -5,8 +5,14 @@
 //! loss of the mini-batch. Gradients of all parameters are added up as one vector: all ranks take the same step.
 //! Rank 0 alone validates, decides and writes; it tells the others epoch by epoch whether there is another one.
 //!
-//! Dropout is drawn by the rows of a rank's own part: with it, a training on several ranks draws otherwise than one on
-//! one rank, as it does with mini-batches of another size.
+//! In passes over the whole graph every rank has all of it, and a shard of the labels, edges and pairs that the loss
+//! reads. Stages 1 and 2 compute the rows that this shard depends on, unless `train.rows` is `"all"`: how much less
+//! that is than all of them depends on the graph. A classification computes every row on every rank, which takes as
+//! long as on one rank.
+//!
+//! Dropout is drawn by the rows that a rank computes: with it, a training on several ranks draws otherwise than one on
+//! one rank, as it does with mini-batches of another size. Where all rows of the graph are computed these are the
+//! nodes, and all ranks drop what one rank drops.
 
 use std::time::Duration;
 
@@ -14,9 +20,10 @@ use burn::tensor::{DType, Tensor, TensorData};
 use graphsieve_kernels::{CollectiveBackend, CollectiveError, Communicator, GraphBackend};
 
 use super::shard::Shard;
-use crate::config::{LoaderMode, RunConfig};
+use crate::config::RunConfig;
 use crate::error::{Error, Result};
 use crate::graph::Features;
+use crate::infer::plan::Plan;
 use crate::models::parameters::to_host;
 use crate::run::bundle::{Origin, digest_of};
 
@@ -36,7 +43,7 @@ pub fn failed(error: CollectiveError) -> Error {
     }
 }
 
-/// The part of every mini-batch that a rank has.
+/// The part of every loss that a rank has.
 pub fn shard_of<B: GraphBackend>(rank: Option<&Rank<B>>) -> Shard {
     rank.map_or(Shard::WHOLE, |rank| Shard { rank: rank.rank(), ranks: rank.ranks() })
 }
@@ -54,47 +61,31 @@ pub fn check(config: &RunConfig, ranks: usize) -> Result<()> {
     if ranks < 2 {
         return Ok(());
     }
-    let refuse = |expected: &str, found: String, help: &str| {
-        let (argument, expected) = (format!("--devices {ranks}"), expected.into());
-        Err(Error::Usage { argument, expected, found, help: help.into() })
+    let task = match config {
+        RunConfig::Stage1(_) | RunConfig::Stage2(_) | RunConfig::Classify(_) => return Ok(()),
+        RunConfig::Stage3(_) => "stage3",
+        RunConfig::Pipeline(_) => "pipeline",
+        RunConfig::Auto(_) => "auto",
     };
-    let (mode, task) = match config {
-        RunConfig::Stage2(config) => (Some(config.loader.mode), "stage2"),
-        RunConfig::Classify(config) => (Some(config.loader.mode), "classify"),
-        RunConfig::Stage1(_) => (None, "stage1"),
-        RunConfig::Stage3(_) => (None, "stage3"),
-        RunConfig::Pipeline(_) => (None, "pipeline"),
-        RunConfig::Auto(_) => (None, "auto"),
-    };
-    match mode {
-        Some(LoaderMode::Sampled) => Ok(()),
-        Some(mode) => {
-            let mode = if mode == LoaderMode::Full { "full" } else { "auto" };
-            let help = "set loader.mode = \"sampled\" (--set loader.mode=sampled), or leave --devices out: a pass over \
-                        the whole graph takes one device";
-            refuse("loader.mode = \"sampled\"", format!("loader.mode = \"{mode}\""), help)
-        }
-        None => {
-            let help = "leave --devices out; a stage with mini-batches can be trained on several devices by itself";
-            refuse("task = \"stage2\" or \"classify\"", format!("task = \"{task}\""), help)
-        }
-    }
+    Err(Error::Usage {
+        argument: format!("--devices {ranks}"),
+        expected: "task = \"stage1\", \"stage2\" or \"classify\"".into(),
+        found: format!("task = \"{task}\""),
+        help: "leave --devices out; a stage that is a network can be trained on several devices by itself".into(),
+    })
 }
 
-/// Refuses a part of a pass over the whole graph.
+/// What all ranks do that have plans of their own: mini-batches where one of them needs them, since devices need not
+/// have the same memory.
 ///
 /// # Errors
-/// [`Error::Usage`].
-pub fn check_whole(shard: Shard, task: &str) -> Result<()> {
-    if shard == Shard::WHOLE {
-        return Ok(());
-    }
-    Err(Error::Usage {
-        argument: format!("--devices {}", shard.ranks),
-        expected: "a training in mini-batches".into(),
-        found: format!("{task} over the whole graph"),
-        help: "set loader.mode = \"sampled\" where the task has it, or leave --devices out".into(),
-    })
+/// A rank that fails.
+pub fn planned<B: GraphBackend>(mut plan: Plan, rank: Option<&Rank<B>>, device: &B::Device) -> Result<Plan> {
+    let Some(rank) = rank else { return Ok(plan) };
+    let votes = Tensor::<B, 1>::from_data([f32::from(plan.sampled)], (device, DType::F32));
+    let votes = to_host(rank.all_reduce(votes).map_err(failed)?);
+    plan.sampled = votes[0] > 0.0;
+    Ok(plan)
 }
 
 /// Makes sure that all ranks are of one version and have the same settings and data; `input` is what stands for the

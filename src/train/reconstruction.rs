@@ -5,8 +5,9 @@ use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::{GraphBackend, PairList, bce_with_logits_sum, pair_dot};
 use serde::{Deserialize, Serialize};
 
-use super::edges::LabelledPairs;
+use super::edges::{LabelledPairs, part_of};
 use super::loss_rows::LossRows;
+use super::shard::Shard;
 use crate::config::Rows;
 use crate::error::Result;
 use crate::graph::HeteroGraph;
@@ -35,6 +36,8 @@ pub struct Pairs {
     pub lists: Vec<(usize, usize, PairList)>,
     /// 1 for edges, 0 for other pairs.
     pub targets: Vec<u8>,
+    /// What a pair counts in the loss.
+    weight: f64,
 }
 
 /// The loss of some pairs, and what is behind it.
@@ -63,25 +66,27 @@ impl Pairs {
             let (left, right) = (rows.numbers(dst, &pairs.dst), rows.numbers(src, &pairs.src));
             (dst, src, PairList::new(&left, &right, rows.len(dst), rows.len(src)))
         };
-        let target = |pairs: &LabelledPairs| {
-            let positives = pairs.positives;
-            (0..pairs.dst.len()).map(move |p| u8::from(p < positives))
-        };
-        Self {
-            nodes: rows.nodes(),
-            lists: drawn.iter().map(list).collect(),
-            targets: drawn.iter().flat_map(target).collect(),
-        }
+        let targets = targets_of(drawn);
+        let weight = 1.0 / targets.len() as f64;
+        Self { nodes: rows.nodes(), lists: drawn.iter().map(list).collect(), targets, weight }
     }
 
-    /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`. There is at least one pair; `z` has the rows
-    /// `nodes`.
+    /// Of a part of [`labelled_pairs`](super::edges::labelled_pairs), so that the losses of all parts add up to that of
+    /// the whole, with the targets of all parts.
+    pub fn of_shard(host: &HeteroGraph, drawn: &[LabelledPairs], rows: Rows, shard: Shard) -> (Self, Vec<Vec<u8>>) {
+        let of_rank = |rank| targets_of(&part_of(drawn, Shard { rank, ..shard }).0);
+        let (own, weight) = part_of(drawn, shard);
+        (Self { weight, ..Self::new(host, &own, rows) }, (0..shard.ranks).map(of_rank).collect())
+    }
+
+    /// Mean binary cross-entropy of the logits `tau <z_dst, z_src>`, or the part of it that these pairs have. There is
+    /// at least one pair; `z` has the rows `nodes`.
     pub fn score<B: GraphBackend>(self, z: &[Tensor<B, 2>], tau: f64, device: &B::Device) -> Scored<B> {
         let logits = dots(self.lists, z, device) * tau;
         let values: Vec<f32> = self.targets.iter().map(|&t| f32::from(t)).collect();
         let total = values.len();
         let values = Tensor::from_data(TensorData::new(values, [total]), device);
-        let loss = bce_with_logits_sum(logits.clone(), values, 1.0 / total as f64);
+        let loss = bce_with_logits_sum(logits.clone(), values, self.weight);
         Scored { loss, logits, targets: self.targets }
     }
 
@@ -95,6 +100,11 @@ impl Pairs {
         }
         edge_metrics(dots(self.lists, z, device), &self.targets).map(Some)
     }
+}
+
+/// 1 for edges, 0 for other pairs.
+fn targets_of(drawn: &[LabelledPairs]) -> Vec<u8> {
+    drawn.iter().flat_map(|pairs| (0..pairs.dst.len()).map(|p| u8::from(p < pairs.positives))).collect()
 }
 
 /// `<z_dst, z_src>` of every pair.

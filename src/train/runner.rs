@@ -80,12 +80,13 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
                 Some(rank) => optimiser.step_together(model, loss, rate, rank)?,
             };
             if last {
-                let values = match rank {
-                    None => sums,
+                let (values, detail) = match rank {
+                    None => (sums, detail),
                     Some(rank) => {
                         let count = sums.len();
                         let sums = rank.all_reduce(Tensor::cat(sums, 0)).map_err(failed)?;
-                        (0..count).map(|at| sums.clone().narrow(0, at, 1)).collect()
+                        let values = (0..count).map(|at| sums.clone().narrow(0, at, 1)).collect();
+                        (values, task.gathered(detail, rank)?)
                     }
                 };
                 return Ok(Epoch { model, values, detail });

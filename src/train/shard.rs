@@ -1,10 +1,10 @@
-//! The part of every mini-batch that a rank trains on.
+//! The part of every loss that a rank computes.
 
 use std::ops::Range;
 
 use graphsieve_kernels::hash;
 
-/// One of equal parts of whatever there is, the same part of every mini-batch.
+/// One of equal parts of whatever there is, the same part of every mini-batch and of every pass over the whole graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// The number of the part, from 0.
@@ -17,7 +17,7 @@ impl Shard {
     /// All of it.
     pub const WHOLE: Self = Self { rank: 0, ranks: 1 };
 
-    /// Which of `len` seeds it has: those of all parts follow one another, and their numbers differ by at most one.
+    /// Which of `len` things it has: those of all parts follow one another, and their numbers differ by at most one.
     pub fn of(self, len: usize) -> Range<usize> {
         let start = |rank: usize| rank * len / self.ranks;
         start(self.rank)..start(self.rank + 1)

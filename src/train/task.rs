@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::optimiser::Optimiser;
 use super::position::Position;
+use super::ranks::Rank;
 use super::runner::Runner;
 use super::shard::Shard;
 use crate::config::TrainConfig;
@@ -93,20 +94,29 @@ pub trait Task<B: GraphBackend>: Sized {
         self.runner_of(Shard::WHOLE, seed, first)
     }
 
-    /// The same over one part of every mini-batch. The losses of all parts add up to that of the mini-batch.
+    /// The same over one part of every mini-batch, or of what the loss of an epoch over the whole graph reads. The
+    /// losses of all parts add up to that of the whole.
     ///
     /// # Errors
-    /// Settings that the sampler refuses; a part of a pass over the whole graph.
+    /// Settings that the sampler refuses.
     fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>>;
 
     /// Entries of adjacencies that an epoch visits; 0 where they are sampled.
     fn edges_per_epoch(&self) -> usize;
 
-    /// The loss of an epoch over the whole graph.
+    /// The loss of an epoch over the whole graph, or a part of it.
     ///
     /// # Errors
     /// A graph that has nothing to learn from.
     fn epoch(&self, model: &Self::Model, input: Self::Input) -> Result<Losses<B, Self::Detail>>;
+
+    /// What a validation reads of an epoch of all ranks, from what each of them has of it.
+    ///
+    /// # Errors
+    /// A rank that fails.
+    fn gathered(&self, own: Self::Detail, _: &Rank<B>) -> Result<Self::Detail> {
+        Ok(own)
+    }
 
     /// The loss of a mini-batch.
     fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, Self::Part>) -> Losses<B, Self::Detail>;

@@ -78,7 +78,7 @@ impl<'t, B: GraphBackend, T: Task<B>> Trainer<'t, B, T> {
     /// A training that goes on with `model` behind `position`, as one of several ranks where there are any.
     ///
     /// # Errors
-    /// Settings that the sampler refuses; several ranks and passes over the whole graph.
+    /// Settings that the sampler refuses.
     pub fn new(
         task: &'t T,
         model: T::Model,

@@ -28,9 +28,14 @@ fn train<'a>(dir: &'a str, devices: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&fixed, more, &["--set", dir]].concat()
 }
 
-fn losses(sandbox: &Sandbox, run: &str) -> Vec<f64> {
+/// A figure of the epochs that have it.
+fn series(sandbox: &Sandbox, run: &str, key: &str) -> Vec<f64> {
     let text = String::from_utf8(sandbox.read(&format!("{run}/metrics.jsonl"))).unwrap();
-    text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["loss"].as_f64().unwrap()).collect()
+    text.lines().filter_map(|line| serde_json::from_str::<Value>(line).unwrap()[key].as_f64()).collect()
+}
+
+fn losses(sandbox: &Sandbox, run: &str) -> Vec<f64> {
+    series(sandbox, run, "loss")
 }
 
 /// The values of a `.npy` file of f32.
@@ -63,6 +68,12 @@ fn assert_alike(sandbox: &Sandbox, output: &str, more: &[&str]) {
     }
 }
 
+/// A configuration of mini-batches, over the whole graph instead.
+fn whole(text: &str) -> String {
+    let kept = text.lines().filter(|line| !line.starts_with("fanouts") && !line.starts_with("batch_size"));
+    kept.map(|line| line.replace("\"sampled\"", "\"full\"") + "\n").collect()
+}
+
 #[test]
 fn stage_2_on_several_ranks_is_that_on_one() {
     let sandbox = Sandbox::with_data();
@@ -70,27 +81,59 @@ fn stage_2_on_several_ranks_is_that_on_one() {
     assert_alike(&sandbox, "anomaly_scores_stage2.npy", &[]);
 }
 
+#[test]
+fn stage_2_over_the_whole_graph_on_several_ranks_is_that_on_one() {
+    // Where all rows are computed all ranks drop the same.
+    for more in [&[][..], &["--set", "train.rows=all", "--set", "model.dropout=0.2"]] {
+        let sandbox = Sandbox::with_data();
+        sandbox.write("run.toml", whole(STAGE2));
+        assert_alike(&sandbox, "anomaly_scores_stage2.npy", more);
+    }
+}
+
+const STAGE1: &str = "task = \"stage1\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\nout = 8\n[train]\nepochs = 20\n\
+                      learning_rate = 0.01\nvalidate_every = 2\ncheckpoint_every = 5\n[sampling]\n\
+                      edges = { pu = 37, ps = 20, uu = 30 }\n[temperature]\nwarmup_epochs = 0\npeak = 2.0\nend = 2.0\n\
+                      [output]\ndir = \"runs\"\nplots = false\n";
+
+#[test]
+fn stage_1_on_several_ranks_is_that_on_one() {
+    let sandbox = Sandbox::with_data();
+    sandbox.write("run.toml", STAGE1);
+    assert_alike(&sandbox, "Z_embeddings_stage1.npy", &[]);
+    let figures = |devices: usize| series(&sandbox, &sandbox.only_run(&format!("runs{devices}")), "edge_auc");
+    assert_eq!(figures(1).len(), 10);
+    for devices in [2, 4] {
+        assert_near(&format!("edge AUC on {devices} ranks"), &figures(devices), &figures(1), 1e-3);
+    }
+}
+
 const CLASSIFY: &str = "task = \"classify\"\n[data]\npath = \"data\"\n[model]\nhidden = 8\ndropout = 0.0\n[train]\n\
                         epochs = 20\nlearning_rate = 0.03\n[output]\ndir = \"runs\"\nplots = false\n[split]\n\
                         use = \"masks\"\n[loader]\nmode = \"sampled\"\nfanouts = [4, 3]\nbatch_size = 17\n";
 
-#[test]
-fn classes_on_several_ranks_are_those_on_one() {
+/// Data of three classes, and a configuration for them.
+fn with_classes(text: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     three_classes(&[0, 1, 2]).write(&sandbox.path("data")).unwrap();
-    sandbox.write("run.toml", CLASSIFY);
-    assert_alike(&sandbox, "probabilities.npy", &[]);
+    sandbox.write("run.toml", text);
+    sandbox
 }
 
-/// The loss of the first epoch in mini-batches of `batch` on `devices` ranks, and the first moments after it: of one
-/// step a tenth of its gradient.
-fn first_steps(sandbox: &Sandbox, text: &str, batch: usize, devices: usize) -> (f64, Vec<f32>) {
-    let dir = format!("{batch}-{devices}");
+#[test]
+fn classes_on_several_ranks_are_those_on_one() {
+    // "auto" trains this graph at once: with dropout mini-batches would differ.
+    for more in [&[][..], &["--set", "loader.mode=auto", "--set", "model.dropout=0.2"]] {
+        assert_alike(&with_classes(CLASSIFY), "probabilities.npy", more);
+    }
+}
+
+/// The loss of the first epoch on `devices` ranks, and the first moments after it: of one step a tenth of its gradient.
+fn first_steps(sandbox: &Sandbox, text: &str, more: &[&str], devices: usize) -> (f64, Vec<f32>) {
+    let dir = format!("first{devices}");
     sandbox.write("run.toml", text);
     let (set, count) = (format!("output.dir={dir}"), devices.to_string());
-    let batch = format!("loader.batch_size={batch}");
-    let more = ["--set", "train.epochs=1", "--set", &batch];
-    sandbox.succeeds(train(&set, &count, &more));
+    sandbox.succeeds(train(&set, &count, &[&["--set", "train.epochs=1"], more].concat()));
     let run = sandbox.only_run(&dir);
     let loss = losses(sandbox, &run)[0];
     let weights = Weights::read(&sandbox.path(&format!("{run}/checkpoint/last.bpk")));
@@ -102,16 +145,19 @@ fn first_steps(sandbox: &Sandbox, text: &str, batch: usize, devices: usize) -> (
 
 #[test]
 fn the_first_loss_and_gradient_are_those_of_one_rank() {
-    let sandbox = Sandbox::with_data();
-    let classes = Sandbox::new();
-    three_classes(&[0, 1, 2]).write(&classes.path("data")).unwrap();
-    let batch = 1 << 20;
-    for (sandbox, text) in [(&sandbox, STAGE2), (&classes, CLASSIFY)] {
-        let (loss, gradient) = first_steps(sandbox, text, batch, 1);
+    let all_at_once = &["--set", "loader.batch_size=1000000"][..];
+    for (sandbox, text, more) in [
+        (Sandbox::with_data(), STAGE2.into(), all_at_once),
+        (Sandbox::with_data(), whole(STAGE2), &[][..]),
+        (Sandbox::with_data(), STAGE1.into(), &[][..]),
+        (with_classes(""), CLASSIFY.into(), all_at_once),
+        (with_classes(""), whole(CLASSIFY), &[][..]),
+    ] {
+        let (loss, gradient) = first_steps(&sandbox, &text, more, 1);
         let norm = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
         assert!(norm(&gradient) > 0.0);
         for devices in [2, 4] {
-            let (own, of_ranks) = first_steps(sandbox, text, batch, devices);
+            let (own, of_ranks) = first_steps(&sandbox, &text, more, devices);
             assert!((own - loss).abs() <= 1e-5 * loss.abs(), "{devices} ranks: {own} for {loss}");
             let apart: Vec<f32> = of_ranks.iter().zip(&gradient).map(|(a, b)| a - b).collect();
             assert!(norm(&apart) <= 1e-5 * norm(&gradient), "{devices} ranks: {} apart", norm(&apart));
@@ -120,24 +166,34 @@ fn the_first_loss_and_gradient_are_those_of_one_rank() {
 }
 
 #[test]
-fn mini_batches_smaller_than_the_ranks_are_the_same_on_one() {
-    let (sandbox, classes) = (Sandbox::with_data(), Sandbox::new());
-    three_classes(&[0, 1, 2]).write(&classes.path("data")).unwrap();
-    for (sandbox, text) in [(&sandbox, STAGE2), (&classes, CLASSIFY)] {
-        let (one, of_one) = first_steps(sandbox, text, 3, 1);
-        let (four, of_four) = first_steps(sandbox, text, 3, 4);
-        assert!((one - four).abs() < 1e-4, "{one} on one rank, {four} on four");
-        let apart = of_one.iter().zip(&of_four).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(of_one.iter().any(|moment| moment.abs() > 1e-3) && apart < 1e-4, "{apart}");
+fn ranks_that_have_nothing_to_learn_from_count_nothing() {
+    let small = &["--set", "loader.batch_size=3"][..];
+    let of_stage2 = ["train=0.02", "validation=0.49", "test=0.49"].map(|share| format!("split.{share}"));
+    let few =
+        of_stage2.iter().flat_map(|share| ["--set", share.as_str()]).chain(["--set", "loss.samples_per_relation=1"]);
+    let few: Vec<&str> = few.collect();
+    let few_edges = STAGE1.replace("pu = 37, ps = 20, uu = 30", "pu = 1, ps = 1, uu = 1");
+    for (sandbox, text, more, ranks) in [
+        (Sandbox::with_data(), STAGE2.into(), small, 4),
+        (Sandbox::with_data(), whole(STAGE2), &few[..], 9),
+        (Sandbox::with_data(), few_edges, &[][..], 4),
+        (with_classes(""), CLASSIFY.into(), small, 4),
+        // Fewer nodes than that are labelled for training.
+        (with_classes(""), whole(CLASSIFY), &[][..], 80),
+    ] {
+        let (one, of_one) = first_steps(&sandbox, &text, more, 1);
+        let (several, of_several) = first_steps(&sandbox, &text, more, ranks);
+        assert!((one - several).abs() < 1e-4, "{one} on one rank, {several} on {ranks}");
+        let apart = of_one.iter().zip(&of_several).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let largest = of_one.iter().map(|moment| moment.abs()).fold(0.0, f32::max);
+        assert!(apart < 1e-4 && apart < 0.1 * largest, "{apart} of {largest}");
     }
 }
 
 /// Ranks draw dropout by rows of their own parts: another training, which learns as well.
 #[test]
 fn with_dropout_several_ranks_learn_too() {
-    let sandbox = Sandbox::new();
-    three_classes(&[0, 1, 2]).write(&sandbox.path("data")).unwrap();
-    sandbox.write("run.toml", CLASSIFY);
+    let sandbox = with_classes(CLASSIFY);
     sandbox.succeeds(train("output.dir=runs", "3", &["--set", "model.dropout=0.3"]));
     let losses = losses(&sandbox, &sandbox.only_run("runs"));
     assert!(losses.len() == 20 && losses[19] < 0.8 * losses[0], "{losses:?}");
@@ -173,18 +229,12 @@ fn what_takes_one_device_is_refused_with_the_key_and_the_way_out() {
         sandbox.write("run.toml", text);
         sandbox.refuses(["--quiet", "train", "run.toml", "--device", "cpu", "--devices", "2"], 2, parts);
     };
-    let data = "[data]\npath = \"data\"\n";
-    for (task, mode) in [("stage2", "full"), ("stage2", "auto"), ("classify", "full"), ("classify", "auto")] {
-        let input = if task == "stage2" { "input = \"features\"\n" } else { "" };
-        let found = format!("found loader.mode = \"{mode}\"");
-        refused(
-            &format!("task = \"{task}\"\n{data}{input}[loader]\nmode = \"{mode}\"\n"),
-            &["--devices 2: expected loader.mode = \"sampled\"", &found, "--set loader.mode=sampled"],
-        );
-    }
-    for task in ["stage1", "stage3"] {
+    for (task, more) in [("stage3", ""), ("pipeline", "[stage1]\n"), ("auto", "")] {
         let found = format!("found task = \"{task}\"");
-        refused(&format!("task = \"{task}\"\n{data}"), &["expected task = \"stage2\" or \"classify\"", &found]);
+        refused(
+            &format!("task = \"{task}\"\n[data]\npath = \"data\"\n{more}"),
+            &["--devices 2: expected task = \"stage1\", \"stage2\" or \"classify\"", &found, "leave --devices out"],
+        );
     }
     sandbox.refuses(["--quiet", "train", "run.toml", "--devices", "0"], 2, &["--devices"]);
 }

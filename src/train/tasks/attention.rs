@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::attention_batches::{BatchInput, parts, sampler};
 use super::attention_loss::{GroupedLoss, LossInput, LossWeights, edges_of_epoch};
 use crate::config::{
-    LoaderMode, RankingMetric, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Input,
+    LoaderMode, RankingMetric, Rows, RunConfig, STAGE2_EMBEDDINGS_FILE, STAGE2_SCORES_FILE, Stage2Config, Stage2Input,
     Stage2Model, TrainConfig,
 };
 use crate::data::pieces;
@@ -48,7 +48,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, check_whole};
+use crate::train::ranks::{Rank, agree, alone, planned};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling, epoch_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
@@ -143,6 +143,8 @@ pub struct EpochInput {
     loss: GroupedLoss,
     /// By type: columns of labels.
     labels: Option<Vec<Vec<f32>>>,
+    /// The part of the loss that this is.
+    shard: Shard,
 }
 
 /// Trains the attention network, scores every node with the best checkpoint and evaluates it once on the test labels.
@@ -209,7 +211,7 @@ fn finished<B: GraphBackend>(
         // What is written is of the whole graph.
         Some(_) => {
             drop(task);
-            Attention::<B>::open(config, host, features, split, of_all.clone(), device)?.0
+            Attention::<B>::open(config, host, features, split, of_all.clone(), None, device)?.0
         }
     };
     let HostScored { scores, embeddings } = task.scored(&model, None)?;
@@ -309,14 +311,7 @@ fn fitted<B: GraphBackend>(
         None => (features.clone(), of_all.clone()),
         Some(known) => (known.rows_of(&features), labels_of(part, labels)),
     };
-    let (task, decisions) = Attention::<B>::open(config, &part.graph, rows, labels, of_part, device)?;
-    let task = Attention { events, ..task };
-    let of_part = known.as_ref().map(|known| part_note(known, dataset));
-    let filled = filling.as_ref().and_then(|filling| dataset.filling_note(filling));
-    let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).chain(filled).collect();
     let toml = RunConfig::Stage2(config.clone()).to_toml()?;
-    let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
-    let place = Place { runs, name, seed, config: &toml, origin, filling: filling.as_ref() };
     if let Some(rank) = rank {
         let input = match config.data.input {
             Stage2Input::Features => None,
@@ -324,22 +319,31 @@ fn fitted<B: GraphBackend>(
         };
         agree::<B>(rank, &toml, origin, input)?;
     }
+    let (task, decisions) = Attention::<B>::open(config, &part.graph, rows, labels, of_part, rank, device)?;
+    let task = Attention { events, ..task };
+    let of_part = known.as_ref().map(|known| part_note(known, dataset));
+    let filled = filling.as_ref().and_then(|filling| dataset.filling_note(filling));
+    let notes: Vec<String> = dataset.notes.iter().cloned().chain(decisions).chain(of_part).chain(filled).collect();
+    let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
+    let place = Place { runs, name, seed, config: &toml, origin, filling: filling.as_ref() };
     let trained = trainer::train_with(&task, &place, options, &notes, rank, device)?;
     Ok(trained.map(|trained| Fitted { trained, task, known, features, of_all }))
 }
 
 impl<B: GraphBackend> Attention<B> {
     /// Uploads graph and input, or prepares to load them in mini-batches, with what was decided about that. `known` are
-    /// labels that are input, too.
+    /// labels that are input, too. Several ranks decide together.
     ///
     /// # Errors
-    /// A precision or a transfer that the device does not have, features or relations that do not fit its types.
+    /// A precision or a transfer that the device does not have, features or relations that do not fit its types; a rank
+    /// that fails.
     pub fn open(
         config: &Stage2Config,
         host: &HeteroGraph,
         features: Features,
         split: &Split,
         known: Option<KnownLabels>,
+        rank: Option<&Rank<B>>,
         device: &B::Device,
     ) -> Result<(Self, Vec<String>)> {
         let storage = dtype_on::<B>(config.train.precision, device)?;
@@ -350,7 +354,7 @@ impl<B: GraphBackend> Attention<B> {
             pieces: config.model.pieces,
             bounds: pieces::bounds(&features, &split.train, config.model.pieces),
         });
-        let plan = plan::attention::<B>(config, host, width, device);
+        let plan = planned::<B>(plan::attention::<B>(config, host, width, device), rank, device)?;
         let mut notes = Vec::new();
         if config.loader.mode != LoaderMode::Full {
             notes.push(plan.to_string());
@@ -539,17 +543,16 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         if let Placement::Host { store, .. } = &self.placement {
             return Ok(Runner::Sampled(Box::new(self.sampled(store, seed, first, shard)?)));
         }
-        check_whole(shard, Self::NAME)?;
         let config = Stage2Config { seed, ..self.config.clone() };
         let (host, labels, known) = (self.host.clone(), self.train.clone(), self.known.clone());
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let edges = edges_of_epoch(&config, &host, epoch);
             let drawn = known.as_ref().map(|known| known.of_epoch(config.model.label_rate, seed, epoch));
             let learned = drawn.as_ref().map_or(&labels, |masked| &masked.learned);
-            let mut input = LossInput::new(&host, learned, &edges, config.train.rows);
+            let mut input = LossInput::of_shard(&host, learned, &edges, config.train.rows, shard);
             let columns = |known: &KnownLabels, seen: &Seen| known.by_type(seen, host.node_types());
             let labels = known.as_ref().zip(drawn.as_ref()).map(|(known, masked)| columns(known, &masked.seen));
-            EpochInput { epoch, nodes: input.nodes.take(), loss: input.grouped(), labels }
+            EpochInput { epoch, nodes: input.nodes.take(), loss: input.grouped(), labels, shard }
         })))
     }
 
@@ -564,15 +567,17 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         let Placement::Device { graph, x, .. } = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
-        let EpochInput { epoch, nodes, loss, labels } = input;
+        let EpochInput { epoch, nodes, loss, labels, shard } = input;
         let x = labels.map_or_else(|| x.clone(), |columns| beside(x, columns));
         let (config, device) = (&self.config, &self.device);
         let drop_edge = EpochDrop { rate: config.drop_edge.rate, seed: config.seed, epoch: epoch as u32 };
+        // Where all rows are computed, their numbers are those of the nodes, and all ranks drop the same.
+        let of_rows = if config.train.rows == Rows::All { Shard::WHOLE } else { shard };
         let pass = Pass {
             drop_edge: Some(drop_edge),
             chunk_rows: config.train.chunk_size,
             recompute: config.model.recompute,
-            dropout: self.dropout(epoch as u64, 0, Shard::WHOLE),
+            dropout: self.dropout(epoch as u64, 0, of_rows),
         };
         let field = ReceptiveField::of_rows(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
         let h = model.embed(graph, &field, &x, pass);

@@ -28,7 +28,7 @@ use crate::train::edges::{Purpose, held_out_pairs, labelled_pairs};
 use crate::train::full::Full;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::check_whole;
+use crate::train::ranks::{Rank, agree, alone, failed};
 use crate::train::reconstruction::{EdgeMetrics, Pairs, Scored, edge_metrics};
 use crate::train::runner::Runner;
 use crate::train::session::{RunOptions, Session, part_note};
@@ -105,6 +105,19 @@ pub struct AutoEncoder<B: GraphBackend> {
 /// Data or a checkpoint that cannot be used, outputs that cannot be written, a loss that is not finite, or an
 /// interruption (everything is saved then).
 pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device: &B::Device) -> Result<Stage1Outcome> {
+    Ok(alone(run_with::<B>(config, options, None, device)?))
+}
+
+/// [`run`] as one of several ranks, where there are any; what rank 0 leaves.
+///
+/// # Errors
+/// As for [`run`], and where another rank fails.
+pub fn run_with<B: GraphBackend>(
+    config: &Stage1Config,
+    options: &RunOptions,
+    rank: Option<&Rank<B>>,
+    device: &B::Device,
+) -> Result<Option<Stage1Outcome>> {
     let mut dataset = Dataset::open(&config.data.path)?.in_window(config.data.window)?;
     if config.model.edge_weights {
         dataset.load_edge_weights("model.edge_weights")?;
@@ -135,14 +148,18 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
                 .into(),
         );
     }
-    let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
-
     let toml = RunConfig::Stage1(config.clone()).to_toml()?;
     let origin = Origin::of("stage1", &config.data.path, &dataset, None)?;
+    if let Some(rank) = rank {
+        agree::<B>(rank, &toml, Some(&origin), None)?;
+    }
+    let task = AutoEncoder::<B>::upload(config, &training, of_training, causal, device)?;
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin: Some(&origin), filling: filling.as_ref() };
-    let Trained { session, model, loss, seconds_per_epoch, .. } =
-        trainer::train(&task, &place, options, &notes, device)?;
+    let Some(trained) = trainer::train_with(&task, &place, options, &notes, rank, device)? else {
+        return Ok(None);
+    };
+    let Trained { session, model, loss, seconds_per_epoch, .. } = trained;
     let z = task.embed_all(&model);
     let trained_on = task.pairs_of_training().metrics(&z, device)?;
     let held_out = match &split {
@@ -174,7 +191,7 @@ pub fn run<B: GraphBackend>(config: &Stage1Config, options: &RunOptions, device:
         Some(EdgeMetrics { edge_auc, .. }) => format!("held-out edge AUC {edge_auc:.4}"),
         None => format!("loss {loss:.4}"),
     });
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
 impl<B: GraphBackend> AutoEncoder<B> {
@@ -239,11 +256,11 @@ impl<B: GraphBackend> AutoEncoder<B> {
 impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     type Model = TripleStreamGae<Autodiff<B>>;
     type Inner = TripleStreamGae<B>;
-    /// The pairs of an epoch and their temperature.
-    type Input = (Pairs, f64);
+    /// The pairs of a rank in an epoch with the labels of all ranks' pairs, and the temperature.
+    type Input = ((Pairs, Vec<Vec<u8>>), f64);
     type Part = ();
-    /// Logits and labels of all pairs.
-    type Detail = Option<(Tensor<B, 1>, Vec<u8>)>;
+    /// Logits of pairs, and labels of all pairs by rank.
+    type Detail = Option<(Tensor<B, 1>, Vec<Vec<u8>>)>;
     type Figures = EdgeMetrics;
     type Line = EpochLine;
 
@@ -271,14 +288,13 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
     }
 
     fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>> {
-        check_whole(shard, Self::NAME)?;
         let (config, host) = (Stage1Config { seed, ..self.config.clone() }, self.host.clone());
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let tau = temperature(&config.temperature, epoch, config.train.epochs);
             let count = |relation: &Relation| config.sampling.edges_of(&relation.stream);
             let (negatives, purpose) = (config.sampling.negatives_per_positive, Purpose::Reconstruction);
             let drawn = labelled_pairs(&host, count, negatives, config.seed, purpose, epoch as u64);
-            (Pairs::new(&host, &drawn, config.train.rows), tau)
+            (Pairs::of_shard(&host, &drawn, config.train.rows, shard), tau)
         })))
     }
 
@@ -286,15 +302,22 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         2 * self.graph.num_edges()
     }
 
-    fn epoch(&self, model: &Self::Model, (mut pairs, tau): Self::Input) -> Result<Losses<B, Self::Detail>> {
+    fn epoch(&self, model: &Self::Model, ((mut pairs, labels), tau): Self::Input) -> Result<Losses<B, Self::Detail>> {
         let (graph, device) = (&self.graph, &self.device);
         if pairs.targets.is_empty() {
             return Err(no_edges());
         }
         let field = ReceptiveField::of_rows(graph, pairs.nodes.take(), |_| None, device);
         let z = model.embed(graph, &field, &self.normalisation, &self.inputs);
-        let Scored { loss, logits, targets } = pairs.score(&z, tau, device);
-        Ok(Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), targets)) })
+        let Scored { loss, logits, .. } = pairs.score(&z, tau, device);
+        Ok(Losses { loss, terms: Vec::new(), detail: Some((logits.inner(), labels)) })
+    }
+
+    fn gathered(&self, own: Self::Detail, rank: &Rank<B>) -> Result<Self::Detail> {
+        let Some((logits, labels)) = own else { return Ok(None) };
+        let rows: Vec<usize> = labels.iter().map(Vec::len).collect();
+        let all = rank.all_gather_rows(logits.unsqueeze_dim::<2>(1), &rows).map_err(failed)?;
+        Ok(Some((all.squeeze_dim::<1>(1), labels)))
     }
 
     fn batch(&self, _: &Self::Model, _: Batch<Autodiff<B>, ()>) -> Losses<B, Self::Detail> {
@@ -303,7 +326,7 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
 
     fn validate(&self, _: &Self::Inner, detail: Self::Detail, _: usize) -> Result<EdgeMetrics> {
         let (logits, labels) = detail.unwrap_or_else(|| unreachable!("every epoch has pairs"));
-        edge_metrics(logits, &labels)
+        edge_metrics(logits, &labels.concat())
     }
 
     /// The last model is kept: nothing is chosen on pairs that it was trained on.

@@ -118,7 +118,7 @@ fn finished<B: GraphBackend>(
         // What is written is of the whole graph.
         Some(_) => {
             drop(task);
-            Classifier::<B>::of(config, data, device)?
+            Classifier::<B>::of(config, data, None, device)?
         }
     };
     let logits = task.logits(&model)?;
@@ -271,16 +271,16 @@ fn fitted<B: GraphBackend>(
     device: &B::Device,
 ) -> Result<Option<Fitted<B>>> {
     let (known, of_part) = data.known().unzip();
-    let task = Classifier::<B>::of(config, known.as_ref().unwrap_or(data), device)?;
     let toml = RunConfig::Classify(config.clone()).to_toml()?;
+    if let Some(rank) = rank {
+        agree::<B>(rank, &toml, origin, None)?;
+    }
+    let task = Classifier::<B>::of(config, known.as_ref().unwrap_or(data), rank, device)?;
     let (runs, name, seed) = (&config.output.dir, &config.name, config.seed);
     let place = Place { runs, name, seed, config: &toml, origin, filling: Some(&data.filling) };
     let filled = data.dataset.filling_note(&data.filling);
     let notes = data.dataset.notes.iter().chain(&task.decisions).cloned().chain(of_part).chain(filled);
     let notes: Vec<String> = notes.collect();
-    if let Some(rank) = rank {
-        agree::<B>(rank, &toml, origin, None)?;
-    }
     let trained = trainer::train_with(&task, &place, options, &notes, rank, device)?;
     Ok(trained.map(|trained| Fitted { trained, task, known }))
 }

@@ -30,7 +30,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::optimiser::{Decay, Optimiser};
 use crate::train::position::Position;
-use crate::train::ranks::check_whole;
+use crate::train::ranks::{Rank, planned};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling};
 use crate::train::session::check_finite;
@@ -60,16 +60,21 @@ pub struct Classifier<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> Classifier<B> {
-    /// Uploads data or prepares to load them.
+    /// Uploads data or prepares to load them; several ranks decide about that together.
     ///
     /// # Errors
-    /// A precision or a transfer that the device does not have, and data that do not fit the model.
-    pub fn of(config: &ClassifyConfig, data: &ClassifierData, device: &B::Device) -> Result<Self> {
+    /// A precision or a transfer that the device does not have, data that do not fit the model, and a rank that fails.
+    pub fn of(
+        config: &ClassifyConfig,
+        data: &ClassifierData,
+        rank: Option<&Rank<B>>,
+        device: &B::Device,
+    ) -> Result<Self> {
         let ClassifierData { dataset, features, spec, split, .. } = data;
         let graph = &spec.reading(dataset.graph.clone(), features);
         let dtype = dtype_on::<B>(config.train.precision, device)?;
         check_draw(config.loader.draw, graph.relations(), &config.name)?;
-        let plan = plan::classes::<B>(config, spec, graph, features, device);
+        let plan = planned::<B>(plan::classes::<B>(config, spec, graph, features, device), rank, device)?;
         let mut decisions = Vec::new();
         if spec.cut.is_some() {
             let (all, left) = (dataset.graph.num_edges(), graph.num_edges());
@@ -181,7 +186,8 @@ impl<B: GraphBackend> Classifier<B> {
 impl<B: GraphBackend> Task<B> for Classifier<B> {
     type Model = NodeClassifier<Autodiff<B>>;
     type Inner = NodeClassifier<B>;
-    type Input = TrainingPass;
+    /// A pass, and the part of the loss that is computed of it.
+    type Input = (TrainingPass, Shard);
     type Part = Targets;
     type Detail = ();
     type Figures = Validation;
@@ -226,8 +232,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
     fn runner_of(&self, shard: Shard, seed: u64, first: usize) -> Result<Runner<B, Self>> {
         match &self.placement {
             Placement::Device(_) => {
-                check_whole(shard, Self::NAME)?;
-                let pass = move |epoch: usize| TrainingPass { seed, step: epoch as u32, layer: 0 };
+                let pass = move |epoch: usize| (TrainingPass { seed, step: epoch as u32, layer: 0 }, shard);
                 Ok(Runner::Full(Full::direct(first, pass)))
             }
             Placement::Host { input, store } => {
@@ -244,12 +249,22 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, pass: TrainingPass) -> Result<Losses<B>> {
+    fn epoch(&self, model: &Self::Model, (pass, shard): Self::Input) -> Result<Losses<B>> {
         let Placement::Device(whole) = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
         let logits = model.forward(&whole.graph, &whole.x, Some((pass, self.config.model.dropout)));
-        let loss = self.loss.of_rows(gather_rows(logits, &whole.train_rows), whole.targets.clone());
+        let (logits, targets) = (gather_rows(logits, &whole.train_rows), whole.targets.clone());
+        let loss = match targets.dims()[0] {
+            all if shard == Shard::WHOLE || all == 0 => self.loss.of_rows(logits, targets),
+            all => {
+                // A part without a node has one that counts nothing.
+                let own = shard.of(all);
+                let (first, len) = (own.start, own.len().max(1));
+                let loss = self.loss.of_rows(logits.narrow(0, first, len), targets.narrow(0, first, len));
+                loss * (own.len() as f64 / all as f64)
+            }
+        };
         Ok(Losses { loss, terms: Vec::new(), detail: () })
     }
 
