@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use burn::prelude::DeviceOps;
+use burn::tensor::backend::{Backend, DeviceId};
 use graphsieve_kernels::{CollectiveBackend, Communicator};
 use serde::Serialize;
 
@@ -127,6 +129,40 @@ pub(crate) fn ranks_of<B: CollectiveBackend<Plain = B>>(
     Ok(ranks.into_iter().map(|rank| (rank, device.clone())).collect())
 }
 
+/// `count` devices from `first` on, which is that of `of`; the processor and a Vulkan device are the same one so many times.
+///
+/// # Errors
+/// [`Error::Usage`] for more CUDA devices than there are.
+pub(crate) fn devices_from<B: Backend>(of: Device, first: &B::Device, count: usize) -> Result<Vec<B::Device>> {
+    match of {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(index) if count > 1 => check_cuda_devices(index, count)?,
+        _ => {}
+    }
+    let id = first.to_id();
+    let device = |at: usize| B::Device::from_id(DeviceId::new(id.type_id, id.index_id + at as u32));
+    Ok((0..count).map(|at| if at == 0 { first.clone() } else { device(at) }).collect())
+}
+
+/// Refuses more CUDA devices than there are.
+///
+/// # Errors
+/// [`Error::Usage`]; [`Error::Device`] where CUDA cannot be used.
+#[cfg(feature = "cuda")]
+fn check_cuda_devices(first: usize, count: usize) -> Result<()> {
+    let refuse = |reason: String| Error::Device { device: "cuda".into(), reason, help: "use --device cpu".into() };
+    let there = cuda_devices().map_err(refuse)?.len();
+    if first + count <= there {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        argument: "--devices".into(),
+        expected: format!("at most {} from cuda:{first} on", there.saturating_sub(first)),
+        found: count.to_string(),
+        help: "`graphsieve info` lists the devices of this machine".into(),
+    })
+}
+
 /// Ranks with a CUDA device each, from `first` on, over NCCL.
 ///
 /// # Errors
@@ -137,19 +173,13 @@ pub(crate) fn cuda_ranks(
     count: usize,
     deadline: Duration,
 ) -> Ranks<graphsieve_kernels::Cuda, burn_cuda::CudaDevice> {
-    let refuse = |reason: String, help: &str| Error::Device { device: "cuda".into(), reason, help: help.into() };
-    let there = cuda_devices().map_err(|reason| refuse(reason, "use --device cpu"))?.len();
-    if first + count > there {
-        return Err(Error::Usage {
-            argument: "--devices".into(),
-            expected: format!("at most {} from cuda:{first} on", there.saturating_sub(first)),
-            found: count.to_string(),
-            help: "`graphsieve info` lists the devices of this machine".into(),
-        });
-    }
+    check_cuda_devices(first, count)?;
     let devices: Vec<_> = (first..first + count).map(burn_cuda::CudaDevice::new).collect();
-    let ranks = Communicator::nccl_threads(&devices, deadline, true)
-        .map_err(|error| refuse(error.to_string(), "train without --devices, or on the processor"))?;
+    let ranks = Communicator::nccl_threads(&devices, deadline, true).map_err(|error| Error::Device {
+        device: "cuda".into(),
+        reason: error.to_string(),
+        help: "train without --devices, or on the processor".into(),
+    })?;
     Ok(ranks.into_iter().zip(devices).collect())
 }
 

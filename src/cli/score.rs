@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -9,7 +10,7 @@ use ndarray::{Array2, ArrayView1};
 
 use super::moment::moment;
 use super::{Compute, Console, check_new_file};
-use crate::backend::with_backend;
+use crate::backend::{devices_from, with_backend};
 use crate::config::RunConfig;
 use crate::data::split::Split;
 use crate::error::{Error, Result};
@@ -87,6 +88,11 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     compute: Compute,
+
+    /// Score on so many devices at once, CUDA devices from --device on: layer by layer, each a part of the nodes. For
+    /// networks of Stage 2 and of node classifications
+    #[arg(long, value_name = "N", default_value = "1")]
+    devices: NonZeroUsize,
 
     /// Replace outputs that exist
     #[arg(long)]
@@ -349,7 +355,9 @@ fn scored(arguments: &Arguments, console: Console) -> Result<ScoredData> {
         input: arguments.input.clone(),
         embeddings: arguments.embeddings.is_some(),
     };
-    let Computed { mut dataset, scores, embeddings } = with_backend!(device, |B, d| score::compute::<B>(&options, &d))?;
+    let Computed { mut dataset, scores, embeddings } = with_backend!(device, |B, d| {
+        score::compute_on::<B>(&options, &devices_from::<B>(device, &d, arguments.devices.get())?)
+    })?;
     let comparison = match &run {
         None => Comparison::default(),
         Some(run) => {

@@ -1,7 +1,7 @@
 //! Inference layer by layer, for graphs that do not fit the device: every layer of all nodes, a few at a time, between
 //! matrices in host memory. Exact: every node sees all of its neighbours.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use burn::tensor::{DType, Tensor};
 use graphsieve_kernels::GraphBackend;
@@ -35,53 +35,62 @@ pub struct HostScored {
     pub embeddings: Array2<f32>,
 }
 
+/// A model with the device that it is on.
+pub type Replica<M, D> = (M, D);
+
 /// [`scores`] of a model that reads labels, if it does: those that it `knows`, and `features` are its input without
 /// them. At least the nodes in `wanted` have theirs.
 ///
 /// # Errors
 /// As for [`scores`].
 pub fn scores_with_labels<B: GraphBackend>(
-    model: &TripleStreamGat<B>,
+    replicas: &[Replica<TripleStreamGat<B>, B::Device>],
     graph: &Arc<HeteroGraph>,
     features: &Features,
     known: Option<&KnownLabels>,
     wanted: Option<&[u32]>,
     dtype: DType,
-    device: &B::Device,
 ) -> Result<HostScored> {
-    let Some(known) = known else { return scores(model, graph, features, dtype, device) };
-    by_passes(known, graph.num_nodes(), wanted, |seen| {
-        scores(model, graph, &known.beside(features, seen), dtype, device)
-    })
+    let Some(known) = known else { return scores(replicas, graph, features, dtype) };
+    by_passes(known, graph.num_nodes(), wanted, |seen| scores(replicas, graph, &known.beside(features, seen), dtype))
 }
 
-/// Scores of every node with a Stage-2 model; layers compute in `dtype`.
+/// Scores of every node with a Stage-2 model, of which every device has a replica; layers compute in `dtype`.
 ///
 /// # Errors
 /// A device that failed, or what a thread of the loader ran into.
+///
+/// # Panics
+/// Without a replica.
 pub fn scores<B: GraphBackend>(
-    model: &TripleStreamGat<B>,
+    replicas: &[Replica<TripleStreamGat<B>, B::Device>],
     graph: &Arc<HeteroGraph>,
     features: &Features,
     dtype: DType,
-    device: &B::Device,
 ) -> Result<HostScored> {
     let nodes = graph.num_nodes();
     let mut input = features.clone();
     let mut logits = vec![0f32; nodes];
     for layer in 0.. {
-        let width = model.width_after(layer);
+        let width = replicas[0].0.width_after(layer);
         let last = layer + 1 == TripleStreamGat::<B>::LAYERS;
-        let store = FeatureStore::new(input, graph, device)?;
-        let config = SamplerConfig::new(&[Fanout::All], graph.relations().len());
-        let sampler = NeighbourSampler::new(graph.clone(), config)?;
-        let values = over_all_nodes(graph, sampler, store, width, &mut logits, |batch| {
-            let x: Vec<Tensor<B, 2>> = batch.x.into_iter().map(|x| as_dtype(x, dtype)).collect();
-            let block = Block { reads_data: layer == 0, ..batch.blocks[0].clone() };
-            let h = model.embed_layer(layer, &block, &x, Pass::default()).swap_remove(batch.payload.node_type);
-            let of_rows = last.then(|| model.logits([h.clone()]));
-            (h, of_rows)
-        })?;
+        let sampler = || {
+            let config = SamplerConfig::new(&[Fanout::All], graph.relations().len());
+            NeighbourSampler::new(graph.clone(), config)
+        };
+        let passes = replicas.iter().map(|(model, device)| {
+            let (store, model) = (FeatureStore::new(input.clone(), graph, device)?, model.clone());
+            let compute = move |batch: Batch<B, Span>| {
+                let x: Vec<Tensor<B, 2>> = batch.x.into_iter().map(|x| as_dtype(x, dtype)).collect();
+                let block = Block { reads_data: layer == 0, ..batch.blocks[0].clone() };
+                let h = model.embed_layer(layer, &block, &x, Pass::default()).swap_remove(batch.payload.node_type);
+                let of_rows = last.then(|| model.logits([h.clone()]));
+                (h, of_rows)
+            };
+            Ok((store, compute))
+        });
+        let passes = passes.collect::<Result<Vec<_>>>()?;
+        let values = over_all_nodes(graph, sampler, passes, width, &mut logits)?;
         if last {
             let embeddings = Array2::from_shape_vec((nodes, width), values)
                 .unwrap_or_else(|e| unreachable!("one row per node: {e}"));
@@ -92,37 +101,69 @@ pub fn scores<B: GraphBackend>(
     unreachable!("the last layer returns")
 }
 
-/// One layer of all nodes, a few at a time: `compute` makes the rows of a step, `width` columns wide, and their logits
-/// where the layer has them. The results of a step are read while the device computes the next one.
+/// One layer of all nodes, a few at a time: what computes the rows of a step, `width` columns wide, and their logits
+/// where the layer has them, for every device. Each has a thread and every so manyth step, whose results it reads while
+/// the device computes the next one.
 ///
 /// # Errors
 /// A device that failed, or what a thread of the loader ran into.
 pub(super) fn over_all_nodes<B: GraphBackend>(
     graph: &HeteroGraph,
-    sampler: NeighbourSampler,
-    store: FeatureStore<B>,
+    sampler: impl Fn() -> Result<NeighbourSampler>,
+    passes: Vec<(FeatureStore<B>, impl FnMut(Batch<B, Span>) -> (Tensor<B, 2>, Option<Tensor<B, 2>>) + Send)>,
     width: usize,
     logits: &mut [f32],
-    mut compute: impl FnMut(Batch<B, Span>) -> (Tensor<B, 2>, Option<Tensor<B, 2>>),
 ) -> Result<Vec<f32>> {
-    let device = store.device().clone();
     let mut values = vec![0f32; graph.num_nodes() * width];
+    let (steps, devices) = (steps(graph), passes.len());
+    // Results that wait for the thread that puts them together.
+    let (give, take) = mpsc::sync_channel(2 * devices);
+    std::thread::scope(|scope| {
+        let start = |(at, (store, compute)): (usize, (FeatureStore<B>, _))| {
+            let (own, give) = (steps.iter().skip(at).step_by(devices).cloned().collect(), give.clone());
+            let sampler = sampler()?;
+            Ok(scope.spawn(move || on_device(own, sampler, store, compute, &give)))
+        };
+        let threads = passes.into_iter().enumerate().map(start).collect::<Result<Vec<_>>>();
+        drop(give);
+        // Before an error is told: the other threads end, since nobody takes what they give.
+        for done in take {
+            done.put(&mut values, logits, width);
+        }
+        let end = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads?.into_iter().try_for_each(end)
+    })?;
+    Ok(values)
+}
+
+/// The steps of one device.
+fn on_device<B: GraphBackend>(
+    steps: Vec<Job<Span>>,
+    sampler: NeighbourSampler,
+    store: FeatureStore<B>,
+    mut compute: impl FnMut(Batch<B, Span>) -> (Tensor<B, 2>, Option<Tensor<B, 2>>),
+    give: &mpsc::SyncSender<Done>,
+) -> Result<()> {
+    let device = store.device().clone();
     let options = LoaderOptions { first_reverse: false, ..LoaderOptions::default() };
-    let mut read = |computed: Computed<B>| {
-        computed.read(&mut values, logits, width);
+    let read = |computed: Computed<B>| {
+        // Nobody takes it where another device failed.
+        let _ = give.send(computed.read());
         check_device()
     };
     let mut before: Option<Computed<B>> = None;
-    for batch in Loader::new(steps(graph), sampler, store, options)? {
+    for batch in Loader::new(steps, sampler, store, options)? {
         let mut batch = batch?;
         let Span { node_type, first } = batch.payload;
         let rows = batch.seed_rows.swap_remove(node_type);
         let (h, of_rows) = compute(batch);
-        before.replace(Computed { h, logits: of_rows, rows, first }).map_or(Ok(()), &mut read)?;
+        before.replace(Computed { h, logits: of_rows, rows, first }).map_or(Ok(()), read)?;
     }
     before.map_or(Ok(()), read)?;
     B::memory_cleanup(&device);
-    Ok(values)
+    Ok(())
 }
 
 /// Nodes of one step: neighbours in number.
@@ -143,16 +184,30 @@ struct Computed<B: GraphBackend> {
 }
 
 impl<B: GraphBackend> Computed<B> {
+    fn read(self) -> Done {
+        Done { h: to_host(self.h), logits: self.logits.map(to_host), rows: self.rows, first: self.first }
+    }
+}
+
+/// The same on the host.
+struct Done {
+    h: Vec<f32>,
+    logits: Option<Vec<f32>>,
+    rows: Vec<u32>,
+    first: usize,
+}
+
+impl Done {
     /// Copies the rows to where their nodes have theirs.
-    fn read(self, values: &mut [f32], logits: &mut [f32], width: usize) {
-        let h = to_host(self.h);
-        let out = &mut values[self.first * width..(self.first + self.rows.len()) * width];
-        out.par_chunks_mut(width).zip(&self.rows).with_min_len(256).for_each(|(to, &row)| {
+    fn put(self, values: &mut [f32], logits: &mut [f32], width: usize) {
+        let Self { h, logits: of_rows, rows, first } = self;
+        let out = &mut values[first * width..(first + rows.len()) * width];
+        out.par_chunks_mut(width).zip(&rows).with_min_len(256).for_each(|(to, &row)| {
             to.copy_from_slice(&h[row as usize * width..(row as usize + 1) * width]);
         });
-        if let Some(of_rows) = self.logits.map(to_host) {
-            let out = &mut logits[self.first..self.first + self.rows.len()];
-            out.iter_mut().zip(&self.rows).for_each(|(to, &row)| *to = of_rows[row as usize]);
+        if let Some(of_rows) = of_rows {
+            let out = &mut logits[first..first + rows.len()];
+            out.iter_mut().zip(&rows).for_each(|(to, &row)| *to = of_rows[row as usize]);
         }
     }
 }

@@ -5,7 +5,7 @@
 use burn::tensor::{Tensor, TensorData};
 use graphsieve_kernels::GraphBackend;
 
-use super::layerwise::over_all_nodes;
+use super::layerwise::{Replica, Span, over_all_nodes};
 use super::sampled_input::SampledInput;
 use crate::config::Draw;
 use crate::error::Result;
@@ -24,14 +24,19 @@ const PREPARED: usize = 1 << 24;
 /// Graph convolution and attention on one node type with one relation: rows are projected before they are gathered:
 /// once per node rather than once per neighbour, and rows of hidden channels move rather than rows of features.
 ///
+/// Every device has a replica of the model; what is done once per node is done on the first.
+///
 /// # Errors
 /// A device that failed, or what a thread of the loader ran into.
+///
+/// # Panics
+/// Without a replica.
 pub fn class_logits<B: GraphBackend>(
-    model: &NodeClassifier<B>,
+    replicas: &[Replica<NodeClassifier<B>, B::Device>],
     spec: &ClassifierSpec,
     input: &SampledInput,
-    device: &B::Device,
 ) -> Result<Vec<f32>> {
+    let (model, device) = &replicas[0];
     let (graph, nodes) = (input.graph(), input.graph().num_nodes());
     let mut of_layer = match spec.has_own() {
         true => input.clone(),
@@ -45,14 +50,19 @@ pub fn class_logits<B: GraphBackend>(
         let last = at + 1 == spec.layers;
         let output = spec.widths(at)[1];
         let width = if last { output } else { model.prepared_width(at + 1, output) };
-        let store = FeatureStore::new(of_layer.features().clone(), graph, device)?;
-        let sampler = of_layer.sampler(&[0], (Draw::Uniform, 0), 0)?;
-        let values = over_all_nodes(graph, sampler, store, width, &mut [], |Batch { x, blocks, payload, .. }| {
-            let BatchRows { mut x, .. } = model.propagate(at, &blocks[0], of_layer.read(x), None);
-            let h = x.swap_remove(payload.node_type);
-            let h = if last { h } else { model.prepare(at + 1, payload.node_type, h, None) };
-            (h, None)
-        })?;
+        let sampler = || of_layer.sampler(&[0], (Draw::Uniform, 0), 0);
+        let passes = replicas.iter().map(|(model, device)| {
+            let (store, model) = (FeatureStore::new(of_layer.features().clone(), graph, device)?, model.clone());
+            let of_layer = &of_layer;
+            let compute = move |Batch { x, blocks, payload, .. }: Batch<B, Span>| {
+                let BatchRows { mut x, .. } = model.propagate(at, &blocks[0], of_layer.read(x), None);
+                let h = x.swap_remove(payload.node_type);
+                let h = if last { h } else { model.prepare(at + 1, payload.node_type, h, None) };
+                (h, None)
+            };
+            Ok((store, compute))
+        });
+        let values = over_all_nodes(graph, sampler, passes.collect::<Result<Vec<_>>>()?, width, &mut [])?;
         if last && !spec.has_head() {
             return Ok(values);
         }

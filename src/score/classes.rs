@@ -31,8 +31,9 @@ pub(super) fn compute<B: GraphBackend>(
     spec: &ClassifierSpec,
     weights: &Weights,
     file: &Path,
-    device: &B::Device,
+    devices: &[B::Device],
 ) -> Result<Computed> {
+    let device = &devices[0];
     let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings)];
     if let Some((argument, _)) = unused.iter().find(|(_, given)| *given) {
         return Err(Error::Usage {
@@ -46,19 +47,23 @@ pub(super) fn compute<B: GraphBackend>(
     check_data(bundle, options, &dataset, Reads::Features)?;
     let features = &features_for(spec, &dataset, Filling::of_run(&options.checkpoint)?.as_ref(), &options.data)?;
     let graph = &spec.graph_for(&dataset, features, file)?;
-    let model = NodeClassifier::<B>::new(spec, &mut Parameters::from_tensors(&weights.tensors, file, device), device)?;
+    let replica = |device: &B::Device| -> Result<_> {
+        let mut parameters = Parameters::from_tensors(&weights.tensors, file, device);
+        Ok((NodeClassifier::<B>::new(spec, &mut parameters, device)?, device.clone()))
+    };
+    let replicas = devices.iter().map(replica).collect::<Result<Vec<_>>>()?;
     let trained = trained_as(options)?;
     // A bare checkpoint does not tell how it was trained.
     let dtype = match &trained {
         Some(config) => dtype_on::<B>(config.train.precision, device)?,
         None => DType::F32,
     };
-    let sampled = trained.is_some_and(|config| plan::classes::<B>(&config, spec, graph, features, device).sampled);
-    let logits = if sampled {
-        class_logits(&model, spec, &SampledInput::new(spec, graph, features, dtype)?, device)?
+    let planned = trained.is_some_and(|config| plan::classes::<B>(&config, spec, graph, features, device).sampled);
+    let logits = if devices.len() > 1 || planned {
+        class_logits(&replicas, spec, &SampledInput::new(spec, graph, features, dtype)?)?
     } else {
         let x = NodeInput::<B>::upload(graph.node_types(), features, spec.row_normalise, dtype, device)?;
-        let logits = to_host(model.forward(&DeviceGraph::upload(graph, device)?, &x, None));
+        let logits = to_host(replicas[0].0.forward(&DeviceGraph::upload(graph, device)?, &x, None));
         check_device()?;
         logits
     };

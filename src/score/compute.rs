@@ -30,29 +30,50 @@ use crate::run::ensemble::{ENSEMBLE_FILE, Ensemble};
 /// # Errors
 /// A checkpoint, data or input that cannot be read or do not fit each other.
 pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> Result<Computed> {
+    compute_on::<B>(options, std::slice::from_ref(device))
+}
+
+/// The same on several devices: layer by layer, every device a part of the nodes.
+///
+/// # Errors
+/// As for [`compute`]; [`Error::Usage`] for several devices and a model that is not a network of Stage 2 or of a node
+/// classification.
+///
+/// # Panics
+/// Without a device.
+pub fn compute_on<B: GraphBackend>(options: &ScoreOptions, devices: &[B::Device]) -> Result<Computed> {
+    let device = &devices[0];
     graphsieve_kernels::device::watch();
     // Before its files are read.
     let bundle = bundle_of(options)?;
     let bundle = bundle.as_ref();
     if let Some(ensemble) = Ensemble::of_run(&options.checkpoint)? {
-        return members::<B>(options, &ensemble, device);
+        return members::<B>(options, &ensemble, devices);
     }
     if let Some(file) = TreeCheckpoint::file_of(&options.checkpoint) {
+        check_one(devices.len(), "a model of trees")?;
         return trees::compute::<B>(options, bundle, &file, device);
     }
     let (weights, file) = Weights::read(&options.checkpoint)?;
     let spec = match &weights.spec {
         ModelSpec::Attention(spec) => spec,
         ModelSpec::NodeClassifier(spec) => {
-            return classes::compute::<B>(options, bundle, spec, &weights, &file, device);
+            return classes::compute::<B>(options, bundle, spec, &weights, &file, devices);
         }
-        ModelSpec::AutoEncoder(_) => return reconstruction::<B>(options, bundle, device),
+        ModelSpec::AutoEncoder(_) => {
+            check_one(devices.len(), "a model of Stage 1")?;
+            return reconstruction::<B>(options, bundle, device);
+        }
     };
     let mut dataset = Dataset::open(&options.data)?;
     dataset.graph = graph_for(spec, &dataset)?;
     let graph = dataset.graph.clone();
     let spec = for_graph(spec, &graph, &file)?;
-    let model = TripleStreamGat::<B>::new(&spec, &mut Parameters::from_tensors(&weights.tensors, &file, device))?;
+    let replica = |device: &B::Device| -> Result<_> {
+        let mut parameters = Parameters::from_tensors(&weights.tensors, &file, device);
+        Ok((TripleStreamGat::<B>::new(&spec, &mut parameters)?, device.clone()))
+    };
+    let replicas = devices.iter().map(replica).collect::<Result<Vec<_>>>()?;
     let trained = trained_as(options)?;
     let (input, source) = input_of(options, trained.as_ref());
     // Embeddings that were made already say nothing of columns.
@@ -68,21 +89,35 @@ pub fn compute<B: GraphBackend>(options: &ScoreOptions, device: &B::Device) -> R
         Some(config) => dtype_on::<B>(config.train.precision, device)?,
         None => DType::F32,
     };
-    let sampled = trained.is_some_and(|config| plan::attention::<B>(&config, &graph, spec.input, device).sampled);
+    let planned = trained.is_some_and(|config| plan::attention::<B>(&config, &graph, spec.input, device).sampled);
+    let sampled = devices.len() > 1 || planned;
     let HostScored { scores, embeddings } = if sampled {
         let (graph, known) = (Arc::new(graph), known.as_ref());
-        layerwise::scores_with_labels(&model, &graph, &features, known, None, storage, device)?
+        layerwise::scores_with_labels(&replicas, &graph, &features, known, None, storage)?
     } else {
         let x = upload_features(graph.node_types(), &features, storage, device)?;
         let graph = DeviceGraph::<B>::upload(&graph, device)?;
-        host_scores(&model, &graph, &x, known.as_ref(), None, chunk_rows, options.embeddings)?
+        host_scores(&replicas[0].0, &graph, &x, known.as_ref(), None, chunk_rows, options.embeddings)?
     };
     let embeddings = options.embeddings.then_some(embeddings);
     Ok(Computed { dataset, scores: Scores::Anomaly(scores), embeddings })
 }
 
+/// Refuses several devices.
+fn check_one(devices: usize, found: &str) -> Result<()> {
+    if devices == 1 {
+        return Ok(());
+    }
+    Err(Error::Usage {
+        argument: format!("--devices {devices}"),
+        expected: "a network of Stage 2 or of a node classification".into(),
+        found: found.into(),
+        help: "leave --devices out".into(),
+    })
+}
+
 /// The mean of what the members of an ensemble say: of classifiers whose mean is one, of all classes.
-fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device: &B::Device) -> Result<Computed> {
+fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, devices: &[B::Device]) -> Result<Computed> {
     let unused = [("--input", options.input.is_some()), ("--embeddings", options.embeddings)];
     if let Some((argument, _)) = unused.iter().find(|(_, given)| *given) {
         return Err(Error::Usage {
@@ -97,7 +132,7 @@ fn members<B: GraphBackend>(options: &ScoreOptions, ensemble: &Ensemble, device:
     let (mut last, mut scores) = (None, Vec::with_capacity(ensemble.members.len()));
     for member in &ensemble.members {
         let checkpoint = options.checkpoint.join(&member.run);
-        let computed = compute::<B>(&ScoreOptions { checkpoint, ..options.clone() }, device)?;
+        let computed = compute_on::<B>(&ScoreOptions { checkpoint, ..options.clone() }, devices)?;
         scores.push(match computed.scores {
             Scores::Anomaly(scores) => scores,
             Scores::Classes(probabilities) if is_classifier => probabilities.iter().copied().collect(),

@@ -12,7 +12,7 @@ mod side_by_side;
 mod trees;
 
 pub use class_view::ClassView;
-pub use compute::compute;
+pub use compute::{compute, compute_on};
 pub use fits::{Comparison, check_place, compare};
 pub use scored_run::{ScoredRun, Stage, check_class, divided, divided_classes};
 pub use side_by_side::{Figures, Judged, ModelFigures, SideBySide};

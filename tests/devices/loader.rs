@@ -254,7 +254,8 @@ mod bodies {
             let f32 = DType::F32;
             let x: Vec<Tensor<B, 2>> = upload_features(host.node_types(), features, f32, device).unwrap();
             let want = attention_scores(&model, &graph, &x, None);
-            let got = layerwise::scores(&model, &Arc::new(host), features, f32, device).unwrap();
+            let got =
+                layerwise::scores(&vec![(model.clone(), device.clone()); 2], &Arc::new(host), features, f32).unwrap();
             assert!(got.scores.iter().zip(&want.scores).all(|(a, b)| (a - b).abs() < 1e-6), "{heads} heads");
             let embeddings = want.embedding_matrix();
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);

@@ -240,6 +240,33 @@ fn what_takes_one_device_is_refused_with_the_key_and_the_way_out() {
 }
 
 #[test]
+fn scores_on_several_devices_are_those_on_one() {
+    let (sandbox, classes) = (Sandbox::with_data(), Sandbox::new());
+    three_classes(&[0, 1, 2]).write(&classes.path("data")).unwrap();
+    for (sandbox, text) in [(&sandbox, STAGE2), (&classes, CLASSIFY)] {
+        sandbox.write("run.toml", whole(text));
+        sandbox.succeeds(train("output.dir=runs", "1", &["--set", "train.epochs=3"]));
+        let run = sandbox.only_run("runs");
+        let of = |devices: &str| {
+            let out = format!("on{devices}.npy");
+            let score = ["--quiet", "score", &run, "--data", "data", "--device", "cpu", "--out", &out, "--devices"];
+            sandbox.succeeds([&score[..], &[devices]].concat());
+            values(sandbox, &out).into_iter().map(f64::from).collect::<Vec<_>>()
+        };
+        let one = of("1");
+        assert!(one.iter().any(|score| (score - one[0]).abs() > 1e-3), "every node has the same score");
+        assert_near("scores on 3 devices", &of("3"), &one, 1e-6);
+    }
+    let trees =
+        "task = \"stage3\"\n[data]\npath = \"data\"\n[model]\ntrees = 2\n[output]\ndir = \"trees\"\nplots = false\n";
+    sandbox.write("trees.toml", trees);
+    sandbox.succeeds(["--quiet", "train", "trees.toml", "--device", "cpu"]);
+    let run = sandbox.only_run("trees");
+    let score = ["score", &run, "--data", "data", "--device", "cpu", "--devices", "2"];
+    sandbox.refuses(score, 2, &["--devices 2: expected a network", "found a model of trees", "leave --devices out"]);
+}
+
+#[test]
 fn processes_of_a_launcher_have_a_cuda_device_each_and_variables_that_fit() {
     let sandbox = Sandbox::with_data();
     sandbox.write("run.toml", STAGE2);

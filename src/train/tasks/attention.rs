@@ -452,7 +452,8 @@ impl<B: GraphBackend> Attention<B> {
                 host_scores(model, inner_graph, inner_x, known, wanted, chunk_rows, embeddings)
             }
             Placement::Host { features, .. } => {
-                layerwise::scores_with_labels(model, &self.host, features, known, wanted, self.dtype(), &self.device)
+                let replica = [(model.clone(), self.device.clone())];
+                layerwise::scores_with_labels(&replica, &self.host, features, known, wanted, self.dtype())
             }
         }
     }

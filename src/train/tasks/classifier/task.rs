@@ -170,7 +170,7 @@ impl<B: GraphBackend> Classifier<B> {
                 check_device()?;
                 Ok(logits)
             }
-            Placement::Host { input, .. } => class_logits(model, &self.spec, input, &self.device),
+            Placement::Host { input, .. } => class_logits(&[(model.clone(), self.device.clone())], &self.spec, input),
         }
     }
 
