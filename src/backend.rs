@@ -140,7 +140,7 @@ pub(crate) fn devices_from<B: Backend>(of: Device, first: &B::Device, count: usi
         _ => {}
     }
     let id = first.to_id();
-    let device = |at: usize| B::Device::from_id(DeviceId::new(id.type_id, id.index_id + at as u32));
+    let device = |at: usize| B::Device::from_id(DeviceId::new(id.type_id, id.index_id + at as u16));
     Ok((0..count).map(|at| if at == 0 { first.clone() } else { device(at) }).collect())
 }
 
