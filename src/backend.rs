@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use burn::prelude::DeviceOps;
 use burn::tensor::backend::{Backend, DeviceId};
-use graphsieve_kernels::{CollectiveBackend, Communicator};
+use graphsieve_kernels::{CollectiveBackend, Communicator, LaunchEnvironment};
 use serde::Serialize;
 
 use crate::error::{Error, Result, nearest_name};
@@ -115,6 +115,65 @@ macro_rules! with_ranks {
     };
 }
 pub(crate) use with_ranks;
+
+/// Runs `$body` with a backend type, this process as a rank of those that a launcher started, or why it is none, and its
+/// device: `as_process!(device, &process, deadline, |B, rank, d| train::<B>(rank?, &d))`.
+macro_rules! as_process {
+    ($device:expr, $process:expr, $deadline:expr, |$backend:ident, $rank:ident, $of:ident| $body:expr) => {
+        match $device {
+            #[cfg(feature = "cuda")]
+            $crate::backend::Device::Cuda(index) => {
+                type $backend = graphsieve_kernels::Cuda;
+                $crate::backend::keep_compiled_kernels(index);
+                let $of = burn_cuda::CudaDevice::new(index);
+                let $rank = $crate::backend::cuda_process(&$of, $process, $deadline);
+                $body
+            }
+            other => {
+                type $backend = burn_flex::Flex;
+                let $of = burn_flex::FlexDevice;
+                let $rank = $crate::backend::no_process::<$backend>(other, $process);
+                $body
+            }
+        }
+    };
+}
+pub(crate) use as_process;
+
+/// A process as a rank over NCCL.
+///
+/// # Errors
+/// [`Error::Ranks`] where NCCL is missing or the ranks do not find each other.
+#[cfg(feature = "cuda")]
+pub(crate) fn cuda_process(
+    device: &burn_cuda::CudaDevice,
+    process: &LaunchEnvironment,
+    deadline: Duration,
+) -> Result<Communicator<graphsieve_kernels::Cuda>> {
+    let (device, rendezvous) = (device.clone(), process.rendezvous.clone());
+    let (rank, ranks, compare_calls) = (process.rank, process.ranks, true);
+    let config = graphsieve_kernels::NcclConfig { rank, ranks, device, rendezvous, deadline, compare_calls };
+    Communicator::nccl(config).map_err(|error| Error::Ranks {
+        reason: error.to_string(),
+        help: "nothing was begun; start all ranks again, or one process without a launcher".into(),
+    })
+}
+
+/// Refuses a process of a launcher on another device: they meet over NCCL.
+///
+/// # Errors
+/// [`Error::Usage`].
+pub(crate) fn no_process<B: CollectiveBackend<Plain = B>>(
+    device: Device,
+    process: &LaunchEnvironment,
+) -> Result<Communicator<B>> {
+    Err(Error::Usage {
+        argument: "--device".into(),
+        expected: format!("a CUDA device for process {} of {}", process.rank, process.ranks),
+        found: device.to_string(),
+        help: "start the program once with --devices N: it has N ranks on the processor or on Vulkan".into(),
+    })
+}
 
 /// Ranks with their devices, or why they cannot be connected.
 pub(crate) type Ranks<B, D> = Result<Vec<(Communicator<B>, D)>>;

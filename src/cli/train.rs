@@ -7,7 +7,7 @@ use clap::Args;
 use graphsieve_kernels::{GraphBackend, LaunchEnvironment, TreeBackend};
 
 use super::{Compute, Console};
-use crate::backend::{Device, cuda_devices, with_backend, with_ranks};
+use crate::backend::{as_process, cuda_devices, with_backend, with_ranks};
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         _ => console,
     };
     let (device, description) = match &process {
-        Some(process) => Compute { device: device_of_rank(&arguments.compute.device, process)? }.choose(console)?,
+        Some(process) => Compute { device: device_of_rank(&arguments.compute.device, process) }.choose(console)?,
         None => arguments.compute.choose(console)?,
     };
     let description = match ranks {
@@ -109,7 +109,16 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
     }
     if let Some(process) = process {
-        let left = as_process(&process, &config, &options, &device, provide)?;
+        let left = as_process!(device, &process, ranks::RANKS_DEADLINE, |B, rank, d| {
+            let rank = rank?;
+            ranks::as_rank::<B, _>(&rank, || {
+                if rank.rank() == 0 {
+                    provide()?;
+                }
+                rank.barrier().map_err(ranks::failed)?;
+                train::run_together::<B>(&config, &options, &rank, &d)
+            })
+        })?;
         return left.map_or(Ok(()), |outcome| give(&outcome, console));
     }
     let outcome = match devices {
@@ -150,70 +159,14 @@ fn launched(devices: usize) -> Result<Option<LaunchEnvironment>> {
 }
 
 /// The device of a process of a launcher: the CUDA device of its number on the host, or the only one that it sees.
-///
-/// # Errors
-/// [`Error::Usage`] for another kind of device: processes meet over NCCL.
-fn device_of_rank(request: &str, process: &LaunchEnvironment) -> Result<String> {
+fn device_of_rank(request: &str, process: &LaunchEnvironment) -> String {
     match request {
         "auto" | "cuda" => {
             let there = cuda_devices().map_or(0, |devices| devices.len());
-            Ok(format!("cuda:{}", if there == 1 { 0 } else { process.local_rank }))
+            format!("cuda:{}", if there == 1 { 0 } else { process.local_rank })
         }
-        named if named.starts_with("cuda:") => Ok(named.into()),
-        other => Err(Error::Usage {
-            argument: "--device".into(),
-            expected: format!("a CUDA device for process {} of {}", process.rank, process.ranks),
-            found: other.into(),
-            help: "start the program once with --devices N: it has N ranks on the processor or on Vulkan".into(),
-        }),
+        named => named.into(),
     }
-}
-
-/// Trains as one process of several; what rank 0 leaves.
-#[cfg(feature = "cuda")]
-fn as_process(
-    process: &LaunchEnvironment,
-    config: &RunConfig,
-    options: &RunOptions,
-    device: &Device,
-    provide: impl FnOnce() -> Result<()>,
-) -> Result<Option<Outcome>> {
-    use graphsieve_kernels::{Communicator, Cuda, NcclConfig};
-
-    let Device::Cuda(index) = *device else { unreachable!("`device_of_rank` takes CUDA devices alone") };
-    let device = burn_cuda::CudaDevice::new(index);
-    crate::backend::keep_compiled_kernels(index);
-    let rank = Communicator::<Cuda>::nccl(NcclConfig {
-        rank: process.rank,
-        ranks: process.ranks,
-        device: device.clone(),
-        rendezvous: process.rendezvous.clone(),
-        deadline: ranks::RANKS_DEADLINE,
-        compare_calls: true,
-    })
-    .map_err(|error| Error::Ranks {
-        reason: error.to_string(),
-        help: "nothing was begun; start all ranks again, or one process without a launcher".into(),
-    })?;
-    ranks::as_rank::<Cuda, _>(&rank, || {
-        if rank.rank() == 0 {
-            provide()?;
-        }
-        rank.barrier().map_err(ranks::failed)?;
-        train::run_together::<Cuda>(config, options, &rank, &device)
-    })
-}
-
-/// Without CUDA there is no device for a process of a launcher, which was said when it was chosen.
-#[cfg(not(feature = "cuda"))]
-fn as_process(
-    _: &LaunchEnvironment,
-    _: &RunConfig,
-    _: &RunOptions,
-    _: &Device,
-    _: impl FnOnce() -> Result<()>,
-) -> Result<Option<Outcome>> {
-    unreachable!("a build without CUDA chooses no CUDA device")
 }
 
 /// Trains for one window of the split after the other.
