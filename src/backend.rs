@@ -116,8 +116,8 @@ macro_rules! with_ranks {
 }
 pub(crate) use with_ranks;
 
-/// Runs `$body` with a backend type, this process as a rank of those that a launcher started, or why it is none, and its
-/// device: `as_process!(device, &process, deadline, |B, rank, d| train::<B>(rank?, &d))`.
+/// Runs `$body` with a backend type, this process as a rank of those that a launcher started, or why it is none, and
+/// its device: `as_process!(device, &process, deadline, |B, rank, d| train::<B>(rank?, &d))`.
 macro_rules! as_process {
     ($device:expr, $process:expr, $deadline:expr, |$backend:ident, $rank:ident, $of:ident| $body:expr) => {
         match $device {
@@ -188,7 +188,8 @@ pub(crate) fn ranks_of<B: CollectiveBackend<Plain = B>>(
     Ok(ranks.into_iter().map(|rank| (rank, device.clone())).collect())
 }
 
-/// `count` devices from `first` on, which is that of `of`; the processor and a Vulkan device are the same one so many times.
+/// `count` devices from `first` on, which is that of `of`; the processor and a Vulkan device are the same one so
+/// many times.
 ///
 /// # Errors
 /// [`Error::Usage`] for more CUDA devices than there are.

@@ -58,8 +58,8 @@ const LAUNCHERS: [[&str; 3]; 3] = [
 
 impl LaunchEnvironment {
     /// Reads `RANK LOCAL_RANK WORLD_SIZE`, else `SLURM_PROCID SLURM_LOCALID SLURM_NTASKS`, else those of Open MPI;
-    /// `None` where no rank is set: a shell of a scheduler knows a number of tasks without being one. `lookup` gives the value of a variable, if it has one; usually it asks the
-    /// environment.
+    /// `None` where no rank is set: a shell of a scheduler knows a number of tasks without being one.
+    /// `lookup` gives the value of a variable, if it has one; usually it asks the environment.
     ///
     /// Ranks meet at `NCCL_COMM_ID` where it is set, else at `MASTER_ADDR` and **the port behind `MASTER_PORT`**:
     /// torchrun itself listens at `MASTER_PORT`.

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How long somebody who has connected may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a rank comes away with: what rank 0 handed out, and the connections that it keeps, of rank 0 to all others and of
+/// What a rank comes away with: what rank 0 handed out, and the connections that it keeps: of rank 0 to all others, of
 /// another to rank 0.
 type Met = (Id, Vec<(usize, TcpStream)>);
 

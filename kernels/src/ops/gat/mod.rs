@@ -129,7 +129,8 @@ impl<F> Scores<F> {
     }
 }
 
-/// Columns per head of [`GatScalars::arrivals`], with the gradient of `sums` that edges add up to: whole vectors of four.
+/// Columns per head of [`GatScalars::arrivals`], with the gradient of `sums` that edges add up to: whole vectors of
+/// four.
 pub(crate) const fn arrival_columns(sums: usize) -> usize {
     (3 + sums).next_multiple_of(4)
 }
@@ -137,8 +138,8 @@ pub(crate) const fn arrival_columns(sums: usize) -> usize {
 /// Per-row scalars that the backward pass reads for every edge.
 #[derive(Clone, Debug)]
 pub struct GatScalars<F> {
-    /// A row per destination, f32, so that an edge finds what it needs of one in one place. Head by head: the score, the
-    /// logarithm of the softmax denominator, `<g_i, out_i>`, and where edges add up to something whose gradient is not
+    /// A row per destination, f32, so that an edge finds what it needs of one in one place. Head by head: the score,
+    /// the logarithm of the softmax denominator, `<g_i, out_i>`, and where edges add up to something whose gradient is not
     /// zero, that gradient; filled up to [`arrival_columns`].
     pub arrivals: F,
     /// A row per source.
@@ -187,8 +188,8 @@ pub trait GatBackend: HeadBackend + RowDotsBackend {
     ) -> GatForward<FloatTensor<Self>>;
 
     /// [`GatScalars::arrivals`], and with `of_score` the gradient of `dst_score`: a matrix of its shape, added to
-    /// `accumulate_into`, or zero in other columns. `edges_g` is the gradient of what edges add up to, where that is not
-    /// zero: its products count in `<g_i, out_i>`, too.
+    /// `accumulate_into`, or zero in other columns. `edges_g` is the gradient of what edges add up to, where that is
+    /// not zero: its products count in `<g_i, out_i>`, too.
     #[doc(hidden)]
     fn gat_arrivals(
         g: FloatTensor<Self>,
