@@ -1,8 +1,8 @@
 //! What a test of a sparse graph operator needs: fixture graphs, f64 oracles, gradients and tolerances.
 //!
 //! But for [`layer`] and [`exchanges`], nothing here names a Burn type or shares code with the operators under test: a
-//! fixture is two vectors, an oracle is a loop over edges in f64, and a gradient is either a central difference of that loop or a
-//! formula checked against one. A test reads like this:
+//! fixture is two vectors, an oracle is a loop over edges in f64, and a gradient is either a central difference of that
+//! loop or a formula checked against one. A test reads like this:
 //!
 //! 1. take a graph from [`fixtures()`] and inputs from [`values_in`], exact in the type the operator stores;
 //! 2. run the operator, and the function of the same name in [`oracle`] (backward: in [`gradient`]);

@@ -139,8 +139,8 @@ pub(crate) const fn arrival_columns(sums: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct GatScalars<F> {
     /// A row per destination, f32, so that an edge finds what it needs of one in one place. Head by head: the score,
-    /// the logarithm of the softmax denominator, `<g_i, out_i>`, and where edges add up to something whose gradient is not
-    /// zero, that gradient; filled up to [`arrival_columns`].
+    /// the logarithm of the softmax denominator, `<g_i, out_i>`, and where edges add up to something whose gradient is
+    /// not zero, that gradient; filled up to [`arrival_columns`].
     pub arrivals: F,
     /// A row per source.
     pub src_score: Scores<F>,
