@@ -126,7 +126,7 @@ pub(super) fn over_all_nodes<B: GraphBackend>(
         };
         let threads = passes.into_iter().enumerate().map(start).collect::<Result<Vec<_>>>();
         drop(give);
-        // Before an error is told: the other threads end, since nobody takes what they give.
+        // Ends with the last thread; where one fails, the others go through their steps all the same.
         for done in take {
             done.put(&mut values, logits, width);
         }
@@ -149,7 +149,7 @@ fn on_device<B: GraphBackend>(
     let device = store.device().clone();
     let options = LoaderOptions { first_reverse: false, ..LoaderOptions::default() };
     let read = |computed: Computed<B>| {
-        // Nobody takes it where another device failed.
+        // Refused only where the thread that takes it panicked.
         let _ = give.send(computed.read());
         check_device()
     };
