@@ -11,6 +11,7 @@ use super::epochs::{Epochs, Training};
 use super::memory::{Peak, WATCHED_RUNS, peak};
 use super::{WARM_UP, usage};
 use crate::config::{RunConfig, Stage2Config};
+use crate::data::split::Split;
 use crate::error::Result;
 use crate::graph::{Dataset, Features};
 use crate::infer::attention::input_features;
@@ -62,6 +63,7 @@ pub struct ScaleData {
     config: Stage2Config,
     dataset: Dataset,
     features: Features,
+    split: Split,
     runs: usize,
 }
 
@@ -82,12 +84,9 @@ impl ScaleData {
         let dataset = Dataset::open(&config.data.path)?;
         let filling = dataset.filling(None)?;
         let features = input_features(&config.data, &dataset, filling.as_ref(), None)?;
-        Ok(Self { config, dataset, features, runs: options.runs })
-    }
-
-    /// The configuration, for [`ranks::check`](crate::train::ranks::check).
-    pub fn config(&self) -> RunConfig {
-        RunConfig::Stage2(self.config.clone())
+        let labels = dataset.binary_labels(&config.data.path)?;
+        let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
+        Ok(Self { config, dataset, features, split, runs: options.runs })
     }
 
     /// The figures of one rank, and of all that train with it.
@@ -100,10 +99,8 @@ impl ScaleData {
         device: &B::Device,
     ) -> Result<ScaleRow> {
         graphsieve_kernels::device::watch();
-        let Self { config, dataset, features, runs } = self;
-        let labels = dataset.binary_labels(&config.data.path)?;
-        let split = split_of(dataset, &labels.entries, &config.split, config.seed)?;
-        let (task, _) = Attention::<B>::open(config, &dataset.graph, features.clone(), &split, None, rank, device)?;
+        let Self { config, dataset, features, split, runs } = self;
+        let (task, _) = Attention::<B>::open(config, &dataset.graph, features.clone(), split, None, rank, device)?;
         let mut training = Training::<B, _>::of(task, config.seed, rank, device)?;
         let mut epoch = 0;
         let mut next = || {
@@ -116,14 +113,9 @@ impl ScaleData {
     }
 
     /// The report of `rows`.
-    ///
-    /// # Errors
-    /// Labels that are not those of two classes.
-    pub fn report(self, options: &ScaleOptions, rows: Vec<ScaleRow>) -> Result<ScaleReport> {
-        let Self { config, dataset, runs, .. } = self;
-        let labels = dataset.binary_labels(&config.data.path)?;
-        let split = split_of(&dataset, &labels.entries, &config.split, config.seed)?;
-        Ok(ScaleReport {
+    pub fn report(self, options: &ScaleOptions, rows: Vec<ScaleRow>) -> ScaleReport {
+        let Self { config, dataset, split, runs, .. } = self;
+        ScaleReport {
             device: options.description.clone(),
             nodes: dataset.graph.num_nodes(),
             edges: dataset.graph.num_edges(),
@@ -132,7 +124,7 @@ impl ScaleData {
             data: config.data.path,
             runs,
             rows,
-        })
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use graphsieve::models::parameters::{HostTensor, Parameters, rows_to_host, to_ho
 use graphsieve::models::{DeviceGraph, ReceptiveField, TimeInput, TripleStreamGae, TripleStreamGat};
 use graphsieve::train::edges::{EdgeSample, LabelledPairs};
 use graphsieve::train::reconstruction::Pairs;
+use graphsieve::train::shard::Shard;
 use graphsieve::train::tasks::attention_loss::{LossInput, LossWeights};
 use graphsieve::train::tasks::auto_encoder::temperature;
 use graphsieve_kernels::testing::harness::Trial;
@@ -362,7 +363,7 @@ mod bodies {
                 assert_near(&what("embeddings"), &rows_to_host(h.clone()), &run.embeddings);
                 let logits = model.logits(h);
                 assert_near(&what("logits"), &to_host(logits.clone()), &run.logits);
-                let input = LossInput::new(host, &golden.labels, &smooth, Rows::All);
+                let input = LossInput::of_shard(host, &golden.labels, &smooth, Rows::All, Shard::WHOLE);
                 let loss = LossConfig { lambda_unsup: golden.lambda_unsup, ..Stage2Config::new("").loss };
                 let weights = LossWeights::of(&loss, &[]);
                 let terms = input.grouped().of(logits, weights, device);

@@ -72,11 +72,6 @@ pub fn edges_of_epoch<'g>(config: &Stage2Config, host: &'g HeteroGraph, epoch: u
         .collect()
 }
 
-/// What an edge counts among those of its relation, one of so many.
-fn edge_weight(of: &EdgeSample, relations: usize) -> f32 {
-    1.0 / (of.len() * relations) as f32
-}
-
 /// What a loss reads, by the numbers of its rows: those of all types one behind the other.
 #[derive(Clone, Debug)]
 pub struct LossInput {
@@ -94,14 +89,9 @@ pub struct LossInput {
 }
 
 impl LossInput {
-    /// Of these labels and edges; `rows` says whether other rows are computed, too.
-    pub fn new(host: &HeteroGraph, labels: &[(u32, u8)], edges: &LossEdges<'_>, rows: Rows) -> Self {
-        let weights: Vec<f32> = edges.iter().map(|(_, of)| edge_weight(of, edges.len())).collect();
-        Self::weighted(host, labels, (edges, &weights), rows)
-    }
-
-    /// Of a part of these labels and edges, so that the losses of all parts add up to that of the whole. A part that
-    /// has none of them has one that counts nothing: its loss is 0, and can be differentiated.
+    /// Of a part of these labels and edges, so that the losses of all parts add up to that of the whole; `rows` says
+    /// whether other rows are computed, too. A part that has none of them has one that counts nothing: its loss is 0,
+    /// and can be differentiated.
     pub fn of_shard(host: &HeteroGraph, labels: &[(u32, u8)], edges: &LossEdges<'_>, rows: Rows, shard: Shard) -> Self {
         let (mut own, mut weights) = (LossEdges::new(), Vec::new());
         let mut add = |relation, of: &EdgeSample, range: Range<usize>, weight: f32| {
@@ -111,7 +101,7 @@ impl LossInput {
             }
         };
         for (relation, of) in edges {
-            add(*relation, of, shard.of(of.len()), edge_weight(of, edges.len()));
+            add(*relation, of, shard.of(of.len()), 1.0 / (of.len() * edges.len()) as f32);
         }
         let labelled = &labels[shard.of(labels.len())];
         let is_empty = labelled.is_empty() && edges.iter().all(|(_, of)| shard.of(of.len()).is_empty());
