@@ -86,9 +86,8 @@ macro_rules! with_backend {
 }
 pub(crate) use with_backend;
 
-/// Runs `$body` with a backend type and `$count` ranks of a group with a device each, or why there are none:
-/// `with_ranks!(device, 2, deadline, |B, ranks| on_threads::<B, _>(ranks?, work))`. On CUDA they have one device each,
-/// from `$device` on; else they share it.
+/// Runs `$body` with a backend type and `$count` ranks that share a device that is no CUDA device, with it:
+/// `with_ranks!(device, 2, deadline, |B, ranks| on_threads::<B, _>(ranks, work))`. On CUDA ranks are processes.
 macro_rules! with_ranks {
     ($device:expr, $count:expr, $deadline:expr, |$backend:ident, $ranks:ident| $body:expr) => {
         match $device {
@@ -98,12 +97,7 @@ macro_rules! with_ranks {
                 $body
             }
             #[cfg(feature = "cuda")]
-            $crate::backend::Device::Cuda(index) => {
-                type $backend = graphsieve_kernels::Cuda;
-                $crate::backend::keep_compiled_kernels(index);
-                let $ranks = $crate::backend::cuda_ranks(index, $count, $deadline);
-                $body
-            }
+            $crate::backend::Device::Cuda(_) => unreachable!("ranks with CUDA devices are processes"),
             #[cfg(feature = "vulkan")]
             $crate::backend::Device::Vulkan => {
                 type $backend = graphsieve_kernels::Vulkan;
@@ -175,17 +169,26 @@ pub(crate) fn no_process<B: CollectiveBackend<Plain = B>>(
     })
 }
 
-/// Ranks with their devices, or why they cannot be connected.
-pub(crate) type Ranks<B, D> = Result<Vec<(Communicator<B>, D)>>;
-
-/// Ranks that share a device.
+/// Ranks that share a device, with it.
 pub(crate) fn ranks_of<B: CollectiveBackend<Plain = B>>(
     count: usize,
     deadline: Duration,
     device: &B::Device,
-) -> Ranks<B, B::Device> {
+) -> Vec<(Communicator<B>, B::Device)> {
     let ranks = Communicator::<B>::threads(count, deadline, device);
-    Ok(ranks.into_iter().map(|rank| (rank, device.clone())).collect())
+    ranks.into_iter().map(|rank| (rank, device.clone())).collect()
+}
+
+/// The number of the first of `count` CUDA devices, `device`; `None` of one device, and where so many ranks share it.
+///
+/// # Errors
+/// [`Error::Usage`] for more than there are.
+pub(crate) fn first_of_several(device: Device, count: usize) -> Result<Option<usize>> {
+    match device {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(first) if count > 1 => check_cuda_devices(first, count).map(|()| Some(first)),
+        _ => Ok(None),
+    }
 }
 
 /// `count` devices from `first` on, which is that of `of`; the processor and a Vulkan device are the same one so
@@ -221,26 +224,6 @@ fn check_cuda_devices(first: usize, count: usize) -> Result<()> {
         found: count.to_string(),
         help: "`graphsieve info` lists the devices of this machine".into(),
     })
-}
-
-/// Ranks with a CUDA device each, from `first` on, over NCCL.
-///
-/// # Errors
-/// [`Error::Usage`] for more than there are, [`Error::Device`] where NCCL is missing or does not connect them.
-#[cfg(feature = "cuda")]
-pub(crate) fn cuda_ranks(
-    first: usize,
-    count: usize,
-    deadline: Duration,
-) -> Ranks<graphsieve_kernels::Cuda, burn_cuda::CudaDevice> {
-    check_cuda_devices(first, count)?;
-    let devices: Vec<_> = (first..first + count).map(burn_cuda::CudaDevice::new).collect();
-    let ranks = Communicator::nccl_threads(&devices, deadline, true).map_err(|error| Error::Device {
-        device: "cuda".into(),
-        reason: error.to_string(),
-        help: "train without --devices, or on the processor".into(),
-    })?;
-    Ok(ranks.into_iter().zip(devices).collect())
 }
 
 /// Lets compiled kernels survive the process, so that only the first run on a machine waits for the compiler. They lie

@@ -68,8 +68,8 @@ pub mod testing;
 mod trees;
 
 pub use collective::{
-    COLLECTIVE_DEADLINE, Call, Collective, CollectiveBackend, CollectiveError, CollectiveFault, CollectiveOperation,
-    Communicator, LaunchEnvironment, LaunchError, Link, Rendezvous,
+    COLLECTIVE_DEADLINE, Call, Chain, Collective, CollectiveBackend, CollectiveError, CollectiveFault,
+    CollectiveOperation, Communicator, LaunchEnvironment, LaunchError, Link, Rendezvous,
 };
 #[cfg(feature = "cuda")]
 pub use collective::{NcclConfig, probe_nccl};

@@ -9,11 +9,12 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use graphsieve_kernels::{BoostBackend, COLLECTIVE_DEADLINE};
+use graphsieve_kernels::{BoostBackend, COLLECTIVE_DEADLINE, LaunchEnvironment};
 use serde::Serialize;
 
+use super::processes::{Others, device_of_rank, launched};
 use super::{Compute, Console, Format, check_new_file};
-use crate::backend::{with_backend, with_ranks};
+use crate::backend::{as_process, first_of_several, with_backend, with_ranks};
 use crate::bench::accuracy::{self, AccuracyOptions};
 use crate::bench::import::{self, ImportBenchOptions};
 use crate::bench::loader::{self, LoadOptions};
@@ -411,26 +412,49 @@ impl OnGraph {
 impl Scale {
     fn run(self, console: Console) -> Result<()> {
         let data = self.data.data.map(|path| format!("data.path={}", path.display()));
-        let devices: Vec<usize> = self.devices.into_iter().map(NonZeroUsize::get).collect();
-        let (device, description) = self.compute.choose(console)?;
+        let process = launched(1)?;
+        let devices: Vec<usize> = match &process {
+            // All processes of a launcher, together.
+            Some(process) => vec![process.ranks],
+            None => self.devices.into_iter().map(NonZeroUsize::get).collect(),
+        };
+        let (device, description) = match &process {
+            Some(process) => Compute { device: device_of_rank(&self.compute.device, process) }.choose(console)?,
+            None => self.compute.choose(console)?,
+        };
         let overrides = self.set.into_iter().chain(data).collect();
         let options = ScaleOptions { config: self.config, overrides, devices, runs: self.runs, description };
         console.step("reading");
         let data = ScaleData::read(&options)?;
-        let rows = options.devices.iter().map(|&count| {
+        let on_processes = |process: &LaunchEnvironment| {
+            as_process!(device, process, COLLECTIVE_DEADLINE, |B, rank, d| {
+                rank.and_then(|rank| ranks::as_rank::<B, _>(&rank, || data.measure::<B>(Some(&rank), &d)))
+            })
+        };
+        let measured = |count: usize| {
+            if let Some(process) = &process {
+                return on_processes(process);
+            }
             console.step(&format!("measuring epochs on {count} device{}", if count == 1 { "" } else { "s" }));
+            if let Some(first) = first_of_several(device, count)? {
+                let (own, others) = Others::start(count, first)?;
+                return others.joined(on_processes(&own));
+            }
             match count {
                 1 => with_backend!(device, |B, d| data.measure::<B>(None, &d)),
                 _ => with_ranks!(device, count, COLLECTIVE_DEADLINE, |B, all| {
-                    ranks::on_threads::<B, _>(all?, |rank, d| {
+                    ranks::on_threads::<B, _>(all, |rank, d| {
                         let row = data.measure::<B>(Some(rank), d)?;
                         Ok((rank.rank() == 0).then_some(row))
                     })
                 }),
             }
-        });
-        let rows = rows.collect::<Result<Vec<_>>>()?;
-        self.shown.format.print(&data.report(&options, rows))
+        };
+        let rows = options.devices.iter().map(|&count| measured(count)).collect::<Result<Vec<_>>>()?;
+        match process {
+            Some(process) if process.rank > 0 => Ok(()),
+            _ => self.shown.format.print(&data.report(&options, rows)),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod info;
 mod logging;
 mod man;
 mod moment;
+mod processes;
 mod report;
 mod score;
 mod synth;

@@ -4,10 +4,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use graphsieve_kernels::{GraphBackend, LaunchEnvironment, TreeBackend};
+use graphsieve_kernels::{GraphBackend, TreeBackend};
 
+use super::processes::{Others, device_of_rank, launched};
 use super::{Compute, Console};
-use crate::backend::{as_process, cuda_devices, with_backend, with_ranks};
+use crate::backend::{as_process, first_of_several, with_backend, with_ranks};
 use crate::config::RunConfig;
 use crate::data::synth::{self, DEFAULT_SEED, Preset, SynthConfig};
 use crate::error::{Error, Result};
@@ -53,8 +54,8 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with_all = ["resume", "from"])]
     each_window: bool,
 
-    /// Train on so many devices at once: CUDA devices from --device on, over NCCL; on the processor and with Vulkan so
-    /// many threads that share it. For task = "stage1", "stage2" or "classify": each device has a part of every
+    /// Train on so many devices at once: CUDA devices from --device on, over NCCL, each with a process of its own; on the
+    /// processor and with Vulkan so many threads that share it. For task = "stage1", "stage2" or "classify": each device has a part of every
     /// mini-batch, or the whole graph and a part of what its loss reads. A "classify" over the whole graph gets no
     /// faster. A run may go on with another number of devices. Several processes that torchrun, srun or mpirun starts
     /// are ranks without this option, with a CUDA device each
@@ -108,23 +109,36 @@ pub(super) fn run(arguments: Arguments, console: Console) -> Result<()> {
     if arguments.each_window {
         return with_backend!(device, |B, d| each_window::<B>(&config, &options, &d, console));
     }
+    let others = match first_of_several(device, devices)? {
+        Some(first) if process.is_none() => Some(Others::start(devices, first)?),
+        _ => None,
+    };
+    let (process, others) = match others {
+        Some((process, others)) => (Some(process), Some(others)),
+        None => (process, None),
+    };
     if let Some(process) = process {
         let left = as_process!(device, &process, ranks::RANKS_DEADLINE, |B, rank, d| {
-            let rank = rank?;
-            ranks::as_rank::<B, _>(&rank, || {
-                if rank.rank() == 0 {
-                    provide()?;
-                }
-                rank.barrier().map_err(ranks::failed)?;
-                train::run_together::<B>(&config, &options, &rank, &d)
+            rank.and_then(|rank| {
+                ranks::as_rank::<B, _>(&rank, || {
+                    if rank.rank() == 0 {
+                        provide()?;
+                    }
+                    rank.barrier().map_err(ranks::failed)?;
+                    train::run_together::<B>(&config, &options, &rank, &d)
+                })
             })
-        })?;
+        });
+        let left = match others {
+            Some(others) => others.joined(left)?,
+            None => left?,
+        };
         return left.map_or(Ok(()), |outcome| give(&outcome, console));
     }
     let outcome = match devices {
         1 => with_backend!(device, |B, d| train::run::<B>(config, &options, &d))?,
         _ => with_ranks!(device, devices, ranks::RANKS_DEADLINE, |B, all| {
-            ranks::on_threads::<B, _>(all?, |rank, d| train::run_together::<B>(&config, &options, rank, d))
+            ranks::on_threads::<B, _>(all, |rank, d| train::run_together::<B>(&config, &options, rank, d))
         })?,
     };
     give(&outcome, console)
@@ -134,39 +148,6 @@ fn give(outcome: &Outcome, console: Console) -> Result<()> {
     super::print(outcome)?;
     console.note(outcome.files()?);
     Ok(())
-}
-
-/// This process among those of a launcher; `None` where it is the only one.
-///
-/// # Errors
-/// [`Error::Usage`] for variables that do not fit together, and for several devices in each of several processes.
-fn launched(devices: usize) -> Result<Option<LaunchEnvironment>> {
-    let read = LaunchEnvironment::read(|name| std::env::var(name).ok()).map_err(|error| Error::Usage {
-        argument: error.variable.into(),
-        expected: error.expected,
-        found: error.found.unwrap_or_else(|| "nothing".into()),
-        help: "start all ranks with torchrun, srun or mpirun; unset the variables to train with one process".into(),
-    })?;
-    match read.filter(|process| process.ranks > 1) {
-        Some(process) if devices > 1 => Err(Error::Usage {
-            argument: format!("--devices {devices}"),
-            expected: "one process".into(),
-            found: format!("process {} of {} of a launcher", process.rank, process.ranks),
-            help: "leave --devices out: every process of a launcher has one device".into(),
-        }),
-        process => Ok(process),
-    }
-}
-
-/// The device of a process of a launcher: the CUDA device of its number on the host, or the only one that it sees.
-fn device_of_rank(request: &str, process: &LaunchEnvironment) -> String {
-    match request {
-        "auto" | "cuda" => {
-            let there = cuda_devices().map_or(0, |devices| devices.len());
-            format!("cuda:{}", if there == 1 { 0 } else { process.local_rank })
-        }
-        named => named.into(),
-    }
 }
 
 /// Trains for one window of the split after the other.

@@ -248,6 +248,25 @@ impl Adjacency {
         (row, self.row(row)[e - self.edge_ptr[row] as usize])
     }
 
+    /// The rows `rows` alone, and which of the entries they are in. Spans keep all entries.
+    ///
+    /// # Panics
+    /// When `rows` ends behind the last row.
+    pub fn slice(&self, rows: Range<usize>) -> (Adjacency, Range<usize>) {
+        let edges = &self.edge_ptr[rows.start..=rows.end];
+        let entries = match &self.row_start {
+            None => edges[0] as usize..edges[edges.len() - 1] as usize,
+            Some(_) => 0..self.num_entries(),
+        };
+        let part = Self {
+            edge_ptr: edges.iter().map(|end| end - edges[0]).collect(),
+            row_start: self.row_start.as_ref().map(|starts| starts[rows].to_vec()),
+            col_idx: self.col_idx[entries.clone()].to_vec(),
+            num_cols: self.num_cols,
+        };
+        (part, entries)
+    }
+
     /// The same edges seen from the sources: rows = source nodes, entries = destinations, every row sorted.
     ///
     /// A counting sort whose scatter runs in parallel; sorting the rows afterwards makes the result independent of the

@@ -208,7 +208,7 @@ impl<B: GraphBackend, P> Handed<B, P> {
         };
         let block = |k: usize| {
             let (before, after) = (&copy.counts[last - k], &copy.counts[last - k - 1]);
-            let kept = before.iter().zip(after).map(|(&of, &rows)| KeptRows::First { rows, of }).collect();
+            let kept = before.iter().zip(after).map(|(&of, &rows)| KeptRows::Slice { first: 0, rows, of }).collect();
             let (layer, relations) = (depth - 1 - k, copy.relations[depth - 1 - k].len());
             let carried = (0..relations).map(|at| shape.carried(at, copy.values(layer, at)));
             let (values, of_edges) = carried.unzip();

@@ -285,11 +285,11 @@ pub(crate) fn own_weight(layer: usize, node_type: &str) -> String {
 }
 
 impl PassDropout {
-    /// The result of layer `layer`, counted from 0, at a node type.
-    fn of_result<B: GraphBackend>(self, h: Tensor<B, 2>, layer: usize, node_type: usize) -> Tensor<B, 2> {
+    /// The result of layer `layer`, counted from 0, at a node type, from row `first` on.
+    fn of_result<B: GraphBackend>(self, h: Tensor<B, 2>, layer: usize, node_type: usize, first: usize) -> Tensor<B, 2> {
         let [epoch, part] = self.step;
         match Dropout::new(self.rate, self.seed, epoch, layer as u32 | (node_type as u32) << 16, part) {
-            Some(drop) if h.dims()[0] > 0 => dropout(h, &drop),
+            Some(drop) if h.dims()[0] > 0 => dropout(h, &drop.with_bases(first as u32, 0)),
             _ => h,
         }
     }
@@ -375,7 +375,7 @@ impl<B: GraphBackend> TripleStreamGat<B> {
         let results = self.layer_result(&self.layers[layer], block, h, pass).into_iter().enumerate();
         let end = |(t, mut result): (usize, Tensor<B, 2>)| {
             if let Some(dropout) = pass.dropout {
-                result = dropout.of_result(result, layer, t);
+                result = dropout.of_result(result, layer, t, block.kept[t].first());
             }
             match layer + 1 == Self::LAYERS {
                 true => self.jump.join(|| block.destinations(t, h[t].clone()), result),

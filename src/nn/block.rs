@@ -56,8 +56,10 @@ pub enum KeptRows<B: Backend> {
     },
     /// These, of a batch in a buffer.
     Listed(NodeSet<B>),
-    /// The first ones, of a batch in the order of its sample.
-    First {
+    /// Some that follow each other: the first ones of a batch in the order of its sample, or those of one rank.
+    Slice {
+        /// The first of them.
+        first: usize,
         /// How many.
         rows: usize,
         /// Of so many.
@@ -122,7 +124,7 @@ impl<B: GraphBackend> KeptRows<B> {
         match self {
             KeptRows::Selected { before, of, .. } => before.as_ref().map_or(*of, NodeSet::len),
             KeptRows::Listed(set) => set.num_nodes(),
-            KeptRows::First { of, .. } => *of,
+            KeptRows::Slice { of, .. } => *of,
         }
     }
 
@@ -131,7 +133,15 @@ impl<B: GraphBackend> KeptRows<B> {
         match self {
             KeptRows::Selected { after, of, .. } => after.as_ref().map_or(*of, NodeSet::len),
             KeptRows::Listed(set) => set.len(),
-            KeptRows::First { rows, .. } => *rows,
+            KeptRows::Slice { rows, .. } => *rows,
+        }
+    }
+
+    /// The number before the layer of the first row after it, where others follow it.
+    pub fn first(&self) -> usize {
+        match self {
+            KeptRows::Slice { first, .. } => *first,
+            _ => 0,
         }
     }
 
@@ -143,14 +153,14 @@ impl<B: GraphBackend> KeptRows<B> {
         match self {
             KeptRows::Selected { before, after, .. } => select_rows(x, before.as_ref(), after.as_ref()),
             KeptRows::Listed(set) => select_rows(x, None, Some(set)),
-            KeptRows::First { rows, of } => {
+            KeptRows::Slice { first, rows, of } => {
                 let [found, width] = x.dims();
                 assert!(found == *of, "KeptRows::select: rows of x: expected {of}, got {found}");
                 match *rows {
                     // No device takes a launch over nothing.
                     0 => Tensor::empty([0, width], (&x.device(), x.dtype())),
                     rows if rows == found => x,
-                    rows => x.narrow(0, 0, rows),
+                    rows => x.narrow(0, *first, rows),
                 }
             }
         }

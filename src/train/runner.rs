@@ -1,7 +1,7 @@
 //! How a task goes through its graph: at once ([`full`](super::full)) or in mini-batches ([`sampled`](super::sampled)).
 
 use burn::tensor::Tensor;
-use graphsieve_kernels::{GraphBackend, autodiff_turn};
+use graphsieve_kernels::{AutodiffTurn, GraphBackend, autodiff_turn};
 
 use super::full::Full;
 use super::optimiser::Optimiser;
@@ -25,6 +25,8 @@ pub struct Step<B: GraphBackend, D> {
     pub share: f64,
     /// Whether it ends the epoch.
     pub last: bool,
+    /// Another model may be trained in this process. Nobody waits for a mini-batch within it.
+    pub turn: AutodiffTurn,
 }
 
 /// An epoch that was taken.
@@ -37,16 +39,21 @@ pub struct Epoch<B: GraphBackend, T: Task<B>> {
 }
 
 impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
-    /// The loss of the next step.
+    /// The loss of the next step, as one of several ranks where there are any.
     ///
     /// # Errors
-    /// What a thread of the loader ran into; a graph that has nothing to learn from.
-    pub fn next(&mut self, task: &T, model: &T::Model) -> Result<Step<B, T::Detail>> {
+    /// What a thread of the loader ran into; a graph that has nothing to learn from; a rank that fails.
+    pub fn next(&mut self, task: &T, model: &T::Model, rank: Option<&Rank<B>>) -> Result<Step<B, T::Detail>> {
         match self {
-            Runner::Full(full) => Ok(Step { losses: task.epoch(model, full.next_input())?, share: 1.0, last: true }),
+            Runner::Full(full) => {
+                let input = full.next_input();
+                let turn = autodiff_turn();
+                Ok(Step { losses: task.epoch(model, input, rank)?, share: 1.0, last: true, turn })
+            }
             Runner::Sampled(sampled) => {
                 let (batch, share, last) = sampled.next_batch()?;
-                Ok(Step { losses: task.batch(model, batch), share, last })
+                let turn = autodiff_turn();
+                Ok(Step { losses: task.batch(model, batch), share, last, turn })
             }
         }
     }
@@ -66,9 +73,8 @@ impl<B: GraphBackend, T: Task<B>> Runner<B, T> {
     ) -> Result<Epoch<B, T>> {
         let mut sums: Vec<Tensor<B, 1>> = Vec::new();
         loop {
-            // Another model may be trained in this process.
-            let _turn = autodiff_turn();
-            let Step { losses: Losses { loss, terms, detail }, share, last } = self.next(task, &model)?;
+            let Step { losses: Losses { loss, terms, detail }, share, last, turn: _turn } =
+                self.next(task, &model, rank)?;
             let values = std::iter::once(loss.clone().inner()).chain(terms);
             let values = values.map(|value| if share == 1.0 { value } else { value * share });
             sums = match sums.is_empty() {

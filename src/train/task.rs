@@ -104,11 +104,12 @@ pub trait Task<B: GraphBackend>: Sized {
     /// Entries of adjacencies that an epoch visits; 0 where they are sampled.
     fn edges_per_epoch(&self) -> usize;
 
-    /// The loss of an epoch over the whole graph, or a part of it.
+    /// The loss of an epoch over the whole graph, or the part of it of one of several ranks.
     ///
     /// # Errors
-    /// A graph that has nothing to learn from.
-    fn epoch(&self, model: &Self::Model, input: Self::Input) -> Result<Losses<B, Self::Detail>>;
+    /// A graph that has nothing to learn from; a rank that fails.
+    fn epoch(&self, model: &Self::Model, input: Self::Input, rank: Option<&Rank<B>>)
+    -> Result<Losses<B, Self::Detail>>;
 
     /// What a validation reads of an epoch of all ranks, from what each of them has of it.
     ///

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
 
 use super::error::{CollectiveError, CollectiveFault};
 use super::handshake::{differing, digest};
-use super::link::{Call, CollectiveBackend, Link};
+use super::link::{Call, Chain, CollectiveBackend, Link};
 use super::operation::CollectiveOperation;
 use super::threads::ThreadLink;
 use crate::runtime::turn::{SharedTurn, autodiff_turn, pause};
@@ -119,8 +120,17 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         operation: CollectiveOperation,
         x: Tensor<A, D>,
     ) -> Result<Tensor<A, D>, CollectiveError> {
+        self.exchange_in(Chain::Free, operation, x)
+    }
+
+    fn exchange_in<A: CollectiveBackend<Plain = B>, const D: usize>(
+        &self,
+        chain: Chain<FloatTensor<A>>,
+        operation: CollectiveOperation,
+        x: Tensor<A, D>,
+    ) -> Result<Tensor<A, D>, CollectiveError> {
         let call = Call { operation: &operation, backward_of: None };
-        let out = A::exchange(&self.link, call, x.into_primitive().tensor())?;
+        let out = A::exchange(&self.link, call, x.into_primitive().tensor(), chain)?;
         Ok(Tensor::from_primitive(TensorPrimitive::Float(out)))
     }
 
@@ -158,6 +168,44 @@ impl<B: CollectiveBackend<Plain = B>> Communicator<B> {
         rows: &[usize],
     ) -> Result<Tensor<A, 2>, CollectiveError> {
         self.exchange(CollectiveOperation::AllGather { rows: rows.to_vec() }, x)
+    }
+
+    /// [`all_gather_rows`](Self::all_gather_rows) in a chain, behind `after`, the result of the one before: whoever
+    /// differentiates this one differentiates that one, too, later, and with a gradient of zero where nothing else
+    /// depends on it. Ranks that go on with different ones of several matrices so make the same calls in the same
+    /// order.
+    ///
+    /// # Errors
+    /// For every [`CollectiveFault`].
+    ///
+    /// # Example
+    /// ```
+    /// use burn::backend::Autodiff;
+    /// use burn::tensor::Tensor;
+    /// use burn_flex::Flex;
+    /// use graphsieve_kernels::{COLLECTIVE_DEADLINE, Communicator, autodiff_turn};
+    /// let ranks = Communicator::<Flex>::threads(2, COLLECTIVE_DEADLINE, &Default::default());
+    /// let gradients = Communicator::on_threads(ranks, |rank| {
+    ///     let own = |value: f32| Tensor::<Autodiff<Flex>, 2>::from_data([[value]], rank.device()).require_grad();
+    ///     let (a, b) = (own(2.0), own(3.0));
+    ///     let _turn = autodiff_turn();
+    ///     let all_a = rank.all_gather_rows(a.clone(), &[1, 1]).unwrap();
+    ///     let all_b = rank.all_gather_rows_after(b.clone(), &[1, 1], Some(&all_a)).unwrap();
+    ///     // Rank 1 alone reads the rows of `a`.
+    ///     let loss = if rank.rank() == 0 { all_b.sum() } else { (all_a * all_b).sum() };
+    ///     let gradients = rank.backward(|| loss.backward()).unwrap();
+    ///     [a, b].map(|x| x.grad(&gradients).unwrap().into_scalar())
+    /// });
+    /// assert_eq!(gradients, [[3.0, 3.0], [3.0, 3.0]]);
+    /// ```
+    pub fn all_gather_rows_after<A: CollectiveBackend<Plain = B>>(
+        &self,
+        x: Tensor<A, 2>,
+        rows: &[usize],
+        after: Option<&Tensor<A, 2>>,
+    ) -> Result<Tensor<A, 2>, CollectiveError> {
+        let chain = after.map_or(Chain::First, |after| Chain::After(after.clone().into_primitive().tensor()));
+        self.exchange_in(chain, CollectiveOperation::AllGather { rows: rows.to_vec() }, x)
     }
 
     /// The sum of the ranks' matrices, of which every rank gets its own rows.

@@ -21,6 +21,17 @@ pub struct Call<'a> {
     pub backward_of: Option<u64>,
 }
 
+/// Which exchanges of a pass are differentiated together.
+#[derive(Clone, Debug)]
+pub enum Chain<F> {
+    /// Each by itself, where something that depends on it is differentiated.
+    Free,
+    /// The first of some that all are, or none.
+    First,
+    /// The one behind this result of another, which is differentiated later.
+    After(F),
+}
+
 /// One rank's connection to the others. A way to connect ranks implements it; [`Communicator`](crate::Communicator) is
 /// how it is used.
 pub trait Collective<B: Backend>: fmt::Debug + Send + Sync {
@@ -64,13 +75,19 @@ pub trait CollectiveBackend: Backend {
         link: &Link<Self::Plain>,
         call: Call<'_>,
         x: FloatTensor<Self>,
+        chain: Chain<FloatTensor<Self>>,
     ) -> Result<FloatTensor<Self>, CollectiveError>;
 }
 
 impl CollectiveBackend for Flex {
     type Plain = Self;
 
-    fn exchange(link: &Link<Self>, call: Call<'_>, x: FloatTensor<Self>) -> Result<FloatTensor<Self>, CollectiveError> {
+    fn exchange(
+        link: &Link<Self>,
+        call: Call<'_>,
+        x: FloatTensor<Self>,
+        _: Chain<FloatTensor<Self>>,
+    ) -> Result<FloatTensor<Self>, CollectiveError> {
         link.exchange(call, x)
     }
 }
@@ -79,7 +96,12 @@ impl CollectiveBackend for Flex {
 impl_for_devices! { CollectiveBackend =>
     type Plain = Self;
 
-    fn exchange(link: &Link<Self>, call: Call<'_>, x: FloatTensor<Self>) -> Result<FloatTensor<Self>, CollectiveError> {
+    fn exchange(
+        link: &Link<Self>,
+        call: Call<'_>,
+        x: FloatTensor<Self>,
+        _: Chain<FloatTensor<Self>>,
+    ) -> Result<FloatTensor<Self>, CollectiveError> {
         link.exchange(call, x)
     }
 }

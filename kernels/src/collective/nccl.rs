@@ -34,8 +34,19 @@ const OLDEST: i32 = 21_400;
 /// Bytes of what a rank says of its call, where that is compared.
 const RECORD: usize = 256;
 
-/// Between two looks at the device and at the other ranks.
+/// Between two looks at the device and at the other ranks, once an exchange takes longer than [`SHORT`].
 const LOOK: Duration = Duration::from_micros(20);
+
+/// So long a rank looks without a rest: a thread that sleeps wakes up some 50 microseconds late.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// Waits a moment in an exchange that began at `start`.
+fn rest(start: Instant) {
+    match start.elapsed() < SHORT {
+        true => std::hint::spin_loop(),
+        false => std::thread::sleep(LOOK),
+    }
+}
 
 /// A rank of a group over NCCL; see [`Communicator::nccl`].
 #[derive(Clone, Debug)]
@@ -273,7 +284,7 @@ impl NcclLink {
                 sys::ncclResult_t::ncclInProgress => self.watch(start, call)?,
                 error => return Err(said(error)),
             }
-            std::thread::sleep(LOOK);
+            rest(start);
         }
     }
 
@@ -302,7 +313,7 @@ impl NcclLink {
             }
             self.settle(resources, start, call)?;
             self.watch(start, call)?;
-            std::thread::sleep(LOOK);
+            rest(start);
         }
     }
 

@@ -56,13 +56,15 @@ impl<B: GraphBackend> TripleStreamGat<B> {
                     Term::attend(&edges.csr, x, of_both, self.heads, weight, &config)
                 }
             };
-            let KeptRows::Selected { before, after, of } = &block.kept[t] else {
-                unreachable!("chunks are of a whole graph")
+            let (to, rows, before) = match &block.kept[t] {
+                KeptRows::Selected { before, after, of } => {
+                    (Destinations::new(*of, after.as_ref()), h[t].clone(), before.as_ref())
+                }
+                kept => (Destinations::new(kept.after(), None), kept.select(h[t].clone()), None),
             };
             self.finished(layer, source, t, |own, activation| {
-                let own = own.map(|own| Term::rows(layer.of_itself(t, h[t].clone()), before.as_ref(), own));
+                let own = own.map(|own| Term::rows(layer.of_itself(t, rows), before, own));
                 let terms: Vec<Term<B>> = into.map(term).chain(own).collect();
-                let to = Destinations::new(*of, after.as_ref());
                 (!terms.is_empty()).then(|| sum_in_chunks(terms, None, scale(block, t), activation, to, chunk_rows))
             })
         };

@@ -31,6 +31,7 @@ use crate::models::attention::{
     AttentionSpec, Connections, EpochDrop, Pass, PassDropout, PieceInput, TripleStreamGat, projects_last,
 };
 use crate::models::device_graph::{DeviceGraph, upload_features};
+use crate::models::graph_part::{Division, GraphPart};
 use crate::models::parameters::{Export, Parameters};
 use crate::models::precision::{as_data, dtype, dtype_on};
 use crate::models::receptive_field::ReceptiveField;
@@ -48,7 +49,7 @@ use crate::train::full::Full;
 use crate::train::loading::transferred;
 use crate::train::plots::{self, Series};
 use crate::train::position::Position;
-use crate::train::ranks::{Rank, agree, alone, planned};
+use crate::train::ranks::{Rank, agree, alone, failed, planned};
 use crate::train::runner::Runner;
 use crate::train::sampled::{Sampled, Sampling, epoch_of, part_of};
 use crate::train::session::{RunOptions, Session, check_finite, part_note};
@@ -125,15 +126,22 @@ pub struct Attention<B: GraphBackend> {
 
 /// Where graph and input are.
 enum Placement<B: GraphBackend> {
-    /// On the device; the second pair is for passes without gradients.
+    /// On the device.
     Device {
-        graph: DeviceGraph<Autodiff<B>>,
+        graph: OnDevice<B>,
         x: Vec<Tensor<Autodiff<B>, 2>>,
-        inner_graph: DeviceGraph<B>,
-        inner_x: Vec<Tensor<B, 2>>,
+        /// All of it, for passes without gradients; rank 0 alone has any.
+        inner: Option<(DeviceGraph<B>, Vec<Tensor<B, 2>>)>,
     },
     /// On the host, from where mini-batches are loaded.
     Host { store: FeatureStore<Autodiff<B>>, features: Features },
+}
+
+/// What a device has of a graph.
+enum OnDevice<B: GraphBackend> {
+    Whole(DeviceGraph<Autodiff<B>>),
+    /// The rows of one rank, and where the rows of all ranks stand behind each other, by node.
+    Part(GraphPart<Autodiff<B>>, Arc<[u32]>),
 }
 
 /// What the host prepares for an epoch over the whole graph.
@@ -366,7 +374,14 @@ impl<B: GraphBackend> Attention<B> {
             Placement::Host { store, features }
         } else {
             let x = upload_features(host.node_types(), &features, storage, device)?;
-            Placement::on_device(DeviceGraph::upload(host, device)?, x)
+            let several = rank.filter(|rank| rank.ranks() > 1 && config.train.rows == Rows::All);
+            match several.and_then(|rank| Some((rank, Division::balanced(host, rank.ranks())?))) {
+                Some((rank, division)) => {
+                    notes.push(division.to_string());
+                    Placement::of_rank(host, division, x, rank.rank(), device)?
+                }
+                None => Placement::on_device(DeviceGraph::upload(host, device)?, x),
+            }
         };
         let labels = [split.train.clone(), split.validation.clone()];
         let task = Self::of(config, host, placement, width, labels, known, device);
@@ -446,7 +461,8 @@ impl<B: GraphBackend> Attention<B> {
     pub fn scored(&self, model: &TripleStreamGat<B>, wanted: Option<&[u32]>) -> Result<HostScored> {
         let known = self.known.as_deref();
         match &self.placement {
-            Placement::Device { inner_graph, inner_x, .. } => {
+            Placement::Device { inner, .. } => {
+                let (inner_graph, inner_x) = inner.as_ref().unwrap_or_else(|| unreachable!("rank 0 scores"));
                 // Who wants some nodes wants their scores.
                 let (chunk_rows, embeddings) = (self.config.train.chunk_size, wanted.is_none());
                 host_scores(model, inner_graph, inner_x, known, wanted, chunk_rows, embeddings)
@@ -503,8 +519,25 @@ impl<B: GraphBackend> Attention<B> {
 
 impl<B: GraphBackend> Placement<B> {
     fn on_device(graph: DeviceGraph<Autodiff<B>>, x: Vec<Tensor<Autodiff<B>, 2>>) -> Self {
-        let (inner_graph, inner_x) = (graph.inner(), x.iter().map(|x| x.clone().inner()).collect());
-        Placement::Device { graph, x, inner_graph, inner_x }
+        let inner = Some((graph.inner(), x.iter().map(|x| x.clone().inner()).collect()));
+        Placement::Device { graph: OnDevice::Whole(graph), x, inner }
+    }
+
+    /// The rows of one of several ranks.
+    fn of_rank(
+        host: &HeteroGraph,
+        division: Division,
+        x: Vec<Tensor<Autodiff<B>, 2>>,
+        rank: usize,
+        device: &B::Device,
+    ) -> Result<Self> {
+        let inner = match rank {
+            0 => Some((DeviceGraph::upload(host, device)?, x.iter().map(|x| x.clone().inner()).collect())),
+            _ => None,
+        };
+        let places = division.places(host.node_types()).into();
+        let part = GraphPart::upload(host, division, rank, device)?;
+        Ok(Placement::Device { graph: OnDevice::Part(part, places), x, inner })
     }
 }
 
@@ -546,11 +579,19 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
         }
         let config = Stage2Config { seed, ..self.config.clone() };
         let (host, labels, known) = (self.host.clone(), self.train.clone(), self.known.clone());
+        let places = match &self.placement {
+            Placement::Device { graph: OnDevice::Part(_, places), .. } => Some(places.clone()),
+            _ => None,
+        };
         Ok(Runner::Full(Full::prefetched(first, self.config.train.epochs, move |epoch| {
             let edges = edges_of_epoch(&config, &host, epoch);
             let drawn = known.as_ref().map(|known| known.of_epoch(config.model.label_rate, seed, epoch));
             let learned = drawn.as_ref().map_or(&labels, |masked| &masked.learned);
-            let mut input = LossInput::of_shard(&host, learned, &edges, config.train.rows, shard);
+            let input = LossInput::of_shard(&host, learned, &edges, config.train.rows, shard);
+            let mut input = match &places {
+                Some(places) => input.placed(places),
+                None => input,
+            };
             let columns = |known: &KnownLabels, seen: &Seen| known.by_type(seen, host.node_types());
             let labels = known.as_ref().zip(drawn.as_ref()).map(|(known, masked)| columns(known, &masked.seen));
             EpochInput { epoch, nodes: input.nodes.take(), loss: input.grouped(), labels, shard }
@@ -559,12 +600,13 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
 
     fn edges_per_epoch(&self) -> usize {
         match &self.placement {
-            Placement::Device { graph, .. } => 2 * graph.num_edges(),
+            Placement::Device { graph: OnDevice::Whole(graph), .. } => 2 * graph.num_edges(),
+            Placement::Device { graph: OnDevice::Part(part, _), .. } => 2 * part.num_edges(),
             Placement::Host { .. } => 0,
         }
     }
 
-    fn epoch(&self, model: &Self::Model, input: EpochInput) -> Result<Losses<B>> {
+    fn epoch(&self, model: &Self::Model, input: EpochInput, rank: Option<&Rank<B>>) -> Result<Losses<B>> {
         let Placement::Device { graph, x, .. } = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
@@ -580,9 +622,24 @@ impl<B: GraphBackend> Task<B> for Attention<B> {
             recompute: config.model.recompute,
             dropout: self.dropout(epoch as u64, 0, of_rows),
         };
-        let field = ReceptiveField::of_rows(graph, nodes, |relation| pass.drop_of(graph, 1, relation), device);
-        let h = model.embed(graph, &field, &x, pass);
-        Ok(loss.of(model.logits(h), self.weights, device))
+        let logits = match graph {
+            OnDevice::Whole(graph) => {
+                let drops = |relation: &_| pass.drop_of(graph, 1, relation);
+                let field = ReceptiveField::of_rows(graph, nodes, drops, device);
+                model.logits(model.embed(graph, &field, &x, pass))
+            }
+            OnDevice::Part(part, _) => {
+                let rank = rank.unwrap_or_else(|| unreachable!("a part is that of a rank"));
+                let layer = |layer: usize, h: &[Tensor<Autodiff<B>, 2>]| {
+                    let block = part.block(layer, |graph, relation| pass.drop_of(graph, layer, relation));
+                    model.embed_layer(layer, &block, h, pass)
+                };
+                let hidden = part.gathered(layer(0, &x), rank).map_err(failed)?;
+                let own = model.logits(layer(1, &hidden));
+                part.gathered_at_last(own, &hidden, rank).map_err(failed)?
+            }
+        };
+        Ok(loss.of(logits, self.weights, device))
     }
 
     fn batch(&self, model: &Self::Model, batch: Batch<Autodiff<B>, BatchInput>) -> Losses<B> {

@@ -161,14 +161,19 @@ impl LossInput {
     }
 
     /// The same where the rows of a type stand in another order: `rows[type][k]` is the place of its `k`-th row.
-    pub fn reordered(mut self, rows: &[Vec<u32>]) -> Self {
+    pub fn reordered(self, rows: &[Vec<u32>]) -> Self {
         let mut place = Vec::with_capacity(self.total);
         for rows in rows {
             let base = place.len() as u32;
             place.extend(rows.iter().map(|&row| base + row));
         }
+        self.placed(&place)
+    }
+
+    /// The same where row `k` of all types stands at `places[k]`.
+    pub fn placed(mut self, places: &[u32]) -> Self {
         for row in self.labelled.iter_mut().chain(&mut self.ends) {
-            *row = place[*row as usize];
+            *row = places[*row as usize];
         }
         self
     }

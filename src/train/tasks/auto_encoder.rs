@@ -302,7 +302,12 @@ impl<B: GraphBackend> Task<B> for AutoEncoder<B> {
         2 * self.graph.num_edges()
     }
 
-    fn epoch(&self, model: &Self::Model, ((mut pairs, labels), tau): Self::Input) -> Result<Losses<B, Self::Detail>> {
+    fn epoch(
+        &self,
+        model: &Self::Model,
+        ((mut pairs, labels), tau): Self::Input,
+        _: Option<&Rank<B>>,
+    ) -> Result<Losses<B, Self::Detail>> {
         let (graph, device) = (&self.graph, &self.device);
         if pairs.targets.is_empty() {
             return Err(no_edges());

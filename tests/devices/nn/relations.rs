@@ -146,7 +146,7 @@ pub fn rgcn_over_some_rows_and_edges_is_its_definition<B: GraphBackend>(device: 
             (0..FIRST).map(|i| f.col_idx[f.row_ptr[i] as usize..f.row_ptr[i + 1] as usize].to_vec()).collect();
         csr::<B>(&Fixture::from_rows("batch", f.num_cols, &rows), device)
     };
-    let batch = block(edges(&first), COUNTS.map(|of| KeptRows::First { rows: FIRST, of }));
+    let batch = block(edges(&first), COUNTS.map(|of| KeptRows::Slice { first: 0, rows: FIRST, of }));
     let blocks = [(restricted, wanted), (batch, [&[0, 1], &[0, 1]])];
     for (kind, output) in [(KINDS[0], 2), (KINDS[1], 6), (KINDS[2], 4)] {
         let config = RgcnConvConfig::new(4, output, relations().len()).with_weights(kind);

@@ -46,7 +46,7 @@ impl Kernel for DropRow<'_> {
     #[inline(always)]
     unsafe fn run<V: Vector>(self) {
         let (key, scale) = (self.dropout.key, self.dropout.scale());
-        let row = self.row ^ key.key0;
+        let row = self.row.wrapping_add(key.row_base) ^ key.key0;
         for (column, (out, &x)) in self.out.iter_mut().zip(self.x).enumerate() {
             let kept = mix(row, column as u32 ^ key.key1) < key.threshold;
             *out = if kept { x * scale } else { 0.0 };

@@ -63,7 +63,7 @@ pub(crate) fn dropout_kernel<F: Float, N: Size>(
         #[unroll]
         for n in 0..value.size() {
             let column = (vector * N::value() + n) as u32;
-            value[n] *= factor(dropout, row as u32, column);
+            value[n] *= factor(dropout, row as u32 + dropout.key.row_base, column);
         }
         out[k] = Vector::<F, N>::cast_from(value);
         k += CUBE_COUNT * CUBE_DIM as usize;

@@ -84,7 +84,7 @@ impl Dropout {
     }
 
     /// The same decision for a CSR whose row 0 is the node `dst` and whose column 0 is the node `src` of the whole
-    /// graph.
+    /// graph; for a matrix whose row 0 is row `dst` of a whole one.
     pub fn with_bases(self, dst: u32, src: u32) -> Self {
         Self { key: self.key.with_bases(dst, src), ..self }
     }
@@ -102,7 +102,8 @@ pub trait DropoutBackend: Backend {
     fn dropout(x: FloatTensor<Self>, dropout: Dropout) -> FloatTensor<Self>;
 }
 
-/// Sets elements to zero at random and scales the others: `y_rc = x_rc` [`factor`](Dropout::factor)`(r, c)`.
+/// Sets elements to zero at random and scales the others: `y_rc = x_rc` [`factor`](Dropout::factor)`(first + r, c)`, with
+/// the `first` row of [`with_bases`](Dropout::with_bases), usually 0.
 ///
 /// # Shapes
 /// `x` `[n, d]` in f32, f16 or bf16; result likewise.

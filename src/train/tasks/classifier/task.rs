@@ -249,7 +249,7 @@ impl<B: GraphBackend> Task<B> for Classifier<B> {
         }
     }
 
-    fn epoch(&self, model: &Self::Model, (pass, shard): Self::Input) -> Result<Losses<B>> {
+    fn epoch(&self, model: &Self::Model, (pass, shard): Self::Input, _: Option<&Rank<B>>) -> Result<Losses<B>> {
         let Placement::Device(whole) = &self.placement else {
             unreachable!("epochs over the whole graph have it on the device")
         };
