@@ -668,7 +668,7 @@ pub mod bodies {
                 for epoch in 1..=2 {
                     let mut loss = None;
                     loop {
-                        let step = sampled.next(&task, &model).unwrap();
+                        let step = sampled.next(&task, &model, None).unwrap();
                         // Shares of an epoch are the epoch.
                         let part = step.losses.loss * step.share;
                         loss = Some(loss.map_or(part.clone(), |sum| sum + part));

@@ -354,7 +354,7 @@ fn epochs(graph: &HeteroGraph, edge_weights: bool, rows: Rows, chunk_size: Optio
     let model = TripleStreamGae::new(&spec, &mut source).unwrap();
     let mut epochs = task.runner(config.seed, 1).unwrap();
     let one = |_| {
-        let loss = epochs.next(&task, &model).unwrap().losses.loss;
+        let loss = epochs.next(&task, &model, None).unwrap().losses.loss;
         (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
     };
     (0..2).map(one).collect()

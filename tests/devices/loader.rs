@@ -229,10 +229,10 @@ mod bodies {
             });
             let mut parts: Vec<_> = parts.collect();
             for epoch in 1..=2 {
-                let all = full.next(&whole, &model).unwrap().losses.loss;
+                let all = full.next(&whole, &model, None).unwrap().losses.loss;
                 let (loss, want) = (to_host(all.clone())[0], gradients::<B>(&model, all));
                 for (at, (parts, sampled)) in parts.iter_mut().enumerate() {
-                    let step = sampled.next(parts, &model).unwrap();
+                    let step = sampled.next(parts, &model, None).unwrap();
                     assert!(step.last && step.share == 1.0);
                     let got = to_host(step.losses.loss.clone())[0];
                     let name = format!("{heads} heads, {carried:?}, place {at}, epoch {epoch}");

@@ -81,7 +81,7 @@ fn stage_1_has_the_same_loss_and_gradients() {
         let task = AutoEncoder::<Flex>::new(&config, host, graph, features(&data), &device);
         let mut epochs = task.runner(config.seed, 1).unwrap();
         let one = |_| {
-            let loss = epochs.next(&task, &model).unwrap().losses.loss;
+            let loss = epochs.next(&task, &model, None).unwrap().losses.loss;
             (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
         };
         (0..EPOCHS).map(one).collect::<Vec<_>>()
@@ -135,7 +135,7 @@ fn stage_2_has_the_same_loss_and_gradients_with_one_head_and_with_three() {
             let task = Attention::<Flex>::on_device(&config, host, graph, features(&data), some, &device);
             let mut epochs = task.runner(config.seed, 1).unwrap();
             let one = |_| {
-                let loss = epochs.next(&task, &model).unwrap().losses.loss;
+                let loss = epochs.next(&task, &model, None).unwrap().losses.loss;
                 (to_host(loss.clone())[0], gradients::<Flex>(&model, loss))
             };
             (0..EPOCHS).map(one).collect::<Vec<_>>()

@@ -98,7 +98,7 @@ fn trainings_hold_no_more_with_every_step() {
         let store = FeatureStore::new(features.clone(), host, &FlexDevice).unwrap();
         let task = Attention::<Flex>::on_host(&config, host, features.clone(), store, some, &FlexDevice);
         let mut sampled = task.runner(config.seed, 1).unwrap();
-        let grown = growth(|| drop(sampled.next(&task, &model).unwrap().losses.loss.backward()));
+        let grown = growth(|| drop(sampled.next(&task, &model, None).unwrap().losses.loss.backward()));
         // Batches that are being made hold some hundreds, now more and now less.
         assert!(grown < 4 * STEPS as isize, "{heads} heads, mini-batches: {grown} allocations in {STEPS} steps");
 
@@ -127,7 +127,7 @@ fn trainings_hold_no_more_with_every_step() {
         let x = upload_features(host.node_types(), features, DType::F32, &FlexDevice).unwrap();
         let task = Attention::<Flex>::on_device(&config, host, graph, x, some, &FlexDevice);
         let mut full = task.runner(config.seed, 1).unwrap();
-        let grown = growth(|| drop(full.next(&task, &model).unwrap().losses.loss.backward()));
+        let grown = growth(|| drop(full.next(&task, &model, None).unwrap().losses.loss.backward()));
         assert!(grown < STEPS as isize, "{heads} heads, the whole graph: {grown} allocations in {STEPS} steps");
     }
 }
